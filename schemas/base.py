@@ -1,0 +1,40 @@
+"""What all models here have in common."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, PlainSerializer, StringConstraints
+
+Id = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+"""An identifier chosen by a producer: any text of 1 to 256 characters."""
+
+
+def rfc3339(moment: datetime) -> str:
+    """RFC 3339 in UTC, always with milliseconds, so that equal moments are equal texts."""
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def utc_milliseconds(moment: datetime) -> datetime:
+    """The moment in UTC, cut to what a Kafka timestamp and a BSON date hold, so that no store changes it."""
+    try:
+        utc = moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("outside the years 1 to 9999 in UTC") from None
+    return utc.replace(microsecond=utc.microsecond // 1000 * 1000)
+
+
+Time = Annotated[AwareDatetime, AfterValidator(utc_milliseconds), PlainSerializer(rfc3339, when_used="json")]
+"""A moment with an offset, kept in UTC and milliseconds."""
+
+
+class Model(BaseModel):
+    """Immutable; unknown fields are ignored, because a newer producer must not break an older worker.
+
+    Strict: JSON's own types only, so that `"5"` is not a number and `5` is not a time.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+    def to_json(self) -> bytes:
+        """UTF-8 JSON as it travels on a topic."""
+        return self.__pydantic_serializer__.to_json(self)

@@ -1,0 +1,140 @@
+"""From a record's bytes to a model, or to an error that says what is wrong without repeating the content."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any, TypeVar, cast
+
+import orjson
+from pydantic import TypeAdapter, ValidationError
+
+from schemas.base import Model, utc_milliseconds
+from schemas.episodes import EpisodeClosed
+from schemas.headers import CE_TYPE, CONTENT_TYPE, STRUCTURED_JSON, header
+from schemas.messages import CONVERSATION_FLUSH, MESSAGE_CREATED, ConversationFlush, MessageCreated
+
+RecordHeaders = Sequence[tuple[str, bytes | None]]
+M = TypeVar("M", bound=Model)
+
+INPUT_TYPES: dict[str, type[MessageCreated] | type[ConversationFlush]] = {
+    MESSAGE_CREATED: MessageCreated,
+    CONVERSATION_FLUSH: ConversationFlush,
+}
+MAX_INPUT_BYTES = 700_000
+"""A longer record could not travel on in an `episode.closed` of less than a megabyte."""
+MAX_ERRORS_NAMED = 3
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class InvalidRecord(ValueError):
+    """This record cannot be taken: {error_type}: {detail}."""
+
+    def __init__(self, error_type: str, detail: str) -> None:
+        super().__init__(f"{error_type}: {detail}")
+        self.error_type = error_type
+        self.detail = detail
+
+
+def decode_input(
+    key: bytes | None, value: bytes | None, headers: RecordHeaders, timestamp_ms: int
+) -> MessageCreated | ConversationFlush:
+    """A record of `messages`.
+
+    Its type is its `ce_type`, else its JSON field `type`, else `message.created`. A message without `sent_at` gets the
+    record's timestamp (milliseconds since 1970).
+
+    Raises: InvalidRecord.
+    """
+    data, event_type = _event(value, headers)
+    model = INPUT_TYPES.get(event_type)
+    if model is None:
+        raise InvalidRecord("unknown_type", "not a type that this topic takes")
+    if len(data) > MAX_INPUT_BYTES:
+        raise InvalidRecord("too_large", f"{len(data)} bytes, at most {MAX_INPUT_BYTES} can be taken")
+    event = validate(model, data)
+    check_key(key, event.conversation_id)
+    if isinstance(event, MessageCreated) and event.sent_at is None:
+        return event.model_copy(update={"sent_at": record_time(timestamp_ms)})
+    return event
+
+
+def record_time(timestamp_ms: int) -> datetime:
+    """A record's timestamp as a moment. Raises: InvalidRecord where a calendar has no such moment."""
+    try:
+        return utc_milliseconds(EPOCH + timedelta(milliseconds=timestamp_ms))
+    except (OverflowError, ValueError):
+        raise InvalidRecord("schema_violation", "the record's timestamp is out of range") from None
+
+
+def decode_episode(key: bytes | None, value: bytes | None) -> EpisodeClosed:
+    """A record of `episode.closed`. Raises: InvalidRecord."""
+    if value is None:
+        raise InvalidRecord("empty_value", "the record has no value")
+    episode = validate(EpisodeClosed, value)
+    check_key(key, episode.conversation_id)
+    return episode
+
+
+def validate(model: type[M], data: bytes) -> M:
+    """Raises: InvalidRecord with the fields at fault, never with what was in them."""
+    try:
+        return cast("M", _adapter(model).validate_json(data))
+    except ValidationError as error:
+        found = error.errors(include_input=False, include_context=False, include_url=False)
+        kind = "invalid_json" if found[0]["type"] == "json_invalid" else "schema_violation"
+        named = "; ".join(f"{_where(e['loc'])}: {e['msg']}" for e in found[:MAX_ERRORS_NAMED])
+        raise InvalidRecord(kind, named) from None
+
+
+def check_key(key: bytes | None, conversation_id: str) -> None:
+    """The key decides the partition, and with it the order: it must be the conversation's id."""
+    if key is None:
+        raise InvalidRecord("missing_key", "the record has no key")
+    if key != conversation_id.encode():
+        raise InvalidRecord("key_mismatch", "the record's key is not its conversation_id")
+
+
+def _event(value: bytes | None, headers: RecordHeaders) -> tuple[bytes, str]:
+    if value is None:
+        raise InvalidRecord("empty_value", "the record has no value")
+    if headers:
+        if (header(headers, CONTENT_TYPE) or "").startswith(STRUCTURED_JSON):
+            return _structured(value)
+        if declared := header(headers, CE_TYPE):
+            return value, declared
+    return value, _type_field(value)
+
+
+def _type_field(value: bytes) -> str:
+    if b'"type"' not in value:  # spares most records a second parse
+        return MESSAGE_CREATED
+    event = _json_object(value)
+    found = event.get("type", MESSAGE_CREATED)
+    return found if isinstance(found, str) else ""
+
+
+def _structured(value: bytes) -> tuple[bytes, str]:
+    event = _json_object(value)
+    if not isinstance(event.get("data"), dict):
+        raise InvalidRecord("schema_violation", "data: a structured CloudEvent must carry its event here")
+    return orjson.dumps(event["data"]), str(event.get("type") or MESSAGE_CREATED)
+
+
+def _json_object(value: bytes) -> dict[str, Any]:
+    try:
+        event = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        raise InvalidRecord("invalid_json", "not JSON") from None
+    if not isinstance(event, dict):
+        raise InvalidRecord("schema_violation", "not a JSON object")
+    return event
+
+
+def _where(location: tuple[int | str, ...]) -> str:
+    # only the name of the field: deeper parts may be keys that the producer chose
+    return str(location[0]) if location else "record"
+
+
+@cache
+def _adapter(model: type[Any]) -> TypeAdapter[Any]:
+    return TypeAdapter(model)

@@ -1,0 +1,39 @@
+"""Ids that follow from what they name, so that doing a thing twice makes the same thing."""
+
+from uuid import UUID, uuid5
+
+POINT_NAMESPACE = UUID("8b0f4b0e-6e1f-5d7b-9a5c-3f1b6c1d2e4f")
+"""Namespace of the points in Qdrant; it never changes, or every point would get a second id."""
+
+_ESCAPES = str.maketrans({"%": "%25", ":": "%3A", "/": "%2F"})
+
+
+def escape(part: str) -> str:
+    """A part of a composite id, with the separators percent-encoded."""
+    return part.translate(_ESCAPES)
+
+
+def message_key(conversation_id: str, message_id: str) -> str:
+    """`_id` of a message in MongoDB: message ids are unique only within their conversation."""
+    return f"{escape(conversation_id)}:{escape(message_id)}"
+
+
+def episode_id(conversation_id: str, ordinal: int, agent_id: str | None = None) -> str:
+    """`conversation:ordinal`, or `conversation/agent:ordinal` when episodes are kept for each agent."""
+    scope = "" if agent_id is None else f"/{escape(agent_id)}"
+    return f"{escape(conversation_id)}{scope}:{ordinal}"
+
+
+def event_id(episode: str, revision: int) -> str:
+    """Id of a `summary.created`: the same event published twice carries it twice."""
+    return f"{episode}:{revision}"
+
+
+def row_id(conversation_id: str, row: int) -> str:
+    """`_id` of a rolling-summary row."""
+    return f"{escape(conversation_id)}:{row}"
+
+
+def point_id(episode: str) -> str:
+    """Qdrant's id of an episode: UUIDv5 of its `episode_id`."""
+    return str(uuid5(POINT_NAMESPACE, episode))

@@ -1,0 +1,65 @@
+"""What producers put on the topic `messages`."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+
+from schemas.base import Id, Model, Time
+
+MESSAGE_CREATED = "message.created"
+CONVERSATION_FLUSH = "conversation.flush"
+
+Role = Literal["user", "assistant", "system", "tool"]
+
+METADATA_MAX_DEPTH = 32
+"""Levels; what is nested deeper cannot be stored (MongoDB's own limit is 100 for the whole document)."""
+INT64 = range(-(2**63), 2**63)
+
+
+def storable(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Refuses what a document store cannot hold: depth, integers past 64 bits, NUL in a name."""
+    level: list[Any] = [metadata]
+    for _ in range(METADATA_MAX_DEPTH):
+        level = [child for node in level for child in _children(node)]
+        if not level:
+            return metadata
+    raise ValueError(f"nested deeper than {METADATA_MAX_DEPTH} levels")
+
+
+def _children(node: Any) -> list[Any]:
+    if isinstance(node, dict):
+        if any("\0" in name for name in node):
+            raise ValueError("a field name contains NUL")
+        return list(node.values())
+    if isinstance(node, int) and node not in INT64:
+        raise ValueError("an integer has more than 64 bits")
+    return node if isinstance(node, list) else []
+
+
+class MessageCreated(Model):
+    """One chat message; immutable once produced, unique by `id` within its conversation."""
+
+    id: Id
+    conversation_id: Id
+    user_id: str
+    agent_id: str | None = None
+    tenant_id: str | None = None
+    role: Role
+    content: str
+    sent_at: Time | None = None
+    """Event time; when absent, decoding fills in the record's timestamp."""
+    is_continuation: bool | None = None
+    """False: the topic shifts with this message; None: unknown."""
+    sentiment: Annotated[float, Field(ge=-1, le=1)] | None = None
+    flows: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    skip_summarization: bool = False
+    metadata: Annotated[dict[str, Any], AfterValidator(storable)] = Field(default_factory=dict)
+
+
+class ConversationFlush(Model):
+    """Closes all that is pending of a conversation now."""
+
+    conversation_id: Id
+    agent_id: str | None = None
+    reason: str | None = None

@@ -1,0 +1,61 @@
+"""`summary.created`: what everyone downstream subscribes to."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from schemas.base import Id, Model, Time
+from schemas.episodes import EpisodeMetrics
+
+SUMMARY_CREATED = "summary.created"
+
+
+class Quality(Model):
+    """How far the summary can be trusted."""
+
+    source: Literal["llm", "fallback"]
+    reason: str | None = None
+    """Why there is a fallback; None for a summary by the configured provider."""
+    grounding: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Share of the summary's checkable tokens that occur in the source; None where it was not measured."""
+    unsupported: tuple[str, ...] = ()
+
+
+class Usage(Model):
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class Compression(Model):
+    tokens_before: int
+    tokens_after: int
+    ratio: float
+    """1 − after/before; negative when the summary is longer than its source."""
+
+
+class SummaryCreated(Model):
+    """Announced at least once, always under the same `event_id`."""
+
+    event_id: str
+    episode_id: str
+    revision: int = Field(ge=1)
+    conversation_id: Id
+    user_id: str
+    agent_id: str | None = None
+    tenant_id: str | None = None
+    ordinal: int = Field(ge=1)
+    title: str
+    short_summary: str
+    long_summary: str
+    rolling_summary: str
+    message_ids: tuple[str, ...]
+    message_count: int
+    quality: Quality
+    model: str
+    usage: Usage
+    compression: Compression
+    metrics: EpisodeMetrics
+    started_at: Time
+    ended_at: Time
+    closed_at: Time
+    created_at: Time

@@ -1,0 +1,1 @@
+"""The Faust applications and the engine beneath them."""

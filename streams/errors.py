@@ -1,0 +1,53 @@
+"""Everything that Afterword raises on purpose; a class's docstring is its message."""
+
+from typing import Any
+
+
+class AfterwordError(Exception):
+    """Something went wrong."""
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__((type(self).__doc__ or "").format(**values))
+        self.__dict__.update(values)
+
+    @property
+    def error_type(self) -> str:
+        """Stable snake_case name for logs, metrics and dead letters."""
+        name = type(self).__name__
+        return "".join("_" + c.lower() if c.isupper() else c for c in name).lstrip("_")
+
+
+class ConfigurationError(AfterwordError):
+    """{setting}: {problem}"""
+
+
+class TopicMissing(ConfigurationError):
+    """topic {topic} does not exist; create it with: afterword topics create"""
+
+
+class PartitionsDiffer(ConfigurationError):
+    """topic {topic} has {found} partitions and {source} has {expected}: they must be equal"""
+
+
+class StoreUnavailable(AfterwordError):
+    """{store} cannot be reached: {problem}"""
+
+
+class ProviderError(AfterwordError):
+    """the LLM gave no usable answer: {problem}"""
+
+
+class ProviderUnavailable(ProviderError):
+    """the LLM cannot be reached: {problem}"""
+
+
+class ProviderRateLimited(ProviderUnavailable):
+    """the LLM is rate limited; it asks to wait {retry_after} seconds"""
+
+
+class ProviderMisconfigured(ProviderError):
+    """the LLM refuses this configuration: {problem}"""
+
+
+class AnswerInvalid(ProviderError):
+    """the LLM's answer cannot be used: {problem}"""

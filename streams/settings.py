@@ -1,0 +1,219 @@
+"""Every setting, its default, its bounds and what it is for: the single source of the reference."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+from streams.errors import ConfigurationError
+
+PREFIX = "AFTERWORD_"
+CONFIG_FILE_VARIABLE = "AFTERWORD_CONFIG"
+
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Kafka(Section):
+    bootstrap_servers: str = Field("127.0.0.1:9092", description="host:port, several separated by commas")
+    messages_topic: str = Field("messages", description="input")
+    episodes_topic: str = Field("episode.closed", description="closed episodes, written in transactions")
+    summaries_topic: str = Field("summary.created", description="what everyone downstream subscribes to")
+    partitions: int = Field(8, ge=1, description="partitions of the topics that `topics create` makes")
+    replication_factor: int = Field(1, ge=1, description="of those topics; 3 in production")
+    min_insync_replicas: int = Field(1, ge=1, description="of those topics; 2 in production")
+    session_timeout_seconds: Seconds = Field(10.0, ge=6, description="a silent worker loses its partitions after this")
+    rebalance_timeout_seconds: Seconds = Field(60.0, description="how long a rebalance waits for a worker")
+    request_timeout_seconds: Seconds = Field(20.0, description="one request to the broker")
+    group_instance_id: str | None = Field(None, description="static membership: a restart causes no rebalance")
+
+    def dead_letters(self, topic: str) -> str:
+        return f"{topic}.dlq"
+
+
+class Engine(Section):
+    max_batch: int = Field(2000, ge=1, description="records that one transaction takes at most")
+    linger_ms: int = Field(20, ge=0, description="wait between polls of a partition that lags; none when caught up")
+    transaction_timeout_seconds: Seconds = Field(15.0, description="the broker ends a transaction older than this")
+    commit_timeout_seconds: Seconds = Field(20.0, description="a commit that takes longer is started over")
+    agent_retries: int = Field(3, ge=0, description="runs of a failing batch before the worker stops")
+    tick_seconds: Seconds = Field(1.0, description="how often deadlines are looked at")
+    commit_interval_seconds: Seconds = Field(1.0, description="offsets of the summarizer are committed this often")
+
+
+class Mongo(Section):
+    uri: SecretStr = Field(SecretStr("mongodb://127.0.0.1:27017"), description="connection string")
+    database: str = Field("afterword", min_length=1)
+    timeout_seconds: Seconds = Field(10.0, description="one operation, server selection included")
+
+
+class Qdrant(Section):
+    url: str | None = Field(None, description="a Qdrant server")
+    path: Path | None = Field(None, description="a directory, for Qdrant's local mode (one process only)")
+    api_key: SecretStr | None = None
+    collection: str = Field("episodes", min_length=1)
+    timeout_seconds: Seconds = 10.0
+
+    @model_validator(mode="after")
+    def one_place(self) -> Self:
+        if self.url and self.path:
+            raise ValueError("url and path exclude each other")
+        return self
+
+
+class Llm(Section):
+    provider: Literal["extractive", "openai", "ollama"] = Field("extractive", description="who writes the summaries")
+    base_url: str | None = Field(None, description="default: the provider's own address")
+    model: str | None = Field(None, description="required for openai and ollama")
+    api_key: SecretStr | None = None
+    temperature: float = Field(0.2, ge=0, le=2)
+    max_output_tokens: int = Field(1500, ge=64)
+    timeout_seconds: Seconds = Field(60.0, description="one call")
+    attempts: int = Field(4, ge=1, description="calls in all for connection errors, 429 and 5xx")
+    retry_budget_seconds: Seconds = Field(180.0, description="no further attempt is begun after this")
+    json_attempts: int = Field(3, ge=1, description="calls in all until the answer can be used")
+    max_concurrency: int = Field(8, ge=1, description="calls at a time")
+
+    @model_validator(mode="after")
+    def complete(self) -> Self:
+        if self.provider != "extractive" and not self.model:
+            raise ValueError(f"model is required with provider = {self.provider}")
+        return self
+
+
+class Embedder(Section):
+    provider: Literal["none", "openai", "ollama", "local"] = Field("none", description="dense vectors; none by default")
+    base_url: str | None = None
+    model: str | None = None
+    api_key: SecretStr | None = None
+    timeout_seconds: Seconds = 30.0
+
+    @model_validator(mode="after")
+    def complete(self) -> Self:
+        if self.provider in ("openai", "ollama") and not self.model:
+            raise ValueError(f"model is required with provider = {self.provider}")
+        return self
+
+
+class Episodes(Section):
+    trigger: int = Field(10, ge=1, description="pending messages that close episodes")
+    trigger_tokens: int = Field(4000, ge=1, description="pending tokens that close episodes")
+    min_episode_size: int = Field(
+        2, ge=1, description="messages; a shorter one is sealed only by idle, flush or tokens"
+    )
+    max_episode_size: int = Field(20, ge=1, description="messages; a longer one is sealed whatever the topic")
+    max_episode_tokens: int = Field(4000, ge=1, description="tokens of one episode, unless one message alone has more")
+    overlap: int = Field(2, ge=0, description="messages of the episode before that the LLM is shown")
+    idle_seconds: Seconds = Field(300.0, description="silence that closes all that is pending")
+    dedupe_window: int = Field(1000, ge=1, description="messages of a conversation whose ids are remembered")
+
+    @model_validator(mode="after")
+    def possible(self) -> Self:
+        if self.overlap > self.max_episode_size:
+            raise ValueError(f"overlap ({self.overlap}) is larger than max_episode_size ({self.max_episode_size})")
+        if self.min_episode_size > self.max_episode_size:
+            raise ValueError(
+                f"min_episode_size ({self.min_episode_size}) is larger than max_episode_size ({self.max_episode_size})"
+            )
+        return self
+
+
+class Rolling(Section):
+    max_tokens: int = Field(800, ge=50, description="a rolling-summary row longer than this is followed by a new one")
+
+
+class Health(Section):
+    host: str = Field("127.0.0.1", description="where the health server listens")
+    port: int = Field(0, ge=0, le=65535, description="0: any free one, named in the log")
+
+
+class Logs(Section):
+    level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    format: Literal["auto", "json", "console"] = Field("auto", description="auto: JSON when not on a terminal")
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, env_ignore_empty=True
+    )
+
+    state_dir: Path = Field(Path(".afterword/state"), description="RocksDB of the segmenter; may be lost, not shared")
+    drain_seconds: Seconds = Field(30.0, description="SIGTERM: what is in flight is finished within this")
+    max_in_flight: int = Field(64, ge=1, description="episodes that a summarizer holds at a time, for each partition")
+    config: Path | None = Field(None, exclude=True, description="TOML file; the environment wins")
+    kafka: Kafka = Kafka()
+    engine: Engine = Engine()
+    episodes: Episodes = Episodes()
+    mongo: Mongo = Mongo()
+    qdrant: Qdrant = Qdrant()
+    llm: Llm = Llm()
+    embedder: Embedder = Embedder()
+    rolling: Rolling = Rolling()
+    health: Health = Health()
+    logs: Logs = Logs()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 – the signature is the library's
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 – the signature is the library's
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        file = os.environ.get(CONFIG_FILE_VARIABLE)
+        toml = (TomlConfigSettingsSource(settings_cls, toml_file=file),) if file else ()
+        return (init_settings, env_settings, *toml)
+
+
+def load(**overrides: Any) -> Settings:
+    """Settings from the environment and the file it names; keyword arguments win over both.
+
+    Raises: ConfigurationError with the one setting that is wrong.
+    """
+    file = os.environ.get(CONFIG_FILE_VARIABLE)
+    if file and not Path(file).is_file():
+        raise ConfigurationError(setting=CONFIG_FILE_VARIABLE, problem="no such file")
+    unknown = sorted(unknown_variables())
+    if unknown:
+        raise ConfigurationError(setting=unknown[0], problem="no such setting")
+    try:
+        return Settings(**overrides)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        raise ConfigurationError(
+            setting=variable(first["loc"]), problem=first["msg"].removeprefix("Value error, ")
+        ) from None
+    except ValueError as error:  # a file that is not TOML, a variable that is not JSON
+        raise ConfigurationError(setting=file or PREFIX + "*", problem=str(error)) from None
+
+
+def variable(location: tuple[int | str, ...]) -> str:
+    """The environment variable of a setting, which names it wherever it was set."""
+    return PREFIX + "__".join(str(part).upper() for part in location)
+
+
+def unknown_variables() -> set[str]:
+    """Variables with our prefix that set nothing: most likely misspelt, and silently ignored by the library."""
+    known = {name.upper() for name in _names(Settings)}
+    return {
+        name for name in os.environ if name.startswith(PREFIX) and name[len(PREFIX) :].upper() not in known | OTHERS
+    }
+
+
+OTHERS = {"TEST_STACK", "CACHE_DIR"}
+"""Read elsewhere: by the tests, and by the embedded stack."""
+
+
+def _names(model: type[BaseModel], prefix: str = "") -> set[str]:
+    names = set()
+    for name, field in model.model_fields.items():
+        names.add(prefix + name)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            names |= _names(field.annotation, f"{prefix}{name}__")
+    return names
