@@ -1,0 +1,1 @@
+"""From a closed episode to a stored and announced summary."""

@@ -1,0 +1,51 @@
+"""What every summary provider offers, and what it is given."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from schemas import EpisodeClosed, Quality, Usage
+
+
+@dataclass(frozen=True)
+class SummaryRequest:
+    """All that a provider may read."""
+
+    episode: EpisodeClosed
+    previous_rolling: str = ""
+    """The conversation so far, in words; empty for its first episode."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Four texts that can be stored as they are: not empty, no control tokens, within their lengths."""
+
+    title: str
+    """At most 60 characters."""
+    short_summary: str
+    """1–2 sentences, at most 400 characters."""
+    long_summary: str
+    """3–8 sentences, at most 1,500 characters."""
+    rolling_summary: str
+    """The conversation so far, this episode included; at most `rolling.max_tokens` tokens."""
+    quality: Quality
+    model: str
+    usage: Usage
+    """Tokens of every call that was made for it, the unusable answers included."""
+
+
+class Provider(Protocol):
+    """Writes summaries; may be used for several episodes at a time."""
+
+    name: str
+
+    async def summarize(self, request: SummaryRequest) -> Summary:
+        """Raises: ProviderError, of which ProviderMisconfigured means that a retry cannot help."""
+        ...
+
+    async def check(self) -> None:
+        """Reachable and configured? Raises: ProviderError."""
+        ...
+
+    async def close(self) -> None:
+        """Lets go of connections; the provider cannot be used afterwards."""
+        ...
