@@ -1,0 +1,97 @@
+"""Which language a text is in, and its words reduced to what a search should match."""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from functools import cache, lru_cache
+from typing import Any
+
+import snowballstemmer
+from py3langid.langid import MODEL_FILE, LanguageIdentifier
+from stop_words import LANGUAGE_MAPPING, get_stop_words
+
+UNDETERMINED = "und"
+"""ISO 639-2's code for a text too short, or too strange, to tell."""
+
+NAMES: dict[str, str] = {**LANGUAGE_MAPPING, "no": "norwegian"}
+"""ISO 639-1 → the name that stop words and stemmers go by. These are the languages that are told apart: among fewer
+candidates short texts are recognised more often (with all 139 of the model, "yes please" is Walloon)."""
+
+MIN_CONFIDENCE = 0.2
+"""Of 1; a text without any evidence scores 1/32."""
+DETECTED_CHARACTERS = 4000
+"""A language does not change after that, and the time to detect it grows with the length."""
+
+ENGLISH_STOP_WORDS = """
+i me my myself we our ours ourselves you your yours yourself yourselves he him his himself she her hers herself it its
+itself they them their theirs themselves what which who whom this that these those am is are was were be been being have
+has had having do does did doing would should could ought might must shall will can cannot may a an the and but if or
+because as until while of at by for with about against between into through during before after above below to from up
+down in out on off over under again further then once here there when where why how all any both each few more most
+other some such no nor not only own same so than too very s t d m ll re ve don isn aren wasn weren hasn haven hadn doesn didn
+won wouldn shan shouldn couldn mustn let
+"""
+"""Snowball's list and the halves of its contractions. The stop-words package has 1,300 English ones, "order", "room",
+"problem" and "microsoft" among them, which are what people search for."""
+
+# Written without spaces: a run of such characters is no word, so it becomes overlapping pairs (as in Lucene's
+# CJKAnalyzer). Hiragana, Katakana, and the Han ideographs.
+_UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0002ebef"
+_WORDS = re.compile(rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}]+")
+_UNSPACED_RUN = re.compile(rf"[{_UNSPACED}]+")
+
+
+def detect(text: str) -> str:
+    """The text's language as an ISO 639-1 code, or `und`. Deterministic; some 0.2 ms a call."""
+    code: str = _identifier().classify(text[:DETECTED_CHARACTERS])[0]
+    return code
+
+
+def words(text: str) -> list[str]:
+    """Unicode words, compatibility-normalised and case-folded, in order; unspaced scripts as character pairs."""
+    return list(_split(unicodedata.normalize("NFKC", text).casefold()))
+
+
+def stem_words(text: str, language: str) -> list[str]:
+    """The text's words in order, without the language's stop words, each reduced to its stem (Snowball).
+
+    A language without stop words or stemmer keeps its words as they are.
+    """
+    ignored, name = _stop_words(language), _stemmer_name(language)
+    kept = (word for word in words(text) if word not in ignored)
+    return [_stem(word, name) for word in kept] if name else list(kept)
+
+
+def _split(text: str) -> Iterator[str]:
+    for word in _WORDS.findall(text):
+        if len(word) > 1 and _UNSPACED_RUN.fullmatch(word):
+            yield from (word[i : i + 2] for i in range(len(word) - 1))
+        else:
+            yield word
+
+
+@lru_cache(maxsize=65_536)
+def _stem(word: str, name: str) -> str:
+    # A stemmer keeps its working state in itself; one for each call costs 0.3 µs and is safe in any thread.
+    return str(snowballstemmer.stemmer(name).stemWord(word))
+
+
+@cache
+def _stop_words(language: str) -> frozenset[str]:
+    name = NAMES.get(language)
+    entries = [ENGLISH_STOP_WORDS] if language == "en" else get_stop_words(name) if name else []
+    return frozenset(word for entry in entries for word in words(entry))
+
+
+@cache
+def _stemmer_name(language: str) -> str | None:
+    name = NAMES.get(language)
+    return name if name in snowballstemmer.algorithms() else None
+
+
+@cache
+def _identifier() -> Any:
+    # our own instance: restricting the library's shared one would change it for everybody in the process
+    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True, min_confidence=MIN_CONFIDENCE)
+    identifier.set_languages([code for code in NAMES if code in identifier.labels])
+    return identifier

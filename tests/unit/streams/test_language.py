@@ -1,0 +1,51 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.language import UNDETERMINED, detect, stem_words, words
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("Hello, how can I help you with your order?", "en"),
+        ("yes please", "en"),
+        ("Wann fährt der nächste Zug nach Köln?", "de"),
+        ("Bonjour, je voudrais réserver une table", "fr"),
+        ("今天天气很好", "zh"),
+        ("こんにちは、予約したいです", "ja"),
+        ("", UNDETERMINED),
+        ("123 !?", UNDETERMINED),
+    ],
+)
+def test_the_language_of_a_text_is_recognised(text: str, language: str) -> None:
+    assert detect(text) == language
+
+
+def test_inflections_meet_in_one_stem_and_stop_words_go() -> None:
+    assert stem_words("She was booking the flights", "en") == stem_words("I have booked a flight", "en")
+
+
+def test_words_that_people_search_for_are_no_stop_words() -> None:
+    assert stem_words("order room problem", "en") == ["order", "room", "problem"]
+
+
+def test_stemming_follows_the_language() -> None:
+    assert stem_words("Die Züge fahren", "de") == ["zug", "fahr"]
+
+
+def test_an_unknown_language_keeps_its_words() -> None:
+    assert stem_words("Reservations ARE", UNDETERMINED) == ["reservations", "are"]
+
+
+def test_unspaced_scripts_become_pairs_that_a_part_of_the_text_matches() -> None:
+    assert set(words("东京酒店")) >= set(words("酒店"))
+
+
+def test_compatible_characters_and_cases_are_one_word() -> None:
+    assert words("ＨＯＴＥＬ Straße") == words("hotel STRASSE")
+
+
+@given(st.text())
+def test_any_text_has_a_language_and_words(text: str) -> None:
+    assert stem_words(text, detect(text)) == stem_words(text, detect(text))
