@@ -28,8 +28,8 @@ itself they them their theirs themselves what which who whom this that these tho
 has had having do does did doing would should could ought might must shall will can cannot may a an the and but if or
 because as until while of at by for with about against between into through during before after above below to from up
 down in out on off over under again further then once here there when where why how all any both each few more most
-other some such no nor not only own same so than too very s t d m ll re ve don isn aren wasn weren hasn haven hadn doesn didn
-won wouldn shan shouldn couldn mustn let
+other some such no nor not only own same so than too very s t d m ll re ve don isn aren wasn weren hasn haven hadn doesn
+didn won wouldn shan shouldn couldn mustn let
 """
 """Snowball's list and the halves of its contractions. The stop-words package has 1,300 English ones, "order", "room",
 "problem" and "microsoft" among them, which are what people search for."""
