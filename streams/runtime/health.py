@@ -1,0 +1,110 @@
+"""Liveness and readiness of one worker over HTTP.
+
+`/livez` answers as long as the event loop turns and depends on nothing else: a worker whose broker is away must not be
+restarted for it. `/readyz` answers 200 when every named condition holds, else 503 with the reasons.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Self
+
+import structlog
+from aiohttp import web
+
+log = structlog.get_logger(__name__)
+
+STARTING = "starting"
+MAX_LINE_BYTES = 4096
+"""Longest request line or header that is read; a probe sends some 100 bytes."""
+SHUTDOWN_SECONDS = 1.0
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Health:
+    """Named conditions; the worker is ready when all of them hold.
+
+    Those named at the start do not hold until `ready` is said of them.
+    """
+
+    def __init__(self, *conditions: str) -> None:
+        self._reasons: dict[str, str | None] = dict.fromkeys(conditions, STARTING)
+
+    def ready(self, condition: str) -> None:
+        self._reasons[condition] = None
+
+    def not_ready(self, condition: str, reason: str) -> None:
+        """`reason`: a stable snake_case word; it is shown to whoever can reach the port."""
+        self._reasons[condition] = reason
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Why the worker is not ready, by condition; empty when it is."""
+        return {condition: reason for condition, reason in self._reasons.items() if reason is not None}
+
+
+class HealthServer:
+    """Serves a `Health` from start to stop; `port` is the one in use, also where 0 was asked for."""
+
+    def __init__(self, health: Health, host: str, port: int) -> None:
+        self.port = port
+        self._health = health
+        self._host = host
+        self._runner = web.AppRunner(
+            application(health),
+            access_log=None,
+            shutdown_timeout=SHUTDOWN_SECONDS,
+            max_line_size=MAX_LINE_BYTES,
+            max_field_size=MAX_LINE_BYTES,
+        )
+
+    async def start(self) -> None:
+        """Raises: OSError when the address cannot be bound."""
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, self._host, self.port).start()
+        except OSError:
+            await self._runner.cleanup()
+            raise
+        self.port = self._runner.addresses[0][1]
+        log.info("health_listening", host=self._host, port=self.port)
+
+    async def stop(self) -> None:
+        await self._runner.cleanup()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+
+def application(health: Health) -> web.Application:
+    """The routes, for a server of one's own."""
+
+    async def livez(_: web.Request) -> web.Response:
+        return web.json_response({"status": "alive"})
+
+    async def readyz(_: web.Request) -> web.Response:
+        reasons = health.reasons
+        if not reasons:
+            return web.json_response({"status": "ready"})
+        return web.json_response({"status": "not_ready", "reasons": reasons}, status=503)
+
+    app = web.Application(middlewares=[without_body])
+    app.add_routes(get_only({"/livez": livez, "/readyz": readyz}))
+    return app
+
+
+def get_only(handlers: dict[str, Handler]) -> Iterable[web.RouteDef]:
+    return [web.get(path, handler, allow_head=False) for path, handler in handlers.items()]
+
+
+@web.middleware
+async def without_body(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """A probe has no body: none is read, and the connection ends, so that nothing large is ever taken in."""
+    if request.can_read_body:
+        refusal = web.Response(status=413)
+        refusal.force_close()
+        return refusal
+    return await handler(request)
