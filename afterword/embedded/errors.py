@@ -1,0 +1,35 @@
+"""What can keep the embedded stack from starting."""
+
+from streams.errors import AfterwordError
+
+
+class EmbeddedError(AfterwordError):
+    """the embedded stack cannot run"""
+
+
+class JarsUnavailable(EmbeddedError):
+    """cannot fetch {jar}: {problem}"""
+
+
+class CompilationFailed(EmbeddedError):
+    """cannot compile {source}: {output}"""
+
+
+class DirectoryInUse(EmbeddedError):
+    """{directory} is in use by a running stack (process {pid}); stop that one or choose another directory"""
+
+
+class ClusterSizeDiffers(EmbeddedError):
+    """{directory} holds a cluster of {found} brokers, not of {wanted}; choose another directory"""
+
+
+class FormatFailed(EmbeddedError):
+    """cannot format the storage of Kafka: {output}"""
+
+
+class ProcessExited(EmbeddedError):
+    """{name} exited with {code}; the end of {log}:\n{tail}"""
+
+
+class StartTimeout(EmbeddedError):
+    """{name} was not ready within {seconds:g} seconds ({problem}); the end of {log}:\n{tail}"""

@@ -1,0 +1,47 @@
+"""Writes `jars.lock` anew: `python -m afterword.embedded.lock_jars`, after a version below was changed."""
+
+import hashlib
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from jgo.maven import Artifact, MavenContext
+from jgo.parse import Coordinate
+
+# Apache Kafka itself; slf4j-simple writes its log to standard error.
+# mongo-java-server speaks MongoDB's protocol over H2's store. ecj is a Java compiler that needs no JDK.
+WANTED = {
+    "kafka": ("org.apache.kafka:kafka_2.13:4.1.1", "org.slf4j:slf4j-simple:1.7.36"),
+    "mongo": ("de.bwaldvogel:mongo-java-server-h2-backend:1.47.0", "org.slf4j:slf4j-simple:1.7.36"),
+    "compiler": ("org.eclipse.jdt:ecj:3.43.0",),
+}
+HEADER = "# group:artifact:version  bytes  SHA-256  used by; written by lock_jars.py\n"
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        maven = MavenContext(repo_cache=Path(directory), timeout=60)
+        users: dict[str, list[str]] = {}
+        artifacts: dict[str, Artifact] = {}
+        for user, coordinates in WANTED.items():
+            for artifact in _closure(maven, coordinates):
+                name = f"{artifact.groupId}:{artifact.artifactId}:{artifact.version}"
+                artifacts[name] = artifact
+                users.setdefault(name, []).append(user)
+        lines = [_line(name, artifacts[name].resolve(), users[name]) for name in sorted(artifacts)]
+    (Path(__file__).parent / "jars.lock").write_text(HEADER + "".join(lines))
+
+
+def _closure(maven: MavenContext, coordinates: tuple[str, ...]) -> list[Artifact]:
+    wanted = [maven.create_dependency(replace(Coordinate.parse(c), scope="compile")) for c in coordinates]
+    direct, transitive = maven.resolver.resolve(wanted)
+    return [d.artifact for d in (*direct, *transitive) if d.scope in ("compile", "runtime")]
+
+
+def _line(name: str, file: Path, users: list[str]) -> str:
+    data = file.read_bytes()
+    return f"{name}  {len(data)}  {hashlib.sha256(data).hexdigest()}  {','.join(users)}\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Fixtures for everyone: one stack for the whole run, and names that keep tests out of each other's way."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+
+from streams.settings import Settings, load
+from tests.stack import Stack, running_stack
+
+MakeSettings = Callable[..., Settings]
+
+
+@pytest_asyncio.fixture(scope="session")
+async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
+    """Kafka and MongoDB, started when the first test asks for them; shared, so take fresh names from `unique`."""
+    async with running_stack(tmp_path_factory.mktemp("stack")) as started:
+        yield started
+
+
+@pytest.fixture
+def unique() -> Callable[[str], str]:
+    """A name that nobody else has: unique("messages") → "messages-3f9c1a2b"; the same within one test."""
+    suffix = uuid4().hex[:8]
+    return lambda name: f"{name}-{suffix}"
+
+
+@pytest.fixture
+def database_name(unique: Callable[[str], str]) -> str:
+    """A MongoDB database of this test's own."""
+    return unique("test")
+
+
+@pytest.fixture
+def make_settings(stack: Stack, unique: Callable[[str], str], database_name: str, tmp_path: Path) -> MakeSettings:
+    """Settings for the shared stack with topics, database, index and state of this test's own.
+
+    Overrides are merged section by section: make_settings(kafka={"partitions": 2}, drain_seconds=5).
+    """
+
+    def make(**overrides: Any) -> Settings:
+        ours: dict[str, Any] = {
+            "state_dir": tmp_path / "state",
+            "kafka": {
+                "bootstrap_servers": stack.bootstrap_servers,
+                "messages_topic": unique("messages"),
+                "episodes_topic": unique("episode.closed"),
+                "summaries_topic": unique("summary.created"),
+            },
+            "mongo": {"uri": stack.mongo_uri, "database": database_name},
+            "qdrant": {"path": tmp_path / "qdrant", "collection": unique("episodes")},
+        }
+        return load(**_merged(ours, overrides))
+
+    return make
+
+
+def _merged(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    sections = {
+        name: {**base[name], **value} if isinstance(value, dict) and name in base else value
+        for name, value in overrides.items()
+    }
+    return {**base, **sections}
