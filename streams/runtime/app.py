@@ -1,0 +1,35 @@
+"""A Faust app on the engine."""
+
+from pathlib import Path
+from typing import Any
+
+import faust
+
+from streams.runtime.options import Options
+from streams.runtime.table import Table, TableManager
+
+SCHEME = "eos"
+
+
+class App(faust.App):
+    """An ordinary `faust.App`: agents, topics, tables and sends are Faust's; their guarantees are the engine's.
+
+    `brokers` is host:port, several separated by commas; `engine` holds what can be set about the engine.
+    """
+
+    def __init__(self, app_id: str, *, brokers: str, engine: Options, datadir: Path, **options: Any) -> None:
+        self.engine = engine
+        super().__init__(
+            app_id,
+            broker=[f"{SCHEME}://{broker.strip()}" for broker in brokers.split(",")],
+            datadir=datadir,
+            Table=Table,
+            TableManager=TableManager,
+            stream_wait_empty=True,  # drains before the agents are cancelled
+            topic_disable_leader=True,
+            topic_allow_declare=False,  # topics are made on purpose, by whoever runs the cluster
+            producer_max_request_size=engine.max_request_bytes,
+            consumer_auto_offset_reset="earliest",
+            web_enabled=False,
+            **options,
+        )

@@ -1,0 +1,139 @@
+"""One source partition, at least once: many records in the agent's hands, the lowest unfinished one is committed."""
+
+import asyncio
+import contextlib
+from typing import Any
+
+import structlog
+from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError
+from faust.types.tuples import TP
+
+from streams.runtime.messages import ConcurrentMessage
+from streams.runtime.partition import FATAL, PASSING
+
+log = structlog.get_logger()
+
+POLL_MS = 1000
+LAST_COMMIT_SECONDS = 3.0
+RETRY_SECONDS = 1.0
+
+
+class AtLeastOncePartition:
+    """For an agent with slow concurrent handlers and no tables."""
+
+    session = None
+
+    def __init__(self, consumer: Any, source: TopicPartition) -> None:
+        self._consumer = consumer
+        self._app = consumer.app
+        self._options = consumer.app.engine
+        self._source = source
+        self._tp = TP(*source)
+        self._where = f"{source.topic}-{source.partition}"
+        self._in_flight: dict[int, ConcurrentMessage] = {}
+        self._next = -1
+        self._committed = -1
+        self._changed = asyncio.Event()
+        self.task = asyncio.create_task(self._run(), name=f"partition {self._where}")
+        self.task.add_done_callback(consumer.on_partition_exit)
+
+    @property
+    def ready(self) -> bool:
+        return self._next >= 0
+
+    async def stop(self, within_seconds: float) -> None:
+        """Stops fetching, waits for what the agent has begun, commits what is finished."""
+        self.task.cancel()
+        await asyncio.wait([self.task])
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_seconds):
+                await self._begun_are_done()
+        with contextlib.suppress(KafkaError, TimeoutError):  # replayed at worst
+            async with asyncio.timeout(LAST_COMMIT_SECONDS):
+                await self._commit()
+
+    async def _begun_are_done(self) -> None:
+        while any(message.tracked for message in self._in_flight.values()):
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _run(self) -> None:
+        saver = asyncio.create_task(self._save_regularly())
+        try:
+            while True:
+                try:
+                    await self._fetch()
+                except FATAL:
+                    raise
+                except PASSING as error:
+                    name = type(error).__name__
+                    log.warning("fetching starts over", partition=self._where, stage="engine", error_type=name)
+                    await asyncio.sleep(RETRY_SECONDS)
+        finally:
+            saver.cancel()
+            await asyncio.wait([saver])
+
+    async def _fetch(self) -> None:
+        if self._next < 0:
+            await self._seek()
+        while True:
+            await self._room()
+            room = self._options.max_in_flight - len(self._in_flight)
+            got = await self._consumer.kafka.getmany(self._source, timeout_ms=POLL_MS, max_records=room)
+            for records in got.values():
+                for record in records:
+                    await self._deliver(record)
+
+    async def _seek(self) -> None:
+        kafka = self._consumer.kafka
+        committed = await kafka.committed(self._source)
+        first = (await kafka.beginning_offsets([self._source]))[self._source]
+        kafka.seek(self._source, max(first, committed or 0))
+        kafka.resume(self._source)
+        self._next = self._committed = max(first, committed or 0)
+
+    async def _room(self) -> None:
+        while len(self._in_flight) >= self._options.max_in_flight:
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _deliver(self, record: Any) -> None:
+        message = ConcurrentMessage(
+            self._finished,
+            record.topic,
+            record.partition,
+            record.offset,
+            record.timestamp / 1000,
+            record.timestamp_type,
+            record.headers,
+            record.key,
+            record,
+            record.checksum,
+            0,
+            0,
+            self._tp,
+            generation_id=self._app.consumer_generation_id,
+        )
+        self._in_flight[record.offset] = message
+        self._next = record.offset + 1
+        await self._consumer.callback(message)
+
+    def _finished(self, offset: int) -> None:
+        self._in_flight.pop(offset, None)
+        self._changed.set()
+
+    async def _commit(self) -> None:
+        lowest = min(self._in_flight, default=self._next)
+        if lowest > self._committed:
+            await self._consumer.kafka.commit({self._source: lowest})
+            self._committed = lowest
+
+    async def _save_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(self._options.commit_interval_seconds)
+            try:
+                await self._commit()
+            except PASSING as error:  # a rebalance, or the broker is away: replayed at worst
+                name = type(error).__name__
+                log.warning("offsets not committed yet", partition=self._where, stage="commit", error_type=name)

@@ -1,0 +1,211 @@
+"""Faust's consumer: membership and callbacks into the app are Faust's, fetching and commits are the partitions'."""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import structlog
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from faust.transport import base
+from faust.transport.drivers import aiokafka as driver
+from faust.types.tuples import TP
+from rocksdict import Cache
+
+from streams.runtime.batch import current_batch
+from streams.runtime.concurrent import AtLeastOncePartition
+from streams.runtime.database import Database, DeadlineOf
+from streams.runtime.partition import ExactlyOncePartition
+from streams.runtime.schema import AtLeastOnce, Batches
+
+log = structlog.get_logger()
+
+FETCH_MAX_WAIT_MS = 200
+
+Partition = ExactlyOncePartition | AtLeastOncePartition
+
+
+class Listener(ConsumerRebalanceListener):
+    """Every partition is released before a rebalance, and recovers by itself after it."""
+
+    def __init__(self, consumer: "Consumer") -> None:
+        self._consumer = consumer
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        consumer = self._consumer
+        await consumer.release(consumer.app.engine.revoke_drain_seconds)
+        consumer.app.on_rebalance_start()
+        await consumer.on_partitions_revoked({TP(*source) for source in revoked})
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        consumer, app = self._consumer, self._consumer.app
+        sources = list(assigned)
+        consumer.kafka.pause(*sources)
+        app.consumer_generation_id += 1
+        await consumer.on_partitions_assigned({TP(*source) for source in sources}, app.consumer_generation_id)
+        consumer.resume_flow()
+        app.flow_control.resume()
+        app.on_rebalance_end()
+        consumer.take(sources)
+
+
+class Consumer(base.Consumer):
+    """What Faust asks of a consumer, on one aiokafka consumer and one task for each partition."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.partitions: dict[TopicPartition, Partition] = {}
+        self.tables_ready = asyncio.Event()
+        self.kafka: Any = None
+        self._cache = Cache(self.app.engine.block_cache_bytes)
+        self._crashing: asyncio.Future[None] | None = None
+
+    # -- life cycle
+
+    async def on_start(self) -> None:
+        conf = self.app.conf
+        self.kafka = AIOKafkaConsumer(
+            **self.kafka_settings(),
+            group_id=conf.id,
+            group_instance_id=conf.consumer_group_instance_id,
+            isolation_level="read_committed",
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            session_timeout_ms=int(conf.broker_session_timeout * 1000),
+            heartbeat_interval_ms=int(conf.broker_heartbeat_interval * 1000),
+            rebalance_timeout_ms=int(conf.broker_rebalance_timeout * 1000),
+            max_poll_interval_ms=int(conf.broker_max_poll_interval * 1000),
+            fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
+            max_partition_fetch_bytes=conf.consumer_max_fetch_size,
+            partition_assignment_strategy=[RoundRobinPartitionAssignor],
+        )
+        await self.kafka.start()
+
+    async def wait_empty(self) -> None:
+        """Called by the app when it stops, before the agents are cancelled."""
+        await self.release(self.app.engine.drain_seconds)
+
+    async def on_stop(self) -> None:
+        await self.release(0)
+        if self.kafka is not None:
+            await self.kafka.stop()
+
+    async def release(self, within_seconds: float) -> None:
+        """Gives up every partition; what is in flight is finished in time or dropped whole."""
+        partitions, self.partitions = self.partitions, {}
+        await asyncio.gather(*[partition.stop(within_seconds) for partition in partitions.values()])
+
+    def take(self, sources: Iterable[TopicPartition]) -> None:
+        """Each recovers on its own, so that none holds up the rebalance."""
+        if not self.app.should_stop:
+            for source in sources:
+                self.partitions[source] = self._new_partition(source)
+
+    def _new_partition(self, source: TopicPartition) -> Partition:
+        schemas = [topic.schema for topic in self.app.topics if source.topic in topic.topics]
+        if any(isinstance(schema, AtLeastOnce) for schema in schemas):
+            return AtLeastOncePartition(self, source)
+        if any(isinstance(schema, Batches) for schema in schemas):
+            return ExactlyOncePartition(self, source)
+        raise TypeError(f"topic {source.topic} needs schema=Batches() or schema=AtLeastOnce()")
+
+    def on_partition_exit(self, task: "asyncio.Task[None]") -> None:
+        """A partition that ends by itself met something that no new start can mend."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            name = getattr(error, "error_type", type(error).__name__)
+            log.error("partition stopped", stage="engine", error_type=name, error=str(error))
+            self._crashing = asyncio.ensure_future(self.app.crash(error))
+
+    async def on_task_error(self, exc: BaseException) -> None:
+        """Called in the agent's task when the agent raised."""
+        batch = current_batch()
+        if batch is not None:
+            batch.fail(exc)
+
+    # -- for the partitions
+
+    def kafka_settings(self) -> dict[str, Any]:
+        """Where the brokers are and who we are, for any aiokafka client."""
+        conf = self.app.conf
+        return {
+            "bootstrap_servers": driver.server_list(self.transport.url, self.transport.default_port),
+            "client_id": conf.broker_client_id,
+            "request_timeout_ms": int(conf.broker_request_timeout * 1000),
+            **driver.credentials_to_aiokafka_auth(conf.broker_credentials, conf.ssl_context),
+        }
+
+    def open_database(self, where: str, deadlines: Mapping[str, DeadlineOf | None]) -> Database:
+        path = self.app.conf.tabledir / where
+        return Database(path, deadlines, write_buffer_bytes=self.app.engine.write_buffer_bytes, cache=self._cache)
+
+    def databases(self) -> Iterator[Database]:
+        """Of the partitions that are open here."""
+        for partition in self.partitions.values():
+            if partition.session is not None:
+                yield partition.session.database
+
+    @property
+    def ready(self) -> bool:
+        """Every assigned partition is open; also true of a worker that was assigned none."""
+        return self.kafka is not None and all(partition.ready for partition in self.partitions.values())
+
+    # -- what Faust asks
+
+    async def subscribe(self, topics: Iterable[str]) -> None:
+        self.kafka.subscribe(sorted(topics), listener=Listener(self))
+
+    def assignment(self) -> set[TP]:
+        return {TP(*source) for source in self.kafka.assignment()} if self.kafka else set()
+
+    def topic_partitions(self, topic: str) -> int | None:
+        return len(self.kafka.partitions_for_topic(topic) or ()) or None
+
+    def highwater(self, tp: TP) -> int:
+        return int(self.kafka.highwater(TopicPartition(*tp)) or 0)
+
+    async def position(self, tp: TP) -> int | None:
+        return int(await self.kafka.position(TopicPartition(*tp)))
+
+    async def earliest_offsets(self, *tps: TP) -> Mapping[TP, int]:
+        found = await self.kafka.beginning_offsets([TopicPartition(*tp) for tp in tps])
+        return {TP(*source): offset for source, offset in found.items()}
+
+    async def highwaters(self, *tps: TP) -> Mapping[TP, int]:
+        found = await self.kafka.end_offsets([TopicPartition(*tp) for tp in tps])
+        return {TP(*source): offset for source, offset in found.items()}
+
+    def key_partition(self, topic: str, key: bytes | None, partition: int | None = None) -> int | None:
+        return partition if partition is not None else self.app.producer.key_partition(topic, key).partition
+
+    async def create_topic(self, *args: Any, **kwargs: Any) -> None:
+        await self.app.producer.create_topic(*args, **kwargs)
+
+    # -- Faust's own fetching, acknowledging and committing, none of which is in use
+
+    def close(self) -> None: ...
+
+    async def commit(self, *_: Any, **__: Any) -> bool:
+        return False
+
+    async def verify_all_partitions_active(self) -> None: ...
+
+    async def perform_seek(self) -> None: ...
+
+    async def seek_to_committed(self) -> Mapping[TP, int]:
+        return {}
+
+    async def seek_wait(self, partitions: Mapping[TP, int]) -> None: ...
+
+    async def _seek(self, partition: TP, offset: int) -> None: ...
+
+    async def _commit(self, offsets: Mapping[TP, int]) -> bool:  # noqa: ARG002 – the signature is Faust's
+        return False
+
+    async def _getmany(self, active_partitions: set[TP] | None, timeout: float) -> dict[TP, list[Any]]:  # noqa: ARG002 – the signature is Faust's
+        return {}
+
+    def _new_topicpartition(self, topic: str, partition: int) -> TP:
+        return TP(topic, partition)
+
+    def _to_message(self, tp: TP, record: Any) -> Any:
+        raise NotImplementedError

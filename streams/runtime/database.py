@@ -1,0 +1,200 @@
+"""The local state of one source partition: all of its tables, its bookmarks and its deadlines in one RocksDB.
+
+It is a cache of the changelogs: it may be lost, and is then rebuilt.
+"""
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+from rocksdict import BlockBasedOptions, Cache, DbClosedError, Rdict, WriteBatch
+from rocksdict import Options as RocksOptions
+
+from streams.runtime.errors import StoreFailed
+
+Change = tuple[bytes, bytes | None]
+"""Key and new value; None deletes."""
+DeadlineOf = Callable[[bytes], int | None]
+"""The deadline of a row in milliseconds since 1970, None when it has none."""
+
+META = b"\0meta"
+DUE = b"\0due\0"
+SCHEDULED = b"\0at\0"
+DEADLINE_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Position:
+    """How much of its changelogs this database has seen."""
+
+    source: int = -1
+    """Next offset of the source topic; -1 before the first transaction."""
+    lineage: str = ""
+    """Random id that the first transaction of a changelog gave it: another one means another changelog."""
+    bookmarks: dict[str, int] = field(default_factory=dict)
+    """Offset of the last bookmark seen in each table's changelog."""
+
+
+@contextmanager
+def failures_named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except DbClosedError as error:
+        raise StoreFailed(path=path, cause="closed") from error
+    except Exception as error:  # rocksdict raises bare Exceptions for whatever RocksDB reports
+        raise StoreFailed(path=path, cause=error) from error
+
+
+class Database:
+    """Rows of several tables, and the position they correspond to, written together or not at all.
+
+    Raises: StoreFailed from every method that reads or writes.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        deadlines: Mapping[str, DeadlineOf | None],
+        *,
+        write_buffer_bytes: int = 8 << 20,
+        cache: Cache | None = None,
+    ) -> None:
+        self.path = path
+        self._deadlines = deadlines
+        self._prefixes = {table: table.encode() + b"\0" for table in deadlines}
+        self._options = _rocks_options(write_buffer_bytes, cache)
+        self.position = Position()
+        self._open()
+
+    def _open(self) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        with failures_named(self.path):
+            self._db = Rdict(str(self.path), self._options)
+            raw = self._db.get(META)
+        self.position = Position(**orjson.loads(raw)) if raw else Position()
+
+    def close(self) -> None:
+        self._db.close()
+
+    def wipe(self) -> None:
+        """Begins anew, as after the loss of the disk."""
+        self.close()
+        shutil.rmtree(self.path)
+        self._open()
+
+    def get(self, table: str, key: bytes) -> bytes | None:
+        value: bytes | None = self._db.get(self._prefixes[table] + key)
+        return value
+
+    def keys(self, table: str) -> Iterator[bytes]:
+        prefix = self._prefixes[table]
+        for raw in self._scan(prefix):
+            yield raw[len(prefix) :]
+
+    def write(self, changes: Mapping[str, Iterable[Change]], position: Position) -> None:
+        """Applies the changes and moves the position, in one atomic write."""
+        batch = WriteBatch(raw_mode=True)
+        with failures_named(self.path):
+            for table, rows in changes.items():
+                self._put_rows(batch, table, rows)
+            batch.put(META, orjson.dumps(position))
+            self._db.write(batch)
+        self.position = position
+
+    def due(self, now_ms: int, limit: int) -> list[tuple[str, bytes]]:
+        """At most `limit` keys, with their tables, whose deadline has passed; the earliest first.
+
+        The index may be early, never late: a row whose deadline has moved is found here and put where it belongs.
+        """
+        found: list[tuple[str, bytes]] = []
+        moves = WriteBatch(raw_mode=True)
+        with failures_named(self.path):
+            for entry in self._scan(DUE):
+                if _entry_time(entry) > now_ms or len(found) == limit:
+                    break
+                table, key = self._entry_row(entry)
+                deadline = self._deadline(table, self.get(table, key))
+                if deadline is not None and deadline <= now_ms:
+                    found.append((table, key))
+                else:
+                    self._reschedule(moves, entry, table, key, deadline)
+            if not moves.is_empty():
+                self._db.write(moves)
+        return found
+
+    def next_deadline(self) -> int | None:
+        """When `due` may have something next, in milliseconds since 1970."""
+        entry = next(self._scan(DUE), None)
+        return None if entry is None else _entry_time(entry)
+
+    def _put_rows(self, batch: WriteBatch, table: str, rows: Iterable[Change]) -> None:
+        prefix, with_deadlines = self._prefixes[table], self._deadlines[table] is not None
+        for key, value in rows:
+            if value is None:
+                batch.delete(prefix + key)
+            else:
+                batch.put(prefix + key, value)
+                if with_deadlines:
+                    self._schedule(batch, table, key, value)
+
+    def _schedule(self, batch: WriteBatch, table: str, key: bytes, value: bytes) -> None:
+        # An entry that is too early is left where it is: most deadlines move with every message, and are looked at once
+        deadline = self._deadline(table, value)
+        if deadline is None:
+            return
+        row = self._prefixes[table] + key
+        scheduled = self._db.get(SCHEDULED + row)
+        if scheduled is not None and int.from_bytes(scheduled, "big") <= deadline:
+            return
+        if scheduled is not None:
+            batch.delete(DUE + scheduled + row)
+        self._put_entry(batch, row, deadline)
+
+    def _reschedule(self, batch: WriteBatch, entry: bytes, table: str, key: bytes, deadline: int | None) -> None:
+        row = self._prefixes[table] + key
+        batch.delete(entry)
+        if deadline is None:
+            batch.delete(SCHEDULED + row)
+        else:
+            self._put_entry(batch, row, deadline)
+
+    @staticmethod
+    def _put_entry(batch: WriteBatch, row: bytes, deadline: int) -> None:
+        moment = max(0, deadline).to_bytes(DEADLINE_BYTES, "big")
+        batch.put(DUE + moment + row, b"")
+        batch.put(SCHEDULED + row, moment)
+
+    def _entry_row(self, entry: bytes) -> tuple[str, bytes]:
+        table, _, key = entry[len(DUE) + DEADLINE_BYTES :].partition(b"\0")
+        return table.decode(), key
+
+    def _deadline(self, table: str, value: bytes | None) -> int | None:
+        deadline_of = self._deadlines.get(table)
+        return None if value is None or deadline_of is None else deadline_of(value)
+
+    def _scan(self, prefix: bytes) -> Iterator[bytes]:
+        iterator = self._db.iter()
+        iterator.seek(prefix)
+        while iterator.valid() and (key := iterator.key()).startswith(prefix):
+            yield key
+            iterator.next()
+
+
+def _entry_time(entry: bytes) -> int:
+    return int.from_bytes(entry[len(DUE) : len(DUE) + DEADLINE_BYTES], "big")
+
+
+def _rocks_options(write_buffer_bytes: int, cache: Cache | None) -> RocksOptions:
+    options = RocksOptions(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_write_buffer_size(write_buffer_bytes)
+    options.set_max_write_buffer_number(2)
+    table = BlockBasedOptions()
+    table.set_bloom_filter(10, False)
+    if cache is not None:
+        table.set_block_cache(cache)
+    options.set_block_based_table_factory(table)
+    return options

@@ -1,0 +1,166 @@
+"""One source partition, exactly once: one batch after the other, each committed before the next begins."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import structlog
+from aiokafka import TopicPartition
+from aiokafka import errors as kafka_errors
+
+from streams.runtime.delivery import Delivery
+from streams.runtime.errors import AgentFailed, SourceReplaced, StateLost
+from streams.runtime.recovery import recover
+from streams.runtime.session import Session
+from streams.runtime.transaction import TransactionalProducer
+
+log = structlog.get_logger()
+
+FATAL = (
+    kafka_errors.ClusterAuthorizationFailedError,
+    kafka_errors.GroupAuthorizationFailedError,
+    kafka_errors.InvalidTopicError,
+    kafka_errors.MessageSizeTooLargeError,
+    kafka_errors.RecordListTooLargeError,
+    kafka_errors.RecordTooLargeError,
+    kafka_errors.SaslAuthenticationFailed,
+    kafka_errors.TopicAuthorizationFailedError,
+    kafka_errors.TransactionalIdAuthorizationFailed,
+    kafka_errors.UnsupportedVersionError,
+)
+"""No retry can mend these: the worker stops, and the error names the cause."""
+PASSING = (kafka_errors.KafkaError, OSError, TimeoutError)
+CANCEL_SECONDS = 6.0
+
+
+class ExactlyOncePartition:
+    """Runs until it is stopped; every kind of trouble has one answer: close, and open again.
+
+    Opening is: fence earlier owners, replay the changelogs, take the source offset from them, seek.
+    """
+
+    def __init__(self, consumer: Any, source: TopicPartition) -> None:
+        self._consumer = consumer
+        self._app = consumer.app
+        self._options = consumer.app.engine
+        self._source = source
+        self._where = f"{source.topic}-{source.partition}"
+        self._tables = {table.name: table for table in self._app.tables.values() if table.takes(source.topic)}
+        self._draining = False
+        self.session: Session | None = None
+        self.task = asyncio.create_task(self._run(), name=f"partition {self._where}")
+        self.task.add_done_callback(consumer.on_partition_exit)
+
+    @property
+    def ready(self) -> bool:
+        """Opened: earlier owners are fenced and the state is recovered."""
+        return self.session is not None and not self._draining
+
+    async def stop(self, within_seconds: float) -> None:
+        """Finishes the batch that the agent is at, or drops it whole; returns when nothing can be written any more."""
+        self._draining = True
+        delivery = self.session.delivery if self.session else None
+        if delivery is None or not delivery.begun:
+            self.task.cancel()  # not begun: whoever has the partition next does it
+        else:
+            delivery.stop()
+        await asyncio.wait([self.task], timeout=within_seconds)
+        if not self.task.done():
+            if delivery is not None:
+                delivery.abandon()
+            self.task.cancel()
+            await asyncio.wait([self.task], timeout=CANCEL_SECONDS)
+
+    async def _run(self) -> None:
+        while not self._draining:
+            try:
+                async with self._opened() as session:
+                    await self._work(session)
+            except FATAL:
+                raise
+            except PASSING as error:
+                name = type(error).__name__
+                log.warning("partition starts over", partition=self._where, stage="engine", error_type=name)
+            except AgentFailed:
+                if not self._draining:
+                    raise
+            if not self._draining:
+                # If we were fenced somebody else has the partition: a heartbeat's answer will tell meanwhile
+                await asyncio.sleep(1.5 * self._app.conf.broker_heartbeat_interval)
+
+    async def _work(self, session: Session) -> None:
+        loop, horizon, looked = asyncio.get_running_loop(), None, 0.0
+        while not self._draining:
+            await session.poll()
+            if horizon is None and loop.time() - looked >= self._options.tick_seconds:
+                horizon, looked = await session.horizon(), loop.time()
+            if horizon is not None and await session.reached(horizon):
+                await session.tick(horizon.now_ms)
+                horizon = None
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncIterator[Session]:
+        settings = self._consumer.kafka_settings()
+        async with AsyncExitStack() as closing:
+            producer = TransactionalProducer(f"{self._app.conf.id}-{self._where}", settings, self._options)
+            closing.push_async_callback(producer.close)
+            await producer.open(self._options.start_timeout_seconds)
+            deadlines = {name: table.deadline for name, table in self._tables.items()}
+            database = self._consumer.open_database(self._where, deadlines)
+            closing.callback(database.close)
+            session = Session(
+                source=self._source,
+                group=self._app.conf.id,
+                kafka=self._consumer.kafka,
+                tables=self._tables,
+                producer=producer,
+                database=database,
+                delivery=Delivery(self._consumer, self._source, database),
+                options=self._options,
+            )
+            await self._recover(session)
+            self._consumer.kafka.seek(self._source, await self._start_offset(database.position.source))
+            self._consumer.kafka.resume(self._source)
+            self.session = session
+            try:
+                yield session
+            finally:
+                self.session = None
+
+    async def _recover(self, session: Session) -> None:
+        if self._tables:
+            done = await recover(
+                session.database,
+                session.changelogs(),
+                self._consumer.kafka_settings(),
+                self._source.topic,
+            )
+            log.info(
+                "recovered",
+                partition=self._where,
+                records=done.records,
+                seconds=round(done.seconds, 3),
+                rebuilt=done.rebuilt,
+            )
+
+    async def _start_offset(self, recovered: int) -> int:
+        """The changelog's, as the last transaction left it; the group's where there are no tables.
+
+        Raises: StateLost, SourceReplaced.
+        """
+        kafka, source = self._consumer.kafka, self._source
+        found = await kafka.committed(source)
+        committed = -1 if found is None else int(found)
+        if not self._tables:
+            recovered = committed
+        if committed > recovered:
+            raise StateLost(where=self._where, committed=committed, source=max(recovered, 0))
+        first = int((await kafka.beginning_offsets([source]))[source])
+        end = int((await kafka.end_offsets([source]))[source])
+        if recovered > end:
+            raise SourceReplaced(where=self._where, end=end, source=recovered)
+        if 0 <= recovered < first:
+            lost = first - recovered
+            log.error("records expired unread", partition=self._where, stage="engine", error_type="expired", count=lost)
+        return max(recovered, first)

@@ -1,0 +1,64 @@
+"""Faust's producer: inside an exactly-once agent a send joins the batch, elsewhere it goes out as usual."""
+
+import asyncio
+from typing import Any
+
+from faust.transport.drivers import aiokafka as driver
+from faust.types.tuples import TP, RecordMetadata
+
+from streams.runtime.batch import Batch, Headers, Output, current_batch
+
+UNKNOWN_OFFSET = -1
+"""Of a record in a batch: it has none before the commit."""
+
+
+class Producer(driver.Producer):
+    """Sends are never lost silently: what joins a batch is committed with it or not at all."""
+
+    def _settings_extra(self) -> dict[str, Any]:
+        return {"acks": "all", "enable_idempotence": True}
+
+    async def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        partition: int | None,
+        timestamp: float | None,
+        headers: Any,
+        *,
+        transactional_id: str | None = None,  # noqa: ARG002 – the signature is Faust's
+    ) -> Any:
+        batch = current_batch()
+        if batch is None:
+            return await super().send(topic, key, value, partition, timestamp, headers)
+        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        future.set_result(_join(batch, topic, key, value, partition, timestamp, headers))
+        return future
+
+    def send_soon(self, fut: Any) -> None:
+        batch = current_batch()
+        if batch is None:
+            super().send_soon(fut)
+            return
+        sent = fut.message
+        topic = sent.channel.get_topic_name()
+        fut.set_result(_join(batch, topic, sent.key, sent.value, sent.partition, sent.timestamp, sent.headers))
+
+
+def _join(
+    batch: Batch,
+    topic: str,
+    key: bytes | None,
+    value: bytes | None,
+    partition: int | None,
+    timestamp: float | None,
+    headers: Any,
+) -> RecordMetadata:
+    timestamp_ms = int(timestamp * 1000) if timestamp else None
+    batch.send(Output(topic, key, value, partition, timestamp_ms, _as_list(headers)))
+    return RecordMetadata(topic, UNKNOWN_OFFSET, TP(topic, UNKNOWN_OFFSET), UNKNOWN_OFFSET)
+
+
+def _as_list(headers: Any) -> Headers:
+    return list(headers.items()) if hasattr(headers, "items") else list(headers or ())

@@ -1,0 +1,110 @@
+"""From the changelogs to the local state, and to the source offset it corresponds to."""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from streams.runtime.bookmark import KEY, Bookmark, decode
+from streams.runtime.database import Change, Database, Position
+from streams.runtime.errors import ChangelogMismatch
+
+POLL_MS = 200
+
+
+class OtherChangelog(Exception):
+    """The local state was made from another changelog than the one on the broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    records: int
+    seconds: float
+    rebuilt: bool
+    """The local state was of no use and was made anew."""
+
+
+async def recover(
+    database: Database, changelogs: Mapping[str, TopicPartition], kafka: Mapping[str, Any], topic: str
+) -> Recovered:
+    """Replays what the local state has not seen; whoever calls has fenced all other writers.
+
+    Raises: ChangelogMismatch, StoreFailed, KafkaError.
+    """
+    began = time.monotonic()
+    consumer = AIOKafkaConsumer(
+        **kafka,
+        isolation_level="read_committed",
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        fetch_max_wait_ms=50,
+        max_partition_fetch_bytes=4 << 20,
+    )
+    await consumer.start()
+    try:
+        await _check_partitions(consumer, changelogs.values(), topic)
+        consumer.assign(list(changelogs.values()))
+        try:
+            records, rebuilt = await _replay(consumer, database, changelogs), False
+        except OtherChangelog:
+            database.wipe()
+            records, rebuilt = await _replay(consumer, database, changelogs), True
+    finally:
+        await consumer.stop()
+    return Recovered(records, time.monotonic() - began, rebuilt)
+
+
+async def _check_partitions(consumer: AIOKafkaConsumer, changelogs: Iterable[TopicPartition], topic: str) -> None:
+    """Row and record must be in partitions of the same number, or state would be lost silently."""
+    await consumer.topics()  # asks the broker: these topics are not in the metadata yet
+    expected = len(consumer.partitions_for_topic(topic) or ())
+    for changelog in changelogs:
+        found = len(consumer.partitions_for_topic(changelog.topic) or ())
+        if found != expected:
+            raise ChangelogMismatch(changelog=changelog.topic, found=found, topic=topic, expected=expected)
+
+
+async def _replay(consumer: AIOKafkaConsumer, database: Database, changelogs: Mapping[str, TopicPartition]) -> int:
+    tables = {changelog: table for table, changelog in changelogs.items()}
+    first = await consumer.beginning_offsets(list(tables))
+    end = await consumer.end_offsets(list(tables))
+    for changelog, table in tables.items():
+        bookmark = database.position.bookmarks.get(table, -1)
+        if bookmark >= end[changelog]:
+            raise OtherChangelog
+        consumer.seek(changelog, max(bookmark, first[changelog]))
+    known, seen, records = set(database.position.bookmarks), set[str](), 0
+    while any([await consumer.position(changelog) < end[changelog] for changelog in tables]):
+        for changelog, found in (await consumer.getmany(timeout_ms=POLL_MS)).items():
+            table = tables[changelog]
+            if _apply(database, table, found):
+                seen.add(table)
+            records += len(found)
+    if known - seen:  # the bookmark that we had is gone, and compaction always leaves one
+        raise OtherChangelog
+    return records
+
+
+def _apply(database: Database, table: str, records: Iterable[Any]) -> bool:
+    """Writes the rows; true if there was a bookmark among them."""
+    rows: list[Change] = []
+    position, marked = database.position, False
+    for record in records:
+        if record.key == KEY:
+            position, marked = _advance(position, table, record.offset, decode(record.value)), True
+        else:
+            rows.append((record.key, record.value))
+    database.write({table: rows}, position)
+    return marked
+
+
+def _advance(position: Position, table: str, offset: int, bookmark: Bookmark) -> Position:
+    if position.lineage and bookmark.lineage != position.lineage:
+        raise OtherChangelog
+    return Position(
+        source=max(position.source, bookmark.source),
+        lineage=bookmark.lineage,
+        bookmarks={**position.bookmarks, table: offset},
+    )

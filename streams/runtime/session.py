@@ -1,0 +1,99 @@
+"""One source partition while it is open: poll, hand to the agent, commit; and tick when nothing is unread."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aiokafka import TopicPartition
+
+from streams.runtime.batch import Batch, Tick
+from streams.runtime.bookmark import Bookmark, new_lineage
+from streams.runtime.database import Database, Position
+from streams.runtime.delivery import Delivery
+from streams.runtime.options import Options
+from streams.runtime.transaction import TransactionalProducer
+
+
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """A moment, and the end of the partition at that moment: past that end all that came before it has been read."""
+
+    now_ms: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Session:
+    """What an open partition works with; when anything goes wrong there is a new one."""
+
+    source: TopicPartition
+    group: str
+    kafka: Any
+    tables: Mapping[str, Any]
+    producer: TransactionalProducer
+    database: Database
+    delivery: Delivery
+    options: Options
+
+    def changelogs(self) -> dict[str, TopicPartition]:
+        """The changelog partition of each table."""
+        return {
+            name: TopicPartition(table.changelog_topic.get_topic_name(), self.source.partition)
+            for name, table in self.tables.items()
+        }
+
+    async def poll(self) -> None:
+        """Takes what there is, at most one batch; waits a little where that makes a larger one."""
+        options = self.options
+        got = await self.kafka.getmany(
+            self.source, timeout_ms=int(options.tick_seconds * 1000), max_records=options.max_batch
+        )
+        for records in got.values():
+            await self.process(records, records[-1].offset + 1)
+        if got and 0 < await self.lag() < options.max_batch:
+            await asyncio.sleep(options.linger_ms / 1000)
+
+    async def lag(self) -> int:
+        """Records that are not read yet, as far as the last fetch told."""
+        return int((self.kafka.highwater(self.source) or 0) - await self.kafka.position(self.source))
+
+    async def horizon(self) -> Horizon | None:
+        """A moment at which some deadline had passed, None when none has.
+
+        A tick must not act on a deadline that an unread record would have moved: hence the end at that moment.
+        """
+        now = self.options.clock()
+        deadline = self.database.next_deadline()
+        if deadline is None or deadline > now:
+            return None
+        end = (await self.kafka.end_offsets([self.source]))[self.source]
+        return Horizon(now, end)
+
+    async def reached(self, horizon: Horizon) -> bool:
+        return bool(await self.kafka.position(self.source) >= horizon.end)
+
+    async def tick(self, now_ms: int) -> None:
+        """Gives the agent the keys whose deadlines had passed at that moment; the source offset stays."""
+        due = self.database.due(now_ms, self.options.tick_keys)
+        if due:
+            tick = Tick(self.source.topic, self.source.partition, now_ms, tuple(due))
+            await self.process(tick, max(self.database.position.source, 0))
+
+    async def process(self, work: Sequence[Any] | Tick, next_offset: int) -> None:
+        """Runs the agent and commits what it did. Raises: AgentFailed, KafkaError, TimeoutError, StoreFailed."""
+        batch = await self.delivery.run(work, next_offset)
+        async with asyncio.timeout(self.options.commit_timeout_seconds):
+            await self._commit(batch, next_offset)
+        self.delivery.committed()
+
+    async def _commit(self, batch: Batch, next_offset: int) -> None:
+        changes = {name: rows for name in batch.tables if (rows := self.tables[name].data.changes(batch))}
+        if not changes:  # the bookmark must move with every commit, or a lost changelog could not be told
+            changes = {name: [] for name in list(self.tables)[:1]}
+        changelogs, before = self.changelogs(), self.database.position
+        bookmark = Bookmark(next_offset, before.lineage or new_lineage())
+        rows = {changelogs[name]: changed for name, changed in changes.items()}
+        marks = await self.producer.commit(batch.outputs, rows, bookmark, self.source, self.group)
+        bookmarks = {**before.bookmarks, **{name: marks[changelogs[name]] for name in changes}}
+        self.database.write(changes, Position(bookmark.source, bookmark.lineage, bookmarks))

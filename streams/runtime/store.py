@@ -1,0 +1,116 @@
+"""Faust's table storage: the batch's own view over the partition's database."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from faust.stores.base import Store as FaustStore
+
+from streams.runtime.batch import GONE, Batch, current_batch
+from streams.runtime.errors import NotInAgent
+
+
+class Store(FaustStore):
+    """Inside an agent: the batch's changes over RocksDB. Elsewhere: a read-only view of the committed state."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.key_type is bytes and self.key_serializer == "raw":  # the usual case, without Faust's codec layers
+            self._encode_key = self._decode_key = _same
+        if self.value_type is bytes and self.value_serializer == "raw":
+            self._encode_value = self._decode_value = _same
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """One look-up, where `key in store` and `store[key]` would be two."""
+        value = self._find(key)
+        return default if value is GONE else value
+
+    def __getitem__(self, key: Any) -> Any:
+        value = self._find(key)
+        if value is GONE:
+            raise KeyError(key)
+        return value
+
+    def __contains__(self, key: Any) -> bool:
+        return self._find(key) is not GONE
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._change(key, value)
+
+    def __delitem__(self, key: Any) -> None:
+        if self._find(key) is GONE:
+            raise KeyError(key)
+        self._change(key, GONE)
+
+    def __iter__(self) -> Iterator[Any]:
+        batch = current_batch()
+        seen = batch.overlay(self.table_name).values if batch else {}
+        yield from [key for key, value in seen.items() if value is not GONE]
+        for database in self._databases(batch):
+            for raw in database.keys(self.table_name):
+                key = self._decode_key(raw)
+                if key not in seen:
+                    yield key
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def changes(self, batch: Batch) -> list[tuple[bytes, bytes | None]]:
+        """What the batch changed in this table, encoded."""
+        overlay = batch.tables.get(self.table_name)
+        if overlay is None:
+            return []
+        values = overlay.values
+        return [
+            (self._encode_key(key), None if values[key] is GONE else self._encode_value(values[key]))
+            for key in overlay.changed
+        ]
+
+    def _find(self, key: Any) -> Any:
+        batch = current_batch()
+        if batch is None:
+            return self._committed(key)
+        values = batch.overlay(self.table_name).values
+        found = values.get(key)
+        if found is None:
+            raw = batch.database.get(self.table_name, self._encode_key(key))
+            found = values[key] = GONE if raw is None else self._decode_value(raw)
+        return found
+
+    def _committed(self, key: Any) -> Any:
+        encoded = self._encode_key(key)
+        for database in self._databases(None):
+            raw = database.get(self.table_name, encoded)
+            if raw is not None:
+                return self._decode_value(raw)
+        return GONE
+
+    def _change(self, key: Any, value: Any) -> None:
+        batch = current_batch()
+        if batch is None:
+            raise NotInAgent(table=self.table_name)
+        if batch.accepts(f"table {self.table_name}"):
+            overlay = batch.overlay(self.table_name)
+            overlay.values[key] = value
+            overlay.changed.add(key)
+
+    def _databases(self, batch: Batch | None) -> list[Any]:
+        return [batch.database] if batch else list(self.app.consumer.databases())
+
+    def reset_state(self) -> None:
+        """Nothing: the state belongs to the partitions, which reset it themselves."""
+
+    def apply_changelog_batch(self, *_: Any, **__: Any) -> None:
+        """Never called: partitions recover themselves. Raises: NotImplementedError."""
+        raise NotImplementedError
+
+    async def backup_partition(self, *_: Any, **__: Any) -> None:
+        """Not supported: the changelog is the backup. Raises: NotImplementedError."""
+        raise NotImplementedError
+
+    def restore_backup(self, *_: Any, **__: Any) -> None:
+        """Not supported: the changelog is the backup. Raises: NotImplementedError."""
+        raise NotImplementedError
+
+
+def _same(encoded: bytes) -> bytes:
+    return encoded
