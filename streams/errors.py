@@ -29,8 +29,24 @@ class PartitionsDiffer(ConfigurationError):
     """topic {topic} has {found} partitions and {source} has {expected}: they must be equal"""
 
 
+class BrokerUnavailable(AfterwordError):
+    """Kafka at {servers} cannot be reached: {problem}"""
+
+
 class StoreUnavailable(AfterwordError):
     """{store} cannot be reached: {problem}"""
+
+
+class EpisodeConflict(AfterwordError):
+    """episode {episode_id}, revision {revision}, is stored already with another fingerprint"""
+
+
+class LaneStopped(AfterwordError):
+    """an earlier record of {key} failed: nothing after it may be handled"""
+
+
+class StateUnreadable(AfterwordError):
+    """the stored state cannot be read: {problem}"""
 
 
 class ProviderError(AfterwordError):

@@ -1,0 +1,47 @@
+"""A message in the table: what its episode will carry, and where episodes were sealed around it."""
+
+import struct
+from typing import NamedTuple
+
+from schemas import CloseReason
+from streams.errors import StateUnreadable
+from streams.segmenter.keys import DIGEST_BYTES
+
+VERSION = 1
+HEADER = struct.Struct(">BIqBB")
+HEADER_END = DIGEST_BYTES + HEADER.size
+
+SEALS: tuple[CloseReason | None, ...] = (None, "topic_shift", "max_size")
+"""Their positions are stored: append only."""
+
+
+class Body(NamedTuple):
+    json: bytes
+    """An `EpisodeMessage` as the episode will carry it."""
+    tokens: int
+    offset: int
+    """Where it was read."""
+    sealed_before: CloseReason | None
+    """Why the episode before this message was sealed with it."""
+    sealed_after: CloseReason | None
+
+
+def encode_body(digest: bytes, body: Body) -> bytes:
+    """`digest`: of the message's id."""
+    before, after = SEALS.index(body.sealed_before), SEALS.index(body.sealed_after)
+    return digest + HEADER.pack(VERSION, body.tokens, body.offset, before, after) + body.json
+
+
+def decode_body(value: bytes) -> Body | None:
+    """None for a stripped row: the message is in an episode that was emitted. Raises: StateUnreadable."""
+    if len(value) == DIGEST_BYTES:
+        return None
+    if value[DIGEST_BYTES : DIGEST_BYTES + 1] != bytes((VERSION,)):
+        raise StateUnreadable(problem=f"a message's row is not of version {VERSION}")
+    _, tokens, offset, before, after = HEADER.unpack_from(value, DIGEST_BYTES)
+    return Body(value[HEADER_END:], tokens, offset, SEALS[before], SEALS[after])
+
+
+def digest_of(value: bytes) -> bytes:
+    """Of the message's id; whole rows and stripped ones both begin with it."""
+    return value[:DIGEST_BYTES]

@@ -1,0 +1,40 @@
+"""What the segmenter is given, and what it gives back."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from schemas.headers import Headers
+from streams.runtime import dead_letters
+
+
+class Record(dead_letters.Record, Protocol):
+    """The part of aiokafka's `ConsumerRecord` that is used."""
+
+    @property
+    def timestamp(self) -> int: ...
+
+
+class Outgoing(NamedTuple):
+    """A record to be sent."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a batch led to; `outgoing` is in order."""
+
+    outgoing: list[Outgoing] = field(default_factory=list)
+    messages: int = 0
+    """Taken: each is pending or in one episode."""
+    duplicates: int = 0
+    skipped: int = 0
+    flushes: int = 0
+    dead_letters: Counter[str] = field(default_factory=Counter)
+    """By error type."""
+    episodes: Counter[str] = field(default_factory=Counter)
+    """By close reason."""

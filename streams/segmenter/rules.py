@@ -1,0 +1,185 @@
+"""When an episode is over and where the next begins: pure functions over a conversation's counters.
+
+They look at the log alone, with one exception: the deadline, by which a living worker notices silence. A worker that
+was dead meanwhile finds the same silence between the records' timestamps, and closes the same episodes.
+"""
+
+from collections.abc import Sequence
+from itertools import accumulate, islice, takewhile
+from typing import NamedTuple
+
+from schemas import CloseReason
+from streams.segmenter.state import MAX_DEADLINE_MS, State
+from streams.settings import Episodes
+
+MAX_EPISODE_BYTES = 700_000
+"""JSON of the core messages; the rest of an `episode.closed` of less than a megabyte is for overlap and envelope."""
+MAX_OVERLAP_BYTES = 100_000
+
+
+class Incoming(NamedTuple):
+    """What the rules look at in a message."""
+
+    sent_ms: int
+    """Event time, milliseconds since 1970."""
+    record_ms: int
+    """The record's timestamp, milliseconds since 1970."""
+    tokens: int
+    bytes: int
+    """What it adds to the JSON of its episode."""
+    is_continuation: bool | None = None
+
+
+class Emission(NamedTuple):
+    """The messages `first … end` leave as episodes, split where they were sealed."""
+
+    first: int
+    end: int
+    reason: CloseReason
+    """Of the last episode, when it was not sealed."""
+
+
+class Decision(NamedTuple):
+    """What becomes of a message that is taken."""
+
+    sealed_before: CloseReason | None
+    sealed_after: CloseReason | None
+    emissions: tuple[Emission, ...]
+    """In this order; they may include the message itself."""
+    state: State
+    """After all of it, but for the ordinals and the overlap, which follow from the episodes emitted."""
+
+
+class Seals(NamedTuple):
+    """Boundaries around one message, and why they are there."""
+
+    before: CloseReason | None
+    after: CloseReason | None
+
+
+class Cut(NamedTuple):
+    """The messages `first … end` are one episode."""
+
+    first: int
+    end: int
+    reason: CloseReason
+
+
+def decide(state: State, m: Incoming, limits: Episodes, now_ms: int) -> Decision:
+    """Silence, boundary, append, full, trigger: in this order. `now_ms`: wall clock, milliseconds since 1970."""
+    silence = close_all(state, "idle") if is_silent(state, m, limits) else None
+    state = emitted(state, silence)
+    before = boundary(state, m, limits)
+    state = appended(sealed(state) if before else state, m)
+    after: CloseReason | None = "max_size" if state.open_messages >= limits.max_episode_size else None
+    state = sealed(state) if after else state
+    triggered = trigger(state, limits)
+    state = emitted(state, triggered)
+    state = state._replace(deadline_ms=deadline(state, limits, now_ms))
+    return Decision(before, after, tuple(e for e in (silence, triggered) if e), state)
+
+
+def is_duplicate(state: State, seq: int | None, limits: Episodes) -> bool:
+    """`seq`: under which the message's id is on record; past the window it counts only while it is pending."""
+    if seq is None:
+        return False
+    return min(state.next_seq - limits.dedupe_window, state.first_pending) <= seq < state.next_seq
+
+
+def is_silent(state: State, m: Incoming, limits: Episodes) -> bool:
+    """Whether more than `idle_seconds` lie between the message and the one before it, while something is pending."""
+    if not state.pending_messages:
+        return False
+    return max(m.sent_ms - state.last_sent_ms, m.record_ms - state.last_record_ms) > limits.idle_seconds * 1000
+
+
+def boundary(state: State, m: Incoming, limits: Episodes) -> CloseReason | None:
+    """Why the open episode is sealed before the message, if it is."""
+    if m.is_continuation is False and state.open_messages >= limits.min_episode_size:
+        return "topic_shift"
+    if state.open_messages and is_full(state, m, limits):
+        return "max_size"
+    return None
+
+
+def is_full(state: State, m: Incoming, limits: Episodes) -> bool:
+    """Whether the message would make the open episode too large."""
+    return state.open_tokens + m.tokens > limits.max_episode_tokens or state.open_bytes + m.bytes > MAX_EPISODE_BYTES
+
+
+def trigger(state: State, limits: Episodes) -> Emission | None:
+    """Enough is pending: all that is sealed leaves, and the open episode too unless it is short."""
+    if state.pending_messages < limits.trigger and state.pending_tokens < limits.trigger_tokens:
+        return None
+    long_enough = state.open_messages >= limits.min_episode_size
+    end = state.next_seq if long_enough else state.open_first
+    return Emission(state.first_pending, end, "trigger") if end > state.first_pending else None
+
+
+def close_all(state: State, reason: CloseReason) -> Emission | None:
+    """Everything pending leaves, whatever its size."""
+    return Emission(state.first_pending, state.next_seq, reason) if state.pending_messages else None
+
+
+def sealed(state: State) -> State:
+    """The open episode ends here; the next message opens another."""
+    return state._replace(open_first=state.next_seq, open_tokens=0, open_bytes=0)
+
+
+def appended(state: State, m: Incoming) -> State:
+    return state._replace(
+        next_seq=state.next_seq + 1,
+        open_tokens=state.open_tokens + m.tokens,
+        open_bytes=state.open_bytes + m.bytes,
+        pending_tokens=state.pending_tokens + m.tokens,
+        last_sent_ms=m.sent_ms,
+        last_record_ms=m.record_ms,
+    )
+
+
+def emitted(state: State, emission: Emission | None) -> State:
+    """The state without what was emitted: a tail that stays is all that is pending."""
+    if emission is None:
+        return state
+    if emission.end == state.next_seq:
+        state = sealed(state)
+    still_pending = state._replace(first_pending=emission.end, pending_tokens=state.open_tokens)
+    return still_pending if still_pending.pending_messages else still_pending._replace(deadline_ms=0)
+
+
+def deadline(state: State, limits: Episodes, now_ms: int) -> int:
+    """When silence will close what is pending, in milliseconds since 1970; 0 when nothing is."""
+    if not state.pending_messages:
+        return 0
+    return max(1, int(min(now_ms + limits.idle_seconds * 1000, MAX_DEADLINE_MS)))
+
+
+def split(emission: Emission, seals: Sequence[Seals]) -> list[Cut]:
+    """The episodes of an emission.
+
+    `seals`: of its messages in order, and of the message that follows them, if there is one: a boundary is on record
+    with the message that made it.
+    """
+    cuts: list[Cut] = []
+    start = emission.first
+    for seq, (before, after) in enumerate(seals, emission.first):
+        if before and start < seq:
+            cuts.append(Cut(start, seq, before))
+            start = seq
+        if after and seq < emission.end:
+            cuts.append(Cut(start, seq + 1, after))
+            start = seq + 1
+    if start < emission.end:
+        cuts.append(Cut(start, emission.end, emission.reason))
+    return cuts
+
+
+def overlap_size(sizes: Sequence[int], limits: Episodes) -> int:
+    """How many of an episode's last messages the next one carries. `sizes`: bytes of JSON of each core message."""
+    totals = accumulate(islice(reversed(sizes), limits.overlap))
+    return sum(1 for _ in takewhile(lambda total: total <= MAX_OVERLAP_BYTES, totals))
+
+
+def forgettable(state: State, limits: Episodes) -> range:
+    """Messages whose rows are not needed any more: outside the window, not pending, not overlap."""
+    return range(state.window_first, min(state.next_seq - limits.dedupe_window, state.overlap_first))
