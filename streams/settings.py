@@ -24,6 +24,9 @@ class Kafka(Section):
     messages_topic: str = Field("messages", description="input")
     episodes_topic: str = Field("episode.closed", description="closed episodes, written in transactions")
     summaries_topic: str = Field("summary.created", description="what everyone downstream subscribes to")
+    segmenter_id: str = Field("afterword-segmenter", description="Faust app id: consumer group, changelogs, transactions")
+    summarizer_id: str = Field("afterword-summarizer", description="Faust app id: consumer group")
+    archiver_id: str = Field("afterword-archiver", description="consumer group")
     partitions: int = Field(8, ge=1, description="partitions of the topics that `topics create` makes")
     replication_factor: int = Field(1, ge=1, description="of those topics; 3 in production")
     min_insync_replicas: int = Field(1, ge=1, description="of those topics; 2 in production")
@@ -34,6 +37,10 @@ class Kafka(Section):
 
     def dead_letters(self, topic: str) -> str:
         return f"{topic}.dlq"
+
+    def changelog(self, table: str) -> str:
+        """The topic that keeps a table of the segmenter."""
+        return f"{self.segmenter_id}-{table}-changelog"
 
 
 class Engine(Section):
