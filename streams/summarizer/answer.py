@@ -1,0 +1,92 @@
+"""From what an LLM wrote to four texts that can be stored, or to what was wrong with it."""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from streams.errors import AnswerInvalid
+from streams.summarizer.control_tokens import strip_control_tokens
+from streams.summarizer.extractive import condense
+from streams.summarizer.prompt import FIELDS
+from streams.summarizer.sentences import cut_at_sentence, cut_at_word
+
+TITLE_CHARACTERS = 60
+SHORT_CHARACTERS = 400
+LONG_CHARACTERS = 1500
+
+_THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
+_REFUSAL = re.compile(
+    r"\W*(?:(?:i(?:'|’)?m|i am|we are|we(?:'|’)re)?\s*(?:very |so |really )?(?:sorry|afraid|apologi[sz]e)\b.{0,30}\b"
+    r"(?:can(?:'|’)?t|cannot|can not|unable|not able|won(?:'|’)?t)\b"
+    r"|i (?:apologi[sz]e|can(?:'|’)?t|cannot|can not|won(?:'|’)?t|am unable|am not able)\b"
+    r"|as an? (?:ai|artificial intelligence|large language model|language model)\b"
+    r"|es tut mir leid, (?:aber )?ich kann|als ki\b"
+    r"|je suis désolée?, (?:mais )?je ne (?:peux|puis)|en tant qu(?:'|’)ia\b"
+    r"|lo siento, (?:pero )?no puedo|desculpe, (?:mas )?(?:eu )?não posso|mi dispiace, (?:ma )?non posso"
+    r"|(?:很抱歉|抱歉|对不起)[，,]?(?:但)?我(?:无法|不能)|申し訳(?:ありません|ございません)が)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Cleaned: no control tokens, single spaces, within the lengths of a Summary."""
+
+    title: str
+    short_summary: str
+    long_summary: str
+    rolling_summary: str
+
+
+def read_answer(text: str, rolling_tokens: int) -> Answer:
+    """The JSON object in the text, also in a code fence or after some prose.
+
+    Raises: AnswerInvalid with a problem that can be told to the LLM; it never repeats what the answer said.
+    """
+    return _cleaned(_checked(_object_in(_THINKING.sub("", text))), rolling_tokens)
+
+
+def is_refusal(text: str) -> bool:
+    """It begins as models begin when they decline, instead of with a summary."""
+    return bool(_REFUSAL.match(text))
+
+
+def _object_in(text: str) -> dict[str, Any]:
+    if not text.strip():
+        raise AnswerInvalid(problem="it was empty")
+    start, end = text.find("{"), text.rfind("}")
+    if start < 0 or end < start:
+        raise AnswerInvalid(problem="it was a refusal" if is_refusal(text) else "it held no JSON object")
+    try:
+        found = orjson.loads(text[start : end + 1])
+    except orjson.JSONDecodeError:
+        raise AnswerInvalid(problem="it was not valid JSON") from None
+    if not isinstance(found, dict):
+        raise AnswerInvalid(problem="it held no JSON object")
+    return found
+
+
+def _checked(found: dict[str, Any]) -> dict[str, str]:
+    for field in FIELDS:
+        if not isinstance(found.get(field), str):
+            raise AnswerInvalid(problem=f'"{field}" was {"not a string" if field in found else "missing"}')
+    texts = {field: strip_control_tokens(found[field]) for field in FIELDS}
+    for field, text in texts.items():
+        if not any(c.isalnum() for c in text):
+            raise AnswerInvalid(problem=f'"{field}" was empty')
+        if is_refusal(text):
+            raise AnswerInvalid(problem=f'"{field}" was a refusal')
+    return texts
+
+
+def _cleaned(texts: dict[str, str], rolling_tokens: int) -> Answer:
+    single = {field: " ".join(text.split()) for field, text in texts.items()}
+    return Answer(
+        title=cut_at_word(single["title"].strip("\"'“”*# "), TITLE_CHARACTERS),
+        short_summary=cut_at_sentence(single["short_summary"], SHORT_CHARACTERS),
+        long_summary=cut_at_sentence(single["long_summary"], LONG_CHARACTERS),
+        # not cut at its end, which is where the newest facts are
+        rolling_summary=condense(texts["rolling_summary"], rolling_tokens),
+    )

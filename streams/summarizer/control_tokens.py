@@ -1,0 +1,20 @@
+"""Tokens that structure a chat for a model: inside a text they could open a turn that nobody spoke."""
+
+import re
+
+_CONTROL_TOKEN = re.compile(
+    r"<[|｜][^<>|｜\s]{1,64}[|｜]>"  # ChatML, Llama 3 and 4, Phi, Command R, DeepSeek: <|im_start|>, <|eot_id|> …
+    r"|</?s>|<</?SYS>>|\[/?INST\]"  # Llama 2, Mistral
+    r"|\[/?(?:SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT)\]"  # Mistral
+    r"|<(?:start_of_turn|end_of_turn|bos|eos|pad|unk)>"  # Gemma
+    r"|</?think>"  # DeepSeek R1, Qwen 3
+)
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufeff]")
+
+
+def strip_control_tokens(text: str) -> str:
+    """The text with a space for each control token and no control characters.
+
+    A space rather than nothing: no token contains one, so what stood around a token can never join into another.
+    """
+    return _CONTROL_TOKEN.sub(" ", _CONTROL_CHARACTER.sub("", text))

@@ -1,0 +1,116 @@
+"""The conversation so far: one line for each episode, never longer than a number of tokens."""
+
+import re
+from collections.abc import Sequence
+
+from streams.language import words
+from streams.summarizer.control_tokens import strip_control_tokens
+from streams.summarizer.extractive.candidates import Terms, is_question
+from streams.summarizer.extractive.weights import informativeness
+from streams.summarizer.sentences import ELLIPSIS, split_sentences
+from streams.tokens import count_tokens
+
+SAME = 0.8
+"""Jaccard index of two sentences' terms from which they say the same, if their numbers agree."""
+SHORTEST_TOKENS = 12
+"""A sentence cut shorter than this no longer says anything: then whole lines are dropped."""
+USUAL_WORDS = range(4, 25)
+_SPEAKER = re.compile(r"^(\w+): ")
+
+Line = list[str]
+"""The sentences that stand for one episode."""
+
+
+def carry_forward(previous: str, new: Sequence[str], max_tokens: int, terms: Terms) -> str:
+    """The previous rolling summary and a line with those of the new sentences that it does not hold yet."""
+    carried = tidy(previous)
+    known = [_signature(sentence, terms) for line in carried.splitlines() for sentence in split_sentences(line)]
+    added = [s for s in new if not any(_same(_signature(s, terms), other) for other in known)]
+    return condense("\n".join(part for part in (carried, " ".join(added)) if part), max_tokens)
+
+
+def condense(text: str, max_tokens: int) -> str:
+    """The text with its least informative sentences left out, as many as `max_tokens` asks for.
+
+    Each line keeps its best sentence while that is possible at all: first lines lose sentences, then sentences lose
+    their ends, then lines between the first and the last are dropped.
+    """
+    text = tidy(text)
+    if count_tokens(text) <= max_tokens:
+        return text
+    lines = _leave_out_sentences([split_sentences(line) for line in text.splitlines()], max_tokens)
+    lines = _leave_out_lines(lines, max_tokens)
+    return cut_to_tokens("\n".join(" ".join(line) for line in _shorten(lines, max_tokens)), max_tokens)
+
+
+def tidy(text: str) -> str:
+    """No control tokens, single spaces, no empty lines."""
+    lines = (" ".join(line.split()) for line in strip_control_tokens(text).splitlines())
+    return "\n".join(line for line in lines if line)
+
+
+def cut_to_tokens(text: str, max_tokens: int) -> str:
+    """At most `max_tokens` tokens; what is longer ends at a word's end with an ellipsis."""
+    if count_tokens(text) <= max_tokens:
+        return text
+    fits, too_long = 0, len(text)
+    while too_long - fits > 1:
+        middle = (fits + too_long) // 2
+        if count_tokens(text[:middle].rstrip() + ELLIPSIS) <= max_tokens:
+            fits = middle
+        else:
+            too_long = middle
+    return _whole_words(text, fits) + ELLIPSIS
+
+
+def _whole_words(text: str, end: int) -> str:
+    head, space, _ = text[:end].rpartition(" ")
+    at_word = text[end].isspace() or not space or 2 * len(head) < end
+    return (text[:end] if at_word else head).rstrip(" ,;:…，、\n")
+
+
+def _leave_out_sentences(lines: list[Line], max_tokens: int) -> list[Line]:
+    """Least informative first, the older one of two equals; no line loses its last sentence."""
+    excess = sum(_cost(sentence) for line in lines for sentence in line) - max_tokens
+    kept = [dict(enumerate(line)) for line in lines]
+    order = sorted((_value(s, i), at, i) for at, line in enumerate(lines) for i, s in enumerate(line))
+    for _, at, i in order:
+        if excess > 0 and len(kept[at]) > 1:
+            excess -= _cost(kept[at].pop(i))
+    return [list(line.values()) for line in kept]
+
+
+def _leave_out_lines(lines: list[Line], max_tokens: int) -> list[Line]:
+    """Only when there are so many lines that each would be cut to nothing; the first and the last always stay."""
+    surplus = len(lines) - max(2, max_tokens // SHORTEST_TOKENS)
+    between = sorted(range(1, len(lines) - 1), key=lambda at: (_value(lines[at][0], 0), at))
+    dropped = set(between[: max(0, surplus)])
+    return [line for at, line in enumerate(lines) if at not in dropped]
+
+
+def _shorten(lines: list[Line], max_tokens: int) -> list[Line]:
+    """Cuts the longest sentences to one common length, the largest that fits."""
+    costs = [_cost(sentence) for line in lines for sentence in line]
+    longest = max(costs)
+    while sum(min(cost, longest) for cost in costs) > max_tokens and longest > SHORTEST_TOKENS:
+        longest -= 1
+    return [[s if _cost(s) <= longest else cut_to_tokens(s, longest - 1) for s in line] for line in lines]
+
+
+def _cost(sentence: str) -> int:
+    return count_tokens(sentence) + 1  # the line break or the space after it
+
+
+def _value(sentence: str, place: int) -> float:
+    told = 0.2 * (len(words(sentence)) in USUAL_WORDS) + 0.05 * (place == 0)
+    return informativeness(_SPEAKER.sub("", sentence)) + told - 0.3 * is_question(sentence)
+
+
+def _signature(sentence: str, terms: Terms) -> tuple[frozenset[str], tuple[str, ...]]:
+    said = _SPEAKER.sub("", sentence)
+    return frozenset(terms(said)), tuple(word for word in words(said) if any(c.isdigit() for c in word))
+
+
+def _same(one: tuple[frozenset[str], tuple[str, ...]], other: tuple[frozenset[str], tuple[str, ...]]) -> bool:
+    together = len(one[0] | other[0])
+    return one[1] == other[1] and (together == 0 or len(one[0] & other[0]) / together >= SAME)

@@ -1,0 +1,104 @@
+"""An episode's four texts, made of its most central sentences."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from schemas import EpisodeClosed
+from streams.language import UNDETERMINED, detect, stem_words
+from streams.summarizer.extractive.candidates import Candidate, Terms, candidates
+from streams.summarizer.extractive.lexrank import Matrix, centrality, diverse, similarity
+from streams.summarizer.extractive.phrases import FILLERS
+from streams.summarizer.extractive.rolling import carry_forward
+from streams.summarizer.extractive.title import TITLE_CHARACTERS, phrase
+from streams.summarizer.extractive.weights import is_politeness, weight
+from streams.summarizer.sentences import cut_at_sentence, cut_at_word
+
+SHORT_CHARACTERS = 400
+LONG_CHARACTERS = 1500
+LONG_SENTENCES = (3, 8)
+ROLLING_SENTENCES = 3
+TITLE_SENTENCES = 4
+ENGLISH = "en"
+NO_TEXT_TITLE = "No text"
+NO_TEXT = "No text was exchanged."
+
+
+@dataclass(frozen=True)
+class ExtractiveTexts:
+    title: str
+    short_summary: str
+    long_summary: str
+    rolling_summary: str
+
+
+def summarize(episode: EpisodeClosed, previous_rolling: str, rolling_tokens: int) -> ExtractiveTexts:
+    """Deterministic, and under a second whatever the episode holds; none of the texts is ever empty."""
+    found = candidates(episode.messages)
+    terms = _terms_of_language(" ".join(candidate.text for candidate in found))
+    ranked = Ranked(_worth_telling(found, terms), terms)
+    rolling = carry_forward(previous_rolling, ranked.lines(ROLLING_SENTENCES), rolling_tokens, terms)
+    return ExtractiveTexts(
+        title=ranked.title() or NO_TEXT_TITLE,
+        short_summary=ranked.short() or NO_TEXT,
+        long_summary=ranked.long() or NO_TEXT,
+        rolling_summary=rolling or NO_TEXT,
+    )
+
+
+class Ranked:
+    """An episode's sentences with their weights; the best first in `best`."""
+
+    def __init__(self, sentences: Sequence[Candidate], terms: Terms) -> None:
+        self.sentences = sentences
+        self.terms = terms
+        found = [terms(candidate.text) for candidate in sentences]
+        self.similar: Matrix = similarity(found)
+        ranks = centrality(self.similar)
+        self.weights = [weight(*each) for each in zip(sentences, found, ranks, strict=True)]
+        fewest, most = LONG_SENTENCES
+        self.best = self._choose(min(most, max(fewest, len(sentences) // 2)), LONG_CHARACTERS)
+
+    def title(self) -> str:
+        chosen = self.best[:TITLE_SENTENCES]
+        found = phrase([self.sentences[i].text for i in chosen], [self.weights[i] for i in chosen], self.terms)
+        return found or (cut_at_word(self.sentences[chosen[0]].text, TITLE_CHARACTERS) if chosen else "")
+
+    def short(self) -> str:
+        """The best sentence and the best one of somebody else, or the two best of one who spoke alone."""
+        first, others = self.best[:1], self.best[1:]
+        replies = [i for i in others if self.sentences[i].role != self.sentences[first[0]].role]
+        return cut_at_sentence(self._told(first + (replies or others)[:1]), SHORT_CHARACTERS)
+
+    def long(self) -> str:
+        return cut_at_sentence(self._told(self.best), LONG_CHARACTERS)
+
+    def lines(self, count: int) -> list[str]:
+        """The best sentences in the order in which they were said, each with its speaker."""
+        return [self._told([i]) for i in sorted(self.best[:count])]
+
+    def _choose(self, count: int, limit: int) -> list[int]:
+        fits: Callable[[list[int]], bool] = lambda chosen: len(self._told(chosen)) <= limit  # noqa: E731 – one use
+        return diverse(self.weights, self.similar, count, fits)
+
+    def _told(self, chosen: Sequence[int]) -> str:
+        said = [self.sentences[i] for i in sorted(chosen)]
+        turns = [(role, list(turn)) for role, turn in groupby(said, key=lambda candidate: candidate.role)]
+        return " ".join(f"{role.capitalize()}: {' '.join(_ended(c.text) for c in turn)}" for role, turn in turns)
+
+
+def _worth_telling(found: Sequence[Candidate], terms: Terms) -> Sequence[Candidate]:
+    """Not the politeness and the wordless, unless there is nothing else."""
+    counted = [(candidate, len(terms(candidate.text))) for candidate in found]
+    return [candidate for candidate, n in counted if n and not is_politeness(candidate.text, n)] or found
+
+
+def _terms_of_language(sample: str) -> Terms:
+    language = detect(sample)
+    language = ENGLISH if language == UNDETERMINED else language
+    fillers = frozenset(stem for filler in FILLERS for stem in stem_words(filler, language))
+    return lambda text: [stem for stem in stem_words(text, language) if stem not in fillers]
+
+
+def _ended(sentence: str) -> str:
+    return sentence + "." if sentence[-1:].isalnum() and sentence.isascii() else sentence

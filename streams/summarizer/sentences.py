@@ -1,0 +1,62 @@
+"""Where sentences end, in languages with and without spaces, and how a text is cut to a length."""
+
+import re
+
+ELLIPSIS = "…"
+
+_BREAK = re.compile(
+    r"(?P<soft>(?<=[.…])[\"'”’»)\]]*\s+)"
+    r"|(?P<hard>(?<=[!?؟۔।])[\"'”’»)\]]*\s+|(?<=[。！？｡])[」』”’）]*(?![。！？｡」』”’）])\s*|\s*\n\s*)"
+)
+_LAST_WORD = re.compile(r"(\S{1,20})$")
+_ABBREVIATION = re.compile(
+    # initials and dotted abbreviations (J., e.g., U.S., z.B.), and the common ones that a name or a number follows
+    r"(?:\W*(?:[^\W\d_]\.)+|\W*(?:mr|mrs|ms|dr|prof|st|sr|jr|vs|etc|approx|no|nr|inc|ltd|co|corp|dept|fig|vol"
+    r"|art|hr|fr|bzw|ca|usw|evtl|sra|srta|ud|uds|mme|mlle|sig|dott|av|tel|jan|feb|mar|apr|jun|jul|aug|sep|sept|oct|nov"
+    r"|dec)\.)",
+    re.IGNORECASE,
+)
+_LIST_NUMBER = re.compile(r"\W*\d{1,3}\.")
+
+
+def split_sentences(text: str) -> list[str]:
+    """The sentences in order, stripped, none empty; a line break ends one too. Linear in the text's length."""
+    sentences, start = [], 0
+    for found in _BREAK.finditer(text):
+        if found.end() > start and _ends(text, start, found):
+            sentences.append(text[start : found.end()].strip())
+            start = found.end()
+    sentences.append(text[start:].strip())
+    return [sentence for sentence in sentences if sentence]
+
+
+def _ends(text: str, start: int, found: re.Match[str]) -> bool:
+    if found["soft"] is None or "\n" in found[0]:
+        return True
+    if text[found.end() : found.end() + 1].islower():
+        return False
+    if _LIST_NUMBER.fullmatch(text, start, found.start()):
+        return False
+    word = _LAST_WORD.search(text, max(start, found.start() - 20), found.start())
+    return word is None or not _ABBREVIATION.fullmatch(word[0])
+
+
+def cut_at_word(text: str, limit: int) -> str:
+    """At most `limit` characters; what is longer ends at a word's end with an ellipsis, in mid-word only if it must."""
+    if len(text) <= limit:
+        return text
+    kept = text[: limit - 1]
+    if not text[limit - 1].isspace():
+        head, space, _ = kept.rpartition(" ")
+        kept = head if space and 2 * len(head) > limit else kept
+    return kept.rstrip(" ,;:–—-、，") + ELLIPSIS
+
+
+def cut_at_sentence(text: str, limit: int) -> str:
+    """At most `limit` characters; what is longer ends with whole sentences and an ellipsis after them."""
+    if len(text) <= limit:
+        return text
+    head = text[: limit - 1]
+    last = split_sentences(head)[-1:]
+    kept = head[: head.rindex(last[0])].rstrip() if last else ""
+    return f"{kept} {ELLIPSIS}"[:limit] if kept else cut_at_word(text, limit)
