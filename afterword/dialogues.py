@@ -1,0 +1,58 @@
+"""Dialogues of research corpora, as `SuperDialseg` and `TIAGE` are published in Def-DTS, turned into messages.
+
+`dialogue` holds turns joined by `[NEWLINE]`, each `speaker: text`; `[BOUNDARY]` in the place of a turn says that the
+topic shifts with the next one. There are no times in it, so each turn gets a fixed one: a replay is reproducible.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from schemas import InvalidRecord, MessageCreated
+from schemas.messages import Role
+
+NEWLINE = "[NEWLINE]"
+BOUNDARY = "[BOUNDARY]"
+USER = "user"
+FIRST_SENT_AT = datetime(2025, 1, 1, 12, tzinfo=UTC)
+SECONDS_A_TURN = 10
+
+
+def expand(conversation_id: str, dialogue: str) -> list[MessageCreated]:
+    """The messages `{conversation_id}-1`, `-2` … of one dialogue.
+
+    Raises: InvalidRecord when a turn has no speaker, or when there is no turn.
+    """
+    messages = [_message(conversation_id, n, *turn) for n, turn in enumerate(_turns(dialogue), start=1)]
+    if not messages:
+        raise InvalidRecord("invalid_dialogue", "dialogue: no turns")
+    return messages
+
+
+def _turns(dialogue: str) -> Iterator[tuple[str, str, bool]]:
+    """Speaker, text, and whether the topic shifts with this turn."""
+    shifts = False
+    for line in (part.strip() for part in dialogue.split(NEWLINE)):
+        if line == BOUNDARY:
+            shifts = True
+        elif line:
+            speaker, colon, text = line.partition(":")
+            if not colon:
+                raise InvalidRecord("invalid_dialogue", "dialogue: a turn has no speaker")
+            yield speaker.strip(), text.strip(), shifts
+            shifts = False
+
+
+def _message(conversation_id: str, n: int, speaker: str, text: str, shifts: bool) -> MessageCreated:
+    return MessageCreated(
+        id=f"{conversation_id}-{n}",
+        conversation_id=conversation_id,
+        user_id=f"{conversation_id}-{USER}",
+        role=_role(speaker),
+        content=text,
+        sent_at=FIRST_SENT_AT + timedelta(seconds=SECONDS_A_TURN * (n - 1)),
+        is_continuation=None if n == 1 else not shifts,
+    )
+
+
+def _role(speaker: str) -> Role:
+    return "user" if speaker.lower() == USER else "assistant"

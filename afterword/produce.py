@@ -1,0 +1,182 @@
+"""Messages from lines of JSON to the topic `messages`."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from afterword.interleaving import Interleaving
+from afterword.lines import InvalidLine, Outgoing, flush, parse_all, parse_numbered
+from consumers.kafka import require_topics, running_producer
+from streams.errors import AfterwordError, BrokerUnavailable
+from streams.settings import Settings
+
+INVALID_LINES_NAMED = 10
+
+
+class LinesInvalid(AfterwordError):
+    """{found} invalid lines"""
+
+    def __init__(self, first: list[InvalidLine], found: int) -> None:
+        super().__init__(first=first, found=found)
+        self.first = first
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to send. `rate`: records a second at most. `interleave`: conversations at a time."""
+
+    rate: float | None = None
+    flush: bool = False
+    interleave: int = 1
+    skip_invalid: bool = False
+
+
+@dataclass
+class Produced:
+    """What was sent and acknowledged, and what could not be."""
+
+    messages: int = 0
+    flushes: int = 0
+    invalid: int = 0
+    seconds: float = 0.0
+    first_invalid: list[InvalidLine] = field(default_factory=list)
+    conversation_ids: dict[str, None] = field(default_factory=dict)
+
+    def count(self, record: Outgoing) -> None:
+        if record.is_message:
+            self.messages += 1
+            self.conversation_ids[record.conversation_id] = None
+        else:
+            self.flushes += 1
+
+    def refuse(self, line: InvalidLine) -> None:
+        self.invalid += 1
+        if len(self.first_invalid) < INVALID_LINES_NAMED:
+            self.first_invalid.append(line)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "conversations": len(self.conversation_ids),
+            "messages": self.messages,
+            "flushes": self.flushes,
+            "invalid": self.invalid,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def check(lines: Iterable[bytes]) -> Produced:
+    """What sending these lines would send, without sending anything."""
+    found = Produced()
+    for parsed in parse_all(lines, datetime.now(UTC)):
+        if isinstance(parsed, InvalidLine):
+            found.refuse(parsed)
+        else:
+            found.count(parsed)
+    return found
+
+
+async def produce(
+    settings: Settings,
+    lines: AsyncIterator[bytes],
+    options: Options,
+    progress: Callable[[Produced], None] = lambda _: None,
+) -> Produced:
+    """Sends all lines; returns when the broker has acknowledged every record.
+
+    Raises: LinesInvalid at the first invalid line, unless they are to be skipped (what came before it is sent then);
+    TopicMissing; BrokerUnavailable.
+    """
+    topic = settings.kafka.messages_topic
+    await require_topics(settings.kafka, topic)
+    async with running_producer(settings.kafka) as producer:
+        sender = Sender(producer, topic, options.rate)
+        try:
+            return await _send_all(sender, lines, options, progress)
+        except KafkaError as error:
+            raise BrokerUnavailable(servers=settings.kafka.bootstrap_servers, problem=str(error)) from error
+
+
+async def _send_all(
+    sender: "Sender", lines: AsyncIterator[bytes], options: Options, progress: Callable[[Produced], None]
+) -> Produced:
+    produced = Produced()
+    started = time.monotonic()
+    try:
+        async for record in _records(lines, options, produced):
+            await sender.send(record)
+            produced.count(record)
+            progress(produced)
+    finally:
+        await sender.finish()
+    produced.seconds = time.monotonic() - started
+    return produced
+
+
+async def _records(lines: AsyncIterator[bytes], options: Options, produced: Produced) -> AsyncIterator[Outgoing]:
+    interleaving = Interleaving(options.interleave)
+    async for records in _valid(lines, options, produced):
+        for record in interleaving.add(records):
+            yield record
+    for record in interleaving.rest():
+        yield record
+    if options.flush:
+        for conversation_id in list(produced.conversation_ids):
+            yield flush(conversation_id, datetime.now(UTC))
+
+
+async def _valid(
+    lines: AsyncIterator[bytes], options: Options, produced: Produced
+) -> AsyncIterator[Iterable[Outgoing]]:
+    number = 0
+    async for line in lines:
+        number += 1
+        parsed = parse_numbered(number, line, datetime.now(UTC))
+        if not isinstance(parsed, InvalidLine):
+            yield parsed
+            continue
+        produced.refuse(parsed)
+        if not options.skip_invalid:
+            raise LinesInvalid(produced.first_invalid, produced.invalid)
+
+
+class Sender:
+    """Sends without waiting for each acknowledgement, at `rate` records a second at most."""
+
+    def __init__(self, producer: AIOKafkaProducer, topic: str, rate: float | None) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._rate = rate
+        self._started = time.monotonic()
+        self._sent = 0
+        self._failure: BaseException | None = None
+
+    async def send(self, record: Outgoing) -> None:
+        """Waits only while the producer's buffer is full, or for the rate."""
+        await self._pace()
+        delivery = await self._producer.send(
+            self._topic, record.value, key=record.conversation_id.encode(), headers=record.headers
+        )
+        delivery.add_done_callback(self._delivered)
+        self._sent += 1
+
+    async def finish(self) -> None:
+        """Waits for every acknowledgement. Raises: KafkaError when one did not come."""
+        await self._producer.flush()
+        if self._failure is not None:
+            raise self._failure
+
+    def _delivered(self, delivery: asyncio.Future[Any]) -> None:
+        if not delivery.cancelled():
+            self._failure = self._failure or delivery.exception()
+
+    async def _pace(self) -> None:
+        if self._rate:
+            ahead = self._started + self._sent / self._rate - time.monotonic()
+            if ahead > 0:
+                await asyncio.sleep(ahead)

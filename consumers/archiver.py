@@ -1,0 +1,114 @@
+"""`messages` → MongoDB, in bulk: every message as it was produced, before and whatever becomes of it.
+
+Records that cannot be taken are only counted here. The segmenter reads the same topic and writes each of them to
+`messages.dlq`, in the transaction that commits its offset; a second dead letter from here would be a duplicate.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import structlog
+from aiokafka import AIOKafkaConsumer, ConsumerRecord
+from aiokafka.errors import CommitFailedError, IllegalStateError
+
+from schemas import InvalidRecord, MessageCreated, decode_input
+from streams.errors import StoreUnavailable
+from streams.runtime.health import Health
+from streams.stores.messages import ArchivedMessage, MessageArchive
+
+log = structlog.get_logger(__name__)
+
+STAGE = "archive"
+GROUP_ID = "afterword-archiver"
+MAX_BATCH = 2000
+"""Records of one write."""
+POLL_MILLISECONDS = 500
+"""How soon a stop is noticed while nothing arrives."""
+FIRST_RETRY_SECONDS = 0.2
+LAST_RETRY_SECONDS = 10.0
+
+PARTITIONS = "partitions"
+MONGODB = "mongodb"
+CONDITIONS = (PARTITIONS, MONGODB)
+
+
+@dataclass
+class Counts:
+    """Records since the start."""
+
+    archived: int = 0
+    invalid: int = 0
+    other: int = 0
+    """Flushes: they are no messages."""
+
+
+class Archiver:
+    """Archives what the consumer reads until it is stopped, and commits after each write.
+
+    A batch is in the archive before its offsets are committed, so it may be written again after a crash; the archive
+    keeps what was there first. While the archive is away the batch is kept and tried again.
+    """
+
+    def __init__(self, consumer: AIOKafkaConsumer, archive: MessageArchive, health: Health) -> None:
+        self.counts = Counts()
+        self._consumer = consumer
+        self._archive = archive
+        self._health = health
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Ends after the batch under way once `stop` is set. Cancelling drops that batch uncommitted."""
+        while not stop.is_set():
+            batch = await self._consumer.getmany(timeout_ms=POLL_MILLISECONDS, max_records=MAX_BATCH)
+            self._note_assignment()
+            if batch:
+                await self._write([record for records in batch.values() for record in records])
+                await self._commit({partition: records[-1].offset + 1 for partition, records in batch.items()})
+
+    async def _write(self, records: list[ConsumerRecord]) -> None:
+        messages = self._messages(records)
+        delay = FIRST_RETRY_SECONDS
+        while messages and not await self._written(messages):
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, LAST_RETRY_SECONDS)
+        self.counts.archived += len(messages)
+
+    async def _written(self, messages: list[ArchivedMessage]) -> bool:
+        try:
+            await self._archive.put_many(messages)
+        except StoreUnavailable as error:
+            self._health.not_ready(MONGODB, error.error_type)
+            log.warning("archive_unavailable", stage=STAGE, error_type=error.error_type, problem=str(error))
+            return False
+        self._health.ready(MONGODB)
+        return True
+
+    def _messages(self, records: Iterable[ConsumerRecord]) -> list[ArchivedMessage]:
+        found = (self._message(record) for record in records)
+        return [message for message in found if message is not None]
+
+    def _message(self, record: ConsumerRecord) -> ArchivedMessage | None:
+        try:
+            event = decode_input(record.key, record.value, record.headers, record.timestamp)
+        except InvalidRecord as error:
+            self.counts.invalid += 1
+            where = {"partition": record.partition, "offset": record.offset}
+            log.debug("record_not_archived", stage=STAGE, error_type=error.error_type, **where)
+            return None
+        if isinstance(event, MessageCreated):
+            return ArchivedMessage(event, record.partition, record.offset)
+        self.counts.other += 1
+        return None
+
+    async def _commit(self, offsets: dict[object, int]) -> None:
+        try:
+            await self._consumer.commit(offsets)
+        except (CommitFailedError, IllegalStateError):
+            # a rebalance came first: whoever has the partition now writes the same messages again, to no effect
+            log.info("commit_overtaken", stage=STAGE)
+
+    def _note_assignment(self) -> None:
+        if self._consumer.assignment():
+            self._health.ready(PARTITIONS)
+        else:
+            self._health.not_ready(PARTITIONS, "none_assigned")

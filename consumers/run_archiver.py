@@ -1,0 +1,110 @@
+"""The archiver as a process: its connections, its health, and its end."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+
+import structlog
+
+from consumers.archiver import CONDITIONS, GROUP_ID, MONGODB, STAGE, Archiver
+from consumers.kafka import running_consumer
+from streams.errors import StoreUnavailable
+from streams.runtime.health import Health, HealthServer
+from streams.settings import Kafka, Mongo, Settings
+from streams.stores import mongo
+from streams.stores.messages import ArchivedMessage, MessageArchive
+from streams.stores.mongo_messages import MongoMessages
+
+log = structlog.get_logger(__name__)
+
+CONTACT_SECONDS = 2.0
+
+
+async def run_archiver(settings: Settings, stop: asyncio.Event | None = None) -> None:
+    """Runs until SIGTERM or SIGINT, or until `stop` is set; then finishes the write under way.
+
+    Raises: BrokerUnavailable, TopicMissing, OSError (health port).
+    """
+    stop = stop or stop_signal()
+    health = Health(*CONDITIONS)
+    async with (
+        HealthServer(health, settings.health.host, settings.health.port),
+        connected_archive(settings.mongo, health) as archive,
+        running_consumer(settings.kafka, settings.kafka.messages_topic, **group_options(settings.kafka)) as consumer,
+    ):
+        archiver = Archiver(consumer, archive, health)
+        await until_stopped(archiver, stop, settings.drain_seconds)
+        log.info("archiver_stopped", **vars(archiver.counts))
+
+
+def group_options(kafka: Kafka) -> dict[str, object]:
+    """How the archiver takes part in its consumer group."""
+    return {
+        "group_id": GROUP_ID,
+        "group_instance_id": kafka.group_instance_id,
+        "auto_offset_reset": "earliest",
+        "session_timeout_ms": int(kafka.session_timeout_seconds * 1000),
+        "heartbeat_interval_ms": int(kafka.session_timeout_seconds * 1000 / 3),
+        "rebalance_timeout_ms": int(kafka.rebalance_timeout_seconds * 1000),
+    }
+
+
+class IndexedMessages(MongoMessages):
+    """Sees to the indexes with the first write, so that this too is tried until MongoDB is there."""
+
+    def __init__(self, database: mongo.Database) -> None:
+        super().__init__(database)
+        self._database = database
+        self._indexed = False
+
+    async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
+        if not self._indexed:
+            await mongo.ensure_indexes(self._database)
+            self._indexed = True
+        await super().put_many(messages)
+
+
+@asynccontextmanager
+async def connected_archive(settings: Mongo, health: Health) -> AsyncIterator[MessageArchive]:
+    """MongoDB may be away: that is for the archiver to wait out."""
+    database = mongo.connect(settings)
+    contact = asyncio.create_task(first_contact(database, health))
+    try:
+        yield IndexedMessages(database)
+    finally:
+        contact.cancel()
+        await mongo.close(database)
+
+
+async def first_contact(database: mongo.Database, health: Health) -> None:
+    """Readiness until there is something to write; from then on the writes tell."""
+    while True:
+        try:
+            await mongo.ping(database)
+        except StoreUnavailable as error:
+            health.not_ready(MONGODB, error.error_type)
+            await asyncio.sleep(CONTACT_SECONDS)
+        else:
+            health.ready(MONGODB)
+            return
+
+
+def stop_signal() -> asyncio.Event:
+    """Set by SIGTERM and SIGINT."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+async def until_stopped(archiver: Archiver, stop: asyncio.Event, drain_seconds: float) -> None:
+    """After the stop the archiver has `drain_seconds` for the write under way; what is not written is not committed."""
+    running = asyncio.create_task(archiver.run(stop))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    with suppress(TimeoutError):
+        await asyncio.wait_for(running, drain_seconds)
+        return
+    log.warning("drain_timed_out", stage=STAGE, error_type="drain_timed_out", drain_seconds=drain_seconds)
