@@ -1,0 +1,53 @@
+"""One format for our own log lines and those of the libraries."""
+
+import logging
+import sys
+from typing import Any
+
+import structlog
+
+from streams.settings import Logs
+
+QUIET = {
+    # Faust leaves it at DEBUG, and building those records was a third of the CPU
+    "aiokafka": logging.WARNING,
+    # Kafka 4 answers the first produce of each transaction with a retriable NotEnoughReplicas while it verifies it
+    "aiokafka.producer.sender": logging.ERROR,
+    # Faust and mode tell of every start and stop of every service at INFO
+    "faust": logging.WARNING,
+    "mode": logging.WARNING,
+    # a request's address may hold a key, and a transcript is in its body
+    "httpx": logging.WARNING,
+    "httpcore": logging.WARNING,
+}
+
+
+def configure(settings: Logs) -> None:
+    """To standard error; JSON when it is not a terminal, or as set."""
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(settings.level)),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_renderers(settings)],
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=settings.level, force=True)
+    for name, level in QUIET.items():
+        logging.getLogger(name).setLevel(max(level, logging.getLevelName(settings.level)))
+
+
+def _renderers(settings: Logs) -> list[Any]:
+    if settings.format == "console" or (settings.format == "auto" and sys.stderr.isatty()):
+        return [structlog.dev.ConsoleRenderer()]
+    return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]

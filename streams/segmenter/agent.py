@@ -1,0 +1,47 @@
+"""The segmenter as a Faust agent: exactly once, a batch at a time."""
+
+from collections.abc import AsyncIterable, Iterable
+from typing import Any
+
+from streams.runtime import App, Batches, Tick
+from streams.segmenter.outcome import Outgoing
+from streams.segmenter.processor import Segmenter
+from streams.segmenter.state import deadline_of
+from streams.settings import Settings
+from streams.tokens import count_tokens
+
+CONVERSATIONS = "conversations"
+MESSAGES = "messages"
+TABLES = (CONVERSATIONS, MESSAGES)
+RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
+
+
+def attach(app: App, settings: Settings) -> None:
+    """Gives the app its tables and its agent."""
+    kafka = settings.kafka
+    conversations = app.Table(CONVERSATIONS, key_type=bytes, value_type=bytes, deadline=deadline_of)
+    messages = app.Table(MESSAGES, key_type=bytes, value_type=bytes)
+    dead_letters = kafka.dead_letters(kafka.messages_topic)
+    outputs = {name: app.topic(name, **RAW) for name in (kafka.episodes_topic, dead_letters)}
+    segmenter = Segmenter(
+        limits=settings.episodes,
+        episodes_topic=kafka.episodes_topic,
+        dead_letters_topic=dead_letters,
+        conversations=conversations.data,
+        messages=messages.data,
+        count_tokens=count_tokens,
+    )
+
+    async def send(outgoing: Iterable[Outgoing]) -> None:
+        for topic, key, value, headers in outgoing:
+            await outputs[topic].send(key=key, value=value, headers=headers)
+
+    @app.agent(app.topic(kafka.messages_topic, schema=Batches()), name="segmenter")  # type: ignore[untyped-decorator]
+    async def segment(stream: AsyncIterable[Any]) -> None:
+        async for work in stream:
+            if isinstance(work, Tick):
+                due = [key for _, key in work.due]
+                outcome = segmenter.tick(due, work.now_ms, work.topic, work.partition)
+            else:
+                outcome = segmenter.process(work, app.engine.clock())
+            await send(outcome.outgoing)
