@@ -5,6 +5,7 @@ from typing import Any
 
 import faust
 
+from streams.runtime.logger import LIFE_CYCLE
 from streams.runtime.options import Options
 from streams.runtime.table import Table, TableManager
 
@@ -16,6 +17,8 @@ class App(faust.App):
 
     `brokers` is host:port, several separated by commas; `engine` holds what can be set about the engine.
     """
+
+    logger = LIFE_CYCLE
 
     def __init__(self, app_id: str, *, brokers: str, engine: Options, datadir: Path, **options: Any) -> None:
         self.engine = engine

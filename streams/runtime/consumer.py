@@ -15,6 +15,7 @@ from rocksdict import Cache
 from streams.runtime.batch import current_batch
 from streams.runtime.concurrent import AtLeastOncePartition
 from streams.runtime.database import Database, DeadlineOf
+from streams.runtime.logger import LIFE_CYCLE
 from streams.runtime.partition import ExactlyOncePartition
 from streams.runtime.schema import AtLeastOnce, Batches
 
@@ -51,6 +52,8 @@ class Listener(ConsumerRebalanceListener):
 
 class Consumer(base.Consumer):
     """What Faust asks of a consumer, on one aiokafka consumer and one task for each partition."""
+
+    logger = LIFE_CYCLE
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

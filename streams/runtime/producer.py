@@ -7,6 +7,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types.tuples import TP, RecordMetadata
 
 from streams.runtime.batch import Batch, Headers, Output, current_batch
+from streams.runtime.logger import LIFE_CYCLE
 
 UNKNOWN_OFFSET = -1
 """Of a record in a batch: it has none before the commit."""
@@ -14,6 +15,8 @@ UNKNOWN_OFFSET = -1
 
 class Producer(driver.Producer):
     """Sends are never lost silently: what joins a batch is committed with it or not at all."""
+
+    logger = LIFE_CYCLE
 
     def _settings_extra(self) -> dict[str, Any]:
         return {"acks": "all", "enable_idempotence": True}

@@ -7,10 +7,13 @@ from faust.stores.base import Store as FaustStore
 
 from streams.runtime.batch import GONE, Batch, current_batch
 from streams.runtime.errors import NotInAgent
+from streams.runtime.logger import LIFE_CYCLE
 
 
 class Store(FaustStore):
     """Inside an agent: the batch's changes over RocksDB. Elsewhere: a read-only view of the committed state."""
+
+    logger = LIFE_CYCLE
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -6,6 +6,7 @@ from faust import Table as FaustTable
 from faust.tables import TableManager as FaustTableManager
 
 from streams.runtime.database import DeadlineOf
+from streams.runtime.logger import LIFE_CYCLE
 
 STORE_URL = "eos://local"
 """With a host: `URL("eos://")` is falsy, and Faust would silently take its memory store."""
@@ -17,6 +18,8 @@ class Table(FaustTable):
     `deadline`: reads the deadline from a row's encoded value; the agent gets a `Tick` when it has passed.
     `source`: the one topic whose records change it; needed only where the app has several.
     """
+
+    logger = LIFE_CYCLE
 
     def __init__(
         self, app: Any, *, deadline: DeadlineOf | None = None, source: str | None = None, **kwargs: Any
@@ -42,6 +45,8 @@ class Table(FaustTable):
 
 class TableManager(FaustTableManager):
     """Declares the changelogs; recovery belongs to the partitions, and changelogs are not subscribed to."""
+
+    logger = LIFE_CYCLE
 
     async def on_start(self) -> None:
         for table in self.values():

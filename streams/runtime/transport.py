@@ -6,11 +6,14 @@ from faust.transport import base
 from faust.transport.drivers import aiokafka as driver
 
 from streams.runtime.consumer import Consumer
+from streams.runtime.logger import LIFE_CYCLE
 from streams.runtime.producer import Producer
 
 
 class Conductor(base.Conductor):
     """Delivers messages to agents; what an acknowledgement means is the message's own business."""
+
+    logger = LIFE_CYCLE
 
     def acks_enabled_for(self, topic: str) -> bool:  # noqa: ARG002 – the signature is Faust's
         return False
