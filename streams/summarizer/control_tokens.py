@@ -9,11 +9,11 @@ _CONTROL_TOKEN = re.compile(
     r"|<(?:start_of_turn|end_of_turn|bos|eos|pad|unk)>"  # Gemma
     r"|</?think>"  # DeepSeek R1, Qwen 3
 )
-_CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufeff]")
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufeff\ud800-\udfff]")
 
 
 def strip_control_tokens(text: str) -> str:
-    """The text with a space for each control token and no control characters.
+    """The text with a space for each control token and no control characters or lone surrogates.
 
     A space rather than nothing: no token contains one, so what stood around a token can never join into another.
     """

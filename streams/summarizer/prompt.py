@@ -4,9 +4,8 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any
 
-from schemas import EpisodeMessage
+from schemas import EpisodeClosed, EpisodeMessage
 from streams.summarizer.control_tokens import strip_control_tokens
-from streams.summarizer.providers.base import SummaryRequest
 
 PROMPT_VERSION = "1"
 """Changes with every change of what is asked."""
@@ -62,16 +61,18 @@ _CORRECTION = """
 Your previous answer could not be used: {problem}. Answer again, with the JSON object only."""
 
 
-def build_prompt(request: SummaryRequest, rolling_tokens: int, problem: str | None = None) -> Messages:
+def build_prompt(
+    episode: EpisodeClosed, previous_rolling: str, rolling_tokens: int, problem: str | None = None
+) -> Messages:
     """A system and a user message in the form of every chat endpoint.
 
     Outside the fences nothing but the fences' code depends on what was said. `problem`: what was wrong with the
     previous answer.
     """
     parts = {
-        "previous": strip_control_tokens(request.previous_rolling).strip() or NOTHING,
-        "overlap": _transcript(request.episode.overlap),
-        "transcript": _transcript(request.episode.messages),
+        "previous": strip_control_tokens(previous_rolling).strip() or NOTHING,
+        "overlap": _transcript(episode.overlap),
+        "transcript": _transcript(episode.messages),
     }
     fence = unused_prefix(hashlib.sha256("\0".join(parts.values()).encode()).hexdigest(), "\n".join(parts.values()))
     fenced = {name: _fenced(name, text, fence) for name, text in parts.items()}

@@ -33,9 +33,13 @@ _COMMITMENTS = (
 )
 _COMMITMENTS_UNSPACED = ("决定", "确认", "预订", "需要", "必须", "決定", "確認", "予約", "必要")
 
-FILLERS = frozenset(
-    ["yes", "yeah", "yep", "no", "nope", "not", "ok", "okay", "oh", "ah", "um", "uh", "hm", "hmm", "well", "so", "please", "pls", "sorry", "sure", "great", "nice", "cool", "wow", "lol", "haha", "really", "just", "also", "like", "want", "need", "get", "got", "know", "think", "tell", "say", "going", "go", "see", "way", "thing", "things", "lot", "much", "many", "still", "even", "hi", "hello", "hey", "thanks", "thank", "bye", "ja", "nein", "bitte", "danke", "hallo", "gut", "oui", "non", "merci", "bonjour", "bien", "sí", "si", "no", "gracias", "hola", "bueno", "sim", "não", "obrigado", "olá", "grazie", "ciao", "是", "好", "好的", "谢谢", "你好", "您好", "はい", "いいえ"]
-)
+_TALK = """
+yes yeah yep no nope not ok okay oh ah um uh hm hmm well so please pls sorry sure great nice cool wow lol haha
+really just also like want need get got know think tell say going go see way thing things lot much many still even
+hi hello hey thanks thank bye ja nein bitte danke hallo gut oui non merci bonjour bien sí si gracias hola bueno sim não
+obrigado olá grazie ciao 是 好 好的 谢谢 你好 您好 はい いいえ
+"""
+FILLERS = frozenset(_TALK.split())
 """Words of talk that are no stop words of written language, yet tell nothing."""
 
 

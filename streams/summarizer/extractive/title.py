@@ -57,5 +57,5 @@ def _runs(clause: str, spans: list[tuple[int, int]], values: list[float]) -> Ite
 
 
 def _value(word: str, used: Counter[str], terms: Terms) -> float:
-    told = sum(math.log1p(used[term]) for term in set(terms(word)))
+    told = max((math.log1p(used[term]) for term in terms(word)), default=0.0)
     return told if any(c.isalpha() for c in word) else min(told, NUMBER)

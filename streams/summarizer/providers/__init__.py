@@ -1,5 +1,32 @@
 """Who writes the summaries: an LLM over HTTP, or the extractive method that needs none."""
 
+from streams.settings import Llm, Rolling
 from streams.summarizer.providers.base import Provider, Summary, SummaryRequest
+from streams.summarizer.providers.chat import ChatProvider
+from streams.summarizer.providers.extractive import ExtractiveProvider
+from streams.summarizer.providers.fallback import WithFallback
+from streams.summarizer.providers.ollama import OllamaChat
+from streams.summarizer.providers.openai import OpenAiChat
+from streams.summarizer.providers.scripted import ScriptedProvider
 
-__all__ = ["Provider", "Summary", "SummaryRequest"]
+__all__ = [
+    "ExtractiveProvider",
+    "Provider",
+    "ScriptedProvider",
+    "Summary",
+    "SummaryRequest",
+    "WithFallback",
+    "make_provider",
+]
+
+
+def make_provider(llm: Llm, rolling: Rolling | None = None) -> Provider:
+    """The provider that the settings choose, without a fallback. Connects to nothing yet.
+
+    Raises: ConfigurationError when the address or the key cannot be used.
+    """
+    rolling = rolling or Rolling()
+    if llm.provider == "extractive":
+        return ExtractiveProvider(rolling)
+    endpoint = OpenAiChat(llm) if llm.provider == "openai" else OllamaChat(llm)
+    return ChatProvider(endpoint, llm, rolling)

@@ -1,0 +1,39 @@
+"""The provider that needs no network and no model, and that stands in for those that do."""
+
+import asyncio
+
+from schemas import Quality, Usage
+from streams.settings import Rolling
+from streams.summarizer.extractive import summarize
+from streams.summarizer.providers.base import Summary, SummaryRequest
+
+REASON = "extractive_provider"
+"""A summary without an LLM is always marked, also where none was wanted."""
+
+
+class ExtractiveProvider:
+    """Never fails; the same request always gives the same summary."""
+
+    name = "extractive"
+
+    def __init__(self, rolling: Rolling) -> None:
+        self._rolling_tokens = rolling.max_tokens
+
+    async def summarize(self, request: SummaryRequest) -> Summary:
+        # in a thread: a very long message takes some hundred milliseconds, in which other lanes want to go on
+        texts = await asyncio.to_thread(summarize, request.episode, request.previous_rolling, self._rolling_tokens)
+        return Summary(
+            title=texts.title,
+            short_summary=texts.short_summary,
+            long_summary=texts.long_summary,
+            rolling_summary=texts.rolling_summary,
+            quality=Quality(source="fallback", reason=REASON),
+            model=self.name,
+            usage=Usage(),
+        )
+
+    async def check(self) -> None:
+        """There is nothing that could be missing."""
+
+    async def close(self) -> None:
+        """There is nothing to let go of."""

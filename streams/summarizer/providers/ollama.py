@@ -1,0 +1,73 @@
+"""Ollama's own chat protocol."""
+
+from typing import Any
+
+from schemas import Usage
+from streams.errors import AnswerInvalid
+from streams.settings import Llm
+from streams.summarizer.prompt import SCHEMA, Messages
+from streams.summarizer.providers.chat import Reply, count
+from streams.summarizer.providers.http import Endpoint
+from streams.tokens import count_tokens
+
+DEFAULT_URL = "http://127.0.0.1:11434"
+SMALLEST_CONTEXT = 8192
+LARGEST_CONTEXT = 131_072
+TOKENIZER_MARGIN = 1.3
+"""Local models' tokenizers make up to that many times the tokens of ours."""
+
+
+class OllamaChat:
+    """`POST {base_url}/api/chat`."""
+
+    name = "ollama"
+
+    def __init__(self, llm: Llm) -> None:
+        """Raises: ConfigurationError."""
+        self._llm = llm
+        self._endpoint = Endpoint(llm, DEFAULT_URL)
+
+    async def chat(self, messages: Messages) -> Reply:
+        """Raises: ProviderError."""
+        return read_reply(await self._endpoint.post("/api/chat", self._body(messages)))
+
+    async def check(self) -> None:
+        """Raises: ProviderError, a ProviderMisconfigured where the model was not pulled."""
+        await self._endpoint.post("/api/show", {"model": self._llm.model})
+
+    async def close(self) -> None:
+        await self._endpoint.close()
+
+    def _body(self, messages: Messages) -> dict[str, Any]:
+        options = {
+            "temperature": self._llm.temperature,
+            "num_predict": self._llm.max_output_tokens,
+            "num_ctx": context_tokens(messages, self._llm.max_output_tokens),
+        }
+        return {"model": self._llm.model, "messages": messages, "format": SCHEMA, "stream": False, "options": options}
+
+
+def context_tokens(messages: Messages, output_tokens: int) -> int:
+    """The context to ask for: Ollama's default is small, and it silently drops the beginning of what does not fit.
+
+    Powers of two, because each change makes Ollama load the model again.
+    """
+    needed = TOKENIZER_MARGIN * sum(count_tokens(message["content"]) for message in messages) + output_tokens
+    size = SMALLEST_CONTEXT
+    while size < needed and size < LARGEST_CONTEXT:
+        size *= 2
+    return size
+
+
+def read_reply(data: dict[str, Any]) -> Reply:
+    """Raises: AnswerInvalid when the response is no chat response."""
+    message = data.get("message")
+    if not isinstance(message, dict) or not isinstance(message.get("content"), str):
+        raise AnswerInvalid(problem="the response was not a chat response")
+    return Reply(
+        text=message["content"],
+        usage=Usage(
+            prompt_tokens=count(data.get("prompt_eval_count")), completion_tokens=count(data.get("eval_count"))
+        ),
+        cut_off=data.get("done_reason") == "length",
+    )

@@ -1,0 +1,90 @@
+"""OpenAI's chat completions, as OpenAI, vLLM, llama.cpp, LiteLLM and many others serve them."""
+
+from typing import Any
+
+from schemas import Usage
+from streams.errors import AnswerInvalid, ProviderError, ProviderMisconfigured
+from streams.settings import Llm
+from streams.summarizer.prompt import SCHEMA, Messages
+from streams.summarizer.providers.chat import Reply, count
+from streams.summarizer.providers.http import Endpoint
+
+DEFAULT_URL = "https://api.openai.com/v1"
+RESPONSE_FORMAT = {"type": "json_schema", "json_schema": {"name": "summary", "strict": True, "schema": SCHEMA}}
+REPLACEMENTS = {"max_tokens": "max_completion_tokens"}
+"""Reasoning models know the new name only, most other servers the old one only."""
+OPTIONAL = {"max_tokens", "temperature", "response_format"}
+
+
+class OpenAiChat:
+    """`POST {base_url}/chat/completions`."""
+
+    name = "openai"
+
+    def __init__(self, llm: Llm) -> None:
+        """Raises: ConfigurationError."""
+        self._llm = llm
+        self._endpoint = Endpoint(llm, DEFAULT_URL)
+        self._refused: set[str] = set()
+
+    async def chat(self, messages: Messages) -> Reply:
+        """Fields that the server turns out not to take are left out from then on. Raises: ProviderError."""
+        while True:
+            body = self._body(messages)
+            try:
+                return read_reply(await self._endpoint.post("/chat/completions", body))
+            except ProviderError as error:
+                parameter = vars(error).get("refused_parameter")
+                if parameter not in OPTIONAL or parameter not in body:
+                    raise
+                self._refused.add(parameter)
+
+    async def check(self) -> None:
+        """A model that the server does not list may still be served under an alias: then one short call tells.
+
+        Raises: ProviderError.
+        """
+        if self._llm.model not in await self._listed_models():
+            await self.chat([{"role": "user", "content": "Answer with {}."}])
+
+    async def close(self) -> None:
+        await self._endpoint.close()
+
+    async def _listed_models(self) -> set[object]:
+        try:
+            listed = (await self._endpoint.get("/models")).get("data")
+        except (ProviderMisconfigured, AnswerInvalid):  # not every server has the list
+            return set()
+        return {model.get("id") for model in listed if isinstance(model, dict)} if isinstance(listed, list) else set()
+
+    def _body(self, messages: Messages) -> dict[str, Any]:
+        options = {
+            "temperature": self._llm.temperature,
+            "max_tokens": self._llm.max_output_tokens,
+            "response_format": RESPONSE_FORMAT,
+        }
+        taken = {self._name(option): value for option, value in options.items() if self._name(option)}
+        return {"model": self._llm.model, "messages": messages, **taken}
+
+    def _name(self, option: str) -> str:
+        return option if option not in self._refused else REPLACEMENTS.get(option, "")
+
+
+def read_reply(data: dict[str, Any]) -> Reply:
+    """Raises: AnswerInvalid when the response is no chat completion."""
+    try:
+        choice = data["choices"][0]
+        message = choice["message"]
+        text, finished, refusal = message.get("content"), choice.get("finish_reason"), message.get("refusal")
+    except (KeyError, IndexError, TypeError, AttributeError):
+        raise AnswerInvalid(problem="the response was not a chat completion") from None
+    used = data.get("usage")
+    usage = used if isinstance(used, dict) else {}
+    return Reply(
+        text=text if isinstance(text, str) else "",
+        usage=Usage(
+            prompt_tokens=count(usage.get("prompt_tokens")), completion_tokens=count(usage.get("completion_tokens"))
+        ),
+        cut_off=finished == "length",
+        refused=bool(refusal) or finished == "content_filter",
+    )

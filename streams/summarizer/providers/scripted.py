@@ -1,0 +1,67 @@
+"""A provider that says what it is told to: for tests, here and in projects that build on this one."""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+
+from schemas import Quality, Usage
+from streams.errors import ProviderError
+from streams.settings import Rolling
+from streams.summarizer.extractive import condense
+from streams.summarizer.providers.base import Summary, SummaryRequest
+
+
+class ScriptedProvider:
+    """Plays its script step by step, raising what is an error; after that it answers from the episode's ids alone."""
+
+    name = "scripted"
+
+    def __init__(
+        self, script: Iterable[Summary | ProviderError] = (), delay_seconds: float = 0.0, rolling: Rolling | None = None
+    ) -> None:
+        self.script = deque(script)
+        self.delay_seconds = delay_seconds
+        self.outage: ProviderError | None = None
+        """While set, every call raises it, before the script goes on."""
+        self.requests: list[SummaryRequest] = []
+        self.running = 0
+        self.most_running = 0
+        self._rolling_tokens = (rolling or Rolling()).max_tokens
+
+    async def summarize(self, request: SummaryRequest) -> Summary:
+        """Raises: the ProviderError that is next in the script."""
+        self.requests.append(request)
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        try:
+            await asyncio.sleep(self.delay_seconds)
+            return self._next(request)
+        finally:
+            self.running -= 1
+
+    async def check(self) -> None:
+        """Raises: the outage."""
+        if self.outage is not None:
+            raise self.outage
+
+    async def close(self) -> None:
+        """There is nothing to let go of."""
+
+    def _next(self, request: SummaryRequest) -> Summary:
+        step = self.outage or (self.script.popleft() if self.script else self._answer(request))
+        if isinstance(step, ProviderError):
+            raise step
+        return step
+
+    def _answer(self, request: SummaryRequest) -> Summary:
+        episode = request.episode
+        told = f"Episode {episode.ordinal} has {len(episode.messages)} messages."
+        return Summary(
+            title=f"Episode {episode.ordinal}",
+            short_summary=told,
+            long_summary=f"{told} It ran from {episode.started_at:%H:%M} to {episode.ended_at:%H:%M}.",
+            rolling_summary=condense(f"{request.previous_rolling}\n{told}", self._rolling_tokens),
+            quality=Quality(source="llm"),
+            model=self.name,
+            usage=Usage(prompt_tokens=len(episode.messages), completion_tokens=1),
+        )
