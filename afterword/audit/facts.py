@@ -1,0 +1,139 @@
+"""What an audit looks at: plain data, read from topics and stores, or made up by a test.
+
+Nothing of a message's content is kept. A message is known by the digest of its `message_key`, a content and a list of
+ids by theirs.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import NamedTuple
+
+from schemas.ids import message_key
+
+DIGEST_BYTES = 16
+"""128 bits: no two of a billion messages share one by chance."""
+
+
+class Position(NamedTuple):
+    """Where a record is, in a topic that goes without saying."""
+
+    partition: int
+    offset: int
+
+
+class Produced(NamedTuple):
+    """A message on `messages`."""
+
+    position: Position
+    conversation_id: str
+    message: bytes
+    content: bytes
+    skipped: bool = False
+    """Its `skip_summarization`."""
+
+
+class Core(NamedTuple):
+    """A message in the core of an episode."""
+
+    message: bytes
+    content: bytes
+
+
+class Closed(NamedTuple):
+    """A record of `episode.closed`."""
+
+    position: Position
+    episode_id: str
+    revision: int
+    conversation_id: str
+    ordinal: int
+    fingerprint: str
+    recomputed: str
+    """The fingerprint of the messages that it carries."""
+    core: tuple[Core, ...]
+    message_ids: bytes
+    """Digest of the core's ids in order."""
+
+
+class Announced(NamedTuple):
+    """A record of `summary.created`."""
+
+    event_id: str
+    episode_id: str
+    revision: int
+    event: bytes
+    """Digest of the whole event."""
+    message_ids: bytes
+
+
+class Stored(NamedTuple):
+    """An episode in MongoDB."""
+
+    revision: int
+    fingerprint: str
+
+
+class Archived(NamedTuple):
+    """A message's document in MongoDB."""
+
+    episode_id: str | None
+    archived: bool
+    """False while only its `episode_id` is there."""
+
+
+@dataclass
+class Facts:
+    """One look at topics, groups and stores.
+
+    They are not read at one instant. Whoever reads them takes the groups' offsets first, then the segmenter's state,
+    then `episode.closed`, then `summary.created`, then the stores: a message can only move on in this direction, so
+    that work under way never looks like a loss.
+    """
+
+    produced: list[Produced] = field(default_factory=list)
+    """In the order of their partitions."""
+    flushes: int = 0
+    refused: set[Position] = field(default_factory=set)
+    """Records of `messages` that cannot be taken."""
+    consumed: dict[int, int] = field(default_factory=dict)
+    """By partition of `messages`: the segmenter's committed offset."""
+    archived_to: dict[int, int] = field(default_factory=dict)
+    """The archiver's."""
+    dead: set[Position] = field(default_factory=set)
+    """Records of `messages` that have a dead letter."""
+    pending: set[Position] = field(default_factory=set)
+    """Messages that wait in the segmenter's state for their episode to close."""
+    closed: list[Closed] = field(default_factory=list)
+    """Every committed record, in the order of its partition."""
+    unreadable: set[Position] = field(default_factory=set)
+    """Records of `episode.closed` that are no episode."""
+    summarized_to: dict[int, int] = field(default_factory=dict)
+    """By partition of `episode.closed`: the summarizer's committed offset."""
+    dead_episodes: set[Position] = field(default_factory=set)
+    announced: list[Announced] = field(default_factory=list)
+    unreadable_announcements: int = 0
+    stored: dict[str, Stored] = field(default_factory=dict)
+    messages: dict[bytes, Archived] = field(default_factory=dict)
+    """Documents of messages, by digest."""
+    indexed: set[str] | None = None
+    """Episodes that have a point; None when the index could not be looked at."""
+    dedupe_window: int = 1000
+    quiet: bool = True
+    """Whether nothing was consumed or closed during the look."""
+    truncated: set[str] = field(default_factory=set)
+    """Topics whose oldest records are gone."""
+    notes: list[str] = field(default_factory=list)
+
+
+def digest(text: str) -> bytes:
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=DIGEST_BYTES).digest()
+
+
+def digest_of_message(conversation_id: str, message_id: str) -> bytes:
+    return digest(message_key(conversation_id, message_id))
+
+
+def digest_of_all(ids: Iterable[str]) -> bytes:
+    """Of ids in their order; no two lists have the same one."""
+    return digest("".join(f"{len(i)}:{i}" for i in ids))

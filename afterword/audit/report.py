@@ -1,0 +1,98 @@
+"""What an audit found."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+EXAMPLES_NAMED = 10
+
+Kind = Literal[
+    "lost",
+    "duplicated",
+    "out_of_order",
+    "altered",
+    "unknown_message",
+    "excluded_message",
+    "not_archived",
+    "ordinal_gap",
+    "committed_twice",
+    "fingerprint_wrong",
+    "not_stored",
+    "stored_differently",
+    "label_wrong",
+    "not_indexed",
+    "not_announced",
+    "announced_differently",
+    "announced_wrongly",
+]
+
+MEANING: dict[Kind, str] = {
+    "lost": "consumed, and in no episode, not pending, not dead-lettered",
+    "duplicated": "in more than one episode, or in one and still pending",
+    "out_of_order": "episodes whose messages are not in the order of the log",
+    "altered": "content in the episode is not what was produced",
+    "unknown_message": "in an episode, but never produced",
+    "excluded_message": "in an episode, although skipped or dead-lettered",
+    "not_archived": "passed by the archiver, and not in MongoDB",
+    "ordinal_gap": "ordinals are not 1, 2, 3 …",
+    "committed_twice": "the same revision of an episode was committed more than once",
+    "fingerprint_wrong": "fingerprint is not that of the messages",
+    "not_stored": "episodes summarised, and not in MongoDB",
+    "stored_differently": "fingerprint in MongoDB is another one",
+    "label_wrong": "core messages in MongoDB do not carry the episode's id",
+    "not_indexed": "episodes summarised, and not in Qdrant",
+    "not_announced": "the summarizer has passed the episode without summary.created",
+    "announced_differently": "one event id with different contents",
+    "announced_wrongly": "summary.created does not match its episode",
+}
+
+
+@dataclass
+class Finding:
+    """`examples` names the first ones; ids and positions, never contents."""
+
+    count: int = 0
+    examples: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Report:
+    """`messages`, `episodes`, `summaries`: counts; whatever is in `findings` breaks the promise."""
+
+    messages: dict[str, int] = field(default_factory=dict)
+    episodes: dict[str, int] = field(default_factory=dict)
+    summaries: dict[str, int] = field(default_factory=dict)
+    findings: dict[Kind, Finding] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def clean(self) -> bool:
+        return not self.findings
+
+    def found(self, kind: Kind, example: str) -> None:
+        finding = self.findings.setdefault(kind, Finding())
+        finding.count += 1
+        if len(finding.examples) < EXAMPLES_NAMED:
+            finding.examples.append(example)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "clean": self.clean,
+            "messages": self.messages,
+            "episodes": self.episodes,
+            "summaries": self.summaries,
+            "findings": {kind: vars(finding) for kind, finding in self.findings.items()},
+            "notes": self.notes,
+        }
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+        for title, counts in (("messages", self.messages), ("episodes", self.episodes), ("summaries", self.summaries)):
+            yield title
+            yield from (f"  {name.replace('_', ' '):<20}{count:>12,}" for name, count in counts.items())
+        yield from (f"note: {note}" for note in self.notes)
+        for kind in get_args(Kind):
+            if kind in self.findings:
+                yield f"{kind}: {self.findings[kind].count:,}: {MEANING[kind]}"
+                yield from (f"  {example}" for example in self.findings[kind].examples)
+        yield "clean: nothing is lost, duplicated or conflicting" if self.clean else "NOT CLEAN"

@@ -1,0 +1,99 @@
+"""Judging what the summarizer made of every episode, and the archive."""
+
+from collections import Counter
+
+from afterword.audit.episodes import latest_revisions, name
+from afterword.audit.facts import Announced, Closed, Facts
+from afterword.audit.report import Report
+from schemas.ids import event_id
+
+
+def judge_summaries(facts: Facts, report: Report) -> None:
+    """Each episode stored, indexed and announced, or waiting for it."""
+    announced = {a.event_id for a in facts.announced}
+    latest = latest_revisions(facts.closed)
+    holders = Counter(core.message for e in latest for core in e.core)
+    counts: Counter[str] = Counter()
+    for episode in latest:
+        state = _state(facts, episode, announced)
+        counts[state] += 1
+        if state == "not_announced":
+            report.found("not_announced", name(episode))
+        if state in ("announced", "not_announced"):
+            _judge_stored(facts, episode, report)
+            _judge_labels(facts, episode, holders, report)
+            _judge_indexed(facts, episode, report)
+    _judge_announcements(facts, report)
+    report.summaries = {
+        "announced": counts["announced"],
+        "not_yet_summarised": counts["waiting"],
+        "dead_lettered": counts["dead"],
+        "events": len(facts.announced),
+        "repeats": len(facts.announced) - len(announced),
+        "unreadable": facts.unreadable_announcements,
+        "stored": len(facts.stored),
+    } | ({} if facts.indexed is None else {"indexed": len(facts.indexed)})
+
+
+def judge_archive(facts: Facts, report: Report) -> None:
+    """Every message that the archiver has passed is in MongoDB."""
+    for produced in facts.produced:
+        partition, offset = produced.position
+        if offset < facts.archived_to.get(partition, 0):
+            known = facts.messages.get(produced.message)
+            if known is None or not known.archived:
+                report.found("not_archived", f"{produced.conversation_id}, partition {partition}, offset {offset}")
+    report.messages["archived"] = sum(1 for known in facts.messages.values() if known.archived)
+
+
+def _state(facts: Facts, episode: Closed, announced: set[str]) -> str:
+    if event_id(episode.episode_id, episode.revision) in announced:
+        return "announced"
+    if episode.position in facts.dead_episodes:
+        return "dead"
+    passed = episode.position.offset < facts.summarized_to.get(episode.position.partition, 0)
+    if not passed:
+        return "waiting"
+    return "announced" if "summaries" in facts.truncated else "not_announced"
+
+
+def _judge_stored(facts: Facts, episode: Closed, report: Report) -> None:
+    stored = facts.stored.get(episode.episode_id)
+    if stored is None or stored.revision < episode.revision:
+        report.found("not_stored", name(episode))
+    elif stored.revision == episode.revision and stored.fingerprint != episode.fingerprint:
+        report.found("stored_differently", name(episode))
+
+
+def _judge_labels(facts: Facts, episode: Closed, holders: Counter[bytes], report: Report) -> None:
+    """A message whose id was used again later carries the later episode; that one is not asked here."""
+    known = [facts.messages.get(c.message) for c in episode.core if holders[c.message] == 1]
+    wrong = sum(1 for k in known if k is None or k.episode_id != episode.episode_id)
+    if wrong:
+        report.found("label_wrong", f"{episode.episode_id}: {wrong} of {len(episode.core)} messages")
+
+
+def _judge_indexed(facts: Facts, episode: Closed, report: Report) -> None:
+    if facts.indexed is not None and episode.episode_id not in facts.indexed:
+        report.found("not_indexed", name(episode))
+
+
+def _judge_announcements(facts: Facts, report: Report) -> None:
+    by_event: dict[str, set[bytes]] = {}
+    closed = {(e.episode_id, e.revision): e for e in facts.closed}
+    for event in facts.announced:
+        by_event.setdefault(event.event_id, set()).add(event.event)
+        _judge_announcement(facts, event, closed.get((event.episode_id, event.revision)), report)
+    for event_name, contents in by_event.items():
+        if len(contents) > 1:
+            report.found("announced_differently", f"{event_name}: {len(contents)} contents")
+
+
+def _judge_announcement(facts: Facts, event: Announced, episode: Closed | None, report: Report) -> None:
+    if event.event_id != event_id(event.episode_id, event.revision):
+        report.found("announced_wrongly", f"{event.event_id}: not the id of its episode")
+    if episode is None:
+        if facts.quiet and "episodes" not in facts.truncated:
+            report.found("announced_wrongly", f"{event.event_id}: such an episode was never closed")
+    elif event.message_ids != episode.message_ids:
+        report.found("announced_wrongly", f"{event.event_id}: message_ids are not those of the episode")

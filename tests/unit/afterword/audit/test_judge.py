@@ -1,0 +1,444 @@
+"""Each finding must turn the report red, and work under way must not."""
+
+import json
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterword.audit.facts import (
+    Announced,
+    Archived,
+    Closed,
+    Core,
+    Facts,
+    Position,
+    Produced,
+    Stored,
+    digest,
+    digest_of_all,
+    digest_of_message,
+)
+from afterword.audit.judge import judge
+from afterword.audit.messages import FATES
+from afterword.audit.report import EXAMPLES_NAMED, MEANING, Report
+
+CONVERSATION = "c"
+
+
+def produced(n: int, offset: int, skipped: bool = False, content: str | None = None) -> Produced:
+    text = f"text {n}" if content is None else content
+    return Produced(Position(0, offset), CONVERSATION, message(n), digest(text), skipped)
+
+
+def message(n: int) -> bytes:
+    return digest_of_message(CONVERSATION, str(n))
+
+
+def closed(ordinal: int, numbers: Sequence[int], offset: int, revision: int = 1, fingerprint: str = "f") -> Closed:
+    core = tuple(Core(message(n), digest(f"text {n}")) for n in numbers)
+    return Closed(
+        Position(0, offset),
+        f"{CONVERSATION}:{ordinal}",
+        revision,
+        CONVERSATION,
+        ordinal,
+        fingerprint,
+        fingerprint,
+        core,
+        digest_of_all(map(str, numbers)),
+    )
+
+
+def announcement(episode: Closed, event: str = "e") -> Announced:
+    event_id = f"{episode.episode_id}:{episode.revision}"
+    return Announced(event_id, episode.episode_id, episode.revision, digest(event), episode.message_ids)
+
+
+def clean_facts() -> Facts:
+    """Six messages, two episodes of two, one message pending, one not consumed; all that is closed is done."""
+    episodes = [closed(1, [1, 2], offset=0), closed(2, [3, 4], offset=2)]
+    labels = {
+        message(n): Archived(e.episode_id, True) for e, ns in zip(episodes, ([1, 2], [3, 4]), strict=True) for n in ns
+    }
+    return Facts(
+        produced=[produced(n, offset=n - 1) for n in range(1, 7)],
+        consumed={0: 5},
+        archived_to={0: 6},
+        pending={Position(0, 4)},
+        closed=episodes,
+        summarized_to={0: 3},
+        announced=[announcement(e) for e in episodes],
+        stored={e.episode_id: Stored(1, "f") for e in episodes},
+        messages=labels | {message(n): Archived(None, True) for n in (5, 6)},
+        indexed={e.episode_id for e in episodes},
+    )
+
+
+@pytest.fixture
+def facts() -> Facts:
+    return clean_facts()
+
+
+def kinds(facts: Facts) -> set[str]:
+    return set(judge(facts).findings)
+
+
+def test_all_in_order_is_clean(facts):
+    report = judge(facts)
+    assert report.clean
+    assert report.messages == {
+        "total": 6,
+        "skipped": 0,
+        "duplicates": 0,
+        "dead_lettered": 0,
+        "in_an_episode": 4,
+        "pending": 1,
+        "not_consumed": 1,
+        "lost": 0,
+        "flushes": 0,
+        "archived": 6,
+    }
+    assert (report.episodes["total"], report.summaries["announced"], report.summaries["repeats"]) == (2, 2, 0)
+
+
+def test_nothing_at_all_is_clean():
+    assert judge(Facts()).clean
+
+
+# What breaks the promise
+
+
+def lose(facts: Facts) -> None:
+    facts.pending.clear()
+
+
+def lose_a_bad_record(facts: Facts) -> None:
+    facts.refused.add(Position(1, 0))
+    facts.consumed[1] = 1
+
+
+def place_twice(facts: Facts) -> None:
+    facts.closed[1] = closed(2, [3, 4, 2], offset=2)
+
+
+def place_twice_in_one_episode(facts: Facts) -> None:
+    facts.closed[1] = closed(2, [3, 4, 4], offset=2)
+
+
+def keep_pending_what_is_closed(facts: Facts) -> None:
+    facts.pending.add(Position(0, 0))
+
+
+def swap_within_an_episode(facts: Facts) -> None:
+    facts.closed[0] = closed(1, [2, 1], offset=0)
+
+
+def swap_between_episodes(facts: Facts) -> None:
+    facts.closed = [closed(1, [3, 4], offset=0), closed(2, [1, 2], offset=2)]
+
+
+def change_a_content(facts: Facts) -> None:
+    facts.produced[0] = produced(1, offset=0, content="what the user really said")
+
+
+def invent_a_message(facts: Facts) -> None:
+    facts.closed[1] = closed(2, [3, 4, 99], offset=2)
+
+
+def summarise_a_skipped_message(facts: Facts) -> None:
+    facts.produced[0] = produced(1, offset=0, skipped=True)
+
+
+def summarise_a_dead_letter(facts: Facts) -> None:
+    facts.dead.add(Position(0, 0))
+
+
+def forget_to_archive(facts: Facts) -> None:
+    del facts.messages[message(6)]
+
+
+def label_without_archiving(facts: Facts) -> None:
+    facts.messages[message(1)] = Archived("c:1", archived=False)
+
+
+def skip_an_ordinal(facts: Facts) -> None:
+    facts.closed[1] = closed(3, [3, 4], offset=2)
+
+
+def begin_at_two(facts: Facts) -> None:
+    facts.closed = [closed(2, [1, 2], offset=0), closed(3, [3, 4], offset=2)]
+
+
+def commit_twice(facts: Facts) -> None:
+    facts.closed.append(facts.closed[0]._replace(position=Position(0, 4)))
+
+
+def commit_a_conflicting_episode(facts: Facts) -> None:
+    facts.closed.append(closed(1, [1, 2, 3], offset=4, fingerprint="other"))
+
+
+def break_the_fingerprint(facts: Facts) -> None:
+    facts.closed[0] = facts.closed[0]._replace(recomputed="other")
+
+
+def forget_to_store(facts: Facts) -> None:
+    del facts.stored["c:1"]
+
+
+def store_something_else(facts: Facts) -> None:
+    facts.stored["c:1"] = Stored(1, "other")
+
+
+def forget_a_new_revision(facts: Facts) -> None:
+    facts.closed.append(closed(1, [1, 2], offset=4, revision=2))
+    facts.announced.append(announcement(facts.closed[-1]))
+
+
+def forget_a_label(facts: Facts) -> None:
+    facts.messages[message(2)] = Archived(None, True)
+
+
+def label_with_another_episode(facts: Facts) -> None:
+    facts.messages[message(2)] = Archived("c:2", True)
+
+
+def forget_to_index(facts: Facts) -> None:
+    facts.indexed = {"c:1"}
+
+
+def forget_to_announce(facts: Facts) -> None:
+    facts.announced.pop()
+
+
+def announce_two_contents(facts: Facts) -> None:
+    facts.announced.append(announcement(facts.closed[0], event="another summary"))
+
+
+def announce_under_a_wrong_id(facts: Facts) -> None:
+    facts.announced.append(facts.announced[0]._replace(event_id="c:1:7"))
+
+
+def announce_other_messages(facts: Facts) -> None:
+    facts.announced[0] = facts.announced[0]._replace(message_ids=digest_of_all(["9"]))
+
+
+def announce_what_was_never_closed(facts: Facts) -> None:
+    facts.announced.append(announcement(closed(9, [9], offset=9)))
+
+
+BREAKAGES: list[tuple[Callable[[Facts], None], str]] = [
+    (lose, "lost"),
+    (lose_a_bad_record, "lost"),
+    (place_twice, "duplicated"),
+    (place_twice_in_one_episode, "duplicated"),
+    (keep_pending_what_is_closed, "duplicated"),
+    (swap_within_an_episode, "out_of_order"),
+    (swap_between_episodes, "out_of_order"),
+    (change_a_content, "altered"),
+    (invent_a_message, "unknown_message"),
+    (summarise_a_skipped_message, "excluded_message"),
+    (summarise_a_dead_letter, "excluded_message"),
+    (forget_to_archive, "not_archived"),
+    (label_without_archiving, "not_archived"),
+    (skip_an_ordinal, "ordinal_gap"),
+    (begin_at_two, "ordinal_gap"),
+    (commit_twice, "committed_twice"),
+    (commit_a_conflicting_episode, "committed_twice"),
+    (break_the_fingerprint, "fingerprint_wrong"),
+    (forget_to_store, "not_stored"),
+    (forget_a_new_revision, "not_stored"),
+    (store_something_else, "stored_differently"),
+    (forget_a_label, "label_wrong"),
+    (label_with_another_episode, "label_wrong"),
+    (forget_to_index, "not_indexed"),
+    (forget_to_announce, "not_announced"),
+    (announce_two_contents, "announced_differently"),
+    (announce_under_a_wrong_id, "announced_wrongly"),
+    (announce_other_messages, "announced_wrongly"),
+    (announce_what_was_never_closed, "announced_wrongly"),
+]
+
+
+@pytest.mark.parametrize(("breakage", "kind"), BREAKAGES, ids=[b.__name__ for b, _ in BREAKAGES])
+def test_what_breaks_the_promise_turns_the_report_red(facts, breakage, kind):
+    breakage(facts)
+    report = judge(facts)
+    assert not report.clean
+    assert kind in report.findings
+    assert report.findings[kind].examples
+
+
+def test_every_kind_of_finding_is_tried():
+    assert {kind for _, kind in BREAKAGES} == set(MEANING)
+
+
+@pytest.mark.parametrize(
+    "breakage", [lose, forget_to_store, forget_to_announce, change_a_content, announce_two_contents]
+)
+def test_one_breakage_is_one_kind_of_finding(facts, breakage):
+    breakage(facts)
+    assert len(kinds(facts)) == 1
+
+
+# What does not
+
+
+def test_work_under_way_is_counted_and_is_no_finding(facts):
+    facts.closed.append(closed(3, [5], offset=4))
+    facts.pending.clear()
+    report = judge(facts)
+    assert report.clean
+    assert report.summaries["not_yet_summarised"] == 1
+
+
+def test_a_message_that_moves_on_during_the_look_is_no_duplicate(facts):
+    keep_pending_what_is_closed(facts)
+    facts.quiet = False
+    assert judge(facts).clean
+
+
+def test_an_announcement_that_came_during_the_look_is_no_finding(facts):
+    announce_what_was_never_closed(facts)
+    facts.quiet = False
+    assert judge(facts).clean
+
+
+def test_repeats_of_one_event_are_counted(facts):
+    facts.announced.append(facts.announced[0])
+    report = judge(facts)
+    assert report.clean
+    assert report.summaries["repeats"] == 1
+
+
+def test_a_repeated_message_is_a_duplicate_and_dropped(facts):
+    facts.produced.append(produced(1, offset=6))
+    facts.consumed[0] = 7
+    facts.pending.add(Position(0, 5))
+    report = judge(facts)
+    assert report.clean
+    assert report.messages["duplicates"] == 1
+
+
+def test_an_id_used_again_past_the_window_is_a_message_of_its_own(facts):
+    facts.dedupe_window = 3
+    facts.produced.append(produced(1, offset=6))
+    facts.consumed[0] = 7
+    facts.pending.add(Position(0, 5))
+    assert kinds(facts) == {"lost"}
+    facts.closed.append(closed(3, [5, 6, 1], offset=4))
+    facts.pending.clear()
+    assert judge(facts).clean
+
+
+def test_skipped_messages_and_dead_letters_belong_to_no_episode(facts):
+    facts.produced[4] = produced(5, offset=4, skipped=True)
+    facts.dead |= {Position(0, 5), Position(0, 6)}
+    facts.refused.add(Position(0, 6))
+    facts.consumed[0] = 7
+    facts.pending.clear()
+    report = judge(facts)
+    assert report.clean
+    assert (report.messages["skipped"], report.messages["dead_lettered"]) == (1, 2)
+
+
+def test_a_bad_record_that_is_not_consumed_is_not_lost(facts):
+    facts.refused.add(Position(0, 8))
+    report = judge(facts)
+    assert report.clean
+    assert report.messages["not_consumed"] == 2
+
+
+def test_a_dead_lettered_episode_needs_no_summary(facts):
+    forget_to_announce(facts)
+    facts.dead_episodes.add(Position(0, 2))
+    report = judge(facts)
+    assert report.clean
+    assert report.summaries["dead_lettered"] == 1
+
+
+def test_an_index_that_could_not_be_looked_at_is_no_finding(facts):
+    facts.indexed = None
+    report = judge(facts)
+    assert report.clean
+    assert "indexed" not in report.summaries
+
+
+def test_each_scope_has_its_own_ordinals(facts):
+    facts.closed[1] = facts.closed[1]._replace(episode_id="c/agent:1", ordinal=1)
+    assert "ordinal_gap" not in kinds(facts)
+
+
+def test_the_latest_revision_of_an_episode_counts(facts):
+    facts.closed.append(closed(1, [1, 2], offset=4, revision=2))
+    facts.announced.append(announcement(facts.closed[-1]))
+    facts.stored["c:1"] = Stored(2, "f")
+    assert judge(facts).clean
+
+
+@pytest.mark.parametrize(
+    ("topic", "breakage"),
+    [("messages", invent_a_message), ("episodes", begin_at_two), ("summaries", forget_to_announce)],
+)
+def test_what_retention_has_removed_is_not_judged(facts, topic, breakage):
+    breakage(facts)
+    facts.truncated.add(topic)
+    facts.stored = {e.episode_id: Stored(1, "f") for e in facts.closed}
+    facts.indexed = None
+    facts.announced = [announcement(e) for e in facts.closed] if topic != "summaries" else facts.announced
+    assert kinds(facts) <= {"label_wrong"}
+
+
+def test_where_closed_episodes_are_gone_the_archive_still_knows_them(facts):
+    facts.closed.pop(0)
+    facts.announced.pop(0)
+    assert "lost" in kinds(facts)
+    facts.truncated.add("episodes")
+    assert judge(facts).clean
+
+
+# Properties and the report itself
+
+
+@given(
+    consumed=st.integers(0, 12),
+    repeats=st.sets(st.integers(0, 11)),
+    skipped=st.sets(st.integers(0, 11)),
+    dead=st.sets(st.integers(0, 14)),
+    refused=st.sets(st.integers(12, 14)),
+    pending=st.sets(st.integers(0, 11)),
+    placed=st.sets(st.integers(0, 11)),
+)
+def test_every_message_has_exactly_one_fate(consumed, repeats, skipped, dead, refused, pending, placed):
+    numbers = [n if n not in repeats else n // 2 for n in range(12)]
+    facts = Facts(
+        produced=[produced(n, offset, skipped=offset in skipped) for offset, n in enumerate(numbers)],
+        refused={Position(0, n) for n in refused},
+        dead={Position(0, n) for n in dead},
+        consumed={0: consumed},
+        pending={Position(0, n) for n in pending},
+        closed=[closed(1, sorted(placed), offset=0)],
+    )
+    messages = judge(facts).messages
+    assert sum(messages[fate] for fate in FATES) == messages["total"] == len(facts.produced) + len(facts.refused)
+
+
+def test_examples_are_bounded_and_the_count_is_not():
+    report = Report()
+    for n in range(3 * EXAMPLES_NAMED):
+        report.found("lost", str(n))
+    assert report.findings["lost"].count == 3 * EXAMPLES_NAMED
+    assert len(report.findings["lost"].examples) == EXAMPLES_NAMED
+
+
+def test_the_report_reads_as_json_and_as_lines(facts):
+    lose(facts)
+    facts.notes.append("index not checked")
+    report = judge(facts)
+    assert json.loads(json.dumps(report.as_dict()))["findings"]["lost"]["count"] == 1
+    text = "\n".join(report.lines())
+    assert "note: index not checked" in text
+    assert "partition 0, offset 4" in text
+    assert text.endswith("NOT CLEAN")
+    assert list(judge(clean_facts()).lines())[-1].startswith("clean")
