@@ -1,0 +1,123 @@
+"""What is kept of summarised episodes, and what every store of them offers."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from schemas import CloseReason, EpisodeClosed, SummaryCreated
+
+
+@dataclass(frozen=True)
+class StoredEpisode:
+    """An episode's summary as it was announced, and what identifies the messages it was made from."""
+
+    summary: SummaryCreated
+    fingerprint: str
+    close_reason: CloseReason
+    overlap_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RollingRow:
+    """One row of a conversation's rolling summary: the whole text so far, as of `last_ordinal`."""
+
+    conversation_id: str
+    row: int
+    """1, 2 …; the highest is the text so far."""
+    content: str
+    token_count: int
+    first_ordinal: int
+    """The episode that began this row."""
+    last_ordinal: int
+    updated_at: datetime
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """A conversation as its summarised episodes tell it."""
+
+    conversation_id: str
+    title: str
+    user_id: str
+    tenant_id: str | None
+    episode_count: int
+    last_ordinal: int
+    message_count: int
+    updated_at: datetime
+
+
+@dataclass(frozen=True)
+class EpisodeRef:
+    """What an audit compares: which messages an episode took."""
+
+    episode_id: str
+    revision: int
+    conversation_id: str
+    ordinal: int
+    fingerprint: str
+    message_ids: tuple[str, ...]
+
+
+class EpisodeStore(Protocol):
+    """Every write may be repeated, and none can be undone by a writer that is late.
+
+    All methods raise StoreUnavailable; whoever calls them decides for how long to go on.
+    """
+
+    async def find(self, episode_id: str) -> StoredEpisode | None: ...
+
+    async def add(self, episode: StoredEpisode) -> StoredEpisode:
+        """Stores the episode unless its revision, or a higher one, is there; returns what is stored afterwards.
+
+        Of several writers of one revision the first wins, and all get the same answer.
+        """
+        ...
+
+    async def latest_row(self, conversation_id: str) -> RollingRow | None: ...
+
+    async def put_row(self, row: RollingRow, after: RollingRow | None) -> bool:
+        """Stores a row that was derived from `after`, the latest row at that time.
+
+        False, and nothing is written, if another writer was faster: read again and decide again.
+        """
+        ...
+
+    async def advance(self, summary: SummaryCreated) -> None:
+        """Counts the episode in its conversation, once: an ordinal not past the last one changes nothing."""
+        ...
+
+    async def conversation(self, conversation_id: str) -> Conversation | None: ...
+
+    def all_episodes(self) -> AsyncIterator[EpisodeRef]:
+        """In no particular order."""
+        ...
+
+
+def stored_episode(episode: EpisodeClosed, summary: SummaryCreated) -> StoredEpisode:
+    """The document of a summary and the episode it was made from."""
+    return StoredEpisode(
+        summary=summary,
+        fingerprint=episode.fingerprint,
+        close_reason=episode.close_reason,
+        overlap_ids=tuple(message.id for message in episode.overlap),
+    )
+
+
+def scope_of(summary: SummaryCreated) -> str:
+    """What rolling rows and counts are kept for. The one place to change when agents get their own."""
+    return summary.conversation_id
+
+
+def first_advance(summary: SummaryCreated) -> Conversation:
+    """A conversation with this one episode."""
+    return Conversation(
+        conversation_id=scope_of(summary),
+        title=summary.title,
+        user_id=summary.user_id,
+        tenant_id=summary.tenant_id,
+        episode_count=1,
+        last_ordinal=summary.ordinal,
+        message_count=summary.message_count,
+        updated_at=summary.created_at,
+    )

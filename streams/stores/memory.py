@@ -1,0 +1,105 @@
+"""Stores in memory, for tests and for trying things out. They keep the contracts of the real ones, and nothing else."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+from schemas import SummaryCreated
+from schemas.ids import message_key
+from streams.stores.episodes import Conversation, EpisodeRef, RollingRow, StoredEpisode, first_advance, scope_of
+from streams.stores.messages import ArchivedMessage, MessageRef
+
+
+class MemoryEpisodes:
+    """An EpisodeStore."""
+
+    def __init__(self) -> None:
+        self.episodes: dict[str, StoredEpisode] = {}
+        self.rows: dict[str, list[RollingRow]] = {}
+        self.conversations: dict[str, Conversation] = {}
+
+    async def find(self, episode_id: str) -> StoredEpisode | None:
+        return self.episodes.get(episode_id)
+
+    async def add(self, episode: StoredEpisode) -> StoredEpisode:
+        known = self.episodes.get(episode.summary.episode_id)
+        if known is None or known.summary.revision < episode.summary.revision:
+            self.episodes[episode.summary.episode_id] = episode
+        return self.episodes[episode.summary.episode_id]
+
+    async def latest_row(self, conversation_id: str) -> RollingRow | None:
+        rows = self.rows.get(conversation_id)
+        return rows[-1] if rows else None
+
+    async def put_row(self, row: RollingRow, after: RollingRow | None) -> bool:
+        rows = self.rows.setdefault(row.conversation_id, [])
+        if (rows[-1] if rows else None) != after:
+            return False
+        rows[row.row - 1 :] = [row]
+        return True
+
+    async def advance(self, summary: SummaryCreated) -> None:
+        first = first_advance(summary)
+        known = self.conversations.setdefault(scope_of(summary), first)
+        if known.last_ordinal < summary.ordinal:
+            self.conversations[scope_of(summary)] = replace(
+                known,
+                title=first.title,
+                episode_count=known.episode_count + 1,
+                last_ordinal=first.last_ordinal,
+                message_count=known.message_count + first.message_count,
+                updated_at=first.updated_at,
+            )
+
+    async def conversation(self, conversation_id: str) -> Conversation | None:
+        return self.conversations.get(conversation_id)
+
+    async def all_episodes(self) -> AsyncIterator[EpisodeRef]:
+        for stored in list(self.episodes.values()):
+            summary = stored.summary
+            yield EpisodeRef(
+                episode_id=summary.episode_id,
+                revision=summary.revision,
+                conversation_id=summary.conversation_id,
+                ordinal=summary.ordinal,
+                fingerprint=stored.fingerprint,
+                message_ids=summary.message_ids,
+            )
+
+
+class MemoryMessages:
+    """A MessageArchive."""
+
+    def __init__(self) -> None:
+        self.messages: dict[str, ArchivedMessage] = {}
+        self.episode_ids: dict[str, str] = {}
+
+    async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
+        for archived in messages:
+            self.messages.setdefault(message_key(archived.message.conversation_id, archived.message.id), archived)
+
+    async def assign(self, episode_id: str, keys: Sequence[str]) -> None:
+        self.episode_ids.update(dict.fromkeys(keys, episode_id))
+
+    async def recent(self, conversation_id: str, limit: int) -> list[ArchivedMessage]:
+        if limit < 1:
+            return []
+        found = [m for m in self.messages.values() if m.message.conversation_id == conversation_id]
+        return sorted(found, key=_position)[-limit:]
+
+    async def get_many(self, keys: Sequence[str]) -> dict[str, ArchivedMessage]:
+        return {key: self.messages[key] for key in keys if key in self.messages}
+
+    async def all_messages(self) -> AsyncIterator[MessageRef]:
+        for key in self.messages.keys() | self.episode_ids.keys():
+            archived = self.messages.get(key)
+            yield MessageRef(
+                key=key,
+                episode_id=self.episode_ids.get(key),
+                archived=archived is not None,
+                skipped=archived is not None and archived.message.skip_summarization,
+            )
+
+
+def _position(archived: ArchivedMessage) -> tuple[float, int]:
+    sent_at = archived.message.sent_at
+    return (sent_at.timestamp() if sent_at else 0.0, archived.offset)

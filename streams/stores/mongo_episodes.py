@@ -1,0 +1,109 @@
+"""Episodes, rolling summaries and conversations in MongoDB.
+
+Every write names the version it follows and goes by `_id`, so that repeating it, or being late with it, changes
+nothing. An upsert whose filter asks for an older version meets a duplicate key when the version is there already.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from typing import Any
+
+from pymongo.errors import DuplicateKeyError
+
+from schemas import SummaryCreated
+from schemas.ids import row_id
+from streams.stores.documents import (
+    EPISODE_REF_FIELDS,
+    conversation_from,
+    episode_document,
+    episode_from,
+    episode_ref_from,
+    row_document,
+    row_from,
+)
+from streams.stores.episodes import (
+    Conversation,
+    EpisodeRef,
+    RollingRow,
+    StoredEpisode,
+    first_advance,
+    scope_of,
+)
+from streams.stores.mongo import Collection, Database, each, unavailable
+
+
+class MongoEpisodes:
+    """An EpisodeStore."""
+
+    def __init__(self, database: Database) -> None:
+        self._episodes = database["episodes"]
+        self._rows = database["conversation_summaries"]
+        self._conversations = database["conversations"]
+
+    async def find(self, episode_id: str) -> StoredEpisode | None:
+        document = await _find(self._episodes, episode_id)
+        return episode_from(document) if document else None
+
+    async def add(self, episode: StoredEpisode) -> StoredEpisode:
+        document = episode_document(episode)
+        older = {"_id": document["_id"], "revision": {"$lt": document["revision"]}}
+        while True:
+            if await _unless_duplicate(self._episodes.replace_one(older, document, upsert=True)):
+                return episode
+            known = await self.find(document["_id"])
+            if known and known.summary.revision >= document["revision"]:
+                return known
+
+    async def latest_row(self, conversation_id: str) -> RollingRow | None:
+        with unavailable():
+            document = await self._rows.find_one({"conversation_id": conversation_id}, sort=[("row", -1)])
+        return row_from(document) if document else None
+
+    async def put_row(self, row: RollingRow, after: RollingRow | None) -> bool:
+        document = row_document(row)
+        if after is None or after.row != row.row:
+            return await _unless_duplicate(self._rows.insert_one(document))
+        unchanged = {"_id": row_id(after.conversation_id, after.row), "last_ordinal": after.last_ordinal}
+        with unavailable():
+            result = await self._rows.replace_one(unchanged, document)
+        return bool(result.matched_count)
+
+    async def advance(self, summary: SummaryCreated) -> None:
+        key = scope_of(summary)
+        while not await self._advanced(key, summary):
+            known = await self.conversation(key)
+            if known and known.last_ordinal >= summary.ordinal:
+                return
+
+    async def conversation(self, conversation_id: str) -> Conversation | None:
+        document = await _find(self._conversations, conversation_id)
+        return conversation_from(document) if document else None
+
+    async def all_episodes(self) -> AsyncIterator[EpisodeRef]:
+        async for document in each(self._episodes.find({}, EPISODE_REF_FIELDS)):
+            yield episode_ref_from(document)
+
+    async def _advanced(self, key: str, summary: SummaryCreated) -> bool:
+        first = first_advance(summary)
+        behind = {"_id": key, "last_ordinal": {"$lt": summary.ordinal}}
+        change = {
+            "$set": {"title": first.title, "last_ordinal": first.last_ordinal, "updated_at": first.updated_at},
+            "$inc": {"episode_count": first.episode_count, "message_count": first.message_count},
+            "$setOnInsert": {"user_id": first.user_id, "tenant_id": first.tenant_id},
+        }
+        return await _unless_duplicate(self._conversations.update_one(behind, change, upsert=True))
+
+
+async def _find(collection: Collection, key: str) -> Mapping[str, Any] | None:
+    with unavailable():
+        found: Mapping[str, Any] | None = await collection.find_one({"_id": key})
+    return found
+
+
+async def _unless_duplicate(write: Awaitable[Any]) -> bool:
+    """False if a document with this `_id` is in the way."""
+    with unavailable():
+        try:
+            await write
+        except DuplicateKeyError:
+            return False
+    return True

@@ -1,0 +1,135 @@
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from streams.stores.episodes import EpisodeRef, EpisodeStore, RollingRow
+from tests.samples import NOON, a_stored_episode, a_summary
+
+ROW = RollingRow("c1", 1, "So far.", 3, first_ordinal=1, last_ordinal=1, updated_at=NOON)
+
+
+async def test_nothing_is_found_in_an_empty_store(episodes: EpisodeStore) -> None:
+    assert await episodes.find("c1:1") is None
+    assert await episodes.latest_row("c1") is None
+    assert await episodes.conversation("c1") is None
+    assert [ref async for ref in episodes.all_episodes()] == []
+
+
+async def test_an_episode_comes_back_equal_in_every_field(episodes: EpisodeStore) -> None:
+    stored = a_stored_episode()
+    assert await episodes.add(stored) == stored
+    found = await episodes.find("c1:1")
+    assert found == stored
+    assert found is not None
+    assert found.summary.to_json() == stored.summary.to_json()
+
+
+async def test_the_first_writer_of_a_revision_wins_and_the_other_learns_what_is_stored(episodes: EpisodeStore) -> None:
+    first = await episodes.add(a_stored_episode(title="First"))
+    assert await episodes.add(a_stored_episode(title="Second", fingerprint="f2")) == first
+    assert await episodes.find("c1:1") == first
+
+
+async def test_of_many_writers_at_once_one_wins_and_all_learn_the_same(episodes: EpisodeStore) -> None:
+    answers = await asyncio.gather(*(episodes.add(a_stored_episode(title=f"By {n}")) for n in range(20)))
+    assert {answer.summary.title for answer in answers} == {answers[0].summary.title}
+    assert await episodes.find("c1:1") == answers[0]
+
+
+async def test_a_higher_revision_replaces_a_lower_one(episodes: EpisodeStore) -> None:
+    await episodes.add(a_stored_episode(revision=1, agent_id="a1"))
+    second = a_stored_episode(revision=2)
+    assert await episodes.add(second) == second
+    assert await episodes.find("c1:1") == second
+
+
+async def test_a_lower_revision_never_replaces_a_higher_one(episodes: EpisodeStore) -> None:
+    second = await episodes.add(a_stored_episode(revision=2))
+    assert await episodes.add(a_stored_episode(revision=1)) == second
+    assert await episodes.find("c1:1") == second
+
+
+async def test_of_all_revisions_at_once_the_highest_stays(episodes: EpisodeStore) -> None:
+    await asyncio.gather(*(episodes.add(a_stored_episode(revision=r)) for r in (3, 1, 5, 2, 4)))
+    found = await episodes.find("c1:1")
+    assert found is not None
+    assert found.summary.revision == 5
+
+
+@pytest.mark.parametrize("hostile", ['{"$gt": ""}', "$where", "a.b", "c%3A1:1", "\u0000", "💬"])
+async def test_ids_are_data_whatever_they_look_like(episodes: EpisodeStore, hostile: str) -> None:
+    await episodes.add(a_stored_episode())
+    assert await episodes.find(hostile) is None
+    await episodes.add(a_stored_episode(conversation_id=hostile))
+    await episodes.advance(a_summary(conversation_id=hostile))
+    row = replace(ROW, conversation_id=hostile)
+    assert await episodes.put_row(row, None)
+    assert await episodes.latest_row(hostile) == row
+    conversation = await episodes.conversation(hostile)
+    assert conversation is not None
+    assert conversation.conversation_id == hostile
+
+
+async def test_the_audit_sees_which_messages_every_episode_took(episodes: EpisodeStore) -> None:
+    for ordinal in (1, 2):
+        await episodes.add(a_stored_episode(ordinal))
+    refs = sorted([ref async for ref in episodes.all_episodes()], key=lambda ref: ref.ordinal)
+    assert refs == [
+        EpisodeRef("c1:1", 1, "c1", 1, "f1", ("m0", "m1", "m2")),
+        EpisodeRef("c1:2", 1, "c1", 2, "f1", ("m3", "m4", "m5")),
+    ]
+
+
+async def test_the_first_row_is_taken_once(episodes: EpisodeStore) -> None:
+    assert await episodes.put_row(ROW, None)
+    assert not await episodes.put_row(replace(ROW, content="Other."), None)
+    assert await episodes.latest_row("c1") == ROW
+
+
+async def test_a_row_is_replaced_by_whoever_saw_it_last(episodes: EpisodeStore) -> None:
+    await episodes.put_row(ROW, None)
+    second, third = (replace(ROW, content=f"Up to {n}.", last_ordinal=n) for n in (2, 3))
+    assert await episodes.put_row(second, after=ROW)
+    assert await episodes.put_row(third, after=second)
+    assert not await episodes.put_row(second, after=ROW)
+    assert await episodes.latest_row("c1") == third
+
+
+async def test_the_latest_row_is_the_highest_also_past_nine(episodes: EpisodeStore) -> None:
+    rows = [replace(ROW, row=n, first_ordinal=n, last_ordinal=n) for n in range(1, 13)]
+    for before, row in zip([None, *rows], rows, strict=False):
+        assert await episodes.put_row(row, after=before)
+    assert not await episodes.put_row(replace(rows[-1], content="Late."), after=rows[-2])
+    assert await episodes.latest_row("c1") == rows[-1]
+
+
+async def test_rows_of_conversations_are_apart(episodes: EpisodeStore) -> None:
+    await episodes.put_row(ROW, None)
+    assert await episodes.latest_row("c2") is None
+
+
+async def test_a_conversation_counts_each_ordinal_once(episodes: EpisodeStore) -> None:
+    for ordinal in (1, 1, 2, 1, 2, 3, 3):
+        await episodes.advance(a_summary(ordinal))
+    found = await episodes.conversation("c1")
+    assert found is not None
+    assert (found.episode_count, found.message_count, found.last_ordinal) == (3, 9, 3)
+    assert (found.title, found.updated_at) == ("Title 3", NOON + timedelta(minutes=3))
+
+
+async def test_a_conversation_keeps_the_user_and_the_tenant_it_began_with(episodes: EpisodeStore) -> None:
+    await episodes.advance(a_summary(1))
+    await episodes.advance(a_summary(2, user_id="u2", tenant_id=None))
+    found = await episodes.conversation("c1")
+    assert found is not None
+    assert (found.user_id, found.tenant_id) == ("u1", "t1")
+
+
+async def test_writers_of_one_ordinal_at_once_count_it_once(episodes: EpisodeStore) -> None:
+    for ordinal in (1, 2, 3):
+        await asyncio.gather(*(episodes.advance(a_summary(ordinal)) for _ in range(10)))
+    found = await episodes.conversation("c1")
+    assert found is not None
+    assert (found.episode_count, found.message_count) == (3, 9)

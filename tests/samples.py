@@ -1,0 +1,86 @@
+"""Records as they might come, for tests that do not care about most of their fields."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from schemas import (
+    Compression,
+    EpisodeClosed,
+    EpisodeMessage,
+    EpisodeMetrics,
+    MessageCreated,
+    Quality,
+    Source,
+    SummaryCreated,
+    Usage,
+    fingerprint,
+)
+from schemas.ids import episode_id, event_id
+from streams.stores.episodes import StoredEpisode
+
+NOON = datetime(2026, 1, 5, 12, 0, 0, 123000, tzinfo=UTC)
+
+
+def a_message(message_id: str = "m1", conversation_id: str = "c1", **fields: Any) -> MessageCreated:
+    given: dict[str, Any] = {"user_id": "u1", "role": "user", "content": f"Text of {message_id}.", "sent_at": NOON}
+    return MessageCreated(id=message_id, conversation_id=conversation_id, **{**given, **fields})
+
+
+def an_episode_message(message_id: str, minute: int = 0, **fields: Any) -> EpisodeMessage:
+    given: dict[str, Any] = {"role": "user", "content": f"Text of {message_id}.", "user_id": "u1"}
+    return EpisodeMessage(id=message_id, sent_at=NOON + timedelta(minutes=minute), **{**given, **fields})
+
+
+def a_closed_episode(ordinal: int = 1, conversation_id: str = "c1", size: int = 3, **fields: Any) -> EpisodeClosed:
+    first = (ordinal - 1) * size
+    messages = tuple(an_episode_message(f"m{n}", n) for n in range(first, first + size))
+    given: dict[str, Any] = {
+        "episode_id": episode_id(conversation_id, ordinal),
+        "revision": 1,
+        "conversation_id": conversation_id,
+        "user_id": "u1",
+        "tenant_id": "t1",
+        "ordinal": ordinal,
+        "close_reason": "trigger",
+        "fingerprint": fingerprint(messages),
+        "started_at": messages[0].sent_at,
+        "ended_at": messages[-1].sent_at,
+        "closed_at": messages[-1].sent_at,
+        "messages": messages,
+        "overlap": tuple(an_episode_message(f"m{n}", n) for n in range(max(first - 2, 0), first)),
+        "message_count": size,
+        "turn_count": size,
+        "token_count": 100,
+        "metrics": EpisodeMetrics(flows_activated=("booking",), average_sentiment=0.25, sentiment_variance=0.0),
+        "source": Source(topic="messages", partition=0, first_offset=first, last_offset=first + size - 1),
+    }
+    return EpisodeClosed(**{**given, **fields})
+
+
+def a_summary(ordinal: int = 1, conversation_id: str = "c1", revision: int = 1, **fields: Any) -> SummaryCreated:
+    episode = episode_id(conversation_id, ordinal)
+    given: dict[str, Any] = {
+        "user_id": "u1",
+        "tenant_id": "t1",
+        "title": f"Title {ordinal}",
+        "short_summary": "A flight to Rome was booked.",
+        "long_summary": "The user asked for a flight to Rome. It was booked for Monday. The seat is still open.",
+        "rolling_summary": f"All up to {ordinal}.",
+        "message_ids": tuple(f"m{n}" for n in range((ordinal - 1) * 3, ordinal * 3)),
+        "message_count": 3,
+        "quality": Quality(source="llm", grounding=0.9, unsupported=("Rome",)),
+        "model": "a-model",
+        "usage": Usage(prompt_tokens=10, completion_tokens=5),
+        "compression": Compression(tokens_before=100, tokens_after=20, ratio=0.8),
+        "metrics": EpisodeMetrics(tools_invoked=("search",)),
+        "started_at": NOON,
+        "ended_at": NOON + timedelta(minutes=2),
+        "closed_at": NOON + timedelta(minutes=3),
+        "created_at": NOON + timedelta(minutes=ordinal),
+    }
+    ids = {"event_id": event_id(episode, revision), "episode_id": episode, "revision": revision}
+    return SummaryCreated(conversation_id=conversation_id, ordinal=ordinal, **{**ids, **given, **fields})
+
+
+def a_stored_episode(ordinal: int = 1, *, fingerprint: str = "f1", **fields: Any) -> StoredEpisode:
+    return StoredEpisode(a_summary(ordinal, **fields), fingerprint, "flush", overlap_ids=("m0", "m1"))
