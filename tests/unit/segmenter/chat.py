@@ -1,0 +1,111 @@
+"""A conversation as the tests write it, and a segmenter on two dictionaries."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from schemas import EpisodeClosed, decode_episode
+from schemas.base import rfc3339
+from streams.segmenter import Outcome, Outgoing, Segmenter, deadline_of
+from streams.segmenter.episodes import moment
+from streams.settings import Episodes
+
+NOON = 1_767_268_800_000
+SECOND = 1000
+EPISODES, DEAD_LETTERS = "episode.closed", "messages.dlq"
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A record on `messages`, with aiokafka's names."""
+
+    key: bytes | None
+    value: bytes | None
+    offset: int = 0
+    timestamp: int = NOON
+    topic: str = "messages"
+    partition: int = 3
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+def say(message_id: str, content: str = "x", *, at: int = 0, stamped: int | None = None, **fields: Any) -> Sent:
+    """A message `at` so many seconds after noon; `stamped`: the record's timestamp, when it is another."""
+    event = {
+        "id": message_id,
+        "conversation_id": "c",
+        "user_id": "ann",
+        "role": "user",
+        "content": content,
+        "sent_at": rfc3339(moment(NOON + at * SECOND)),
+    } | fields
+    timestamp = NOON + (at if stamped is None else stamped) * SECOND
+    return Sent(event["conversation_id"].encode(), orjson.dumps(event), timestamp=timestamp)
+
+
+def says(*ids: str, **fields: Any) -> list[Sent]:
+    return [say(i, **fields) for i in ids]
+
+
+def flush(conversation_id: str = "c") -> Sent:
+    event = {"type": "conversation.flush", "conversation_id": conversation_id}
+    return Sent(conversation_id.encode(), orjson.dumps(event))
+
+
+def characters(text: str) -> int:
+    """Tokens that a test can count."""
+    return len(text)
+
+
+def limits(**changed: Any) -> Episodes:
+    """Nothing closes by itself but what the test says."""
+    roomy = {"trigger": 1000, "trigger_tokens": 10**9, "max_episode_size": 1000, "max_episode_tokens": 10**9}
+    return Episodes(**{**roomy, "min_episode_size": 1, "overlap": 0} | changed)
+
+
+@dataclass
+class Chat:
+    """Feeds a segmenter and keeps what it sends."""
+
+    limits: Episodes = field(default_factory=limits)
+    conversations: dict[bytes, bytes] = field(default_factory=dict)
+    messages: dict[bytes, bytes] = field(default_factory=dict)
+    now_ms: int = NOON
+    count_tokens: Callable[[str], int] = characters
+    offset: int = 0
+
+    def hear(self, *records: Sent) -> list[EpisodeClosed]:
+        return episodes(self.process(records).outgoing)
+
+    def process(self, records: Iterable[Sent]) -> Outcome:
+        numbered = [Sent(**{**vars(record), "offset": self.offset + i}) for i, record in enumerate(records)]
+        self.offset += len(numbered)
+        return self.segmenter.process(numbered, self.now_ms)
+
+    def wait(self, seconds: float) -> list[EpisodeClosed]:
+        """Wall time passes, and the engine looks at the deadlines."""
+        self.now_ms += int(seconds * SECOND)
+        return episodes(self.segmenter.tick(self.due(), self.now_ms, "messages", 3).outgoing)
+
+    def due(self) -> list[bytes]:
+        return [key for key, row in self.conversations.items() if (deadline_of(row) or self.now_ms + 1) <= self.now_ms]
+
+    @property
+    def segmenter(self) -> Segmenter:
+        return Segmenter(
+            self.limits, EPISODES, DEAD_LETTERS, self.conversations, self.messages, count_tokens=self.count_tokens
+        )
+
+
+def episodes(outgoing: Iterable[Outgoing]) -> list[EpisodeClosed]:
+    return [decode_episode(o.key, o.value) for o in outgoing if o.topic == EPISODES]
+
+
+def ids(episode: EpisodeClosed) -> str:
+    """Of the core messages, in order: one letter each in most tests."""
+    return " ".join(m.id for m in episode.messages)
+
+
+def closed(found: Iterable[EpisodeClosed]) -> list[tuple[str, str]]:
+    return [(ids(episode), episode.close_reason) for episode in found]

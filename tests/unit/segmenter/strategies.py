@@ -1,0 +1,71 @@
+"""Random talk: messages, repeats, flushes, rubbish, silence."""
+
+from hypothesis import strategies as st
+
+from streams.settings import Episodes
+from tests.unit.segmenter.chat import Sent, flush, say
+
+IDLE = 60
+GAPS = st.sampled_from([0, 0, 0, 1, 1, IDLE, IDLE + 1, -5])
+"""Seconds between messages; also exactly the idle time, and backwards."""
+
+CONTENTS = st.one_of(
+    st.text(max_size=12),
+    st.integers(0, 12).map("y".__mul__),
+    st.sampled_from([40_000, 60_000, 200_000, 400_000]).map("z".__mul__),
+)
+
+RUBBISH = st.one_of(
+    st.builds(Sent, st.one_of(st.none(), st.binary(max_size=8)), st.one_of(st.none(), st.binary(max_size=40))),
+    st.builds(lambda m: Sent(b"another", m.value), st.builds(say, st.just("m1"))),
+)
+
+
+@st.composite
+def episode_limits(draw: st.DrawFn) -> Episodes:
+    shortest = draw(st.integers(1, 4))
+    longest = draw(st.integers(shortest, 7))
+    return Episodes(
+        trigger=draw(st.integers(1, 12)),
+        trigger_tokens=draw(st.sampled_from([1, 10, 40, 10**9])),
+        min_episode_size=shortest,
+        max_episode_size=longest,
+        max_episode_tokens=draw(st.sampled_from([5, 20, 10**9])),
+        overlap=draw(st.integers(0, longest)),
+        idle_seconds=IDLE,
+        dedupe_window=draw(st.sampled_from([1, 3, 8, 1000])),
+    )
+
+
+@st.composite
+def talk(draw: st.DrawFn, max_size: int = 60) -> list[Sent | int]:
+    """Records in order; a number is so many seconds of wall time without one, for all partitions are read up."""
+    happening: list[Sent | int] = []
+    sent = stamped = 0
+    for _ in range(draw(st.integers(0, max_size))):
+        kind = draw(st.sampled_from(["message"] * 12 + ["flush", "rubbish", "wait"]))
+        if kind == "message":
+            sent, stamped = sent + draw(GAPS), stamped + draw(GAPS)
+            happening.append(draw(messages(sent, stamped)))
+        elif kind == "flush":
+            happening.append(flush(draw(st.sampled_from("ab"))))
+        elif kind == "rubbish":
+            happening.append(draw(RUBBISH))
+        else:
+            happening.append(draw(st.sampled_from([1, IDLE // 2, IDLE])))
+    return happening
+
+
+@st.composite
+def messages(draw: st.DrawFn, sent: int, stamped: int) -> Sent:
+    return say(
+        f"m{draw(st.integers(0, 40))}",
+        draw(CONTENTS),
+        at=sent,
+        stamped=stamped,
+        conversation_id=draw(st.sampled_from("aab")),
+        role=draw(st.sampled_from(["user", "assistant", "system", "tool"])),
+        is_continuation=draw(st.sampled_from([None, None, True, False])),
+        skip_summarization=draw(st.sampled_from([False] * 9 + [True])),
+        tenant_id=draw(st.sampled_from([None] * 19 + ["evil"])),
+    )

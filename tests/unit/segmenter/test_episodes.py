@@ -1,0 +1,133 @@
+"""What an `episode.closed` says."""
+
+from hashlib import sha256
+from statistics import mean, pvariance
+
+import orjson
+import pytest
+
+from schemas import EpisodeMessage, MessageCreated, Source, decode_input
+from streams.segmenter.episodes import carried, moment
+from tests.unit.segmenter.chat import NOON, SECOND, Chat, flush, limits, say, says
+
+
+def only(*records, chat=None):
+    (episode,) = (chat or Chat()).hear(*records, flush())
+    return episode
+
+
+def talk(roles, **fields):
+    return [say(f"m{i}", role=role, **fields) for i, role in enumerate(roles)]
+
+
+def test_its_id_names_conversation_and_ordinal():
+    episode = only(say("a", conversation_id="x:y/z"), say("b"))
+    assert (episode.episode_id, episode.ordinal, episode.revision) == ("c:1", 1, 1)
+
+
+def test_ids_are_escaped():
+    (episode,) = Chat(limits(trigger=1)).hear(say("a", conversation_id="x:y/z%"))
+    assert (episode.episode_id, episode.conversation_id) == ("x%3Ay%2Fz%25:1", "x:y/z%")
+
+
+def test_its_fingerprint_is_over_the_ordered_ids_and_contents():
+    episode = only(say("a", "é"), say("b", "2"))
+    assert episode.fingerprint == sha256('[["a","é"],["b","2"]]'.encode()).hexdigest()
+
+
+def test_it_is_dated_by_its_messages_in_their_order():
+    episode = only(say("a", at=7), say("b", at=3), say("c", at=5))
+    assert (episode.started_at, episode.ended_at) == (moment(NOON + 7 * SECOND), moment(NOON + 5 * SECOND))
+
+
+def test_a_message_without_sent_at_has_the_records_timestamp():
+    assert only(say("a", stamped=9, sent_at=None)).started_at == moment(NOON + 9 * SECOND)
+
+
+def test_messages_are_carried_whole_but_for_the_archives_metadata():
+    fields = {
+        "user_id": "bob", "agent_id": "helper", "role": "tool", "content": "done \u2028 𝔘 \0", "sentiment": -0.25,
+        "flows": ["f"], "tools": ["t", "u"],
+    }  # fmt: skip
+    (message,) = only(say("a", metadata={"much": "more"}, is_continuation=True, **fields)).messages
+    expected = EpisodeMessage(id="a", sent_at=moment(NOON), **{**fields, "flows": ("f",), "tools": ("t", "u")})
+    assert message == expected
+
+
+def test_whatever_an_episode_message_has_is_taken_from_the_message():
+    assert set(EpisodeMessage.model_fields) <= set(MessageCreated.model_fields)
+    record = say("a")
+    json = carried(decode_input(record.key, record.value, [], record.timestamp))
+    assert set(orjson.loads(json)) == set(EpisodeMessage.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("roles", "turns"),
+    [
+        (["user"], 1),
+        (["user", "assistant", "tool", "assistant"], 1),
+        (["user", "assistant", "user", "assistant"], 2),
+        (["user", "user"], 2),
+        (["assistant", "tool"], 1),
+        (["assistant", "user", "assistant"], 2),
+    ],
+)
+def test_a_turn_is_a_user_message_and_all_up_to_the_next(roles, turns):
+    assert only(*talk(roles)).turn_count == turns
+
+
+def test_its_user_is_that_of_the_first_user_message():
+    episode = only(say("a", role="assistant", user_id="bot"), say("b", user_id="ann"), say("c", user_id="eve"))
+    assert episode.user_id == "ann"
+
+
+def test_without_a_user_message_its_user_is_the_first_messages():
+    assert only(say("a", role="assistant", user_id="bot"), say("b", role="tool", user_id="api")).user_id == "bot"
+
+
+def test_it_has_the_conversations_tenant_and_no_agent():
+    episode = only(say("a", tenant_id="acme", agent_id="helper"))
+    assert (episode.tenant_id, episode.agent_id) == ("acme", None)
+
+
+def test_flows_and_tools_are_unique_in_order_of_first_use():
+    episode = only(say("a", flows=["y", "x"], tools=["t"]), say("b", flows=["x", "z"], tools=["s", "t"]))
+    assert episode.metrics.flows_activated == ("y", "x", "z")
+    assert episode.metrics.tools_invoked == ("t", "s")
+
+
+def test_sentiment_is_the_populations_over_messages_that_carry_one():
+    felt = [-1, 0.5, 0.1]
+    episode = only(*(say(f"m{i}", sentiment=s) for i, s in enumerate(felt)), say("z"))
+    assert episode.metrics.average_sentiment == pytest.approx(mean(felt))
+    assert episode.metrics.sentiment_variance == pytest.approx(pvariance(felt))
+
+
+def test_sentiment_is_null_when_no_message_carries_one():
+    found = only(say("a")).metrics
+    assert (found.average_sentiment, found.sentiment_variance) == (None, None)
+
+
+def test_overlap_is_not_counted():
+    chat = Chat(limits(overlap=2))
+    chat.hear(*says("a", "b", flows=["old"], sentiment=1, content="12345"), flush())
+    episode = only(say("c", "123", role="assistant"), chat=chat)
+    assert (episode.message_count, episode.token_count, episode.turn_count) == (1, 3, 1)
+    assert episode.metrics.flows_activated == ()
+    assert episode.metrics.average_sentiment is None
+    assert len(episode.overlap) == 2
+
+
+def test_it_says_where_its_messages_were_read():
+    chat = Chat()
+    chat.hear(say("a", conversation_id="other"))
+    episode = only(say("a"), say("b", conversation_id="other"), say("c"), chat=chat)
+    assert episode.source == Source(topic="messages", partition=3, first_offset=1, last_offset=3)
+
+
+def test_an_episode_closed_by_the_clock_says_so_too():
+    chat = Chat(limits(idle_seconds=10))
+    chat.hear(say("a"), say("b"))
+    (episode,) = chat.wait(10)
+    assert episode.source == Source(topic="messages", partition=3, first_offset=0, last_offset=1)
+    assert episode.closed_at == moment(NOON + 10 * SECOND)

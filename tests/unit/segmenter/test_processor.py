@@ -1,0 +1,205 @@
+"""Records in, records out, whatever they hold."""
+
+from datetime import UTC, datetime
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from schemas.headers import DEAD_LETTER_PREFIX
+from streams.errors import StateUnreadable
+from streams.tokens import count_tokens
+from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, Chat, Sent, flush, limits, say, says
+
+MEGABYTE = 1_048_576
+
+
+def error_headers(outgoing):
+    found = dict(outgoing.headers)
+    return {n.removeprefix(DEAD_LETTER_PREFIX): found[n].decode() for n in found if n.startswith(DEAD_LETTER_PREFIX)}
+
+
+class TestOutgoing:
+    def test_an_episode_goes_out_under_its_conversations_key_as_a_cloud_event(self):
+        (sent,) = Chat().process([say("a"), flush()]).outgoing
+        assert (sent.topic, sent.key) == (EPISODES, b"c")
+        assert dict(sent.headers) == {
+            "ce_specversion": b"1.0",
+            "ce_id": b"c:1:1",
+            "ce_type": b"episode.closed",
+            "ce_source": b"afterword/segmenter",
+            "ce_time": datetime.fromtimestamp(NOON / 1000, UTC).isoformat(timespec="milliseconds")[:-6].encode() + b"Z",
+            "content-type": b"application/json",
+        }
+
+    def test_records_go_out_in_the_order_of_their_causes(self):
+        chat = Chat(limits(trigger=1))
+        outgoing = chat.process([say("a"), Sent(b"c", b"{"), say("b")]).outgoing
+        assert [o.topic for o in outgoing] == [EPISODES, DEAD_LETTERS, EPISODES]
+
+    def test_everything_is_counted(self):
+        chat = Chat(limits(trigger=3))
+        outcome = chat.process(
+            [*says("a", "b", "b", "c", "d"), say("e", skip_summarization=True), flush(), Sent(b"c", b"")]
+        )
+        assert (outcome.messages, outcome.duplicates, outcome.skipped, outcome.flushes) == (4, 1, 1, 1)
+        assert outcome.episodes == {"trigger": 1, "flush": 1}
+        assert outcome.dead_letters == {"invalid_json": 1}
+
+    def test_an_empty_batch_does_nothing(self):
+        chat = Chat()
+        assert chat.process([]).outgoing == []
+        assert (chat.conversations, chat.messages) == ({}, {})
+
+
+class Table(dict):
+    """Counts its writes."""
+
+    writes = 0
+
+    def __setitem__(self, key, value):
+        self.writes += 1
+        super().__setitem__(key, value)
+
+
+class TestTables:
+    def test_a_conversation_is_written_once_a_batch(self):
+        chat = Chat(limits(trigger=2), conversations=Table())
+        chat.process([say(str(i), conversation_id=c) for i in range(10) for c in "xy"])
+        assert chat.conversations.writes == 2
+
+    def test_a_batch_that_changes_nothing_writes_nothing(self):
+        chat = Chat(conversations=Table(), messages=Table())
+        chat.process(says("a"))
+        writes = chat.conversations.writes, chat.messages.writes
+        chat.process([say("a"), say("s", skip_summarization=True), flush("unknown")])
+        assert (chat.conversations.writes, chat.messages.writes) == writes
+
+    def test_a_missing_row_is_an_error_that_says_so_and_not_a_lost_message(self):
+        chat = Chat()
+        chat.process(says("a"))
+        chat.messages.clear()
+        with pytest.raises(StateUnreadable, match="a message's row is missing"):
+            chat.process([flush()])
+
+
+class TestDeadLetters:
+    def test_a_record_that_cannot_be_taken_goes_out_untouched_with_what_is_wrong(self):
+        bad = Sent(b"c", b'{"id": 5}', headers=(("mine", b"1"),))
+        (sent,) = Chat(offset=41).process([bad]).outgoing
+        assert (sent.topic, sent.key, sent.value) == (DEAD_LETTERS, b"c", b'{"id": 5}')
+        assert sent.headers[0] == ("mine", b"1")
+        errors = error_headers(sent)
+        assert errors["stage"] == "segmenter"
+        assert errors["type"] == "schema_violation"
+        assert (errors["topic"], errors["partition"], errors["offset"]) == ("messages", "3", "41")
+
+    @pytest.mark.parametrize(
+        ("record", "error_type"),
+        [
+            (Sent(b"c", None), "empty_value"),
+            (Sent(b"c", b"hello"), "invalid_json"),
+            (Sent(b"c", b"\xff\xfe"), "invalid_json"),
+            (Sent(None, say("a").value), "missing_key"),
+            (Sent(b"d", say("a").value), "key_mismatch"),
+            (Sent(b"c", b'{"type": "message.edited"}'), "unknown_type"),
+            (say("a", "x" * 700_000), "too_large"),
+            (say("a", flows=["f" * 600_000]), "too_large"),
+            (say("a", sent_at=None, stamped=10**15), "schema_violation"),
+            (say("a", tenant_id="t" * 257), "schema_violation"),
+            (Sent(b"c", b'{"metadata":' + b"[" * 1500), "invalid_json"),
+        ],
+    )
+    def test_each_defect_has_its_name(self, record, error_type):
+        chat = Chat()
+        outcome = chat.process([say("before"), record, say("after")])
+        assert outcome.messages == 2
+        assert outcome.dead_letters == {error_type: 1}
+        assert (outcome.outgoing[0].key, outcome.outgoing[0].value) == (record.key, record.value)
+
+    def test_nesting_that_can_be_read_but_not_written_is_refused(self):
+        deep = b'{"type":"message.created","data":{"metadata":' + b"[" * 300 + b"]" * 300 + b"}}"
+        record = Sent(b"c", deep, headers=(("content-type", b"application/cloudevents+json"),))
+        assert Chat().process([record]).dead_letters == {"schema_violation": 1}
+
+    def test_a_message_that_is_refused_does_not_choose_the_conversations_tenant(self):
+        chat = Chat()
+        refused = say("a", tenant_id="evil", flows=["f" * 600_000])
+        assert chat.process([refused, say("b", tenant_id="acme")]).messages == 1
+
+    def test_one_warning_says_where_and_why_but_not_what(self):
+        with capture_logs() as logs:
+            Chat(offset=7).process([Sent(b"secret", b'{"id": "secret", "content": "secret"}')])
+        (entry,) = logs
+        assert entry["log_level"] == "warning"
+        assert (entry["stage"], entry["error_type"], entry["offset"]) == ("segmenter", "schema_violation", 7)
+        assert "secret" not in str(entry)
+
+
+class TestLargestRecords:
+    @pytest.mark.parametrize("content", ["x", "\x01", "é́", "𝔘", "ab1!"])
+    def test_the_largest_message_makes_a_record_of_less_than_a_megabyte(self, content):
+        room = 690_000 // (len(orjson.dumps(content)) - 2)
+        chat = Chat(limits(overlap=20), count_tokens=count_tokens)
+        small = [say(f"s{i}", "y" * 4_500) for i in range(20)]
+        outcome = chat.process([*small, flush(), say("m", content * room), flush()])
+        assert outcome.messages == 21
+        largest = outcome.outgoing[-1]
+        assert 690_000 < len(largest.value) + sum(len(n) + len(v) for n, v in largest.headers) < MEGABYTE - 1000
+
+    def test_repeated_envelope_fields_cannot_make_it_larger(self):
+        chat = Chat()
+        heavy = [say(f"m{i}", user_id="u" * 50_000, flows=[f"{i}" * 100_000], tools=["t" * 50_000]) for i in range(8)]
+        outgoing = chat.process([*heavy, flush()]).outgoing
+        assert len(outgoing) > 1
+        assert all(len(o.value) < MEGABYTE - 1000 for o in outgoing)
+
+
+ANY_JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(), st.text()),
+    lambda inner: st.one_of(st.lists(inner), st.dictionaries(st.text(), inner)),
+    max_leaves=8,
+)
+FIELDS = st.sampled_from(
+    ["id", "conversation_id", "user_id", "agent_id", "tenant_id", "role", "content", "sent_at", "is_continuation",
+     "sentiment", "flows", "tools", "skip_summarization", "metadata", "type", "data"]
+)  # fmt: skip
+
+
+def almost_a_message(replaced: dict[str, object]) -> bytes:
+    return orjson.dumps(orjson.loads(say("a").value) | replaced)
+
+
+ALMOST = st.dictionaries(FIELDS, ANY_JSON, max_size=3).map(almost_a_message)
+HEADERS = st.lists(
+    st.tuples(
+        st.sampled_from(["ce_type", "content-type", "x"]),
+        st.one_of(
+            st.none(),
+            st.binary(max_size=4),
+            st.sampled_from([b"message.created", b"conversation.flush", b"application/cloudevents+json"]),
+        ),
+    ),
+    max_size=2,
+)
+GARBAGE = st.builds(
+    Sent,
+    key=st.one_of(st.none(), st.just(b"c"), st.binary(max_size=4)),
+    value=st.one_of(st.none(), st.binary(max_size=30), ANY_JSON.map(orjson.dumps), ALMOST),
+    timestamp=st.one_of(st.just(NOON), st.integers(-(2**63), 2**63 - 1)),
+    headers=HEADERS.map(tuple),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(GARBAGE, max_size=6))
+def test_no_record_stops_the_segmenter_and_none_disappears(garbage):
+    chat = Chat(count_tokens=count_tokens)
+    outcome = chat.process(garbage)
+    letters = [o for o in outcome.outgoing if o.topic == DEAD_LETTERS]
+    taken = outcome.messages + outcome.duplicates + outcome.skipped + outcome.flushes
+    assert taken + len(letters) == len(garbage)
+    known = {(g.key, g.value) for g in garbage}
+    assert {(o.key, o.value) for o in letters} <= known

@@ -1,0 +1,192 @@
+"""What holds for any talk: checked against an oracle, and by looking at the episodes themselves."""
+
+from collections import defaultdict
+from itertools import pairwise
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from schemas import EpisodeClosed
+from streams.segmenter import Outcome, decode_body, parse_key
+from streams.segmenter.bodies import digest_of
+from streams.segmenter.keys import prefix as conversation_prefix
+from streams.segmenter.keys import seen_key
+from streams.segmenter.state import decode_state
+from streams.settings import Episodes
+from tests.unit.segmenter.chat import Chat, Sent, characters, episodes, flush, says
+from tests.unit.segmenter.oracle import Oracle
+from tests.unit.segmenter.strategies import episode_limits, talk
+
+MAX_STATE_BYTES = 200
+"""Of a conversation without a tenant."""
+
+any_talk = settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+def replay(chat: Chat, happening: list[Sent | int], chunk: list[int] | None = None) -> list[Outcome]:
+    """`chunk`: sizes of the batches, over and over; by default each record is one."""
+    outcomes: list[Outcome] = []
+    batch: list[Sent] = []
+    sizes = iter((chunk or [1]) * len(happening))
+    size = next(sizes, 1)
+    for event in happening:
+        if isinstance(event, Sent):
+            batch.append(event)
+        if isinstance(event, int) or len(batch) == size:
+            outcomes.append(chat.process(batch))
+            batch, size = [], next(sizes, 1)
+        if isinstance(event, int):
+            chat.now_ms += event * 1000
+            everyone = list(chat.conversations)
+            outcomes.append(chat.segmenter.tick(everyone, chat.now_ms, "messages", 3))
+    outcomes.append(chat.process(batch))
+    return outcomes
+
+
+def told(limits: Episodes, happening: list[Sent | int]) -> Oracle:
+    oracle, now_ms = Oracle(limits), Chat().now_ms
+    for event in happening:
+        if isinstance(event, Sent):
+            oracle.hear(event, now_ms)
+        else:
+            now_ms += event * 1000
+            oracle.wait(now_ms)
+    return oracle
+
+
+def all_episodes(outcomes: list[Outcome]) -> list[EpisodeClosed]:
+    return [episode for outcome in outcomes for episode in episodes(outcome.outgoing)]
+
+
+def ids(messages) -> tuple[str, ...]:
+    return tuple(m.id for m in messages)
+
+
+def pending_ids(chat: Chat) -> dict[str, list[str]]:
+    """By what is in the rows, in order."""
+    found = defaultdict(list)
+    for raw, value in sorted(chat.messages.items()):
+        key = parse_key(raw)
+        if key.kind == "body":
+            state = decode_state(chat.conversations[key.conversation_id.encode()])
+            if key.seq >= state.first_pending:
+                found[key.conversation_id].append(orjson.loads(decode_body(value).json)["id"])
+    return found
+
+
+@any_talk
+@given(episode_limits(), talk())
+def test_the_episodes_are_the_oracles(limits, happening):
+    outcomes, oracle = replay(Chat(limits), happening), told(limits, happening)
+    found = [
+        (e.conversation_id, e.ordinal, e.close_reason, ids(e.messages), ids(e.overlap)) for e in all_episodes(outcomes)
+    ]
+    assert found == oracle.found
+    assert sum(o.duplicates for o in outcomes) == oracle.duplicates
+    assert sum(o.dead_letters.total() for o in outcomes) == oracle.refused
+    assert sum(o.messages for o in outcomes) == sum(len(t.taken) for t in oracle.talks.values())
+
+
+@any_talk
+@given(episode_limits(), talk(), st.lists(st.integers(1, 20), min_size=1))
+def test_any_chunking_gives_the_same_records_and_the_same_state(limits, happening, chunk):
+    one_by_one, chunked = Chat(limits), Chat(limits)
+    alone = [o for outcome in replay(one_by_one, happening) for o in outcome.outgoing]
+    together = [o for outcome in replay(chunked, happening, chunk) for o in outcome.outgoing]
+    assert together == alone
+    assert chunked.conversations == one_by_one.conversations
+    assert chunked.messages == one_by_one.messages
+
+
+@any_talk
+@given(episode_limits(), talk(), talk(max_size=20))
+def test_a_batch_that_is_run_again_from_the_state_before_gives_the_same(limits, past, happening):
+    first = Chat(limits)
+    replay(first, past)
+    second = Chat(limits, dict(first.conversations), dict(first.messages), first.now_ms, offset=first.offset)
+    batch = [event for event in happening if isinstance(event, Sent)]
+    assert first.process(batch) == second.process(batch)
+    assert (first.conversations, first.messages) == (second.conversations, second.messages)
+
+
+@any_talk
+@given(episode_limits(), talk(), st.lists(st.integers(1, 20), min_size=1))
+def test_every_message_taken_is_in_one_episode_or_pending_and_in_order(limits, happening, chunk):
+    chat = Chat(limits)
+    emitted = all_episodes(replay(chat, happening, chunk))
+    pending = pending_ids(chat)
+    for name, taken in told(limits, happening).talks.items():
+        core = [m.id for e in emitted if e.conversation_id == name for m in e.messages]
+        assert core + pending.get(name, []) == [t.message.id for t in taken.taken]
+
+
+@any_talk
+@given(episode_limits(), talk())
+def test_sizes_ordinals_and_overlap_are_respected(limits, happening):
+    by_conversation = defaultdict(list)
+    for episode in all_episodes(replay(Chat(limits), happening)):
+        by_conversation[episode.conversation_id].append(episode)
+        assert episode.message_count == len(episode.messages) <= limits.max_episode_size
+        assert episode.token_count <= limits.max_episode_tokens or episode.message_count == 1
+        assert len(episode.to_json()) < 1_000_000
+    for found in by_conversation.values():
+        assert [e.ordinal for e in found] == list(range(1, len(found) + 1))
+        assert found[0].overlap == ()
+        for before, after in pairwise(found):
+            kept = len(after.overlap)
+            assert kept <= limits.overlap
+            assert after.overlap == before.messages[len(before.messages) - kept :]
+            assert before.source.last_offset < after.source.first_offset
+
+
+@any_talk
+@given(episode_limits(), talk())
+def test_rows_are_bounded_and_none_is_orphaned(limits, happening):
+    chat = Chat(limits)
+    replay(chat, happening)
+    seen, bodies = 0, 0
+    for raw, value in chat.messages.items():
+        key = parse_key(raw)
+        state = decode_state(chat.conversations[key.conversation_id.encode()])
+        if key.kind == "seen":
+            seen += 1
+            assert state.window_first <= int.from_bytes(value) < state.next_seq
+        else:
+            bodies += 1
+            assert state.window_first <= key.seq < state.next_seq
+            assert (decode_body(value) is None) == (key.seq < state.overlap_first)
+            prefix = conversation_prefix(key.conversation_id)
+            assert chat.messages[seen_key(prefix, digest_of(value))] >= key.seq.to_bytes(8)
+    assert seen <= bodies
+    for row in chat.conversations.values():
+        state = decode_state(row)
+        assert len(row) <= MAX_STATE_BYTES
+        assert (state.deadline_ms == 0) == (state.pending_messages == 0)
+        assert state.window_first >= min(state.next_seq - limits.dedupe_window, state.overlap_first)
+
+
+class Interrupted(Exception):
+    """The tokenizer is lost in the middle of a batch."""
+
+
+@settings(max_examples=60, deadline=None)
+@given(episode_limits(), talk(max_size=30), st.integers(0, 15))
+def test_a_batch_that_fails_has_changed_nothing(limits, past, survived):
+    chat = Chat(limits)
+    replay(chat, past)
+    before = dict(chat.conversations), dict(chat.messages)
+    left = iter(range(survived))
+
+    def count(text: str) -> int:
+        if next(left, None) is None:
+            raise Interrupted
+        return characters(text)
+
+    chat.count_tokens = count
+    with pytest.raises(Interrupted):
+        chat.process([flush("a"), flush("b"), *says(*map(str, range(20)), conversation_id="fresh")])
+    assert (chat.conversations, chat.messages) == before

@@ -1,0 +1,86 @@
+"""What the state costs: bytes written to the changelogs for each message, and rows that stay."""
+
+import orjson
+import pytest
+
+from tests.unit.segmenter.chat import Chat, flush, limits, say
+
+RECORD_OVERHEAD_BYTES = 30
+"""Of a record in a changelog: lengths, deltas, a share of the batch's header."""
+MESSAGE_BYTES = 300
+LIMIT_BYTES = 1200
+CONVERSATION = "0b6f0c0e-6e1f-5d7b-9a5c-3f1b6c1d2e4f"
+
+
+class Changelog(dict):
+    """A table that counts what its changelog takes."""
+
+    bytes = 0
+
+    def __setitem__(self, key, value):
+        self.bytes += len(key) + len(value) + RECORD_OVERHEAD_BYTES
+        super().__setitem__(key, value)
+
+    def __delitem__(self, key):
+        self.bytes += len(key) + RECORD_OVERHEAD_BYTES
+        super().__delitem__(key)
+
+
+def message_of_300_bytes(number: int):
+    def of(content: str):
+        return say(f"{number:036}", content, conversation_id=CONVERSATION, user_id="user-123")
+
+    return of("x" * (MESSAGE_BYTES - len(of("").value)))
+
+
+def per_message(episode_length: int, messages: int = 4000) -> float:
+    """Bytes a message when each is a batch of its own, the worst case; measured once the window is full."""
+    chat = Chat(limits(max_episode_size=episode_length, trigger=episode_length, overlap=2))
+    chat.conversations, chat.messages = Changelog(), Changelog()
+    measured_from = 0
+    for number in range(messages):
+        if number == messages // 2:
+            measured_from = chat.conversations.bytes + chat.messages.bytes
+        chat.process([message_of_300_bytes(number)])
+    return (chat.conversations.bytes + chat.messages.bytes - measured_from) / (messages - messages // 2)
+
+
+def test_the_message_has_300_bytes():
+    assert len(message_of_300_bytes(1).value) == MESSAGE_BYTES
+
+
+def test_the_changelog_takes_at_most_1200_bytes_a_message_however_long_the_episode():
+    costs = {length: per_message(length) for length in (5, 20, 100, 500)}
+    assert max(costs.values()) <= LIMIT_BYTES
+    assert max(costs.values()) - min(costs.values()) < 0.02 * LIMIT_BYTES, costs
+
+
+def test_no_single_message_writes_more_because_many_are_pending():
+    chat = Chat()
+    chat.conversations, chat.messages = Changelog(), Changelog()
+    costs = []
+    for number in range(900):
+        before = chat.conversations.bytes + chat.messages.bytes
+        chat.process([message_of_300_bytes(number)])
+        costs.append(chat.conversations.bytes + chat.messages.bytes - before)
+    assert max(costs) - min(costs[1:]) <= 20
+
+
+@pytest.mark.parametrize("window", [1, 10, 100])
+def test_rows_are_cleaned_up(window):
+    chat = Chat(limits(dedupe_window=window, trigger=7, overlap=2))
+    overlap, pending = 2, 0
+    for number in range(500):
+        chat.process([say(f"m{number}")])
+        pending = (number + 1) % 7
+        bodies_and_ids = 2 * max(window, pending + overlap)
+        assert len(chat.messages) <= bodies_and_ids
+    assert len(chat.conversations) == 1
+
+
+def test_an_emitted_message_leaves_only_the_digest_of_its_id():
+    chat = Chat()
+    chat.process([say(f"m{i}", "x" * 1000) for i in range(100)])
+    chat.process([flush()])
+    assert sum(len(k) + len(v) for k, v in chat.messages.items()) < 100 * 80
+    assert orjson.loads(next(iter(chat.conversations.values()))[9:])[1] == 100
