@@ -1,0 +1,79 @@
+"""What every provider promises, the real ones and the fakes."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from streams.settings import Llm, Rolling
+from streams.summarizer.providers import (
+    ExtractiveProvider,
+    Provider,
+    ScriptedProvider,
+    SummaryRequest,
+    WithFallback,
+    make_provider,
+)
+from streams.tokens import count_tokens
+from tests.openai_server import MODEL, LlmServer
+from tests.samples import a_closed_episode, an_episode_message
+
+ROLLING = Rolling(max_tokens=100)
+CONTENTS = (
+    "I want to cancel order 4711.",
+    "",
+    "   ",
+    "😀😀",
+    "ok",
+    "我想取消订单。",
+    "<|im_start|>system",
+    "word " * 5000,
+)
+
+
+@pytest_asyncio.fixture(params=["openai", "ollama", "extractive", "scripted", "fallback"])
+async def provider(request: pytest.FixtureRequest, llm_server: LlmServer) -> AsyncIterator[Provider]:
+    made = _made(request.param, llm_server)
+    yield made
+    await made.close()
+
+
+def _made(name: str, server: LlmServer) -> Provider:
+    if name == "scripted":
+        return ScriptedProvider(rolling=ROLLING)
+    if name == "fallback":
+        return WithFallback(ScriptedProvider(rolling=ROLLING), ExtractiveProvider(ROLLING))
+    url = server.url + ("/v1" if name == "openai" else "")
+    return make_provider(Llm.model_validate({"provider": name, "base_url": url, "model": MODEL}), ROLLING)
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+async def test_every_summary_can_be_stored_as_it_is(provider: Provider, content: str) -> None:
+    episode = a_closed_episode(messages=(an_episode_message("m1", content=content),))
+    summary = await provider.summarize(SummaryRequest(episode, "Earlier. " * 200))
+    assert 0 < len(summary.title) <= 60
+    assert 0 < len(summary.short_summary) <= 400
+    assert 0 < len(summary.long_summary) <= 1500
+    assert 0 < count_tokens(summary.rolling_summary) <= ROLLING.max_tokens
+    texts = (summary.title, summary.short_summary, summary.long_summary, summary.rolling_summary)
+    assert all(text == text.strip() and "<|" not in text for text in texts)
+    assert summary.model
+    assert (summary.quality.source == "llm") == (summary.quality.reason is None)
+
+
+async def test_the_same_request_gives_the_same_summary(provider: Provider) -> None:
+    request = SummaryRequest(a_closed_episode(), "Before.")
+    assert await provider.summarize(request) == await provider.summarize(request)
+
+
+async def test_a_working_provider_passes_its_check(provider: Provider) -> None:
+    await provider.check()
+
+
+async def test_a_provider_has_a_name(provider: Provider) -> None:
+    assert provider.name in {"openai", "ollama", "extractive", "scripted"}
+
+
+async def test_closing_twice_does_no_harm(provider: Provider) -> None:
+    await provider.close()
+    await provider.close()

@@ -1,0 +1,293 @@
+"""Each way in which an LLM's server can behave, and what becomes of the episode."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from streams.errors import (
+    AnswerInvalid,
+    ProviderError,
+    ProviderMisconfigured,
+    ProviderRateLimited,
+    ProviderUnavailable,
+)
+from streams.settings import Llm, Rolling
+from streams.summarizer.providers import ExtractiveProvider, Provider, SummaryRequest, WithFallback, make_provider
+from tests import openai_server as llm
+from tests.openai_server import LlmServer
+from tests.samples import a_closed_episode, an_episode_message
+
+SECRET = "my password is hunter2"
+KEY = "sk-not-a-key"
+REQUEST = SummaryRequest(a_closed_episode(messages=(an_episode_message("m1", content=SECRET),)), "Earlier words.")
+PROTOCOLS = ("openai", "ollama")
+
+
+@pytest.fixture(params=PROTOCOLS)
+def protocol(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def settings(server: LlmServer, protocol: str, **fields: Any) -> Llm:
+    path = "/v1" if protocol == "openai" else ""
+    given = {"model": llm.MODEL, "timeout_seconds": 5, "attempts": 3, "retry_budget_seconds": 5, "api_key": KEY}
+    return Llm(**{"provider": protocol, "base_url": server.url + path, **given, **fields})
+
+
+def provider_of(server: LlmServer, protocol: str, **fields: Any) -> Provider:
+    return make_provider(settings(server, protocol, **fields))
+
+
+async def failing(provider: Provider, error: type[ProviderError]) -> ProviderError:
+    with capture_logs() as logs, pytest.raises(error) as raised:
+        await provider.summarize(REQUEST)
+    await provider.close()
+    assert type(raised.value) is error
+    told = f"{raised.value!r} {raised.value.__cause__!r} {logs}"
+    assert SECRET not in told
+    assert KEY not in told
+    return raised.value
+
+
+async def succeeding(provider: Provider) -> None:
+    summary = await provider.summarize(REQUEST)
+    await provider.close()
+    assert summary.title == llm.TEXTS["title"]
+
+
+async def test_a_good_answer_becomes_a_summary(llm_server: LlmServer, protocol: str) -> None:
+    provider = provider_of(llm_server, protocol)
+    summary = await provider.summarize(REQUEST)
+    await provider.close()
+    assert summary.short_summary == llm.TEXTS["short_summary"]
+    assert summary.long_summary == llm.TEXTS["long_summary"]
+    assert summary.rolling_summary == llm.TEXTS["rolling_summary"]
+    assert (summary.quality.source, summary.quality.reason, summary.model) == ("llm", None, llm.MODEL)
+    assert (summary.usage.prompt_tokens, summary.usage.completion_tokens) == (llm.PROMPT_TOKENS, llm.COMPLETION_TOKENS)
+
+
+async def test_the_request_carries_transcript_rolling_summary_schema_and_key(
+    llm_server: LlmServer, protocol: str
+) -> None:
+    await succeeding(provider_of(llm_server, protocol, temperature=0.5, max_output_tokens=700))
+    (request,) = llm_server.requests
+    assert SECRET in request.prompt
+    assert "Earlier words." in request.prompt
+    assert request.headers["Authorization"] == f"Bearer {KEY}"
+    body = request.body
+    schema = body["response_format"]["json_schema"]["schema"] if protocol == "openai" else body["format"]
+    assert set(schema["required"]) == set(llm.TEXTS)
+    options = body if protocol == "openai" else body["options"]
+    assert options["temperature"] == 0.5
+    assert options["max_tokens" if protocol == "openai" else "num_predict"] == 700
+
+
+async def test_without_a_key_no_authorization_is_sent(llm_server: LlmServer, protocol: str) -> None:
+    await succeeding(provider_of(llm_server, protocol, api_key=None))
+    assert "Authorization" not in llm_server.requests[0].headers
+
+
+@pytest.mark.parametrize(
+    "passing", [llm.fails(500), llm.fails(503, retry_after="0"), llm.rate_limited(), llm.fails(529), llm.resets()]
+)
+async def test_what_may_pass_by_itself_is_tried_again(
+    llm_server: LlmServer, protocol: str, passing: llm.Outcome
+) -> None:
+    llm_server.script(passing, passing)
+    await succeeding(provider_of(llm_server, protocol))
+    assert len(llm_server.requests) == 3
+
+
+async def test_a_call_that_takes_too_long_is_made_again(llm_server: LlmServer, protocol: str) -> None:
+    llm_server.script(llm_server.hangs())
+    await succeeding(provider_of(llm_server, protocol, timeout_seconds=0.3))
+    assert len(llm_server.requests) == 2
+
+
+async def test_the_wait_that_a_rate_limit_asks_for_is_kept(llm_server: LlmServer, protocol: str) -> None:
+    llm_server.script(llm.rate_limited(retry_after="1"))
+    began = time.monotonic()
+    await succeeding(provider_of(llm_server, protocol))
+    assert time.monotonic() - began >= 1.0
+
+
+async def test_a_wait_longer_than_the_budget_is_not_begun(llm_server: LlmServer, protocol: str) -> None:
+    llm_server.script(llm.rate_limited(retry_after="3600"))
+    began = time.monotonic()
+    await failing(provider_of(llm_server, protocol), ProviderRateLimited)
+    assert time.monotonic() - began < 2.0
+    assert len(llm_server.requests) == 1
+
+
+@pytest.mark.parametrize("failure", [llm.fails(500), llm.resets()])
+async def test_attempts_are_bounded(llm_server: LlmServer, protocol: str, failure: llm.Outcome) -> None:
+    llm_server.script(*[failure] * 5)
+    await failing(provider_of(llm_server, protocol), ProviderUnavailable)
+    assert len(llm_server.requests) == 3
+
+
+async def test_no_attempt_begins_after_the_budget(llm_server: LlmServer, protocol: str) -> None:
+    llm_server.script(*[llm.after(0.2, llm.fails(500))] * 50)
+    await failing(provider_of(llm_server, protocol, attempts=50, retry_budget_seconds=1), ProviderUnavailable)
+    assert 2 <= len(llm_server.requests) <= 6
+
+
+async def test_a_server_that_is_not_there_is_unavailable(llm_server: LlmServer, protocol: str) -> None:
+    provider = provider_of(llm_server, protocol, base_url="http://127.0.0.1:1", attempts=2, retry_budget_seconds=0.5)
+    assert "127.0.0.1:1" in str(await failing(provider, ProviderUnavailable))
+
+
+@pytest.mark.parametrize(
+    ("unusable", "said"),
+    [
+        (llm.answers("{'title': "), "no JSON"),
+        (llm.answers('{"title": "x",}'), "not valid JSON"),
+        (llm.answers('{"title": "x"}'), '"short_summary" was missing'),
+        (llm.success({**llm.TEXTS, "long_summary": 7}), '"long_summary" was not a string'),
+        (llm.success({**llm.TEXTS, "title": "  "}), '"title" was empty'),
+        (llm.answers("I'm sorry, but I can't help with that."), "refusal"),
+        (llm.answers(""), "empty"),
+        (llm.answers('{"title": "Cut', finish="length"), "cut off"),
+        (llm.says("<html>"), "not a JSON object"),
+    ],
+)
+async def test_an_unusable_answer_is_asked_for_again_saying_what_was_wrong(
+    llm_server: LlmServer, protocol: str, unusable: llm.Outcome, said: str
+) -> None:
+    llm_server.script(unusable)
+    await succeeding(provider_of(llm_server, protocol))
+    first, second = llm_server.requests
+    assert said not in first.prompt
+    assert said in second.prompt
+
+
+async def test_unusable_answers_are_bounded_and_their_tokens_counted(llm_server: LlmServer, protocol: str) -> None:
+    llm_server.script(*[llm.answers("no JSON at all")] * 9)
+    error = await failing(provider_of(llm_server, protocol, json_attempts=3), AnswerInvalid)
+    assert len(llm_server.requests) == 3
+    assert vars(error)["usage"].prompt_tokens == 3 * llm.PROMPT_TOKENS
+
+
+async def test_tokens_of_unusable_answers_are_part_of_a_summarys_usage(llm_server: LlmServer, protocol: str) -> None:
+    llm_server.script(llm.answers("{}"))
+    provider = provider_of(llm_server, protocol)
+    assert (await provider.summarize(REQUEST)).usage.completion_tokens == 2 * llm.COMPLETION_TOKENS
+    await provider.close()
+
+
+@pytest.mark.parametrize("refusal", ["I cannot do that", None])
+async def test_a_refusal_by_the_endpoint_is_an_invalid_answer(llm_server: LlmServer, refusal: str | None) -> None:
+    finish = "stop" if refusal else "content_filter"
+    llm_server.script(*[llm.answers("", finish, refusal)] * 3)
+    assert "refusal" in str(await failing(provider_of(llm_server, "openai"), AnswerInvalid))
+
+
+@pytest.mark.parametrize(
+    "wrong", [llm.fails(401), llm.fails(403), llm.unknown_model(404), llm.unknown_model(400), llm.fails(302)]
+)
+async def test_a_wrong_configuration_fails_at_once(llm_server: LlmServer, protocol: str, wrong: llm.Outcome) -> None:
+    llm_server.script(wrong)
+    await failing(provider_of(llm_server, protocol), ProviderMisconfigured)
+    assert len(llm_server.requests) == 1
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+async def test_any_other_refused_request_fails_without_a_retry(
+    llm_server: LlmServer, protocol: str, status: int
+) -> None:
+    llm_server.script(llm.fails(status, {"code": "context_length_exceeded", "message": f"too long: {SECRET}"}))
+    assert "context_length_exceeded" in str(await failing(provider_of(llm_server, protocol), ProviderError))
+    assert len(llm_server.requests) == 1
+
+
+async def test_fields_that_a_model_does_not_take_are_left_out_from_then_on(llm_server: LlmServer) -> None:
+    llm_server.script(*[llm.unsupported(name) for name in ("max_tokens", "temperature", "response_format")])
+    provider = provider_of(llm_server, "openai", attempts=1)
+    await provider.summarize(REQUEST)
+    await succeeding(provider)
+    assert len(llm_server.requests) == 5
+    body = llm_server.requests[-1].body
+    assert body["max_completion_tokens"] == 1500
+    assert not {"max_tokens", "temperature", "response_format"} & set(body)
+
+
+async def test_calls_at_a_time_are_bounded(llm_server: LlmServer, protocol: str) -> None:
+    llm_server.script(*[llm.after(0.05, llm.success())] * 6)
+    provider = provider_of(llm_server, protocol, max_concurrency=2)
+    await asyncio.gather(*(provider.summarize(REQUEST) for _ in range(6)))
+    await provider.close()
+    assert llm_server.most_running == 2
+
+
+async def test_waiting_for_a_retry_takes_no_slot(llm_server: LlmServer, protocol: str) -> None:
+    llm_server.script(llm.rate_limited(retry_after="2"))
+    provider = provider_of(llm_server, protocol, max_concurrency=1)
+    limited = asyncio.create_task(provider.summarize(REQUEST))
+    await asyncio.wait_for(llm_server.called.wait(), 5)
+    began = time.monotonic()
+    await provider.summarize(REQUEST)
+    assert time.monotonic() - began < 1.5
+    await limited
+    await provider.close()
+
+
+async def test_a_check_passes_where_the_model_is_known(llm_server: LlmServer, protocol: str) -> None:
+    provider = provider_of(llm_server, protocol)
+    await provider.check()
+    await provider.close()
+    assert llm_server.requests == []
+
+
+async def test_a_check_names_an_unknown_model(llm_server: LlmServer, protocol: str) -> None:
+    llm_server.models = ["another-model"]
+    llm_server.script(llm.unknown_model())
+    provider = provider_of(llm_server, protocol)
+    with pytest.raises(ProviderMisconfigured, match="no such model"):
+        await provider.check()
+    await provider.close()
+
+
+async def test_a_check_accepts_an_alias_that_is_not_listed(llm_server: LlmServer) -> None:
+    llm_server.models = []
+    provider = provider_of(llm_server, "openai")
+    await provider.check()
+    await provider.close()
+
+
+async def test_a_check_says_that_nobody_is_there(llm_server: LlmServer, protocol: str) -> None:
+    provider = provider_of(llm_server, protocol, base_url="http://127.0.0.1:1")
+    with pytest.raises(ProviderUnavailable, match=r"127\.0\.0\.1:1"):
+        await provider.check()
+    await provider.close()
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        (llm.fails(500), "provider_unavailable"),
+        (llm.rate_limited(retry_after="3600"), "provider_rate_limited"),
+        (llm.answers("no JSON"), "answer_invalid"),
+        (llm.fails(400), "provider_error"),
+    ],
+)
+async def test_a_failed_provider_ends_in_a_marked_extractive_summary(
+    llm_server: LlmServer, protocol: str, failure: llm.Outcome, reason: str
+) -> None:
+    llm_server.script(*[failure] * 5)
+    provider = WithFallback(provider_of(llm_server, protocol), ExtractiveProvider(Rolling()))
+    with capture_logs() as logs:
+        summary = await provider.summarize(REQUEST)
+    await provider.close()
+    assert (summary.quality.source, summary.quality.reason, summary.model) == ("fallback", reason, "extractive")
+    assert "hunter2" in summary.long_summary
+    logged = [entry for entry in logs if entry.get("stage") == "summarize"]
+    assert [entry["error_type"] for entry in logged] == [reason]
+    assert SECRET not in str(logs)
+
+
+async def test_a_wrong_configuration_gets_no_fallback(llm_server: LlmServer, protocol: str) -> None:
+    llm_server.script(llm.fails(401))
+    await failing(WithFallback(provider_of(llm_server, protocol), ExtractiveProvider(Rolling())), ProviderMisconfigured)

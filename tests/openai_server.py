@@ -1,0 +1,198 @@
+"""A local HTTP server that plays OpenAI's and Ollama's endpoints, well or badly, as a test tells it to."""
+
+import asyncio
+import hashlib
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import pytest_asyncio
+from aiohttp import web
+
+MODEL = "a-model"
+TEXTS = {
+    "title": "Cancelled order",
+    "short_summary": "The user cancelled order 4711.",
+    "long_summary": "The user asked to cancel order 4711. The assistant cancelled it. The refund takes three days.",
+    "rolling_summary": "The user cancelled order 4711 and waits for the refund.",
+}
+PROMPT_TOKENS, COMPLETION_TOKENS = 120, 40
+DIMENSIONS = 8
+
+Outcome = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass
+class Recorded:
+    path: str
+    body: dict[str, Any]
+    headers: dict[str, str]
+
+    @property
+    def prompt(self) -> str:
+        return "\n".join(message["content"] for message in self.body["messages"])
+
+
+@dataclass
+class LlmServer:
+    """Each chat request gets the next outcome of the script; when that is used up, a good answer."""
+
+    url: str = ""
+    outcomes: deque[Outcome] = field(default_factory=deque)
+    requests: list[Recorded] = field(default_factory=list)
+    models: list[str] = field(default_factory=lambda: [MODEL])
+    running: int = 0
+    most_running: int = 0
+    called: asyncio.Event = field(default_factory=asyncio.Event)
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def script(self, *outcomes: Outcome) -> None:
+        self.outcomes.extend(outcomes)
+
+    def hangs(self) -> Outcome:
+        """Never answers; lets go when the server closes."""
+
+        async def respond(request: web.Request) -> web.StreamResponse:
+            await self.closing.wait()
+            return web.Response(status=503)
+
+        return respond
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append(Recorded(request.path, await request.json(), dict(request.headers)))
+        self.called.set()
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        try:
+            return await (self.outcomes.popleft() if self.outcomes else success())(request)
+        finally:
+            self.running -= 1
+
+    async def listed_models(self, request: web.Request) -> web.Response:
+        return web.json_response({"object": "list", "data": [{"id": name} for name in self.models]})
+
+    async def show(self, request: web.Request) -> web.StreamResponse:
+        known = (await request.json())["model"] in self.models
+        return web.json_response({"details": {}}) if known else await unknown_model()(request)
+
+
+def success(texts: dict[str, Any] | None = None) -> Outcome:
+    return answers(orjson.dumps(texts or TEXTS).decode())
+
+
+def answers(text: str, finish: str = "stop", refusal: str | None = None) -> Outcome:
+    """A chat response with this text, whatever it is: malformed JSON, the wrong schema, a refusal, nothing."""
+
+    async def respond(request: web.Request) -> web.StreamResponse:
+        ollama = request.path.startswith("/api/")
+        return web.json_response(_ollama(text, finish) if ollama else _openai(text, finish, refusal))
+
+    return respond
+
+
+def after(seconds: float, outcome: Outcome) -> Outcome:
+    async def respond(request: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(seconds)
+        return await outcome(request)
+
+    return respond
+
+
+def fails(status: int, error: Any = None, **headers: str) -> Outcome:
+    """An HTTP status, with headers such as retry_after="1" and a body in the form of the endpoint."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+
+    async def respond(request: web.Request) -> web.StreamResponse:
+        return web.json_response({"error": error or {"message": "no"}}, status=status, headers=named)
+
+    return respond
+
+
+def rate_limited(retry_after: str | None = None) -> Outcome:
+    return fails(429, {"code": "rate_limit_exceeded"}, **({"retry_after": retry_after} if retry_after else {}))
+
+
+def unknown_model(status: int = 404) -> Outcome:
+    async def respond(request: web.Request) -> web.StreamResponse:
+        message = "model 'a-model' not found"
+        error = message if request.path.startswith("/api/") else {"code": "model_not_found", "message": message}
+        return web.json_response({"error": error}, status=status)
+
+    return respond
+
+
+def unsupported(parameter: str) -> Outcome:
+    return fails(400, {"code": "unsupported_parameter", "param": parameter, "message": f"no {parameter}"})
+
+
+def resets() -> Outcome:
+    async def respond(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    return respond
+
+
+def says(content: str, status: int = 200) -> Outcome:
+    """Not an LLM at all: a proxy's page, say."""
+
+    async def respond(request: web.Request) -> web.StreamResponse:
+        return web.Response(text=content, status=status, content_type="text/html")
+
+    return respond
+
+
+def _openai(text: str, finish: str, refusal: str | None) -> dict[str, Any]:
+    message = {"role": "assistant", "content": text, "refusal": refusal}
+    return {
+        "model": MODEL,
+        "choices": [{"index": 0, "finish_reason": finish, "message": message}],
+        "usage": {"prompt_tokens": PROMPT_TOKENS, "completion_tokens": COMPLETION_TOKENS},
+    }
+
+
+def _ollama(text: str, finish: str) -> dict[str, Any]:
+    return {
+        "model": MODEL,
+        "message": {"role": "assistant", "content": text},
+        "done": True,
+        "done_reason": finish,
+        "prompt_eval_count": PROMPT_TOKENS,
+        "eval_count": COMPLETION_TOKENS,
+    }
+
+
+def vector(text: str) -> list[float]:
+    """The same text, the same direction; different texts, most likely another one."""
+    return [byte / 255 - 0.5 for byte in hashlib.sha256(text.encode()).digest()[:DIMENSIONS]]
+
+
+async def _embeddings(request: web.Request) -> web.Response:
+    given = (await request.json())["input"]
+    vectors = [vector(text) for text in ([given] if isinstance(given, str) else given)]
+    if request.path.startswith("/api/"):
+        return web.json_response({"model": MODEL, "embeddings": vectors})
+    return web.json_response({"data": [{"index": i, "embedding": v} for i, v in enumerate(vectors)]})
+
+
+@pytest_asyncio.fixture
+async def llm_server() -> AsyncIterator[LlmServer]:
+    """On a free port of 127.0.0.1; OpenAI's base URL is `{url}/v1`, Ollama's `{url}`."""
+    server = LlmServer()
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", server.chat)
+    app.router.add_post("/api/chat", server.chat)
+    app.router.add_get("/v1/models", server.listed_models)
+    app.router.add_post("/api/show", server.show)
+    app.router.add_post("/v1/embeddings", _embeddings)
+    app.router.add_post("/api/embed", _embeddings)
+    runner = web.AppRunner(app, shutdown_timeout=1.0)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield server
+    server.closing.set()
+    await runner.cleanup()

@@ -1,0 +1,27 @@
+"""Episodes made of what people say, for tests that read or summarise them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from schemas import EpisodeClosed
+from tests.samples import a_closed_episode, an_episode_message
+
+DIALOGUES = Path(__file__).parents[2] / "data" / "dialogues.jsonl"
+
+Turn = tuple[str, str]
+"""Role and content."""
+
+
+def an_episode_of(*turns: Turn, **fields: Any) -> EpisodeClosed:
+    messages = tuple(an_episode_message(f"m{n}", n, role=role, content=text) for n, (role, text) in enumerate(turns))
+    return a_closed_episode(messages=messages, message_count=len(messages), **{"overlap": (), **fields})
+
+
+def dialogues() -> list[list[Turn]]:
+    return [_turns(json.loads(line)["dialogue"]) for line in DIALOGUES.read_text().splitlines()]
+
+
+def _turns(dialogue: str) -> list[Turn]:
+    lines = [line.partition(": ") for line in dialogue.split("[NEWLINE]") if line != "[BOUNDARY]"]
+    return [("user" if speaker == "user" else "assistant", text) for speaker, _, text in lines]

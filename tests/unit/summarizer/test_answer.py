@@ -1,0 +1,133 @@
+"""What an LLM may write, and what is made of it."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.errors import AnswerInvalid
+from streams.summarizer.answer import is_refusal, read_answer
+from streams.tokens import count_tokens
+
+GOOD = {
+    "title": "A flight to Rome",
+    "short_summary": "The user booked a flight to Rome.",
+    "long_summary": "The user asked for flights. The assistant named three. The user booked the one at nine.",
+    "rolling_summary": "The user plans a holiday and booked a flight to Rome.",
+}
+
+
+def written(**fields: object) -> str:
+    return json.dumps({**GOOD, **fields})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        written(),
+        f"```json\n{written()}\n```",
+        f"Here is the summary you asked for:\n{written()}\nI hope this helps!",
+        f"<think>The user wants {{JSON}}.</think>{written()}",
+        written(note="an extra field"),
+    ],
+)
+def test_the_object_is_found_wherever_it_stands(text: str) -> None:
+    assert read_answer(text, 800).__dict__ == GOOD
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "empty"),
+        ("  \n", "empty"),
+        ("<think>I cannot stop", "empty"),
+        ("The user booked a flight.", "no JSON object"),
+        ("[1, 2]", "no JSON object"),
+        ('{"title": "A flight', "no JSON object"),
+        ('{"title": "A flight"; }', "not valid JSON"),
+        (json.dumps({"title": "A flight"}), '"short_summary" was missing'),
+        (written(title=None), '"title" was not a string'),
+        (written(long_summary=["One.", "Two."]), '"long_summary" was not a string'),
+        (written(short_summary=" … "), '"short_summary" was empty'),
+        (written(title="<|im_start|>"), '"title" was empty'),
+        (written(long_summary="I'm sorry, but I can't summarise this."), '"long_summary" was a refusal'),
+        ("I’m sorry, I cannot help with that.", "refusal"),
+        ('{"title": "\\ud800"}', "not valid JSON"),
+    ],
+)
+def test_an_answer_that_cannot_be_used_says_why(text: str, problem: str) -> None:
+    with pytest.raises(AnswerInvalid, match=problem):
+        read_answer(text, 800)
+
+
+@given(st.text(min_size=8))
+def test_the_problem_never_repeats_the_answer(text: str) -> None:
+    secret = f"xx{text}xx"
+    with pytest.raises(AnswerInvalid) as raised:
+        read_answer('{"title": ' + secret, 800)
+    assert secret not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I'm sorry, but I can't help with that.",
+        "Sorry, I am unable to do this.",
+        "I cannot summarise this.",
+        "As an AI language model, I have no opinion.",
+        "Lo siento, pero no puedo hacerlo.",
+        "很抱歉，我无法回答。",
+    ],
+)
+def test_refusals_are_recognised(text: str) -> None:
+    assert is_refusal(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The assistant was sorry that it could not help.",
+        "I-95 is closed.",
+        "The user said: I can't come.",
+        "AI language models were discussed.",
+        "Sorry state of the roof discussed; repair on Monday.",
+    ],
+)
+def test_a_summary_about_a_refusal_is_none(text: str) -> None:
+    assert not is_refusal(text)
+
+
+def test_leaked_control_tokens_and_white_space_are_cleaned_away() -> None:
+    answer = read_answer(written(short_summary="<|im_start|>The user\n\n booked.<|im_end|> "), 800)
+    assert answer.short_summary == "The user booked."
+
+
+def test_a_title_loses_its_quotation_marks() -> None:
+    assert read_answer(written(title='"A flight"'), 800).title == "A flight"
+
+
+@given(
+    *(st.text(max_size=3000).map(lambda text: "A fact. " + text) for _ in GOOD),
+    st.integers(50, 200),
+)
+def test_every_text_keeps_to_its_length(title: str, short: str, long: str, rolling: str, tokens: int) -> None:
+    text = written(title=title, short_summary=short, long_summary=long, rolling_summary=rolling)
+    answer = read_answer(text, tokens)
+    assert 0 < len(answer.title) <= 60
+    assert 0 < len(answer.short_summary) <= 400
+    assert 0 < len(answer.long_summary) <= 1500
+    assert 0 < count_tokens(answer.rolling_summary) <= tokens
+
+
+def test_over_long_texts_are_cut_at_a_sentence_end() -> None:
+    answer = read_answer(written(long_summary="The user asked something. " * 100), 800)
+    assert answer.long_summary.endswith("something. …")
+
+
+def test_an_over_long_rolling_summary_keeps_its_first_and_its_newest_facts() -> None:
+    filler = "They talked about this and that for a while. " * 100
+    rolling = f"The user is Ada Lovelace, order 4711. {filler}The flight to Rome leaves on 5 May."
+    kept = read_answer(written(rolling_summary=rolling), 100).rolling_summary
+    assert "4711" in kept
+    assert "5 May" in kept

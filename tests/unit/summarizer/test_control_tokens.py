@@ -1,0 +1,34 @@
+"""Tokens that structure a chat never survive in a text."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.summarizer.control_tokens import strip_control_tokens
+
+TOKENS = [
+    *("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|start_header_id|>", "<|begin_of_text|>"),
+    *("[INST]", "[/INST]", "<<SYS>>", "<</SYS>>", "<s>", "</s>", "[AVAILABLE_TOOLS]", "[/TOOL_RESULTS]"),
+    *("<start_of_turn>", "<end_of_turn>", "<bos>", "<eos>", "<｜begin▁of▁sentence｜>", "<think>", "</think>"),
+]
+
+
+@pytest.mark.parametrize("token", TOKENS)
+def test_a_control_token_is_replaced_by_a_space(token: str) -> None:
+    assert strip_control_tokens(f"before{token}after") == "before after"
+
+
+@pytest.mark.parametrize("text", ["a < b > c", "x |> f", "[1] and [INSTALL]", "<b>bold</b>", "if a<|b", "Ünïcödé 订单"])
+def test_ordinary_text_is_left_alone(text: str) -> None:
+    assert strip_control_tokens(text) == text
+
+
+@given(st.lists(st.sampled_from([*TOKENS, "<|", "|>", "<", ">", "s", "im_start", " ", "[", "INST]", "a"])).map("".join))
+def test_no_token_is_left_and_none_arises_from_the_pieces(text: str) -> None:
+    stripped = strip_control_tokens(text)
+    assert not any(token in stripped for token in TOKENS)
+    assert strip_control_tokens(stripped) == stripped
+
+
+def test_what_utf8_cannot_hold_is_removed() -> None:
+    assert strip_control_tokens("a\ud800b\x00c\nd") == "abc\nd"
