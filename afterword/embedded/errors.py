@@ -11,6 +11,10 @@ class JarsUnavailable(EmbeddedError):
     """cannot fetch {jar}: {problem}"""
 
 
+class StartCancelled(EmbeddedError):
+    """the start was cancelled"""
+
+
 class CompilationFailed(EmbeddedError):
     """cannot compile {source}: {output}"""
 

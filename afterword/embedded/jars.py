@@ -2,13 +2,13 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from jgo.maven import MavenContext, PythonResolver
 from requests import RequestException
@@ -21,7 +21,8 @@ FETCHES_AT_ONCE = 6
 TIMEOUT_SECONDS = 60
 
 Progress = Callable[[str, int, int], None]
-"""Told what is being fetched, the bytes so far and the bytes in all; called from several threads, one at a time."""
+"""Told what is being fetched, the bytes so far and the bytes in all; called from several threads, one at a time.
+What it raises ends the fetching."""
 
 
 class Jar(NamedTuple):
@@ -35,6 +36,12 @@ class Jar(NamedTuple):
     sha256: str
     used_by: str
     """`kafka`, `mongo`, both separated by a comma, or `compiler`."""
+
+    @classmethod
+    def parse(cls, line: str) -> Self:
+        coordinate, size, sha256, used_by = line.split()
+        group, artifact, version = coordinate.split(":")
+        return cls(group, artifact, version, int(size), sha256, used_by)
 
     @property
     def file_name(self) -> str:
@@ -51,20 +58,28 @@ def cache_directory() -> Path:
 
 def locked_jars() -> list[Jar]:
     text = files("afterword.embedded").joinpath("jars.lock").read_text()
-    lines = (line.split() for line in text.splitlines() if line and not line.startswith("#"))
-    return [
-        Jar(*coordinate.split(":"), size=int(size), sha256=sha256, used_by=used_by)
-        for coordinate, size, sha256, used_by in lines
-    ]
+    return [Jar.parse(line) for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def unheard(name: str, done: int, total: int) -> None:
+    """Progress that nobody is told of."""
 
 
 class JarCache:
     """Jars below one directory; several processes may use it at a time."""
 
-    def __init__(self, directory: Path, jars: Sequence[Jar], progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        jars: Sequence[Jar],
+        progress: Progress = unheard,
+        repositories: Mapping[str, str] | None = None,
+    ) -> None:
+        """`repositories`: names and addresses to fetch from; by default what jgo knows."""
         self.directory = directory
         self.jars = jars
-        self._progress = progress or (lambda name, done, total: None)
+        self._progress = progress
+        self._repositories = repositories
 
     def classpath(self, user: str) -> str:
         """Of the jars that `user` (`kafka`, `mongo`, `compiler`) needs."""
@@ -94,15 +109,19 @@ class JarCache:
 
     def _fetch_missing(self) -> None:
         missing = [jar for jar in self.jars if not self._intact(jar)]
-        fetch = _Fetch(self.directory / "jars", sum(jar.size for jar in missing), self._progress)
+        fetch = _Fetch(self._maven, sum(jar.size for jar in missing), self._progress)
         with ThreadPoolExecutor(FETCHES_AT_ONCE) as pool:
             list(pool.map(fetch, missing))
         for jar in missing:
             if not self._intact(jar):
                 raise JarsUnavailable(jar=jar.file_name, problem="what came has another hash than jars.lock")
 
+    def _maven(self, resolver: PythonResolver) -> MavenContext:
+        remote = dict(self._repositories) if self._repositories else None
+        return MavenContext(resolver, repo_cache=self.directory / "jars", remote_repos=remote, timeout=TIMEOUT_SECONDS)
+
     def _intact(self, jar: Jar) -> bool:
-        """A file with another hash (a fetch that was cut off) is removed, or it would be taken for the jar."""
+        """Whether it is there. What has another hash (a fetch that was cut off) is removed: jgo would take it."""
         path = self.path(jar)
         if not path.exists():
             return False
@@ -115,9 +134,8 @@ class JarCache:
 class _Fetch:
     """Fetches jars through jgo, which knows where they are, and counts the bytes."""
 
-    def __init__(self, directory: Path, total: int, progress: Progress) -> None:
-        resolver = PythonResolver(progress_callback=self._counting)
-        self._maven = MavenContext(resolver=resolver, repo_cache=directory, timeout=TIMEOUT_SECONDS)
+    def __init__(self, maven: Callable[[PythonResolver], MavenContext], total: int, progress: Progress) -> None:
+        self._maven = maven(PythonResolver(progress_callback=self._counting))
         self._total = total
         self._done = 0
         self._progress = progress
@@ -131,7 +149,7 @@ class _Fetch:
             raise JarsUnavailable(jar=jar.file_name, problem=str(error)) from error
 
     @contextmanager
-    def _counting(self, name: str, size: int) -> Iterator[Callable[[int], None]]:
+    def _counting(self, name: str, _size: int) -> Iterator[Callable[[int], None]]:
         def count(received: int) -> None:
             with self._lock:
                 self._done += received

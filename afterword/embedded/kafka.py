@@ -3,58 +3,57 @@
 import base64
 import json
 import uuid
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 from afterword.embedded.errors import ClusterSizeDiffers, FormatFailed
 from afterword.embedded.java import Java, run
 from afterword.embedded.ports import HOST, remembered_ports
 from afterword.embedded.process import Process
+from afterword.embedded.server import Server
 
 SECURITY = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
 
 
-class Broker:
+class Cluster(NamedTuple):
+    """What all its nodes know."""
+
+    id: str
+    ports: list[int]
+    """Of each node, in order, that of its broker and that of its controller."""
+    pass_fds: Collection[int]
+
+
+class Broker(Server):
     """One node, broker and controller in one; its port stays the same however often it is killed and started."""
 
-    def __init__(self, java: Java, directory: Path, node_id: int, ports: list[int], pass_fds: Collection[int]) -> None:
+    def __init__(self, java: Java, directory: Path, node_id: int, cluster: Cluster) -> None:
+        super().__init__()
         self.node_id = node_id
-        self.directory = directory
         self._java = java
-        self._ports = ports
-        self._pass_fds = pass_fds
-        self._process: Process | None = None
+        self._directory = directory
+        self._cluster = cluster
 
     @property
     def address(self) -> str:
-        return f"{HOST}:{self._ports[2 * (self.node_id - 1)]}"
+        """host:port."""
+        return f"{HOST}:{self._cluster.ports[2 * self.node_id - 2]}"
 
-    @property
-    def process(self) -> Process:
-        if self._process is None:
-            raise RuntimeError(f"broker {self.node_id} was never started")
-        return self._process
-
-    def start(self, cluster_id: str) -> None:
-        """Does not wait until it answers; blocks while the storage is formatted at the very first start."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        properties = self.directory / "server.properties"
-        properties.write_text(render(server_properties(self.node_id, self._ports, self.directory / "logs")))
-        if not (self.directory / "logs" / "meta.properties").exists():
-            self._format(cluster_id, properties)
+    def _launch(self) -> Process:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        logs = self._directory / "logs"
+        properties = self._directory / "server.properties"
+        properties.write_text(render(server_properties(self.node_id, self._cluster.ports, logs)))
+        if not (logs / "meta.properties").exists():
+            self._format(properties)
         command = self._java.kafka("kafka.Kafka", str(properties))
-        log = self.directory / "kafka.log"
-        self._process = Process(f"kafka broker {self.node_id}", command, log, pass_fds=self._pass_fds)
+        log = self._directory / "kafka.log"
+        return Process(f"kafka broker {self.node_id}", command, log, pass_fds=self._cluster.pass_fds)
 
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.stop()
-
-    def kill(self) -> None:
-        self.process.kill()
-
-    def _format(self, cluster_id: str, properties: Path) -> None:
-        arguments = ("format", "-t", cluster_id, "-c", str(properties), "--ignore-formatted")
+    def _format(self, properties: Path) -> None:
+        arguments = ("format", "-t", self._cluster.id, "-c", str(properties), "--ignore-formatted")
         run(self._java.kafka("kafka.tools.StorageTool", *arguments), FormatFailed)
 
 
@@ -62,45 +61,32 @@ class Kafka:
     """A cluster whose id, ports and data are in `directory`: a second start finds all of it again."""
 
     def __init__(self, java: Java, directory: Path, brokers: int = 1, pass_fds: Collection[int] = ()) -> None:
-        self._directory = directory
-        self._ports = _ports(directory, brokers)
-        self.brokers = [
-            Broker(java, directory / f"broker-{node}", node, self._ports, pass_fds) for node in range(1, brokers + 1)
-        ]
+        """Raises: ClusterSizeDiffers."""
+        cluster = Cluster(_cluster_id(directory), _ports(directory, brokers), pass_fds)
+        self.brokers = [Broker(java, directory / f"broker-{node}", node, cluster) for node in range(1, brokers + 1)]
 
     @property
     def bootstrap_servers(self) -> str:
         return ",".join(broker.address for broker in self.brokers)
 
     def start(self) -> None:
-        """Starts every broker that is not running; does not wait until they answer."""
-        cluster_id = self._cluster_id()
-        for broker in self.brokers:
-            if broker._process is None or not broker._process.running:
-                broker.start(cluster_id)
+        """Every broker that is not running; does not wait until they answer."""
+        self._each(Broker.start)
 
     def stop(self) -> None:
-        for broker in self.brokers:
-            broker.stop()
+        self._each(Broker.stop)
 
     def kill(self) -> None:
-        for broker in self.brokers:
-            broker.kill()
+        self._each(Broker.kill)
 
-    def check(self) -> None:
-        for broker in self.brokers:
-            broker.process.check()
-
-    def _cluster_id(self) -> str:
-        file = self._directory / "cluster.id"
-        if not file.exists():
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="))
-        return file.read_text()
+    def _each(self, action: Callable[[Broker], None]) -> None:
+        # at once: the last of three that stop one after the other would have no quorum to take its leave from
+        with ThreadPoolExecutor(len(self.brokers)) as pool:
+            list(pool.map(action, self.brokers))
 
 
 def server_properties(node_id: int, ports: list[int], logs: Path) -> dict[str, str | int]:
-    """`ports`: of each node, in order, that of its broker and that of its controller."""
+    """`ports` as in `Cluster`."""
     nodes = len(ports) // 2
     broker, controller = ports[2 * node_id - 2 : 2 * node_id]
     voters = ",".join(f"{node}@{HOST}:{ports[2 * node - 1]}" for node in range(1, nodes + 1))
@@ -137,6 +123,14 @@ def replication(nodes: int) -> dict[str, str | int]:
 
 def render(properties: dict[str, str | int]) -> str:
     return "".join(f"{name}={value}\n" for name, value in properties.items())
+
+
+def _cluster_id(directory: Path) -> str:
+    file = directory / "cluster.id"
+    if not file.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        file.write_text(base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="))
+    return file.read_text()
 
 
 def _ports(directory: Path, brokers: int) -> list[int]:

@@ -24,7 +24,7 @@ def remembered_ports(file: Path, count: int) -> list[int]:
 
 
 def free_ports(count: int) -> list[int]:
-    candidates = random.sample(range(LOWEST, HIGHEST), HIGHEST - LOWEST)  # noqa: S311 – not a secret
+    candidates = random.sample(range(LOWEST, HIGHEST), HIGHEST - LOWEST)
     free = filter(is_free, candidates)
     return [next(free) for _ in range(count)]
 

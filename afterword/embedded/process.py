@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from afterword.embedded.errors import ProcessExited
@@ -11,8 +12,9 @@ from afterword.embedded.errors import ProcessExited
 TAIL_CHARACTERS = 2_000
 STOP_SECONDS = 20.0
 
-WATCHDOG = 'read -r _; kill -9 -- "-$1"'
-"""POSIX sh: `read` returns when whoever holds the other end of the pipe is gone, however it died."""
+WATCHDOG = 'read -r _; kill -s KILL -- "-$1"'
+"""POSIX sh (dash takes no `kill -9 --`): `read` returns when whoever holds the other end of the pipe is gone, however
+it died."""
 
 
 class Process:
@@ -76,7 +78,7 @@ class Process:
 
     def stop(self, timeout: float = STOP_SECONDS) -> int:
         """SIGTERM, and SIGKILL when it has not gone within `timeout` seconds; blocks. Returns its exit code."""
-        self._signal(signal.SIGTERM)
+        self._child.send_signal(signal.SIGTERM)  # to it alone: ending its children in order is its own business
         self._signal(signal.SIGCONT)  # a suspended process would sleep through the first
         try:
             self._child.wait(timeout)
@@ -97,8 +99,9 @@ class Process:
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
-        if self.running:
-            os.killpg(self._child.pid, number)
+        with suppress(ProcessLookupError):  # it may go between the two lines
+            if self.running:
+                os.killpg(self._child.pid, number)
 
     def _reap(self) -> int:
         code = self._child.wait()

@@ -1,11 +1,16 @@
 """Kafka, MongoDB and a place for Qdrant, below one directory."""
 
 import asyncio
+from collections.abc import Awaitable
+from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
+from threading import Event
 from types import TracebackType
 from typing import Self
 
-from afterword.embedded.jars import Progress
+from afterword.embedded.errors import StartCancelled
+from afterword.embedded.jars import Progress, unheard
 from afterword.embedded.java import Java
 from afterword.embedded.kafka import Kafka
 from afterword.embedded.locks import DirectoryLock
@@ -23,10 +28,12 @@ class EmbeddedStack:
     kafka: Kafka
     mongo: Mongo
 
-    def __init__(self, directory: Path, *, brokers: int = 1, progress: Progress | None = None) -> None:
+    def __init__(self, directory: Path, *, brokers: int = 1, progress: Progress = unheard) -> None:
         self.directory = directory.absolute()
         self._brokers = brokers
-        self._java = Java(progress=progress)
+        self._progress = progress
+        self._stopping = Event()
+        self._java = Java(progress=self._report)
         self._lock = DirectoryLock(self.directory)
 
     async def start(self) -> None:
@@ -34,34 +41,33 @@ class EmbeddedStack:
 
         Raises: DirectoryInUse, JarsUnavailable, ClusterSizeDiffers, ProcessExited, StartTimeout.
         """
-        await asyncio.to_thread(self._lock.acquire)
-        try:
+        self._stopping.clear()
+        async with AsyncExitStack() as undo:
+            await asyncio.to_thread(self._lock.acquire)
+            undo.push_async_callback(self.stop)
             await asyncio.to_thread(self._java.prepare)
             self._place()
-            await asyncio.gather(self.start_kafka(), self.start_mongo())
-        except BaseException:
-            await self.stop()
-            raise
+            await _all(self.start_kafka(), self.start_mongo())
+            undo.pop_all()
 
     async def stop(self) -> None:
-        """Stops in order: what was written is on disk when this returns."""
+        """In order: what was written is on disk when this returns."""
+        self._stopping.set()
         servers = [getattr(self, name) for name in ("kafka", "mongo") if hasattr(self, name)]
-        await asyncio.gather(*(asyncio.to_thread(server.stop) for server in servers))
+        await _all(*(asyncio.to_thread(server.stop) for server in servers))
         self._lock.release()
 
     async def start_kafka(self) -> None:
         """Starts the brokers that are not running, and waits until each of them sees all."""
         await asyncio.to_thread(self.kafka.start)
-        await asyncio.gather(
-            *(
-                until_ready(broker.process, lambda address=broker.address: has_brokers(address, self._brokers))
-                for broker in self.kafka.brokers
-            )
+        await _all(
+            *(until_ready(b.process, partial(has_brokers, b.address, self._brokers)) for b in self.kafka.brokers)
         )
 
     async def start_mongo(self) -> None:
+        """Starts it unless it runs, and waits until it answers."""
         self.mongo.start()
-        await until_ready(self.mongo.process, lambda: accepts(HOST, self.mongo.port))
+        await until_ready(self.mongo.process, partial(accepts, HOST, self.mongo.port))
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -100,7 +106,19 @@ class EmbeddedStack:
             "AFTERWORD_STATE_DIR": str(self.state_directory),
         }
 
+    def _report(self, name: str, done: int, total: int) -> None:
+        if self._stopping.is_set():  # threads cannot be cancelled: without this, Ctrl-C would wait for the last jar
+            raise StartCancelled
+        self._progress(name, done, total)
+
     def _place(self) -> None:
         held = (self._lock.fd,)
         self.kafka = Kafka(self._java, self.directory / "kafka", self._brokers, held)
         self.mongo = Mongo(self._java, self.directory / "mongo", held)
+
+
+async def _all(*steps: Awaitable[None]) -> None:
+    """Every step to its end, also when another failed; then raises the first error."""
+    for result in await asyncio.gather(*steps, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result

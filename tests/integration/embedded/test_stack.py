@@ -1,0 +1,200 @@
+"""The embedded stack keeps what it acknowledged, through restarts and kills, and leaves nothing running."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from motor.motor_asyncio import AsyncIOMotorClient
+from pymongo.errors import ConnectionFailure
+
+from afterword.embedded import DirectoryInUse, EmbeddedStack, ProcessExited
+from afterword.embedded.readiness import until_ready
+from tests.processes import alive, until
+
+
+@pytest_asyncio.fixture(scope="module")
+async def own_stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedStack]:
+    """Not the one that everybody shares: these tests break it, and mend it again."""
+    async with EmbeddedStack(tmp_path_factory.mktemp("own") / "stack") as stack:
+        yield stack
+
+
+@pytest.fixture
+def topic(unique: Callable[[str], str]) -> str:
+    return unique("events")
+
+
+async def test_a_second_start_finds_topics_offsets_and_documents(tmp_path: Path, topic: str) -> None:
+    directory = tmp_path / "stack"
+    async with EmbeddedStack(directory) as first:
+        await create_topic(first, topic)
+        await produce(first, topic, range(10))
+        assert await consume(first, topic, 10) == list(range(10))
+        await insert(first, range(10))
+        environment = first.environment()
+    async with EmbeddedStack(directory) as second:
+        assert second.environment() == environment
+        await produce(second, topic, range(10, 20))
+        assert await consume(second, topic, 10) == list(range(10, 20))  # and not the first ten again
+        assert await stored(second) == list(range(10))
+        await assert_unique_index(second)
+
+
+async def test_a_killed_broker_comes_back_with_every_acknowledged_record(own_stack: EmbeddedStack, topic: str) -> None:
+    await create_topic(own_stack, topic)
+    address = own_stack.bootstrap_servers
+    await produce(own_stack, topic, range(200))
+    own_stack.kafka.kill()
+    await own_stack.start_kafka()
+    assert own_stack.bootstrap_servers == address
+    assert await consume(own_stack, topic, 200) == list(range(200))
+
+
+async def test_a_killed_mongo_comes_back_with_every_acknowledged_write(own_stack: EmbeddedStack) -> None:
+    await insert(own_stack, range(200))
+    own_stack.mongo.kill()
+    with pytest.raises(ConnectionFailure):
+        await insert(own_stack, range(200, 201))
+    await own_stack.start_mongo()
+    assert await stored(own_stack) == list(range(200))
+
+
+async def test_a_suspended_broker_goes_on_where_it_was(own_stack: EmbeddedStack, topic: str) -> None:
+    await create_topic(own_stack, topic)
+    broker = own_stack.kafka.brokers[0]
+    broker.suspend()
+    sending = asyncio.create_task(produce(own_stack, topic, range(5)))
+    done, _ = await asyncio.wait({sending}, timeout=1.0)
+    assert not done
+    broker.resume()
+    await sending
+    assert await consume(own_stack, topic, 5) == list(range(5))
+
+
+async def test_a_directory_in_use_is_refused_and_its_owner_goes_on(own_stack: EmbeddedStack, topic: str) -> None:
+    with pytest.raises(DirectoryInUse, match="in use by a running stack"):
+        await EmbeddedStack(own_stack.directory).start()
+    await create_topic(own_stack, topic)
+    await produce(own_stack, topic, range(1))
+    assert await consume(own_stack, topic, 1) == [0]
+
+
+async def test_a_server_that_dies_while_it_is_waited_for_says_why(own_stack: EmbeddedStack) -> None:
+    async def never() -> None:
+        raise OSError("nobody there")
+
+    process = own_stack.mongo.process
+    waiting = asyncio.create_task(until_ready(process, never))
+    own_stack.mongo.kill()
+    with pytest.raises(ProcessExited, match=r"mongo exited with -9(?s:.*)READY"):
+        await waiting
+    await own_stack.start_mongo()
+
+
+def test_a_killed_parent_leaves_no_server_and_the_directory_free(tmp_path: Path) -> None:
+    script = """
+import asyncio, sys
+from pathlib import Path
+from afterword.embedded import EmbeddedStack
+
+async def main():
+    stack = EmbeddedStack(Path(sys.argv[1]))
+    await stack.start()
+    print(stack.mongo.process.pid, stack.kafka.brokers[0].process.pid, flush=True)
+    await asyncio.sleep(300)
+
+asyncio.run(main())
+"""
+    command = [sys.executable, "-c", script, str(tmp_path / "stack")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        servers = [int(pid) for pid in parent.stdout.readline().split()]
+        assert len(servers) == 2
+        assert all(map(alive, servers))
+        parent.kill()
+    until(lambda: not any(map(alive, servers)))
+
+    async def again() -> None:
+        async with EmbeddedStack(tmp_path / "stack"):
+            pass
+
+    asyncio.run(again())
+
+
+@pytest.mark.slow
+async def test_three_brokers_take_writes_while_one_is_dead(tmp_path: Path, topic: str) -> None:
+    async with EmbeddedStack(tmp_path / "stack", brokers=3) as stack:
+        await create_topic(stack, topic, replication_factor=3)
+        await produce(stack, topic, range(50))
+        stack.kafka.brokers[0].kill()
+        await produce(stack, topic, range(50, 100))
+        assert await consume(stack, topic, 100) == list(range(100))
+        await stack.start_kafka()
+
+
+async def create_topic(stack: EmbeddedStack, topic: str, replication_factor: int = 1) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=stack.bootstrap_servers)
+    await admin.start()
+    try:
+        response = await admin.create_topics([NewTopic(topic, 1, replication_factor)])
+        assert [code for _, code, _ in response.topic_errors] == [0]
+    finally:
+        await admin.close()
+
+
+async def produce(stack: EmbeddedStack, topic: str, numbers: range) -> None:
+    """Returns when every record is acknowledged by all replicas that must."""
+    async with AIOKafkaProducer(bootstrap_servers=stack.bootstrap_servers, enable_idempotence=True) as producer:
+        sent = [await producer.send(topic, str(number).encode()) for number in numbers]
+        await asyncio.gather(*sent)
+
+
+async def consume(stack: EmbeddedStack, topic: str, count: int) -> list[int]:
+    """From the group's offset; commits."""
+    consumer = AIOKafkaConsumer(
+        topic,
+        bootstrap_servers=stack.bootstrap_servers,
+        group_id=f"{topic}-readers",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+    async with consumer:
+        found = [int((await consumer.getone()).value) for _ in range(count)]
+        await consumer.commit()
+        end = await consumer.end_offsets([TopicPartition(topic, 0)])
+        assert await consumer.committed(TopicPartition(topic, 0)) == end[TopicPartition(topic, 0)]
+    return found
+
+
+async def insert(stack: EmbeddedStack, numbers: range) -> None:
+    async with documents(stack) as collection:
+        await collection.create_index("number", unique=True)
+        for number in numbers:
+            await collection.replace_one({"_id": number}, {"number": number}, upsert=True)
+
+
+async def stored(stack: EmbeddedStack) -> list[int]:
+    async with documents(stack) as collection:
+        return [document["_id"] async for document in collection.find().sort("_id")]
+
+
+async def assert_unique_index(stack: EmbeddedStack) -> None:
+    async with documents(stack) as collection:
+        assert (await collection.index_information())["number_1"]["unique"]
+
+
+@asynccontextmanager
+async def documents(stack: EmbeddedStack) -> AsyncIterator[Any]:
+    client: AsyncIOMotorClient[Any] = AsyncIOMotorClient(stack.mongo_uri, serverSelectionTimeoutMS=2_000)
+    try:
+        yield client["test"]["documents"]
+    finally:
+        client.close()

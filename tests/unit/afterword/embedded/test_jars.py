@@ -1,0 +1,170 @@
+"""Jars are fetched once, checked, and never half there."""
+
+import hashlib
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from afterword.embedded.errors import JarsUnavailable
+from afterword.embedded.jars import Jar, JarCache, cache_directory, locked_jars
+
+BYTES = {"one": b"first" * 5_000, "two": b"second" * 5_000}
+
+
+class Repository:
+    """A Maven repository on this machine, which counts what it is asked for."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.asked: Counter[str] = Counter()
+        repository = self
+
+        class Handler(SimpleHTTPRequestHandler):
+            def do_GET(self) -> None:
+                repository.asked[Path(self.path).name] += 1
+                super().do_GET()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(directory)))
+        self.thread = threading.Thread(target=self.server.serve_forever)
+        self.thread.start()
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        return {"local": f"http://127.0.0.1:{self.server.server_port}"}
+
+    def publish(self, jar: Jar, data: bytes) -> None:
+        path = self.directory.joinpath(*jar.group.split("."), jar.artifact, jar.version, jar.file_name)
+        path.parent.mkdir(parents=True)
+        path.write_bytes(data)
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+@pytest.fixture
+def jars() -> list[Jar]:
+    return [
+        Jar("org.example", name, "1.0", len(data), hashlib.sha256(data).hexdigest(), "kafka")
+        for name, data in BYTES.items()
+    ]
+
+
+@pytest.fixture
+def repository(tmp_path: Path, jars: list[Jar]) -> Iterator[Repository]:
+    repository = Repository(tmp_path / "repository")
+    for jar in jars:
+        repository.publish(jar, BYTES[jar.artifact])
+    yield repository
+    repository.close()
+
+
+@pytest.fixture
+def cache(tmp_path: Path, jars: list[Jar], repository: Repository) -> JarCache:
+    return JarCache(tmp_path / "cache", jars, repositories=repository.addresses)
+
+
+def test_what_is_missing_is_fetched(cache: JarCache, jars: list[Jar]) -> None:
+    cache.ensure()
+    assert [cache.path(jar).read_bytes() for jar in jars] == list(BYTES.values())
+
+
+def test_the_second_time_nothing_is_asked_for(cache: JarCache, repository: Repository) -> None:
+    cache.ensure()
+    repository.asked.clear()
+    cache.ensure()
+    assert not repository.asked
+
+
+def test_a_jar_that_was_cut_off_is_fetched_again(cache: JarCache, jars: list[Jar]) -> None:
+    cache.path(jars[0]).parent.mkdir(parents=True)
+    cache.path(jars[0]).write_bytes(BYTES["one"][:100])
+    cache.ensure()
+    assert cache.path(jars[0]).read_bytes() == BYTES["one"]
+
+
+def test_a_jar_that_was_deleted_is_fetched_again(cache: JarCache, jars: list[Jar]) -> None:
+    cache.ensure()
+    cache.path(jars[1]).unlink()
+    cache.ensure()
+    assert cache.path(jars[1]).read_bytes() == BYTES["two"]
+
+
+def test_other_bytes_than_those_locked_are_refused_every_time(
+    tmp_path: Path, jars: list[Jar], repository: Repository
+) -> None:
+    wrong = [jars[0], jars[1]._replace(sha256=jars[0].sha256)]
+    for _ in range(2):
+        with pytest.raises(JarsUnavailable, match=r"two-1\.0\.jar.*hash"):
+            JarCache(tmp_path / "cache", wrong, repositories=repository.addresses).ensure()
+
+
+def test_a_jar_that_nobody_has_is_named(tmp_path: Path, jars: list[Jar], repository: Repository) -> None:
+    unknown = jars[0]._replace(version="9.9")
+    with pytest.raises(JarsUnavailable, match=r"one-9\.9\.jar"):
+        JarCache(tmp_path / "cache", [unknown], repositories=repository.addresses).ensure()
+
+
+def test_progress_counts_up_to_all_the_bytes(tmp_path: Path, jars: list[Jar], repository: Repository) -> None:
+    told: list[tuple[str, int, int]] = []
+    JarCache(tmp_path / "cache", jars, lambda *news: told.append(news), repository.addresses).ensure()
+    total = sum(map(len, BYTES.values()))
+    assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
+    assert told[-1][1:] == (total, total)
+    assert {name for name, _, _ in told} == {"one-1.0.jar", "two-1.0.jar"}
+
+
+def test_whoever_hears_of_progress_can_end_it(tmp_path: Path, jars: list[Jar], repository: Repository) -> None:
+    class EnoughError(Exception):
+        pass
+
+    def enough(*_: object) -> None:
+        raise EnoughError
+
+    cache = JarCache(tmp_path / "cache", jars, enough, repository.addresses)
+    with pytest.raises(EnoughError):
+        cache.ensure()
+
+
+def test_two_that_start_at_once_fetch_each_jar_once(tmp_path: Path, jars: list[Jar], repository: Repository) -> None:
+    caches = [JarCache(tmp_path / "cache", jars, repositories=repository.addresses) for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(JarCache.ensure, caches))
+    assert {repository.asked[jar.file_name] for jar in jars} == {1}
+
+
+def test_a_classpath_has_what_its_user_needs(cache: JarCache, jars: list[Jar]) -> None:
+    other = jars[1]._replace(used_by="mongo,compiler")
+    cache.jars = [jars[0], other]
+    assert cache.classpath("kafka") == str(cache.path(jars[0]))
+    assert cache.classpath("mongo") == str(cache.path(other))
+
+
+def test_the_committed_list_has_every_server_and_a_hash_for_each_jar() -> None:
+    jars = locked_jars()
+    assert {"kafka_2.13", "mongo-java-server-h2-backend", "ecj"} <= {jar.artifact for jar in jars}
+    assert all(len(jar.sha256) == 64 and jar.size > 0 for jar in jars)
+    assert len(jars) == len({(jar.group, jar.artifact) for jar in jars})
+
+
+def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("AFTERWORD_CACHE_DIR", raising=False)
+    assert cache_directory() == tmp_path / ".cache" / "afterword"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/ignored")
+    assert cache_directory() == tmp_path / ".cache" / "afterword"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache_directory() == tmp_path / "xdg" / "afterword"
+    monkeypatch.setenv("AFTERWORD_CACHE_DIR", str(tmp_path / "chosen"))
+    assert cache_directory() == tmp_path / "chosen"

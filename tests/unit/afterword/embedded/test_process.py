@@ -1,0 +1,104 @@
+"""Child processes end when they should, and say why when they should not have."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from afterword.embedded.errors import ProcessExited
+from afterword.embedded.process import Process
+from tests.processes import SECONDS, alive, state, until
+
+Start = Callable[[str], Process]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    started: list[Process] = []
+
+    def shell(script: str) -> Process:
+        process = Process("shell", ["/bin/sh", "-c", script], tmp_path / "log")
+        started.append(process)
+        return process
+
+    yield shell
+    for process in started:
+        process.kill()
+
+
+def test_stop_lets_a_process_end_in_order(start: Start) -> None:
+    process = start("trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done")
+    until(lambda: "up" in process.tail())
+    assert process.stop() == 0
+    assert process.tail() == "up\nbye\n"
+
+
+def test_stop_kills_what_does_not_listen(start: Start) -> None:
+    process = start("trap '' TERM; echo up; while :; do sleep 0.05; done")
+    until(lambda: "up" in process.tail())
+    assert process.stop(timeout=0.2) == -signal.SIGKILL
+
+
+def test_stop_and_kill_may_come_twice_and_after_its_end(start: Start) -> None:
+    process = start("exit 3")
+    assert process.wait(SECONDS) == 3
+    assert process.stop() == 3
+    process.kill()
+    assert process.returncode == 3
+
+
+def test_kill_takes_the_children_too(start: Start) -> None:
+    process = start("sleep 60 & echo $!; wait")
+    until(lambda: process.tail().strip().isdigit())
+    child = int(process.tail())
+    process.kill()
+    until(lambda: not alive(child))
+
+
+def test_a_suspended_process_does_nothing_until_it_is_resumed(start: Start) -> None:
+    process = start("while :; do echo .; sleep 0.01; done")
+    until(lambda: len(process.tail()) > 2)
+    process.suspend()
+    until(lambda: state(process.pid) == "T")
+    process.resume()
+    written = len(process.tail())
+    until(lambda: len(process.tail()) > written)
+
+
+def test_a_suspended_process_can_be_stopped(start: Start) -> None:
+    process = start("trap 'exit 0' TERM; echo up; while :; do sleep 0.05; done")
+    until(lambda: "up" in process.tail())
+    process.suspend()
+    assert process.stop() == 0
+
+
+def test_an_early_end_is_reported_with_the_end_of_the_log(start: Start) -> None:
+    process = start("echo no such luck; exit 7")
+    process.wait(SECONDS)
+    with pytest.raises(ProcessExited, match=r"shell exited with 7.*(?s:.*)no such luck"):
+        process.check()
+
+
+def test_a_running_process_passes_the_check(start: Start) -> None:
+    start("sleep 60").check()
+
+
+@pytest.mark.parametrize("suspended", [False, True])
+def test_no_process_outlives_a_parent_that_was_killed(tmp_path: Path, suspended: bool) -> None:
+    script = f"""
+from pathlib import Path
+from afterword.embedded.process import Process
+process = Process("sleep", ["sleep", "60"], Path({str(tmp_path)!r}, "log"))
+{"process.suspend()" if suspended else ""}
+print(process.pid, flush=True)
+process.wait()
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        assert alive(child)
+        parent.kill()
+    until(lambda: not alive(child))
