@@ -108,9 +108,11 @@ async def ensure_topics(settings: Settings, segmenter_app: str = SEGMENTER_APP) 
     """
     async with _admin(settings) as admin:
         before = await _existing(admin)
-        wanted = _wanted(settings, before, segmenter_app)
-        refused = await _create(admin, [topic for topic in wanted if topic.name not in before])
-        await _until_visible(admin, {t.name for t in wanted} - set(refused), settings.kafka.request_timeout_seconds)
+        seconds = settings.kafka.request_timeout_seconds
+        # the input first: its changelogs need as many partitions as it then really has
+        await _create_missing(admin, wanted_topics(settings)[:1], seconds)
+        wanted = _wanted(settings, await _existing(admin), segmenter_app)
+        refused = await _create_missing(admin, wanted, seconds)
         reports = await _compare_all(admin, wanted)
     return [_outcome(report, report.name in before, refused.get(report.name)) for report in reports]
 
@@ -168,10 +170,17 @@ def _found(metadata: Mapping[str, Any]) -> FoundTopic:
     return FoundTopic(metadata["topic"], len(partitions), replicas)
 
 
+async def _create_missing(admin: AIOKafkaAdminClient, topics: Sequence[Topic], seconds: float) -> dict[str, str]:
+    """Returns when the new ones are there; for each that was refused, why."""
+    existing = await _existing(admin)
+    missing = [topic for topic in topics if topic.name not in existing]
+    refused = await _create(admin, missing) if missing else {}
+    await _until_visible(admin, {topic.name for topic in missing} - set(refused), seconds)
+    return refused
+
+
 async def _create(admin: AIOKafkaAdminClient, topics: Sequence[Topic]) -> dict[str, str]:
     """Why, for each topic that was refused; one that somebody else made in the meantime was not."""
-    if not topics:
-        return {}
     new = [NewTopic(t.name, t.partitions, t.replication_factor, topic_configs=dict(t.configs)) for t in topics]
     response = await admin.create_topics(new)
     return {

@@ -1,0 +1,93 @@
+"""Which topics there should be, and what counts as different."""
+
+from dataclasses import replace
+
+import pytest
+
+from afterword.topics import FoundTopic, Topic, changelog, compare, wanted_topics
+from streams.settings import Settings
+
+MEBIBYTE = 1024 * 1024
+
+
+@pytest.fixture
+def settings() -> Settings:
+    return Settings(kafka={"partitions": 6, "replication_factor": 3, "min_insync_replicas": 2})  # type: ignore[arg-type]  # pydantic takes a dict
+
+
+@pytest.fixture
+def wanted(settings: Settings) -> dict[str, Topic]:
+    return {topic.name: topic for topic in wanted_topics(settings)}
+
+
+@pytest.fixture
+def episodes(wanted: dict[str, Topic]) -> Topic:
+    return wanted["episode.closed"]
+
+
+@pytest.fixture
+def messages(wanted: dict[str, Topic]) -> Topic:
+    return wanted["messages"]
+
+
+def as_wanted(topic: Topic) -> FoundTopic:
+    in_effect = {**topic.configs, "retention.ms": "604800000"}
+    return FoundTopic(topic.name, topic.partitions, topic.replication_factor, in_effect)
+
+
+def test_there_are_events_dead_letters_and_changelogs(wanted: dict[str, Topic]) -> None:
+    assert set(wanted) == {
+        "messages",
+        "episode.closed",
+        "summary.created",
+        "messages.dlq",
+        "episode.closed.dlq",
+        "afterword-segmenter-conversations-changelog",
+        "afterword-segmenter-messages-changelog",
+    }
+
+
+def test_all_are_replicated_as_the_settings_say(wanted: dict[str, Topic]) -> None:
+    assert {topic.replication_factor for topic in wanted.values()} == {3}
+    assert {topic.configs["min.insync.replicas"] for topic in wanted.values()} == {"2"}
+    assert {topic.partitions for topic in wanted.values()} == {6}
+
+
+def test_only_changelogs_are_compacted(wanted: dict[str, Topic]) -> None:
+    compacted = {name for name, topic in wanted.items() if topic.configs["cleanup.policy"] == "compact"}
+    assert compacted == {changelog("afterword-segmenter", table) for table in ("conversations", "messages")}
+
+
+def test_what_is_made_from_a_record_of_the_largest_size_has_room(wanted: dict[str, Topic]) -> None:
+    roomy = {name for name, topic in wanted.items() if topic.configs.get("max.message.bytes") == str(2 * MEBIBYTE)}
+    assert roomy == set(wanted) - {"messages", "summary.created"}
+
+
+def test_changelogs_have_as_many_partitions_as_the_messages_that_exist(settings: Settings) -> None:
+    wanted = {topic.name: topic.partitions for topic in wanted_topics(settings, message_partitions=12)}
+    assert wanted["afterword-segmenter-messages-changelog"] == 12
+    assert wanted["episode.closed"] == 6
+
+
+def test_other_configs_in_effect_do_not_matter(messages: Topic) -> None:
+    assert compare(messages, as_wanted(messages)).status == "ok"
+
+
+def test_a_different_count_of_partitions_is_named(messages: Topic) -> None:
+    report = compare(messages, replace(as_wanted(messages), partitions=4))
+    assert (report.status, report.detail) == ("different", "partitions is 4, should be 6")
+
+
+def test_closed_episodes_may_have_any_count_of_partitions(episodes: Topic) -> None:
+    assert compare(episodes, replace(as_wanted(episodes), partitions=1)).fine
+
+
+def test_every_difference_is_named(episodes: Topic) -> None:
+    configs = {**episodes.configs, "cleanup.policy": "compact", "max.message.bytes": "1000"}
+    report = compare(episodes, replace(as_wanted(episodes), configs=configs, replication_factor=1))
+    assert not report.fine
+    assert report.detail.split("; ") == [
+        "cleanup.policy is compact, should be delete",
+        "max.message.bytes is 1000, should be 2097152",
+        "replication factor is 1, should be 3",
+    ]
