@@ -117,7 +117,10 @@ def _structured(value: bytes) -> tuple[bytes, str]:
     event = _json_object(value)
     if not isinstance(event.get("data"), dict):
         raise InvalidRecord("schema_violation", "data: a structured CloudEvent must carry its event here")
-    return orjson.dumps(event["data"]), str(event.get("type") or MESSAGE_CREATED)
+    try:
+        return orjson.dumps(event["data"]), str(event.get("type") or MESSAGE_CREATED)
+    except orjson.JSONEncodeError:  # orjson reads deeper nesting than it writes
+        raise InvalidRecord("schema_violation", "nested too deeply") from None
 
 
 def _json_object(value: bytes) -> dict[str, Any]:

@@ -1,0 +1,6 @@
+"""The checker of the promise: every message in one episode, every episode stored once and announced."""
+
+from afterword.audit.report import Finding, Kind, Report
+from afterword.audit.run import run
+
+__all__ = ["Finding", "Kind", "Report", "run"]

@@ -1,0 +1,19 @@
+"""What MongoDB holds of messages and episodes."""
+
+from afterword.audit.facts import Archived, Facts, Stored, digest
+from streams.settings import Mongo
+from streams.stores import mongo
+from streams.stores.mongo_episodes import MongoEpisodes
+from streams.stores.mongo_messages import MongoMessages
+
+
+async def read_stores(settings: Mongo, facts: Facts) -> None:
+    """Raises: StoreUnavailable."""
+    database = mongo.connect(settings)
+    try:
+        async for episode in MongoEpisodes(database).all_episodes():
+            facts.stored[episode.episode_id] = Stored(episode.revision, episode.fingerprint)
+        async for message in MongoMessages(database).all_messages():
+            facts.messages[digest(message.key)] = Archived(message.episode_id, message.archived)
+    finally:
+        await mongo.close(database)

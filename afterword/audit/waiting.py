@@ -1,0 +1,77 @@
+"""Waiting until the work is done, before it is judged."""
+
+import time
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from afterword.audit.facts import digest
+from afterword.audit.log import POLL_MILLISECONDS, Log, reached
+from schemas.headers import CE_ID, header
+from streams.settings import Kafka
+
+
+async def until_summarised(log: Log, kafka: Kafka, seconds: float) -> list[str]:
+    """Waits until all of `messages` is consumed and each closed episode announced or dead-lettered.
+
+    Returns notes: empty when that came true, or when `seconds` is 0.
+    """
+    topics = [kafka.episodes_topic, kafka.summaries_topic, kafka.dead_letters(kafka.episodes_topic)]
+    if not seconds or not {*topics, kafka.messages_topic} <= await log.topics():
+        return []
+    deadline = time.monotonic() + seconds
+    async with log.reader(*topics, isolation_level="read_committed") as consumer:
+        await consumer.seek_to_beginning()
+        open_events = OpenEvents(kafka.episodes_topic)
+        while time.monotonic() < deadline:
+            # the order matters: what was consumed before the look has its episodes among those looked at
+            consumed = await is_consumed(log, kafka)
+            await open_events.catch_up(log, consumer, topics, deadline)
+            if consumed and not open_events.ids:
+                return []
+        return [f"waited {seconds:g} s in vain: {len(open_events.ids)} episodes are not summarised"]
+
+
+class OpenEvents:
+    """Episodes that were closed, and neither announced nor dead-lettered; `ce_id` is the same on all three topics."""
+
+    def __init__(self, episodes_topic: str) -> None:
+        self.ids: set[bytes] = set()
+        self._done: set[bytes] = set()
+        self._episodes_topic = episodes_topic
+
+    async def catch_up(self, log: Log, consumer: AIOKafkaConsumer, topics: list[str], deadline: float) -> None:
+        """Reads what is there now, or until the deadline."""
+        ends = {tp: end for topic in topics for tp, end in (await log.ends(topic)).items()}
+        while True:
+            for tp, records in (await consumer.getmany(timeout_ms=POLL_MILLISECONDS)).items():
+                for record in records:
+                    self.take(tp.topic, header(record.headers, CE_ID))
+            if await reached(consumer, ends) or time.monotonic() > deadline:
+                return
+
+    def take(self, topic: str, event_id: str | None) -> None:
+        if event_id is None:
+            return
+        key = digest(event_id)
+        if topic != self._episodes_topic:
+            self._done.add(key)
+            self.ids.discard(key)
+        elif key not in self._done:
+            self.ids.add(key)
+
+
+async def is_consumed(log: Log, kafka: Kafka) -> bool:
+    """Whether the segmenter has committed an offset past every record, markers of transactions aside."""
+    committed = await log.committed(kafka.segmenter_id, kafka.messages_topic)
+    ends = await log.ends(kafka.messages_topic)
+    behind = {tp: end for tp, end in ends.items() if committed.get(tp.partition, 0) < end}
+    return not behind or await _only_markers(log, kafka.messages_topic, behind, committed)
+
+
+async def _only_markers(log: Log, topic: str, ends: dict[TopicPartition, int], committed: dict[int, int]) -> bool:
+    async with log.reader(topic, isolation_level="read_committed") as consumer:
+        consumer.pause(*[tp for tp in consumer.assignment() if tp not in ends])
+        for tp in ends:
+            consumer.seek(tp, committed.get(tp.partition, 0))
+        found = await consumer.getmany(timeout_ms=POLL_MILLISECONDS)
+        return not found and await reached(consumer, ends)
