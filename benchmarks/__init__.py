@@ -1,0 +1,1 @@
+"""Benchmarks: programs compared with each other in one run, never timed alone."""

@@ -1,0 +1,33 @@
+"""The input: many conversations at once, each message about 300 bytes of JSON."""
+
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import orjson
+
+from schemas.base import rfc3339
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+SENTENCE = (
+    "the order arrived late and the customer asks for a refund of the delivery fee because the driver called twice but "
+    "nobody answered please check the tracking number again before Friday thanks for your help with this ticket today"
+)
+WORDS = SENTENCE.split()
+
+
+def messages(count: int, conversations: int, seed: int = 1) -> Iterator[tuple[bytes, bytes]]:
+    """Key and value. Every tenth message or so begins a new topic."""
+    chance = random.Random(seed)
+    for number in range(count):
+        conversation = f"conversation-{chance.randrange(conversations)}"
+        message = {
+            "id": f"m-{number}",
+            "conversation_id": conversation,
+            "user_id": "u-1",
+            "role": chance.choice(["user", "assistant"]),
+            "content": " ".join(chance.choices(WORDS, k=25)),
+            "sent_at": rfc3339(BEGIN + timedelta(milliseconds=number)),
+            "is_continuation": chance.random() > 0.1,
+        }
+        yield conversation.encode(), orjson.dumps(message)

@@ -1,0 +1,1 @@
+"""What is compared: each is a process that reads one topic until it is stopped."""

@@ -1,0 +1,27 @@
+"""Afterword's own segmenter: exactly once, on the engine."""
+
+import asyncio
+
+from benchmarks.programs.configuration import from_environment
+from streams import logs
+from streams.app import run_segmenter
+from streams.settings import Logs, load
+
+
+def main() -> None:
+    bench = from_environment()
+    settings = load(
+        state_dir=bench.state,
+        kafka={
+            "bootstrap_servers": bench.bootstrap,
+            "messages_topic": bench.messages,
+            "episodes_topic": bench.episodes,
+            "segmenter_id": bench.group,
+        },
+    )
+    logs.configure(Logs())
+    asyncio.run(run_segmenter(settings))
+
+
+if __name__ == "__main__":
+    main()
