@@ -19,6 +19,8 @@ candidates short texts are recognised more often (with all 139 of the model, "ye
 
 MIN_CONFIDENCE = 0.2
 """Of 1; a text without any evidence scores 1/32."""
+PLAUSIBLE_CONFIDENCE = 0.02
+"""Below that a language is out of the question; a text without any evidence leaves all of them."""
 DETECTED_CHARACTERS = 4000
 """A language does not change after that, and the time to detect it grows with the length."""
 
@@ -45,6 +47,16 @@ def detect(text: str) -> str:
     """The text's language as an ISO 639-1 code, or `und`. Deterministic; some 0.2 ms a call."""
     code: str = _identifier().classify(text[:DETECTED_CHARACTERS])[0]
     return code
+
+
+def plausible(text: str) -> tuple[str, ...]:
+    """All languages that the text may be in, most likely first: one or two for a sentence, many for a single word.
+
+    `und` is among them where `detect` would say it.
+    """
+    ranked = _identifier().rank(text[:DETECTED_CHARACTERS])
+    likely = tuple(code for code, confidence in ranked if confidence >= PLAUSIBLE_CONFIDENCE)
+    return (UNDETERMINED, *likely) if ranked[0][1] < MIN_CONFIDENCE else likely
 
 
 def words(text: str) -> list[str]:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.language import UNDETERMINED, detect, stem_words, words
+from streams.language import UNDETERMINED, detect, plausible, stem_words, words
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,12 @@ from streams.language import UNDETERMINED, detect, stem_words, words
 )
 def test_the_language_of_a_text_is_recognised(text: str, language: str) -> None:
     assert detect(text) == language
+
+
+def test_a_sentence_leaves_little_doubt_and_a_word_much() -> None:
+    assert plausible("Hello, how can I help you with your order?") == ("en",)
+    assert {"en", UNDETERMINED} < set(plausible("museums"))
+    assert {"de", "hu"} < set(plausible("Züge"))
 
 
 def test_inflections_meet_in_one_stem_and_stop_words_go() -> None:
