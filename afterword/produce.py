@@ -23,8 +23,9 @@ class LinesInvalid(AfterwordError):
     """{found} invalid lines"""
 
     def __init__(self, first: list[InvalidLine], found: int) -> None:
-        super().__init__(first=first, found=found)
+        super().__init__(found=found)
         self.first = first
+        self.found = found
 
 
 @dataclass(frozen=True)

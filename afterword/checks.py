@@ -1,0 +1,96 @@
+"""Is everything there that Afterword needs, and is it configured?"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from aiokafka.errors import KafkaError
+
+from afterword.topics import check_topics
+from consumers.kafka import admin_client
+from streams.errors import AfterwordError
+from streams.settings import Settings
+from streams.stores import mongo
+from streams.stores.qdrant import open_index
+from streams.summarizer.providers import make_provider
+
+Check = Callable[[Settings], Awaitable[str]]
+"""Says what was found. Raises an error that says what is wrong."""
+
+
+@dataclass(frozen=True)
+class Result:
+    name: str
+    ok: bool
+    detail: str
+
+
+class NotAsItShouldBe(AfterwordError):
+    """{problem}"""
+
+
+async def check_all(settings: Settings) -> list[Result]:
+    """All checks, at the same time; none waits longer than the timeouts in the settings."""
+    return await asyncio.gather(*[_result(name, check, settings) for name, check in CHECKS.items()])
+
+
+async def _result(name: str, check: Check, settings: Settings) -> Result:
+    try:
+        return Result(name, True, await check(settings))
+    except (AfterwordError, KafkaError) as error:
+        return Result(name, False, str(error) or type(error).__name__)
+
+
+async def check_kafka(settings: Settings) -> str:
+    async with admin_client(settings.kafka) as admin:
+        cluster = await admin.describe_cluster()
+    return f"{settings.kafka.bootstrap_servers}, brokers: {len(cluster['brokers'])}"
+
+
+async def check_wanted_topics(settings: Settings) -> str:
+    reports = await check_topics(settings)
+    wrong = [f"{report.name} is {report.status} {report.detail}".strip() for report in reports if not report.fine]
+    if wrong:
+        raise NotAsItShouldBe(problem="; ".join(wrong) + "; see: afterword topics create")
+    return f"{len(reports)} as they should be"
+
+
+async def check_mongodb(settings: Settings) -> str:
+    database = mongo.connect(settings.mongo)
+    try:
+        await mongo.ping(database)
+    finally:
+        await mongo.close(database)
+    return f"database {settings.mongo.database}"
+
+
+async def check_qdrant(settings: Settings) -> str:
+    """A directory that another process has open is in use, which is what it is for."""
+    index = open_index(settings.qdrant, settings.embedder.model)
+    try:
+        await index.ping()
+    except AfterwordError as error:
+        if "another process" not in str(error):
+            raise
+        return f"{settings.qdrant.path}, in use by a running worker"
+    finally:
+        await index.close()
+    return str(settings.qdrant.path or settings.qdrant.url or "at its usual address")
+
+
+async def check_llm(settings: Settings) -> str:
+    provider = make_provider(settings.llm, settings.rolling)
+    try:
+        await provider.check()
+    finally:
+        await provider.close()
+    return " ".join(part for part in (settings.llm.provider, settings.llm.model) if part)
+
+
+CHECKS: dict[str, Check] = {
+    "kafka": check_kafka,
+    "topics": check_wanted_topics,
+    "mongodb": check_mongodb,
+    "qdrant": check_qdrant,
+    "llm": check_llm,
+}

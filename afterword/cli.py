@@ -1,0 +1,44 @@
+"""The command line. Each group of commands is a module of `afterword.commands`; what is heavy they import when run."""
+
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from afterword.commands import audit, check, context, produce, topics, watch, worker
+from streams.errors import AfterwordError, ConfigurationError
+
+FAILED = 1
+MISCONFIGURED = 2
+
+app = typer.Typer(
+    name="afterword",
+    help="Long-term memory for chat assistants, from the Kafka topic their messages are on already.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(topics.app, name="topics")
+app.add_typer(worker.app, name="worker")
+for command in (check.check, produce.produce, watch.watch, context.context, audit.audit):
+    app.command()(command)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Ends the process: 0, 1 when something failed or is not as it should be, 2 when a setting or argument is wrong."""
+    try:
+        app(args=arguments)
+    except ConfigurationError as error:
+        end(error, MISCONFIGURED)
+    except AfterwordError as error:
+        end(error, FAILED)
+
+
+def end(error: AfterwordError, code: int) -> None:
+    """One line that says what is wrong, and no traceback."""
+    sys.stderr.write(f"afterword: {error}\n")
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""`afterword produce`: messages to Kafka."""
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from afterword.commands.common import Json, print_json, start_quietly
+
+if TYPE_CHECKING:
+    from afterword.lines import InvalidLine
+    from afterword.produce import Options, Produced
+    from streams.settings import Settings
+
+STANDARD_INPUT = "-"
+PROGRESS_EVERY = 100
+"""Records between two looks at the progress bar."""
+
+File = Annotated[str, typer.Argument(metavar="FILE", help="JSON Lines; - reads standard input.")]
+Rate = Annotated[float | None, typer.Option(min=0.001, help="Records a second at most.")]
+Flush = Annotated[bool, typer.Option("--flush", help="At the end, close all that is pending of each conversation.")]
+Interleave = Annotated[
+    int, typer.Option(min=1, metavar="N", help="N conversations at a time in turn; 1 keeps the order of the file.")
+]
+SkipInvalid = Annotated[bool, typer.Option("--skip-invalid", help="Go on after an invalid line.")]
+
+
+def produce(
+    file: File,
+    rate: Rate = None,
+    flush: Flush = False,
+    interleave: Interleave = 1,
+    skip_invalid: SkipInvalid = False,
+    as_json: Json = False,
+) -> None:
+    """Send messages, one JSON object a line, to the topic `messages`.
+
+    A line is a message or a flush as the contract has it, or a dialogue: {"id", "dialogue"}, its turns joined by
+    [NEWLINE], [BOUNDARY] marking a shift of the topic. A file is checked before anything is sent; of standard input,
+    what comes before the first invalid line is sent.
+    """
+    from afterword.produce import LinesInvalid, Options
+
+    options = Options(rate=rate, flush=flush, interleave=interleave, skip_invalid=skip_invalid)
+    try:
+        produced = _produce(start_quietly(), file, options, show_progress=not as_json)
+    except LinesInvalid as error:
+        _print_invalid(error.first, error.found)
+        raise typer.Exit(1) from None
+    except OSError as error:
+        typer.echo(f"afterword: {file}: {error.strerror}", err=True)
+        raise typer.Exit(1) from None
+    _report(produced, as_json)
+
+
+def _produce(settings: "Settings", file: str, options: "Options", show_progress: bool) -> "Produced":
+    from afterword.line_source import read_lines
+    from afterword.produce import produce as send
+
+    with _opened(file) as lines:
+        total = _checked_total(lines, options)
+        with _progress(total if show_progress else None) as progress:
+            return asyncio.run(send(settings, read_lines(lines), options, progress))
+
+
+def _opened(file: str) -> AbstractContextManager[BinaryIO]:
+    return nullcontext(sys.stdin.buffer) if file == STANDARD_INPUT else Path(file).open("rb")
+
+
+def _checked_total(lines: BinaryIO, options: "Options") -> int | None:
+    """Messages in the file; None when it cannot be read twice. Raises: LinesInvalid, unless they are skipped."""
+    from afterword.line_source import is_regular
+    from afterword.produce import LinesInvalid, check
+
+    if not is_regular(lines):
+        return None
+    found = check(lines)
+    lines.seek(0)
+    if found.invalid and not options.skip_invalid:
+        raise LinesInvalid(found.first_invalid, found.invalid)
+    return found.messages
+
+
+@contextmanager
+def _progress(total: int | None) -> Iterator[Callable[["Produced"], None]]:
+    if total is None or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("messages", total=total)
+
+        def show(produced: "Produced") -> None:
+            if produced.messages % PROGRESS_EVERY == 0:
+                bar.update(task, completed=produced.messages)
+
+        yield show
+
+
+def _report(produced: "Produced", as_json: bool) -> None:
+    if as_json:
+        print_json(produced.as_dict())
+    else:
+        _print_counts(**produced.as_dict())
+    _print_invalid(produced.first_invalid, produced.invalid)
+
+
+def _print_counts(conversations: int, messages: int, flushes: int, seconds: float, **_: int) -> None:
+    flushed = f", {flushes:,} flushes" if flushes else ""
+    typer.echo(f"{messages:,} messages of {conversations:,} conversations{flushed} in {seconds:.1f} s")
+
+
+def _print_invalid(first: list["InvalidLine"], found: int) -> None:
+    for line in first:
+        typer.echo(str(line), err=True)
+    if found > len(first):
+        typer.echo(f"… {found - len(first):,} more invalid lines", err=True)

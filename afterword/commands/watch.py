@@ -1,0 +1,56 @@
+"""`afterword watch`: summaries as they come."""
+
+import asyncio
+import sys
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from afterword.commands.common import Json, start_quietly
+
+if TYPE_CHECKING:
+    from schemas import SummaryCreated
+
+FromBeginning = Annotated[bool, typer.Option("--from-beginning", help="Also those that are on the topic already.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="End after so many.")]
+
+
+def watch(from_beginning: FromBeginning = False, limit: Limit = None, as_json: Json = False) -> None:
+    """Print summaries as they come, until Ctrl-C."""
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_watch(from_beginning, limit, as_json))
+
+
+async def _watch(from_beginning: bool, limit: int | None, as_json: bool) -> None:
+    from afterword.watch import watch as events
+
+    count = 0
+    async with aclosing(events(start_quietly().kafka, from_beginning)) as found:  # type: ignore[type-var]
+        async for event in found:
+            _print(event, as_json)
+            count += 1
+            if count == limit:
+                return
+
+
+def _print(event: "SummaryCreated", as_json: bool) -> None:
+    if as_json:
+        typer.echo(event.to_json())
+    elif sys.stdout.isatty():
+        _print_panel(event)
+    else:
+        typer.echo(f"{event.episode_id}  {event.title}: {event.short_summary}")
+
+
+def _print_panel(event: "SummaryCreated") -> None:
+    from rich.console import Console
+    from rich.panel import Panel
+    from rich.text import Text
+
+    made_by = event.model if event.quality.source == "llm" else f"fallback: {event.quality.reason}"
+    footer = f"{event.episode_id} · {event.message_count} messages · {made_by}"
+    # as text: what people wrote must not be read as markup
+    Console().print(
+        Panel(Text(event.short_summary), title=Text(event.title), subtitle=Text(footer), title_align="left")
+    )

@@ -1,0 +1,29 @@
+"""`summary.created` as they come, for people who look on: without a consumer group, and nothing is committed."""
+
+from collections.abc import AsyncIterator
+
+import structlog
+
+from consumers.kafka import running_consumer
+from consumers.subscriber import REPEATS_REMEMBERED, RecentIds, decode
+from schemas import InvalidRecord, SummaryCreated
+from streams.settings import Kafka
+
+log = structlog.get_logger(__name__)
+
+
+async def watch(kafka: Kafka, from_beginning: bool) -> AsyncIterator[SummaryCreated]:
+    """Each event once, from now on or from the topic's first. Raises: BrokerUnavailable, TopicMissing."""
+    seen = RecentIds(REPEATS_REMEMBERED)
+    async with running_consumer(kafka, kafka.summaries_topic, auto_offset_reset="earliest") as consumer:
+        if not from_beginning:
+            await consumer.seek_to_end()
+        async for record in consumer:
+            try:
+                event = decode(record)
+            except InvalidRecord as error:
+                log.warning("record_skipped", stage="watch", error_type=error.error_type, offset=record.offset)
+                continue
+            if event is not None and event.event_id not in seen:
+                seen.add(event.event_id)
+                yield event
