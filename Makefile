@@ -1,0 +1,52 @@
+# Everything runs in .venv, which is made from requirements.lock: exact versions, checked against hashes.
+PYTHON ?= python3
+UV_VERSION ?= 0.13.8
+
+BIN := .venv/bin
+STAMP := .venv/installed
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help venv demo test unit lint format lock clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+
+venv: $(STAMP) ## the virtual environment
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=…")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(STAMP) ## real dialogues through the embedded stack: episodes close, summaries arrive
+	$(BIN)/afterword demo
+
+test: $(STAMP) ## every test; AFTERWORD_TEST_STACK=containers takes the official images
+	$(BIN)/pytest
+
+unit: $(STAMP) ## the tests that need no server
+	$(BIN)/pytest tests/unit
+
+lint: $(STAMP) ## style, types, and which way dependencies point
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## what ruff can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: build/uv/bin/uv ## requirements.lock anew, after pyproject.toml has changed
+	build/uv/bin/uv pip compile pyproject.toml --extra dev --universal --generate-hashes \
+		--no-emit-index-url --no-emit-find-links --no-header --quiet -o requirements.lock
+
+build/uv/bin/uv:
+	$(PYTHON) -m venv build/uv
+	build/uv/bin/pip install --quiet uv==$(UV_VERSION)
+
+clean: ## what can be made again; data in .afterword stays
+	rm -rf .venv build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
