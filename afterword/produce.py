@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -84,7 +84,7 @@ def check(lines: Iterable[bytes]) -> Produced:
 
 async def produce(
     settings: Settings,
-    lines: AsyncIterator[bytes],
+    lines: AsyncIterable[bytes] | Iterable[bytes],
     options: Options,
     progress: Callable[[Produced], None] = lambda _: None,
 ) -> Produced:
@@ -93,14 +93,23 @@ async def produce(
     Raises: LinesInvalid at the first invalid line, unless they are to be skipped (what came before it is sent then);
     TopicMissing; BrokerUnavailable.
     """
-    topic = settings.kafka.messages_topic
-    await require_topics(settings.kafka, topic)
-    async with running_producer(settings.kafka) as producer:
-        sender = Sender(producer, topic, options.rate)
+    kafka = settings.kafka
+    await require_topics(kafka, kafka.messages_topic)
+    async with running_producer(kafka) as producer:
+        sender = Sender(producer, kafka.messages_topic, options.rate)
         try:
-            return await _send_all(sender, lines, options, progress)
+            return await _send_all(sender, _each(lines), options, progress)
         except KafkaError as error:
-            raise BrokerUnavailable(servers=settings.kafka.bootstrap_servers, problem=str(error)) from error
+            raise BrokerUnavailable(servers=kafka.bootstrap_servers, problem=str(error)) from error
+
+
+async def _each(lines: AsyncIterable[bytes] | Iterable[bytes]) -> AsyncIterator[bytes]:
+    if isinstance(lines, AsyncIterable):
+        async for line in lines:
+            yield line
+    else:
+        for line in lines:
+            yield line
 
 
 async def _send_all(

@@ -1,6 +1,6 @@
 """`summary.created` as they come, for people who look on: without a consumer group, and nothing is committed."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import structlog
 
@@ -12,7 +12,7 @@ from streams.settings import Kafka
 log = structlog.get_logger(__name__)
 
 
-async def watch(kafka: Kafka, from_beginning: bool) -> AsyncIterator[SummaryCreated]:
+async def watch(kafka: Kafka, from_beginning: bool) -> AsyncGenerator[SummaryCreated, None]:
     """Each event once, from now on or from the topic's first. Raises: BrokerUnavailable, TopicMissing."""
     seen = RecentIds(REPEATS_REMEMBERED)
     async with running_consumer(kafka, kafka.summaries_topic, auto_offset_reset="earliest") as consumer:

@@ -20,7 +20,6 @@ from streams.stores.messages import ArchivedMessage, MessageArchive
 log = structlog.get_logger(__name__)
 
 STAGE = "archive"
-GROUP_ID = "afterword-archiver"
 MAX_BATCH = 2000
 """Records of one write."""
 POLL_MILLISECONDS = 500

@@ -62,9 +62,8 @@ async def running_producer(kafka: Kafka) -> AsyncIterator[AIOKafkaProducer]:
 async def running_consumer(kafka: Kafka, *topics: str, **options: Any) -> AsyncIterator[AIOKafkaConsumer]:
     """Reads committed records only and commits nothing by itself. Raises: BrokerUnavailable, TopicMissing."""
     await require_topics(kafka, *topics)
-    consumer = AIOKafkaConsumer(
-        *topics, **client_options(kafka), enable_auto_commit=False, isolation_level="read_committed", **options
-    )
+    ours = client_options(kafka) | {"enable_auto_commit": False, "isolation_level": "read_committed"}
+    consumer = AIOKafkaConsumer(*topics, **ours | options)
     try:
         await start(consumer, kafka.bootstrap_servers)
         yield consumer

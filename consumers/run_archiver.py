@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 
 import structlog
 
-from consumers.archiver import CONDITIONS, GROUP_ID, MONGODB, STAGE, Archiver
+from consumers.archiver import CONDITIONS, MONGODB, STAGE, Archiver
 from consumers.kafka import running_consumer
 from streams.errors import StoreUnavailable
 from streams.runtime.health import Health, HealthServer
@@ -41,7 +41,7 @@ async def run_archiver(settings: Settings, stop: asyncio.Event | None = None) ->
 def group_options(kafka: Kafka) -> dict[str, object]:
     """How the archiver takes part in its consumer group."""
     return {
-        "group_id": GROUP_ID,
+        "group_id": kafka.archiver_id,
         "group_instance_id": kafka.group_instance_id,
         "auto_offset_reset": "earliest",
         "session_timeout_ms": int(kafka.session_timeout_seconds * 1000),
