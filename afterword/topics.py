@@ -4,104 +4,22 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
+from afterword.topic_specs import FoundTopic, Topic, TopicReport, compare, wanted_topics
 from streams.errors import StoreUnavailable
 from streams.settings import Settings
 
-SEGMENTER_APP = "afterword-segmenter"
-SEGMENTER_TABLES = ("conversations", "messages")
-LARGE_RECORD_BYTES = 2 * 1024 * 1024
-"""An episode, a row of state or a dead letter may be somewhat larger than the record that it came from, and that may
-have the broker's default limit of a mebibyte."""
+__all__ = ["TopicReport", "check_topics", "ensure_topics"]
+
 POLL_SECONDS = 0.05
 
-Status = Literal["created", "ok", "different", "missing", "failed"]
 
-
-@dataclass(frozen=True)
-class Topic:
-    """A topic as it should be; with `any_count` an existing one may have any number of partitions."""
-
-    name: str
-    partitions: int
-    replication_factor: int
-    configs: Mapping[str, str]
-    any_count: bool = False
-
-
-@dataclass(frozen=True)
-class FoundTopic:
-    """A topic as it is; `configs` holds all that are in effect."""
-
-    name: str
-    partitions: int
-    replication_factor: int
-    configs: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class TopicReport:
-    """`detail` says what differs, or why it could not be made; empty otherwise."""
-
-    name: str
-    status: Status
-    detail: str = ""
-
-    @property
-    def fine(self) -> bool:
-        return self.status in ("created", "ok")
-
-
-def changelog(app_id: str, table: str) -> str:
-    """The compacted topic behind a table."""
-    return f"{app_id}-{table}-changelog"
-
-
-def wanted_topics(
-    settings: Settings, message_partitions: int | None = None, segmenter_app: str = SEGMENTER_APP
-) -> list[Topic]:
-    """Every topic, from the settings alone.
-
-    `message_partitions`: how many the input topic has, when it exists; its changelogs need as many.
-    """
-    kafka = settings.kafka
-    log = _configs(settings, "delete")
-    large = {**log, "max.message.bytes": str(LARGE_RECORD_BYTES)}
-    compacted = {**large, "cleanup.policy": "compact"}
-
-    def topic(name: str, configs: Mapping[str, str], count: int = kafka.partitions, any_count: bool = True) -> Topic:
-        return Topic(name, count, kafka.replication_factor, configs, any_count)
-
-    return [
-        topic(kafka.messages_topic, log, any_count=False),
-        topic(kafka.episodes_topic, large),
-        topic(kafka.summaries_topic, log),
-        topic(kafka.dead_letters(kafka.messages_topic), large),
-        topic(kafka.dead_letters(kafka.episodes_topic), large),
-        *(
-            topic(changelog(segmenter_app, table), compacted, message_partitions or kafka.partitions, any_count=False)
-            for table in SEGMENTER_TABLES
-        ),
-    ]
-
-
-def compare(wanted: Topic, found: FoundTopic) -> TopicReport:
-    """Status `ok` or `different`."""
-    pairs = {name: (value, found.configs.get(name, "none")) for name, value in wanted.configs.items()}
-    pairs["replication factor"] = (str(wanted.replication_factor), str(found.replication_factor))
-    if not wanted.any_count:
-        pairs["partitions"] = (str(wanted.partitions), str(found.partitions))
-    differing = [f"{name} is {is_}, should be {should}" for name, (should, is_) in pairs.items() if is_ != should]
-    return TopicReport(wanted.name, "different" if differing else "ok", "; ".join(differing))
-
-
-async def ensure_topics(settings: Settings, segmenter_app: str = SEGMENTER_APP) -> list[TopicReport]:
+async def ensure_topics(settings: Settings) -> list[TopicReport]:
     """Creates what is missing and compares the rest; on return the new ones can be used.
 
     Differences and refusals are reported, not raised. Raises: StoreUnavailable.
@@ -111,29 +29,21 @@ async def ensure_topics(settings: Settings, segmenter_app: str = SEGMENTER_APP) 
         seconds = settings.kafka.request_timeout_seconds
         # the input first: its changelogs need as many partitions as it then really has
         await _create_missing(admin, wanted_topics(settings)[:1], seconds)
-        wanted = _wanted(settings, await _existing(admin), segmenter_app)
+        wanted = _wanted(settings, await _existing(admin))
         refused = await _create_missing(admin, wanted, seconds)
         reports = await _compare_all(admin, wanted)
     return [_outcome(report, report.name in before, refused.get(report.name)) for report in reports]
 
 
-async def check_topics(settings: Settings, segmenter_app: str = SEGMENTER_APP) -> list[TopicReport]:
+async def check_topics(settings: Settings) -> list[TopicReport]:
     """Compares and creates nothing. Raises: StoreUnavailable."""
     async with _admin(settings) as admin:
-        return await _compare_all(admin, _wanted(settings, await _existing(admin), segmenter_app))
+        return await _compare_all(admin, _wanted(settings, await _existing(admin)))
 
 
-def _configs(settings: Settings, cleanup: str) -> dict[str, str]:
-    return {
-        "cleanup.policy": cleanup,
-        "compression.type": "producer",
-        "min.insync.replicas": str(settings.kafka.min_insync_replicas),
-    }
-
-
-def _wanted(settings: Settings, existing: Mapping[str, FoundTopic], segmenter_app: str) -> list[Topic]:
+def _wanted(settings: Settings, existing: Mapping[str, FoundTopic]) -> list[Topic]:
     messages = existing.get(settings.kafka.messages_topic)
-    return wanted_topics(settings, messages.partitions if messages else None, segmenter_app)
+    return wanted_topics(settings, messages.partitions if messages else None)
 
 
 def _outcome(report: TopicReport, existed: bool, refusal: str | None) -> TopicReport:

@@ -7,17 +7,12 @@ import pytest
 import pytest_asyncio
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from afterword.topics import TopicReport, changelog, check_topics, ensure_topics
+from afterword.topics import TopicReport, check_topics, ensure_topics
 from streams.errors import StoreUnavailable
 from streams.settings import Settings
 from tests.stack import Stack
 
 MakeSettings = Callable[..., Settings]
-
-
-@pytest.fixture
-def segmenter(unique: Callable[[str], str]) -> str:
-    return unique("segmenter")
 
 
 @pytest.fixture
@@ -33,54 +28,52 @@ async def admin(stack: Stack) -> AsyncIterator[AIOKafkaAdminClient]:
     await admin.close()
 
 
-async def test_topics_are_created_once(settings: Settings, segmenter: str) -> None:
-    first = await ensure_topics(settings, segmenter)
-    second = await ensure_topics(settings, segmenter)
+async def test_topics_are_created_once(settings: Settings) -> None:
+    first = await ensure_topics(settings)
+    second = await ensure_topics(settings)
     assert {report.status for report in first} == {"created"}
     assert {report.status for report in second} == {"ok"}
     assert [report.name for report in first] == [report.name for report in second]
 
 
-async def test_a_check_creates_nothing(settings: Settings, segmenter: str, admin: AIOKafkaAdminClient) -> None:
-    reports = await check_topics(settings, segmenter)
+async def test_a_check_creates_nothing(settings: Settings, admin: AIOKafkaAdminClient) -> None:
+    reports = await check_topics(settings)
     assert {report.status for report in reports} == {"missing"}
     assert not {report.name for report in reports} & set(await admin.list_topics())
 
 
 async def test_a_wrong_count_of_partitions_is_reported_and_left(
-    make_settings: MakeSettings, settings: Settings, segmenter: str
+    make_settings: MakeSettings, settings: Settings
 ) -> None:
-    await ensure_topics(settings, segmenter)
+    await ensure_topics(settings)
     more = make_settings(kafka={"partitions": 4})
-    reports = by_name(await ensure_topics(more, segmenter))
+    reports = by_name(await ensure_topics(more))
     messages = reports[settings.kafka.messages_topic]
     assert (messages.status, messages.detail) == ("different", "partitions is 3, should be 4")
-    assert reports[changelog(segmenter, "messages")].status == "ok"  # as many as the messages have
+    assert reports[settings.kafka.changelog("messages")].status == "ok"  # as many as the messages have
 
 
-async def test_a_changelog_unlike_its_messages_is_reported(
-    settings: Settings, segmenter: str, admin: AIOKafkaAdminClient
-) -> None:
-    name = changelog(segmenter, "conversations")
+async def test_a_changelog_unlike_its_messages_is_reported(settings: Settings, admin: AIOKafkaAdminClient) -> None:
+    name = settings.kafka.changelog("conversations")
     await create(admin, NewTopic(name, 2, 1, topic_configs={"cleanup.policy": "compact"}))
-    report = by_name(await ensure_topics(settings, segmenter))[name]
+    report = by_name(await ensure_topics(settings))[name]
     assert report.status == "different"
     assert "partitions is 2, should be 3" in report.detail
     assert "max.message.bytes is 1048588, should be 2097152" in report.detail
 
 
 async def test_changelogs_follow_messages_that_were_there_before(
-    settings: Settings, segmenter: str, admin: AIOKafkaAdminClient
+    settings: Settings, admin: AIOKafkaAdminClient
 ) -> None:
     await create(admin, NewTopic(settings.kafka.messages_topic, 5, 1))
-    await ensure_topics(settings, segmenter)
+    await ensure_topics(settings)
     described: list[Any] = await admin.describe_topics()
     partitions = {topic["topic"]: len(topic["partitions"]) for topic in described}
-    assert partitions[changelog(segmenter, "messages")] == 5
+    assert partitions[settings.kafka.changelog("messages")] == 5
 
 
-async def test_what_the_broker_refuses_is_reported_with_its_reason(make_settings: MakeSettings, segmenter: str) -> None:
-    reports = await ensure_topics(make_settings(kafka={"replication_factor": 9}), segmenter)
+async def test_what_the_broker_refuses_is_reported_with_its_reason(make_settings: MakeSettings) -> None:
+    reports = await ensure_topics(make_settings(kafka={"replication_factor": 9}))
     assert {report.status for report in reports} == {"failed"}
     assert all("replication factor" in report.detail.lower() for report in reports)
 
