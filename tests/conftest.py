@@ -40,6 +40,8 @@ def make_settings(stack: Stack, unique: Callable[[str], str], database_name: str
 
     Overrides are merged section by section: make_settings(kafka={"partitions": 2}, drain_seconds=5).
     """
+    server = stack.environment().get("AFTERWORD_QDRANT__URL")
+    index: dict[str, Any] = {"url": server} if server else {"path": tmp_path / "qdrant"}
 
     def make(**overrides: Any) -> Settings:
         ours: dict[str, Any] = {
@@ -54,7 +56,7 @@ def make_settings(stack: Stack, unique: Callable[[str], str], database_name: str
                 "archiver_id": unique("archiver"),
             },
             "mongo": {"uri": stack.mongo_uri, "database": database_name},
-            "qdrant": {"path": tmp_path / "qdrant", "collection": unique("episodes")},
+            "qdrant": {**index, "collection": unique("episodes")},
         }
         return load(**_merged(ours, overrides))
 
