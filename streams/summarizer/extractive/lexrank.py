@@ -13,6 +13,8 @@ DAMPING = 0.85
 ITERATIONS = 40
 RELEVANCE = 0.7
 """λ of MMR: the share of relevance against novelty."""
+REPETITION = 0.9
+"""Cosine from which a sentence only says again what another one says."""
 
 
 def similarity(sentences: Sequence[Sequence[str]]) -> Matrix:
@@ -50,7 +52,7 @@ def diverse(weights: Sequence[float], similar: Matrix, count: int, fits: Callabl
     while left and len(chosen) < count:
         best = max(sorted(left), key=lambda i: _marginal(i, weights, similar, chosen))
         left.discard(best)
-        if fits([*chosen, best]):
+        if not any(similar[best, other] >= REPETITION for other in chosen) and fits([*chosen, best]):
             chosen.append(best)
     return chosen
 

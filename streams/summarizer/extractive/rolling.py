@@ -12,6 +12,10 @@ from streams.tokens import count_tokens
 
 SAME = 0.8
 """Jaccard index of two sentences' terms from which they say the same, if their numbers agree."""
+MAX_CHARACTERS = 100_000
+"""No model writes more; what a broken server may send is not worth the time."""
+LENGTH = 0.001
+"""What a character costs: of two sentences that tell as much, the shorter one stays."""
 SHORTEST_TOKENS = 12
 """A sentence cut shorter than this no longer says anything: then whole lines are dropped."""
 USUAL_WORDS = range(4, 25)
@@ -35,7 +39,7 @@ def condense(text: str, max_tokens: int) -> str:
     Each line keeps its best sentence while that is possible at all: first lines lose sentences, then sentences lose
     their ends, then lines between the first and the last are dropped.
     """
-    text = tidy(text)
+    text = tidy(text[:MAX_CHARACTERS])
     if count_tokens(text) <= max_tokens:
         return text
     lines = _leave_out_sentences([split_sentences(line) for line in text.splitlines()], max_tokens)
@@ -89,12 +93,16 @@ def _leave_out_lines(lines: list[Line], max_tokens: int) -> list[Line]:
 
 
 def _shorten(lines: list[Line], max_tokens: int) -> list[Line]:
-    """Cuts the longest sentences to one common length, the largest that fits."""
-    costs = [_cost(sentence) for line in lines for sentence in line]
-    longest = max(costs)
-    while sum(min(cost, longest) for cost in costs) > max_tokens and longest > SHORTEST_TOKENS:
-        longest -= 1
-    return [[s if _cost(s) <= longest else cut_to_tokens(s, longest - 1) for s in line] for line in lines]
+    """Cuts the ends off sentences, the least informative first and the very first last, until all fit."""
+    told = [sentence for line in lines for sentence in line]
+    excess = sum(_cost(sentence) for sentence in told) - max_tokens
+    for at in sorted(range(len(told)), key=lambda at: (at == 0, _value(told[at], 0), at)):
+        if excess > 0:
+            cost = _cost(told[at])
+            told[at] = cut_to_tokens(told[at], max(SHORTEST_TOKENS, cost - excess) - 1)
+            excess -= cost - _cost(told[at])
+    left = iter(told)
+    return [[next(left) for _ in line] for line in lines]
 
 
 def _cost(sentence: str) -> int:
@@ -103,7 +111,7 @@ def _cost(sentence: str) -> int:
 
 def _value(sentence: str, place: int) -> float:
     told = 0.2 * (len(words(sentence)) in USUAL_WORDS) + 0.05 * (place == 0)
-    return informativeness(_SPEAKER.sub("", sentence)) + told - 0.3 * is_question(sentence)
+    return informativeness(_SPEAKER.sub("", sentence)) + told - 0.3 * is_question(sentence) - LENGTH * len(sentence)
 
 
 def _signature(sentence: str, terms: Terms) -> tuple[frozenset[str], tuple[str, ...]]:

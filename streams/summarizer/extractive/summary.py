@@ -1,6 +1,7 @@
 """An episode's four texts, made of its most central sentences."""
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -19,6 +20,8 @@ LONG_CHARACTERS = 1500
 LONG_SENTENCES = (3, 8)
 ROLLING_SENTENCES = 3
 TITLE_SENTENCES = 4
+ASKED = 1.5
+"""What the user says names the topic; what is said to the user tells about it."""
 ENGLISH = "en"
 NO_TEXT_TITLE = "No text"
 NO_TEXT = "No text was exchanged."
@@ -53,6 +56,7 @@ class Ranked:
         self.sentences = sentences
         self.terms = terms
         found = [terms(candidate.text) for candidate in sentences]
+        self.used = Counter(term for each in found for term in set(each))
         self.similar: Matrix = similarity(found)
         ranks = centrality(self.similar)
         self.weights = [weight(*each) for each in zip(sentences, found, ranks, strict=True)]
@@ -61,7 +65,8 @@ class Ranked:
 
     def title(self) -> str:
         chosen = self.best[:TITLE_SENTENCES]
-        found = phrase([self.sentences[i].text for i in chosen], [self.weights[i] for i in chosen], self.terms)
+        weighted = [(self.sentences[i].text, self.weights[i] * self._asked(i)) for i in chosen]
+        found = phrase(weighted, self.used, self.terms)
         return found or (cut_at_word(self.sentences[chosen[0]].text, TITLE_CHARACTERS) if chosen else "")
 
     def short(self) -> str:
@@ -77,8 +82,13 @@ class Ranked:
         """The best sentences in the order in which they were said, each with its speaker."""
         return [self._told([i]) for i in sorted(self.best[:count])]
 
+    def _asked(self, index: int) -> float:
+        return ASKED if self.sentences[index].role == "user" else 1.0
+
     def _choose(self, count: int, limit: int) -> list[int]:
-        fits: Callable[[list[int]], bool] = lambda chosen: len(self._told(chosen)) <= limit  # noqa: E731 – one use
+        def fits(chosen: list[int]) -> bool:
+            return len(self._told(chosen)) <= limit
+
         return diverse(self.weights, self.similar, count, fits)
 
     def _told(self, chosen: Sequence[int]) -> str:
@@ -88,9 +98,12 @@ class Ranked:
 
 
 def _worth_telling(found: Sequence[Candidate], terms: Terms) -> Sequence[Candidate]:
-    """Not the politeness and the wordless, unless there is nothing else."""
-    counted = [(candidate, len(terms(candidate.text))) for candidate in found]
-    return [candidate for candidate, n in counted if n and not is_politeness(candidate.text, n)] or found
+    """No repetition; not the politeness and the wordless either, unless there is nothing else."""
+    once: dict[str, Candidate] = {}
+    for candidate in found:
+        once.setdefault(candidate.text.casefold(), candidate)
+    counted = [(candidate, len(terms(candidate.text))) for candidate in once.values()]
+    return [candidate for candidate, n in counted if n and not is_politeness(candidate.text, n)] or [*once.values()]
 
 
 def _terms_of_language(sample: str) -> Terms:

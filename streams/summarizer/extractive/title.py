@@ -10,7 +10,7 @@ from streams.summarizer.extractive.candidates import Terms
 from streams.summarizer.sentences import cut_at_word
 
 TITLE_CHARACTERS = 60
-MAX_PHRASE_WORDS = 9
+MAX_PHRASE_WORDS = 7
 FILLER = 0.2
 """What a stop word inside a phrase costs: "proof of citizenship" is worth it, a whole clause is not."""
 SINGLE = 5
@@ -21,15 +21,16 @@ _WORD = re.compile(r"[^\W_]+(?:['’.,:/&-][^\W_]+)*")
 _CLAUSE_END = re.compile(r"(?<!\d)[,:.]|[,:.](?!\d|\w)|[;!?()\[\]…–—\"“”，、；：。！？「」（）]")
 
 
-def phrase(sentences: Sequence[str], weights: Sequence[float], terms: Terms) -> str:
+def phrase(weighted: Sequence[tuple[str, float]], used: Counter[str], terms: Terms) -> str:
     """The run of words, of at most 60 characters, whose terms are used most, with a content word at either end.
+
+    `weighted`: sentences to look in, with their weights; `used`: in how many sentences of the episode a term occurs.
 
     As keyphrases are found in RAKE (Rose et al., "Automatic keyword extraction from individual documents", 2010), but
     stop words may stand inside. Empty when no sentence has a term.
     """
-    used = Counter(term for sentence in sentences for term in set(terms(sentence)))
     best, best_score = "", 0.0
-    for sentence, weight in zip(sentences, weights, strict=True):
+    for sentence, weight in weighted:
         for text, score in _phrases(sentence, used, terms):
             if score * weight > best_score:
                 best, best_score = text, score * weight
@@ -49,11 +50,8 @@ def _runs(clause: str, spans: list[tuple[int, int]], values: list[float]) -> Ite
         for last in range(first, min(len(values), first + MAX_PHRASE_WORDS)):
             text = clause[spans[first][0] : spans[last][1]]
             if values[last] and (len(text) <= TITLE_CHARACTERS or first == last):
-                # a square root of the length keeps the longest run from always winning
-                yield (
-                    cut_at_word(text, TITLE_CHARACTERS),
-                    (total[last + 1] - total[first]) / math.sqrt(last - first + 1),
-                )
+                fillers = values[first:last].count(0.0) + (SINGLE if first == last else 0)
+                yield cut_at_word(text, TITLE_CHARACTERS), (total[last + 1] - total[first]) / (1 + FILLER * fillers)
 
 
 def _value(word: str, used: Counter[str], terms: Terms) -> float:

@@ -13,6 +13,8 @@ from streams.tokens import count_tokens
 DEFAULT_URL = "http://127.0.0.1:11434"
 SMALLEST_CONTEXT = 8192
 LARGEST_CONTEXT = 131_072
+COUNTED_CHARACTERS = 900_000
+"""More always needs the largest context, and the tokenizer takes at most a million."""
 TOKENIZER_MARGIN = 1.3
 """Local models' tokenizers make up to that many times the tokens of ours."""
 
@@ -52,7 +54,8 @@ def context_tokens(messages: Messages, output_tokens: int) -> int:
 
     Powers of two, because each change makes Ollama load the model again.
     """
-    needed = TOKENIZER_MARGIN * sum(count_tokens(message["content"]) for message in messages) + output_tokens
+    prompt_tokens = sum(count_tokens(message["content"][:COUNTED_CHARACTERS]) for message in messages)
+    needed = TOKENIZER_MARGIN * prompt_tokens + output_tokens
     size = SMALLEST_CONTEXT
     while size < needed and size < LARGEST_CONTEXT:
         size *= 2

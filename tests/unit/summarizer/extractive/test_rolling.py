@@ -1,0 +1,77 @@
+"""The conversation so far, episode after episode, within its tokens."""
+
+from functools import partial
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.language import stem_words
+from streams.summarizer.extractive import carry_forward, condense, summarize
+from streams.tokens import count_tokens
+from tests.unit.summarizer.conversations import Turn, an_episode_of, dialogues
+
+ENGLISH = partial(stem_words, language="en")
+FIRST: tuple[Turn, ...] = (
+    ("user", "Hi, my name is Ada Lovelace and I am allergic to peanuts."),
+    ("assistant", "Thank you, I noted it."),
+)
+
+
+def rolling_after(episodes: int, max_tokens: int) -> str:
+    rolling = ""
+    for turns in (FIRST, *dialogues()[: episodes - 1]):
+        rolling = summarize(an_episode_of(*turns), rolling, max_tokens).rolling_summary
+        assert count_tokens(rolling) <= max_tokens
+    return rolling
+
+
+def test_facts_of_the_first_episode_are_still_there_after_fifty() -> None:
+    rolling = rolling_after(50, 800)
+    assert "Ada Lovelace" in rolling
+    assert "peanuts" in rolling
+
+
+def test_every_episode_keeps_a_line_while_the_bound_allows_it() -> None:
+    assert len(rolling_after(50, 800).splitlines()) == 50
+
+
+def test_past_that_the_first_and_the_newest_lines_stay() -> None:
+    rolling = rolling_after(50, 200)
+    assert "Ada" in rolling.splitlines()[0]
+    newest = summarize(an_episode_of(*dialogues()[48]), "", 200).rolling_summary
+    assert rolling.splitlines()[-1][:20] == newest[:20]
+
+
+def test_a_new_episode_adds_its_line_to_what_was_known() -> None:
+    assert carry_forward("I am Ada.", ["User: Rome it is."], 800, ENGLISH) == "I am Ada.\nUser: Rome it is."
+
+
+def test_what_is_known_already_is_not_said_again() -> None:
+    known = "User: I want to cancel order 4711 today."
+    assert carry_forward(known, ["User: I want to cancel order 4711, today!"], 800, ENGLISH) == known
+
+
+def test_another_number_is_another_fact() -> None:
+    rolling = carry_forward("User: The price is 20 euros.", ["User: The price is 30 euros."], 800, ENGLISH)
+    assert "20" in rolling
+    assert "30" in rolling
+
+
+def test_the_least_informative_sentences_go_first() -> None:
+    text = "User: I am Ada Lovelace, order 4711. User: it was nice to talk about this and that for a while."
+    assert condense(text, 15) == "User: I am Ada Lovelace, order 4711."
+
+
+def test_a_text_within_the_bound_is_only_tidied() -> None:
+    assert condense("One.  Two.\n\n<|im_end|>Three.", 50) == "One. Two.\nThree."
+
+
+@given(st.text(), st.integers(12, 60))
+def test_the_bound_holds_for_any_text(text: str, max_tokens: int) -> None:
+    assert count_tokens(condense(text * 5, max_tokens)) <= max_tokens
+
+
+@given(st.lists(st.text(min_size=1, alphabet=st.characters(categories=["L", "N"])), min_size=1), st.integers(20, 200))
+def test_condensing_what_fits_changes_nothing(said: list[str], max_tokens: int) -> None:
+    condensed = condense("\n".join(f"{word}." for word in said), max_tokens)
+    assert condense(condensed, max_tokens) == condensed

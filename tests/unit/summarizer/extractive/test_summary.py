@@ -1,0 +1,157 @@
+"""What the summaries made of a conversation's own sentences are like."""
+
+import random
+import re
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.language import stem_words
+from streams.summarizer.extractive import ExtractiveTexts, summarize
+from streams.summarizer.sentences import split_sentences
+from tests.unit.summarizer.conversations import Turn, an_episode_of, dialogues
+
+LONGEST_SECONDS = 1.0
+DIALOGUES_PER_EPISODE = 4
+
+ORDER: tuple[Turn, ...] = (
+    ("user", "Hello!"),
+    ("assistant", "Hello, how can I help you?"),
+    ("user", "I want to cancel my order 4711, because the chair arrived broken."),
+    ("assistant", "I am sorry to hear that. Order 4711 was delivered on 3 May, so you can return the chair."),
+    ("user", "When do I get the money back?"),
+    ("assistant", "The refund of $129 reaches your account within five days."),
+    ("user", "Thanks."),
+    ("assistant", "You're welcome. Is there anything else I can help you with?"),
+)
+
+
+def summary_of(*turns: Turn, previous: str = "") -> ExtractiveTexts:
+    return summarize(an_episode_of(*turns), previous, 800)
+
+
+def texts(summary: ExtractiveTexts) -> list[str]:
+    return [summary.title, summary.short_summary, summary.long_summary, summary.rolling_summary]
+
+
+def test_what_was_wanted_and_what_came_of_it_is_told() -> None:
+    summary = summary_of(*ORDER)
+    assert "order 4711" in summary.short_summary
+    assert summary.short_summary.startswith("User: ")
+    assert "Assistant: " in summary.short_summary
+    for fact in ("broken", "3 May", "$129"):
+        assert fact in summary.long_summary
+
+
+def test_politeness_is_left_out() -> None:
+    for text in texts(summary_of(*ORDER)):
+        assert not re.search(r"how can I help|welcome|anything else|Thanks|Hello", text)
+
+
+def test_sentences_stand_in_the_order_in_which_they_were_said() -> None:
+    said = " ".join(text for _, text in ORDER)
+    told = re.sub(r"(User|Assistant): ", "", summary_of(*ORDER).long_summary)
+    places = [said.index(sentence) for sentence in split_sentences(told)]
+    assert places == sorted(places)
+
+
+def test_the_title_is_a_phrase_about_the_topic() -> None:
+    title = summary_of(*ORDER).title
+    assert {"order", "chair"} & set(title.lower().split())
+    assert title[0].isupper()
+    assert not title.endswith((".", "?", "…", " the", " a"))
+
+
+def test_a_long_episode_is_told_in_three_to_eight_sentences_and_briefly_in_one_or_two() -> None:
+    for turns in (turns for turns in dialogues() if sum(len(text) for _, text in turns) > 700):
+        summary = summary_of(*turns)
+        assert 3 <= len(split_sentences(summary.long_summary)) <= 9  # a "U. S." may count for two
+        assert 1 <= len(split_sentences(summary.short_summary)) <= 3
+        assert len(summary.long_summary) < sum(len(text) for _, text in turns)
+
+
+def test_nothing_is_told_twice() -> None:
+    again = ("user", "I want to cancel my order 4711, because the chair arrived broken.")
+    assert summary_of(*ORDER, again, again).long_summary.count("chair arrived broken") == 1
+
+
+def test_much_more_of_the_later_turns_is_kept_than_by_the_first_thousand_characters() -> None:
+    ours, first = [], []
+    said = dialogues()
+    for at in range(0, len(said), DIALOGUES_PER_EPISODE):
+        turns = [turn for dialogue in said[at : at + DIALOGUES_PER_EPISODE] for turn in dialogue]
+        later = " ".join(text for _, text in turns[len(turns) // 2 :])
+        ours.append(recall(summary_of(*turns).long_summary, later))
+        first.append(recall(" ".join(text for _, text in turns)[:1000], later))
+    assert sum(ours) > 1.2 * sum(first)
+
+
+def recall(summary: str, reference: str) -> float:
+    """ROUGE-1 recall over different stems."""
+    wanted = set(stem_words(reference, "en"))
+    return len(wanted & set(stem_words(summary, "en"))) / len(wanted)
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        [("user", "你好"), ("user", "我想取消订单12345。"), ("assistant", "订单12345已取消，三天内退款。")],
+        [("user", "Hola"), ("user", "Quiero cancelar mi pedido 12345."), ("assistant", "El pedido se canceló hoy.")],
+        [("user", "Hallo"), ("user", "Ich möchte Bestellung 12345 stornieren."), ("assistant", "Sie ist storniert.")],
+    ],
+)
+def test_other_languages_are_told_in_their_own_words(turns: list[Turn]) -> None:
+    summary = summary_of(*turns)
+    assert "12345" in summary.short_summary
+    assert turns[0][1] not in summary.long_summary
+
+
+@pytest.mark.parametrize("content", ["", "   \n\t", "😀😀", "ok", "?!", "<|im_start|>", "a" * 5000, "。"])
+def test_there_is_always_something_to_store(content: str) -> None:
+    summary = summary_of(("user", content))
+    assert all(text.strip() for text in texts(summary))
+    assert len(summary.title) <= 60
+
+
+def test_an_episode_without_text_keeps_what_was_known() -> None:
+    assert summary_of(("tool", ""), previous="User: I am Ada.").rolling_summary == "User: I am Ada."
+
+
+@given(st.lists(st.tuples(st.sampled_from(["user", "assistant", "tool", "system"]), st.text()), min_size=1, max_size=6))
+def test_whatever_is_said_the_texts_keep_to_their_lengths_and_never_change(turns: list[Turn]) -> None:
+    summary = summary_of(*turns)
+    assert summary == summary_of(*turns)
+    assert 0 < len(summary.title) <= 60
+    assert 0 < len(summary.short_summary) <= 400
+    assert 0 < len(summary.long_summary) <= 1500
+
+
+def test_what_people_say_counts_more_than_a_systems_instructions() -> None:
+    instructions = "You are an order assistant for orders of chairs. Always confirm the order number of a chair."
+    assert "You are an order assistant" not in summary_of(("system", instructions), *ORDER).short_summary
+
+
+def _random_words(count: int) -> str:
+    letters = random.Random(1)
+    return " ".join("".join(letters.choices("abcdefghij", k=8)) + "." * (n % 12 == 0) for n in range(count))
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        [("user", "word " * 140_000)],
+        [("user", "a" * 700_000)],
+        [("user", "字" * 230_000)],
+        [("user", ". " * 350_000)],
+        [("user", _random_words(78_000))],
+        [("user", f"Sentence {n} is about item {n * 7} and place {n * 13}.") for n in range(2000)],
+    ],
+)
+def test_huge_episodes_take_less_than_a_second(turns: list[Turn]) -> None:
+    episode = an_episode_of(*turns)
+    summarize(an_episode_of(("user", "The language model is loaded before the clock starts.")), "", 800)
+    began = time.process_time()
+    summarize(episode, "", 800)
+    assert time.process_time() - began < LONGEST_SECONDS

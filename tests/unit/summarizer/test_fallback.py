@@ -1,0 +1,81 @@
+"""The policy between an LLM that fails and the method that stands in for it, and the fake that tests use."""
+
+import pytest
+from structlog.testing import capture_logs
+
+from schemas import Usage
+from streams.errors import (
+    AnswerInvalid,
+    ProviderError,
+    ProviderMisconfigured,
+    ProviderRateLimited,
+    ProviderUnavailable,
+)
+from streams.settings import Rolling
+from streams.summarizer.providers import ExtractiveProvider, ScriptedProvider, SummaryRequest, WithFallback
+from tests.samples import a_closed_episode
+
+REQUEST = SummaryRequest(a_closed_episode(), "Before.")
+
+
+def with_fallback(*script: ProviderError) -> WithFallback:
+    return WithFallback(ScriptedProvider(script), ExtractiveProvider(Rolling()))
+
+
+async def test_a_summary_by_the_provider_is_passed_on() -> None:
+    with capture_logs() as logs:
+        summary = await with_fallback().summarize(REQUEST)
+    assert (summary.quality.source, summary.model) == ("llm", "scripted")
+    assert logs == []
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ProviderUnavailable(problem="x"), "provider_unavailable"),
+        (ProviderRateLimited(retry_after=9), "provider_rate_limited"),
+        (AnswerInvalid(problem="x"), "answer_invalid"),
+        (ProviderError(problem="x"), "provider_error"),
+    ],
+)
+async def test_a_failure_ends_in_a_summary_that_says_so(error: ProviderError, reason: str) -> None:
+    with capture_logs() as logs:
+        summary = await with_fallback(error).summarize(REQUEST)
+    assert (summary.quality.source, summary.quality.reason, summary.model) == ("fallback", reason, "extractive")
+    assert [(entry["stage"], entry["error_type"]) for entry in logs] == [("summarize", reason)]
+
+
+async def test_tokens_that_were_spent_in_vain_are_counted() -> None:
+    spent = Usage(prompt_tokens=30, completion_tokens=3)
+    with capture_logs():
+        summary = await with_fallback(AnswerInvalid(problem="x", usage=spent)).summarize(REQUEST)
+    assert summary.usage == spent
+
+
+async def test_a_wrong_configuration_is_not_covered_up() -> None:
+    with pytest.raises(ProviderMisconfigured):
+        await with_fallback(ProviderMisconfigured(problem="x")).summarize(REQUEST)
+
+
+async def test_an_extractive_summary_is_always_marked() -> None:
+    quality = (await ExtractiveProvider(Rolling()).summarize(REQUEST)).quality
+    assert (quality.source, quality.reason) == ("fallback", "extractive_provider")
+
+
+async def test_a_script_is_played_in_order_and_then_answers_by_itself() -> None:
+    provider = ScriptedProvider([ProviderUnavailable(problem="x")])
+    with pytest.raises(ProviderUnavailable):
+        await provider.summarize(REQUEST)
+    assert (await provider.summarize(REQUEST)).title == "Episode 1"
+    assert provider.requests == [REQUEST, REQUEST]
+
+
+async def test_an_outage_lasts_until_it_is_over() -> None:
+    provider = ScriptedProvider()
+    provider.outage = ProviderMisconfigured(problem="x")
+    for call in (provider.summarize(REQUEST), provider.summarize(REQUEST), provider.check()):
+        with pytest.raises(ProviderMisconfigured):
+            await call
+    provider.outage = None
+    await provider.check()
+    await provider.summarize(REQUEST)

@@ -1,0 +1,116 @@
+"""What is tried again, how often, and how long."""
+
+from datetime import UTC, datetime
+
+import httpx
+import pytest
+
+from streams.errors import (
+    AnswerInvalid,
+    ConfigurationError,
+    ProviderError,
+    ProviderMisconfigured,
+    ProviderRateLimited,
+    ProviderUnavailable,
+)
+from streams.settings import Llm
+from streams.summarizer.providers import make_provider
+from streams.summarizer.providers.http import failure, retry_after_seconds
+from streams.summarizer.providers.ollama import context_tokens
+from streams.summarizer.providers.retrying import Budget, retrying
+
+NOW = datetime(2026, 1, 5, 12, 0, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("7", 7.0),
+        (" 1.5 ", 1.5),
+        ("Mon, 05 Jan 2026 12:00:30 GMT", 30.0),
+        ("Mon, 05 Jan 2026 11:00:00 GMT", 0.0),
+        ("soon", None),
+        ("-5", None),
+        ("nan", None),
+        (None, None),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(value: str | None, seconds: float | None) -> None:
+    assert retry_after_seconds(value, NOW) == seconds
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (429, ProviderRateLimited),
+        (500, ProviderUnavailable),
+        (503, ProviderUnavailable),
+        (408, ProviderUnavailable),
+        (401, ProviderMisconfigured),
+        (403, ProviderMisconfigured),
+        (404, ProviderMisconfigured),
+        (301, ProviderMisconfigured),
+        (400, ProviderError),
+        (422, ProviderError),
+    ],
+)
+def test_a_status_has_one_meaning(status: int, error: type[ProviderError]) -> None:
+    assert type(failure(httpx.Response(status, text="whatever"))) is error
+
+
+@pytest.mark.parametrize(
+    "body", [{"error": "model 'x' not found"}, {"error": {"code": "model_not_found"}}, {"error": {"param": "model"}}]
+)
+def test_a_bad_request_about_the_model_is_a_wrong_configuration(body: dict[str, object]) -> None:
+    assert type(failure(httpx.Response(400, json=body))) is ProviderMisconfigured
+
+
+@pytest.mark.parametrize("body", ["", "<html>", "[]", '"x"', '{"error": null}', '{"error": ["a"]}'])
+def test_an_error_without_a_readable_body_is_still_an_error(body: str) -> None:
+    assert type(failure(httpx.Response(400, text=body))) is ProviderError
+
+
+def test_only_what_may_pass_by_itself_is_tried_again() -> None:
+    budget = Budget(60)
+    assert budget.wait(ProviderUnavailable(problem="x")) is True
+    for error in (ProviderMisconfigured(problem="x"), AnswerInvalid(problem="x"), ProviderError(problem="x")):
+        assert budget.wait(error) is False
+    assert budget.wait(ValueError()) is False
+
+
+def test_the_asked_wait_is_kept_and_never_longer_than_the_budget() -> None:
+    budget = Budget(60)
+    wait = budget.wait(ProviderRateLimited(retry_after=5))
+    assert 5 <= wait <= 5 + budget.longest_wait
+    assert budget.wait(ProviderRateLimited(retry_after=59)) is False
+
+
+async def test_the_last_error_is_what_the_caller_sees() -> None:
+    calls = 0
+
+    async def call() -> None:
+        nonlocal calls
+        calls += 1
+        raise ProviderUnavailable(problem=f"call {calls}")
+
+    with pytest.raises(ProviderUnavailable, match="call 3"):
+        await retrying(call, 3, Budget(1))
+
+
+@pytest.mark.parametrize("url", ["not an address", "ftp://x", "http://", "127.0.0.1:80"])
+def test_an_address_that_is_none_stops_the_start(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="AFTERWORD_LLM__BASE_URL"):
+        make_provider(Llm(provider="openai", model="m", base_url=url))
+
+
+@pytest.mark.parametrize("key", ["sk-ключ", "sk-a\nb"])
+def test_a_key_that_cannot_be_sent_stops_the_start_without_being_shown(key: str) -> None:
+    with pytest.raises(ConfigurationError, match="AFTERWORD_LLM__API_KEY") as raised:
+        make_provider(Llm.model_validate({"provider": "openai", "model": "m", "api_key": key}))
+    assert key not in str(raised.value)
+
+
+def test_ollama_is_asked_for_a_context_that_holds_prompt_and_answer() -> None:
+    assert context_tokens([{"role": "user", "content": "short"}], 1500) == 8192
+    assert context_tokens([{"role": "user", "content": "word " * 10_000}], 1500) == 16384
+    assert context_tokens([{"role": "user", "content": "word " * 400_000}], 1500) == 131_072
