@@ -72,6 +72,7 @@ class SummarySubscriber(AbstractAsyncContextManager["SummarySubscriber"], AsyncI
     async def __aenter__(self) -> Self:
         """Raises: BrokerUnavailable, TopicMissing."""
         await require_topics(self._kafka, self._topic)
+        self._in_hand, self._progress = None, Progress()
         options = client_options(self._kafka) | {"enable_auto_commit": False, "isolation_level": "read_committed"}
         self._consumer = AIOKafkaConsumer(**options | self._options)
         self._consumer.subscribe([self._topic], listener=self._progress)

@@ -1,0 +1,135 @@
+"""Messages to a real broker."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from aiokafka import AIOKafkaConsumer, ConsumerRecord
+
+from afterword import samples
+from afterword.line_source import read_lines
+from afterword.produce import LinesInvalid, Options, Produced, produce
+from afterword.topics import ensure_topics
+from schemas import ConversationFlush, decode_input
+from schemas.headers import CE_ID, CE_TYPE, header
+from streams.errors import BrokerUnavailable, TopicMissing
+from streams.settings import Settings
+
+PARTITIONS = 3
+DIALOGUES = Path(__file__).parents[2] / "data" / "dialogues.jsonl"
+
+
+@pytest_asyncio.fixture
+async def settings(make_settings: Callable[..., Settings]) -> Settings:
+    made = make_settings(kafka={"partitions": PARTITIONS})
+    await ensure_topics(made)
+    return made
+
+
+async def sent(settings: Settings, lines: list[bytes], options: Options | None = None) -> Produced:
+    return await produce(settings, lines, options or Options())
+
+
+async def records(settings: Settings) -> list[ConsumerRecord]:
+    """All that is on the topic, in order of its partitions."""
+    consumer = AIOKafkaConsumer(
+        settings.kafka.messages_topic,
+        bootstrap_servers=settings.kafka.bootstrap_servers,
+        auto_offset_reset="earliest",
+    )
+    await consumer.start()
+    try:
+        ends = await consumer.end_offsets(consumer.assignment())
+        found: list[ConsumerRecord] = []
+        async with asyncio.timeout(20):
+            while len(found) < sum(ends.values()):
+                for batch in (await consumer.getmany(timeout_ms=500)).values():
+                    found += batch
+        return sorted(found, key=lambda r: (r.partition, r.offset))
+    finally:
+        await consumer.stop()
+
+
+async def test_every_line_becomes_a_record_that_workers_can_take(settings: Settings) -> None:
+    produced = await sent(settings, samples.lines())
+    found = await records(settings)
+    assert produced.messages == len(found) == len(samples.lines())
+    events = [decode_input(r.key, r.value, r.headers, r.timestamp) for r in found]
+    assert {header(r.headers, CE_TYPE) for r in found} == {"message.created"}
+    assert len({header(r.headers, CE_ID) for r in found}) == len(events)
+
+
+async def test_a_conversation_is_in_one_partition_in_its_order(settings: Settings) -> None:
+    await sent(settings, samples.lines(), Options(interleave=4))
+    partitions: dict[bytes, set[int]] = {}
+    numbers: dict[bytes, list[int]] = {}
+    for record in await records(settings):
+        partitions.setdefault(record.key, set()).add(record.partition)
+        event = decode_input(record.key, record.value, record.headers, record.timestamp)
+        numbers.setdefault(record.key, []).append(int(event.id.rpartition("-")[2]))  # type: ignore[union-attr]
+    assert all(len(found) == 1 for found in partitions.values())
+    assert all(found == list(range(1, len(found) + 1)) for found in numbers.values())
+    assert len({p for found in partitions.values() for p in found}) > 1
+
+
+async def test_dialogues_are_expanded(settings: Settings) -> None:
+    with DIALOGUES.open("rb") as file:
+        produced = await produce(settings, read_lines(file), Options())
+    assert produced.as_dict()["conversations"] == 60
+    assert produced.messages == len(await records(settings))
+
+
+async def test_a_flush_for_each_conversation_comes_last(settings: Settings) -> None:
+    produced = await sent(settings, samples.lines(), Options(flush=True))
+    assert produced.flushes == len(produced.conversation_ids) == 12
+    last = {r.key: r for r in await records(settings)}
+    events = [decode_input(r.key, r.value, r.headers, r.timestamp) for r in last.values()]
+    assert all(isinstance(event, ConversationFlush) for event in events)
+    assert len(events) == 12
+
+
+async def test_what_comes_before_an_invalid_line_is_sent(settings: Settings) -> None:
+    lines = [*samples.lines()[:3], b"not json", *samples.lines()[3:]]
+    with pytest.raises(LinesInvalid) as raised:
+        await sent(settings, lines)
+    assert [line.number for line in raised.value.first] == [4]
+    assert len(await records(settings)) == 3
+
+
+async def test_invalid_lines_can_be_skipped(settings: Settings) -> None:
+    lines = [b"not json", *samples.lines()[:3], b"{}"]
+    produced = await sent(settings, lines, Options(skip_invalid=True))
+    assert (produced.messages, produced.invalid) == (3, 2)
+    assert [line.number for line in produced.first_invalid] == [1, 5]
+
+
+async def test_the_rate_is_kept(settings: Settings) -> None:
+    produced = await sent(settings, samples.lines()[:20], Options(rate=40))
+    assert produced.seconds >= 19 / 40
+
+
+async def test_lines_of_a_pipe_are_sent_as_they_come(settings: Settings) -> None:
+    arrived = asyncio.Event()
+
+    async def typed() -> AsyncIterator[bytes]:
+        yield samples.lines()[0]
+        async with asyncio.timeout(20):
+            while not await records(settings):
+                pass
+        arrived.set()
+
+    await produce(settings, typed(), Options())
+    assert arrived.is_set()
+
+
+async def test_a_missing_topic_is_named(make_settings: Callable[..., Settings]) -> None:
+    with pytest.raises(TopicMissing, match="afterword topics create"):
+        await sent(make_settings(), samples.lines())
+
+
+async def test_a_broker_that_is_away_is_named() -> None:
+    away = Settings(kafka={"bootstrap_servers": "127.0.0.1:9"})
+    with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:9"):
+        await sent(away, samples.lines())

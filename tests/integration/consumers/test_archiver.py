@@ -1,0 +1,232 @@
+"""The archiver on a real broker and a real MongoDB."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from aiokafka import AIOKafkaProducer
+
+from afterword.audit.log import opened
+from consumers.archiver import CONDITIONS, Archiver
+from consumers.kafka import running_consumer
+from consumers.run_archiver import group_options, run_archiver, until_stopped
+from schemas import ConversationFlush, MessageCreated
+from schemas.headers import CE_TYPE
+from schemas.ids import message_key
+from schemas.messages import CONVERSATION_FLUSH
+from streams.errors import StoreUnavailable, TopicMissing
+from streams.runtime.health import Health
+from streams.settings import Settings
+from streams.stores import mongo
+from streams.stores.memory import MemoryMessages
+from streams.stores.messages import ArchivedMessage
+from streams.stores.mongo_messages import MongoMessages
+
+CONVERSATION = "conversation"
+SECONDS = 30.0
+
+
+def message(n: int, content: str | None = None, skip: bool = False) -> MessageCreated:
+    text = f"text {n}" if content is None else content
+    return MessageCreated(
+        id=str(n), conversation_id=CONVERSATION, user_id="u", role="user", content=text, skip_summarization=skip
+    )
+
+
+async def send(producer: AIOKafkaProducer, settings: Settings, event: MessageCreated | ConversationFlush) -> None:
+    headers = [] if isinstance(event, MessageCreated) else [(CE_TYPE, CONVERSATION_FLUSH.encode())]
+    topic = settings.kafka.messages_topic
+    await producer.send_and_wait(topic, event.to_json(), key=CONVERSATION.encode(), headers=headers)
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not await condition():  # noqa: ASYNC110 – the condition is about another process
+            await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def archiving(settings: Settings) -> AsyncIterator[None]:
+    stop = asyncio.Event()
+    running = asyncio.create_task(run_archiver(settings, stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        await running
+
+
+@pytest_asyncio.fixture
+async def archive(settings: Settings) -> AsyncIterator[MongoMessages]:
+    database = mongo.connect(settings.mongo)
+    yield MongoMessages(database)
+    await mongo.close(database)
+
+
+async def archived(archive: MongoMessages) -> dict[str, MessageCreated]:
+    recent = await archive.recent(CONVERSATION, 1000)
+    return {found.message.id: found.message for found in recent}
+
+
+async def committed(settings: Settings) -> int:
+    """Records of `messages` that the archiver's group has passed."""
+    async with opened(settings.kafka) as log:
+        return sum((await log.committed(settings.kafka.archiver_id, settings.kafka.messages_topic)).values())
+
+
+async def test_every_message_is_archived_and_then_committed(settings, producer, archive):
+    for n in range(5):
+        await send(producer, settings, message(n))
+    async with archiving(settings):
+        await until(lambda: is_committed(settings, 5))
+        assert set(await archived(archive)) == {"0", "1", "2", "3", "4"}
+        await send(producer, settings, message(5))
+        await until(lambda: is_committed(settings, 6))
+    assert (await archived(archive))["5"].content == "text 5"
+
+
+async def is_committed(settings: Settings, count: int) -> bool:
+    return await committed(settings) == count
+
+
+async def test_skipped_messages_are_archived_and_what_is_no_message_is_passed_over(settings, producer, archive):
+    await producer.send_and_wait(settings.kafka.messages_topic, b"not json", key=CONVERSATION.encode())
+    await producer.send_and_wait(settings.kafka.messages_topic, None, key=CONVERSATION.encode())
+    await send(producer, settings, ConversationFlush(conversation_id=CONVERSATION))
+    await send(producer, settings, message(1, skip=True))
+    async with archiving(settings):
+        await until(lambda: is_committed(settings, 4))
+    found = await archived(archive)
+    assert set(found) == {"1"}
+    assert found["1"].skip_summarization
+
+
+async def test_a_repeated_id_does_not_change_what_was_archived_first(settings, producer, archive):
+    await send(producer, settings, message(1, content="first"))
+    await send(producer, settings, message(1, content="second"))
+    async with archiving(settings):
+        await until(lambda: is_committed(settings, 2))
+        await send(producer, settings, message(1, content="third"))
+        await until(lambda: is_committed(settings, 3))
+    assert (await archived(archive))["1"].content == "first"
+
+
+async def test_it_joins_what_the_summarizer_wrote_first(settings, producer, archive):
+    await archive.assign("conversation:1", [message_key(CONVERSATION, "1")])
+    await send(producer, settings, message(1))
+    async with archiving(settings):
+        await until(lambda: is_committed(settings, 1))
+    [ref] = [ref async for ref in archive.all_messages()]
+    assert (ref.episode_id, ref.archived) == ("conversation:1", True)
+
+
+async def test_the_indexes_are_there(settings, producer):
+    await send(producer, settings, message(1))
+    async with archiving(settings):
+        await until(lambda: is_committed(settings, 1))
+    database = mongo.connect(settings.mongo)
+    assert len(await database["messages"].index_information()) > 1
+    await mongo.close(database)
+
+
+async def test_a_missing_topic_stops_the_start(make_settings):
+    with pytest.raises(TopicMissing):
+        await run_archiver(make_settings(), asyncio.Event())
+
+
+class BrokenArchive(MemoryMessages):
+    """Refuses until it is repaired."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attempts = 0
+        self.repaired = asyncio.Event()
+
+    async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
+        self.attempts += 1
+        if not self.repaired.is_set():
+            raise StoreUnavailable(store="memory", problem="broken")
+        await super().put_many(messages)
+
+
+async def test_an_outage_of_the_store_loses_nothing_and_shows_in_readiness(settings, producer):
+    archive, health, stop = BrokenArchive(), Health(*CONDITIONS), asyncio.Event()
+    topic = settings.kafka.messages_topic
+    async with running_consumer(settings.kafka, topic, **group_options(settings.kafka)) as consumer:
+        running = asyncio.create_task(Archiver(consumer, archive, health).run(stop))
+        await send(producer, settings, message(1))
+        await until(lambda: attempted(archive, 3))
+        assert health.reasons == {"mongodb": "store_unavailable"}
+        assert await committed(settings) == 0
+        archive.repaired.set()
+        await until(lambda: is_committed(settings, 1))
+        assert health.reasons == {}
+        stop.set()
+        await running
+    assert list(archive.messages) == [message_key(CONVERSATION, "1")]
+
+
+async def attempted(archive: BrokenArchive, times: int) -> bool:
+    return archive.attempts >= times
+
+
+async def test_a_stop_during_an_outage_ends_in_time_and_commits_nothing(settings, producer):
+    archive, stop = BrokenArchive(), asyncio.Event()
+    topic = settings.kafka.messages_topic
+    await send(producer, settings, message(1))
+    async with running_consumer(settings.kafka, topic, **group_options(settings.kafka)) as consumer:
+        archiver = Archiver(consumer, archive, Health(*CONDITIONS))
+        running = asyncio.create_task(until_stopped(archiver, stop, drain_seconds=0.2))
+        await until(lambda: attempted(archive, 1))
+        stop.set()
+        async with asyncio.timeout(5):
+            await running
+    assert await committed(settings) == 0
+
+
+async def test_sigterm_ends_the_process_with_0_and_its_work_committed(settings, producer, archive):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "afterword.cli", "worker", "archiver", env=environment(settings, port)
+    )
+    try:
+        await until(lambda: is_ready(port))
+        for n in range(50):
+            await send(producer, settings, message(n))
+        worker.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(15):
+            assert await worker.wait() == 0
+    finally:
+        if worker.returncode is None:
+            worker.kill()
+            await worker.wait()
+    assert await committed(settings) == len(await archived(archive))
+
+
+async def is_ready(port: int) -> bool:
+    async with aiohttp.ClientSession() as session:
+        try:
+            async with session.get(f"http://127.0.0.1:{port}/readyz") as answer:
+                return answer.status == 200
+        except aiohttp.ClientConnectionError:
+            return False
+
+
+def environment(settings: Settings, port: int) -> dict[str, str]:
+    kafka = settings.kafka
+    return os.environ | {
+        "AFTERWORD_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
+        "AFTERWORD_KAFKA__MESSAGES_TOPIC": kafka.messages_topic,
+        "AFTERWORD_KAFKA__ARCHIVER_ID": kafka.archiver_id,
+        "AFTERWORD_MONGO__URI": settings.mongo.uri.get_secret_value(),
+        "AFTERWORD_MONGO__DATABASE": settings.mongo.database,
+        "AFTERWORD_HEALTH__PORT": str(port),
+    }

@@ -1,0 +1,262 @@
+"""What a Python service sees of `summary.created`, on a real broker."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+from aiokafka import AIOKafkaProducer, ConsumerRecord
+
+from afterword.audit.log import opened
+from consumers import SummarySubscriber
+from schemas import Compression, EpisodeMetrics, InvalidRecord, Quality, SummaryCreated, Usage
+from schemas.headers import CE_ID, CE_TYPE
+from schemas.summaries import SUMMARY_CREATED
+from streams.errors import TopicMissing
+from streams.settings import Settings
+
+CONVERSATION = "conversation"
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def event(n: int, conversation: str = CONVERSATION) -> SummaryCreated:
+    return SummaryCreated(
+        event_id=f"{conversation}:{n}:1",
+        episode_id=f"{conversation}:{n}",
+        revision=1,
+        conversation_id=conversation,
+        user_id="u",
+        ordinal=n,
+        title=f"title {n}",
+        short_summary="short",
+        long_summary="long",
+        rolling_summary="rolling",
+        message_ids=("1",),
+        message_count=1,
+        quality=Quality(source="llm"),
+        model="m",
+        usage=Usage(),
+        compression=Compression(tokens_before=2, tokens_after=1, ratio=0.5),
+        metrics=EpisodeMetrics(),
+        started_at=MOMENT,
+        ended_at=MOMENT,
+        closed_at=MOMENT,
+        created_at=MOMENT,
+    )
+
+
+@pytest.fixture
+def announce(settings: Settings, producer: AIOKafkaProducer):
+    async def announce(*events: SummaryCreated) -> None:
+        for e in events:
+            headers = [(CE_ID, e.event_id.encode()), (CE_TYPE, SUMMARY_CREATED.encode())]
+            await producer.send_and_wait(
+                settings.kafka.summaries_topic, e.to_json(), key=e.conversation_id.encode(), headers=headers
+            )
+
+    return announce
+
+
+@pytest.fixture
+def subscriber(settings: Settings, unique: Callable[[str], str]):
+    def subscriber(**options) -> SummarySubscriber:
+        ours = {
+            "bootstrap_servers": settings.kafka.bootstrap_servers,
+            "group_id": unique("subscriber"),
+            "topic": settings.kafka.summaries_topic,
+            "session_timeout_ms": 6000,
+        }
+        return SummarySubscriber(**ours | options)
+
+    return subscriber
+
+
+async def take(events: SummarySubscriber, count: int) -> list[int]:
+    """Ordinals of the next events."""
+    async with asyncio.timeout(30):
+        return [(await anext(events)).ordinal for _ in range(count)]
+
+
+async def fail_after(subscriber: SummarySubscriber, count: int, error: BaseException) -> None:
+    async with subscriber as events:
+        await take(events, count)
+        raise error
+
+
+@pytest.fixture
+def committed(settings: Settings, unique: Callable[[str], str]):
+    async def committed() -> int:
+        async with opened(settings.kafka) as log:
+            return sum((await log.committed(unique("subscriber"), settings.kafka.summaries_topic)).values())
+
+    return committed
+
+
+async def test_events_come_typed_and_in_order(announce, subscriber):
+    await announce(event(1), event(2), event(3))
+    async with subscriber() as events:
+        assert await take(events, 3) == [1, 2, 3]
+
+
+async def test_an_event_is_committed_when_the_next_one_is_asked_for(announce, subscriber, committed):
+    await announce(event(1), event(2))
+    async with subscriber() as events:
+        await take(events, 1)
+        assert await committed() == 0
+        await take(events, 1)
+        assert await committed() == 1
+
+
+async def test_a_block_left_cleanly_commits_the_last_event(announce, subscriber, committed):
+    await announce(event(1), event(2))
+    async with subscriber() as events:
+        async for found in events:
+            if found.ordinal == 2:
+                break
+    assert await committed() == 2
+
+
+@pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError])
+async def test_an_event_whose_processing_failed_comes_again(announce, subscriber, error):
+    await announce(event(1), event(2), event(3))
+    with pytest.raises(error):
+        await fail_after(subscriber(), 2, error())
+    async with subscriber() as events:
+        assert await take(events, 2) == [2, 3]
+
+
+async def test_a_member_that_dies_in_the_middle_leaves_its_event_to_the_next(announce, subscriber):
+    await announce(event(1), event(2))
+    dead = await subscriber().__aenter__()
+    await take(dead, 2)
+    await dead._consumer.stop()  # as if killed: nothing is settled
+    async with subscriber() as events:
+        assert await take(events, 1) == [2]
+
+
+async def test_repeats_are_dropped_and_their_offsets_committed(announce, subscriber, committed):
+    await announce(event(1), event(1), event(2), event(1), event(3))
+    async with subscriber() as events:
+        assert await take(events, 3) == [1, 2, 3]
+    assert await committed() == 5
+
+
+async def test_a_repeat_past_what_is_remembered_is_seen_again(announce, subscriber):
+    await announce(event(1), event(2), event(3), event(1))
+    async with subscriber(remember=2) as events:
+        assert await take(events, 4) == [1, 2, 3, 1]
+
+
+async def test_an_event_that_was_not_processed_is_no_repeat(announce, subscriber):
+    """The same subscriber object, used again after an error."""
+    await announce(event(1))
+    again = subscriber()
+    with pytest.raises(ValueError, match="failed"):
+        await fail_after(again, 1, ValueError("failed"))
+    async with again as events:
+        assert await take(events, 1) == [1]
+
+
+async def test_invalid_records_are_skipped_and_handed_over(announce, subscriber, producer, settings, committed):
+    topic, key = settings.kafka.summaries_topic, CONVERSATION.encode()
+    for value in (b"not json", b"{}", None):
+        await producer.send_and_wait(topic, value, key=key)
+    await producer.send_and_wait(topic, event(9).to_json(), key=b"another key", partition=0)
+    await announce(event(1))
+    refused: list[str] = []
+
+    def on_invalid(_: ConsumerRecord, error: InvalidRecord) -> None:
+        refused.append(error.error_type)
+
+    async with subscriber(on_invalid=on_invalid) as events:
+        assert await take(events, 1) == [1]
+        await until_seen(events, refused, 4)
+    assert sorted(refused) == ["empty_value", "invalid_json", "key_mismatch", "schema_violation"]
+    assert await committed() >= 4
+
+
+async def until_seen(events: SummarySubscriber, refused: list[str], count: int) -> None:
+    """Reads on until so many were refused; there is no event left to take."""
+    reading = asyncio.ensure_future(anext(events))
+    async with asyncio.timeout(30):
+        while len(refused) < count:  # noqa: ASYNC110 – the broker decides when the other partition is read
+            await asyncio.sleep(0.02)
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+
+
+async def test_a_callback_that_raises_stops_and_leaves_the_record(subscriber, producer, settings, committed):
+    await producer.send_and_wait(settings.kafka.summaries_topic, b"not json", key=CONVERSATION.encode())
+
+    def on_invalid(_: ConsumerRecord, error: InvalidRecord) -> None:
+        raise error
+
+    with pytest.raises(InvalidRecord):
+        async with subscriber(on_invalid=on_invalid) as events:
+            await take(events, 1)
+    assert await committed() == 0
+
+
+async def test_other_types_are_passed_over(announce, subscriber, producer, settings):
+    headers = [(CE_TYPE, b"summary.deleted")]
+    topic = settings.kafka.summaries_topic
+    await producer.send_and_wait(topic, b"{}", key=CONVERSATION.encode(), headers=headers)
+    await announce(event(1))
+    refused: list[object] = []
+    async with subscriber(on_invalid=lambda *_: refused.append(1)) as events:
+        assert await take(events, 1) == [1]
+    assert refused == []
+
+
+async def test_members_that_come_and_go_lose_nothing(announce, subscriber):
+    """Each conversation in one partition; two members share them, then one leaves."""
+    conversations = [f"c{n}" for n in range(8)]
+    seen: set[str] = set()
+
+    async def listen(stop: asyncio.Event) -> None:
+        async with subscriber() as events:
+            ending = asyncio.create_task(stop.wait())
+            while not stop.is_set():
+                reading = asyncio.ensure_future(anext(events))
+                await asyncio.wait((reading, ending), return_when=asyncio.FIRST_COMPLETED)
+                if reading.done():
+                    seen.add(reading.result().event_id)
+                else:
+                    reading.cancel()
+                    await asyncio.gather(reading, return_exceptions=True)
+
+    async def until(count: int) -> None:
+        async with asyncio.timeout(60):
+            while len(seen) < count:  # noqa: ASYNC110 – both members add to it
+                await asyncio.sleep(0.02)
+
+    first, second = asyncio.Event(), asyncio.Event()
+    running = [asyncio.create_task(listen(first))]
+    await announce(*[event(1, conversation=c) for c in conversations])
+    await until(8)
+    running.append(asyncio.create_task(listen(second)))
+    await announce(*[event(2, conversation=c) for c in conversations])
+    await until(16)
+    first.set()
+    await announce(*[event(3, conversation=c) for c in conversations])
+    await until(24)
+    second.set()
+    await asyncio.gather(*running)
+
+
+async def test_a_group_may_begin_with_what_comes_from_now_on(announce, subscriber):
+    await announce(event(1))
+    async with subscriber(start_from="latest") as events:
+        reading = asyncio.ensure_future(take(events, 1))
+        n = 1
+        async with asyncio.timeout(30):
+            while not reading.done():
+                n += 1
+                await announce(event(n))
+        assert (await reading)[0] > 1
+
+
+async def test_a_missing_topic_is_named(subscriber):
+    with pytest.raises(TopicMissing):
+        async with subscriber(topic="no-such-topic"):
+            pass
