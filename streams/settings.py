@@ -12,6 +12,8 @@ from streams.errors import ConfigurationError
 PREFIX = "AFTERWORD_"
 CONFIG_FILE_VARIABLE = "AFTERWORD_CONFIG"
 
+LOCAL_EMBEDDER = "wordllama-l2-supercat-256"
+
 Seconds = Annotated[float, Field(gt=0)]
 
 
@@ -24,7 +26,9 @@ class Kafka(Section):
     messages_topic: str = Field("messages", description="input")
     episodes_topic: str = Field("episode.closed", description="closed episodes, written in transactions")
     summaries_topic: str = Field("summary.created", description="what everyone downstream subscribes to")
-    segmenter_id: str = Field("afterword-segmenter", description="Faust app id: consumer group, changelogs, transactions")
+    segmenter_id: str = Field(
+        "afterword-segmenter", description="Faust app id: consumer group, changelogs, transactions"
+    )
     summarizer_id: str = Field("afterword-summarizer", description="Faust app id: consumer group")
     archiver_id: str = Field("afterword-archiver", description="consumer group")
     partitions: int = Field(8, ge=1, description="partitions of the topics that `topics create` makes")
@@ -105,6 +109,13 @@ class Embedder(Section):
         if self.provider in ("openai", "ollama") and not self.model:
             raise ValueError(f"model is required with provider = {self.provider}")
         return self
+
+    @property
+    def vectors_model(self) -> str | None:
+        """What made the dense vectors; part of the collection's name. None: there are none."""
+        if self.provider == "local":
+            return LOCAL_EMBEDDER
+        return self.model if self.provider != "none" else None
 
 
 class Episodes(Section):

@@ -104,9 +104,14 @@ def stored_episode(episode: EpisodeClosed, summary: SummaryCreated) -> StoredEpi
     )
 
 
-def scope_of(summary: SummaryCreated) -> str:
+def scope_of(event: EpisodeClosed | SummaryCreated) -> str:
     """What rolling rows and counts are kept for. The one place to change when agents get their own."""
-    return summary.conversation_id
+    return event.conversation_id
+
+
+def preceding_id(episode: EpisodeClosed) -> str:
+    """`episode_id` of the episode before, whatever its scope; of the first one, an id that no episode has."""
+    return f"{episode.episode_id.removesuffix(f':{episode.ordinal}')}:{episode.ordinal - 1}"
 
 
 def first_advance(summary: SummaryCreated) -> Conversation:

@@ -1,0 +1,105 @@
+"""Work for many keys at once, for one key strictly in order, and never more than a bound."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from typing import Generic, TypeVar
+
+from streams.errors import LaneStopped
+
+K = TypeVar("K", bound=Hashable)
+Handler = Callable[[], Awaitable[None]]
+Lane = deque[Handler]
+
+
+class Lanes(Generic[K]):
+    """A lane is a key's queue and the task that works it off; it ends when it is empty.
+
+    A handler that raises stops its lane: what is queued behind it is dropped, and nothing more is taken for that key
+    until `cancel` forgets it. `on_error` is told at once; it must not raise.
+    """
+
+    def __init__(self, max_in_flight: int, on_error: Callable[[K, BaseException], None]) -> None:
+        """max_in_flight: handlers submitted and not finished, of all keys together."""
+        self._room = asyncio.Semaphore(max_in_flight)
+        self._on_error = on_error
+        self._lanes: dict[K, Lane] = {}
+        self._tasks: dict[K, asyncio.Task[None]] = {}
+        self._stopped: set[K] = set()
+
+    @property
+    def in_flight(self) -> int:
+        """Handlers running or queued."""
+        return sum(map(len, self._lanes.values()))
+
+    async def submit(self, key: K, handler: Handler) -> None:
+        """Returns when there was room; the handler runs after all that were submitted for the key before.
+
+        Raises: LaneStopped if one of those raised.
+        """
+        await self._room.acquire()
+        if key in self._stopped:
+            self._room.release()
+            raise LaneStopped(key=key)
+        if key in self._lanes:
+            self._lanes[key].append(handler)
+        else:
+            self._start(key, handler)
+
+    async def drain(self, timeout: float) -> int:
+        """Finishes what was submitted within so many seconds, cancels the rest; returns how many that were."""
+        if self._tasks:
+            await asyncio.wait(self._tasks.values(), timeout=timeout)
+        left = self.in_flight
+        await self.cancel(lambda _: True)
+        return left
+
+    async def cancel(self, predicate: Callable[[K], bool]) -> None:
+        """Ends the lanes of those keys, and returns when none of their handlers runs any more."""
+        keys = [key for key in self._lanes if predicate(key)]
+        await _cancelled([self._tasks[key] for key in keys])
+        self._stopped = {key for key in self._stopped if not predicate(key)}
+
+    def _start(self, key: K, handler: Handler) -> None:
+        lane = self._lanes[key] = deque([handler])
+        task = self._tasks[key] = asyncio.create_task(self._run(key, lane))
+        task.add_done_callback(lambda ended: self._report(key, lane, ended))
+
+    async def _run(self, key: K, lane: Lane) -> None:
+        try:
+            while lane:
+                await lane[0]()
+                lane.popleft()
+                self._room.release()
+        finally:
+            self._end(key, lane)
+
+    def _end(self, key: K, lane: Lane) -> None:
+        # no await since the lane was seen empty: nobody can have queued behind
+        if self._lanes.get(key) is not lane:
+            return
+        if lane:
+            self._stopped.add(key)
+        for _ in lane:
+            self._room.release()
+        del self._lanes[key], self._tasks[key]
+
+    def _report(self, key: K, lane: Lane, ended: asyncio.Task[None]) -> None:
+        self._end(key, lane)  # a task that is cancelled before its first step never gets to its own `finally`
+        if error := _unexpected(ended):
+            self._on_error(key, error)
+
+
+def _unexpected(ended: asyncio.Task[None]) -> BaseException | None:
+    if not ended.cancelled():
+        return ended.exception()
+    # not cancelled at our request, the handler raised it by itself, as a closed client may
+    return None if ended.cancelling() else asyncio.CancelledError()
+
+
+async def _cancelled(tasks: Iterable[asyncio.Task[None]]) -> None:
+    ending = list(tasks)
+    for task in ending:
+        task.cancel()
+    if ending:
+        await asyncio.wait(ending)

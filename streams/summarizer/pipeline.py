@@ -1,0 +1,136 @@
+"""One closed episode, to the end: summarised, stored, indexed, announced.
+
+Every step may be repeated. What is stored first decides: a later attempt, or a second worker, takes the stored summary
+and goes through the steps after it again, so that a crash between any two of them leaves nothing undone.
+"""
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+
+from schemas import Compression, EpisodeClosed, SummaryCreated
+from schemas.base import utc_milliseconds
+from schemas.ids import event_id, message_key
+from streams.errors import EpisodeConflict
+from streams.stores.episodes import EpisodeStore, StoredEpisode, preceding_id, scope_of, stored_episode
+from streams.stores.index import EpisodeIndex, raw_text, summary_text
+from streams.stores.messages import MessageArchive
+from streams.summarizer.embedders import Embedder
+from streams.summarizer.patience import Patience
+from streams.summarizer.providers.base import Provider, Summary, SummaryRequest
+from streams.summarizer.rolling import next_row
+from streams.tokens import count_tokens
+
+Publish = Callable[[SummaryCreated], Awaitable[None]]
+"""Returns after the broker has acknowledged the event."""
+Clock = Callable[[], datetime]
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Pipeline:
+    """May process several episodes at a time, those of one conversation one after another."""
+
+    def __init__(
+        self,
+        *,
+        episodes: EpisodeStore,
+        messages: MessageArchive,
+        index: EpisodeIndex,
+        provider: Provider,
+        embedder: Embedder | None,
+        publish: Publish,
+        patience: Patience,
+        rolling_max_tokens: int,
+        clock: Clock = now,
+    ) -> None:
+        self._episodes = episodes
+        self._messages = messages
+        self._index = index
+        self._provider = provider
+        self._embedder = embedder
+        self._publish = publish
+        self._until_done = patience.until_done
+        self._rolling_max_tokens = rolling_max_tokens
+        self._clock = clock
+
+    async def process(self, episode: EpisodeClosed) -> SummaryCreated:
+        """Returns when the episode is stored everywhere and its summary announced; waits for whatever is away.
+
+        Raises: EpisodeConflict.
+        """
+        stored = await self._until_done("find", lambda: self._episodes.find(episode.episode_id))
+        if stored is None or stored.summary.revision < episode.revision:
+            stored = await self._summarize(episode)
+        check_same(episode, stored)
+        if stored.summary.revision == episode.revision:  # else a later one has been here, and its texts stay
+            await self._store_the_rest(stored.summary, episode)
+        await self._until_done("publish", lambda: self._publish(stored.summary))
+        return stored.summary
+
+    async def _summarize(self, episode: EpisodeClosed) -> StoredEpisode:
+        previous = await self._until_done("find", lambda: self._previous_rolling(episode))
+        request = SummaryRequest(episode, previous)
+        answer = await self._until_done("summarize", lambda: self._provider.summarize(request))
+        made = stored_episode(episode, summary_created(episode, answer, self._clock()))
+        return await self._until_done("store_episode", lambda: self._episodes.add(made))
+
+    async def _previous_rolling(self, episode: EpisodeClosed) -> str:
+        row = await self._episodes.latest_row(scope_of(episode))
+        if row is None or row.last_ordinal < episode.ordinal:
+            return row.content if row else ""
+        before = await self._episodes.find(preceding_id(episode))  # made again: the rows have gone on without it
+        return before.summary.rolling_summary if before else ""
+
+    async def _store_the_rest(self, summary: SummaryCreated, episode: EpisodeClosed) -> None:
+        keys = [message_key(summary.conversation_id, message_id) for message_id in summary.message_ids]
+        await self._until_done("store_rolling", lambda: self._store_rolling(summary))
+        await self._until_done("store_conversation", lambda: self._episodes.advance(summary))
+        await self._until_done("store_messages", lambda: self._messages.assign(summary.episode_id, keys))
+        await self._store_point(summary, raw_text(message.content for message in episode.messages))
+
+    async def _store_rolling(self, summary: SummaryCreated) -> None:
+        while True:
+            latest = await self._episodes.latest_row(scope_of(summary))
+            row = next_row(latest, summary, self._rolling_max_tokens)
+            if row is None or await self._episodes.put_row(row, after=latest):
+                return
+
+    async def _store_point(self, summary: SummaryCreated, text: str) -> None:
+        embedder, dense = self._embedder, None
+        if embedder:
+            dense = await self._until_done("embed", lambda: embedder.embed(summary_text(summary)))
+        await self._until_done("index", lambda: self._index.put(summary, text, dense))
+
+
+def check_same(episode: EpisodeClosed, stored: StoredEpisode) -> None:
+    """Raises: EpisodeConflict if the same revision is stored of other messages."""
+    if stored.summary.revision == episode.revision and stored.fingerprint != episode.fingerprint:
+        raise EpisodeConflict(episode_id=episode.episode_id, revision=episode.revision)
+
+
+def summary_created(episode: EpisodeClosed, answer: Summary, created_at: datetime) -> SummaryCreated:
+    """The event of an episode and its summary; tokens are counted as everywhere, not as the provider bills them."""
+    return SummaryCreated(
+        event_id=event_id(episode.episode_id, episode.revision),
+        **{name: getattr(episode, name) for name in COPIED},
+        title=answer.title,
+        short_summary=answer.short_summary,
+        long_summary=answer.long_summary,
+        rolling_summary=answer.rolling_summary,
+        message_ids=tuple(message.id for message in episode.messages),
+        quality=answer.quality,
+        model=answer.model,
+        usage=answer.usage,
+        compression=compression(episode.token_count, count_tokens(answer.long_summary)),
+        created_at=utc_milliseconds(created_at),
+    )
+
+
+COPIED = tuple(SummaryCreated.model_fields.keys() & EpisodeClosed.model_fields.keys())
+
+
+def compression(before: int, after: int) -> Compression:
+    """Tokens of the core messages and of the long summary. An episode without any text is not compressed."""
+    return Compression(tokens_before=before, tokens_after=after, ratio=1 - after / before if before else 0.0)

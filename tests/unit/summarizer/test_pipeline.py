@@ -1,0 +1,397 @@
+import asyncio
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas import EpisodeClosed, SummaryCreated
+from schemas.ids import message_key
+from streams.errors import EpisodeConflict, ProviderMisconfigured, StoreUnavailable
+from streams.stores.episodes import StoredEpisode
+from streams.stores.memory import MemoryEpisodes, MemoryMessages
+from streams.stores.memory_index import MemoryIndex
+from streams.summarizer.patience import Patience
+from streams.summarizer.pipeline import Pipeline, compression
+from streams.summarizer.providers.scripted import ScriptedProvider
+from streams.tokens import count_tokens
+from tests.samples import NOON, a_closed_episode, a_stored_episode
+
+EPISODES = tuple(a_closed_episode(ordinal) for ordinal in (1, 2, 3))
+
+
+class Crash(Exception):
+    """The process is gone."""
+
+
+class NoHealth:
+    def waiting(self, stage: str, error_type: str) -> None: ...
+
+    def recovered(self, stage: str) -> None: ...
+
+
+class FixedEmbedder:
+    model = "fixed"
+
+    async def embed(self, text: str) -> list[float]:
+        return [float(len(text)), 1.0]
+
+    async def close(self) -> None: ...
+
+
+class Topic:
+    """What was acknowledged, in order."""
+
+    def __init__(self) -> None:
+        self.events: list[SummaryCreated] = []
+
+    async def publish(self, summary: SummaryCreated) -> None:
+        self.events.append(summary)
+
+
+Fault = Callable[[], Any]
+
+
+class Faults:
+    """Lets the calls of all its proxies through, except the n-th: before or after it, the fault strikes."""
+
+    def __init__(self, at: int, after: bool, fault: Fault) -> None:
+        self.calls = 0
+        self.struck = False
+        self._at, self._after, self._fault = at, after, fault
+
+    def around(self, target: Any) -> Any:
+        faults = self
+
+        class Proxy:
+            def __getattr__(self, name: str) -> Any:
+                found = getattr(target, name)
+                return faults.around_call(found) if asyncio.iscoroutinefunction(found) else found
+
+        return Proxy()
+
+    def around_call(self, call: Any) -> Any:
+        async def faulty(*args: Any, **kwargs: Any) -> Any:
+            self.calls += 1
+            struck = self.calls == self._at
+            if struck and not self._after:
+                self._strike()
+            await asyncio.sleep(0)
+            result = await call(*args, **kwargs)
+            if struck and self._after:
+                self._strike()
+            return result
+
+        return faulty
+
+    def _strike(self) -> None:
+        self.struck = True
+        self._fault()
+
+
+NO_FAULTS = Faults(0, after=False, fault=lambda: None)
+
+
+@dataclass
+class World:
+    """All that outlives a process."""
+
+    episodes: MemoryEpisodes = field(default_factory=MemoryEpisodes)
+    messages: MemoryMessages = field(default_factory=MemoryMessages)
+    index: MemoryIndex = field(default_factory=MemoryIndex)
+    topic: Topic = field(default_factory=Topic)
+    provider: ScriptedProvider = field(default_factory=ScriptedProvider)
+
+    def pipeline(self, faults: Faults = NO_FAULTS, **fields: Any) -> Pipeline:
+        given: dict[str, Any] = {
+            "episodes": faults.around(self.episodes),
+            "messages": faults.around(self.messages),
+            "index": faults.around(self.index),
+            "provider": faults.around(self.provider),
+            "embedder": faults.around(FixedEmbedder()),
+            "publish": faults.around_call(self.topic.publish),
+            "patience": Patience(NoHealth(), lambda _: asyncio.sleep(0)),
+            "rolling_max_tokens": 20,
+            "clock": lambda: NOON + timedelta(hours=1),
+        }
+        return Pipeline(**{**given, **fields})
+
+    async def run(self, episodes: tuple[EpisodeClosed, ...], faults: Faults = NO_FAULTS) -> None:
+        pipeline = self.pipeline(faults)
+        for episode in episodes:
+            await pipeline.process(episode)
+
+    @property
+    def state(self) -> Any:
+        announced = {event.event_id: event.to_json() for event in self.topic.events}
+        return copy.deepcopy(
+            (
+                self.episodes.episodes,
+                self.episodes.rows,
+                self.episodes.conversations,
+                self.messages.episode_ids,
+                self.index.points,
+                announced,
+            )
+        )
+
+    def contents_by_event_id(self) -> dict[str, set[bytes]]:
+        contents: dict[str, set[bytes]] = {}
+        for event in self.topic.events:
+            contents.setdefault(event.event_id, set()).add(event.to_json())
+        return contents
+
+
+async def undisturbed() -> Any:
+    world = World()
+    await world.run(EPISODES)
+    return world.state
+
+
+async def test_an_episode_ends_in_every_store_and_on_the_topic() -> None:
+    world, episode = World(), EPISODES[0]
+    summary = await world.pipeline().process(episode)
+    stored = world.episodes.episodes["c1:1"]
+    assert stored == StoredEpisode(summary, episode.fingerprint, "trigger", ())
+    assert world.topic.events == [summary]
+    assert world.messages.episode_ids == dict.fromkeys([message_key("c1", f"m{n}") for n in range(3)], "c1:1")
+    assert world.index.points["c1:1"].raw_text == "Text of m0.\nText of m1.\nText of m2."
+    assert world.index.points["c1:1"].dense
+    conversation = await world.episodes.conversation("c1")
+    assert conversation is not None
+    assert (conversation.title, conversation.message_count, conversation.last_ordinal) == (summary.title, 3, 1)
+    row = await world.episodes.latest_row("c1")
+    assert row is not None
+    assert (row.content, row.last_ordinal) == (summary.rolling_summary, 1)
+
+
+async def test_the_event_says_what_the_episode_says() -> None:
+    episode = a_closed_episode(2, agent_id="a1", revision=3)
+    summary = await World().pipeline().process(episode)
+    shared = set(SummaryCreated.model_fields) & set(EpisodeClosed.model_fields)
+    assert {name: getattr(summary, name) for name in shared} == {name: getattr(episode, name) for name in shared}
+    assert summary.event_id == "c1:2:3"
+    assert summary.message_ids == ("m3", "m4", "m5")
+    assert summary.created_at == NOON + timedelta(hours=1)
+    assert summary.compression.tokens_before == 100
+    assert summary.compression.tokens_after == count_tokens(summary.long_summary)
+    assert summary.compression.ratio == pytest.approx(1 - count_tokens(summary.long_summary) / 100)
+
+
+def test_an_episode_without_text_is_not_compressed() -> None:
+    assert compression(0, 7).ratio == 0.0
+
+
+async def test_overlap_is_noted_but_never_counted_assigned_or_indexed() -> None:
+    world = World()
+    await world.pipeline().process(EPISODES[1])
+    assert world.episodes.episodes["c1:2"].overlap_ids == ("m1", "m2")
+    assert set(world.messages.episode_ids) == {"c1:m3", "c1:m4", "c1:m5"}
+    assert "m2" not in world.index.points["c1:2"].raw_text
+
+
+async def test_each_episode_is_told_what_was_said_before() -> None:
+    world = World()
+    await world.run(EPISODES)
+    previous = [request.previous_rolling for request in world.provider.requests]
+    rolling = [world.episodes.episodes[f"c1:{n}"].summary.rolling_summary for n in (1, 2)]
+    assert previous == ["", *rolling]
+
+
+async def test_a_stored_episode_is_announced_again_without_asking_the_llm() -> None:
+    world = World()
+    first = await world.pipeline().process(EPISODES[0])
+    state = world.state
+    assert await world.pipeline().process(EPISODES[0]) == first
+    assert len(world.provider.requests) == 1
+    assert world.topic.events == [first, first]
+    assert world.state == state
+
+
+async def test_the_same_revision_of_other_messages_is_a_conflict() -> None:
+    world = World()
+    await world.pipeline().process(EPISODES[0])
+    state = world.state
+    with pytest.raises(EpisodeConflict):
+        await world.pipeline().process(EPISODES[0].model_copy(update={"fingerprint": "other"}))
+    assert world.state == state
+
+
+async def test_a_conflict_is_seen_also_when_the_other_one_was_faster() -> None:
+    world = World()
+
+    class Overtaken(MemoryEpisodes):
+        async def add(self, episode: StoredEpisode) -> StoredEpisode:
+            return a_stored_episode(fingerprint="other")
+
+    with pytest.raises(EpisodeConflict):
+        await world.pipeline(episodes=Overtaken()).process(EPISODES[0])
+    assert world.topic.events == []
+
+
+async def test_a_higher_revision_replaces_the_summary_and_counts_nothing_twice() -> None:
+    world = World()
+    await world.run(EPISODES)
+    rows, conversations = world.episodes.rows, world.episodes.conversations
+    before = copy.deepcopy((rows, conversations))
+    again = EPISODES[1].model_copy(update={"revision": 2, "fingerprint": "edited"})
+    summary = await world.pipeline().process(again)
+    assert world.topic.events[-1].event_id == "c1:2:2"
+    assert world.episodes.episodes["c1:2"].summary == world.index.points["c1:2"].summary == summary
+    assert (rows, conversations) == before
+    assert world.provider.requests[-1].previous_rolling == world.episodes.episodes["c1:1"].summary.rolling_summary
+
+
+async def test_a_revision_that_comes_late_changes_nothing() -> None:
+    world = World()
+    late, current = EPISODES[0], EPISODES[0].model_copy(update={"revision": 2, "fingerprint": "edited"})
+    await world.pipeline().process(current)
+    state = world.state
+    assert (await world.pipeline().process(late)).revision == 2
+    assert world.state == state
+    assert len(world.provider.requests) == 1
+
+
+async def test_a_misconfigured_llm_is_waited_for_and_nothing_is_stored_meanwhile() -> None:
+    world = World()
+    world.provider.outage = ProviderMisconfigured(problem="no such model")
+    seen: list[Any] = []
+
+    async def repaired_at_the_third_time(seconds: float) -> None:
+        seen.append(copy.copy(world.episodes.episodes))
+        if len(seen) == 3:
+            world.provider.outage = None
+
+    await world.pipeline(patience=Patience(NoHealth(), repaired_at_the_third_time)).process(EPISODES[0])
+    assert seen == [{}, {}, {}]
+    assert world.topic.events[0].quality.source == "llm"
+
+
+def crash() -> None:
+    raise Crash
+
+
+def cancelled() -> None:
+    raise asyncio.CancelledError
+
+
+def outage() -> None:
+    raise StoreUnavailable(store="any", problem="away")
+
+
+async def count_calls() -> int:
+    faults = Faults(0, after=False, fault=crash)
+    await World().run(EPISODES, faults)
+    return faults.calls
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the effect", "after the effect"])
+@pytest.mark.parametrize("fault", [crash, cancelled])
+async def test_a_crash_at_any_call_leaves_nothing_undone_or_done_twice(fault: Fault, after: bool) -> None:
+    expected = await undisturbed()
+    for at in range(1, await count_calls() + 1):
+        world, faults = World(), Faults(at, after, fault)
+        with pytest.raises((Crash, asyncio.CancelledError)):
+            await world.run(EPISODES, faults)
+        assert faults.struck
+        await world.run(EPISODES)
+        assert world.state == expected, f"crash at call {at}"
+        assert all(len(contents) == 1 for contents in world.contents_by_event_id().values())
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the effect", "after the effect"])
+async def test_an_outage_at_any_call_is_waited_out(after: bool) -> None:
+    expected = await undisturbed()
+    for at in range(1, await count_calls() + 1):
+        world, faults = World(), Faults(at, after, outage)
+        await world.run(EPISODES, faults)
+        assert faults.struck
+        assert world.state == expected, f"outage at call {at}"
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 40), st.booleans()), max_size=8))
+async def test_any_series_of_crashes_ends_like_an_undisturbed_run(crashes: list[tuple[int, bool]]) -> None:
+    world = World()
+    for at, after in crashes:
+        try:
+            await world.run(EPISODES, Faults(at, after, crash))
+        except Crash:
+            continue
+    await world.run(EPISODES)
+    assert world.state == await undisturbed()
+    assert all(len(contents) == 1 for contents in world.contents_by_event_id().values())
+
+
+class Slowly:
+    """Gives way to others a scripted number of turns before each call."""
+
+    def __init__(self, turns: list[int]) -> None:
+        self._turns = turns
+
+    def around(self, target: Any) -> Any:
+        slowly = self
+
+        class Proxy:
+            def __getattr__(self, name: str) -> Any:
+                return slowly.around_call(getattr(target, name))
+
+        return Proxy()
+
+    def around_call(self, call: Any) -> Any:
+        async def slow(*args: Any, **kwargs: Any) -> Any:
+            for _ in range(self._turns.pop() if self._turns else 0):
+                await asyncio.sleep(0)
+            return await call(*args, **kwargs)
+
+        return slow
+
+
+class Worded(ScriptedProvider):
+    """Answers differently from every other one, as an LLM that is asked twice does."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.word = name
+
+    def _answer(self, request: Any) -> Any:
+        answer = super()._answer(request)
+        return replace(answer, title=self.word, rolling_summary=f"{request.previous_rolling} {self.word}.")
+
+
+TURNS = st.lists(st.integers(0, 6), max_size=60)
+
+
+@settings(max_examples=200, deadline=None)
+@given(TURNS, TURNS)
+async def test_two_workers_on_the_same_episodes_store_and_say_the_same(first: list[int], second: list[int]) -> None:
+    world = World()
+
+    async def work(name: str, turns: list[int], hours: int) -> None:
+        slowly = Slowly(turns)
+        pipeline = world.pipeline(
+            episodes=slowly.around(world.episodes),
+            messages=slowly.around(world.messages),
+            index=slowly.around(world.index),
+            provider=slowly.around(Worded(name)),
+            publish=slowly.around_call(world.topic.publish),
+            clock=lambda: NOON + timedelta(hours=hours),
+        )
+        for episode in EPISODES:
+            await pipeline.process(episode)
+
+    await asyncio.gather(work("one", first, 1), work("two", second, 2))
+    assert {event_id: len(contents) for event_id, contents in world.contents_by_event_id().items()} == dict.fromkeys(
+        ("c1:1:1", "c1:2:1", "c1:3:1"), 1
+    )
+    stored = {key: episode.summary for key, episode in world.episodes.episodes.items()}
+    assert {event.episode_id: event for event in world.topic.events} == stored
+    assert {key: point.summary for key, point in world.index.points.items()} == stored
+    conversation = world.episodes.conversations["c1"]
+    assert (conversation.episode_count, conversation.message_count, conversation.title) == (3, 9, stored["c1:3"].title)
+    row = world.episodes.rows["c1"][-1]
+    assert (row.last_ordinal, row.content) == (3, stored["c1:3"].rolling_summary)
