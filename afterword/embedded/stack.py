@@ -54,8 +54,10 @@ class EmbeddedStack:
         """In order: what was written is on disk when this returns."""
         self._stopping.set()
         servers = [getattr(self, name) for name in ("kafka", "mongo") if hasattr(self, name)]
-        await _all(*(asyncio.to_thread(server.stop) for server in servers))
-        self._lock.release()
+        try:
+            await _all(*(asyncio.to_thread(server.stop) for server in servers))
+        finally:
+            self._lock.release()
 
     async def start_kafka(self) -> None:
         """Starts the brokers that are not running, and waits until each of them sees all."""
