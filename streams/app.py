@@ -1,10 +1,22 @@
 """The composition root: the only place that knows every class."""
 
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
 from streams.runtime import App, Options
 from streams.runtime.health import Health, HealthServer
 from streams.runtime.worker import PARTITIONS, run
 from streams.segmenter import agent as segmenter
 from streams.settings import Settings
+from streams.stores import local_index, mongo
+from streams.stores.mongo_episodes import MongoEpisodes
+from streams.stores.mongo_messages import MongoMessages
+from streams.stores.qdrant import QdrantIndex, open_index
+from streams.summarizer import agent as summarizer
+from streams.summarizer.embedders import make_embedder
+from streams.summarizer.patience import Patience
+from streams.summarizer.pipeline import Pipeline
+from streams.summarizer.providers import ExtractiveProvider, WithFallback, make_provider
 
 HEARTBEATS_IN_SESSION = 6
 
@@ -52,3 +64,60 @@ async def run_segmenter(settings: Settings) -> None:
     health = Health(PARTITIONS)
     async with HealthServer(health, settings.health.host, settings.health.port):
         await run(segmenter_app(settings), health)
+
+
+async def run_summarizer(settings: Settings) -> None:
+    """Until SIGTERM, then drains. Raises: AfterwordError, KafkaError."""
+    health = Health(PARTITIONS)
+    async with AsyncExitStack() as closing:
+        database = mongo.connect(settings.mongo)
+        closing.push_async_callback(mongo.close, database)
+        index = open_index(settings.qdrant, settings.embedder.model)
+        closing.push_async_callback(index.close)
+        await closing.enter_async_context(health_server(settings, health, index))
+        app = faust_app(settings, settings.kafka.summarizer_id)
+        patience = Patience(Waiting(health))
+        outputs = summarizer.Outputs(app, settings.kafka)
+        provider = WithFallback(make_provider(settings.llm, settings.rolling), ExtractiveProvider(settings.rolling))
+        closing.push_async_callback(provider.close)
+        embedder = make_embedder(settings.embedder)
+        if embedder:
+            closing.push_async_callback(embedder.close)
+        pipeline = Pipeline(
+            episodes=MongoEpisodes(database),
+            messages=MongoMessages(database),
+            index=index,
+            provider=provider,
+            embedder=embedder,
+            publish=outputs.publish,
+            patience=patience,
+            rolling_max_tokens=settings.rolling.max_tokens,
+        )
+        lanes = summarizer.attach(app, settings.kafka, summarizer.Handling(app, pipeline, outputs, patience))
+        closing.push_async_callback(lanes.drain, 0)
+        await patience.until_done("indexes", lambda: mongo.ensure_indexes(database))
+        await run(app, health)
+
+
+class Waiting:
+    """Turns readiness false while work waits at some stage."""
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+
+    def waiting(self, stage: str, error_type: str) -> None:
+        self._health.not_ready(stage, error_type)
+
+    def recovered(self, stage: str) -> None:
+        self._health.ready(stage)
+
+
+@asynccontextmanager
+async def health_server(settings: Settings, health: Health, index: QdrantIndex) -> AsyncIterator[HealthServer]:
+    """With an index in a directory, which nobody else can open meanwhile, it shows that too."""
+    path = settings.qdrant.path
+    views = {local_index.ROUTE: local_index.IndexView(index)} if path else {}
+    async with HealthServer(health, settings.health.host, settings.health.port, views) as server:
+        if path:
+            local_index.announce(path, settings.health.host, server.port)
+        yield server

@@ -1,9 +1,11 @@
 """Which episodes have a point in Qdrant."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 
 from streams.errors import AfterwordError, StoreUnavailable
 from streams.settings import Settings
+from streams.stores.local_index import ids_of_owner
 from streams.stores.mongo import batches
 from streams.stores.qdrant import open_index
 
@@ -16,7 +18,7 @@ class IndexNotChecked(AfterwordError):
 
 
 async def indexed_episodes(settings: Settings, episode_ids: Sequence[str]) -> set[str]:
-    """Asks the server, or opens the directory if no other process has it.
+    """Asks the server, opens the directory if no other process has it, or asks the process that has.
 
     Raises: IndexNotChecked, StoreUnavailable.
     """
@@ -27,9 +29,16 @@ async def indexed_episodes(settings: Settings, episode_ids: Sequence[str]) -> se
     try:
         found = [await index.has(batch) for batch in batches(episode_ids)]
     except StoreUnavailable as error:
-        if "another process" in str(error):
-            raise IndexNotChecked(reason="in use by a running worker") from None
-        raise
+        if path is None or "another process" not in str(error):
+            raise
+        return await _ask_owner(path, episode_ids)
     finally:
         await index.close()
     return set().union(*found)
+
+
+async def _ask_owner(path: Path, episode_ids: Sequence[str]) -> set[str]:
+    try:
+        return await ids_of_owner(path) & set(episode_ids)
+    except StoreUnavailable as error:
+        raise IndexNotChecked(reason=f"in use by another process; {error}") from None

@@ -4,7 +4,7 @@
 restarted for it. `/readyz` answers 200 when every named condition holds, else 503 with the reasons.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Self
 
 import structlog
@@ -43,14 +43,17 @@ class Health:
 
 
 class HealthServer:
-    """Serves a `Health` from start to stop; `port` is the one in use, also where 0 was asked for."""
+    """Serves a `Health` from start to stop; `port` is the one in use, also where 0 was asked for.
 
-    def __init__(self, health: Health, host: str, port: int) -> None:
+    `views`: what else this worker shows, by path.
+    """
+
+    def __init__(self, health: Health, host: str, port: int, views: Mapping[str, Handler] | None = None) -> None:
         self.port = port
         self._health = health
         self._host = host
         self._runner = web.AppRunner(
-            application(health),
+            application(health, views or {}),
             access_log=None,
             shutdown_timeout=SHUTDOWN_SECONDS,
             max_line_size=MAX_LINE_BYTES,
@@ -79,7 +82,7 @@ class HealthServer:
         await self.stop()
 
 
-def application(health: Health) -> web.Application:
+def application(health: Health, views: Mapping[str, Handler]) -> web.Application:
     """The routes, for a server of one's own."""
 
     async def livez(_: web.Request) -> web.Response:
@@ -92,7 +95,7 @@ def application(health: Health) -> web.Application:
         return web.json_response({"status": "not_ready", "reasons": reasons}, status=503)
 
     app = web.Application(middlewares=[without_body])
-    app.add_routes(get_only({"/livez": livez, "/readyz": readyz}))
+    app.add_routes(get_only({"/livez": livez, "/readyz": readyz, **views}))
     return app
 
 

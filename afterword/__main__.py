@@ -1,0 +1,5 @@
+"""`python -m afterword`: the command line."""
+
+from afterword.cli import main
+
+main()

@@ -1,0 +1,76 @@
+"""`afterword dev` and `afterword demo`: everything on this machine."""
+
+import asyncio
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from afterword.demo import Shown
+    from afterword.embedded import Progress
+    from schemas import EpisodeClosed, SummaryCreated
+
+Directory = Annotated[Path, typer.Option("--data-dir", help="Where the data is kept; a second start finds it again.")]
+
+
+def dev(data_dir: Directory = Path(".afterword")) -> None:
+    """Run Kafka, MongoDB, Qdrant and a worker of each role in the foreground, until Ctrl-C."""
+    from afterword.commands.common import start_quietly
+    from afterword.dev import dev as run
+
+    start_quietly()
+    with suppress(KeyboardInterrupt), _progress() as progress:
+        asyncio.run(run(data_dir, progress, typer.echo))
+
+
+def demo() -> None:
+    """Run everything in a temporary directory, replay sample conversations, show the summaries, and end."""
+    from afterword.commands.common import start_quietly
+    from afterword.demo import Show
+    from afterword.demo import demo as run
+    from afterword.samples import lines
+
+    start_quietly()
+    show = Show(say=typer.echo, episode=_print_episode, summary=_print_summary)
+    with tempfile.TemporaryDirectory(prefix="afterword-demo-") as name, _progress() as progress:
+        shown = asyncio.run(run(Path(name), lines(), progress, show))
+    _print_end(shown)
+
+
+def _print_episode(event: "EpisodeClosed") -> None:
+    typer.echo(f"episode closed   {event.episode_id}  {event.message_count} messages, {event.close_reason}")
+
+
+def _print_summary(event: "SummaryCreated") -> None:
+    typer.echo(f"summary created  {event.episode_id}  {event.title}: {event.short_summary}")
+
+
+def _print_end(shown: "Shown") -> None:
+    typer.echo(
+        f"\n{shown.messages} messages of {shown.conversations} conversations became {shown.episodes} episodes; each is "
+        "stored, indexed and announced.\nWhere to look next:\n"
+        "  afterword dev                     the same, with data that stays; then in another terminal:\n"
+        "  afterword produce FILE            your own messages, one JSON object a line\n"
+        "  afterword watch                   summaries as they come\n"
+        "  afterword context CONVERSATION    what an agent would load\n"
+        "  afterword audit                   is every message in exactly one episode?\n"
+        "  README.md                         how to point it at your Kafka and your LLM"
+    )
+
+
+@contextmanager
+def _progress() -> "Iterator[Progress]":
+    """A bar for what the first start fetches; nothing when there is nothing to fetch."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    with Progress(TextColumn("fetching {task.description}"), BarColumn(), DownloadColumn(), transient=True) as bar:
+        task = bar.add_task("", visible=False)
+
+        def report(name: str, done: int, total: int) -> None:
+            bar.update(task, description=name, completed=done, total=total, visible=done < total)
+
+        yield report

@@ -1,0 +1,108 @@
+"""Real conversations through the whole path, from an empty directory to summaries."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from afterword.dev import deployment
+from afterword.embedded import Progress
+from afterword.produce import Options, check, produce
+from afterword.watch import watch
+from consumers.kafka import running_consumer
+from schemas import EpisodeClosed, SummaryCreated, decode_episode
+from streams.errors import AfterwordError
+from streams.settings import Kafka, Settings
+
+TIMEOUT_SECONDS = 80.0
+MESSAGES_PER_SECOND = 40.0
+CONVERSATIONS_AT_A_TIME = 4
+
+
+class DemoIncomplete(AfterwordError):
+    """after {seconds:.0f} seconds {summarised} of {expected} messages are summarised; the logs are in {logs}"""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What there was to see."""
+
+    messages: int
+    conversations: int
+    episodes: int
+    last_conversation: str
+
+
+@dataclass(frozen=True)
+class Show:
+    """Where what happens is shown."""
+
+    say: Callable[[str], None]
+    episode: Callable[[EpisodeClosed], None]
+    summary: Callable[[SummaryCreated], None]
+
+
+async def demo(directory: Path, lines: Sequence[bytes], progress: Progress, show: Show) -> Shown:
+    """Replays `lines` (JSON messages) and returns when each message is in a summary. Raises: DemoIncomplete."""
+
+    def ended(role: str, code: int, file: Path) -> None:
+        show.say(f"worker {role} ended with code {code}; see {file}")
+
+    async with deployment(directory, progress, ended) as settings:
+        show.say("Kafka, MongoDB and three workers are running. Replaying conversations:")
+        return await _replay(settings, lines, show, directory / "logs")
+
+
+async def _replay(settings: Settings, lines: Sequence[bytes], show: Show, logs: Path) -> Shown:
+    done = _Done(expected=check(lines).messages)
+    options = Options(rate=MESSAGES_PER_SECOND, flush=True, interleave=CONVERSATIONS_AT_A_TIME)
+    async with AsyncExitStack() as running:
+        for work in (_show_episodes(settings.kafka, show), produce(settings, _each(lines), options)):
+            task: asyncio.Task[object] = asyncio.create_task(work)
+            running.callback(task.cancel)
+        try:
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                await _until_summarised(settings.kafka, show, done)
+        except TimeoutError:
+            raise DemoIncomplete(
+                seconds=TIMEOUT_SECONDS, summarised=done.messages, expected=done.expected, logs=logs
+            ) from None
+    return Shown(done.messages, len(done.conversations), done.episodes, done.last)
+
+
+@dataclass
+class _Done:
+    expected: int
+    messages: int = 0
+    episodes: int = 0
+    last: str = ""
+    conversations: set[str] = field(default_factory=set)
+
+    def count(self, event: SummaryCreated) -> None:
+        self.messages += event.message_count
+        self.episodes += 1
+        self.conversations.add(event.conversation_id)
+        self.last = event.conversation_id
+
+
+async def _each(lines: Iterable[bytes]) -> AsyncIterator[bytes]:
+    for line in lines:
+        yield line
+
+
+async def _until_summarised(kafka: Kafka, show: Show, done: _Done) -> None:
+    async with aclosing(watch(kafka, from_beginning=True)) as events:
+        async for event in events:
+            done.count(event)
+            show.summary(event)
+            if done.messages >= done.expected:
+                return
+
+
+async def _show_episodes(kafka: Kafka, show: Show) -> None:
+    async with running_consumer(
+        kafka, kafka.episodes_topic, auto_offset_reset="earliest", isolation_level="read_committed"
+    ) as consumer:
+        async for record in consumer:
+            show.episode(decode_episode(record.key, record.value))
