@@ -105,24 +105,30 @@ class Database:
         self.position = position
 
     def due(self, now_ms: int, limit: int) -> list[tuple[str, bytes]]:
-        """At most `limit` keys, with their tables, whose deadline has passed; the earliest first.
+        """At most `limit` keys, with their tables, whose deadline has passed; the earliest first, each once.
 
-        The index may be early, never late: a row whose deadline has moved is found here and put where it belongs.
+        The index may be early, never late: an entry that is not its row's deadline is put where it belongs. Only then
+        the order is known, hence a second look.
         """
-        found: list[tuple[str, bytes]] = []
-        moves = WriteBatch(raw_mode=True)
-        with failures_named(self.path):
-            for entry in self._scan(DUE):
-                if _entry_time(entry) > now_ms or len(found) == limit:
-                    break
-                table, key = self._entry_row(entry)
-                deadline = self._deadline(table, self.get(table, key))
-                if deadline is not None and deadline <= now_ms:
-                    found.append((table, key))
-                else:
-                    self._reschedule(moves, entry, table, key, deadline)
-            if not moves.is_empty():
+        while True:
+            moves = WriteBatch(raw_mode=True)
+            with failures_named(self.path):
+                found = self._look(now_ms, limit, moves)
+                if moves.is_empty():
+                    return found
                 self._db.write(moves)
+
+    def _look(self, now_ms: int, limit: int, moves: WriteBatch) -> list[tuple[str, bytes]]:
+        found: list[tuple[str, bytes]] = []
+        for entry in self._scan(DUE):
+            if _entry_time(entry) > now_ms or len(found) == limit:
+                break
+            table, key = self._entry_row(entry)
+            deadline = self._deadline(table, self.get(table, key))
+            if deadline is not None and max(0, deadline) == _entry_time(entry):
+                found.append((table, key))
+            else:
+                self._reschedule(moves, entry, table, key, deadline)
         return found
 
     def next_deadline(self) -> int | None:

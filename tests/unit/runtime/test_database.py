@@ -1,0 +1,153 @@
+"""The local state of a partition behaves as a dictionary that survives, and finds deadlines without a scan."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from streams.runtime.database import Database, Position
+from streams.runtime.errors import StoreFailed
+
+TABLES = ("rows", "row", "plain")
+"""One name is the beginning of another; `plain` has no deadlines."""
+FAR = 10**13
+
+keys = st.sampled_from([b"", b"\0", b"a", b"a\0b"])
+"""Few, so that they are written again and again."""
+deadlines = st.sampled_from([None, 5, 10, 20, 30, 40, 50])
+changes = st.tuples(st.sampled_from(TABLES), keys, st.sampled_from([False, False, False, True]), deadlines)
+
+
+def encode(deadline: int | None) -> bytes:
+    return b"-" if deadline is None else b"%d" % deadline
+
+
+def decode(value: bytes) -> int | None:
+    return None if value == b"-" else int(value)
+
+
+def opened(path: Path) -> Database:
+    return Database(path, {"rows": decode, "row": decode, "plain": None})
+
+
+class DatabaseMachine(RuleBasedStateMachine):
+    @initialize()
+    def start(self) -> None:
+        self.directory = Path(tempfile.mkdtemp())
+        self.database = opened(self.directory / "db")
+        self.model: dict[tuple[str, bytes], int | None] = {}
+        self.position = Position()
+
+    @rule(written=st.lists(changes, max_size=8), source=st.integers(0, 10**9))
+    def write(self, written: list[tuple[str, bytes, bool, int | None]], source: int) -> None:
+        """A key may come several times, as it does when a changelog is replayed."""
+        rows: dict[str, list[tuple[bytes, bytes | None]]] = {}
+        for table, key, deleted, deadline in written:
+            rows.setdefault(table, []).append((key, None if deleted else encode(deadline)))
+            if deleted:
+                self.model.pop((table, key), None)
+            else:
+                self.model[table, key] = deadline
+        self.position = Position(source, "lineage", {"rows": source})
+        self.database.write(rows, self.position)
+
+    @rule()
+    def reopen(self) -> None:
+        self.database.close()
+        self.database = opened(self.directory / "db")
+
+    @precondition(lambda self: len(self.model) > 4)
+    @rule()
+    def wipe(self) -> None:
+        self.database.wipe()
+        self.model, self.position = {}, Position()
+
+    @rule(now=st.integers(0, 60), limit=st.sampled_from([1, 2, 100]))
+    def look_for_due_keys(self, now: int, limit: int) -> None:
+        found = self.database.due(now, limit)
+        expected = self.due(now)
+        assert [self.model[row] for row in found] == [self.model[row] for row in expected][:limit]
+        assert set(found) <= set(expected)
+        assert len(found) == len(set(found))
+
+    @rule()
+    def replay_into_an_empty_database(self) -> None:
+        rebuilt = opened(self.directory / "other")
+        for (table, key), deadline in self.model.items():
+            rebuilt.write({table: [(key, encode(deadline))]}, self.position)
+        assert sorted(rebuilt.due(FAR, 1000)) == sorted(self.due(FAR))
+        rebuilt.close()
+        shutil.rmtree(self.directory / "other")
+
+    @invariant()
+    def rows_are_those_of_the_model(self) -> None:
+        for table in TABLES:
+            found = {(table, key) for key in self.database.keys(table)}
+            assert found == {row for row in self.model if row[0] == table}
+        for (table, key), deadline in self.model.items():
+            assert self.database.get(table, key) == encode(deadline)
+        assert self.database.position == self.position
+
+    @invariant()
+    def the_next_deadline_is_never_late(self) -> None:
+        due = [deadline for (table, _), deadline in self.model.items() if table != "plain" and deadline is not None]
+        if due:
+            following = self.database.next_deadline()
+            assert following is not None
+            assert following <= min(due)
+
+    def due(self, now: int) -> list[tuple[str, bytes]]:
+        rows = [
+            (deadline, row)
+            for row, deadline in self.model.items()
+            if row[0] != "plain" and deadline is not None and deadline <= now
+        ]
+        return [row for _, row in sorted(rows)]
+
+    def teardown(self) -> None:
+        if hasattr(self, "database"):
+            self.database.close()
+            shutil.rmtree(self.directory)
+
+
+TestDatabase = DatabaseMachine.TestCase
+TestDatabase.settings = settings(
+    max_examples=30, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    database = opened(tmp_path / "db")
+    yield database
+    database.close()
+
+
+def test_a_key_whose_deadline_was_moved_is_due_once(database: Database) -> None:
+    database.write({"rows": [(b"a", b"50"), (b"a", b"30"), (b"a", b"70")]}, Position())
+    assert database.due(100, 10) == [("rows", b"a")]
+
+
+def test_keys_are_due_in_the_order_of_their_deadlines_also_of_those_that_moved(database: Database) -> None:
+    database.write({"rows": [(b"moved", b"10"), (b"b", b"20")]}, Position())
+    database.write({"rows": [(b"moved", b"40")]}, Position())
+    assert database.due(100, 1) == [("rows", b"b")]
+    assert database.due(100, 10) == [("rows", b"b"), ("rows", b"moved")]
+
+
+def test_a_deadline_that_moved_away_is_looked_at_once(database: Database) -> None:
+    database.write({"rows": [(b"a", b"10")]}, Position())
+    database.write({"rows": [(b"a", b"90")]}, Position())
+    assert database.next_deadline() == 10
+    assert database.due(20, 10) == []
+    assert database.next_deadline() == 90
+
+
+def test_a_database_that_is_open_elsewhere_is_refused_with_its_path(database: Database) -> None:
+    with pytest.raises(StoreFailed, match=str(database.path)):
+        opened(database.path)
