@@ -1,0 +1,374 @@
+"""The audit on real topics and stores that were written by hand: clean, and broken in one place each."""
+
+import asyncio
+import gc
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import pytest
+import pytest_asyncio
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+
+from afterword import audit, samples
+from afterword.audit.index import indexed_episodes
+from afterword.audit.log import opened
+from afterword.produce import Options, produce
+from afterword.topics import ensure_topics
+from schemas import Compression, EpisodeClosed, MessageCreated, Quality, SummaryCreated, Usage, decode_input
+from schemas.headers import CE_ID, cloud_event
+from schemas.ids import event_id, message_key
+from schemas.summaries import SUMMARY_CREATED
+from streams.errors import TopicMissing
+from streams.segmenter.outcome import Outgoing
+from streams.segmenter.processor import Segmenter
+from streams.settings import Settings
+from streams.stores import mongo
+from streams.stores.episodes import stored_episode
+from streams.stores.messages import ArchivedMessage
+from streams.stores.mongo_episodes import MongoEpisodes
+from streams.stores.mongo_messages import MongoMessages
+from streams.stores.qdrant import open_index
+
+MESSAGES = len(samples.lines())
+
+
+@dataclass
+class Deployment:
+    """Does by hand, once, what the workers do; a test leaves out a step, or does one twice."""
+
+    settings: Settings
+    producer: AIOKafkaProducer
+    database: mongo.Database
+    outgoing: list[Outgoing] = field(default_factory=list)
+    rows: dict[str, dict[int, dict[bytes, bytes]]] = field(default_factory=dict)
+
+    async def produce(self, *more: bytes, flush: bool = True) -> None:
+        await produce(self.settings, [*samples.lines(), *more], Options(flush=flush))
+
+    async def segment(self) -> None:
+        """Runs the segmenter's own code over the topic; what it makes is kept for `publish`."""
+        kafka = self.settings.kafka
+        records = await self.read(kafka.messages_topic)
+        self.rows = {"messages": {}, "conversations": {}}
+        for partition in sorted({record.partition for record in records}):
+            tables = {name: rows.setdefault(partition, {}) for name, rows in self.rows.items()}
+            segmenter = Segmenter(
+                limits=self.settings.episodes,
+                episodes_topic=kafka.episodes_topic,
+                dead_letters_topic=kafka.dead_letters(kafka.messages_topic),
+                conversations=tables["conversations"],
+                messages=tables["messages"],
+                count_tokens=len,
+            )
+            mine = [record for record in records if record.partition == partition]
+            self.outgoing += segmenter.process(mine, time.time_ns() // 1_000_000).outgoing
+
+    async def publish(self) -> None:
+        """Episodes, dead letters, state and offsets, in one transaction as the engine does it."""
+        kafka = self.settings.kafka
+        offsets = await self.ends(kafka.messages_topic)
+        async with self.producer.transaction():
+            for topic, key, value, headers in self.outgoing:
+                await self.producer.send(topic, value, key=key, headers=headers)
+            for table, partitions in self.rows.items():
+                for partition, rows in partitions.items():
+                    for key, value in rows.items():
+                        await self.producer.send(kafka.changelog(table), value, key=key, partition=partition)
+            await self.producer.send_offsets_to_transaction(offsets, kafka.segmenter_id)
+
+    async def abort(self) -> None:
+        """What a worker that died has written: nobody may count it."""
+        await self.producer.begin_transaction()
+        for topic, key, value, headers in self.outgoing:
+            await self.producer.send(topic, value, key=key, headers=headers)
+        await self.producer.flush()
+        await self.producer.abort_transaction()
+
+    def episodes(self) -> list[EpisodeClosed]:
+        topic = self.settings.kafka.episodes_topic
+        return [EpisodeClosed.model_validate_json(o.value) for o in self.outgoing if o.topic == topic]
+
+    async def archive(self) -> None:
+        kafka = self.settings.kafka
+        found = []
+        for record in await self.read(kafka.messages_topic):
+            if record.value != b"not json":
+                event = decode_input(record.key, record.value, record.headers, record.timestamp)
+                if isinstance(event, MessageCreated):
+                    found.append(ArchivedMessage(event, record.partition, record.offset))
+        await MongoMessages(self.database).put_many(found)
+        await self.commit(kafka.archiver_id, kafka.messages_topic)
+
+    async def store(self) -> None:
+        index = open_index(self.settings.qdrant)
+        for episode in self.episodes():
+            summary = summary_of(episode)
+            await MongoEpisodes(self.database).add(stored_episode(episode, summary))
+            keys = [message_key(episode.conversation_id, m.id) for m in episode.messages]
+            await MongoMessages(self.database).assign(episode.episode_id, keys)
+            await index.put(summary, "text")
+        await index.close()
+
+    async def announce(self, short_summary: str = "short", count: int | None = None) -> None:
+        async with self.producer.transaction():
+            for episode in self.episodes()[:count]:
+                summary = summary_of(episode).model_copy(update={"short_summary": short_summary})
+                headers = cloud_event(SUMMARY_CREATED, summary.event_id, "test", summary.created_at)
+                topic, key = self.settings.kafka.summaries_topic, episode.conversation_id.encode()
+                await self.producer.send(topic, summary.to_json(), key=key, headers=headers)
+
+    async def summarise(self) -> None:
+        await self.store()
+        await self.announce()
+        await self.commit(self.settings.kafka.summarizer_id, self.settings.kafka.episodes_topic)
+
+    async def everything(self) -> None:
+        await self.produce()
+        await self.segment()
+        await self.publish()
+        await self.archive()
+        await self.summarise()
+
+    async def read(self, topic: str) -> list[ConsumerRecord]:
+        found: list[ConsumerRecord] = []
+        async with opened(self.settings.kafka) as log:
+            await log.read(topic, found.append)
+        return sorted(found, key=lambda r: (r.partition, r.offset))
+
+    async def ends(self, topic: str) -> dict[TopicPartition, int]:
+        async with opened(self.settings.kafka) as log:
+            return await log.ends(topic)
+
+    async def commit(self, group: str, topic: str) -> None:
+        ends = await self.ends(topic)
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self.settings.kafka.bootstrap_servers, group_id=group, enable_auto_commit=False
+        )
+        await consumer.start()
+        try:
+            consumer.assign(list(ends))
+            await consumer.commit(ends)
+        finally:
+            await consumer.stop()
+
+
+def summary_of(episode: EpisodeClosed) -> SummaryCreated:
+    shared = episode.model_dump(
+        include={"episode_id", "revision", "conversation_id", "user_id", "ordinal", "message_count"}
+    )
+    times = episode.model_dump(include={"started_at", "ended_at", "closed_at"})
+    return SummaryCreated(
+        **shared | times,
+        event_id=event_id(episode.episode_id, episode.revision),
+        title="title",
+        short_summary="short",
+        long_summary="long",
+        rolling_summary="rolling",
+        message_ids=tuple(m.id for m in episode.messages),
+        quality=Quality(source="llm"),
+        model="m",
+        usage=Usage(),
+        compression=Compression(tokens_before=2, tokens_after=1, ratio=0.5),
+        metrics=episode.metrics,
+        created_at=datetime(2026, 1, 1, tzinfo=UTC),
+    )
+
+
+@pytest_asyncio.fixture
+async def deployment(make_settings: Callable[..., Settings], unique: Callable[[str], str]) -> AsyncIterator[Deployment]:
+    settings = make_settings(kafka={"partitions": 2})
+    await ensure_topics(settings)
+    async with transactional(settings, unique("transaction")) as producer:
+        database = mongo.connect(settings.mongo)
+        yield Deployment(settings, producer, database)
+        await mongo.close(database)
+
+
+@asynccontextmanager
+async def transactional(settings: Settings, name: str) -> AsyncIterator[AIOKafkaProducer]:
+    producer = AIOKafkaProducer(bootstrap_servers=settings.kafka.bootstrap_servers, transactional_id=name)
+    await producer.start()
+    yield producer
+    await producer.stop()
+
+
+async def test_all_done_is_clean_and_every_message_in_an_episode(deployment):
+    await deployment.everything()
+    report = await audit.run(deployment.settings)
+    assert report.clean, report.findings
+    assert report.messages["in_an_episode"] == report.messages["total"] == report.messages["archived"] == MESSAGES
+    assert report.messages["flushes"] == 12
+    episodes = len(deployment.episodes())
+    assert report.episodes["total"] == report.summaries["announced"] == report.summaries["stored"] == episodes
+    assert report.summaries["indexed"] == episodes
+    assert report.notes == []
+
+
+async def test_nothing_consumed_yet_is_clean(deployment):
+    await deployment.produce()
+    report = await audit.run(deployment.settings)
+    assert report.clean
+    assert report.messages["not_consumed"] == MESSAGES
+
+
+async def test_what_waits_in_the_segmenters_state_is_pending(deployment):
+    await deployment.produce(flush=False)
+    await deployment.segment()
+    await deployment.publish()
+    report = await audit.run(deployment.settings)
+    assert report.clean, report.findings
+    assert report.messages["pending"] > 0
+    assert report.messages["pending"] + report.messages["in_an_episode"] == MESSAGES
+    assert report.summaries["not_yet_summarised"] == len(deployment.episodes())
+
+
+async def test_dead_letters_duplicates_and_skipped_messages_are_accounted_for(deployment):
+    first = samples.lines()[0]
+    skipped = first.replace(b'-1"', b'-skipped"', 1).replace(b"{", b'{"skip_summarization":true,', 1)
+    await deployment.produce(first, skipped)
+    key = b"superseg_validation_2"
+    async with deployment.producer.transaction():
+        await deployment.producer.send(deployment.settings.kafka.messages_topic, b"not json", key=key)
+    await deployment.segment()
+    await deployment.publish()
+    report = await audit.run(deployment.settings)
+    assert report.clean, report.findings
+    fates = {name: report.messages[name] for name in ("duplicates", "skipped", "dead_lettered", "in_an_episode")}
+    assert fates == {"duplicates": 1, "skipped": 1, "dead_lettered": 1, "in_an_episode": MESSAGES}
+
+
+async def test_a_lost_message_is_found(deployment):
+    await deployment.produce()
+    await deployment.segment()
+    lost = deployment.episodes()[-1]
+    deployment.outgoing.pop()
+    await deployment.publish()
+    report = await audit.run(deployment.settings)
+    assert report.messages["lost"] == lost.message_count
+    assert lost.conversation_id in report.findings["lost"].examples[0]
+
+
+async def test_a_lost_dead_letter_is_found(deployment):
+    async with deployment.producer.transaction():
+        await deployment.producer.send(deployment.settings.kafka.messages_topic, b"not json", key=b"k")
+    await deployment.segment()
+    deployment.outgoing.clear()
+    await deployment.publish()
+    assert (await audit.run(deployment.settings)).messages["lost"] == 1
+
+
+async def test_an_episode_committed_twice_is_found(deployment):
+    await deployment.produce()
+    await deployment.segment()
+    deployment.outgoing.append(deployment.outgoing[0])
+    await deployment.publish()
+    assert set((await audit.run(deployment.settings)).findings) == {"committed_twice"}
+
+
+async def test_a_message_in_two_episodes_is_found(deployment):
+    await deployment.produce()
+    await deployment.segment()
+    first = deployment.episodes()[0]
+    twice = first.model_copy(update={"episode_id": f"{first.conversation_id}:99", "ordinal": 99})
+    deployment.outgoing.append(deployment.outgoing[0]._replace(value=twice.to_json()))
+    await deployment.publish()
+    report = await audit.run(deployment.settings)
+    assert report.findings["duplicated"].count == first.message_count
+
+
+async def test_what_an_aborted_transaction_wrote_does_not_count(deployment):
+    await deployment.produce()
+    await deployment.segment()
+    await deployment.abort()
+    await deployment.publish()
+    report = await audit.run(deployment.settings)
+    assert report.clean, report.findings
+
+
+async def test_an_episode_that_was_passed_without_a_summary_is_found(deployment):
+    await deployment.produce()
+    await deployment.segment()
+    await deployment.publish()
+    await deployment.commit(deployment.settings.kafka.summarizer_id, deployment.settings.kafka.episodes_topic)
+    report = await audit.run(deployment.settings)
+    assert set(report.findings) == {"not_announced", "not_stored", "label_wrong", "not_indexed"}
+
+
+async def test_two_contents_under_one_event_id_are_found_and_plain_repeats_are_not(deployment):
+    await deployment.everything()
+    await deployment.announce()
+    repeated = await audit.run(deployment.settings)
+    assert repeated.clean
+    assert repeated.summaries["repeats"] == len(deployment.episodes())
+    await deployment.announce(short_summary="another")
+    assert set((await audit.run(deployment.settings)).findings) == {"announced_differently"}
+
+
+async def test_an_archive_that_lacks_a_message_is_found(deployment):
+    await deployment.everything()
+    await deployment.database["messages"].delete_one({"_id": "superseg_validation_2:superseg_validation_2-1"})
+    assert set((await audit.run(deployment.settings)).findings) == {"not_archived", "label_wrong"}
+
+
+# the client leaves its lock file to the garbage collector when another has the lock
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_an_index_in_use_is_noted_and_no_finding(deployment):
+    await deployment.everything()
+    index = open_index(deployment.settings.qdrant)
+    await index.ping()
+    try:
+        report = await audit.run(deployment.settings)
+    finally:
+        await index.close()
+    assert report.clean
+    [note] = report.notes
+    assert note.startswith("index not checked: in use by")
+    gc.collect()
+
+
+async def test_another_reader_of_the_index_can_be_plugged_in(deployment):
+    await deployment.everything()
+
+    async def nothing_indexed(settings, episode_ids):
+        assert await indexed_episodes(settings, episode_ids) == set(episode_ids)
+        return set()
+
+    report = await audit.run(deployment.settings, index=nothing_indexed)
+    assert set(report.findings) == {"not_indexed"}
+
+
+async def test_it_waits_until_everything_is_summarised(deployment):
+    await deployment.produce()
+    await deployment.segment()
+    await deployment.publish()
+    await deployment.store()
+    waiting = asyncio.create_task(audit.run(deployment.settings, wait_seconds=60))
+    await deployment.announce(count=3)
+    await deployment.announce()
+    report = await waiting
+    assert report.clean, report.findings
+    assert report.summaries["not_yet_summarised"] == 0
+    assert report.notes == []
+
+
+async def test_waiting_in_vain_ends_and_says_so(deployment):
+    await deployment.produce()
+    await deployment.segment()
+    await deployment.publish()
+    report = await audit.run(deployment.settings, wait_seconds=1)
+    assert report.clean
+    assert report.notes == [f"waited 1 s in vain: {len(deployment.episodes())} episodes are not summarised"]
+
+
+async def test_the_events_carry_the_id_that_waiting_goes_by(deployment):
+    await deployment.everything()
+    for topic in (deployment.settings.kafka.episodes_topic, deployment.settings.kafka.summaries_topic):
+        assert all(dict(r.headers).get(CE_ID) for r in await deployment.read(topic))
+
+
+async def test_a_missing_input_topic_is_named(make_settings):
+    with pytest.raises(TopicMissing):
+        await audit.run(make_settings())
