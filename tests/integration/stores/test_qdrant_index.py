@@ -1,5 +1,4 @@
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -167,12 +166,10 @@ async def test_writing_does_not_hold_up_the_event_loop(index: QdrantIndex) -> No
     assert turns > 100
 
 
-async def test_a_server_that_is_not_there_is_unavailable() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        index = open_index(Qdrant(url=f"http://127.0.0.1:{free.getsockname()[1]}"))
-        with pytest.raises(StoreUnavailable, match="qdrant"):
-            await index.put(a_summary(), RAW_TEXT)
-        with pytest.raises(StoreUnavailable, match="qdrant"):
-            await index.ping()
-        await index.close()
+async def test_a_server_that_is_not_there_is_unavailable(closed_port: int) -> None:
+    index = open_index(Qdrant(url=f"http://127.0.0.1:{closed_port}"))
+    with pytest.raises(StoreUnavailable, match="qdrant"):
+        await index.put(a_summary(), RAW_TEXT)
+    with pytest.raises(StoreUnavailable, match="qdrant"):
+        await index.ping()
+    await index.close()

@@ -1,7 +1,5 @@
 import asyncio
 import copy
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,139 +9,26 @@ from hypothesis import strategies as st
 
 from schemas import EpisodeClosed, SummaryCreated
 from schemas.ids import message_key
-from streams.errors import EpisodeConflict, ProviderMisconfigured, StoreUnavailable
+from streams.errors import EpisodeConflict, ProviderMisconfigured
 from streams.stores.episodes import StoredEpisode
-from streams.stores.memory import MemoryEpisodes, MemoryMessages
-from streams.stores.memory_index import MemoryIndex
+from streams.stores.memory import MemoryEpisodes
 from streams.summarizer.patience import Patience
-from streams.summarizer.pipeline import Pipeline, compression
-from streams.summarizer.providers.scripted import ScriptedProvider
+from streams.summarizer.pipeline import compression
 from streams.tokens import count_tokens
 from tests.samples import NOON, a_closed_episode, a_stored_episode
-
-EPISODES = tuple(a_closed_episode(ordinal) for ordinal in (1, 2, 3))
-
-
-class Crash(Exception):
-    """The process is gone."""
-
-
-class NoHealth:
-    def waiting(self, stage: str, error_type: str) -> None: ...
-
-    def recovered(self, stage: str) -> None: ...
-
-
-class FixedEmbedder:
-    model = "fixed"
-
-    async def embed(self, text: str) -> list[float]:
-        return [float(len(text)), 1.0]
-
-    async def close(self) -> None: ...
-
-
-class Topic:
-    """What was acknowledged, in order."""
-
-    def __init__(self) -> None:
-        self.events: list[SummaryCreated] = []
-
-    async def publish(self, summary: SummaryCreated) -> None:
-        self.events.append(summary)
-
-
-Fault = Callable[[], Any]
-
-
-class Faults:
-    """Lets the calls of all its proxies through, except the n-th: before or after it, the fault strikes."""
-
-    def __init__(self, at: int, after: bool, fault: Fault) -> None:
-        self.calls = 0
-        self.struck = False
-        self._at, self._after, self._fault = at, after, fault
-
-    def around(self, target: Any) -> Any:
-        faults = self
-
-        class Proxy:
-            def __getattr__(self, name: str) -> Any:
-                found = getattr(target, name)
-                return faults.around_call(found) if asyncio.iscoroutinefunction(found) else found
-
-        return Proxy()
-
-    def around_call(self, call: Any) -> Any:
-        async def faulty(*args: Any, **kwargs: Any) -> Any:
-            self.calls += 1
-            struck = self.calls == self._at
-            if struck and not self._after:
-                self._strike()
-            await asyncio.sleep(0)
-            result = await call(*args, **kwargs)
-            if struck and self._after:
-                self._strike()
-            return result
-
-        return faulty
-
-    def _strike(self) -> None:
-        self.struck = True
-        self._fault()
-
-
-NO_FAULTS = Faults(0, after=False, fault=lambda: None)
-
-
-@dataclass
-class World:
-    """All that outlives a process."""
-
-    episodes: MemoryEpisodes = field(default_factory=MemoryEpisodes)
-    messages: MemoryMessages = field(default_factory=MemoryMessages)
-    index: MemoryIndex = field(default_factory=MemoryIndex)
-    topic: Topic = field(default_factory=Topic)
-    provider: ScriptedProvider = field(default_factory=ScriptedProvider)
-
-    def pipeline(self, faults: Faults = NO_FAULTS, **fields: Any) -> Pipeline:
-        given: dict[str, Any] = {
-            "episodes": faults.around(self.episodes),
-            "messages": faults.around(self.messages),
-            "index": faults.around(self.index),
-            "provider": faults.around(self.provider),
-            "embedder": faults.around(FixedEmbedder()),
-            "publish": faults.around_call(self.topic.publish),
-            "patience": Patience(NoHealth(), lambda _: asyncio.sleep(0)),
-            "rolling_max_tokens": 20,
-            "clock": lambda: NOON + timedelta(hours=1),
-        }
-        return Pipeline(**{**given, **fields})
-
-    async def run(self, episodes: tuple[EpisodeClosed, ...], faults: Faults = NO_FAULTS) -> None:
-        pipeline = self.pipeline(faults)
-        for episode in episodes:
-            await pipeline.process(episode)
-
-    @property
-    def state(self) -> Any:
-        announced = {event.event_id: event.to_json() for event in self.topic.events}
-        return copy.deepcopy(
-            (
-                self.episodes.episodes,
-                self.episodes.rows,
-                self.episodes.conversations,
-                self.messages.episode_ids,
-                self.index.points,
-                announced,
-            )
-        )
-
-    def contents_by_event_id(self) -> dict[str, set[bytes]]:
-        contents: dict[str, set[bytes]] = {}
-        for event in self.topic.events:
-            contents.setdefault(event.event_id, set()).add(event.to_json())
-        return contents
+from tests.summarizer_world import (
+    EPISODES,
+    Crash,
+    Fault,
+    Faults,
+    NoHealth,
+    Slowly,
+    Worded,
+    World,
+    cancelled,
+    crash,
+    outage,
+)
 
 
 async def undisturbed() -> Any:
@@ -271,18 +156,6 @@ async def test_a_misconfigured_llm_is_waited_for_and_nothing_is_stored_meanwhile
     assert world.topic.events[0].quality.source == "llm"
 
 
-def crash() -> None:
-    raise Crash
-
-
-def cancelled() -> None:
-    raise asyncio.CancelledError
-
-
-def outage() -> None:
-    raise StoreUnavailable(store="any", problem="away")
-
-
 async def count_calls() -> int:
     faults = Faults(0, after=False, fault=crash)
     await World().run(EPISODES, faults)
@@ -325,42 +198,6 @@ async def test_any_series_of_crashes_ends_like_an_undisturbed_run(crashes: list[
     await world.run(EPISODES)
     assert world.state == await undisturbed()
     assert all(len(contents) == 1 for contents in world.contents_by_event_id().values())
-
-
-class Slowly:
-    """Gives way to others a scripted number of turns before each call."""
-
-    def __init__(self, turns: list[int]) -> None:
-        self._turns = turns
-
-    def around(self, target: Any) -> Any:
-        slowly = self
-
-        class Proxy:
-            def __getattr__(self, name: str) -> Any:
-                return slowly.around_call(getattr(target, name))
-
-        return Proxy()
-
-    def around_call(self, call: Any) -> Any:
-        async def slow(*args: Any, **kwargs: Any) -> Any:
-            for _ in range(self._turns.pop() if self._turns else 0):
-                await asyncio.sleep(0)
-            return await call(*args, **kwargs)
-
-        return slow
-
-
-class Worded(ScriptedProvider):
-    """Answers differently from every other one, as an LLM that is asked twice does."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.word = name
-
-    def _answer(self, request: Any) -> Any:
-        answer = super()._answer(request)
-        return replace(answer, title=self.word, rolling_summary=f"{request.previous_rolling} {self.word}.")
 
 
 TURNS = st.lists(st.integers(0, 6), max_size=60)

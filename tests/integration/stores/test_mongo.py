@@ -1,0 +1,68 @@
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+import pytest_asyncio
+from pydantic import SecretStr
+
+from streams.errors import StoreUnavailable
+from streams.settings import Mongo
+from streams.stores import mongo
+from streams.stores.episodes import RollingRow
+from streams.stores.messages import ArchivedMessage
+from streams.stores.mongo import Database
+from streams.stores.mongo_episodes import MongoEpisodes
+from streams.stores.mongo_messages import MongoMessages
+from tests.samples import NOON, a_message, a_stored_episode, a_summary
+
+ROW = RollingRow("c1", 1, "So far.", 3, first_ordinal=1, last_ordinal=1, updated_at=NOON)
+
+
+@pytest_asyncio.fixture
+async def away(closed_port: int) -> AsyncIterator[Database]:
+    uri = SecretStr(f"mongodb://someone:secret@127.0.0.1:{closed_port}")
+    database = mongo.connect(Mongo(uri=uri, timeout_seconds=0.1))
+    yield database
+    await mongo.close(database)
+
+
+async def drained(items: AsyncIterator[object]) -> None:
+    async for _ in items:
+        pass
+
+
+CALLS: dict[str, Callable[[Database], Awaitable[object]]] = {
+    "ping": mongo.ping,
+    "ensure_indexes": mongo.ensure_indexes,
+    "find": lambda db: MongoEpisodes(db).find("c1:1"),
+    "add": lambda db: MongoEpisodes(db).add(a_stored_episode()),
+    "latest_row": lambda db: MongoEpisodes(db).latest_row("c1"),
+    "put_row": lambda db: MongoEpisodes(db).put_row(ROW, None),
+    "replace_row": lambda db: MongoEpisodes(db).put_row(ROW, ROW),
+    "advance": lambda db: MongoEpisodes(db).advance(a_summary()),
+    "conversation": lambda db: MongoEpisodes(db).conversation("c1"),
+    "all_episodes": lambda db: drained(MongoEpisodes(db).all_episodes()),
+    "put_many": lambda db: MongoMessages(db).put_many([ArchivedMessage(a_message(), 0, 0)]),
+    "assign": lambda db: MongoMessages(db).assign("c1:1", ["c1:m1"]),
+    "recent": lambda db: MongoMessages(db).recent("c1", 1),
+    "get_many": lambda db: MongoMessages(db).get_many(["c1:m1"]),
+    "all_messages": lambda db: drained(MongoMessages(db).all_messages()),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+async def test_a_server_that_is_away_is_unavailable_to_every_call(
+    away: Database, call: Callable[[Database], Awaitable[object]]
+) -> None:
+    with pytest.raises(StoreUnavailable, match="mongodb") as raised:
+        await call(away)
+    assert "secret" not in str(raised.value)
+    assert "127.0.0.1" not in str(raised.value)
+
+
+async def test_indexes_may_be_made_again(make_settings) -> None:
+    database = mongo.connect(make_settings().mongo)
+    await mongo.ping(database)
+    for _ in range(2):
+        await mongo.ensure_indexes(database)
+    await database.client.drop_database(database.name)
+    await mongo.close(database)

@@ -1,0 +1,118 @@
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from pydantic import SecretStr
+
+from streams.errors import ConfigurationError, StoreUnavailable
+from streams.settings import Embedder as EmbedderSettings
+from streams.summarizer.embedders import make_embedder
+
+ANSWERS: dict[str, dict[str, Any]] = {
+    "/v1/embeddings": {"data": [{"embedding": [0.5, 1]}]},
+    "/api/embed": {"embeddings": [[0.5, 1]]},
+}
+SERVERS = [("openai", "/v1"), ("ollama", "")]
+
+
+class EmbeddingServer:
+    """Plays both protocols; `script` holds statuses and bodies that come before the good answer."""
+
+    def __init__(self) -> None:
+        self.script: deque[tuple[int, dict[str, Any]]] = deque()
+        self.requests: list[tuple[str, Any, str | None]] = []
+        self.url = ""
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.requests.append((request.path, await request.json(), request.headers.get("authorization")))
+        status, body = self.script.popleft() if self.script else (200, ANSWERS[request.path])
+        return web.json_response(body, status=status)
+
+
+@pytest_asyncio.fixture
+async def server() -> AsyncIterator[EmbeddingServer]:
+    started, app = EmbeddingServer(), web.Application()
+    app.router.add_post("/{path:.*}", started.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    started.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield started
+    await runner.cleanup()
+
+
+async def embed(provider: str, url: str, text: str = "A flight.", **fields: Any) -> list[float]:
+    settings = EmbedderSettings(provider=provider, base_url=url, model="m", timeout_seconds=5, **fields)
+    embedder = make_embedder(settings)
+    assert embedder is not None
+    assert embedder.model == settings.vectors_model == "m"
+    try:
+        return await embedder.embed(text)
+    finally:
+        await embedder.close()
+
+
+@pytest.mark.parametrize(("provider", "base"), SERVERS)
+async def test_a_server_s_vector_is_returned(server: EmbeddingServer, provider: str, base: str) -> None:
+    assert await embed(provider, server.url + base, api_key=SecretStr("k")) == [0.5, 1.0]
+    ((path, body, authorization),) = server.requests
+    assert path in ANSWERS
+    assert body == {"model": "m", "input": "A flight."}
+    assert authorization == "Bearer k"
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+@pytest.mark.parametrize(("provider", "base"), SERVERS)
+async def test_what_passes_is_tried_again(server: EmbeddingServer, provider: str, base: str, status: int) -> None:
+    server.script.append((status, {}))
+    assert await embed(provider, server.url + base) == [0.5, 1.0]
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+async def test_a_wrong_setting_is_named(server: EmbeddingServer, status: int) -> None:
+    server.script.append((status, {}))
+    with pytest.raises(ConfigurationError, match=f"AFTERWORD_EMBEDDER.*{status}"):
+        await embed("openai", server.url + "/v1")
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"data": []}, {"data": [{"embedding": []}]}, {"data": [{"embedding": ["x"]}]}, {"data": None}]
+)
+async def test_an_answer_without_a_vector_is_no_vector_at_all(server: EmbeddingServer, body: dict[str, Any]) -> None:
+    server.script.append((200, body))
+    with pytest.raises(StoreUnavailable, match="no vector"):
+        await embed("openai", server.url + "/v1")
+
+
+async def test_a_server_that_is_not_there_is_unavailable(closed_port: int) -> None:
+    with pytest.raises(StoreUnavailable, match="embedder"):
+        await embed("ollama", f"http://127.0.0.1:{closed_port}")
+
+
+def test_a_wrong_address_names_the_embedder_s_setting() -> None:
+    with pytest.raises(ConfigurationError, match=r"^AFTERWORD_EMBEDDER__BASE_URL"):
+        make_embedder(EmbedderSettings(provider="openai", model="m", base_url="nowhere"))
+
+
+async def test_the_local_model_puts_like_beside_like() -> None:
+    embedder = make_embedder(EmbedderSettings(provider="local"))
+    assert embedder is not None
+    texts = ("The flight to Rome was booked.", "He reserved a plane ticket.", "The soup needs more salt.")
+    flight, ticket, soup = [await embedder.embed(text) for text in texts]
+    assert len(flight) == 256
+    assert sum(a * a for a in flight) == pytest.approx(1, abs=1e-4)
+    assert sum(a * b for a, b in zip(flight, ticket, strict=True)) > sum(
+        a * b for a, b in zip(flight, soup, strict=True)
+    )
+    assert embedder.model == EmbedderSettings(provider="local").vectors_model
+    await embedder.close()
+
+
+def test_by_default_there_are_no_dense_vectors() -> None:
+    assert make_embedder(EmbedderSettings()) is None
+    assert EmbedderSettings().vectors_model is None
+    assert EmbedderSettings(model="left over").vectors_model is None

@@ -1,0 +1,29 @@
+import pytest
+
+from streams.errors import StoreUnavailable
+from streams.stores.mongo import BATCH_SIZE, batches, duplicates
+
+
+def details(*codes: int, concern: tuple[int, ...] = ()) -> dict[str, object]:
+    return {
+        "writeErrors": [{"index": index, "code": code} for index, code in enumerate(codes)],
+        "writeConcernErrors": [{"code": code} for code in concern],
+        "nInserted": 7,
+    }
+
+
+def test_duplicates_are_named_by_their_position() -> None:
+    assert duplicates(details(11000, 11000)) == [0, 1]
+
+
+@pytest.mark.parametrize("found", [details(11000, 13), details(11000, concern=(64,)), details(concern=(91,))])
+def test_any_other_write_error_is_raised_and_never_taken_for_a_duplicate(found: dict[str, object]) -> None:
+    with pytest.raises(StoreUnavailable, match="write error"):
+        duplicates(found)
+
+
+def test_batches_hold_everything_once_and_no_more_than_the_bound() -> None:
+    items = list(range(2 * BATCH_SIZE + 1))
+    found = list(batches(items))
+    assert [len(batch) for batch in found] == [BATCH_SIZE, BATCH_SIZE, 1]
+    assert [item for batch in found for item in batch] == items
