@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-import orjson
 import structlog
 
 from schemas import ConversationFlush, InvalidRecord, MessageCreated, decode_input
@@ -80,7 +79,8 @@ class _Batch:
 
     def take(self, record: Record) -> None:
         try:
-            self._apply(decode(record), record)
+            event = decode_input(record.key, record.value, record.headers, record.timestamp)
+            self._apply(event, record)
         except InvalidRecord as error:
             self._refuse(record, error)
 
@@ -155,14 +155,6 @@ class _Batch:
         )
         self._outcome.outgoing.append(Outgoing(self._own.dead_letters_topic, *letter))
         self._outcome.dead_letters[error.error_type] += 1
-
-
-def decode(record: Record) -> MessageCreated | ConversationFlush:
-    """Raises: InvalidRecord."""
-    try:
-        return decode_input(record.key, record.value, record.headers, record.timestamp)
-    except orjson.JSONEncodeError:  # orjson reads deeper nesting than it writes
-        raise InvalidRecord("schema_violation", "nested too deeply") from None
 
 
 def check_tenant(conversation: Conversation, tenant_id: str | None) -> None:
