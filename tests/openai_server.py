@@ -60,6 +60,19 @@ class LlmServer:
 
         return respond
 
+    def trickles(self) -> Outcome:
+        """Sends a space now and then, so that the line is never silent, and never an answer."""
+
+        async def respond(request: web.Request) -> web.StreamResponse:
+            response = web.StreamResponse()
+            await response.prepare(request)
+            while not (self.closing.is_set() or request.transport is None or request.transport.is_closing()):
+                await response.write(b" ")
+                await asyncio.sleep(0.05)
+            return response
+
+        return respond
+
     async def chat(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(Recorded(request.path, await request.json(), dict(request.headers)))
         self.called.set()

@@ -1,7 +1,6 @@
 """How much a sentence tells: what it carries, who said it, and whether it is mere politeness."""
 
 import re
-from collections.abc import Callable
 
 from streams.summarizer.extractive.candidates import Candidate, is_question
 from streams.summarizer.extractive.phrases import COMMITMENT, GREETING, OFFER_OF_HELP
@@ -13,10 +12,13 @@ _REFERENCE = re.compile(
 )
 ROLE_WEIGHTS = {"user": 1.0, "assistant": 1.0, "tool": 0.55, "system": 0.3}
 """People and their assistant make the conversation; a tool's output and the system's instructions surround it."""
-POLITE = 0.05
 POLITE_TERMS = 4
 """A greeting with more terms than this says something else as well."""
 FEW_TERMS = 3
+BRIEF = 0.4
+"""Of its weight, what a sentence of fewer terms keeps."""
+ASKS_BACK = 0.5
+"""The same for a question by the assistant: what it learned by it is in the answer."""
 
 
 def informativeness(text: str) -> float:
@@ -34,9 +36,10 @@ def is_politeness(text: str, terms: int) -> bool:
 def weight(candidate: Candidate, terms: list[str], centrality: float) -> float:
     """One number for how well the sentence stands for its episode; only its order against others means anything."""
     score = centrality + 0.6 * informativeness(candidate.text) + _position(candidate) + 0.15 * candidate.answers
-    for holds, factor in _DISCOUNTS:
-        if holds(candidate, terms):
-            score *= factor
+    if candidate.role != "user" and is_question(candidate.text):
+        score *= ASKS_BACK
+    if len(set(terms)) < FEW_TERMS:
+        score *= BRIEF
     return score * ROLE_WEIGHTS.get(candidate.role, 1.0)
 
 
@@ -44,19 +47,3 @@ def _position(candidate: Candidate) -> float:
     """What opens a conversation says what it is about, what opens a message says what is to come."""
     opens_episode = 0.3 if candidate.message < 2 and candidate.role == "user" else 0.0
     return opens_episode + (0.1 if candidate.place == 0 else 0.0)
-
-
-def _asks_back(candidate: Candidate, _: list[str]) -> bool:
-    return candidate.role != "user" and is_question(candidate.text)
-
-
-def _is_polite(candidate: Candidate, terms: list[str]) -> bool:
-    return is_politeness(candidate.text, len(terms))
-
-
-_DISCOUNTS: tuple[tuple[Callable[[Candidate, list[str]], bool], float], ...] = (
-    (_is_polite, POLITE),
-    (_asks_back, 0.5),
-    (lambda _, terms: len(set(terms)) < FEW_TERMS, 0.4),
-    (lambda _, terms: not terms, 0.02),
-)

@@ -44,7 +44,7 @@ class Endpoint:
             base_url=url,
             headers=_authorization(llm),
             timeout=llm.timeout_seconds,
-            limits=httpx.Limits(max_connections=llm.max_concurrency),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=llm.max_concurrency),
             trust_env=not _is_loopback(url.host),  # a proxy can never lead to this machine
         )
 

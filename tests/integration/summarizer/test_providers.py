@@ -107,6 +107,13 @@ async def test_a_call_that_takes_too_long_is_made_again(llm_server: LlmServer, p
     assert len(llm_server.requests) == 2
 
 
+async def test_a_server_that_trickles_takes_too_long_as_well(llm_server: LlmServer, protocol: str) -> None:
+    llm_server.script(llm_server.trickles())
+    async with asyncio.timeout(4):
+        await succeeding(provider_of(llm_server, protocol, timeout_seconds=0.3))
+    assert len(llm_server.requests) == 2
+
+
 async def test_the_wait_that_a_rate_limit_asks_for_is_kept(llm_server: LlmServer, protocol: str) -> None:
     llm_server.script(llm.rate_limited(retry_after="1"))
     began = time.monotonic()
