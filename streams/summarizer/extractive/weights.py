@@ -7,9 +7,7 @@ from streams.summarizer.extractive.phrases import COMMITMENT, GREETING, OFFER_OF
 
 _NUMBER = re.compile(r"\d")
 _NAME = re.compile(r"(?<=[^\s.!?:。！？] )(?:[^\W\d_](?=\w*[A-Z])|[A-ZÀ-ÖØ-ÞА-ЯΑ-Ω])\w+")
-_REFERENCE = re.compile(
-    r"https?://|www\.|[\w.+-]+@[\w-]+\.\w|\b[A-Z]{2,}[-_#]?\d+|#\d+|[$€£¥₹]\s?\d|\d\s?(?:%|[$€£¥₹])"
-)
+_REFERENCE = re.compile(r"https?://|www\.|\w@[\w-]+\.\w|\b[A-Z]{2,}[-_#]?\d+|#\d+|[$€£¥₹]\s?\d|\d\s?(?:%|[$€£¥₹])")
 ROLE_WEIGHTS = {"user": 1.0, "assistant": 1.0, "tool": 0.55, "system": 0.3}
 """People and their assistant make the conversation; a tool's output and the system's instructions surround it."""
 POLITE_TERMS = 4
