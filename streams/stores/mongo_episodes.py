@@ -46,12 +46,14 @@ class MongoEpisodes:
     async def add(self, episode: StoredEpisode) -> StoredEpisode:
         document = episode_document(episode)
         older = {"_id": document["_id"], "revision": {"$lt": document["revision"]}}
-        while True:
-            if await _unless_duplicate(self._episodes.replace_one(older, document, upsert=True)):
-                return episode
+        while not await _unless_duplicate(self._episodes.insert_one(document)):
             known = await self.find(document["_id"])
             if known and known.summary.revision >= document["revision"]:
                 return known
+            with unavailable():
+                if (await self._episodes.replace_one(older, document)).matched_count:
+                    return episode
+        return episode
 
     async def latest_row(self, conversation_id: str) -> RollingRow | None:
         with unavailable():

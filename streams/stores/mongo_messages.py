@@ -15,9 +15,6 @@ from streams.stores.documents import (
 from streams.stores.messages import ArchivedMessage, MessageRef
 from streams.stores.mongo import Database, batches, bulk, each, unavailable
 
-NOT_ARCHIVED = {"source": {"$exists": False}}
-ARCHIVED = {"source": {"$exists": True}}
-
 
 class MongoMessages:
     """A MessageArchive."""
@@ -47,8 +44,9 @@ class MongoMessages:
     async def get_many(self, keys: Sequence[str]) -> dict[str, ArchivedMessage]:
         found = {}
         for batch in batches(keys):
-            async for document in each(self._messages.find({"_id": {"$in": list(batch)}, **ARCHIVED})):
-                found[document["_id"]] = message_from(document)
+            async for document in each(self._messages.find({"_id": {"$in": list(batch)}})):
+                if "source" in document:  # else only the summarizer has been here
+                    found[document["_id"]] = message_from(document)
         return found
 
     async def all_messages(self) -> AsyncIterator[MessageRef]:
@@ -56,22 +54,24 @@ class MongoMessages:
             yield message_ref_from(document)
 
     async def _put(self, messages: dict[str, ArchivedMessage]) -> None:
-        """A duplicate key means that it is archived already, or that the summarizer was writing it at this moment."""
-        while messages:
-            writes = [_archive(key, archived) for key, archived in messages.items()]
-            keys = list(messages)
-            missed = [keys[position] for position in await bulk(self._messages, writes)]
-            there = await self._archived(missed)
-            messages = {key: messages[key] for key in missed if key not in there}
+        """Reads first, and writes by `_id` alone: with a second condition the embedded server scans the collection.
+
+        Between the two only another archiver of the same partition can write, and it writes the same.
+        """
+        there = await self._archived(list(messages))
+        missed = [key for key in messages if key not in there]
+        while missed:  # two upserts of one new document: the slower one meets the summarizer's, and is repeated
+            writes = [_archive(key, messages[key]) for key in missed]
+            missed = [missed[position] for position in await bulk(self._messages, writes)]
 
     async def _archived(self, keys: Sequence[str]) -> set[str]:
         if not keys:
             return set()
         with unavailable():
-            cursor = self._messages.find({"_id": {"$in": list(keys)}, **ARCHIVED}, {"_id": 1})
+            cursor = self._messages.find({"_id": {"$in": list(keys)}}, {"source": 1})
             documents: list[Mapping[str, Any]] = await cursor.to_list(None)
-        return {document["_id"] for document in documents}
+        return {document["_id"] for document in documents if "source" in document}
 
 
 def _archive(key: str, archived: ArchivedMessage) -> UpdateOne:
-    return UpdateOne({"_id": key, **NOT_ARCHIVED}, {"$set": message_document(archived)}, upsert=True)
+    return UpdateOne({"_id": key}, {"$set": message_document(archived)}, upsert=True)
