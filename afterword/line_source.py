@@ -14,10 +14,10 @@ def is_regular(file: BinaryIO) -> bool:
     return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
 
 
-async def read_lines(file: BinaryIO) -> AsyncIterator[bytes]:
+async def read_lines(file: BinaryIO, chunk_bytes: int = CHUNK_BYTES) -> AsyncIterator[bytes]:
     """Lines without their ends, from where the file stands. A pipe is closed afterwards. Raises: OSError."""
     rest: list[bytes] = []
-    async for chunk in _chunks(file):
+    async for chunk in _chunks(file, chunk_bytes):
         first, *others = chunk.split(b"\n")
         rest.append(first)
         if others:
@@ -29,23 +29,23 @@ async def read_lines(file: BinaryIO) -> AsyncIterator[bytes]:
         yield last
 
 
-async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
+async def _chunks(file: BinaryIO, size: int) -> AsyncIterator[bytes]:
     if not is_regular(file):
-        async for chunk in _arriving(file):
+        async for chunk in _arriving(file, size):
             yield chunk
         return
-    while chunk := file.read(CHUNK_BYTES):
+    while chunk := file.read(size):
         yield chunk
         await asyncio.sleep(0)
 
 
-async def _arriving(file: BinaryIO) -> AsyncIterator[bytes]:
+async def _arriving(file: BinaryIO, size: int) -> AsyncIterator[bytes]:
     reader = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), file
     )
     try:
-        while chunk := await reader.read(CHUNK_BYTES):
+        while chunk := await reader.read(size):
             yield chunk
     finally:
         transport.close()

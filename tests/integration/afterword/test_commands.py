@@ -1,0 +1,213 @@
+"""The command line as its users have it: processes on a real broker and a real MongoDB."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from afterword import samples
+from afterword.topics import ensure_topics
+from consumers.kafka import running_producer
+from schemas import Compression, EpisodeMetrics, Quality, SummaryCreated, Usage
+from schemas.headers import cloud_event
+from schemas.summaries import SUMMARY_CREATED
+from streams.settings import Settings
+from streams.stores import mongo
+from streams.stores.episodes import RollingRow
+from streams.stores.mongo_episodes import MongoEpisodes
+
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+SAMPLES = Path(samples.__file__).parent / "conversations.jsonl"
+SECONDS = 30
+
+
+@pytest.fixture
+def bare(make_settings: Callable[..., Settings]) -> Settings:
+    """Without topics."""
+    return make_settings(kafka={"partitions": 2})
+
+
+@pytest_asyncio.fixture
+async def settings(bare: Settings) -> Settings:
+    await ensure_topics(bare)
+    return bare
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    kafka = settings.kafka.model_dump(exclude_none=True)
+    ours = {f"AFTERWORD_KAFKA__{name.upper()}": str(value) for name, value in kafka.items()}
+    return (
+        os.environ
+        | ours
+        | {
+            "AFTERWORD_MONGO__URI": settings.mongo.uri.get_secret_value(),
+            "AFTERWORD_MONGO__DATABASE": settings.mongo.database,
+            "AFTERWORD_QDRANT__PATH": str(settings.qdrant.path),
+        }
+    )
+
+
+async def started(settings: Settings, *arguments: str, piped: bool = False) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "afterword.cli",
+        *arguments,
+        stdin=asyncio.subprocess.PIPE if piped else asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=environment(settings),
+    )
+
+
+async def run(settings: Settings, *arguments: str, given: bytes | None = None) -> tuple[int, str, str]:
+    process = await started(settings, *arguments, piped=given is not None)
+    async with asyncio.timeout(SECONDS):
+        out, err = await process.communicate(given)
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+def event(n: int) -> SummaryCreated:
+    return SummaryCreated(
+        event_id=f"c:{n}:1",
+        episode_id=f"c:{n}",
+        revision=1,
+        conversation_id="c",
+        user_id="u",
+        ordinal=n,
+        title=f"Title {n}",
+        short_summary="Short.",
+        long_summary="Long.",
+        rolling_summary="So far.",
+        message_ids=("1",),
+        message_count=1,
+        quality=Quality(source="llm"),
+        model="m",
+        usage=Usage(),
+        compression=Compression(tokens_before=2, tokens_after=1, ratio=0.5),
+        metrics=EpisodeMetrics(),
+        started_at=MOMENT,
+        ended_at=MOMENT,
+        closed_at=MOMENT,
+        created_at=MOMENT,
+    )
+
+
+async def announce(settings: Settings, *events: SummaryCreated) -> None:
+    async with running_producer(settings.kafka) as producer:
+        for e in events:
+            headers = cloud_event(SUMMARY_CREATED, e.event_id, "test", e.created_at)
+            await producer.send_and_wait(settings.kafka.summaries_topic, e.to_json(), key=b"c", headers=headers)
+
+
+async def test_topics_are_created_and_then_verified(bare):
+    code, out, _ = await run(bare, "topics", "create", "--json")
+    assert code == 0
+    assert {found["status"] for found in json.loads(out)} == {"created"}
+    code, out, _ = await run(bare, "topics", "create")
+    assert code == 0
+    assert all("  ok" in line for line in out.splitlines())
+
+
+async def test_check_is_content_with_a_complete_deployment(settings):
+    code, out, _ = await run(settings, "check")
+    assert code == 0, out
+    assert [line.split()[:2] for line in out.splitlines()] == [
+        ["OK", name] for name in ("kafka", "topics", "mongodb", "qdrant", "llm")
+    ]
+
+
+async def test_check_names_missing_topics(bare):
+    code, out, _ = await run(bare, "check", "--json")
+    assert code == 1
+    found = {result["name"]: result for result in json.loads(out)}
+    assert [name for name, result in found.items() if not result["ok"]] == ["topics"]
+    assert bare.kafka.messages_topic in found["topics"]["detail"]
+
+
+async def test_produce_counts_what_it_sent(settings):
+    code, out, _ = await run(settings, "produce", str(SAMPLES), "--flush", "--interleave", "4", "--json")
+    assert code == 0
+    counts = json.loads(out)
+    del counts["seconds"]
+    assert counts == {"conversations": 12, "messages": len(samples.lines()), "flushes": 12, "invalid": 0}
+
+
+async def test_produce_reads_standard_input(settings):
+    code, out, _ = await run(settings, "produce", "-", given=SAMPLES.read_bytes())
+    assert code == 0
+    assert out.startswith(f"{len(samples.lines())} messages of 12 conversations in ")
+
+
+async def test_produce_stops_at_an_invalid_line_of_standard_input(settings):
+    lines = b"\n".join([*samples.lines()[:2], b"not json", *samples.lines()[2:]])
+    code, _, err = await run(settings, "produce", "-", given=lines)
+    assert code == 1
+    assert err.splitlines() == ["line 3: invalid_json: not JSON at column 1"]
+    code, out, err = await run(settings, "produce", "-", "--skip-invalid", given=lines)
+    assert code == 0
+    assert out.startswith(f"{len(samples.lines())} messages")
+    assert err.startswith("line 3")
+
+
+async def test_watch_prints_each_event_once(settings):
+    await announce(settings, event(1), event(1), event(2))
+    code, out, _ = await run(settings, "watch", "--from-beginning", "--limit", "2", "--json")
+    assert code == 0
+    assert [json.loads(line)["event_id"] for line in out.splitlines()] == ["c:1:1", "c:2:1"]
+    _, out, _ = await run(settings, "watch", "--from-beginning", "--limit", "1")
+    assert out == "c:1  Title 1: Short.\n"
+
+
+async def test_watch_ends_cleanly_with_ctrl_c(settings):
+    await announce(settings, event(1))
+    process = await started(settings, "watch", "--from-beginning")
+    assert process.stdout is not None
+    async with asyncio.timeout(SECONDS):
+        assert await process.stdout.readline() == b"c:1  Title 1: Short.\n"
+        process.send_signal(signal.SIGINT)
+        _, err = await process.communicate()
+    assert (process.returncode, err) == (0, b"")
+
+
+async def test_context_is_what_an_agent_would_load(settings):
+    database = mongo.connect(settings.mongo)
+    episodes = MongoEpisodes(database)
+    await episodes.advance(event(1))
+    await episodes.put_row(RollingRow("c", 1, "So far.", 2, 1, 1, MOMENT), after=None)
+    await mongo.close(database)
+    code, out, _ = await run(settings, "context", "c", "--json")
+    assert code == 0
+    assert json.loads(out) == {
+        "conversation_id": "c",
+        "title": "Title 1",
+        "rolling_summary": "So far.",
+        "episode_count": 1,
+        "messages": [],
+    }
+
+
+async def test_context_of_an_unknown_conversation_exits_1(settings):
+    code, out, err = await run(settings, "context", "unknown")
+    assert (code, out) == (1, "")
+    assert "unknown" in err
+
+
+async def test_audit_exits_by_what_it_found(settings):
+    await run(settings, "produce", str(SAMPLES))
+    code, out, _ = await run(settings, "audit", "--json")
+    assert code == 0
+    assert json.loads(out)["messages"]["not_consumed"] == len(samples.lines())
+    await announce(settings, event(1))
+    code, out, _ = await run(settings, "audit")
+    assert code == 1
+    assert "announced_wrongly: 1" in out
+    assert out.endswith("NOT CLEAN\n")

@@ -1,0 +1,111 @@
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from afterword.cli import main
+
+COMMANDS = [
+    ["topics", "create"],
+    ["check"],
+    ["produce"],
+    ["watch"],
+    ["context"],
+    ["audit"],
+    ["worker", "archiver"],
+]
+HEAVY = ("aiokafka", "faust", "motor", "pymongo", "qdrant_client", "pydantic_settings", "rich.progress")
+HELP_SECONDS = 0.8
+AWAY = {"AFTERWORD_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9"}
+
+
+def run(*arguments: str, **environment: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a process of its own: the command line sets up logging."""
+    command = [sys.executable, "-m", "afterword.cli", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_explains_itself(command, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--help"])
+    assert not ended.value.code
+    assert "Usage" in capsys.readouterr().out
+
+
+def test_help_comes_fast():
+    def seconds() -> float:
+        began = time.monotonic()
+        subprocess.run([sys.executable, "-m", "afterword.cli", "--help"], check=True, capture_output=True)
+        return time.monotonic() - began
+
+    assert min(seconds() for _ in range(5)) < HELP_SECONDS
+
+
+def test_nothing_heavy_is_imported_for_help():
+    code = "import sys, afterword.cli; print(' '.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert not set(HEAVY) & set(done.stdout.split())
+
+
+def test_a_wrong_setting_ends_in_one_line_that_names_it():
+    code, out, err = run("check", AFTERWORD_EPISODES__TRIGGER="many")
+    assert (code, out) == (2, "")
+    assert err.startswith("afterword: AFTERWORD_EPISODES__TRIGGER: ")
+    assert err.count("\n") == 1
+
+
+def test_a_misspelt_setting_is_not_ignored():
+    code, _, err = run("worker", "archiver", AFTERWORD_KAFKA__BOOTSTRAP="localhost:9092")
+    assert code == 2
+    assert "AFTERWORD_KAFKA__BOOTSTRAP" in err
+
+
+def test_a_broker_that_is_away_ends_in_one_line(tmp_path):
+    (tmp_path / "m.jsonl").write_text('{"id":"d","dialogue":"user: a"}\n')
+    code, _, err = run("produce", str(tmp_path / "m.jsonl"), **AWAY)
+    assert code == 1
+    assert err.startswith("afterword: Kafka at 127.0.0.1:9 cannot be reached")
+    assert err.count("\n") == 1
+
+
+def test_check_has_a_line_for_each_and_exits_1_when_something_is_away(tmp_path):
+    environment = AWAY | {
+        "AFTERWORD_MONGO__URI": "mongodb://user:secret@127.0.0.1:9",
+        "AFTERWORD_MONGO__TIMEOUT_SECONDS": "0.2",
+        "AFTERWORD_QDRANT__PATH": str(tmp_path / "qdrant"),
+    }
+    code, out, _ = run("check", **environment)
+    assert code == 1
+    words = [line.split()[:2] for line in out.splitlines()]
+    assert words == [["FAIL", "kafka"], ["FAIL", "topics"], ["FAIL", "mongodb"], ["OK", "qdrant"], ["OK", "llm"]]
+    assert "secret" not in out
+    code, out, _ = run("check", "--json", **environment)
+    assert code == 1
+    assert [found["ok"] for found in json.loads(out)] == [False, False, False, True, True]
+
+
+def test_invalid_lines_of_a_file_are_named_before_anything_is_sent(tmp_path: Path):
+    (tmp_path / "m.jsonl").write_text('{"id":"d","dialogue":"user: a"}\nnot json\n{}\n')
+    code, out, err = run("produce", str(tmp_path / "m.jsonl"))
+    assert (code, out) == (1, "")
+    assert [line.split(":")[0] for line in err.splitlines()] == ["line 2", "line 3"]
+
+
+def test_only_the_first_invalid_lines_are_named(tmp_path: Path):
+    (tmp_path / "m.jsonl").write_text("not json\n" * 25)
+    code, _, err = run("produce", str(tmp_path / "m.jsonl"))
+    assert code == 1
+    assert len(err.splitlines()) == 11
+    assert err.splitlines()[-1] == "… 15 more invalid lines"
+
+
+def test_a_file_that_is_not_there_is_named():
+    code, _, err = run("produce", "no-such-file.jsonl")
+    assert code == 1
+    assert "no-such-file.jsonl: No such file or directory" in err

@@ -1,0 +1,94 @@
+import json
+from datetime import UTC, datetime
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterword import samples
+from afterword.lines import InvalidLine, Outgoing, flush, parse_all, parse_numbered
+from schemas import ConversationFlush, MessageCreated, decode_input
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+MESSAGE = {"id": "1", "conversation_id": "c", "user_id": "u", "role": "user", "content": "secret words"}
+
+
+def line(**changes: object) -> bytes:
+    return orjson.dumps(MESSAGE | changes)
+
+
+def one(data: bytes) -> Outgoing:
+    [found] = parse_all([data], NOW)
+    assert isinstance(found, Outgoing)
+    return found
+
+
+def taken(record: Outgoing) -> MessageCreated | ConversationFlush:
+    """What a worker makes of it."""
+    return decode_input(record.conversation_id.encode(), record.value, record.headers, 0)
+
+
+def test_a_message_travels_as_it_was_written():
+    data = line(from_the_future={"a": 1})
+    assert one(b"  " + data + b" \r").value == data
+
+
+def test_a_message_can_be_taken_and_its_event_id_names_it():
+    record = one(line(sent_at="2025-05-05T10:00:00+02:00"))
+    assert taken(record).id == "1"
+    assert dict(record.headers)["ce_id"] == b"c:1"
+    assert dict(record.headers)["ce_time"] == b"2025-05-05T08:00:00.000Z"
+
+
+def test_a_flush_can_be_written_and_made():
+    assert isinstance(taken(one(b'{"type":"conversation.flush","conversation_id":"c"}')), ConversationFlush)
+    assert isinstance(taken(flush("c", NOW)), ConversationFlush)
+    assert not flush("c", NOW).is_message
+
+
+def test_a_dialogue_becomes_all_its_messages():
+    found = list(parse_all([b'{"id":"d","dialogue":"user: a[NEWLINE]agent: b"}'], NOW))
+    assert [taken(record).id for record in found] == ["d-1", "d-2"]
+
+
+def test_a_message_may_have_a_field_of_that_name():
+    assert taken(one(line(dialogue="x"))).id == "1"
+
+
+def test_the_same_line_makes_the_same_record():
+    data = b'{"id":"d","dialogue":"user: a[NEWLINE]agent: b"}'
+    assert list(parse_all([data], NOW)) == list(parse_all([data], datetime(2027, 1, 1, tzinfo=UTC)))
+
+
+def test_invalid_lines_are_named_by_number_and_blank_ones_count():
+    found = list(parse_all([line(), b"", b"not json", b"[]", line(role="boss"), line()], NOW))
+    assert [f.number for f in found if isinstance(f, InvalidLine)] == [3, 4, 5]
+    assert str(found[3]).startswith("line 5: schema_violation: role")
+
+
+@pytest.mark.parametrize("data", [line(role="boss"), line(sentiment=7), line()[:-1], line(id="")])
+def test_what_is_wrong_is_said_without_the_content(data):
+    found = parse_numbered(1, data, NOW)
+    assert isinstance(found, InvalidLine)
+    assert "secret" not in str(found)
+
+
+@given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
+def test_any_line_is_taken_or_refused(data):
+    parse_numbered(1, data, NOW)
+
+
+@given(
+    st.dictionaries(st.sampled_from([*MESSAGE, "type", "dialogue", "sent_at"]), st.none() | st.text() | st.integers())
+)
+def test_any_object_is_taken_or_refused(changes):
+    found = parse_numbered(1, json.dumps(MESSAGE | changes).encode(), NOW)
+    if not isinstance(found, InvalidLine):
+        assert all(taken(record) for record in found)
+
+
+def test_the_samples_are_twelve_conversations_that_can_be_taken():
+    found = list(parse_all(samples.lines(), NOW))
+    assert not [f for f in found if isinstance(f, InvalidLine)]
+    assert len({f.conversation_id for f in found if isinstance(f, Outgoing)}) == 12

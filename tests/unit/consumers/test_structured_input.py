@@ -1,0 +1,12 @@
+"""What one consumer cannot take, none may stumble over."""
+
+import pytest
+
+from schemas import InvalidRecord, decode_input
+from schemas.headers import CONTENT_TYPE, STRUCTURED_JSON
+
+
+def test_nesting_that_json_can_say_but_not_write_again_is_refused():
+    value = b'{"type":"message.created","data":{"metadata":' + b'{"a":' * 400 + b"1" + b"}" * 402
+    with pytest.raises(InvalidRecord, match="nested too deeply"):
+        decode_input(b"c", value, [(CONTENT_TYPE, STRUCTURED_JSON.encode())], 0)
