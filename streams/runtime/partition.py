@@ -30,7 +30,8 @@ FATAL = (
     kafka_errors.UnsupportedVersionError,
 )
 """No retry can mend these: the worker stops, and the error names the cause."""
-PASSING = (kafka_errors.KafkaError, OSError, TimeoutError)
+PASSING = (kafka_errors.KafkaError, kafka_errors.IllegalOperation, OSError, TimeoutError)
+"""IllegalOperation, which is no KafkaError, is what a producer says that was fenced in the middle of a commit."""
 CANCEL_SECONDS = 6.0
 
 
