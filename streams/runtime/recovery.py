@@ -1,11 +1,12 @@
 """From the changelogs to the local state, and to the source offset it corresponds to."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
 
 from streams.runtime.bookmark import KEY, Bookmark, decode
 from streams.runtime.database import Change, Database, Position
@@ -34,6 +35,7 @@ async def recover(
     Raises: ChangelogMismatch, StoreFailed, KafkaError.
     """
     began = time.monotonic()
+    await _check_partitions(kafka, [changelog.topic for changelog in changelogs.values()], topic)
     consumer = AIOKafkaConsumer(
         **kafka,
         isolation_level="read_committed",
@@ -44,7 +46,6 @@ async def recover(
     )
     await consumer.start()
     try:
-        await _check_partitions(consumer, changelogs.values(), topic)
         consumer.assign(list(changelogs.values()))
         try:
             records, rebuilt = await _replay(consumer, database, changelogs), False
@@ -56,14 +57,21 @@ async def recover(
     return Recovered(records, time.monotonic() - began, rebuilt)
 
 
-async def _check_partitions(consumer: AIOKafkaConsumer, changelogs: Iterable[TopicPartition], topic: str) -> None:
-    """Row and record must be in partitions of the same number, or state would be lost silently."""
-    await consumer.topics()  # asks the broker: these topics are not in the metadata yet
-    expected = len(consumer.partitions_for_topic(topic) or ())
+async def _check_partitions(kafka: Mapping[str, Any], changelogs: Sequence[str], topic: str) -> None:
+    """Row and record must be in partitions of the same number, or state would be lost silently.
+
+    A consumer is not asked: its metadata does not know topics before it reads them.
+    """
+    admin = AIOKafkaAdminClient(**kafka)
+    await admin.start()
+    try:
+        described = await admin.describe_topics([topic, *changelogs])
+    finally:
+        await admin.close()
+    counts = {found["topic"]: len(found["partitions"]) for found in described}
     for changelog in changelogs:
-        found = len(consumer.partitions_for_topic(changelog.topic) or ())
-        if found != expected:
-            raise ChangelogMismatch(changelog=changelog.topic, found=found, topic=topic, expected=expected)
+        if counts[changelog] != counts[topic]:
+            raise ChangelogMismatch(changelog=changelog, found=counts[changelog], topic=topic, expected=counts[topic])
 
 
 async def _replay(consumer: AIOKafkaConsumer, database: Database, changelogs: Mapping[str, TopicPartition]) -> int:
