@@ -1,6 +1,6 @@
 """Faust's table storage: the batch's own view over the partition's database."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
 from faust.stores.base import Store as FaustStore
@@ -8,6 +8,8 @@ from faust.stores.base import Store as FaustStore
 from streams.runtime.batch import GONE, Batch, current_batch
 from streams.runtime.errors import NotInAgent
 from streams.runtime.logger import LIFE_CYCLE
+
+UNREAD = object()
 
 
 class Store(FaustStore):
@@ -46,13 +48,18 @@ class Store(FaustStore):
 
     def __iter__(self) -> Iterator[Any]:
         batch = current_batch()
-        seen = batch.overlay(self.table_name).values if batch else {}
+        values = batch.overlay(self.table_name).values if batch else {}
+        seen = dict(values)  # as it is now: rows that are read meanwhile get into the overlay too
         yield from [key for key, value in seen.items() if value is not GONE]
         for database in self._databases(batch):
             for raw in database.keys(self.table_name):
                 key = self._decode_key(raw)
-                if key not in seen:
+                if key not in seen and values.get(key) is not GONE:
                     yield key
+
+    # Faust's mapping looks for all of these in a dictionary that a store of this kind does not have
+    keys, values, items = Mapping.keys, Mapping.values, Mapping.items
+    update, clear = MutableMapping.update, MutableMapping.clear
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -73,8 +80,8 @@ class Store(FaustStore):
         if batch is None:
             return self._committed(key)
         values = batch.overlay(self.table_name).values
-        found = values.get(key)
-        if found is None:
+        found = values.get(key, UNREAD)
+        if found is UNREAD:
             raw = batch.database.get(self.table_name, self._encode_key(key))
             found = values[key] = GONE if raw is None else self._decode_value(raw)
         return found
