@@ -5,6 +5,7 @@ from typing import Any
 
 import faust
 
+from streams.runtime.batch import take_batch
 from streams.runtime.logger import LIFE_CYCLE
 from streams.runtime.options import Options
 from streams.runtime.table import Table, TableManager
@@ -36,3 +37,9 @@ class App(faust.App):
             web_enabled=False,
             **options,
         )
+
+    def stream(self, *args: Any, **kwargs: Any) -> Any:
+        """As Faust's; whoever iterates over it writes to the batch of its event."""
+        stream = super().stream(*args, **kwargs)
+        stream.add_processor(take_batch)
+        return stream

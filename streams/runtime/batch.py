@@ -1,6 +1,8 @@
 """What one run of an agent over some records of one partition wants to write."""
 
 import asyncio
+from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,9 +52,12 @@ class Overlay:
 class Batch:
     """Collects an agent's table writes and sends, to be committed together or dropped whole."""
 
-    __slots__ = ("abandoned", "database", "done", "open", "outputs", "tables", "where")
+    __slots__ = ("abandoned", "database", "done", "on_late_write", "open", "outputs", "tables", "where")
 
-    def __init__(self, where: str, database: Any) -> None:
+    def __init__(
+        self, where: str, database: Any, on_late_write: Callable[[BatchClosed], None] = lambda _: None
+    ) -> None:
+        """`on_late_write` hears of a write that comes too late, which is raised where nobody may listen: in a task."""
         self.where = where
         self.database = database
         self.outputs: list[Output] = []
@@ -61,6 +66,7 @@ class Batch:
         self.open = True
         self.abandoned = False
         """The partition is being given up: what the agent still writes goes nowhere, and that is meant."""
+        self.on_late_write = on_late_write
 
     def overlay(self, table: str) -> Overlay:
         overlay = self.tables.get(table)
@@ -75,7 +81,9 @@ class Batch:
     def accepts(self, what: str) -> bool:
         """False while the partition is being given up. Raises: BatchClosed."""
         if not self.open and not self.abandoned:
-            raise BatchClosed(what=what)
+            error = BatchClosed(what=what)
+            self.on_late_write(error)
+            raise error
         return self.open
 
     def finish(self) -> None:
@@ -93,7 +101,20 @@ class Batch:
         self.open = False
 
 
+_current: ContextVar[Batch | None] = ContextVar("batch", default=None)
+
+
 def current_batch() -> Batch | None:
-    """The batch of the event that this task is handling, None outside of an exactly-once agent."""
+    """The batch that this task, or the one that started it, was given last; None outside of an exactly-once agent.
+
+    Faust's own `current_event` is a weak reference: in a task that outlives its event it would be None, and what such
+    a task sends would leave the transaction unnoticed.
+    """
+    return _current.get()
+
+
+def take_batch(value: Any) -> Any:
+    """Stream processor: what the agent does from here on belongs to the event's batch."""
     event = current_event()
-    return None if event is None else getattr(event.message, "batch", None)
+    _current.set(None if event is None else getattr(event.message, "batch", None))
+    return value

@@ -7,6 +7,7 @@ from typing import Any
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from faust import current_event
 from faust.transport import base
 from faust.transport.drivers import aiokafka as driver
 from faust.types.tuples import TP
@@ -15,7 +16,9 @@ from rocksdict import Cache
 from streams.runtime.batch import current_batch
 from streams.runtime.concurrent import AtLeastOncePartition
 from streams.runtime.database import Database, DeadlineOf
+from streams.runtime.errors import AgentFailed
 from streams.runtime.logger import LIFE_CYCLE
+from streams.runtime.messages import ConcurrentMessage
 from streams.runtime.partition import ExactlyOncePartition
 from streams.runtime.schema import AtLeastOnce, Batches
 
@@ -34,6 +37,8 @@ class Listener(ConsumerRebalanceListener):
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         consumer = self._consumer
+        # What the agent has not begun yet it shall skip: the partition, and with it its state, is about to be closed
+        consumer.app.consumer_generation_id += 1
         await consumer.release(consumer.app.engine.revoke_drain_seconds)
         consumer.app.on_rebalance_start()
         await consumer.on_partitions_revoked({TP(*source) for source in revoked})
@@ -115,15 +120,22 @@ class Consumer(base.Consumer):
     def on_partition_exit(self, task: "asyncio.Task[None]") -> None:
         """A partition that ends by itself met something that no new start can mend."""
         if not task.cancelled() and (error := task.exception()) is not None:
-            name = getattr(error, "error_type", type(error).__name__)
-            log.error("partition stopped", stage="engine", error_type=name, error=str(error))
-            self._crashing = asyncio.ensure_future(self.app.crash(error))
+            self.stop_worker(error)
+
+    def stop_worker(self, error: BaseException) -> None:
+        """The worker drains, and exits with this error."""
+        name = getattr(error, "error_type", type(error).__name__)
+        log.error("partition stopped", stage="engine", error_type=name, error=str(error))
+        self._crashing = asyncio.ensure_future(self.app.crash(error))
 
     async def on_task_error(self, exc: BaseException) -> None:
         """Called in the agent's task when the agent raised."""
-        batch = current_batch()
+        batch, event = current_batch(), current_event()
         if batch is not None:
             batch.fail(exc)
+        elif event is not None and isinstance(event.message, ConcurrentMessage):
+            # Nobody will finish the record that the agent was at: the offset would stand still, and nobody notice
+            self.stop_worker(AgentFailed(where=str(event.message), cause=exc))
 
     # -- for the partitions
 

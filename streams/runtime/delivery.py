@@ -68,10 +68,11 @@ class Delivery:
         log.error("agent failed", partition=self._where, stage="agent", error_type=name, attempt=failures)
         if failures > self._options.agent_retries:
             raise error
+        self._current = None  # between two runs nothing is begun: a stop need not wait
         await asyncio.sleep(self._options.retry_wait_seconds * 2 ** (failures - 1))
 
     async def _deliver(self, work: Sequence[Any] | Tick, next_offset: int) -> Batch:
-        batch = Batch(self._where, self._database)
+        batch = Batch(self._where, self._database, self._consumer.stop_worker)
         message = self._current = self._message(batch, work, next_offset - 1)
         await self._consumer.callback(message)
         if not message.refcount and not message.acked:

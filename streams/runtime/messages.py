@@ -58,5 +58,6 @@ class ConcurrentMessage(ConsumerMessage):
 
     def on_final_ack(self, consumer: Any) -> bool:  # noqa: ARG002 – the signature is Faust's
         setattr(self, "acked", True)  # noqa: B010 – a slot of Faust's, which its types do not show
-        self.on_done(self.offset)
+        if self.tracked and not isinstance(sys.exc_info()[1], NOT_DONE):  # what Faust skipped was not done
+            self.on_done(self.offset)
         return True
