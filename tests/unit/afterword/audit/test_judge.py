@@ -332,6 +332,16 @@ def test_an_id_used_again_past_the_window_is_a_message_of_its_own(facts):
     assert judge(facts).clean
 
 
+def test_the_later_episode_of_an_id_used_again_may_label_its_document(facts):
+    facts.dedupe_window = 3
+    facts.produced.append(produced(1, offset=6))
+    facts.consumed[0] = 7
+    facts.closed.append(closed(3, [5, 6, 1], offset=4))
+    facts.pending.clear()
+    facts.messages[message(1)] = Archived("c:3", True)
+    assert judge(facts).clean
+
+
 def test_skipped_messages_and_dead_letters_belong_to_no_episode(facts):
     facts.produced[4] = produced(5, offset=4, skipped=True)
     facts.dead |= {Position(0, 5), Position(0, 6)}
