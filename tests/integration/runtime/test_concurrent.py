@@ -1,0 +1,87 @@
+"""At least once: many records at a time, the lowest unfinished one is committed."""
+
+from dataclasses import dataclass
+
+from tests.integration.runtime.lab import Lab, until
+
+
+@dataclass(frozen=True)
+class Note:
+    what: str
+    partition: int
+    offset: int
+    pid: int
+
+
+def notes(lab: Lab, what: str | None = None) -> list[Note]:
+    lines = [line.split() for line in lab.journal.read_text().splitlines()]
+    found = [Note(word, int(partition), int(offset), int(pid)) for word, partition, offset, pid in lines]
+    return [note for note in found if what in (None, note.what)]
+
+
+def done(lab: Lab) -> set[tuple[int, int]]:
+    return {(note.partition, note.offset) for note in notes(lab, "done")}
+
+
+async def test_one_slow_record_holds_up_the_commit_but_not_the_others_until_the_limit(lab: Lab) -> None:
+    await lab.produce([(0, {"until": "released"}), *[(0, {})] * 40])
+    lab.worker(at_least_once=True, options={"max_in_flight": 5, "commit_interval_seconds": 0.1})
+    await until(lambda: len(done(lab)) == 40, watching=lab)
+    assert await lab.committed() in (-1, 0)
+    lab.fault("released", 1)
+    await lab.until_committed(41)
+
+
+async def test_no_more_records_are_in_hand_than_allowed(lab: Lab) -> None:
+    await lab.produce([(0, {"until": "released"})] * 20)
+    lab.worker(at_least_once=True, options={"max_in_flight": 5})
+    await until(lambda: len(notes(lab, "begun")) == 5, watching=lab)
+    lab.fault("released", 1)
+    await until(lambda: len(done(lab)) == 20, watching=lab)
+    in_hand = 0
+    for note in notes(lab):
+        in_hand += 1 if note.what == "begun" else -1
+        assert in_hand <= 5
+
+
+async def test_a_kill_redoes_only_what_was_not_committed(lab: Lab) -> None:
+    await lab.produce([*[(0, {})] * 30, (0, {"until": "released"}), *[(0, {})] * 3])
+    worker = lab.worker(at_least_once=True, static=True, options={"commit_interval_seconds": 0.1})
+    await until(lambda: len(done(lab)) == 33, watching=lab)
+    await lab.until_committed(30)
+    worker.kill()
+    lab.fault("released", 1)
+    lab.worker(at_least_once=True, static=True)
+    await lab.until_committed(34)
+    redone = [note.offset for note in notes(lab, "begun") if note.pid != worker.pid]
+    assert redone == [30, 31, 32, 33]
+
+
+async def test_a_stop_finishes_what_is_begun_so_that_nothing_is_redone(lab: Lab) -> None:
+    await lab.produce([(number % 2, {"sleep": 0.5}) for number in range(40)])
+    told = {"at_least_once": True, "static": True, "options": {"max_in_flight": 8, "commit_interval_seconds": 60.0}}
+    worker = lab.worker(**told)
+    await until(lambda: len(notes(lab)) > 10, watching=lab)
+    await lab.stop(worker)
+    lab.worker(**{**told, "options": {}})
+    await until(lambda: len(done(lab)) == 40, watching=lab)
+    assert len(notes(lab, "begun")) == 40
+
+
+async def test_a_rebalance_redoes_little(lab: Lab) -> None:
+    told = {"at_least_once": True, "options": {"max_in_flight": 8}}
+    await lab.produce([(number % 2, {"sleep": 0.1}) for number in range(400)])
+    lab.worker("a", **told)
+    await until(lambda: len(done(lab)) > 20, watching=lab)
+    lab.worker("b", **told)
+    await until(lambda: len({note.pid for note in notes(lab)}) == 2, watching=lab)
+    await until(lambda: len(done(lab)) == 400, watching=lab)
+    assert len(notes(lab, "begun")) - 400 <= 16
+
+
+async def test_an_agent_that_fails_stops_the_worker_and_the_record_is_done_by_the_next(lab: Lab) -> None:
+    await lab.produce([(0, {}), (0, {"agent_fails": True}), (0, {})])
+    worker = lab.worker(at_least_once=True, static=True)
+    assert await lab.exit_code(worker) > 0
+    assert "asked to fail" in worker.tail()
+    assert await lab.committed() in (-1, 0, 1)

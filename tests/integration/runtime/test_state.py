@@ -1,0 +1,114 @@
+"""The local state is a cache: lost, old or foreign, it is made good from the changelog, or the worker says why not."""
+
+import asyncio
+import shutil
+
+from streams.runtime.bookmark import KEY
+from tests.integration.runtime.lab import Lab
+
+RECORDS = [(number % 4, {}) for number in range(40)]
+
+
+async def run_once(lab: Lab, name: str = "a") -> None:
+    """Everything produced so far is counted by a worker that then stops."""
+    worker = lab.worker(name, static=True)
+    await lab.all_counted()
+    await lab.stop(worker)
+
+
+async def test_an_older_copy_of_the_state_is_brought_up_to_date(lab: Lab) -> None:
+    await lab.produce(RECORDS)
+    await run_once(lab)
+    shutil.copytree(lab.state(), lab.directory / "copy")
+    await lab.produce(RECORDS)
+    await run_once(lab)
+    lab.wipe()
+    shutil.copytree(lab.directory / "copy", lab.state())
+    await lab.produce(RECORDS)
+    await run_once(lab)
+
+
+async def test_a_deleted_changelog_stops_the_worker_instead_of_counting_from_nothing(lab: Lab) -> None:
+    await lab.produce(RECORDS)
+    await run_once(lab)
+    await lab.delete(lab.changelog)
+    missing = lab.worker(static=True)
+    assert await lab.exit_code(missing) > 0
+    assert lab.changelog in missing.tail()
+    assert lab.source in missing.tail()
+
+    await lab.create(lab.changelog, **{"cleanup.policy": "compact"})
+    worker = lab.worker(static=True)
+    assert await lab.exit_code(worker) > 0
+    assert "StateLost" in worker.tail()
+    assert lab.source in worker.tail()
+    assert len(lab.outputs) == len(RECORDS)
+
+
+async def test_state_made_from_another_changelog_is_thrown_away(lab: Lab) -> None:
+    """Topics and offsets were made anew under the old names, the disk was not."""
+    await lab.produce(RECORDS)
+    await run_once(lab)
+    before = shutil.copytree(lab.state(), lab.directory / "before")
+    await lab.start_anew()
+    lab.wipe()
+    await lab.produce([*RECORDS, *RECORDS, *RECORDS])
+    await run_once(lab)
+    lab.wipe()
+    shutil.copytree(before, lab.state())
+    await lab.produce(RECORDS)
+    worker = lab.worker(static=True)
+    await lab.all_counted()
+    assert '"rebuilt": true' in worker.tail()
+
+
+async def test_a_key_that_is_the_bookmarks_own_is_a_row_like_any_other(lab: Lab) -> None:
+    for _ in range(2):
+        await asyncio.gather(*[await lab.put(0, key=key) for key in (KEY, KEY + b"\0", KEY, b"plain")])
+        await run_once(lab)
+        lab.wipe()
+    counts = {seen.key: seen.value["n"] for seen in lab.outputs}
+    assert counts == {KEY: 4, KEY + b"\0": 2, b"plain": 2}
+
+
+async def test_the_loss_of_one_changelog_of_two_is_noticed_without_a_disk(lab: Lab) -> None:
+    await lab.create(lab.second_changelog, **{"cleanup.policy": "compact"})
+    await lab.produce(RECORDS)
+    worker = lab.worker(static=True, two_tables=True)
+    await lab.all_counted()
+    await lab.stop(worker)
+    await lab.delete(lab.second_changelog)
+    await lab.create(lab.second_changelog, **{"cleanup.policy": "compact"})
+    lab.wipe()
+    worker = lab.worker(static=True, two_tables=True)
+    assert await lab.exit_code(worker) > 0
+    assert "ChangelogLost" in worker.tail()
+    assert lab.second_changelog in worker.tail()
+
+
+async def test_a_table_that_a_new_version_adds_begins_empty(lab: Lab) -> None:
+    await lab.produce(RECORDS)
+    await run_once(lab)
+    await lab.create(lab.second_changelog, **{"cleanup.policy": "compact"})
+    for _ in range(2):
+        await lab.produce(RECORDS)
+        worker = lab.worker(static=True, two_tables=True)
+        await lab.all_counted()
+        await lab.stop(worker)
+
+
+async def test_a_shorter_source_topic_stops_the_worker(lab: Lab) -> None:
+    await lab.produce(RECORDS)
+    await run_once(lab)
+    await lab.delete(lab.source)
+    await lab.create(lab.source)
+    worker = lab.worker(static=True)
+    assert await lab.exit_code(worker) > 0
+    assert "SourceReplaced" in worker.tail()
+
+
+async def test_a_changelog_with_fewer_partitions_than_its_source_stops_the_worker(lab: Lab) -> None:
+    await lab.add_partitions(lab.source, 3)
+    worker = lab.worker()
+    assert await lab.exit_code(worker) > 0
+    assert f"changelog {lab.changelog} has 2 partitions, its source {lab.source} has 3" in worker.tail()
