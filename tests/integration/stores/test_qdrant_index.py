@@ -122,7 +122,7 @@ async def test_a_model_whose_dimension_changed_is_a_wrong_setting(path: Path) ->
 
 
 async def test_a_lower_revision_does_not_overwrite_a_higher_one(index: QdrantIndex, path: Path) -> None:
-    for revision, text in ((1, "one"), (3, "three"), (2, "two"), (3, "three again")):
+    for revision, text in ((1, "one"), (3, "three"), (3, "three again"), (2, "two")):
         await index.put(a_summary(revision=revision, short_summary=text), RAW_TEXT)
     await index.close()
     _, record = read(path)

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas import EpisodeClosed, SummaryCreated
+from schemas import EpisodeClosed, SummaryCreated, fingerprint
 from schemas.ids import message_key
 from streams.errors import EpisodeConflict, ProviderMisconfigured
-from streams.stores.episodes import StoredEpisode
+from streams.stores.episodes import RollingRow, StoredEpisode
 from streams.stores.memory import MemoryEpisodes
 from streams.summarizer.patience import Patience
 from streams.summarizer.pipeline import compression
 from streams.tokens import count_tokens
-from tests.samples import NOON, a_closed_episode, a_stored_episode
+from tests.samples import NOON, a_closed_episode, a_stored_episode, an_episode_message
 from tests.summarizer_world import (
     EPISODES,
     Crash,
@@ -118,6 +118,21 @@ async def test_a_conflict_is_seen_also_when_the_other_one_was_faster() -> None:
     assert world.topic.events == []
 
 
+async def test_a_row_that_another_writer_changed_meanwhile_is_decided_again() -> None:
+    class Overtaken(MemoryEpisodes):
+        lost = False
+
+        async def put_row(self, row: RollingRow, after: RollingRow | None) -> bool:
+            if not self.lost:
+                self.lost = True
+                return False
+            return await super().put_row(row, after)
+
+    episodes = Overtaken()
+    summary = await World().pipeline(episodes=episodes).process(EPISODES[0])
+    assert [row.content for row in episodes.rows["c1"]] == [summary.rolling_summary]
+
+
 async def test_a_higher_revision_replaces_the_summary_and_counts_nothing_twice() -> None:
     world = World()
     await world.run(EPISODES)
@@ -133,10 +148,11 @@ async def test_a_higher_revision_replaces_the_summary_and_counts_nothing_twice()
 
 async def test_a_revision_that_comes_late_changes_nothing() -> None:
     world = World()
-    late, current = EPISODES[0], EPISODES[0].model_copy(update={"revision": 2, "fingerprint": "edited"})
+    edited = (an_episode_message("m0", content="Edited."), *EPISODES[0].messages[1:])
+    current = EPISODES[0].model_copy(update={"revision": 2, "messages": edited, "fingerprint": fingerprint(edited)})
     await world.pipeline().process(current)
     state = world.state
-    assert (await world.pipeline().process(late)).revision == 2
+    assert (await world.pipeline().process(EPISODES[0])).revision == 2
     assert world.state == state
     assert len(world.provider.requests) == 1
 
