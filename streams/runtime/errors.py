@@ -40,5 +40,10 @@ class ChangelogMismatch(EngineError):
     """changelog {changelog} has {found} partitions, its source {topic} has {expected}: they must be equal"""
 
 
+class ChangelogLost(EngineError):
+    """changelog {changelog} lacks what the others have up to offset {source} of the source: its records are gone.
+    Restore the topic, or delete all changelogs of the application and the group's offsets to start anew"""
+
+
 class StoreFailed(EngineError):
     """the local state in {path} cannot be used: {cause}"""

@@ -8,9 +8,9 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
-from streams.runtime.bookmark import KEY, Bookmark, decode
+from streams.runtime.bookmark import KEY, Bookmark, decode, row_key
 from streams.runtime.database import Change, Database, Position
-from streams.runtime.errors import ChangelogMismatch
+from streams.runtime.errors import ChangelogLost, ChangelogMismatch
 
 POLL_MS = 200
 
@@ -32,7 +32,7 @@ async def recover(
 ) -> Recovered:
     """Replays what the local state has not seen; whoever calls has fenced all other writers.
 
-    Raises: ChangelogMismatch, StoreFailed, KafkaError.
+    Raises: ChangelogMismatch, ChangelogLost, StoreFailed, KafkaError.
     """
     began = time.monotonic()
     await _check_partitions(kafka, [changelog.topic for changelog in changelogs.values()], topic)
@@ -83,29 +83,41 @@ async def _replay(consumer: AIOKafkaConsumer, database: Database, changelogs: Ma
         if bookmark >= end[changelog]:
             raise OtherChangelog
         consumer.seek(changelog, max(bookmark, first[changelog]))
-    known, seen, records = set(database.position.bookmarks), set[str](), 0
+    known, marks, records = set(database.position.bookmarks), dict[str, Bookmark](), 0
     while any([await consumer.position(changelog) < end[changelog] for changelog in tables]):
         for changelog, found in (await consumer.getmany(timeout_ms=POLL_MS)).items():
             table = tables[changelog]
-            if _apply(database, table, found):
-                seen.add(table)
+            marks.update(_apply(database, table, found))
             records += len(found)
-    if known - seen:  # the bookmark that we had is gone, and compaction always leaves one
+    if known - set(marks):  # the bookmark that we had is gone, and compaction always leaves one
         raise OtherChangelog
+    _check_bookmarks(marks, changelogs)
     return records
 
 
-def _apply(database: Database, table: str, records: Iterable[Any]) -> bool:
-    """Writes the rows; true if there was a bookmark among them."""
+def _check_bookmarks(marks: Mapping[str, Bookmark], changelogs: Mapping[str, TopicPartition]) -> None:
+    """The last transaction has a bookmark in the changelog of each table that there was. Raises: ChangelogLost."""
+    if not marks:
+        return
+    last = max(marks.values(), key=lambda mark: mark.source)
+    for table in set(last.tables) & set(changelogs):
+        if table not in marks or marks[table].source != last.source:
+            changelog = changelogs[table].topic
+            raise ChangelogLost(changelog=changelog, source=last.source)
+
+
+def _apply(database: Database, table: str, records: Iterable[Any]) -> dict[str, Bookmark]:
+    """Writes the rows; the table's last bookmark, if there was one among them."""
     rows: list[Change] = []
-    position, marked = database.position, False
+    position, marks = database.position, dict[str, Bookmark]()
     for record in records:
         if record.key == KEY:
-            position, marked = _advance(position, table, record.offset, decode(record.value)), True
+            marks[table] = decode(record.value)
+            position = _advance(position, table, record.offset, marks[table])
         else:
-            rows.append((record.key, record.value))
+            rows.append((row_key(record.key), record.value))
     database.write({table: rows}, position)
-    return marked
+    return marks
 
 
 def _advance(position: Position, table: str, offset: int, bookmark: Bookmark) -> Position:

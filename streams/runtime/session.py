@@ -88,11 +88,10 @@ class Session:
         self.delivery.committed()
 
     async def _commit(self, batch: Batch, next_offset: int) -> None:
-        changes = {name: rows for name in batch.tables if (rows := self.tables[name].data.changes(batch))}
-        if not changes:  # the bookmark must move with every commit, or a lost changelog could not be told
-            changes = {name: [] for name in list(self.tables)[:1]}
+        # a bookmark in each changelog with every commit, or the loss of one could not be told from a table at rest
+        changes = {name: table.data.changes(batch) for name, table in self.tables.items()}
         changelogs, before = self.changelogs(), self.database.position
-        bookmark = Bookmark(next_offset, before.lineage or new_lineage())
+        bookmark = Bookmark(next_offset, before.lineage or new_lineage(), sorted(changes))
         rows = {changelogs[name]: changed for name, changed in changes.items()}
         marks = await self.producer.commit(batch.outputs, rows, bookmark, self.source, self.group)
         bookmarks = {**before.bookmarks, **{name: marks[changelogs[name]] for name in changes}}

@@ -10,7 +10,7 @@ from aiokafka.errors import KafkaError
 from aiokafka.partitioner import DefaultPartitioner
 
 from streams.runtime.batch import Output
-from streams.runtime.bookmark import KEY, Bookmark
+from streams.runtime.bookmark import KEY, Bookmark, changelog_key
 from streams.runtime.database import Change
 from streams.runtime.options import Options
 
@@ -92,6 +92,7 @@ class TransactionalProducer:
     async def _submit(self, builder: Any, target: TopicPartition) -> "_Sent":
         count = builder.record_count()
         future = await self._producer.send_batch(builder, target.topic, partition=target.partition)
+        future.add_done_callback(_heard)
         return _Sent(future, count)
 
     async def _by_partition(self, outputs: Iterable[Output]) -> dict[TopicPartition, list[Row]]:
@@ -116,7 +117,13 @@ class _Sent:
         return int(self.delivered.result().offset) + self.count - 1
 
 
+def _heard(delivered: asyncio.Future[Any]) -> None:
+    """Of a commit that failed half way nobody awaits the rest: asyncio would log each as an error never retrieved."""
+    if not delivered.cancelled():
+        delivered.exception()
+
+
 def _with_bookmark(changes: Iterable[Change], bookmark: Bookmark) -> Iterator[Row]:
     for key, value in changes:
-        yield key, value, None, []
+        yield changelog_key(key), value, None, []
     yield KEY, bookmark.encode(), None, []

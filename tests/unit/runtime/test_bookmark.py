@@ -3,12 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.runtime.bookmark import KEY, Bookmark, decode, new_lineage
+from streams.runtime.bookmark import KEY, Bookmark, changelog_key, decode, new_lineage, row_key
 
 
 @given(st.integers(0, 2**62))
 def test_a_bookmark_comes_back_as_it_was(source: int) -> None:
-    bookmark = Bookmark(source, new_lineage())
+    bookmark = Bookmark(source, new_lineage(), ["rows"])
     assert decode(bookmark.encode()) == bookmark
 
 
@@ -18,3 +18,13 @@ def test_no_two_changelogs_have_the_same_lineage() -> None:
 
 def test_the_reserved_key_stays_what_existing_changelogs_have() -> None:
     assert KEY == b"\0eos.bookmark"
+
+
+@given(st.binary(max_size=4) | st.builds(KEY.__add__, st.binary(max_size=3)))
+def test_no_row_however_its_key_was_chosen_can_pass_for_a_bookmark(key: bytes) -> None:
+    assert changelog_key(key) != KEY
+    assert row_key(changelog_key(key)) == key
+
+
+def test_a_bookmark_of_an_earlier_version_names_no_tables() -> None:
+    assert decode(b'{"source":7,"lineage":"a"}') == Bookmark(7, "a", [])
