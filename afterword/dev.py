@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -56,7 +57,8 @@ def write_config(file: Path, environment: Mapping[str, str]) -> None:
 
 
 async def dev(directory: Path, progress: Progress, say: Callable[[str], None]) -> None:
-    """In the foreground until it is cancelled. Raises: as `deployment`."""
+    """In the foreground until SIGINT or SIGTERM. Raises: as `deployment`."""
+    stop = asyncio.Event()
 
     def ended(role: str, code: int, log: Path) -> None:
         say(f"worker {role} ended with code {code} and is started again; see {log}")
@@ -67,4 +69,8 @@ async def dev(directory: Path, progress: Progress, say: Callable[[str], None]) -
         say(f"logs    {directory / 'logs'}")
         say(f"In another terminal: export {CONFIG_FILE_VARIABLE}={(directory / CONFIG_FILE).absolute()}")
         say("then: afterword produce FILE, afterword watch, afterword context CONVERSATION, afterword audit")
-        await asyncio.Event().wait()
+        # Only now: before, Ctrl-C is to end the starting
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        await stop.wait()
+        say("stopping")
