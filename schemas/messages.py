@@ -13,7 +13,7 @@ Role = Literal["user", "assistant", "system", "tool"]
 
 METADATA_MAX_DEPTH = 32
 """Levels; what is nested deeper cannot be stored (MongoDB's own limit is 100 for the whole document)."""
-INT64 = range(-(2**63), 2**63)
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
 def storable(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def _children(node: Any) -> list[Any]:
         if any("\0" in name for name in node):
             raise ValueError("a field name contains NUL")
         return list(node.values())
-    if isinstance(node, int) and node not in INT64:
+    if isinstance(node, int) and not INT64_MIN <= node <= INT64_MAX:
         raise ValueError("an integer has more than 64 bits")
     return node if isinstance(node, list) else []
 
