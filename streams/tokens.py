@@ -8,10 +8,17 @@ from bpe_openai import get_encoding
 ENCODING = "o200k_base"
 """One fixed encoding, whatever the model: limits must not move when somebody changes the model."""
 
+PIECE_CHARACTERS = 50_000
+"""The tokenizer refuses texts of more than 200,000 tokens, and a character may be four."""
+
 
 def count_tokens(text: str) -> int:
-    """BPE tokens of the text; control tokens in it count as the plain text they are."""
-    return len(_encoding().encode_ordinary(text)) if text else 0
+    """BPE tokens of the text; control tokens in it count as the plain text they are.
+
+    A text of more than PIECE_CHARACTERS is counted in pieces of that length: at each cut it may count a token more.
+    """
+    pieces = (text[start : start + PIECE_CHARACTERS] for start in range(0, len(text), PIECE_CHARACTERS))
+    return sum(len(_encoding().encode_ordinary(piece)) for piece in pieces)
 
 
 @cache

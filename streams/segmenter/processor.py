@@ -25,8 +25,6 @@ MAX_MESSAGE_BYTES = 800_000
 """What one message may add to an episode; with overlap and envelope that stays below a megabyte."""
 MAX_TENANT_CHARACTERS = 256
 """The tenant is part of the row that is written with every batch."""
-TOKENIZER_CHARACTERS = 50_000
-"""The tokenizer refuses texts of more than 200,000 tokens, and a character may be four."""
 
 log = structlog.get_logger()
 
@@ -126,7 +124,7 @@ class _Batch:
         if size > MAX_MESSAGE_BYTES:
             raise InvalidRecord("too_large", f"takes {size} bytes of an episode, at most {MAX_MESSAGE_BYTES} fit")
         assert message.sent_at is not None  # noqa: S101 – decoding fills it in
-        tokens = sum(self._own.count_tokens(piece) for piece in pieces(message.content))
+        tokens = self._own.count_tokens(message.content)
         return Incoming(milliseconds(message.sent_at), record_ms, tokens, size, message.is_continuation)
 
     def _conversation(self, conversation_id: str) -> Conversation:
@@ -163,13 +161,6 @@ def check_tenant(conversation: Conversation, tenant_id: str | None) -> None:
         raise InvalidRecord("schema_violation", f"tenant_id: more than {MAX_TENANT_CHARACTERS} characters")
     if not conversation.belongs_to(tenant_id):
         raise InvalidRecord("tenant_mismatch", "the conversation's first message has another tenant_id")
-
-
-def pieces(text: str) -> Iterable[str]:
-    """The text, cut at fixed places where it is too long for the tokenizer."""
-    if len(text) <= TOKENIZER_CHARACTERS:
-        return (text,)
-    return (text[i : i + TOKENIZER_CHARACTERS] for i in range(0, len(text), TOKENIZER_CHARACTERS))
 
 
 def tidied(conversation: Conversation) -> bytes | None:
