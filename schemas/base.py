@@ -7,6 +7,8 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Plain
 
 Id = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 """An identifier chosen by a producer: any text of 1 to 256 characters."""
+PartyId = Annotated[str, StringConstraints(max_length=256)]
+"""A user, an agent or a tenant; may be empty. Rows and indexes hold it, so it is bounded."""
 
 
 def rfc3339(moment: datetime) -> str:

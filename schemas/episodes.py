@@ -7,7 +7,7 @@ from typing import Literal
 import orjson
 from pydantic import Field
 
-from schemas.base import Id, Model, Time
+from schemas.base import Id, Model, PartyId, Time
 from schemas.messages import Role
 
 EPISODE_CLOSED = "episode.closed"
@@ -22,8 +22,8 @@ class EpisodeMessage(Model):
     role: Role
     content: str
     sent_at: Time
-    user_id: str
-    agent_id: str | None = None
+    user_id: PartyId
+    agent_id: PartyId | None = None
     sentiment: float | None = None
     flows: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
@@ -53,9 +53,9 @@ class EpisodeClosed(Model):
     episode_id: str
     revision: int = Field(ge=1)
     conversation_id: Id
-    user_id: str
-    agent_id: str | None = None
-    tenant_id: str | None = None
+    user_id: PartyId
+    agent_id: PartyId | None = None
+    tenant_id: PartyId | None = None
     ordinal: int = Field(ge=1)
     close_reason: CloseReason
     fingerprint: str

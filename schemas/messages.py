@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from schemas.base import Id, Model, Time
+from schemas.base import Id, Model, PartyId, Time
 
 MESSAGE_CREATED = "message.created"
 CONVERSATION_FLUSH = "conversation.flush"
@@ -41,9 +41,9 @@ class MessageCreated(Model):
 
     id: Id
     conversation_id: Id
-    user_id: str
-    agent_id: str | None = None
-    tenant_id: str | None = None
+    user_id: PartyId
+    agent_id: PartyId | None = None
+    tenant_id: PartyId | None = None
     role: Role
     content: str
     sent_at: Time | None = None
@@ -61,5 +61,5 @@ class ConversationFlush(Model):
     """Closes all that is pending of a conversation now."""
 
     conversation_id: Id
-    agent_id: str | None = None
+    agent_id: PartyId | None = None
     reason: str | None = None

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from schemas.base import Id, Model, Time
+from schemas.base import Id, Model, PartyId, Time
 from schemas.episodes import EpisodeMetrics
 
 SUMMARY_CREATED = "summary.created"
@@ -40,9 +40,9 @@ class SummaryCreated(Model):
     episode_id: str
     revision: int = Field(ge=1)
     conversation_id: Id
-    user_id: str
-    agent_id: str | None = None
-    tenant_id: str | None = None
+    user_id: PartyId
+    agent_id: PartyId | None = None
+    tenant_id: PartyId | None = None
     ordinal: int = Field(ge=1)
     title: str
     short_summary: str

@@ -23,8 +23,6 @@ STAGE = "segmenter"
 CE_SOURCE = "afterword/segmenter"
 MAX_MESSAGE_BYTES = 800_000
 """What one message may add to an episode; with overlap and envelope that stays below a megabyte."""
-MAX_TENANT_CHARACTERS = 256
-"""The tenant is part of the row that is written with every batch."""
 
 log = structlog.get_logger()
 
@@ -157,8 +155,6 @@ class _Batch:
 
 def check_tenant(conversation: Conversation, tenant_id: str | None) -> None:
     """Conversation ids are unique across tenants: nothing may leak through one id. Raises: InvalidRecord."""
-    if tenant_id is not None and len(tenant_id) > MAX_TENANT_CHARACTERS:
-        raise InvalidRecord("schema_violation", f"tenant_id: more than {MAX_TENANT_CHARACTERS} characters")
     if not conversation.belongs_to(tenant_id):
         raise InvalidRecord("tenant_mismatch", "the conversation's first message has another tenant_id")
 

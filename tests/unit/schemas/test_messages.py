@@ -3,6 +3,7 @@ from enum import IntEnum
 import pytest
 from pydantic import ValidationError
 
+from schemas import ConversationFlush
 from tests.samples import a_message
 
 
@@ -30,3 +31,16 @@ def test_a_number_of_a_class_of_its_own_is_compared_not_searched_for() -> None:
     with pytest.raises(ValidationError, match="64 bits"):
         a_message(metadata={"n": Number(2**63)})
     assert a_message(metadata={"n": Number(2**62)}).metadata == {"n": 2**62}
+
+
+@pytest.mark.parametrize("field", ["user_id", "agent_id", "tenant_id"])
+def test_ids_of_those_who_take_part_are_bounded_and_may_be_empty(field: str) -> None:
+    assert getattr(a_message(**{field: ""}), field) == ""
+    assert len(getattr(a_message(**{field: "ä" * 256}), field)) == 256
+    with pytest.raises(ValidationError, match="at most 256"):
+        a_message(**{field: "ä" * 257})
+
+
+def test_so_is_the_agent_of_a_flush() -> None:
+    with pytest.raises(ValidationError, match="at most 256"):
+        ConversationFlush(conversation_id="c1", agent_id="a" * 257)
