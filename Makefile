@@ -6,7 +6,7 @@ BIN := .venv/bin
 STAMP := .venv/installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help venv demo test unit lint format lock clean
+.PHONY: help venv demo test unit lint format docs lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
@@ -38,6 +38,10 @@ lint: $(STAMP) ## style, types, and which way dependencies point
 format: $(STAMP) ## what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(STAMP) ## docs/settings.md anew, after streams/settings.py has changed
+	$(BIN)/python -m afterword.settings_reference > docs/settings.md.new
+	mv docs/settings.md.new docs/settings.md
 
 lock: build/uv/bin/uv ## requirements.lock anew, after pyproject.toml has changed
 	build/uv/bin/uv pip compile pyproject.toml --extra dev --universal --generate-hashes \

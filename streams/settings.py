@@ -52,23 +52,23 @@ class Engine(Section):
     linger_ms: int = Field(20, ge=0, description="wait between polls of a partition that lags; none when caught up")
     transaction_timeout_seconds: Seconds = Field(15.0, description="the broker ends a transaction older than this")
     commit_timeout_seconds: Seconds = Field(20.0, description="a commit that takes longer is started over")
-    agent_retries: int = Field(3, ge=0, description="runs of a failing batch before the worker stops")
+    agent_retries: int = Field(3, ge=0, description="retries of a failing batch before the worker stops")
     tick_seconds: Seconds = Field(1.0, description="how often deadlines are looked at")
     commit_interval_seconds: Seconds = Field(1.0, description="offsets of the summarizer are committed this often")
 
 
 class Mongo(Section):
     uri: SecretStr = Field(SecretStr("mongodb://127.0.0.1:27017"), description="connection string")
-    database: str = Field("afterword", min_length=1)
+    database: str = Field("afterword", min_length=1, description="name of the database")
     timeout_seconds: Seconds = Field(10.0, description="one operation, server selection included")
 
 
 class Qdrant(Section):
-    url: str | None = Field(None, description="a Qdrant server")
+    url: str | None = Field(None, description="a Qdrant server; without url and path: http://127.0.0.1:6333")
     path: Path | None = Field(None, description="a directory, for Qdrant's local mode (one process only)")
-    api_key: SecretStr | None = None
-    collection: str = Field("episodes", min_length=1)
-    timeout_seconds: Seconds = 10.0
+    api_key: SecretStr | None = Field(None, description="of the server")
+    collection: str = Field("episodes", min_length=1, description="the embedder's model, if any, is appended to it")
+    timeout_seconds: Seconds = Field(10.0, description="one request, in whole seconds")
 
     @model_validator(mode="after")
     def one_place(self) -> Self:
@@ -81,9 +81,9 @@ class Llm(Section):
     provider: Literal["extractive", "openai", "ollama"] = Field("extractive", description="who writes the summaries")
     base_url: str | None = Field(None, description="default: the provider's own address")
     model: str | None = Field(None, description="required for openai and ollama")
-    api_key: SecretStr | None = None
-    temperature: float = Field(0.2, ge=0, le=2)
-    max_output_tokens: int = Field(1500, ge=64)
+    api_key: SecretStr | None = Field(None, description="sent as a bearer token")
+    temperature: float = Field(0.2, ge=0, le=2, description="of the model; lower is more literal")
+    max_output_tokens: int = Field(1500, ge=64, description="tokens of one answer")
     timeout_seconds: Seconds = Field(60.0, description="one call")
     attempts: int = Field(4, ge=1, description="calls in all for connection errors, 429 and 5xx")
     retry_budget_seconds: Seconds = Field(180.0, description="no further attempt is begun after this")
@@ -99,10 +99,10 @@ class Llm(Section):
 
 class Embedder(Section):
     provider: Literal["none", "openai", "ollama", "local"] = Field("none", description="dense vectors; none by default")
-    base_url: str | None = None
-    model: str | None = None
-    api_key: SecretStr | None = None
-    timeout_seconds: Seconds = 30.0
+    base_url: str | None = Field(None, description="default: the provider's own address")
+    model: str | None = Field(None, description="required for openai and ollama")
+    api_key: SecretStr | None = Field(None, description="sent as a bearer token")
+    timeout_seconds: Seconds = Field(30.0, description="one call")
 
     @model_validator(mode="after")
     def complete(self) -> Self:
@@ -151,7 +151,7 @@ class Health(Section):
 
 
 class Logs(Section):
-    level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="what is less severe is left out")
     format: Literal["auto", "json", "console"] = Field("auto", description="auto: JSON when not on a terminal")
 
 

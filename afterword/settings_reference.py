@@ -1,0 +1,99 @@
+"""docs/settings.md, made from the settings: python -m afterword.settings_reference"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, SecretStr
+from pydantic.fields import FieldInfo
+
+from streams.settings import Settings, variable
+
+NOTHING = "–"
+NAMES: dict[Any, str] = {str: "text", SecretStr: "secret", Path: "path", int: "whole number", float: "number"}
+BOUNDS = {"gt": "more than {}", "ge": "at least {}", "le": "at most {}", "min_length": "not empty"}
+
+HEADING = """\
+# Settings
+
+Made by `make docs` from `streams/settings.py`; do not edit it by hand.
+
+Settings come from the environment, or from the TOML file that `AFTERWORD_CONFIG` names. The environment wins. In the
+file a section is a table: `AFTERWORD_KAFKA__PARTITIONS` is `partitions` below `[kafka]`. An empty variable counts as
+not set. A value that cannot be taken, and a variable with our prefix that sets nothing, stop the start with one line
+that names it.
+
+Where the type is *secret*, the value is not shown in logs or error messages.
+"""
+ENDING = """\
+## Read elsewhere
+| variable | default | meaning |
+| --- | --- | --- |
+| `AFTERWORD_CACHE_DIR` | `$XDG_CACHE_HOME/afterword`, else `~/.cache/afterword` | what the embedded stack has fetched |
+| `AFTERWORD_TEST_STACK` | `embedded` | `containers`: tests run on the official images |
+"""
+
+
+def reference(settings: type[BaseModel]) -> str:
+    """A table of the settings themselves and one for each of their sections, as Markdown.
+
+    Works on the class: of a secret it can show the default that is in the source, never a value that somebody set.
+    """
+    tables = [(name, field.annotation) for name, field in settings.model_fields.items() if _is_section(field)]
+    parts = [HEADING, "\n".join(_table(settings, ())), *("\n".join(_section(name, model)) for name, model in tables)]
+    return "\n".join([*parts, ENDING])
+
+
+def _section(name: str, model: Any) -> Iterator[str]:
+    yield f"## {name}"
+    yield from _table(model, (name,))
+
+
+def _table(model: type[BaseModel], prefix: tuple[str, ...]) -> Iterator[str]:
+    yield "| variable | type | default | meaning |"
+    yield "| --- | --- | --- | --- |"
+    for name, field in model.model_fields.items():
+        if not _is_section(field):
+            cells = (f"`{variable((*prefix, name))}`", _type(field), _default(field.default), field.description or "")
+            yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+    yield ""
+
+
+def _is_section(field: FieldInfo) -> bool:
+    return isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+
+
+def _type(field: FieldInfo) -> str:
+    base = _without_none(field.annotation)
+    name = ", ".join(f"`{choice}`" for choice in get_args(base)) if get_origin(base) is Literal else NAMES[base]
+    bounds = [
+        text.format(_number(getattr(bound, kind)))
+        for bound in field.metadata
+        for kind, text in BOUNDS.items()
+        if getattr(bound, kind, None) is not None
+    ]
+    return ", ".join([name, *bounds])
+
+
+def _without_none(annotation: Any) -> Any:
+    if get_origin(annotation) not in (Union, UnionType):
+        return annotation
+    return next(choice for choice in get_args(annotation) if choice is not NoneType)
+
+
+def _default(value: Any) -> str:
+    if value is None:
+        return NOTHING
+    shown = value.get_secret_value() if isinstance(value, SecretStr) else value
+    return f"`{_number(shown)}`"
+
+
+def _number(value: Any) -> str:
+    """A whole number without `.0`; anything else as it is."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference(Settings))
