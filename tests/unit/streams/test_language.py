@@ -52,6 +52,32 @@ def test_compatible_characters_and_cases_are_one_word() -> None:
     assert words("ＨＯＴＥＬ Straße") == words("hotel STRASSE")
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("मेरी बुकिंग रद्द कर", ["मेरी", "बुकिंग", "रद्द", "कर"]),
+        ("তুমি কেমন আছ", ["তুমি", "কেমন", "আছ"]),
+        ("தமிழ் மொழி", ["தமிழ்", "மொழி"]),
+        ("שָׁלוֹם", ["שָׁלוֹם"]),
+    ],
+    ids=["Hindi", "Bengali", "Tamil", "Hebrew"],
+)
+def test_vowel_signs_are_parts_of_their_words(text: str, found: list[str]) -> None:
+    assert words(text) == found
+
+
+def test_inflections_meet_in_hindi_too() -> None:
+    assert stem_words("किताबें", "hi") == stem_words("किताबों", "hi") != stem_words("कमरे", "hi")
+
+
+def test_a_part_of_a_thai_text_is_found_with_its_vowel_signs() -> None:
+    assert set(words("สวัสดีครับ")) > set(words("สวัสดี"))
+
+
+def test_what_only_chooses_the_look_of_a_character_is_no_part_of_a_word() -> None:
+    assert words("ok\ufe0f 1\ufe0f\u20e3 \ufe0fgo") == ["ok", "1", "go"]
+
+
 @given(st.text())
 def test_any_text_has_a_language_and_words(text: str) -> None:
     assert stem_words(text, detect(text)) == stem_words(text, detect(text))
