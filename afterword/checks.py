@@ -8,7 +8,7 @@ from aiokafka.errors import KafkaError
 
 from afterword.topics import check_topics
 from consumers.kafka import admin_client
-from streams.errors import AfterwordError
+from streams.errors import AfterwordError, StoreInUse
 from streams.settings import Settings
 from streams.stores import mongo
 from streams.stores.qdrant import open_index
@@ -66,12 +66,10 @@ async def check_mongodb(settings: Settings) -> str:
 
 async def check_qdrant(settings: Settings) -> str:
     """A directory that another process has open is in use, which is what it is for."""
-    index = open_index(settings.qdrant, settings.embedder.model)
+    index = open_index(settings.qdrant, settings.embedder)
     try:
         await index.ping()
-    except AfterwordError as error:
-        if "another process" not in str(error):
-            raise
+    except StoreInUse:
         return f"{settings.qdrant.path}, in use by a running worker"
     finally:
         await index.close()

@@ -72,7 +72,7 @@ async def run_summarizer(settings: Settings) -> None:
     async with AsyncExitStack() as closing:
         database = mongo.connect(settings.mongo)
         closing.push_async_callback(mongo.close, database)
-        index = open_index(settings.qdrant, settings.embedder.model)
+        index = open_index(settings.qdrant, settings.embedder)
         closing.push_async_callback(index.close)
         await closing.enter_async_context(health_server(settings, health, index))
         app = faust_app(settings, settings.kafka.summarizer_id)

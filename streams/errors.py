@@ -37,6 +37,10 @@ class StoreUnavailable(AfterwordError):
     """{store} cannot be reached: {problem}"""
 
 
+class StoreInUse(StoreUnavailable):
+    """{store}: another process has its directory open"""
+
+
 class EpisodeConflict(AfterwordError):
     """episode {episode_id}, revision {revision}, is stored already with another fingerprint"""
 

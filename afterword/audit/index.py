@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from streams.errors import AfterwordError, StoreUnavailable
+from streams.errors import AfterwordError, StoreInUse, StoreUnavailable
 from streams.settings import Settings
 from streams.stores.local_index import ids_of_owner
 from streams.stores.mongo import batches
@@ -25,11 +25,11 @@ async def indexed_episodes(settings: Settings, episode_ids: Sequence[str]) -> se
     path = settings.qdrant.path
     if path is not None and not path.is_dir():
         return set()  # opening it would make it
-    index = open_index(settings.qdrant, settings.embedder.model)
+    index = open_index(settings.qdrant, settings.embedder)
     try:
         found = [await index.has(batch) for batch in batches(episode_ids)]
-    except StoreUnavailable as error:
-        if path is None or "another process" not in str(error):
+    except StoreInUse:
+        if path is None:
             raise
         return await _ask_owner(path, episode_ids)
     finally:

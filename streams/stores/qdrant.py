@@ -11,7 +11,7 @@ from qdrant_client import models
 from schemas import SummaryCreated
 from schemas.ids import point_id
 from streams.errors import ConfigurationError, StoreUnavailable
-from streams.settings import Qdrant
+from streams.settings import Embedder, Qdrant
 from streams.stores.index import Dense, summary_text
 from streams.stores.qdrant_connection import Connection, connect
 from streams.stores.sparse import document_vector
@@ -127,9 +127,9 @@ class QdrantIndex:
             await self._connection.run(create)
 
 
-def open_index(settings: Qdrant, embedder_model: str | None = None) -> QdrantIndex:
-    """The configured index; nothing is reached before its first use."""
-    return QdrantIndex(connect(settings), settings.collection, embedder_model)
+def open_index(settings: Qdrant, embedder: Embedder) -> QdrantIndex:
+    """The configured index, in the collection of the configured embedder; nothing is reached before its first use."""
+    return QdrantIndex(connect(settings), settings.collection, embedder.vectors_model)
 
 
 def collection_name(collection: str, embedder_model: str | None) -> str:

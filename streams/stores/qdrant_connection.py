@@ -13,7 +13,7 @@ from qdrant_client import AsyncQdrantClient, QdrantClient
 from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ApiException
 
-from streams.errors import StoreUnavailable
+from streams.errors import StoreInUse, StoreUnavailable
 from streams.settings import Qdrant
 
 STORE = "qdrant"
@@ -28,7 +28,7 @@ class Connection(Protocol):
     is_server: bool
 
     async def run(self, call: Call) -> Any:
-        """Raises: StoreUnavailable."""
+        """Raises: StoreUnavailable, of which StoreInUse means that another process has the directory."""
         ...
 
     async def close(self) -> None: ...
@@ -112,4 +112,4 @@ def _open(path: Path) -> QdrantClient:
     try:
         return QdrantClient(path=str(path))
     except RuntimeError as error:
-        raise StoreUnavailable(store=STORE, problem="another process has its directory open") from error
+        raise StoreInUse(store=STORE) from error

@@ -103,7 +103,7 @@ class Deployment:
         await self.commit(kafka.archiver_id, kafka.messages_topic)
 
     async def store(self) -> None:
-        index = open_index(self.settings.qdrant)
+        index = open_index(self.settings.qdrant, self.settings.embedder)
         for episode in self.episodes():
             summary = summary_of(episode)
             await MongoEpisodes(self.database).add(stored_episode(episode, summary))
@@ -317,7 +317,7 @@ async def test_an_archive_that_lacks_a_message_is_found(deployment):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_an_index_in_use_is_noted_and_no_finding(deployment):
     await deployment.everything()
-    index = open_index(deployment.settings.qdrant)
+    index = open_index(deployment.settings.qdrant, deployment.settings.embedder)
     await index.ping()
     try:
         report = await audit.run(deployment.settings)

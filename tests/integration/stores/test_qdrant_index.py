@@ -8,12 +8,13 @@ import pytest_asyncio
 from qdrant_client import QdrantClient, models
 
 from schemas.ids import point_id
-from streams.errors import ConfigurationError, StoreUnavailable
-from streams.settings import Qdrant
+from streams.errors import ConfigurationError, StoreInUse, StoreUnavailable
+from streams.settings import Embedder, Qdrant
 from streams.stores.qdrant import QdrantIndex, open_index
 from streams.stores.sparse import query_vector
 from tests.samples import a_summary
 
+NO_EMBEDDER = Embedder()
 RAW_TEXT = "I need a taxi to the museum in Cambridge."
 
 
@@ -24,7 +25,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest_asyncio.fixture
 async def index(path: Path) -> AsyncIterator[QdrantIndex]:
-    opened = open_index(Qdrant(path=path))
+    opened = open_index(Qdrant(path=path), NO_EMBEDDER)
     yield opened
     await opened.close()
 
@@ -102,7 +103,7 @@ async def test_without_an_embedder_there_is_no_dense_vector(index: QdrantIndex, 
 
 
 async def test_a_model_has_its_own_collection_which_names_it(path: Path) -> None:
-    index = open_index(Qdrant(path=path), embedder_model="nomic/embed:v1")
+    index = open_index(Qdrant(path=path), Embedder(provider="ollama", model="nomic/embed:v1"))
     await index.put(a_summary(), RAW_TEXT, [0.6, 0.8])
     await index.close()
     info, record = read(path, "episodes-nomic-embed-v1")
@@ -112,10 +113,10 @@ async def test_a_model_has_its_own_collection_which_names_it(path: Path) -> None
 
 
 async def test_a_model_whose_dimension_changed_is_a_wrong_setting(path: Path) -> None:
-    first = open_index(Qdrant(path=path), embedder_model="m")
+    first = open_index(Qdrant(path=path), Embedder(provider="ollama", model="m"))
     await first.put(a_summary(), RAW_TEXT, [1.0, 0.0])
     await first.close()
-    second = open_index(Qdrant(path=path), embedder_model="m")
+    second = open_index(Qdrant(path=path), Embedder(provider="ollama", model="m"))
     with pytest.raises(ConfigurationError, match="dimension 2"):
         await second.put(a_summary(), RAW_TEXT, [1.0, 0.0, 0.0])
     await second.close()
@@ -133,7 +134,7 @@ async def test_a_lower_revision_does_not_overwrite_a_higher_one(index: QdrantInd
 async def test_what_was_written_is_there_after_a_restart(index: QdrantIndex, path: Path) -> None:
     await index.put(a_summary(), RAW_TEXT)
     await index.close()
-    again = open_index(Qdrant(path=path))
+    again = open_index(Qdrant(path=path), NO_EMBEDDER)
     assert await again.has(["c1:1"]) == {"c1:1"}
     await again.close()
 
@@ -142,8 +143,8 @@ async def test_what_was_written_is_there_after_a_restart(index: QdrantIndex, pat
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_a_directory_in_use_is_unavailable(index: QdrantIndex, path: Path) -> None:
     await index.put(a_summary(), RAW_TEXT)
-    second = open_index(Qdrant(path=path))
-    with pytest.raises(StoreUnavailable, match="another process"):
+    second = open_index(Qdrant(path=path), NO_EMBEDDER)
+    with pytest.raises(StoreInUse, match="another process"):
         await second.put(a_summary(), RAW_TEXT)
     await index.close()
     await second.put(a_summary(), RAW_TEXT)
@@ -167,7 +168,7 @@ async def test_writing_does_not_hold_up_the_event_loop(index: QdrantIndex) -> No
 
 
 async def test_a_server_that_is_not_there_is_unavailable(closed_port: int) -> None:
-    index = open_index(Qdrant(url=f"http://127.0.0.1:{closed_port}"))
+    index = open_index(Qdrant(url=f"http://127.0.0.1:{closed_port}"), NO_EMBEDDER)
     with pytest.raises(StoreUnavailable, match="qdrant"):
         await index.put(a_summary(), RAW_TEXT)
     with pytest.raises(StoreUnavailable, match="qdrant"):
