@@ -4,9 +4,13 @@ import logging
 import sys
 from typing import Any
 
+import stamina.instrumentation
 import structlog
 
+from streams.errors import AfterwordError
 from streams.settings import Logs
+
+log = structlog.get_logger()
 
 QUIET = {
     # Faust leaves it at DEBUG, and building those records was a third of the CPU
@@ -45,6 +49,16 @@ def configure(settings: Logs) -> None:
     logging.basicConfig(handlers=[handler], level=settings.level, force=True)
     for name, level in QUIET.items():
         logging.getLogger(name).setLevel(max(level, logging.getLevelName(settings.level)))
+    # its own hook logs the arguments of what is retried, which may hold a transcript
+    stamina.instrumentation.set_on_retry_hooks([log_retry])
+
+
+def log_retry(details: stamina.instrumentation.RetryDetails) -> None:
+    """One warning for a retry that is to come; its `stage` is in the context variables of whoever retries."""
+    error = details.caused_by
+    ours = {"error_type": error.error_type, "problem": str(error)} if isinstance(error, AfterwordError) else {}
+    told = ours or {"error_type": type(error).__name__}
+    log.warning("retries", **told, attempt=details.retry_num, wait_seconds=round(details.wait_for, 2))
 
 
 def _renderers(settings: Logs) -> list[Any]:

@@ -13,6 +13,7 @@ from streams.summarizer.providers.http import Endpoint
 from streams.summarizer.providers.retrying import Budget, retrying
 
 STORE = "embedder"
+STAGE = "embed"
 OPENAI_URL = "https://api.openai.com/v1"
 OLLAMA_URL = "http://127.0.0.1:11434"
 ATTEMPTS = 4
@@ -45,7 +46,7 @@ class HttpEmbedder:
 
     async def embed(self, text: str) -> Vector:
         try:
-            answer = await retrying(lambda: self._ask(text), ATTEMPTS, Budget(RETRY_BUDGET_SECONDS))
+            answer = await retrying(STAGE, lambda: self._ask(text), ATTEMPTS, Budget(RETRY_BUDGET_SECONDS))
         except ProviderMisconfigured as error:
             raise ConfigurationError(setting=variable(("embedder",)), problem=_problem(error)) from None
         except ProviderError as error:

@@ -12,6 +12,8 @@ from streams.summarizer.prompt import Messages, build_prompt
 from streams.summarizer.providers.base import Summary, SummaryRequest
 from streams.summarizer.providers.retrying import Budget, retrying
 
+STAGE = "summarize"
+
 
 @dataclass(frozen=True)
 class Reply:
@@ -57,7 +59,7 @@ class ChatProvider:
         for _ in range(self._llm.json_attempts):
             prompt = build_prompt(request.episode, request.previous_rolling, self._rolling_tokens, problem)
             try:
-                reply = await retrying(partial(self._endpoint.chat, prompt), self._llm.attempts, budget)
+                reply = await retrying(STAGE, partial(self._endpoint.chat, prompt), self._llm.attempts, budget)
                 used = total(used, reply.usage)
                 return self._summary(usable(reply, self._rolling_tokens), used)
             except AnswerInvalid as error:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import stamina
+import structlog
 
 from streams.errors import ProviderUnavailable
 
@@ -45,14 +46,15 @@ class Budget:
         return asked + jitter if asked < left else False
 
 
-async def retrying(call: Callable[[], Awaitable[T]], attempts: int, budget: Budget) -> T:
-    """The call's result, after up to `attempts` calls. Raises: what the last call raised."""
+async def retrying(stage: str, call: Callable[[], Awaitable[T]], attempts: int, budget: Budget) -> T:
+    """The call's result, after up to `attempts` calls. `stage` is for the log. Raises: what the last call raised."""
     longest = budget.longest_wait
     first = min(FIRST_WAIT_SECONDS, longest / 4)
     context = stamina.retry_context(
         on=budget.wait, attempts=attempts, timeout=None, wait_initial=first, wait_max=longest, wait_jitter=first
     )
-    async for attempt in context:
-        with attempt:
-            return await call()
+    with structlog.contextvars.bound_contextvars(stage=stage):
+        async for attempt in context:
+            with attempt:
+                return await call()
     raise AssertionError("stamina raises the last error")

@@ -94,7 +94,7 @@ async def test_the_last_error_is_what_the_caller_sees() -> None:
         raise ProviderUnavailable(problem=f"call {calls}")
 
     with pytest.raises(ProviderUnavailable, match="call 3"):
-        await retrying(call, 3, Budget(1))
+        await retrying("summarize", call, 3, Budget(1))
 
 
 @pytest.mark.parametrize("url", ["not an address", "ftp://x", "http://", "127.0.0.1:80"])

@@ -1,0 +1,40 @@
+"""What a process with our logging writes about a call that is made again."""
+
+import json
+import subprocess
+import sys
+
+PROGRAM = """
+import asyncio
+from streams.errors import ProviderRateLimited
+from streams.logs import configure
+from streams.settings import Logs
+from streams.summarizer.providers.retrying import Budget, retrying
+
+async def call():
+    raise ProviderRateLimited(retry_after=0)
+
+async def main():
+    try:
+        await retrying("summarize", call, 2, Budget(0.1))
+    except ProviderRateLimited:
+        pass
+
+configure(Logs(format="json"))
+asyncio.run(main())
+"""
+
+
+def test_a_retry_is_one_warning_with_its_stage_and_the_type_of_its_error() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    [line] = [json.loads(line) for line in done.stderr.splitlines()]
+    assert line.pop("timestamp")
+    assert line.pop("wait_seconds") <= 0.1
+    assert line == {
+        "event": "retries",
+        "level": "warning",
+        "stage": "summarize",
+        "error_type": "provider_rate_limited",
+        "problem": "the LLM is rate limited; it asks to wait 0 seconds",
+        "attempt": 1,
+    }
