@@ -87,13 +87,13 @@ def attach(app: App, kafka: Kafka, handling: Handling) -> Lanes[LaneKey]:
         log.error("summarizer failed", stage=STAGE, error_type=type(error).__name__)
         crashes.add(asyncio.ensure_future(app.crash(error)))
 
-    lanes = Lanes[LaneKey](app.engine.max_in_flight * MANY_PARTITIONS, crash)
+    lanes = Lanes[LaneKey](crash)  # the engine bounds what is in hand for each partition
 
     @app.agent(app.topic(kafka.episodes_topic, schema=AtLeastOnce()), name="summarizer")  # type: ignore[untyped-decorator]
     async def summarize(stream: AsyncIterable[Any]) -> None:
         async for event in stream.noack().events():  # type: ignore[attr-defined]
             record = event.value
-            await lanes.submit((record.partition, record.key), partial(handling.handle, event))
+            lanes.submit((record.partition, record.key), partial(handling.handle, event))
 
     @app.on_partitions_revoked.connect  # type: ignore[untyped-decorator]
     async def give_up(*_: Any, **__: Any) -> None:
@@ -101,10 +101,6 @@ def attach(app: App, kafka: Kafka, handling: Handling) -> Lanes[LaneKey]:
         await lanes.cancel(lambda _: True)
 
     return lanes
-
-
-MANY_PARTITIONS = 10_000
-"""The engine bounds what is in hand for each partition, so that a stuck one holds up no other; here is no bound."""
 
 
 async def _acknowledged(topic: Any, key: bytes | None, value: bytes | None, headers: Headers) -> None:

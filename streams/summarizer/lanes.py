@@ -1,4 +1,4 @@
-"""Work for many keys at once, for one key strictly in order, and never more than a bound."""
+"""Work for many keys at once, for one key strictly in order."""
 
 import asyncio
 from collections import deque
@@ -13,15 +13,13 @@ Lane = deque[Handler]
 
 
 class Lanes(Generic[K]):
-    """A lane is a key's queue and the task that works it off; it ends when it is empty.
+    """A lane is a key's queue and the task that works it off; it ends when it is empty. Whoever submits sets the bound.
 
     A handler that raises stops its lane: what is queued behind it is dropped, and nothing more is taken for that key
     until `cancel` forgets it. `on_error` is told at once; it must not raise.
     """
 
-    def __init__(self, max_in_flight: int, on_error: Callable[[K, BaseException], None]) -> None:
-        """max_in_flight: handlers submitted and not finished, of all keys together."""
-        self._room = asyncio.Semaphore(max_in_flight)
+    def __init__(self, on_error: Callable[[K, BaseException], None]) -> None:
         self._on_error = on_error
         self._lanes: dict[K, Lane] = {}
         self._tasks: dict[K, asyncio.Task[None]] = {}
@@ -32,14 +30,9 @@ class Lanes(Generic[K]):
         """Handlers running or queued."""
         return sum(map(len, self._lanes.values()))
 
-    async def submit(self, key: K, handler: Handler) -> None:
-        """Returns when there was room; the handler runs after all that were submitted for the key before.
-
-        Raises: LaneStopped if one of those raised.
-        """
-        await self._room.acquire()
+    def submit(self, key: K, handler: Handler) -> None:
+        """The handler runs after all that were submitted for the key before. Raises: LaneStopped if one raised."""
         if key in self._stopped:
-            self._room.release()
             raise LaneStopped(key=key)
         if key in self._lanes:
             self._lanes[key].append(handler)
@@ -70,7 +63,6 @@ class Lanes(Generic[K]):
             while lane:
                 await lane[0]()
                 lane.popleft()
-                self._room.release()
         finally:
             self._end(key, lane)
 
@@ -80,8 +72,6 @@ class Lanes(Generic[K]):
             return
         if lane:
             self._stopped.add(key)
-        for _ in lane:
-            self._room.release()
         del self._lanes[key], self._tasks[key]
 
     def _report(self, key: K, lane: Lane, ended: asyncio.Task[None]) -> None:
