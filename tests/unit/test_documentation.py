@@ -1,0 +1,74 @@
+"""What the pages name exists: tests, files, settings, commands, options."""
+
+import re
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from afterword.cli import app
+from afterword.settings_reference import reference
+from streams.runtime import Options
+from streams.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.md")])
+LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+TEST = re.compile(r"`(test_\w+)`")
+VARIABLE = re.compile(r"\bAFTERWORD_[A-Z_]*[A-Z]\b")
+COMMAND = re.compile(r"\bafterword ((?:worker |topics )?[a-z]+)")
+
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+@cache
+def existing_tests() -> set[str]:
+    found = re.findall(r"def (test_\w+)|class (test_\w+)", "\n".join(p.read_text() for p in ROOT.glob("tests/**/*.py")))
+    return {name for names in found for name in names if name} | {p.stem for p in ROOT.glob("tests/**/test_*.py")}
+
+
+@cache
+def commands() -> set[str]:
+    command = typer.main.get_command(app)
+    groups = getattr(command, "commands", {})
+    return {
+        name if inner is None else f"{name} {inner}"
+        for name, group in groups.items()
+        for inner in [None, *getattr(group, "commands", {})]
+    }
+
+
+@pages
+def test_links_lead_to_files(page: Path) -> None:
+    assert [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()] == []
+
+
+@pages
+def test_tests_that_are_named_exist(page: Path) -> None:
+    assert set(TEST.findall(page.read_text())) - existing_tests() == set()
+
+
+@pages
+def test_settings_that_are_named_exist(page: Path) -> None:
+    known = set(VARIABLE.findall(reference(Settings)))
+    named = set(VARIABLE.findall(page.read_text()))
+    assert {name for name in named - known if not any(other.startswith(f"{name}__") for other in known)} == set()
+
+
+@pages
+def test_commands_that_are_shown_exist(page: Path) -> None:
+    assert set(COMMAND.findall("\n".join(code(page.read_text())))) - commands() == set()
+
+
+def test_every_option_of_the_engine_is_on_its_page() -> None:
+    text = (ROOT / "docs" / "engine.md").read_text()
+    assert [option.name for option in fields(Options) if f"`{option.name}`" not in text] == []
+
+
+def code(text: str) -> list[str]:
+    """Blocks and spans: in prose the name may stand before any word."""
+    blocks = re.findall(r"```\n(.*?)```", text, re.S)
+    spans = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
+    return [*blocks, *spans]
