@@ -77,7 +77,7 @@ async def check_qdrant(settings: Settings) -> str:
 
 
 async def check_llm(settings: Settings) -> str:
-    provider = make_provider(settings.llm, settings.rolling)
+    provider = make_provider(settings.llm)
     try:
         await provider.check()
     finally:

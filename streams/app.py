@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from consumers.kafka import require_topics
 from streams.runtime import App, Options
 from streams.runtime.health import Health, HealthServer
 from streams.runtime.worker import PARTITIONS, run
@@ -61,14 +62,19 @@ def segmenter_app(settings: Settings) -> App:
 
 async def run_segmenter(settings: Settings) -> None:
     """Until SIGTERM, then drains. Raises: AfterwordError, KafkaError."""
-    health = Health(PARTITIONS)
+    kafka, health = settings.kafka, Health(PARTITIONS)
+    changelogs = [kafka.changelog(table) for table in segmenter.TABLES]
+    dead_letters = kafka.dead_letters(kafka.messages_topic)
+    await require_topics(kafka, kafka.messages_topic, kafka.episodes_topic, dead_letters, *changelogs)
     async with HealthServer(health, settings.health.host, settings.health.port):
         await run(segmenter_app(settings), health)
 
 
 async def run_summarizer(settings: Settings) -> None:
     """Until SIGTERM, then drains. Raises: AfterwordError, KafkaError."""
-    health = Health(PARTITIONS)
+    kafka, health = settings.kafka, Health(PARTITIONS)
+    dead_letters = kafka.dead_letters(kafka.episodes_topic)
+    await require_topics(kafka, kafka.episodes_topic, kafka.summaries_topic, dead_letters)
     async with AsyncExitStack() as closing:
         database = mongo.connect(settings.mongo)
         closing.push_async_callback(mongo.close, database)
@@ -78,7 +84,7 @@ async def run_summarizer(settings: Settings) -> None:
         app = faust_app(settings, settings.kafka.summarizer_id)
         patience = Patience(Waiting(health))
         outputs = summarizer.Outputs(app, settings.kafka)
-        provider = WithFallback(make_provider(settings.llm, settings.rolling), ExtractiveProvider(settings.rolling))
+        provider = WithFallback(make_provider(settings.llm), ExtractiveProvider())
         closing.push_async_callback(provider.close)
         embedder = make_embedder(settings.embedder)
         if embedder:

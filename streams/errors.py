@@ -33,6 +33,10 @@ class BrokerUnavailable(AfterwordError):
     """Kafka at {servers} cannot be reached: {problem}"""
 
 
+class WorkerFailed(AfterwordError):
+    """the worker cannot go on: {problem}"""
+
+
 class StoreUnavailable(AfterwordError):
     """{store} cannot be reached: {problem}"""
 

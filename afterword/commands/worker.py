@@ -1,10 +1,15 @@
 """`afterword worker`: one role until SIGTERM."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from afterword.commands.common import start
+
+if TYPE_CHECKING:
+    from streams.settings import Settings
 
 app = typer.Typer(help="Run one role until SIGTERM, then drain.", no_args_is_help=True)
 
@@ -19,7 +24,7 @@ def segmenter() -> None:
     """messages → episode.closed, exactly once."""
     from streams.app import run_segmenter
 
-    asyncio.run(run_segmenter(start()))
+    _run(run_segmenter)
 
 
 @app.command()
@@ -27,7 +32,7 @@ def summarizer() -> None:
     """episode.closed → MongoDB, Qdrant and summary.created."""
     from streams.app import run_summarizer
 
-    asyncio.run(run_summarizer(start()))
+    _run(run_summarizer)
 
 
 @app.command()
@@ -35,4 +40,19 @@ def archiver() -> None:
     """messages → MongoDB, every one as it was produced."""
     from consumers.run_archiver import run_archiver
 
-    asyncio.run(run_archiver(start()))
+    _run(run_archiver)
+
+
+def _run(role: "Callable[[Settings], Coroutine[Any, Any, None]]") -> None:
+    """A supervisor starts the worker again; its log ends with one line that says why it ended."""
+    from aiokafka.errors import KafkaError
+
+    from streams.errors import BrokerUnavailable, WorkerFailed
+
+    settings = start()
+    try:
+        asyncio.run(role(settings))
+    except KafkaError as error:
+        raise BrokerUnavailable(servers=settings.kafka.bootstrap_servers, problem=str(error)) from error
+    except OSError as error:  # a port in use, a disk that is full
+        raise WorkerFailed(problem=str(error)) from error

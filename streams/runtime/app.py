@@ -6,6 +6,7 @@ from typing import Any
 import faust
 
 from streams.runtime.batch import take_batch
+from streams.runtime.errors import StoreFailed
 from streams.runtime.logger import LIFE_CYCLE
 from streams.runtime.options import Options
 from streams.runtime.table import Table, TableManager
@@ -37,6 +38,15 @@ class App(faust.App):
             web_enabled=False,
             **options,
         )
+
+    async def on_first_start(self) -> None:
+        """Faust makes the directory itself, but not those above it. Raises: StoreFailed."""
+        path = self.conf.datadir
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreFailed(path=path, cause=error.strerror) from error
+        await super().on_first_start()
 
     def stream(self, *args: Any, **kwargs: Any) -> Any:
         """As Faust's; whoever iterates over it writes to the batch of its event."""

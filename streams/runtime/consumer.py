@@ -65,6 +65,7 @@ class Consumer(base.Consumer):
         self.partitions: dict[TopicPartition, Partition] = {}
         self.tables_ready = asyncio.Event()
         self.kafka: Any = None
+        self._joined = False
         self._cache = Cache(self.app.engine.block_cache_bytes)
         self._crashing: asyncio.Future[None] | None = None
 
@@ -105,6 +106,7 @@ class Consumer(base.Consumer):
 
     def take(self, sources: Iterable[TopicPartition]) -> None:
         """Each recovers on its own, so that none holds up the rebalance."""
+        self._joined = True
         if not self.app.should_stop:
             for source in sources:
                 self.partitions[source] = self._new_partition(source)
@@ -161,8 +163,8 @@ class Consumer(base.Consumer):
 
     @property
     def ready(self) -> bool:
-        """Every assigned partition is open; also true of a worker that was assigned none."""
-        return self.kafka is not None and all(partition.ready for partition in self.partitions.values())
+        """In the group, and every assigned partition is open; also true of a worker that was assigned none."""
+        return self._joined and all(partition.ready for partition in self.partitions.values())
 
     # -- what Faust asks
 

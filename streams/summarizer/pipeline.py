@@ -17,7 +17,7 @@ from streams.stores.messages import MessageArchive
 from streams.summarizer.embedders import Embedder
 from streams.summarizer.patience import Patience
 from streams.summarizer.providers.base import Provider, Summary, SummaryRequest
-from streams.summarizer.rolling import next_row
+from streams.summarizer.rolling import longest_text, next_row
 from streams.tokens import count_tokens
 
 Publish = Callable[[SummaryCreated], Awaitable[None]]
@@ -70,18 +70,19 @@ class Pipeline:
         return stored.summary
 
     async def _summarize(self, episode: EpisodeClosed) -> StoredEpisode:
-        previous = await self._until_done("find", lambda: self._previous_rolling(episode))
-        request = SummaryRequest(episode, previous)
+        request = await self._until_done("find", lambda: self._request(episode))
         answer = await self._until_done("summarize", lambda: self._provider.summarize(request))
         made = stored_episode(episode, summary_created(episode, answer, self._clock()))
         return await self._until_done("store_episode", lambda: self._episodes.add(made))
 
-    async def _previous_rolling(self, episode: EpisodeClosed) -> str:
+    async def _request(self, episode: EpisodeClosed) -> SummaryRequest:
         row = await self._episodes.latest_row(scope_of(episode))
         if row is None or row.last_ordinal < episode.ordinal:
-            return row.content if row else ""
-        before = await self._episodes.find(preceding_id(episode))  # made again: the rows have gone on without it
-        return before.summary.rolling_summary if before else ""
+            previous = row.content if row else ""
+        else:  # made again: the rows have gone on without it
+            before = await self._episodes.find(preceding_id(episode))
+            row, previous = None, before.summary.rolling_summary if before else ""
+        return SummaryRequest(episode, previous, longest_text(row, self._rolling_max_tokens))
 
     async def _store_the_rest(self, summary: SummaryCreated, episode: EpisodeClosed) -> None:
         keys = [message_key(summary.conversation_id, message_id) for message_id in summary.message_ids]

@@ -1,10 +1,19 @@
-"""Which row of a conversation's rolling summary a new text goes to. No I/O."""
+"""How long a conversation's next rolling summary may be, and which row it goes to. No I/O."""
 
 from dataclasses import replace
 
 from schemas import SummaryCreated
 from streams.stores.episodes import RollingRow, scope_of
 from streams.tokens import count_tokens
+
+
+def longest_text(latest: RollingRow | None, max_tokens: int) -> int:
+    """Tokens that the text after `latest` may have.
+
+    While that row goes on, a quarter more than `max_tokens`: only a text that can pass it ever ends a row. A text that
+    begins a new row is condensed to three quarters, so that the row has room to grow.
+    """
+    return max_tokens * 5 // 4 if latest is None or _goes_on(latest, max_tokens) else max_tokens * 3 // 4
 
 
 def next_row(latest: RollingRow | None, summary: SummaryCreated, max_tokens: int) -> RollingRow | None:
@@ -16,9 +25,13 @@ def next_row(latest: RollingRow | None, summary: SummaryCreated, max_tokens: int
     if latest is not None and summary.ordinal <= latest.last_ordinal:
         return None
     row = _row(summary, 1 if latest is None else latest.row + 1)
-    if latest is not None and latest.token_count < max_tokens:
+    if latest is not None and _goes_on(latest, max_tokens):
         return replace(row, row=latest.row, first_ordinal=latest.first_ordinal)
     return row
+
+
+def _goes_on(latest: RollingRow, max_tokens: int) -> bool:
+    return latest.token_count < max_tokens
 
 
 def _row(summary: SummaryCreated, number: int) -> RollingRow:

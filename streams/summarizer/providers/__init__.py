@@ -1,6 +1,6 @@
 """Who writes the summaries: an LLM over HTTP, or the extractive method that needs none."""
 
-from streams.settings import Llm, Rolling
+from streams.settings import Llm
 from streams.summarizer.providers.base import Provider, Summary, SummaryRequest
 from streams.summarizer.providers.chat import ChatProvider
 from streams.summarizer.providers.extractive import ExtractiveProvider
@@ -20,13 +20,12 @@ __all__ = [
 ]
 
 
-def make_provider(llm: Llm, rolling: Rolling | None = None) -> Provider:
+def make_provider(llm: Llm) -> Provider:
     """The provider that the settings choose, without a fallback. Connects to nothing yet.
 
     Raises: ConfigurationError when the address or the key cannot be used.
     """
-    rolling = rolling or Rolling()
     if llm.provider == "extractive":
-        return ExtractiveProvider(rolling)
+        return ExtractiveProvider()
     endpoint = OpenAiChat(llm) if llm.provider == "openai" else OllamaChat(llm)
-    return ChatProvider(endpoint, llm, rolling)
+    return ChatProvider(endpoint, llm)

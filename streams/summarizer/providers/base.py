@@ -11,8 +11,10 @@ class SummaryRequest:
     """All that a provider may read."""
 
     episode: EpisodeClosed
-    previous_rolling: str = ""
+    previous_rolling: str
     """The conversation so far, in words; empty for its first episode."""
+    rolling_tokens: int
+    """What the rolling summary may have at most."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Summary:
     long_summary: str
     """3–8 sentences, at most 1,500 characters."""
     rolling_summary: str
-    """The conversation so far, this episode included; at most `rolling.max_tokens` tokens."""
+    """The conversation so far, this episode included; at most the request's `rolling_tokens`."""
     quality: Quality
     model: str
     usage: Usage

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from schemas import Quality, Usage
 from streams.errors import AnswerInvalid
-from streams.settings import Llm, Rolling
+from streams.settings import Llm
 from streams.summarizer.answer import Answer, read_answer
 from streams.summarizer.prompt import Messages, build_prompt
 from streams.summarizer.providers.base import Summary, SummaryRequest
@@ -46,22 +46,21 @@ class ChatEndpoint(Protocol):
 class ChatProvider:
     """A Provider on any chat endpoint."""
 
-    def __init__(self, endpoint: ChatEndpoint, llm: Llm, rolling: Rolling) -> None:
+    def __init__(self, endpoint: ChatEndpoint, llm: Llm) -> None:
         self.name = endpoint.name
         self._endpoint = endpoint
         self._llm = llm
-        self._rolling_tokens = rolling.max_tokens
 
     async def summarize(self, request: SummaryRequest) -> Summary:
         """Raises: ProviderError; an AnswerInvalid carries the `usage` of the calls that were made."""
         budget = Budget(self._llm.retry_budget_seconds)
         used, problem = Usage(), None
         for _ in range(self._llm.json_attempts):
-            prompt = build_prompt(request.episode, request.previous_rolling, self._rolling_tokens, problem)
+            prompt = build_prompt(request.episode, request.previous_rolling, request.rolling_tokens, problem)
             try:
                 reply = await retrying(STAGE, partial(self._endpoint.chat, prompt), self._llm.attempts, budget)
                 used = total(used, reply.usage)
-                return self._summary(usable(reply, self._rolling_tokens), used)
+                return self._summary(usable(reply, request.rolling_tokens), used)
             except AnswerInvalid as error:
                 problem = str(vars(error)["problem"])
         raise AnswerInvalid(problem=problem, usage=used)

@@ -3,7 +3,6 @@
 import asyncio
 
 from schemas import Quality, Usage
-from streams.settings import Rolling
 from streams.summarizer.extractive import summarize
 from streams.summarizer.providers.base import Summary, SummaryRequest
 
@@ -16,12 +15,9 @@ class ExtractiveProvider:
 
     name = "extractive"
 
-    def __init__(self, rolling: Rolling) -> None:
-        self._rolling_tokens = rolling.max_tokens
-
     async def summarize(self, request: SummaryRequest) -> Summary:
         # in a thread: a very long message takes some hundred milliseconds, in which other lanes want to go on
-        texts = await asyncio.to_thread(summarize, request.episode, request.previous_rolling, self._rolling_tokens)
+        texts = await asyncio.to_thread(summarize, request.episode, request.previous_rolling, request.rolling_tokens)
         return Summary(
             title=texts.title,
             short_summary=texts.short_summary,

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from schemas import Quality, Usage
 from streams.errors import ProviderError
-from streams.settings import Rolling
 from streams.summarizer.extractive import condense
 from streams.summarizer.providers.base import Summary, SummaryRequest
 
@@ -16,9 +15,7 @@ class ScriptedProvider:
 
     name = "scripted"
 
-    def __init__(
-        self, script: Iterable[Summary | ProviderError] = (), delay_seconds: float = 0.0, rolling: Rolling | None = None
-    ) -> None:
+    def __init__(self, script: Iterable[Summary | ProviderError] = (), delay_seconds: float = 0.0) -> None:
         self.script = deque(script)
         self.delay_seconds = delay_seconds
         self.outage: ProviderError | None = None
@@ -26,7 +23,6 @@ class ScriptedProvider:
         self.requests: list[SummaryRequest] = []
         self.running = 0
         self.most_running = 0
-        self._rolling_tokens = (rolling or Rolling()).max_tokens
 
     async def summarize(self, request: SummaryRequest) -> Summary:
         """Raises: the ProviderError that is next in the script."""
@@ -60,7 +56,7 @@ class ScriptedProvider:
             title=f"Episode {episode.ordinal}",
             short_summary=told,
             long_summary=f"{told} It ran from {episode.started_at:%H:%M} to {episode.ended_at:%H:%M}.",
-            rolling_summary=condense(f"{request.previous_rolling}\n{told}", self._rolling_tokens),
+            rolling_summary=condense(f"{request.previous_rolling}\n{told}", request.rolling_tokens),
             quality=Quality(source="llm"),
             model=self.name,
             usage=Usage(prompt_tokens=len(episode.messages), completion_tokens=1),

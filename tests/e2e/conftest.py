@@ -1,0 +1,30 @@
+"""A deployment for each test, and real dialogues to send through it."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from streams.settings import Settings
+from tests.e2e.deployment import Deployment, deployed
+
+DIALOGUES = Path(__file__).parents[1] / "data" / "dialogues.jsonl"
+
+
+@pytest.fixture
+def dialogues() -> list[bytes]:
+    """Sixty real dialogues."""
+    return DIALOGUES.read_bytes().splitlines()
+
+
+@pytest_asyncio.fixture
+async def deployment(make_settings: Callable[..., Settings], tmp_path: Path) -> AsyncIterator[Deployment]:
+    """Settings as short as Kafka allows, so that failures are noticed within a test's time."""
+    settings = make_settings(
+        kafka={"partitions": 4, "session_timeout_seconds": 6, "rebalance_timeout_seconds": 15},
+        engine={"tick_seconds": 0.2},
+        drain_seconds=10,
+    )
+    async with deployed(settings, tmp_path) as ready:
+        yield ready

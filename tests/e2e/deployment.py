@@ -1,0 +1,153 @@
+"""A whole deployment of real processes on the stack, for one test."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from pydantic import BaseModel, SecretStr
+
+from afterword import audit
+from afterword.audit.report import Report
+from afterword.crew import start_worker
+from afterword.embedded import Process
+from afterword.lines import InvalidLine, parse_all
+from afterword.produce import Options, Produced, produce
+from afterword.topics import ensure_topics
+from schemas import EpisodeClosed, decode_episode
+from streams.segmenter import Segmenter
+from streams.settings import Settings
+from streams.tokens import count_tokens
+
+STOP_SECONDS = 20.0
+
+
+def environment_of(settings: Settings) -> dict[str, str]:
+    """Variables that give a child process the same settings."""
+    return dict(_variables(settings, "AFTERWORD_"))
+
+
+def _variables(section: BaseModel, prefix: str) -> Iterable[tuple[str, str]]:
+    for name in type(section).model_fields:
+        value = getattr(section, name)
+        if isinstance(value, BaseModel):
+            yield from _variables(value, f"{prefix}{name.upper()}__")
+        elif value is not None:
+            plain = value.get_secret_value() if isinstance(value, SecretStr) else value
+            yield prefix + name.upper(), str(plain)
+
+
+@dataclass
+class Deployment:
+    """Workers by name; each has a state directory of its own, as on a cluster."""
+
+    settings: Settings
+    directory: Path
+    workers: dict[str, Process] = field(default_factory=dict)
+
+    def start(self, role: str, name: str | None = None) -> None:
+        name = name or role
+        environment = {**environment_of(self.settings), "AFTERWORD_STATE_DIR": str(self.state(name))}
+        self.workers[name] = start_worker(role, self.directory, environment, name=name)
+
+    def state(self, name: str) -> Path:
+        return self.directory / "state" / name
+
+    def kill(self, name: str) -> None:
+        self.workers[name].kill()
+
+    async def stop(self, name: str) -> int:
+        """SIGTERM; its exit code."""
+        return await asyncio.to_thread(self.workers.pop(name).stop, STOP_SECONDS)
+
+    def lose_state(self, name: str) -> None:
+        shutil.rmtree(self.state(name), ignore_errors=True)
+
+    def logs(self, name: str) -> str:
+        return (self.directory / "logs" / f"{name}.log").read_text()
+
+    async def produce(self, lines: Iterable[bytes], rate: float | None = None, interleave: int = 50) -> Produced:
+        """Ends each conversation with a flush, so that nothing stays pending."""
+        return await produce(self.settings, _each(lines), Options(rate=rate, flush=True, interleave=interleave))
+
+    async def audit(self, wait_seconds: float) -> Report:
+        return await audit.run(self.settings, wait_seconds=wait_seconds)
+
+    async def episodes(self) -> list[EpisodeClosed]:
+        """Everything committed to `episode.closed`, in the order of its partitions."""
+        kafka = self.settings.kafka
+        consumer = AIOKafkaConsumer(bootstrap_servers=kafka.bootstrap_servers, isolation_level="read_committed")
+        async with consumer:
+            await consumer.topics()
+            sources = [TopicPartition(kafka.episodes_topic, number) for number in range(kafka.partitions)]
+            consumer.assign(sources)
+            await consumer.seek_to_beginning()
+            ends = await consumer.end_offsets(sources)
+            found: list[EpisodeClosed] = []
+            while any([await consumer.position(source) < ends[source] for source in sources]):
+                for records in (await consumer.getmany(timeout_ms=200)).values():
+                    found += [decode_episode(record.key, record.value) for record in records]
+        return found
+
+    async def close(self) -> None:
+        workers, self.workers = self.workers, {}
+        await asyncio.gather(*[asyncio.to_thread(worker.stop, STOP_SECONDS) for worker in workers.values()])
+
+
+@asynccontextmanager
+async def deployed(settings: Settings, directory: Path) -> AsyncIterator[Deployment]:
+    """Topics made, no worker started yet; ends every worker."""
+    reports = await ensure_topics(settings)
+    assert all(report.fine for report in reports), reports
+    deployment = Deployment(settings, directory)
+    try:
+        yield deployment
+    finally:
+        await deployment.close()
+
+
+async def _each(lines: Iterable[bytes]) -> AsyncIterator[bytes]:
+    for line in lines:
+        yield line
+
+
+@dataclass
+class _Record:
+    key: bytes
+    value: bytes
+    headers: Any
+    offset: int
+    topic: str = "messages"
+    partition: int = 0
+    timestamp: int = 0
+
+
+def expected_fingerprints(lines: Iterable[bytes], settings: Settings) -> dict[str, str]:
+    """What the rules alone make of these lines, without any broker: fingerprint by `episode_id`."""
+    conversations: dict[bytes, bytes] = {}
+    segmenter = Segmenter(settings.episodes, "episodes", "dead", conversations, {}, count_tokens)
+    now = datetime.now(UTC)
+    sent = [record for record in parse_all(lines, now) if not isinstance(record, InvalidLine)]
+    records = [_Record(r.conversation_id.encode(), r.value, r.headers, n) for n, r in enumerate(sent)]
+    outcome = segmenter.process(records, 0)
+    for conversation in list(conversations):
+        flush = {"type": "conversation.flush", "conversation_id": conversation.decode()}
+        outcome.outgoing += segmenter.process([_Record(conversation, orjson.dumps(flush), [], 0)], 0).outgoing
+    closed = [orjson.loads(out.value) for out in outcome.outgoing if out.value]
+    return {episode["episode_id"]: episode["fingerprint"] for episode in closed}
+
+
+def fingerprints(episodes: Iterable[EpisodeClosed]) -> dict[str, str]:
+    return {episode.episode_id: episode.fingerprint for episode in episodes}
+
+
+def repeated(lines: Iterable[bytes], times: int) -> list[bytes]:
+    """The same dialogues several times over, as other conversations."""
+    dialogues: list[Mapping[str, Any]] = [orjson.loads(line) for line in lines]
+    return [orjson.dumps({**d, "id": f"{d['id']}-copy-{n}"}) for n in range(times) for d in dialogues]
