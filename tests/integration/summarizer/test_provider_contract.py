@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from streams.settings import Llm, Rolling
+from streams.settings import Llm
 from streams.summarizer.providers import (
     ExtractiveProvider,
     Provider,
@@ -18,7 +18,7 @@ from streams.tokens import count_tokens
 from tests.openai_server import MODEL, LlmServer
 from tests.samples import a_closed_episode, an_episode_message
 
-ROLLING = Rolling(max_tokens=100)
+ROLLING_TOKENS = 100
 CONTENTS = (
     "I want to cancel order 4711.",
     "",
@@ -40,21 +40,21 @@ async def provider(request: pytest.FixtureRequest, llm_server: LlmServer) -> Asy
 
 def _made(name: str, server: LlmServer) -> Provider:
     if name == "scripted":
-        return ScriptedProvider(rolling=ROLLING)
+        return ScriptedProvider()
     if name == "fallback":
-        return WithFallback(ScriptedProvider(rolling=ROLLING), ExtractiveProvider(ROLLING))
+        return WithFallback(ScriptedProvider(), ExtractiveProvider())
     url = server.url + ("/v1" if name == "openai" else "")
-    return make_provider(Llm.model_validate({"provider": name, "base_url": url, "model": MODEL}), ROLLING)
+    return make_provider(Llm.model_validate({"provider": name, "base_url": url, "model": MODEL}))
 
 
 @pytest.mark.parametrize("content", CONTENTS)
 async def test_every_summary_can_be_stored_as_it_is(provider: Provider, content: str) -> None:
     episode = a_closed_episode(messages=(an_episode_message("m1", content=content),))
-    summary = await provider.summarize(SummaryRequest(episode, "Earlier. " * 200))
+    summary = await provider.summarize(SummaryRequest(episode, "Earlier. " * 200, ROLLING_TOKENS))
     assert 0 < len(summary.title) <= 60
     assert 0 < len(summary.short_summary) <= 400
     assert 0 < len(summary.long_summary) <= 1500
-    assert 0 < count_tokens(summary.rolling_summary) <= ROLLING.max_tokens
+    assert 0 < count_tokens(summary.rolling_summary) <= ROLLING_TOKENS
     texts = (summary.title, summary.short_summary, summary.long_summary, summary.rolling_summary)
     assert all(text == text.strip() and "<|" not in text for text in texts)
     assert summary.model
@@ -62,7 +62,7 @@ async def test_every_summary_can_be_stored_as_it_is(provider: Provider, content:
 
 
 async def test_the_same_request_gives_the_same_summary(provider: Provider) -> None:
-    request = SummaryRequest(a_closed_episode(), "Before.")
+    request = SummaryRequest(a_closed_episode(), "Before.", ROLLING_TOKENS)
     assert await provider.summarize(request) == await provider.summarize(request)
 
 

@@ -14,7 +14,7 @@ from streams.errors import (
     ProviderRateLimited,
     ProviderUnavailable,
 )
-from streams.settings import Llm, Rolling
+from streams.settings import Llm
 from streams.summarizer.providers import ExtractiveProvider, Provider, SummaryRequest, WithFallback, make_provider
 from tests import openai_server as llm
 from tests.openai_server import LlmServer
@@ -22,7 +22,7 @@ from tests.samples import a_closed_episode, an_episode_message
 
 SECRET = "my password is hunter2"
 KEY = "sk-not-a-key"
-REQUEST = SummaryRequest(a_closed_episode(messages=(an_episode_message("m1", content=SECRET),)), "Earlier words.")
+REQUEST = SummaryRequest(a_closed_episode(messages=(an_episode_message("m1", content=SECRET),)), "Earlier words.", 800)
 PROTOCOLS = ("openai", "ollama")
 
 
@@ -284,7 +284,7 @@ async def test_a_failed_provider_ends_in_a_marked_extractive_summary(
     llm_server: LlmServer, protocol: str, failure: llm.Outcome, reason: str
 ) -> None:
     llm_server.script(*[failure] * 5)
-    provider = WithFallback(provider_of(llm_server, protocol), ExtractiveProvider(Rolling()))
+    provider = WithFallback(provider_of(llm_server, protocol), ExtractiveProvider())
     with capture_logs() as logs:
         summary = await provider.summarize(REQUEST)
     await provider.close()
@@ -297,4 +297,4 @@ async def test_a_failed_provider_ends_in_a_marked_extractive_summary(
 
 async def test_a_wrong_configuration_gets_no_fallback(llm_server: LlmServer, protocol: str) -> None:
     llm_server.script(llm.fails(401))
-    await failing(WithFallback(provider_of(llm_server, protocol), ExtractiveProvider(Rolling())), ProviderMisconfigured)
+    await failing(WithFallback(provider_of(llm_server, protocol), ExtractiveProvider()), ProviderMisconfigured)

@@ -11,15 +11,14 @@ from streams.errors import (
     ProviderRateLimited,
     ProviderUnavailable,
 )
-from streams.settings import Rolling
 from streams.summarizer.providers import ExtractiveProvider, ScriptedProvider, SummaryRequest, WithFallback
 from tests.samples import a_closed_episode
 
-REQUEST = SummaryRequest(a_closed_episode(), "Before.")
+REQUEST = SummaryRequest(a_closed_episode(), "Before.", 800)
 
 
 def with_fallback(*script: ProviderError) -> WithFallback:
-    return WithFallback(ScriptedProvider(script), ExtractiveProvider(Rolling()))
+    return WithFallback(ScriptedProvider(script), ExtractiveProvider())
 
 
 async def test_a_summary_by_the_provider_is_passed_on() -> None:
@@ -58,7 +57,7 @@ async def test_a_wrong_configuration_is_not_covered_up() -> None:
 
 
 async def test_an_extractive_summary_is_always_marked() -> None:
-    quality = (await ExtractiveProvider(Rolling()).summarize(REQUEST)).quality
+    quality = (await ExtractiveProvider().summarize(REQUEST)).quality
     assert (quality.source, quality.reason) == ("fallback", "extractive_provider")
 
 

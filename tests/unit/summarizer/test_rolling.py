@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.stores.episodes import RollingRow
-from streams.summarizer.rolling import next_row
+from streams.summarizer.rolling import longest_text, next_row
 from streams.tokens import count_tokens
 from tests.samples import NOON, a_summary
 
@@ -31,6 +31,14 @@ def test_past_the_limit_a_new_row_begins() -> None:
     row = next_row(full, a_summary(4, rolling_summary=SHORT), MAX_TOKENS)
     assert row is not None
     assert (row.row, row.first_ordinal, row.last_ordinal, row.content) == (3, 4, 4, SHORT)
+
+
+def test_a_text_may_pass_the_limit_while_its_row_goes_on() -> None:
+    assert longest_text(None, 800) == longest_text(replace(ROW, token_count=799), 800) == 1000
+
+
+def test_a_text_that_begins_a_new_row_leaves_it_room_to_grow() -> None:
+    assert longest_text(replace(ROW, token_count=800), 800) == longest_text(replace(ROW, token_count=1000), 800) == 600
 
 
 def test_an_ordinal_that_is_covered_changes_nothing() -> None:

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from streams.language import stem_words
 from streams.summarizer.extractive import carry_forward, condense, summarize
+from streams.summarizer.rolling import longest_text, next_row
 from streams.tokens import count_tokens
+from tests.samples import a_summary
 from tests.unit.summarizer.conversations import Turn, an_episode_of, dialogues
 
 ENGLISH = partial(stem_words, language="en")
@@ -18,10 +20,13 @@ FIRST: tuple[Turn, ...] = (
 
 
 def rolling_after(episodes: int, max_tokens: int) -> str:
-    rolling = ""
-    for turns in (FIRST, *dialogues()[: episodes - 1]):
-        rolling = summarize(an_episode_of(*turns), rolling, max_tokens).rolling_summary
-        assert count_tokens(rolling) <= max_tokens
+    """As the pipeline asks for it, episode after episode."""
+    rolling, row = "", None
+    for ordinal, turns in enumerate((FIRST, *dialogues()[: episodes - 1]), 1):
+        longest = longest_text(row, max_tokens)
+        rolling = summarize(an_episode_of(*turns), rolling, longest).rolling_summary
+        assert count_tokens(rolling) <= longest
+        row = next_row(row, a_summary(ordinal, rolling_summary=rolling), max_tokens)
     return rolling
 
 
