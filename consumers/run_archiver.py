@@ -19,6 +19,8 @@ from streams.stores.mongo_messages import MongoMessages
 log = structlog.get_logger(__name__)
 
 CONTACT_SECONDS = 2.0
+NEVER_MILLISECONDS = 2**31 - 1
+"""24 days: the longest that Kafka's own clients can be told."""
 
 
 async def run_archiver(settings: Settings, stop: asyncio.Event | None = None) -> None:
@@ -47,6 +49,8 @@ def group_options(kafka: Kafka) -> dict[str, object]:
         "session_timeout_ms": int(kafka.session_timeout_seconds * 1000),
         "heartbeat_interval_ms": int(kafka.session_timeout_seconds * 1000 / 3),
         "rebalance_timeout_ms": int(kafka.rebalance_timeout_seconds * 1000),
+        # it polls nothing while it waits for MongoDB, and no other member could do better with its partitions
+        "max_poll_interval_ms": NEVER_MILLISECONDS,
     }
 
 

@@ -173,6 +173,24 @@ async def test_an_outage_of_the_store_loses_nothing_and_shows_in_readiness(setti
     assert list(archive.messages) == [message_key(CONVERSATION, "1")]
 
 
+async def test_an_outage_of_an_hour_does_not_cost_it_its_membership(settings, producer):
+    archive, stop = BrokenArchive(), asyncio.Event()
+    options = group_options(settings.kafka) | {"heartbeat_interval_ms": 50}
+    async with running_consumer(settings.kafka, settings.kafka.messages_topic, **options) as consumer:
+        running = asyncio.create_task(Archiver(consumer, archive, Health(*CONDITIONS)).run(stop))
+        await send(producer, settings, message(1))
+        await until(lambda: attempted(archive, 1))
+        member = consumer._coordinator.member_id
+        consumer._subscription._last_fetch_ended -= 3600  # the client's note of its last poll
+        await until(lambda: attempted(archive, 4))  # more than a second, with a heartbeat every 50 ms
+        assert consumer._coordinator.member_id == member
+        archive.repaired.set()
+        await until(lambda: is_committed(settings, 1))
+        assert consumer._coordinator.member_id == member
+        stop.set()
+        await running
+
+
 async def attempted(archive: BrokenArchive, times: int) -> bool:
     return archive.attempts >= times
 
