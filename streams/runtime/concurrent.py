@@ -6,11 +6,12 @@ from typing import Any
 
 import structlog
 from aiokafka import TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from faust.types.tuples import TP
 
 from streams.runtime.messages import ConcurrentMessage
 from streams.runtime.partition import FATAL, PASSING
+from streams.runtime.session import check_order
 
 log = structlog.get_logger()
 
@@ -64,7 +65,7 @@ class AtLeastOncePartition:
             while True:
                 try:
                     await self._fetch()
-                except FATAL:
+                except (*FATAL, OffsetOutOfRangeError):
                     raise
                 except PASSING as error:
                     name = type(error).__name__
@@ -82,6 +83,7 @@ class AtLeastOncePartition:
             room = self._options.max_in_flight - len(self._in_flight)
             got = await self._consumer.kafka.getmany(self._source, timeout_ms=POLL_MS, max_records=room)
             for records in got.values():
+                check_order(self._source, records[0].offset, self._next)
                 for record in records:
                     await self._deliver(record)
 

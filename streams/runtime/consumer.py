@@ -152,8 +152,10 @@ class Consumer(base.Consumer):
         }
 
     def open_database(self, where: str, deadlines: Mapping[str, DeadlineOf | None]) -> Database:
-        path = self.app.conf.tabledir / where
-        return Database(path, deadlines, write_buffer_bytes=self.app.engine.write_buffer_bytes, cache=self._cache)
+        path, engine = self.app.conf.tabledir / where, self.app.engine
+        return Database(
+            path, deadlines, write_buffer_bytes=engine.write_buffer_bytes, cache=self._cache, clock=engine.clock
+        )
 
     def databases(self) -> Iterator[Database]:
         """Of the partitions that are open here."""

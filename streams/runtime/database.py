@@ -6,7 +6,7 @@ It is a cache of the changelogs: it may be lost, and is then rebuilt.
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import orjson
@@ -14,6 +14,7 @@ from rocksdict import BlockBasedOptions, Cache, DbClosedError, Rdict, WriteBatch
 from rocksdict import Options as RocksOptions
 
 from streams.runtime.errors import StoreFailed
+from streams.runtime.options import wall_clock_ms
 
 Change = tuple[bytes, bytes | None]
 """Key and new value; None deletes."""
@@ -36,6 +37,8 @@ class Position:
     """Random id that the first transaction of a changelog gave it: another one means another changelog."""
     bookmarks: dict[str, int] = field(default_factory=dict)
     """Offset of the last bookmark seen in each table's changelog."""
+    written_ms: int = 0
+    """When this was last true: milliseconds since 1970."""
 
 
 @contextmanager
@@ -61,9 +64,11 @@ class Database:
         *,
         write_buffer_bytes: int = 8 << 20,
         cache: Cache | None = None,
+        clock: Callable[[], int] = wall_clock_ms,
     ) -> None:
         self.path = path
         self._deadlines = deadlines
+        self._clock = clock
         self._prefixes = {table: table.encode() + b"\0" for table in deadlines}
         self._options = _rocks_options(write_buffer_bytes, cache)
         self.position = Position()
@@ -78,6 +83,12 @@ class Database:
 
     def close(self) -> None:
         self._db.close()
+
+    @property
+    def age_seconds(self) -> float:
+        """Since the last write; 0 when nothing was ever written."""
+        written = self.position.written_ms
+        return (self._clock() - written) / 1000 if written else 0.0
 
     def wipe(self) -> None:
         """Begins anew, as after the loss of the disk."""
@@ -96,6 +107,7 @@ class Database:
 
     def write(self, changes: Mapping[str, Iterable[Change]], position: Position) -> None:
         """Applies the changes and moves the position, in one atomic write."""
+        position = replace(position, written_ms=self._clock())
         batch = WriteBatch(raw_mode=True)
         with failures_named(self.path):
             for table, rows in changes.items():

@@ -43,4 +43,6 @@ class Options:
     write_buffer_bytes: int = 8 * 1024 * 1024
     block_cache_bytes: int = 64 * 1024 * 1024
     """One cache for all partitions of the worker; RocksDB's own default is far more, for each of them."""
+    stale_seconds: float = 12 * 3600.0
+    """Local state older than this is made anew; half of Kafka's default `delete.retention.ms`."""
     clock: Callable[[], int] = wall_clock_ms

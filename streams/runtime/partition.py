@@ -136,6 +136,7 @@ class ExactlyOncePartition:
                 session.changelogs(),
                 self._consumer.kafka_settings(),
                 self._source.topic,
+                self._options.stale_seconds,
             )
             log.info(
                 "recovered",

@@ -28,9 +28,15 @@ class Recovered:
 
 
 async def recover(
-    database: Database, changelogs: Mapping[str, TopicPartition], kafka: Mapping[str, Any], topic: str
+    database: Database,
+    changelogs: Mapping[str, TopicPartition],
+    kafka: Mapping[str, Any],
+    topic: str,
+    stale_seconds: float,
 ) -> Recovered:
     """Replays what the local state has not seen; whoever calls has fenced all other writers.
+
+    State older than `stale_seconds` is not used: compaction may have forgotten deletions that it has not seen.
 
     Raises: ChangelogMismatch, ChangelogLost, StoreFailed, KafkaError.
     """
@@ -48,6 +54,8 @@ async def recover(
     try:
         consumer.assign(list(changelogs.values()))
         try:
+            if database.age_seconds > stale_seconds:
+                raise OtherChangelog
             records, rebuilt = await _replay(consumer, database, changelogs), False
         except OtherChangelog:
             database.wipe()

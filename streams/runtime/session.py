@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiokafka import TopicPartition
+from aiokafka.errors import OffsetOutOfRangeError
 
 from streams.runtime.batch import Batch, Tick
 from streams.runtime.bookmark import Bookmark, new_lineage
@@ -50,6 +51,7 @@ class Session:
             self.source, timeout_ms=int(options.tick_seconds * 1000), max_records=options.max_batch
         )
         for records in got.values():
+            check_order(self.source, records[0].offset, self.database.position.source)
             await self.process(records, records[-1].offset + 1)
         if got and 0 < await self.lag() < options.max_batch:
             await asyncio.sleep(options.linger_ms / 1000)
@@ -96,3 +98,12 @@ class Session:
         marks = await self.producer.commit(batch.outputs, rows, bookmark, self.source, self.group)
         bookmarks = {**before.bookmarks, **{name: marks[changelogs[name]] for name in changes}}
         self.database.write(changes, Position(bookmark.source, bookmark.lineage, bookmarks))
+
+
+def check_order(source: TopicPartition, found: int, expected: int) -> None:
+    """aiokafka goes back to the beginning by itself when the topic was made anew meanwhile.
+
+    Raises: OffsetOutOfRangeError.
+    """
+    if found < expected:
+        raise OffsetOutOfRangeError(f"{source.topic}-{source.partition} went back from {expected} to {found}")

@@ -107,6 +107,16 @@ async def test_a_shorter_source_topic_stops_the_worker(lab: Lab) -> None:
     assert "SourceReplaced" in worker.tail()
 
 
+async def test_state_that_is_too_old_is_made_anew(lab: Lab) -> None:
+    """Compaction may have forgotten the deletions that it has not seen."""
+    await lab.produce(RECORDS)
+    await run_once(lab)
+    await lab.produce(RECORDS)
+    worker = lab.worker(static=True, options={"stale_seconds": 0.0})
+    await lab.all_counted()
+    assert '"rebuilt": true' in worker.tail()
+
+
 async def test_a_changelog_with_fewer_partitions_than_its_source_stops_the_worker(lab: Lab) -> None:
     await lab.add_partitions(lab.source, 3)
     worker = lab.worker()
