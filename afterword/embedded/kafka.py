@@ -129,7 +129,7 @@ def _cluster_id(directory: Path) -> str:
     file = directory / "cluster.id"
     if not file.exists():
         directory.mkdir(parents=True, exist_ok=True)
-        file.write_text(base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="))
+        file.write_text(new_cluster_id())
     return file.read_text()
 
 
@@ -138,3 +138,11 @@ def _ports(directory: Path, brokers: int) -> list[int]:
     if file.exists() and (found := len(json.loads(file.read_text())) // 2) != brokers:
         raise ClusterSizeDiffers(directory=directory, found=found, wanted=brokers)
     return remembered_ports(file, 2 * brokers)
+
+
+def new_cluster_id(random: Callable[[], uuid.UUID] = uuid.uuid4) -> str:
+    """As Kafka's own: never with a dash in front, which the storage tool would take for an option."""
+    while True:
+        text = base64.urlsafe_b64encode(random().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text

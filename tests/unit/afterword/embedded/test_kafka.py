@@ -1,8 +1,9 @@
 """What the brokers are told."""
 
+import uuid
 from pathlib import Path
 
-from afterword.embedded.kafka import render, server_properties
+from afterword.embedded.kafka import new_cluster_id, render, server_properties
 
 ONE = [20001, 20002]
 THREE = [20001, 20002, 20003, 20004, 20005, 20006]
@@ -39,3 +40,9 @@ def test_three_nodes_know_each_other_and_survive_the_loss_of_one() -> None:
 
 def test_properties_are_lines() -> None:
     assert render({"a.b": 1, "c": "x,y"}) == "a.b=1\nc=x,y\n"
+
+
+def test_a_cluster_id_never_begins_with_a_dash() -> None:
+    """Every 64th did, and the storage tool took it for an option."""
+    drawn = iter([uuid.UUID(bytes=b"\xf8" + bytes(15)), uuid.UUID(bytes=b"\x04" + bytes(15))])
+    assert new_cluster_id(lambda: next(drawn)) == "B" + "A" * 21
