@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ class Recorded:
     path: str
     body: dict[str, Any]
     headers: dict[str, str]
+    at: float = field(default_factory=time.monotonic)
+    """Seconds, comparable with each other only."""
 
     @property
     def prompt(self) -> str:
@@ -37,10 +40,15 @@ class Recorded:
 
 @dataclass
 class LlmServer:
-    """Each chat request gets the next outcome of the script; when that is used up, a good answer."""
+    """Each chat request gets the next outcome of the script; when that is used up, a good answer.
+
+    A request whose prompt holds a word of `scripts` gets the next outcome of that script instead, so that
+    conversations that are summarised at the same time each meet their own.
+    """
 
     url: str = ""
     outcomes: deque[Outcome] = field(default_factory=deque)
+    scripts: dict[str, deque[Outcome]] = field(default_factory=dict)
     requests: list[Recorded] = field(default_factory=list)
     models: list[str] = field(default_factory=lambda: [MODEL])
     running: int = 0
@@ -74,14 +82,20 @@ class LlmServer:
         return respond
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
-        self.requests.append(Recorded(request.path, await request.json(), dict(request.headers)))
+        recorded = Recorded(request.path, await request.json(), dict(request.headers))
+        self.requests.append(recorded)
         self.called.set()
         self.running += 1
         self.most_running = max(self.most_running, self.running)
         try:
-            return await (self.outcomes.popleft() if self.outcomes else success())(request)
+            script = self._script_for(recorded)
+            return await (script.popleft() if script else success())(request)
         finally:
             self.running -= 1
+
+    def _script_for(self, recorded: Recorded) -> deque[Outcome]:
+        own = (script for word, script in self.scripts.items() if word in recorded.prompt)
+        return next(own, self.outcomes)
 
     async def listed_models(self, request: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [{"id": name} for name in self.models]})

@@ -1,0 +1,264 @@
+"""The summarizer as a process: episodes on `episode.closed`, an LLM that answers well or badly, and what is left."""
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from aiokafka import ConsumerRecord
+
+from consumers import SummarySubscriber
+from consumers.kafka import running_consumer, running_producer
+from schemas import EpisodeClosed, SummaryCreated, fingerprint
+from schemas.headers import DEAD_LETTER_PREFIX
+from streams.settings import Settings
+from streams.stores import mongo
+from streams.stores.mongo_episodes import MongoEpisodes
+from tests import openai_server as llm
+from tests.e2e.deployment import Deployment, deployed
+from tests.openai_server import LlmServer, Outcome
+from tests.samples import a_closed_episode, an_episode_message
+
+SECONDS = 60
+TIMEOUT_SECONDS = 1.0
+ATTEMPTS = 3
+SECRET = "hunter2"
+LLM = {
+    "provider": "openai",
+    "model": llm.MODEL,
+    "timeout_seconds": TIMEOUT_SECONDS,
+    "attempts": ATTEMPTS,
+    "json_attempts": ATTEMPTS,
+    "retry_budget_seconds": 20,
+    "max_concurrency": 32,
+}
+
+
+@pytest.fixture
+def settings(make_settings: Callable[..., Settings], llm_server: LlmServer) -> Settings:
+    return make_settings(
+        kafka={"partitions": 1, "session_timeout_seconds": 6},
+        engine={"commit_interval_seconds": 0.2},
+        llm={**LLM, "base_url": f"{llm_server.url}/v1"},
+        drain_seconds=5,
+    )
+
+
+@pytest_asyncio.fixture
+async def deployment(settings: Settings, tmp_path) -> AsyncIterator[Deployment]:
+    """A summarizer, and nothing else."""
+    async with deployed(settings, tmp_path) as ready:
+        ready.start("summarizer")
+        yield ready
+
+
+def episode(conversation_id: str, ordinal: int = 1) -> EpisodeClosed:
+    """Its messages name its conversation, in brackets."""
+    contents = (f"[{conversation_id}] I want to cancel order 4711.", f"It is cancelled, the password was {SECRET}.")
+    messages = tuple(an_episode_message(f"m{ordinal}-{n}", n, content=text) for n, text in enumerate(contents))
+    fields: dict[str, Any] = {"messages": messages, "fingerprint": fingerprint(messages), "overlap": ()}
+    return a_closed_episode(ordinal, conversation_id, **fields)
+
+
+async def send(settings: Settings, *episodes: EpisodeClosed) -> None:
+    async with running_producer(settings.kafka) as producer:
+        for closed in episodes:
+            key = closed.conversation_id.encode()
+            await producer.send_and_wait(settings.kafka.episodes_topic, closed.to_json(), key=key)
+
+
+async def announced(settings: Settings, count: int) -> list[SummaryCreated]:
+    """That many events, in order of their arrival."""
+    kafka = settings.kafka
+    subscriber = SummarySubscriber(
+        bootstrap_servers=kafka.bootstrap_servers, group_id=f"{kafka.summaries_topic}-test", topic=kafka.summaries_topic
+    )
+    async with asyncio.timeout(SECONDS), subscriber as events:
+        return [await anext(events) for _ in range(count)]
+
+
+async def announced_of_each(settings: Settings, count: int) -> dict[str, SummaryCreated]:
+    """The events of that many conversations, by conversation."""
+    return {event.conversation_id: event for event in await announced(settings, count)}
+
+
+async def stored(settings: Settings, *episode_ids: str) -> dict[str, SummaryCreated]:
+    """What MongoDB has of these episodes, by conversation."""
+    database = mongo.connect(settings.mongo)
+    found = [await MongoEpisodes(database).find(episode_id) for episode_id in episode_ids]
+    await mongo.close(database)
+    return {each.summary.conversation_id: each.summary for each in found if each}
+
+
+@dataclass(frozen=True)
+class End:
+    """How an episode ended."""
+
+    calls: int
+    reason: str | None = None
+    """Of the fallback; None: the LLM's own texts."""
+
+
+def always(outcome: Outcome) -> list[Outcome]:
+    return [outcome] * 10
+
+
+def cases(server: LlmServer) -> dict[str, tuple[list[Outcome], End]]:
+    not_json, other_schema = llm.answers("{not JSON}"), llm.answers('{"summary": "It went well."}')
+    refusal, empty = llm.answers("", refusal="I cannot help with that."), llm.answers("")
+    unavailable, invalid = End(ATTEMPTS, "provider_unavailable"), End(ATTEMPTS, "answer_invalid")
+    return {
+        "success": ([llm.success()], End(1)),
+        "429 and a short Retry-After": ([llm.rate_limited(retry_after="1")], End(2)),
+        "429 and a long Retry-After": (always(llm.rate_limited(retry_after="3600")), End(1, "provider_rate_limited")),
+        "500 once": ([llm.fails(500)], End(2)),
+        "500 always": (always(llm.fails(500)), unavailable),
+        "timeout once": ([server.hangs()], End(2)),
+        "timeout always": (always(server.hangs()), unavailable),
+        "malformed JSON once": ([not_json], End(2)),
+        "malformed JSON always": (always(not_json), invalid),
+        "wrong schema once": ([other_schema], End(2)),
+        "wrong schema always": (always(other_schema), invalid),
+        "refusal": (always(refusal), invalid),
+        "empty answer": (always(empty), invalid),
+    }
+
+
+def requests_of(server: LlmServer, conversation: str) -> list[llm.Recorded]:
+    return [request for request in server.requests if f"[{conversation}]" in request.prompt]
+
+
+async def test_whatever_the_llm_does_each_episode_ends_as_described(settings, deployment, llm_server):
+    wanted = cases(llm_server)
+    llm_server.scripts = {f"[{name}]": deque(script) for name, (script, _) in wanted.items()}
+    await send(settings, *[episode(name) for name in wanted])
+    events = await announced_of_each(settings, len(wanted))
+    ends = {name: End(len(requests_of(llm_server, name)), events[name].quality.reason) for name in wanted}
+    assert ends == {name: end for name, (_, end) in wanted.items()}
+    assert await stored(settings, *[event.episode_id for event in events.values()]) == events
+    for event in events.values():
+        check_texts(event)
+    check_waits_and_corrections(llm_server)
+    assert SECRET not in deployment.logs("summarizer")
+
+
+def check_texts(event: SummaryCreated) -> None:
+    if event.quality.source == "llm":
+        assert (event.model, event.quality.reason) == (llm.MODEL, None)
+        assert {name: getattr(event, name) for name in llm.TEXTS} == llm.TEXTS
+    else:
+        assert event.model == "extractive"
+        assert "4711" in event.long_summary
+        assert event.usage.prompt_tokens == (0 if event.quality.reason != "answer_invalid" else 3 * llm.PROMPT_TOKENS)
+
+
+def check_waits_and_corrections(server: LlmServer) -> None:
+    first, second = requests_of(server, "429 and a short Retry-After")
+    assert second.at - first.at >= 1
+    for name, problem in {"malformed JSON once": "not valid JSON", "wrong schema once": '"title" was missing'}.items():
+        first, second = requests_of(server, name)
+        assert problem in second.prompt
+        assert problem not in first.prompt
+    for earlier, later in pairwise(requests_of(server, "timeout always")):
+        assert later.at - earlier.at >= TIMEOUT_SECONDS
+
+
+async def test_a_slow_conversation_holds_up_no_other_and_keeps_its_own_order(settings, deployment, llm_server):
+    llm_server.scripts = {"[slow]": deque([llm.after(0.8, llm.success())])}
+    await send(settings, episode("slow", 1), episode("slow", 2), episode("quick", 1))
+    order = [event.episode_id for event in await announced(settings, 3)]
+    assert order == ["quick:1", "slow:1", "slow:2"]
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not await condition():  # noqa: ASYNC110 – the condition is about another process
+            await asyncio.sleep(0.1)
+
+
+async def readiness(deployment: Deployment) -> tuple[int, dict[str, str]]:
+    """Status and reasons; 0 while nobody listens."""
+    lines = [json.loads(line) for line in deployment.logs("summarizer").splitlines() if line.startswith("{")]
+    ports = [line["port"] for line in lines if line.get("event") == "health_listening"]
+    if not ports:
+        return 0, {}
+    async with httpx.AsyncClient(trust_env=False) as client:
+        answer = await client.get(f"http://127.0.0.1:{ports[0]}/readyz")
+    return answer.status_code, answer.json().get("reasons", {})
+
+
+@pytest.mark.slow
+async def test_a_refused_key_makes_it_not_ready_and_the_episode_waits_until_it_is_accepted(
+    settings, deployment, llm_server
+):
+    llm_server.scripts = {"[waiting]": deque(always(llm.fails(401)))}
+    await send(settings, episode("waiting"))
+
+    async def refused() -> bool:
+        return await readiness(deployment) == (503, {"summarize": "provider_misconfigured"})
+
+    async def ready() -> bool:
+        return await readiness(deployment) == (200, {})
+
+    await until(refused)
+    assert await stored(settings, "waiting:1") == {}
+    llm_server.scripts = {}
+    events = await announced_of_each(settings, 1)
+    assert events["waiting"].quality.source == "llm"
+    assert await stored(settings, "waiting:1") == events
+    await until(ready)
+
+
+INVALID: dict[str, tuple[bytes | None, bytes | None]] = {
+    "invalid_json": (b"c1", f"{SECRET} is no JSON".encode()),
+    "schema_violation": (b"c1", json.dumps({"episode_id": SECRET}).encode()),
+    "empty_value": (b"c1", None),
+    "missing_key": (None, episode("c1").to_json()),
+    "key_mismatch": (b"c2", episode("c1").to_json()),
+    "episode_conflict": (b"c1", episode("c1").model_copy(update={"fingerprint": "another"}).to_json()),
+}
+"""Key and value by the type of their error."""
+
+
+async def test_records_that_cannot_be_taken_are_dead_letters_and_their_neighbours_are_summarised(settings, deployment):
+    topic = settings.kafka.episodes_topic
+    await send(settings, episode("c1"))
+    async with running_producer(settings.kafka) as producer:
+        for key, value in INVALID.values():
+            await producer.send_and_wait(topic, value, key=key, headers=[("trace", b"t1")])
+    await send(settings, episode("c2"))
+    events = await announced_of_each(settings, 2)
+    assert await stored(settings, "c1:1", "c2:1") == events
+    letters = await dead_letters(settings, len(INVALID))
+    assert {error_of(letter, "type"): (letter.key, letter.value) for letter in letters} == INVALID
+    for letter in letters:
+        check_headers(letter, topic)
+    assert SECRET not in deployment.logs("summarizer")
+
+
+async def dead_letters(settings: Settings, count: int) -> list[ConsumerRecord]:
+    topic = settings.kafka.dead_letters(settings.kafka.episodes_topic)
+    async with (
+        asyncio.timeout(SECONDS),
+        running_consumer(settings.kafka, topic, auto_offset_reset="earliest") as reader,
+    ):
+        return [await reader.getone() for _ in range(count)]
+
+
+def error_of(letter: ConsumerRecord, name: str) -> str:
+    return dict(letter.headers)[DEAD_LETTER_PREFIX + name].decode()
+
+
+def check_headers(letter: ConsumerRecord, topic: str) -> None:
+    names = [name.removeprefix(DEAD_LETTER_PREFIX) for name, _ in letter.headers]
+    assert names == ["trace", "topic", "partition", "offset", "stage", "type", "message", "timestamp", "attempts"]
+    where = [error_of(letter, name) for name in ("topic", "partition", "offset")]
+    assert where == [topic, "0", str(1 + list(INVALID).index(error_of(letter, "type")))]
+    assert (error_of(letter, "stage"), error_of(letter, "attempts")) == ("summarizer", "1")
+    assert SECRET not in error_of(letter, "message")
