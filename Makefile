@@ -6,7 +6,7 @@ BIN := .venv/bin
 STAMP := .venv/installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help venv demo test unit lint format docs lock clean
+.PHONY: help venv demo test unit bench lint format docs lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
@@ -28,6 +28,9 @@ test: $(STAMP) ## every test; AFTERWORD_TEST_STACK=containers takes the official
 
 unit: $(STAMP) ## the tests that need no server
 	$(BIN)/pytest tests/unit
+
+bench: $(STAMP) ## the segmenter beside the same rules by hand and on stock Faust: ratios, some six minutes
+	$(BIN)/python -m benchmarks.segmenter --json build/bench.json
 
 lint: $(STAMP) ## style, types, and which way dependencies point
 	$(BIN)/ruff check .

@@ -127,6 +127,7 @@ async def main() -> None:
             row = await run(stack, Path(name), given.rounds, given.messages, given.conversations)
     show(row, given.rounds, Console())
     if given.json:
+        given.json.parent.mkdir(parents=True, exist_ok=True)
         given.json.write_text(as_json(row))
 
 
