@@ -14,6 +14,7 @@ from faust.types.tuples import TP
 from rocksdict import Cache
 
 from streams.runtime.batch import current_batch
+from streams.runtime.clients import Clients
 from streams.runtime.concurrent import AtLeastOncePartition
 from streams.runtime.database import Database, DeadlineOf
 from streams.runtime.errors import AgentFailed
@@ -150,6 +151,9 @@ class Consumer(base.Consumer):
             "request_timeout_ms": int(conf.broker_request_timeout * 1000),
             **driver.credentials_to_aiokafka_auth(conf.broker_credentials, conf.ssl_context),
         }
+
+    def clients(self) -> Clients:
+        return Clients(self.kafka_settings())
 
     def open_database(self, where: str, deadlines: Mapping[str, DeadlineOf | None]) -> Database:
         path, engine = self.app.conf.tabledir / where, self.app.engine

@@ -9,6 +9,7 @@ import structlog
 from aiokafka import TopicPartition
 from aiokafka import errors as kafka_errors
 
+from streams.runtime.clients import Clients
 from streams.runtime.delivery import Delivery
 from streams.runtime.errors import AgentFailed, SourceReplaced, StateLost
 from streams.runtime.recovery import recover
@@ -102,9 +103,9 @@ class ExactlyOncePartition:
 
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[Session]:
-        settings = self._consumer.kafka_settings()
+        clients = self._consumer.clients()
         async with AsyncExitStack() as closing:
-            producer = TransactionalProducer(f"{self._app.conf.id}-{self._where}", settings, self._options)
+            producer = TransactionalProducer(f"{self._app.conf.id}-{self._where}", clients, self._options)
             closing.push_async_callback(producer.close)
             await producer.open(self._options.start_timeout_seconds)
             deadlines = {name: table.deadline for name, table in self._tables.items()}
@@ -120,7 +121,7 @@ class ExactlyOncePartition:
                 delivery=Delivery(self._consumer, self._source, database),
                 options=self._options,
             )
-            await self._recover(session)
+            await self._recover(session, clients)
             self._consumer.kafka.seek(self._source, await self._start_offset(database.position.source))
             self._consumer.kafka.resume(self._source)
             self.session = session
@@ -129,12 +130,12 @@ class ExactlyOncePartition:
             finally:
                 self.session = None
 
-    async def _recover(self, session: Session) -> None:
+    async def _recover(self, session: Session, clients: Clients) -> None:
         if self._tables:
             done = await recover(
                 session.database,
                 session.changelogs(),
-                self._consumer.kafka_settings(),
+                clients,
                 self._source.topic,
                 self._options.stale_seconds,
             )

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka import TopicPartition
 
 from streams.runtime.bookmark import KEY, Bookmark, decode, row_key
+from streams.runtime.clients import Clients
 from streams.runtime.database import Change, Database, Position
 from streams.runtime.errors import ChangelogLost, ChangelogMismatch
 
@@ -30,7 +30,7 @@ class Recovered:
 async def recover(
     database: Database,
     changelogs: Mapping[str, TopicPartition],
-    kafka: Mapping[str, Any],
+    clients: Clients,
     topic: str,
     stale_seconds: float,
 ) -> Recovered:
@@ -41,9 +41,8 @@ async def recover(
     Raises: ChangelogMismatch, ChangelogLost, StoreFailed, KafkaError.
     """
     began = time.monotonic()
-    await _check_partitions(kafka, [changelog.topic for changelog in changelogs.values()], topic)
-    consumer = AIOKafkaConsumer(
-        **kafka,
+    await _check_partitions(clients, [changelog.topic for changelog in changelogs.values()], topic)
+    consumer = clients.consumer(
         isolation_level="read_committed",
         enable_auto_commit=False,
         auto_offset_reset="earliest",
@@ -65,12 +64,12 @@ async def recover(
     return Recovered(records, time.monotonic() - began, rebuilt)
 
 
-async def _check_partitions(kafka: Mapping[str, Any], changelogs: Sequence[str], topic: str) -> None:
+async def _check_partitions(clients: Clients, changelogs: Sequence[str], topic: str) -> None:
     """Row and record must be in partitions of the same number, or state would be lost silently.
 
     A consumer is not asked: its metadata does not know topics before it reads them.
     """
-    admin = AIOKafkaAdminClient(**kafka)
+    admin = clients.admin()
     await admin.start()
     try:
         described = await admin.describe_topics([topic, *changelogs])
@@ -82,7 +81,7 @@ async def _check_partitions(kafka: Mapping[str, Any], changelogs: Sequence[str],
             raise ChangelogMismatch(changelog=changelog, found=counts[changelog], topic=topic, expected=counts[topic])
 
 
-async def _replay(consumer: AIOKafkaConsumer, database: Database, changelogs: Mapping[str, TopicPartition]) -> int:
+async def _replay(consumer: Any, database: Database, changelogs: Mapping[str, TopicPartition]) -> int:
     tables = {changelog: table for table, changelog in changelogs.items()}
     first = await consumer.beginning_offsets(list(tables))
     end = await consumer.end_offsets(list(tables))

@@ -5,12 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 from aiokafka.partitioner import DefaultPartitioner
 
 from streams.runtime.batch import Output
 from streams.runtime.bookmark import KEY, Bookmark, changelog_key
+from streams.runtime.clients import Clients
 from streams.runtime.database import Change
 from streams.runtime.options import Options
 
@@ -28,9 +29,8 @@ class TransactionalProducer:
     Nothing is aborted here: whatever goes wrong, it is closed, and the next one's opening ends the transaction.
     """
 
-    def __init__(self, transactional_id: str, kafka: Mapping[str, Any], options: Options) -> None:
-        self._producer = AIOKafkaProducer(
-            **kafka,
+    def __init__(self, transactional_id: str, clients: Clients, options: Options) -> None:
+        self._producer = clients.producer(
             transactional_id=transactional_id,
             transaction_timeout_ms=int(options.transaction_timeout_seconds * 1000),
             acks="all",

@@ -13,6 +13,7 @@ from afterword.embedded.kafka import Kafka
 from afterword.embedded.readiness import has_brokers, until_ready
 from streams.runtime.batch import Output
 from streams.runtime.bookmark import Bookmark
+from streams.runtime.clients import Clients
 from streams.runtime.options import Options
 from streams.runtime.transaction import TransactionalProducer
 from tests.integration.runtime.lab import Lab, laboratory, until
@@ -83,7 +84,7 @@ async def test_a_worker_frozen_past_its_session_cannot_conflict_with_the_one_tha
 
 async def test_a_second_producer_of_a_partition_fences_the_first(lab: Lab) -> None:
     kafka = {"bootstrap_servers": lab.brokers}
-    first, second = (TransactionalProducer(lab.app_id, kafka, Options()) for _ in range(2))
+    first, second = (TransactionalProducer(lab.app_id, Clients(kafka), Options()) for _ in range(2))
     source = TopicPartition(lab.source, 0)
     await first.open(20)
     await first.commit([], {}, Bookmark(1, ""), source, lab.app_id)
