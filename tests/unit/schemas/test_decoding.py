@@ -1,0 +1,135 @@
+"""A record becomes a model, or an error that says what is wrong without repeating the content."""
+
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas import ConversationFlush, EpisodeMessage, InvalidRecord, MessageCreated, decode_input, fingerprint
+from schemas.decoding import MAX_INPUT_BYTES
+from schemas.headers import cloud_event
+
+MESSAGE = {"id": "m1", "conversation_id": "c1", "user_id": "u1", "role": "user", "content": "hello"}
+KEY = b"c1"
+SECRET = "do-not-repeat-this"
+
+
+def encoded(**changes: Any) -> bytes:
+    return orjson.dumps({**MESSAGE, **changes})
+
+
+def refused(value: bytes | None, key: bytes | None = KEY, headers: Any = (), timestamp: int = 0) -> InvalidRecord:
+    with pytest.raises(InvalidRecord) as caught:
+        decode_input(key, value, headers, timestamp)
+    return caught.value
+
+
+def test_a_message_without_a_time_has_that_of_its_record() -> None:
+    message = decode_input(KEY, encoded(), [], 1_700_000_000_123)
+    assert isinstance(message, MessageCreated)
+    assert message.sent_at == datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=UTC)
+
+
+def test_times_are_kept_in_utc_and_milliseconds_so_that_no_store_changes_them() -> None:
+    message = decode_input(KEY, encoded(sent_at="2026-01-02T03:04:05.678912+02:00"), [], 0)
+    assert isinstance(message, MessageCreated)
+    assert message.sent_at == datetime(2026, 1, 2, 1, 4, 5, 678_000, tzinfo=UTC)
+
+
+def test_the_type_is_that_of_the_header_else_of_the_field_else_a_message() -> None:
+    flush = orjson.dumps({"type": "conversation.flush", "conversation_id": "c1"})
+    assert isinstance(decode_input(KEY, flush, [], 0), ConversationFlush)
+    assert isinstance(decode_input(KEY, flush, [("ce_type", b"conversation.flush")], 0), ConversationFlush)
+    assert isinstance(decode_input(KEY, encoded(type="other"), [("ce_type", b"message.created")], 0), MessageCreated)
+    assert isinstance(decode_input(KEY, encoded(content='a "type" of words'), [], 0), MessageCreated)
+
+
+def test_a_structured_cloud_event_carries_its_message_in_data() -> None:
+    event = orjson.dumps({"specversion": "1.0", "type": "message.created", "id": "1", "source": "s", "data": MESSAGE})
+    headers = [("content-type", b"application/cloudevents+json; charset=utf-8")]
+    assert decode_input(KEY, event, headers, 5) == decode_input(KEY, encoded(), [], 5)
+
+
+def test_unknown_fields_are_ignored_because_a_newer_producer_must_not_break_an_older_worker() -> None:
+    assert decode_input(KEY, encoded(mood="new"), [], 5) == decode_input(KEY, encoded(), [], 5)
+
+
+@pytest.mark.parametrize(
+    ("value", "error_type"),
+    [
+        (None, "empty_value"),
+        (b"", "invalid_json"),
+        (b"{", "invalid_json"),
+        (b"\xff\xfe", "invalid_json"),
+        (b"[" * 100_000, "invalid_json"),
+        (b"[]", "schema_violation"),
+        (b"null", "schema_violation"),
+        (b'"text"', "schema_violation"),
+        (encoded(id=""), "schema_violation"),
+        (encoded(id="x" * 257), "schema_violation"),
+        (encoded(id=7), "schema_violation"),
+        (encoded(role="robot"), "schema_violation"),
+        (encoded(content=None), "schema_violation"),
+        (encoded(sentiment=1.5), "schema_violation"),
+        (encoded(is_continuation="false"), "schema_violation"),
+        (encoded(sent_at="2026-01-01T00:00:00"), "schema_violation"),
+        (encoded(sent_at=1_700_000_000), "schema_violation"),
+        (encoded(sent_at="0001-01-01T00:00:00+23:59"), "schema_violation"),
+        (encoded(flows="not a list"), "schema_violation"),
+        (encoded(type="message.edited"), "unknown_type"),
+        (encoded(content="x" * MAX_INPUT_BYTES), "too_large"),
+    ],
+)
+def test_what_cannot_be_taken_is_named(value: bytes | None, error_type: str) -> None:
+    assert refused(value).error_type == error_type
+
+
+def test_the_key_must_be_the_conversation() -> None:
+    assert refused(encoded(), key=None).error_type == "missing_key"
+    assert refused(encoded(), key=b"c2").error_type == "key_mismatch"
+    assert refused(encoded(), key=b"\xff").error_type == "key_mismatch"
+
+
+@pytest.mark.parametrize("timestamp", [2**63 - 1, -(2**63)])
+def test_a_record_with_an_impossible_timestamp_is_refused_when_that_is_its_time(timestamp: int) -> None:
+    assert refused(encoded(), timestamp=timestamp).error_type == "schema_violation"
+    assert decode_input(KEY, encoded(sent_at="2026-01-01T00:00:00Z"), [], timestamp)
+
+
+def test_an_error_names_fields_and_never_contents() -> None:
+    for changes in ({"role": SECRET}, {"sentiment": SECRET}, {"sent_at": SECRET}, {"metadata": {SECRET: 2**63}}):
+        assert SECRET not in str(refused(encoded(**changes)))
+
+
+@given(st.binary(max_size=200), st.lists(st.tuples(st.text(max_size=20), st.none() | st.binary(max_size=30))))
+def test_whatever_the_bytes_there_is_a_model_or_that_one_error(value: bytes, headers: Any) -> None:
+    with suppress(InvalidRecord):
+        assert decode_input(KEY, value, headers, 0).conversation_id == KEY.decode()
+
+
+def test_headers_of_what_we_produce_are_cloud_events() -> None:
+    headers = dict(cloud_event("summary.created", "c1:1:1", "afterword/test", datetime(2026, 1, 1, tzinfo=UTC)))
+    assert headers == {
+        "ce_specversion": b"1.0",
+        "ce_id": b"c1:1:1",
+        "ce_type": b"summary.created",
+        "ce_source": b"afterword/test",
+        "ce_time": b"2026-01-01T00:00:00.000Z",
+        "content-type": b"application/json",
+    }
+
+
+def test_a_fingerprint_is_that_of_ids_and_contents_in_order_and_of_nothing_else() -> None:
+    def message(name: str, content: str, **more: Any) -> EpisodeMessage:
+        now = datetime(2026, 1, 1, tzinfo=UTC)
+        return EpisodeMessage(id=name, role="user", content=content, sent_at=now, user_id="u", **more)
+
+    a, b = message("1", "hé"), message("2", "")
+    # sha256 of [["1","hé"],["2",""]] in UTF-8
+    assert fingerprint([a, b]) == "10e3cdec0f82ebcc3bdd9d576c3450045b8f237c7dd3a03d38389d97ceb43324"
+    assert fingerprint([a, b]) != fingerprint([b, a])
+    assert fingerprint([message("1", "x", tools=("t",))]) == fingerprint([message("1", "x")])

@@ -1,0 +1,37 @@
+"""Two different things never share an id, whatever characters their names have."""
+
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.ids import episode_id, event_id, message_key, point_id, row_id
+
+names = st.text(alphabet="ab%:/2F3A5", min_size=1, max_size=6) | st.text(min_size=1, max_size=8)
+ordinals = st.integers(1, 30)
+
+
+@given(names, names, names, names)
+def test_keys_of_messages_are_equal_only_for_equal_pairs(a: str, b: str, c: str, d: str) -> None:
+    assert (message_key(a, b) == message_key(c, d)) == ((a, b) == (c, d))
+
+
+@given(names, ordinals, st.none() | names, names, ordinals, st.none() | names)
+def test_ids_of_episodes_are_equal_only_for_equal_scopes_and_ordinals(
+    a: str, m: int, agent: str | None, b: str, n: int, other: str | None
+) -> None:
+    assert (episode_id(a, m, agent) == episode_id(b, n, other)) == ((a, m, agent) == (b, n, other))
+
+
+def test_separators_inside_a_part_are_percent_encoded() -> None:
+    assert episode_id("a:b/c%d", 3) == "a%3Ab%2Fc%25d:3"
+    assert episode_id("a", 3, "x:y") == "a/x%3Ay:3"
+    assert message_key("a:b", "c") == "a%3Ab:c"
+    assert row_id("a:b", 2) == "a%3Ab:2"
+    assert event_id("a:3", 1) == "a:3:1"
+
+
+def test_the_point_of_an_episode_never_moves() -> None:
+    assert point_id("a:1") == point_id("a:1") != point_id("a:2")
+    assert UUID(point_id("a:1")).version == 5
+    assert point_id("a:1") == "65190ab6-7ab0-51ba-b195-029f2d82a497"
