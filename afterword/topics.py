@@ -11,6 +11,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
 from afterword.topic_specs import FoundTopic, Topic, TopicReport, compare, wanted_topics
+from consumers.kafka import admin_client
 from streams.errors import StoreUnavailable
 from streams.settings import Settings
 
@@ -22,7 +23,7 @@ POLL_SECONDS = 0.05
 async def ensure_topics(settings: Settings) -> list[TopicReport]:
     """Creates what is missing and compares the rest; on return the new ones can be used.
 
-    Differences and refusals are reported, not raised. Raises: StoreUnavailable.
+    Differences and refusals are reported, not raised. Raises: BrokerUnavailable, StoreUnavailable.
     """
     async with _admin(settings) as admin:
         before = await _existing(admin)
@@ -36,7 +37,7 @@ async def ensure_topics(settings: Settings) -> list[TopicReport]:
 
 
 async def check_topics(settings: Settings) -> list[TopicReport]:
-    """Compares and creates nothing. Raises: StoreUnavailable."""
+    """Compares and creates nothing. Raises: BrokerUnavailable, StoreUnavailable."""
     async with _admin(settings) as admin:
         return await _compare_all(admin, _wanted(settings, await _existing(admin)))
 
@@ -56,17 +57,11 @@ def _outcome(report: TopicReport, existed: bool, refusal: str | None) -> TopicRe
 
 @asynccontextmanager
 async def _admin(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]:
-    admin = AIOKafkaAdminClient(
-        bootstrap_servers=settings.kafka.bootstrap_servers,
-        request_timeout_ms=int(settings.kafka.request_timeout_seconds * 1000),
-    )
     try:
-        await admin.start()
-        yield admin
+        async with admin_client(settings.kafka) as admin:
+            yield admin
     except (KafkaError, TimeoutError) as error:
         raise StoreUnavailable(store="Kafka", problem=str(error) or type(error).__name__) from error
-    finally:
-        await admin.close()
 
 
 async def _existing(admin: AIOKafkaAdminClient) -> dict[str, FoundTopic]:

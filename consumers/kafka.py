@@ -1,6 +1,6 @@
 """What every plain aiokafka client here has in common."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
@@ -8,7 +8,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaConnectionError
 
-from streams.errors import BrokerUnavailable, TopicMissing
+from consumers import refusal
+from streams.connection import security
+from streams.errors import BrokerRefuses, BrokerUnavailable, TopicMissing
 from streams.settings import Kafka
 
 
@@ -17,28 +19,36 @@ class Client(Protocol):
 
 
 def client_options(kafka: Kafka) -> dict[str, Any]:
-    """Keyword arguments that consumers, producers and admin clients share."""
+    """Keyword arguments that consumers, producers and admin clients share.
+
+    Raises: ConfigurationError when a file that they need cannot be used.
+    """
     return {
         "bootstrap_servers": kafka.bootstrap_servers,
         "client_id": "afterword",
         "request_timeout_ms": int(kafka.request_timeout_seconds * 1000),
+        **security(kafka),
     }
 
 
-async def start(client: Client, servers: str) -> None:
-    """Starts any aiokafka client. Raises: BrokerUnavailable."""
+async def start(client: Client, options: Mapping[str, Any]) -> None:
+    """Starts any aiokafka client, made with these options. Raises: BrokerUnavailable."""
     try:
         await client.start()
     except KafkaConnectionError as error:
+        servers, refused = options["bootstrap_servers"], await refusal.reason(options)
+        if refused:
+            raise BrokerRefuses(servers=servers, problem=refused) from None
         raise BrokerUnavailable(servers=servers, problem=str(error)) from None
 
 
 @asynccontextmanager
-async def admin_client(kafka: Kafka) -> AsyncIterator[AIOKafkaAdminClient]:
+async def admin_client(kafka: Kafka, **options: Any) -> AsyncIterator[AIOKafkaAdminClient]:
     """Raises: BrokerUnavailable."""
-    client = AIOKafkaAdminClient(**client_options(kafka))
+    given = client_options(kafka) | options
+    client = AIOKafkaAdminClient(**given)
     try:
-        await start(client, kafka.bootstrap_servers)
+        await start(client, given)
         yield client
     finally:
         await client.close()
@@ -50,9 +60,10 @@ async def running_producer(kafka: Kafka) -> AsyncIterator[AIOKafkaProducer]:
 
     Raises: BrokerUnavailable.
     """
-    producer = AIOKafkaProducer(**client_options(kafka), acks="all", enable_idempotence=True, linger_ms=5)
+    options = client_options(kafka)
+    producer = AIOKafkaProducer(**options, acks="all", enable_idempotence=True, linger_ms=5)
     try:
-        await start(producer, kafka.bootstrap_servers)
+        await start(producer, options)
         yield producer
     finally:
         await producer.stop()
@@ -62,21 +73,23 @@ async def running_producer(kafka: Kafka) -> AsyncIterator[AIOKafkaProducer]:
 async def running_consumer(kafka: Kafka, *topics: str, **options: Any) -> AsyncIterator[AIOKafkaConsumer]:
     """Reads committed records only and commits nothing by itself. Raises: BrokerUnavailable, TopicMissing."""
     await require_topics(kafka, *topics)
-    ours = client_options(kafka) | {"enable_auto_commit": False, "isolation_level": "read_committed"}
-    consumer = AIOKafkaConsumer(*topics, **ours | options)
+    ours = client_options(kafka)
+    defaults = {"enable_auto_commit": False, "isolation_level": "read_committed"}
+    consumer = AIOKafkaConsumer(*topics, **ours | defaults | options)
     try:
-        await start(consumer, kafka.bootstrap_servers)
+        await start(consumer, ours)
         yield consumer
     finally:
         await consumer.stop()
 
 
-async def require_topics(kafka: Kafka, *topics: str) -> None:
+async def require_topics(kafka: Kafka, *topics: str, **options: Any) -> None:
     """Clients wait for a topic that does not exist as if it were on its way.
 
-    Raises: BrokerUnavailable, TopicMissing with the first one.
+    `options`: of the client that asks, on top of the settings. Raises: BrokerUnavailable, TopicMissing with the first
+    one.
     """
-    async with admin_client(kafka) as admin:
+    async with admin_client(kafka, **options) as admin:
         existing = set(await admin.list_topics())
     for topic in topics:
         if topic not in existing:

@@ -11,6 +11,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord
 from aiokafka.errors import CommitFailedError, IllegalStateError
 
 from consumers.kafka import client_options, require_topics, start
+from consumers.refusal import of_security
 from schemas import InvalidRecord, SummaryCreated
 from schemas.decoding import check_key, validate
 from schemas.headers import CE_ID, CE_TYPE, header
@@ -46,7 +47,8 @@ class SummarySubscriber(AbstractAsyncContextManager["SummarySubscriber"], AsyncI
     because later versions announce more on this topic.
 
     `topic`: see `kafka.summaries_topic`. `start_from`: where a group without committed offsets begins. `options`: any
-    more arguments of `AIOKafkaConsumer`, such as `security_protocol`.
+    more arguments of `AIOKafkaConsumer`, such as `security_protocol` and what belongs to it; with Afterword's own
+    settings, `**streams.connection.security(settings.kafka)`.
     """
 
     def __init__(
@@ -71,13 +73,14 @@ class SummarySubscriber(AbstractAsyncContextManager["SummarySubscriber"], AsyncI
 
     async def __aenter__(self) -> Self:
         """Raises: BrokerUnavailable, TopicMissing."""
-        await require_topics(self._kafka, self._topic)
+        await require_topics(self._kafka, self._topic, **of_security(self._options))
         self._in_hand, self._progress = None, Progress()
-        options = client_options(self._kafka) | {"enable_auto_commit": False, "isolation_level": "read_committed"}
-        self._consumer = AIOKafkaConsumer(**options | self._options)
+        ours = client_options(self._kafka) | {"enable_auto_commit": False, "isolation_level": "read_committed"}
+        options = ours | self._options
+        self._consumer = AIOKafkaConsumer(**options)
         self._consumer.subscribe([self._topic], listener=self._progress)
         try:
-            await start(self._consumer, self._kafka.bootstrap_servers)
+            await start(self._consumer, options)
         except BaseException:
             await self._consumer.stop()
             raise

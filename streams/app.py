@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from consumers.kafka import require_topics
+from streams.connection import security
 from streams.runtime import App, Options
 from streams.runtime.health import Health, HealthServer
 from streams.runtime.worker import PARTITIONS, run
@@ -39,7 +40,7 @@ def engine_options(settings: Settings) -> Options:
 
 
 def faust_app(settings: Settings, app_id: str) -> App:
-    """A Faust app on the engine, without agents yet."""
+    """A Faust app on the engine, without agents yet. Raises: ConfigurationError."""
     kafka = settings.kafka
     return App(
         app_id,
@@ -51,6 +52,7 @@ def faust_app(settings: Settings, app_id: str) -> App:
         broker_rebalance_timeout=kafka.rebalance_timeout_seconds,
         broker_request_timeout=kafka.request_timeout_seconds,
         consumer_group_instance_id=kafka.group_instance_id,
+        security=security(kafka),
     )
 
 

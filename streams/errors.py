@@ -33,6 +33,10 @@ class BrokerUnavailable(AfterwordError):
     """Kafka at {servers} cannot be reached: {problem}"""
 
 
+class BrokerRefuses(BrokerUnavailable):
+    """Kafka at {servers} does not take us: {problem}"""
+
+
 class WorkerFailed(AfterwordError):
     """the worker cannot go on: {problem}"""
 

@@ -5,11 +5,20 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
 
+from streams.environment import PREFIX, secrets_from_files, unknown_variables, variable
 from streams.errors import ConfigurationError
+from streams.kafka_security import Mechanism, Protocol, check
 
-PREFIX = "AFTERWORD_"
+__all__ = ["PREFIX", "Settings", "load", "variable"]
+
 CONFIG_FILE_VARIABLE = "AFTERWORD_CONFIG"
 
 LOCAL_EMBEDDER = "wordllama-l2-supercat-256"
@@ -38,6 +47,21 @@ class Kafka(Section):
     rebalance_timeout_seconds: Seconds = Field(60.0, description="how long a rebalance waits for a worker")
     request_timeout_seconds: Seconds = Field(20.0, description="one request to the broker")
     group_instance_id: str | None = Field(None, description="static membership: a restart causes no rebalance")
+    security_protocol: Protocol = Field("PLAINTEXT", description="of every connection to the brokers")
+    sasl_mechanism: Mechanism | None = Field(None, description="required with SASL")
+    username: str | None = Field(None, min_length=1, description="for PLAIN and SCRAM")
+    password: SecretStr | None = Field(None, min_length=1, description="for PLAIN and SCRAM")
+    oauth_token_endpoint: str | None = Field(
+        None, pattern="^https?://[^/@]+(/|$)", description="for OAUTHBEARER, by client credentials; https in production"
+    )
+    oauth_client_id: str | None = Field(None, min_length=1, description="for OAUTHBEARER")
+    oauth_client_secret: SecretStr | None = Field(None, min_length=1, description="for OAUTHBEARER")
+    oauth_scope: str | None = Field(None, description="for OAUTHBEARER, where the endpoint wants one")
+    oauth_ca_file: Path | None = Field(None, description="PEM: CAs of the token endpoint; default: the system's")
+    ssl_ca_file: Path | None = Field(None, description="PEM: CAs of the brokers; default: the system's")
+    ssl_cert_file: Path | None = Field(None, description="PEM: our own certificate, where brokers ask for one")
+    ssl_key_file: Path | None = Field(None, description="PEM: its key; default: in the certificate's file")
+    ssl_key_password: SecretStr | None = Field(None, description="of that key")
 
     def dead_letters(self, topic: str) -> str:
         return f"{topic}.dlq"
@@ -45,6 +69,12 @@ class Kafka(Section):
     def changelog(self, table: str) -> str:
         """The topic that keeps a table of the segmenter."""
         return f"{self.segmenter_id}-{table}-changelog"
+
+    @model_validator(mode="after")
+    def possible(self) -> Self:
+        given = {name for name in type(self).model_fields if getattr(self, name) is not None}
+        check(self.security_protocol, self.sasl_mechanism, given)
+        return self
 
 
 class Engine(Section):
@@ -186,7 +216,8 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         file = os.environ.get(CONFIG_FILE_VARIABLE)
         toml = (TomlConfigSettingsSource(settings_cls, toml_file=file),) if file else ()
-        return (init_settings, env_settings, *toml)
+        files = InitSettingsSource(settings_cls, init_kwargs=secrets_from_files(settings_cls))
+        return (init_settings, files, env_settings, *toml)
 
 
 def load(**overrides: Any) -> Settings:
@@ -197,7 +228,7 @@ def load(**overrides: Any) -> Settings:
     file = os.environ.get(CONFIG_FILE_VARIABLE)
     if file and not Path(file).is_file():
         raise ConfigurationError(setting=CONFIG_FILE_VARIABLE, problem="no such file")
-    unknown = sorted(unknown_variables())
+    unknown = sorted(unknown_variables(Settings, OTHERS))
     if unknown:
         raise ConfigurationError(setting=unknown[0], problem="no such setting")
     try:
@@ -211,27 +242,5 @@ def load(**overrides: Any) -> Settings:
         raise ConfigurationError(setting=file or PREFIX + "*", problem=str(error)) from None
 
 
-def variable(location: tuple[int | str, ...]) -> str:
-    """The environment variable of a setting, which names it wherever it was set."""
-    return PREFIX + "__".join(str(part).upper() for part in location)
-
-
-def unknown_variables() -> set[str]:
-    """Variables with our prefix that set nothing: most likely misspelt, and silently ignored by the library."""
-    known = {name.upper() for name in _names(Settings)}
-    return {
-        name for name in os.environ if name.startswith(PREFIX) and name[len(PREFIX) :].upper() not in known | OTHERS
-    }
-
-
 OTHERS = {"TEST_STACK", "CACHE_DIR"}
 """Read elsewhere: by the tests, and by the embedded stack."""
-
-
-def _names(model: type[BaseModel], prefix: str = "") -> set[str]:
-    names = set()
-    for name, field in model.model_fields.items():
-        names.add(prefix + name)
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            names |= _names(field.annotation, f"{prefix}{name}__")
-    return names

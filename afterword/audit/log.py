@@ -73,11 +73,10 @@ class Log:
     async def reader(self, *topics: str, isolation_level: str) -> AsyncIterator[AIOKafkaConsumer]:
         """A consumer without a group that has every partition of the topics."""
         partitions = await self._partitions(topics)
-        consumer = AIOKafkaConsumer(
-            **client_options(self._kafka), isolation_level=isolation_level, auto_offset_reset="earliest"
-        )
+        options = client_options(self._kafka)
+        consumer = AIOKafkaConsumer(**options, isolation_level=isolation_level, auto_offset_reset="earliest")
         try:
-            await start(consumer, self._kafka.bootstrap_servers)
+            await start(consumer, options)
             consumer.assign(partitions)
             yield consumer
         finally:

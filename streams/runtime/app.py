@@ -1,5 +1,6 @@
 """A Faust app on the engine."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,30 @@ from streams.runtime.options import Options
 from streams.runtime.table import Table, TableManager
 
 SCHEME = "eos"
+PLAINTEXT = {"security_protocol": "PLAINTEXT"}
 
 
 class App(faust.App):
     """An ordinary `faust.App`: agents, topics, tables and sends are Faust's; their guarantees are the engine's.
 
-    `brokers` is host:port, several separated by commas; `engine` holds what can be set about the engine.
+    `brokers` is host:port, several separated by commas; `engine` holds what can be set about the engine; `security`
+    goes to every aiokafka client, Faust's own too: its arguments about TLS and SASL, such as `ssl_context`.
     """
 
     logger = LIFE_CYCLE
 
-    def __init__(self, app_id: str, *, brokers: str, engine: Options, datadir: Path, **options: Any) -> None:
+    def __init__(
+        self,
+        app_id: str,
+        *,
+        brokers: str,
+        engine: Options,
+        datadir: Path,
+        security: Mapping[str, Any] = PLAINTEXT,
+        **options: Any,
+    ) -> None:
         self.engine = engine
+        self.security = security
         super().__init__(
             app_id,
             broker=[f"{SCHEME}://{broker.strip()}" for broker in brokers.split(",")],

@@ -149,7 +149,7 @@ class Consumer(base.Consumer):
             "bootstrap_servers": driver.server_list(self.transport.url, self.transport.default_port),
             "client_id": conf.broker_client_id,
             "request_timeout_ms": int(conf.broker_request_timeout * 1000),
-            **driver.credentials_to_aiokafka_auth(conf.broker_credentials, conf.ssl_context),
+            **self.app.security,
         }
 
     def clients(self) -> Clients:

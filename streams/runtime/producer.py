@@ -1,6 +1,7 @@
 """Faust's producer: inside an exactly-once agent a send joins the batch, elsewhere it goes out as usual."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 from faust.transport.drivers import aiokafka as driver
@@ -20,6 +21,10 @@ class Producer(driver.Producer):
 
     def _settings_extra(self) -> dict[str, Any]:
         return {"acks": "all", "enable_idempotence": True}
+
+    def _settings_auth(self) -> Mapping[str, Any]:
+        security: Mapping[str, Any] = self.app.security
+        return security
 
     async def send(
         self,

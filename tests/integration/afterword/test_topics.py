@@ -8,7 +8,7 @@ import pytest_asyncio
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from afterword.topics import TopicReport, check_topics, ensure_topics
-from streams.errors import StoreUnavailable
+from streams.errors import BrokerUnavailable
 from streams.settings import Settings
 from tests.stack import Stack
 
@@ -79,7 +79,7 @@ async def test_what_the_broker_refuses_is_reported_with_its_reason(make_settings
 
 
 async def test_no_broker_is_one_clear_error(make_settings: MakeSettings) -> None:
-    with pytest.raises(StoreUnavailable, match="Kafka cannot be reached"):
+    with pytest.raises(BrokerUnavailable, match="cannot be reached"):
         await check_topics(make_settings(kafka={"bootstrap_servers": "127.0.0.1:1"}))
 
 

@@ -1,0 +1,43 @@
+"""TLS contexts from files, with errors that name the setting."""
+
+import ssl
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from streams.errors import ConfigurationError
+
+
+def trusting(ca_file: Path | None, setting: str) -> ssl.SSLContext:
+    """Checks the server's certificate and its name, against the system's CAs or against those in the file (PEM).
+
+    Raises: ConfigurationError.
+    """
+    require_file(ca_file, setting)
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except ssl.SSLError:
+        raise ConfigurationError(setting=setting, problem=f"{ca_file}: no certificates in PEM") from None
+
+
+def present(
+    context: ssl.SSLContext, cert_file: Path, key_file: Path | None, password: SecretStr | None, setting: str
+) -> None:
+    """Adds our own certificate, with its chain. The key may be in the same file. Raises: ConfigurationError."""
+    require_file(cert_file, setting)
+    require_file(key_file, setting)
+    try:
+        # as a function, or OpenSSL would ask whoever sits at the terminal
+        context.load_cert_chain(cert_file, key_file, lambda: password.get_secret_value() if password else "")
+    except ssl.SSLError as error:
+        why = error.reason or "not PEM, or the key's password is wrong"
+        raise ConfigurationError(setting=setting, problem=f"{cert_file}: cannot be used with its key: {why}") from None
+
+
+def require_file(file: Path | None, setting: str) -> None:
+    """Raises: ConfigurationError if it cannot be read."""
+    try:
+        if file is not None:
+            file.open("rb").close()
+    except OSError as error:
+        raise ConfigurationError(setting=setting, problem=f"{file}: {error.strerror}") from None
