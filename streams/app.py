@@ -36,7 +36,17 @@ def engine_options(settings: Settings) -> Options:
         tick_seconds=engine.tick_seconds,
         max_in_flight=settings.max_in_flight,
         commit_interval_seconds=engine.commit_interval_seconds,
+        watchdog_seconds=engine.watchdog_seconds,
+        handling_seconds=longest_summary_seconds(settings),
     )
+
+
+def longest_summary_seconds(settings: Settings) -> float:
+    """How long a summarizer may be busy without finishing any episode, its LLM being silent in every call."""
+    llm = settings.llm
+    if llm.provider == "extractive":
+        return 0.0
+    return llm.retry_budget_seconds + (llm.json_attempts + 1) * llm.timeout_seconds
 
 
 def faust_app(settings: Settings, app_id: str) -> App:

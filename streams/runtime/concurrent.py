@@ -12,6 +12,7 @@ from faust.types.tuples import TP
 from streams.runtime.messages import ConcurrentMessage
 from streams.runtime.partition import FATAL, PASSING
 from streams.runtime.session import check_order
+from streams.runtime.watchdog import Mark
 
 log = structlog.get_logger()
 
@@ -36,12 +37,27 @@ class AtLeastOncePartition:
         self._next = -1
         self._committed = -1
         self._changed = asyncio.Event()
+        self.trouble = ""
+        """Why it fetched or committed nothing last."""
         self.task = asyncio.create_task(self._run(), name=f"partition {self._where}")
         self.task.add_done_callback(consumer.on_partition_exit)
 
     @property
     def ready(self) -> bool:
         return self._next >= 0
+
+    async def to_do(self, end: int) -> dict[str, Mark]:
+        """For the watchdog; `end`: where the source ends."""
+        if not self.ready:
+            return {f"{self._where} does not open": Mark()}
+        found: dict[str, Mark] = {}
+        if self._in_flight:  # whoever shares the work with other partitions may be at theirs
+            found[f"records of {self._where} are not finished"] = Mark(self._consumer.handled, handling=True)
+        if self._lowest > self._committed:
+            found[f"nothing is committed of {self._where}"] = Mark(self._committed)
+        if self._free and await self._consumer.kafka.position(self._source) < end:
+            found[f"nothing is read of {self._where}"] = Mark(self._next)
+        return found
 
     async def stop(self, within_seconds: float) -> None:
         """Stops fetching, waits for what the agent has begun, commits what is finished."""
@@ -68,7 +84,7 @@ class AtLeastOncePartition:
                 except (*FATAL, OffsetOutOfRangeError):
                     raise
                 except PASSING as error:
-                    name = type(error).__name__
+                    self.trouble = name = type(error).__name__
                     log.warning("fetching starts over", partition=self._where, stage="engine", error_type=name)
                     await asyncio.sleep(RETRY_SECONDS)
         finally:
@@ -80,8 +96,7 @@ class AtLeastOncePartition:
             await self._seek()
         while True:
             await self._room()
-            room = self._options.max_in_flight - len(self._in_flight)
-            got = await self._consumer.kafka.getmany(self._source, timeout_ms=POLL_MS, max_records=room)
+            got = await self._consumer.kafka.getmany(self._source, timeout_ms=POLL_MS, max_records=self._free)
             for records in got.values():
                 check_order(self._source, records[0].offset, self._next)
                 for record in records:
@@ -96,9 +111,19 @@ class AtLeastOncePartition:
         self._next = self._committed = max(first, committed or 0)
 
     async def _room(self) -> None:
-        while len(self._in_flight) >= self._options.max_in_flight:
+        while self._free <= 0:
             self._changed.clear()
             await self._changed.wait()
+
+    @property
+    def _free(self) -> int:
+        """How many more records the agent may have in hand."""
+        return int(self._options.max_in_flight) - len(self._in_flight)
+
+    @property
+    def _lowest(self) -> int:
+        """Up to here everything is finished."""
+        return min(self._in_flight, default=self._next)
 
     async def _deliver(self, record: Any) -> None:
         message = ConcurrentMessage(
@@ -123,13 +148,14 @@ class AtLeastOncePartition:
 
     def _finished(self, offset: int) -> None:
         self._in_flight.pop(offset, None)
+        self._consumer.handled += 1
         self._changed.set()
 
     async def _commit(self) -> None:
-        lowest = min(self._in_flight, default=self._next)
+        lowest = self._lowest
         if lowest > self._committed:
             await self._consumer.kafka.commit({self._source: lowest})
-            self._committed = lowest
+            self._committed, self.trouble = lowest, ""
 
     async def _save_regularly(self) -> None:
         while True:
@@ -137,5 +163,5 @@ class AtLeastOncePartition:
             try:
                 await self._commit()
             except PASSING as error:  # a rebalance, or the broker is away: replayed at worst
-                name = type(error).__name__
+                self.trouble = name = type(error).__name__
                 log.warning("offsets not committed yet", partition=self._where, stage="commit", error_type=name)

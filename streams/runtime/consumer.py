@@ -38,6 +38,7 @@ class Listener(ConsumerRebalanceListener):
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         consumer = self._consumer
+        consumer.joined = False
         # What the agent has not begun yet it shall skip: the partition, and with it its state, is about to be closed
         consumer.app.consumer_generation_id += 1
         await consumer.release(consumer.app.engine.revoke_drain_seconds)
@@ -66,7 +67,11 @@ class Consumer(base.Consumer):
         self.partitions: dict[TopicPartition, Partition] = {}
         self.tables_ready = asyncio.Event()
         self.kafka: Any = None
-        self._joined = False
+        self._was_assigned = False
+        self.joined = False
+        """In the group, and no rebalance is under way."""
+        self.handled = 0
+        """At-least-once: records that the agent is done with, of all partitions."""
         self._cache = Cache(self.app.engine.block_cache_bytes)
         self._crashing: asyncio.Future[None] | None = None
 
@@ -107,7 +112,7 @@ class Consumer(base.Consumer):
 
     def take(self, sources: Iterable[TopicPartition]) -> None:
         """Each recovers on its own, so that none holds up the rebalance."""
-        self._joined = True
+        self._was_assigned = self.joined = True
         if not self.app.should_stop:
             for source in sources:
                 self.partitions[source] = self._new_partition(source)
@@ -170,7 +175,7 @@ class Consumer(base.Consumer):
     @property
     def ready(self) -> bool:
         """In the group, and every assigned partition is open; also true of a worker that was assigned none."""
-        return self._joined and all(partition.ready for partition in self.partitions.values())
+        return self._was_assigned and all(partition.ready for partition in self.partitions.values())
 
     # -- what Faust asks
 
@@ -199,6 +204,15 @@ class Consumer(base.Consumer):
 
     def key_partition(self, topic: str, key: bytes | None, partition: int | None = None) -> int | None:
         return partition if partition is not None else self.app.producer.key_partition(topic, key).partition
+
+    async def ends(self, sources: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where they end at this moment; with none given, only whether a broker answers. Raises: KafkaError."""
+        if self.kafka is None:
+            return {}
+        asked = list(sources)
+        if not asked:
+            await self.kafka.topics()
+        return dict(await self.kafka.end_offsets(asked)) if asked else {}
 
     async def create_topic(self, *args: Any, **kwargs: Any) -> None:
         await self.app.producer.create_topic(*args, **kwargs)

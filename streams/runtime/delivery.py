@@ -36,6 +36,11 @@ class Delivery:
         """The agent is at a batch, or its batch is being committed."""
         return self._current is not None and self._current.tracked
 
+    @property
+    def busy(self) -> bool:
+        """A batch is on its way to the agent, or with it, or being committed."""
+        return self._current is not None
+
     def stop(self) -> None:
         """From now on a failure is not tried again."""
         self._stopping = True

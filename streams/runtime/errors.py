@@ -45,5 +45,9 @@ class ChangelogLost(EngineError):
     Restore the topic, or delete all changelogs of the application and the group's offsets to start anew"""
 
 
+class Stalled(EngineError):
+    """no progress for {seconds:g} seconds: {what}. Whatever supervises the worker starts it again"""
+
+
 class StoreFailed(EngineError):
     """the local state in {path} cannot be used: {cause}"""

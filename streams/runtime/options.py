@@ -33,6 +33,10 @@ class Options:
     """How often the deadlines of a caught-up partition are looked at."""
     tick_keys: int = 1000
     """Due keys that one tick takes at most."""
+    watchdog_seconds: float = 120.0
+    """A worker that has something to do and gets nothing done for so long stops."""
+    handling_seconds: float = 0.0
+    """At-least-once: how much longer the agent may take with what it has in hand, until it is done with any of it."""
     max_in_flight: int = 64
     """At-least-once: records of one partition in the agent's hands."""
     commit_interval_seconds: float = 1.0

@@ -15,6 +15,7 @@ from streams.runtime.errors import AgentFailed, SourceReplaced, StateLost
 from streams.runtime.recovery import recover
 from streams.runtime.session import Session
 from streams.runtime.transaction import TransactionalProducer
+from streams.runtime.watchdog import Mark
 
 log = structlog.get_logger()
 
@@ -50,6 +51,10 @@ class ExactlyOncePartition:
         self._where = f"{source.topic}-{source.partition}"
         self._tables = {table.name: table for table in self._app.tables.values() if table.takes(source.topic)}
         self._draining = False
+        self._most_replayed = 0
+        self._saved = -1
+        self.trouble = ""
+        """What made it start over last."""
         self.session: Session | None = None
         self.task = asyncio.create_task(self._run(), name=f"partition {self._where}")
         self.task.add_done_callback(consumer.on_partition_exit)
@@ -58,6 +63,17 @@ class ExactlyOncePartition:
     def ready(self) -> bool:
         """Opened: earlier owners are fenced and the state is recovered."""
         return self.session is not None and not self._draining
+
+    async def to_do(self, end: int) -> dict[str, Mark]:
+        """For the watchdog; `end`: where the source ends."""
+        session = self.session
+        if session is not None:
+            saved = session.database.position.source
+            if saved != self._saved:
+                self._saved, self.trouble = saved, ""
+            if not session.delivery.busy and await self._consumer.kafka.position(self._source) >= end:
+                return {}
+        return {f"nothing is committed of {self._where}": Mark((self._saved, self._most_replayed))}
 
     async def stop(self, within_seconds: float) -> None:
         """Finishes the batch that the agent is at, or drops it whole; returns when nothing can be written any more."""
@@ -82,7 +98,7 @@ class ExactlyOncePartition:
             except FATAL:
                 raise
             except PASSING as error:
-                name = type(error).__name__
+                self.trouble = name = type(error).__name__
                 log.warning("partition starts over", partition=self._where, stage="engine", error_type=name)
             except AgentFailed:
                 if not self._draining:
@@ -138,6 +154,7 @@ class ExactlyOncePartition:
                 clients,
                 self._source.topic,
                 self._options.stale_seconds,
+                self._note_replayed,
             )
             log.info(
                 "recovered",
@@ -146,6 +163,10 @@ class ExactlyOncePartition:
                 seconds=round(done.seconds, 3),
                 rebuilt=done.rebuilt,
             )
+
+    def _note_replayed(self, records: int) -> None:
+        # of openings that fail one after the other only the one that gets farthest is progress
+        self._most_replayed = max(self._most_replayed, records)
 
     async def _start_offset(self, recovered: int) -> int:
         """The changelog's, as the last transaction left it; the group's where there are no tables.

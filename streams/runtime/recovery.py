@@ -1,7 +1,7 @@
 """From the changelogs to the local state, and to the source offset it corresponds to."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,10 +33,12 @@ async def recover(
     clients: Clients,
     topic: str,
     stale_seconds: float,
+    replayed: Callable[[int], None] = lambda _: None,
 ) -> Recovered:
     """Replays what the local state has not seen; whoever calls has fenced all other writers.
 
     State older than `stale_seconds` is not used: compaction may have forgotten deletions that it has not seen.
+    `replayed` is told the number of records so far.
 
     Raises: ChangelogMismatch, ChangelogLost, StoreFailed, KafkaError.
     """
@@ -55,10 +57,10 @@ async def recover(
         try:
             if database.age_seconds > stale_seconds:
                 raise OtherChangelog
-            records, rebuilt = await _replay(consumer, database, changelogs), False
+            records, rebuilt = await _replay(consumer, database, changelogs, replayed), False
         except OtherChangelog:
             database.wipe()
-            records, rebuilt = await _replay(consumer, database, changelogs), True
+            records, rebuilt = await _replay(consumer, database, changelogs, replayed), True
     finally:
         await consumer.stop()
     return Recovered(records, time.monotonic() - began, rebuilt)
@@ -81,7 +83,12 @@ async def _check_partitions(clients: Clients, changelogs: Sequence[str], topic: 
             raise ChangelogMismatch(changelog=changelog, found=counts[changelog], topic=topic, expected=counts[topic])
 
 
-async def _replay(consumer: Any, database: Database, changelogs: Mapping[str, TopicPartition]) -> int:
+async def _replay(
+    consumer: Any,
+    database: Database,
+    changelogs: Mapping[str, TopicPartition],
+    replayed: Callable[[int], None],
+) -> int:
     tables = {changelog: table for table, changelog in changelogs.items()}
     first = await consumer.beginning_offsets(list(tables))
     end = await consumer.end_offsets(list(tables))
@@ -96,6 +103,7 @@ async def _replay(consumer: Any, database: Database, changelogs: Mapping[str, To
             table = tables[changelog]
             marks.update(_apply(database, table, found))
             records += len(found)
+            replayed(records)
     if known - set(marks):  # the bookmark that we had is gone, and compaction always leaves one
         raise OtherChangelog
     _check_bookmarks(marks, changelogs)

@@ -9,13 +9,19 @@ from typing import Any
 import structlog
 
 from streams.runtime.app import App
+from streams.runtime.errors import Stalled
 from streams.runtime.health import Health
+from streams.runtime.watchdog import Watchdog
 
 log = structlog.get_logger()
 
 PARTITIONS = "partitions"
 """The health condition: the worker is in its group, and every partition that it was given is recovered."""
 WATCH_SECONDS = 0.2
+START_SECONDS = 60.0
+"""Generous: connecting is bounded by itself."""
+STOP_SECONDS = 4.0
+"""For all but the draining: leaving the group, closing connections, whether or not the broker answers."""
 
 
 async def run(app: App, health: Health) -> None:
@@ -25,11 +31,12 @@ async def run(app: App, health: Health) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with running(app):
-        watcher = asyncio.create_task(_watch(app, health))
+        watchers = [asyncio.create_task(_show(app, health)), asyncio.create_task(_guard(app, health))]
         try:
             await app.wait_first(stop)
         finally:
-            watcher.cancel()
+            for watcher in watchers:
+                watcher.cancel()
             health.not_ready(PARTITIONS, "stopping")
             log.info("draining", app=app.conf.id)
     log.info("stopped", app=app.conf.id)
@@ -39,15 +46,41 @@ async def run(app: App, health: Health) -> None:
 async def running(app: App) -> AsyncIterator[App]:
     """The app between start and stop. Raises: whatever made it crash."""
     try:
-        await app.start()
+        await _started(app)
         yield app
     finally:
-        await app.stop()
+        await _stopped(app)
     if app.crashed:
         raise app.crash_reason
 
 
-async def _watch(app: Any, health: Health) -> None:
+async def _started(app: Any) -> None:
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            await app.start()
+    except TimeoutError:
+        raise Stalled(what="the worker does not start", seconds=START_SECONDS) from None
+
+
+async def _stopped(app: Any) -> None:
+    """In time: what is not finished is not committed, and whoever comes next does it."""
+    try:
+        async with asyncio.timeout(app.engine.drain_seconds + STOP_SECONDS):
+            await app.stop()
+    except TimeoutError:
+        log.warning("stop cut short", app=app.conf.id, stage="stop", error_type="stop_timed_out")
+
+
+async def _guard(app: Any, health: Health) -> None:
+    """Ends the worker when it gets nothing done."""
+    try:
+        await Watchdog(app, lambda: bool(health.reasons.keys() - {PARTITIONS})).run()
+    except Stalled as error:
+        log.error("stalled", app=app.conf.id, stage="watchdog", error_type=error.error_type, problem=str(error))
+        await app.crash(error)
+
+
+async def _show(app: Any, health: Health) -> None:
     while True:
         if app.consumer.ready:
             health.ready(PARTITIONS)

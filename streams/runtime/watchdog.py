@@ -1,0 +1,114 @@
+"""Stops a worker that runs and gets nothing done, so that a supervisor starts it again.
+
+A worker has things to do: to hear from the broker, to be in its group, to get on with each partition that has unread or
+uncommitted records. Each has a mark that changes with every progress. One that stays the same for too long is a stall.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import structlog
+from aiokafka import TopicPartition
+from aiokafka.errors import IllegalStateError, KafkaError
+
+from streams.runtime.errors import Stalled
+
+log = structlog.get_logger()
+
+BROKER = "the brokers do not answer"
+GROUP = "the worker is not in its consumer group"
+LOOKS = 12
+"""Within the time that is allowed."""
+LONGEST_PAUSE_SECONDS = 5.0
+LONGEST_ANSWER_SECONDS = 15.0
+
+
+class Mark(NamedTuple):
+    """How far something has got. `handling`: it is in the hands of the agent, who may take longer, or wait."""
+
+    value: object = None
+    handling: bool = False
+
+
+class Watch:
+    """Decides; its time is given to it.
+
+    A gap between two looks of more than `longest_gap_seconds` counts as that much only: the whole process stood still
+    (suspended, or starved), and could not have got on with anything.
+    """
+
+    def __init__(self, limit_seconds: float, handling_seconds: float, longest_gap_seconds: float) -> None:
+        self._limits = (limit_seconds, limit_seconds + handling_seconds)
+        self._longest_gap = longest_gap_seconds
+        self._looked: float | None = None
+        self._unchanged: dict[str, tuple[Mark, float]] = {}
+
+    def look(self, to_do: Mapping[str, Mark], now: float) -> str | None:
+        """What has been the same for too long, if anything. `now`: seconds of a monotonic clock."""
+        gap = 0.0 if self._looked is None else min(now - self._looked, self._longest_gap)
+        self._looked = now
+        self._unchanged = {what: (mark, self._seconds(what, mark, gap)) for what, mark in to_do.items()}
+        late = (what for what, (mark, seconds) in self._unchanged.items() if seconds >= self._limits[mark.handling])
+        return next(late, None)
+
+    def _seconds(self, what: str, mark: Mark, gap: float) -> float:
+        before, seconds = self._unchanged.get(what, (None, 0.0))
+        return seconds + gap if mark == before else 0.0
+
+
+class Watchdog:
+    """Looks at a worker regularly; `waits` tells whether its agent waits for something, and says so elsewhere."""
+
+    def __init__(self, app: Any, waits: Callable[[], bool]) -> None:
+        limit = app.engine.watchdog_seconds
+        self._app = app
+        self._waits = waits
+        self._limit = limit
+        self._pause = min(limit / LOOKS, LONGEST_PAUSE_SECONDS)
+        self._answer = min(limit / 2, LONGEST_ANSWER_SECONDS)
+        self._watch = Watch(limit, app.engine.handling_seconds, 2 * (self._pause + self._answer))
+        self._ends: dict[TopicPartition, int] = {}
+
+    async def run(self) -> None:
+        """Until something has stalled. Raises: Stalled."""
+        while True:
+            await asyncio.sleep(self._pause)
+            stalled = self._watch.look(await self._to_do(), time.monotonic())
+            if stalled is not None:
+                raise Stalled(what=stalled + self._troubles(), seconds=self._limit)
+
+    async def _to_do(self) -> dict[str, Mark]:
+        consumer = self._app.consumer
+        partitions = dict(consumer.partitions)
+        found: dict[str, Mark] = {}
+        if not await self._hear(partitions):
+            found[BROKER] = Mark()
+        if not consumer.joined:
+            found[GROUP] = Mark()
+        for source, partition in partitions.items():
+            found |= await self._of(partition, self._ends.get(source, 0))
+        return found
+
+    async def _hear(self, sources: Iterable[TopicPartition]) -> bool:
+        """Where the partitions end now; what is not told stays as it was."""
+        try:
+            async with asyncio.timeout(self._answer):
+                self._ends |= await self._app.consumer.ends(sources)
+        except (KafkaError, OSError, TimeoutError):
+            return False
+        return True
+
+    async def _of(self, partition: Any, end: int) -> dict[str, Mark]:
+        try:
+            async with asyncio.timeout(self._answer):
+                to_do: dict[str, Mark] = await partition.to_do(end)
+        except (IllegalStateError, TimeoutError):  # it is being given up at this moment
+            return {}
+        waits = self._waits()
+        return {what: mark for what, mark in to_do.items() if not (mark.handling and waits)}
+
+    def _troubles(self) -> str:
+        names = {partition.trouble for partition in self._app.consumer.partitions.values() if partition.trouble}
+        return f" (last trouble: {', '.join(sorted(names))})" if names else ""

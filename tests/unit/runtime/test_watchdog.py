@@ -1,0 +1,60 @@
+"""When a worker is doing nothing, and when it only seems so."""
+
+from streams.runtime.watchdog import BROKER, GROUP, Mark, Watch
+
+LIMIT, HANDLING, GAP = 10.0, 30.0, 5.0
+WORK = "nothing is committed of messages-0"
+
+
+def first_stall(looks: list[tuple[float, dict[str, Mark]]]) -> tuple[float, str] | None:
+    """When which stall is found, if one is."""
+    watch = Watch(LIMIT, HANDLING, GAP)
+    for now, to_do in looks:
+        stalled = watch.look(to_do, now)
+        if stalled is not None:
+            return now, stalled
+    return None
+
+
+def every_second(to_do: dict[str, Mark], first: int = 0, last: int = 60) -> list[tuple[float, dict[str, Mark]]]:
+    return [(float(second), to_do) for second in range(first, last)]
+
+
+def test_a_worker_that_has_nothing_to_do_may_do_nothing() -> None:
+    assert first_stall(every_second({})) is None
+
+
+def test_work_that_gets_nowhere_is_a_stall_after_the_limit() -> None:
+    assert first_stall(every_second({WORK: Mark(7)})) == (LIMIT, WORK)
+
+
+def test_any_progress_starts_the_time_anew() -> None:
+    creeping = [(float(second), {WORK: Mark(second // 9)}) for second in range(60)]
+    assert first_stall(creeping) is None
+
+
+def test_work_that_was_finished_in_between_starts_the_time_anew() -> None:
+    busy, idle = every_second({WORK: Mark(7)}, 0, 9), every_second({}, 9, 10)
+    assert first_stall([*busy, *idle, *every_second({WORK: Mark(7)}, 10, 19)]) is None
+
+
+def test_brokers_that_do_not_answer_are_a_stall() -> None:
+    assert first_stall(every_second({BROKER: Mark()})) == (LIMIT, BROKER)
+
+
+def test_a_group_that_is_not_joined_is_a_stall() -> None:
+    assert first_stall(every_second({GROUP: Mark()})) == (LIMIT, GROUP)
+
+
+def test_one_partition_that_gets_nowhere_is_not_hidden_by_another() -> None:
+    looks = [(float(s), {"other": Mark(s), WORK: Mark(7)}) for s in range(60)]
+    assert first_stall(looks) == (LIMIT, WORK)
+
+
+def test_the_agent_may_take_longer_with_what_it_has_in_hand() -> None:
+    assert first_stall(every_second({WORK: Mark(7, handling=True)})) == (LIMIT + HANDLING, WORK)
+
+
+def test_a_process_that_stood_still_is_not_blamed_for_that_time() -> None:
+    asleep_for_an_hour = [(0.0, {WORK: Mark(7)}), (3600.0, {WORK: Mark(7)}), (3601.0, {WORK: Mark(7)})]
+    assert first_stall(asleep_for_an_hour) is None
