@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from streams.segmenter.tables import TABLES
 from streams.settings import Settings
 
-SEGMENTER_TABLES = ("conversations", "messages")
 LARGE_RECORD_BYTES = 2 * 1024 * 1024
 """An episode, a row of state or a dead letter may be somewhat larger than the record that it came from, and that may
 have the broker's default limit of a mebibyte."""
@@ -69,7 +69,7 @@ def wanted_topics(settings: Settings, message_partitions: int | None = None) -> 
         topic(kafka.dead_letters(kafka.episodes_topic), large),
         *(
             topic(kafka.changelog(table), compacted, message_partitions or kafka.partitions, any_count=False)
-            for table in SEGMENTER_TABLES
+            for table in TABLES
         ),
     ]
 

@@ -20,7 +20,7 @@ from rich.table import Table
 from afterword.embedded import EmbeddedStack
 from benchmarks.load import messages
 from benchmarks.measure import Round, measure
-from streams.segmenter.agent import TABLES
+from streams.segmenter.tables import TABLES
 
 PARTITIONS = 4
 PROGRAMS = ("engine", "by_hand", "stock_faust")

@@ -15,7 +15,7 @@ class Quality(Model):
 
     source: Literal["llm", "fallback"]
     reason: str | None = None
-    """Why there is a fallback; None for a summary by the configured provider."""
+    """Why no LLM wrote it; None where one did."""
     grounding: Annotated[float, Field(ge=0, le=1)] | None = None
     """Share of the summary's checkable tokens that occur in the source; None where it was not measured."""
     unsupported: tuple[str, ...] = ()

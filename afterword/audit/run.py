@@ -14,6 +14,7 @@ from afterword.audit.report import Report
 from afterword.audit.stores import read_stores
 from afterword.audit.waiting import until_summarised
 from streams.errors import BrokerUnavailable, TopicMissing
+from streams.segmenter.tables import CONVERSATIONS, MESSAGES
 from streams.settings import Kafka, Settings
 
 
@@ -51,7 +52,7 @@ async def _look(log: Log, settings: Settings, index: IndexReader) -> Facts:
 
 async def _state_of_work(log: Log, kafka: Kafka, topics: set[str]) -> list[object]:
     """Whatever differs when something was consumed or closed."""
-    outputs = [kafka.episodes_topic, kafka.changelog("messages"), kafka.changelog("conversations")]
+    outputs = [kafka.episodes_topic, kafka.changelog(MESSAGES), kafka.changelog(CONVERSATIONS)]
     consumed = await log.committed(kafka.segmenter_id, kafka.messages_topic)
     return [consumed, *[await log.ends(topic) for topic in outputs if topic in topics]]
 
@@ -66,8 +67,8 @@ async def _read_topics(log: Log, kafka: Kafka, topics: set[str], facts: Facts) -
     pending = Pending()
     readings: dict[str, Take] = {
         kafka.messages_topic: partial(take_message, facts),
-        kafka.changelog("messages"): pending.take_body,
-        kafka.changelog("conversations"): pending.take_conversation,
+        kafka.changelog(MESSAGES): pending.take_body,
+        kafka.changelog(CONVERSATIONS): pending.take_conversation,
         kafka.dead_letters(kafka.messages_topic): partial(take_dead_letter, facts.dead, kafka.messages_topic),
         kafka.episodes_topic: partial(take_episode, facts),
         kafka.dead_letters(kafka.episodes_topic): partial(take_dead_letter, facts.dead_episodes, kafka.episodes_topic),

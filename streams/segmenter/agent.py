@@ -7,12 +7,12 @@ from streams.runtime import App, Batches, Tick
 from streams.segmenter.outcome import Outgoing
 from streams.segmenter.processor import Segmenter
 from streams.segmenter.state import deadline_of
+from streams.segmenter.tables import CONVERSATIONS, MESSAGES, TABLES
 from streams.settings import Settings
 from streams.tokens import count_tokens
 
-CONVERSATIONS = "conversations"
-MESSAGES = "messages"
-TABLES = (CONVERSATIONS, MESSAGES)
+__all__ = ["TABLES", "attach"]
+
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
 
 

@@ -257,7 +257,8 @@ async def test_a_lost_dead_letter_is_found(deployment):
     await deployment.segment()
     deployment.outgoing.clear()
     await deployment.publish()
-    assert (await audit.run(deployment.settings)).messages["lost"] == 1
+    # a transaction's offsets are visible a moment after its commit has returned
+    assert (await audit.run(deployment.settings, wait_seconds=10)).messages["lost"] == 1
 
 
 async def test_an_episode_committed_twice_is_found(deployment):

@@ -72,7 +72,8 @@ async def test_a_stop_finishes_what_is_begun_so_that_nothing_is_redone(lab: Lab)
 
 async def test_a_rebalance_redoes_little(lab: Lab) -> None:
     told = {"at_least_once": True, "options": {"max_in_flight": 8}}
-    await lab.produce([(number % 2, {"sleep": 0.1}) for number in range(400)])
+    # enough for the second worker to start meanwhile, also on a busy machine
+    await lab.produce([(number % 2, {"sleep": 0.4}) for number in range(400)])
     lab.worker("a", **told)
     await until(lambda: len(done(lab)) > 20, watching=lab)
     lab.worker("b", **told)

@@ -1,0 +1,5 @@
+"""Names of the segmenter's tables; each has a changelog topic of its own."""
+
+CONVERSATIONS = "conversations"
+MESSAGES = "messages"
+TABLES = (CONVERSATIONS, MESSAGES)
