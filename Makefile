@@ -24,7 +24,7 @@ demo: $(STAMP) ## real dialogues through the embedded stack: episodes close, sum
 	$(BIN)/afterword demo
 
 test: $(STAMP) ## every test; AFTERWORD_TEST_STACK=containers takes the official images
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile  # most tests wait for servers, so two at a time; each has a stack of its own
 
 unit: $(STAMP) ## the tests that need no server
 	$(BIN)/pytest tests/unit
