@@ -32,14 +32,19 @@ def client_options(kafka: Kafka) -> dict[str, Any]:
 
 
 async def start(client: Client, options: Mapping[str, Any]) -> None:
-    """Starts any aiokafka client, made with these options. Raises: BrokerUnavailable."""
+    """Starts any aiokafka client, made with these options. Raises: BrokerUnavailable, of which BrokerRefuses is one."""
     try:
+        if refusal.is_silent(options):
+            await _require_acceptance(options)
         await client.start()
     except KafkaConnectionError as error:
-        servers, refused = options["bootstrap_servers"], await refusal.reason(options)
-        if refused:
-            raise BrokerRefuses(servers=servers, problem=refused) from None
-        raise BrokerUnavailable(servers=servers, problem=str(error)) from None
+        await _require_acceptance(options)
+        raise BrokerUnavailable(servers=options["bootstrap_servers"], problem=str(error)) from None
+
+
+async def _require_acceptance(options: Mapping[str, Any]) -> None:
+    if problem := await refusal.reason(options):
+        raise BrokerRefuses(servers=options["bootstrap_servers"], problem=problem) from None
 
 
 @asynccontextmanager

@@ -13,6 +13,15 @@ from streams.oauth import TokenUnavailable
 
 CONNECTION = {"client_id", "request_timeout_ms", "security_protocol", "ssl_context"}
 SASL = "sasl_"
+TOKENS = "OAUTHBEARER"
+
+
+def is_silent(options: Mapping[str, Any]) -> bool:
+    """Whether a refusal must be looked for, because aiokafka overlooks it.
+
+    It does not read what a broker says to a token, and starts clients that then know of no broker and wait for ever.
+    """
+    return options.get("sasl_mechanism") == TOKENS
 
 
 def of_security(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,13 +65,15 @@ async def _connect(host: str, port: int, options: Mapping[str, Any]) -> None:
     async with asyncio.timeout(options["request_timeout_ms"] / 1000):
         connection = await create_conn(host, port, **options)
         try:
-            await connection.send(MetadataRequest([]))
+            metadata = await connection.send(MetadataRequest([]))
         finally:
             connection.close()
+    if not metadata.brokers:
+        raise KafkaConnectionError("it shows no cluster")
 
 
 def hung_up(options: Mapping[str, Any]) -> str:
     """Some refusals have no words."""
-    if options.get("sasl_mechanism") == "OAUTHBEARER":
-        return "authentication fails: it hangs up on the token"
+    if options.get("sasl_mechanism") == TOKENS:
+        return "authentication fails: it does not take the token"
     return f"it hangs up; does this port speak {options.get('security_protocol', 'PLAINTEXT')}?"

@@ -3,11 +3,12 @@
 import base64
 import json
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from afterword.embedded.access import PLAIN, Access, Listener, scram_arguments, with_listeners
 from afterword.embedded.errors import ClusterSizeDiffers, FormatFailed
 from afterword.embedded.java import Java, run
 from afterword.embedded.ports import HOST, remembered_ports
@@ -24,6 +25,15 @@ class Cluster(NamedTuple):
     ports: list[int]
     """Of each node, in order, that of its broker and that of its controller."""
     pass_fds: Collection[int]
+    access: Access = PLAIN
+    listener_ports: Sequence[int] = ()
+    """Of each node, in order, those of the listeners of `access`."""
+
+    def more_listeners(self, node_id: int) -> list[tuple[Listener, int]]:
+        """With their ports on this node."""
+        listeners = self.access.listeners
+        first = (node_id - 1) * len(listeners)
+        return list(zip(listeners, self.listener_ports[first : first + len(listeners)], strict=True))
 
 
 class Broker(Server):
@@ -41,11 +51,18 @@ class Broker(Server):
         """host:port."""
         return f"{HOST}:{self._cluster.ports[2 * self.node_id - 2]}"
 
+    def listener_address(self, name: str) -> str:
+        """host:port of one of the listeners of `Access`."""
+        return next(
+            f"{HOST}:{port}" for listener, port in self._cluster.more_listeners(self.node_id) if listener.name == name
+        )
+
     def _launch(self) -> Process:
         self._directory.mkdir(parents=True, exist_ok=True)
         logs = self._directory / "logs"
         properties = self._directory / "server.properties"
-        properties.write_text(render(server_properties(self.node_id, self._cluster.ports, logs)))
+        plain = server_properties(self.node_id, self._cluster.ports, logs)
+        properties.write_text(render(with_listeners(plain, self._cluster.more_listeners(self.node_id))))
         if not (logs / "meta.properties").exists():
             self._format(properties)
         command = self._java.kafka("kafka.Kafka", str(properties))
@@ -54,20 +71,35 @@ class Broker(Server):
 
     def _format(self, properties: Path) -> None:
         arguments = ("format", "-t", self._cluster.id, "-c", str(properties), "--ignore-formatted")
-        run(self._java.kafka("kafka.tools.StorageTool", *arguments), FormatFailed)
+        users = scram_arguments(self._cluster.access.scram_users)
+        run(self._java.kafka("kafka.tools.StorageTool", *arguments, *users), FormatFailed)
 
 
 class Kafka:
     """A cluster whose id, ports and data are in `directory`: a second start finds all of it again."""
 
-    def __init__(self, java: Java, directory: Path, brokers: int = 1, pass_fds: Collection[int] = ()) -> None:
+    def __init__(
+        self,
+        java: Java,
+        directory: Path,
+        brokers: int = 1,
+        pass_fds: Collection[int] = (),
+        access: Access = PLAIN,
+    ) -> None:
         """Raises: ClusterSizeDiffers."""
-        cluster = Cluster(_cluster_id(directory), _ports(directory, brokers), pass_fds)
+        ports = _ports(directory, brokers)
+        wanted = brokers * len(access.listeners)
+        more = remembered_ports(directory / "listeners.json", wanted) if wanted else []
+        cluster = Cluster(_cluster_id(directory), ports, pass_fds, access, more)
         self.brokers = [Broker(java, directory / f"broker-{node}", node, cluster) for node in range(1, brokers + 1)]
 
     @property
     def bootstrap_servers(self) -> str:
         return ",".join(broker.address for broker in self.brokers)
+
+    def servers_of(self, listener: str) -> str:
+        """`bootstrap_servers` for one of the listeners of `Access`."""
+        return ",".join(broker.listener_address(listener) for broker in self.brokers)
 
     def start(self) -> None:
         """Every broker that is not running; does not wait until they answer."""

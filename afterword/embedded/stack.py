@@ -9,6 +9,7 @@ from threading import Event
 from types import TracebackType
 from typing import Self
 
+from afterword.embedded.access import PLAIN, Access
 from afterword.embedded.errors import StartCancelled
 from afterword.embedded.jars import Progress, unheard
 from afterword.embedded.java import Java
@@ -28,9 +29,17 @@ class EmbeddedStack:
     kafka: Kafka
     mongo: Mongo
 
-    def __init__(self, directory: Path, *, brokers: int = 1, progress: Progress = unheard) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        brokers: int = 1,
+        progress: Progress = unheard,
+        access: Access = PLAIN,
+    ) -> None:
         self.directory = directory.absolute()
         self._brokers = brokers
+        self._access = access
         self._progress = progress
         self._stopping = Event()
         self._java = Java(progress=self._report)
@@ -115,7 +124,7 @@ class EmbeddedStack:
 
     def _place(self) -> None:
         held = (self._lock.fd,)
-        self.kafka = Kafka(self._java, self.directory / "kafka", self._brokers, held)
+        self.kafka = Kafka(self._java, self.directory / "kafka", self._brokers, held, self._access)
         self.mongo = Mongo(self._java, self.directory / "mongo", held)
 
 

@@ -20,12 +20,14 @@ from afterword.embedded import Process
 from afterword.lines import InvalidLine, parse_all
 from afterword.produce import Options, Produced, produce
 from afterword.topics import ensure_topics
+from consumers.kafka import client_options
 from schemas import EpisodeClosed, decode_episode
 from streams.segmenter import Segmenter
 from streams.settings import Settings
 from streams.tokens import count_tokens
 
 STOP_SECONDS = 20.0
+EPISODES = "episodes"
 
 
 def environment_of(settings: Settings) -> dict[str, str]:
@@ -82,7 +84,7 @@ class Deployment:
     async def episodes(self) -> list[EpisodeClosed]:
         """Everything committed to `episode.closed`, in the order of its partitions."""
         kafka = self.settings.kafka
-        consumer = AIOKafkaConsumer(bootstrap_servers=kafka.bootstrap_servers, isolation_level="read_committed")
+        consumer = AIOKafkaConsumer(**client_options(kafka), isolation_level="read_committed")
         async with consumer:
             await consumer.topics()
             sources = [TopicPartition(kafka.episodes_topic, number) for number in range(kafka.partitions)]
@@ -118,28 +120,33 @@ async def _each(lines: Iterable[bytes]) -> AsyncIterator[bytes]:
 
 
 @dataclass
-class _Record:
-    key: bytes
-    value: bytes
+class Record:
+    """As a consumer would get it; of one conversation in the order of the log."""
+
+    key: bytes | None
+    value: bytes | None
     headers: Any
     offset: int
+    timestamp: int = 0
     topic: str = "messages"
     partition: int = 0
-    timestamp: int = 0
 
 
 def expected_fingerprints(lines: Iterable[bytes], settings: Settings) -> dict[str, str]:
     """What the rules alone make of these lines, without any broker: fingerprint by `episode_id`."""
-    conversations: dict[bytes, bytes] = {}
-    segmenter = Segmenter(settings.episodes, "episodes", "dead", conversations, {}, count_tokens)
     now = datetime.now(UTC)
     sent = [record for record in parse_all(lines, now) if not isinstance(record, InvalidLine)]
-    records = [_Record(r.conversation_id.encode(), r.value, r.headers, n) for n, r in enumerate(sent)]
-    outcome = segmenter.process(records, 0)
-    for conversation in list(conversations):
-        flush = {"type": "conversation.flush", "conversation_id": conversation.decode()}
-        outcome.outgoing += segmenter.process([_Record(conversation, orjson.dumps(flush), [], 0)], 0).outgoing
-    closed = [orjson.loads(out.value) for out in outcome.outgoing if out.value]
+    records = [Record(r.conversation_id.encode(), r.value, r.headers, n) for n, r in enumerate(sent)]
+    flushes = {r.conversation_id: {"type": "conversation.flush", "conversation_id": r.conversation_id} for r in sent}
+    last = [Record(name.encode(), orjson.dumps(flush), [], len(sent)) for name, flush in flushes.items()]
+    return segmented([*records, *last], settings)
+
+
+def segmented(records: Iterable[Record], settings: Settings) -> dict[str, str]:
+    """What the rules alone make of these records: fingerprint by `episode_id`."""
+    segmenter = Segmenter(settings.episodes, EPISODES, "dead", {}, {}, count_tokens)
+    outgoing = segmenter.process(list(records), 0).outgoing
+    closed = [orjson.loads(out.value) for out in outgoing if out.value and out.topic == EPISODES]
     return {episode["episode_id"]: episode["fingerprint"] for episode in closed}
 
 

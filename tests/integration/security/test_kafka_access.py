@@ -1,0 +1,138 @@
+"""Who is let in by a broker that asks, and what those are told who are not."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consumers.kafka import admin_client, running_consumer, running_producer
+from consumers.subscriber import SummarySubscriber
+from streams.connection import security
+from streams.errors import BrokerRefuses, ConfigurationError, TopicMissing
+from streams.settings import Kafka, Settings
+from tests.integration.security.conftest import CLIENT_ID, CLIENT_SECRET, MUTUAL, PASSWORD, SecureStack, TokenEndpoint
+
+MakeSettings = Callable[..., Settings]
+
+
+async def brokers_seen(kafka: Kafka) -> int:
+    async with admin_client(kafka) as admin:
+        return len((await admin.describe_cluster())["brokers"])
+
+
+async def refusal_of(kafka: Kafka) -> str:
+    with pytest.raises(BrokerRefuses) as refused:
+        await brokers_seen(kafka)
+    text = str(refused.value)
+    assert "\n" not in text
+    return text
+
+
+def with_token(tokens: TokenEndpoint, **overrides: Any) -> dict[str, Any]:
+    return {
+        "sasl_mechanism": "OAUTHBEARER",
+        "username": None,
+        "password": None,
+        "oauth_token_endpoint": tokens.url,
+        "oauth_client_id": CLIENT_ID,
+        "oauth_client_secret": CLIENT_SECRET,
+        **overrides,
+    }
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+async def test_a_user_with_the_right_password_is_let_in(secured: MakeSettings, mechanism: str) -> None:
+    assert await brokers_seen(secured(kafka={"sasl_mechanism": mechanism}).kafka) == 1
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+@pytest.mark.parametrize("wrong", [{"password": "guessed-canary"}, {"username": "mallory"}])
+async def test_a_wrong_name_or_password_is_refused_in_one_line_without_the_password(
+    secured: MakeSettings, mechanism: str, wrong: dict[str, str]
+) -> None:
+    text = await refusal_of(secured(kafka={"sasl_mechanism": mechanism, **wrong}).kafka)
+    assert "authentication fails" in text
+    assert "guessed-canary" not in text
+    assert PASSWORD not in text
+
+
+async def test_a_token_from_the_endpoint_is_accepted_and_used_by_many_clients(
+    secured: MakeSettings, tokens: TokenEndpoint
+) -> None:
+    kafka = secured(kafka=with_token(tokens, oauth_scope="kafka")).kafka
+    assert await brokers_seen(kafka) == 1
+    assert tokens.asked == [{"grant_type": "client_credentials", "scope": "kafka"}]
+
+
+async def test_a_client_that_the_endpoint_does_not_know_gets_no_token(
+    secured: MakeSettings, tokens: TokenEndpoint
+) -> None:
+    text = await refusal_of(secured(kafka=with_token(tokens, oauth_client_secret="guessed-canary")).kafka)
+    assert "401 invalid_client" in text
+    assert "guessed-canary" not in text
+
+
+async def test_a_token_that_the_broker_does_not_take_is_refused(secured: MakeSettings, tokens: TokenEndpoint) -> None:
+    tokens.life_seconds = -3600
+    assert "authentication fails" in await refusal_of(secured(kafka=with_token(tokens)).kafka)
+
+
+async def test_a_broker_that_shows_the_certificate_of_a_stranger_is_not_trusted(
+    secured: MakeSettings, secure_stack: SecureStack
+) -> None:
+    text = await refusal_of(secured(kafka={"ssl_ca_file": secure_stack.stranger.file}).kafka)
+    assert "certificate is not trusted" in text
+    assert "certificate is not trusted" in await refusal_of(secured(kafka={"ssl_ca_file": None}).kafka)
+
+
+async def test_a_broker_under_another_name_than_its_certificate_s_is_not_trusted(
+    secured: MakeSettings, secure_stack: SecureStack
+) -> None:
+    servers = secure_stack.servers("SECURE").replace("127.0.0.1", "localhost")
+    assert "certificate is not trusted" in await refusal_of(secured(kafka={"bootstrap_servers": servers}).kafka)
+
+
+async def test_a_client_s_certificate_is_shown_where_brokers_ask_for_one(
+    make_settings: MakeSettings, secure_stack: SecureStack
+) -> None:
+    mutual = {
+        "bootstrap_servers": secure_stack.servers(MUTUAL),
+        "security_protocol": "SSL",
+        "ssl_ca_file": secure_stack.authority.file,
+    }
+    ours = {
+        "ssl_cert_file": secure_stack.client.certificate,
+        "ssl_key_file": secure_stack.client.key,
+        "ssl_key_password": "key's password",
+    }
+    assert await brokers_seen(make_settings(kafka=mutual | ours).kafka) == 1
+    assert await refusal_of(make_settings(kafka=mutual).kafka)
+
+
+async def test_a_listener_of_another_kind_is_named_as_the_cause(
+    make_settings: MakeSettings, secured: MakeSettings, secure_stack: SecureStack
+) -> None:
+    plain = make_settings(kafka={"bootstrap_servers": secure_stack.servers("SECURE"), "request_timeout_seconds": 3})
+    assert "does this port speak PLAINTEXT?" in await refusal_of(plain.kafka)
+    secure = secured(kafka={"bootstrap_servers": secure_stack.stack.bootstrap_servers, "request_timeout_seconds": 3})
+    assert await refusal_of(secure.kafka)
+
+
+async def test_producers_consumers_and_subscribers_are_let_in_too(secured: MakeSettings) -> None:
+    kafka = secured().kafka
+    with pytest.raises(TopicMissing):
+        async with running_consumer(kafka, "no such topic"):
+            pass
+    async with running_producer(kafka):
+        pass
+    subscriber = SummarySubscriber(
+        bootstrap_servers=kafka.bootstrap_servers, group_id="g", topic="no-such-topic", **security(kafka)
+    )
+    with pytest.raises(TopicMissing):
+        await subscriber.__aenter__()
+
+
+async def test_a_file_that_is_missing_is_named(secured: MakeSettings, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"AFTERWORD_KAFKA__SSL_CA_FILE: .*absent\.pem: No such file"):
+        await brokers_seen(secured(kafka={"ssl_ca_file": tmp_path / "absent.pem"}).kafka)

@@ -1,0 +1,114 @@
+"""The real workers with a broker that asks for a password over TLS, and with ids that would be something else."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+import pytest_asyncio
+from pydantic import SecretStr
+
+from afterword.crew import ROLES
+from streams.settings import Settings
+from tests.e2e.deployment import Deployment, deployed
+from tests.integration.security.conftest import CLIENT_ID, CLIENT_SECRET, TokenEndpoint
+from tests.processes import until
+
+WAIT_SECONDS = 90
+ENDS_SECONDS = 40
+HOSTILE_IDS = [
+    "../../../escaped",
+    "/etc/escaped",
+    "..",
+    ".",
+    "a\0b",
+    '{"$gt": ""}',
+    "$where",
+    "$set.user_id",
+    "a.b",
+    "x\r\nce_type: forged",
+    "x" * 256,
+    "%2e%2e%2fescaped",
+    "a:1",
+    "a/b:1",
+    "\u202eright-to-left\u200b",
+    "\x1b]0;title\x07",
+]
+"""Each as a conversation's, a message's and a user's."""
+
+
+def hostile_lines() -> Iterator[bytes]:
+    for conversation in HOSTILE_IDS:
+        for number, message in enumerate(HOSTILE_IDS):
+            yield orjson.dumps(
+                {
+                    "id": message,
+                    "conversation_id": conversation,
+                    "user_id": message,
+                    "agent_id": message,
+                    "role": "user" if number % 2 == 0 else "assistant",
+                    "content": f"Message {number}.",
+                    "metadata": {"$where": "sleep(1000)", "a.b": message, "$set": {"user_id": "mallory"}},
+                }
+            )
+
+
+@pytest_asyncio.fixture
+async def deployment(secured: Callable[..., Settings], tmp_path: Path) -> AsyncIterator[Deployment]:
+    settings = secured(kafka={"partitions": 2}, engine={"tick_seconds": 0.2}, drain_seconds=10)
+    async with deployed(settings, tmp_path / "deployment") as ready:
+        yield ready
+
+
+@pytest.mark.slow
+async def test_the_whole_path_over_tls_with_a_password_and_hostile_ids(deployment: Deployment, tmp_path: Path) -> None:
+    for role in ROLES:
+        deployment.start(role)
+    produced = await deployment.produce(hostile_lines())
+    assert produced.messages == len(HOSTILE_IDS) ** 2
+    report = await deployment.audit(WAIT_SECONDS)
+    assert report.clean, list(report.lines())
+    assert report.messages["in_an_episode"] == report.messages["archived"] == produced.messages
+    assert report.summaries["announced"] == report.episodes["total"] == report.summaries["stored"]
+    assert {episode.conversation_id for episode in await deployment.episodes()} == set(HOSTILE_IDS)
+    assert {name: await deployment.stop(name) for name in ROLES} == dict.fromkeys(ROLES, 0)
+    directories = {path.name for path in deployment.state("segmenter").rglob("*") if path.is_dir()}
+    topic = re.escape(deployment.settings.kafka.messages_topic)
+    assert all(re.fullmatch(rf"v\d+|tables|{topic}-\d+", name) for name in directories), directories
+    assert list(tmp_path.parent.rglob("*escaped*")) == []
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_a_worker_with_a_wrong_password_ends_with_one_line(deployment: Deployment, role: str) -> None:
+    kafka = deployment.settings.kafka.model_copy(update={"password": SecretStr("canary-7")})
+    deployment.settings = deployment.settings.model_copy(update={"kafka": kafka})
+    deployment.start(role)
+    worker = deployment.workers[role]
+    until(lambda: not worker.running, ENDS_SECONDS)
+    assert worker.returncode == 1
+    *_, last = deployment.logs(role).splitlines()
+    assert last.startswith(f"afterword: Kafka at {kafka.bootstrap_servers} does not take us: authentication fails: ")
+    assert "canary-7" not in deployment.logs(role)
+    assert "Traceback" not in deployment.logs(role)
+
+
+async def test_the_segmenter_works_with_tokens(
+    secured: Callable[..., Settings], tokens: TokenEndpoint, tmp_path: Path
+) -> None:
+    token = {"oauth_token_endpoint": tokens.url, "oauth_client_id": CLIENT_ID, "oauth_client_secret": CLIENT_SECRET}
+    by_token = {"sasl_mechanism": "OAUTHBEARER", "username": None, "password": None, **token}
+    settings = secured(kafka={"partitions": 2, **by_token})
+    lines = [b'{"id":"d","dialogue":"user: Hello.[NEWLINE]assistant: Hello."}']
+    async with deployed(settings, tmp_path) as deployment:
+        deployment.start("segmenter")
+        await deployment.produce(lines)
+        await _until_closed(deployment, 1)
+        assert await deployment.stop("segmenter") == 0
+
+
+async def _until_closed(deployment: Deployment, episodes: int) -> None:
+    async with asyncio.timeout(WAIT_SECONDS):
+        while len(await deployment.episodes()) < episodes:  # noqa: ASYNC110 – a topic has no event to wait for
+            await asyncio.sleep(0.2)
