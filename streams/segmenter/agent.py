@@ -3,8 +3,10 @@
 from collections.abc import AsyncIterable, Iterable
 from typing import Any
 
+import structlog
+
 from streams.runtime import App, Batches, Tick
-from streams.segmenter.outcome import Outgoing
+from streams.segmenter.outcome import Outgoing, Totals
 from streams.segmenter.processor import Segmenter
 from streams.segmenter.state import deadline_of
 from streams.segmenter.tables import CONVERSATIONS, MESSAGES, TABLES
@@ -12,6 +14,8 @@ from streams.settings import Settings
 from streams.tokens import count_tokens
 
 __all__ = ["TABLES", "attach"]
+
+log = structlog.get_logger()
 
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
 
@@ -32,6 +36,8 @@ def attach(app: App, settings: Settings) -> None:
         count_tokens=count_tokens,
     )
 
+    totals = Totals()
+
     async def send(outgoing: Iterable[Outgoing]) -> None:
         for topic, key, value, headers in outgoing:
             await outputs[topic].send(key=key, value=value, headers=headers)
@@ -45,3 +51,8 @@ def attach(app: App, settings: Settings) -> None:
             else:
                 outcome = segmenter.process(work, app.engine.clock())
             await send(outcome.outgoing)
+            totals.add(outcome)
+
+    @app.on_before_shutdown.connect  # type: ignore[untyped-decorator]
+    async def tell(*_: Any, **__: Any) -> None:
+        log.info("handled", **{name: count for name, count in totals.counts.items() if count})

@@ -38,3 +38,16 @@ class Outcome:
     """By error type."""
     episodes: Counter[str] = field(default_factory=Counter)
     """By close reason."""
+
+
+@dataclass(slots=True)
+class Totals:
+    """Of all batches that this worker handled; one that had to be run again counts again."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, outcome: Outcome) -> None:
+        for name in ("messages", "duplicates", "skipped", "flushes"):
+            self.counts[name] += getattr(outcome, name)
+        self.counts.update({f"dead_letters_{error_type}": n for error_type, n in outcome.dead_letters.items()})
+        self.counts.update({f"episodes_{reason}": n for reason, n in outcome.episodes.items()})
