@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from aiokafka.errors import KafkaError
 
+from afterword.shown_settings import without_credentials
 from afterword.topics import check_topics
 from consumers.kafka import admin_client
 from streams.errors import AfterwordError, StoreInUse
@@ -73,7 +74,8 @@ async def check_qdrant(settings: Settings) -> str:
         return f"{settings.qdrant.path}, in use by a running worker"
     finally:
         await index.close()
-    return str(settings.qdrant.path or settings.qdrant.url or "at its usual address")
+    url = without_credentials(settings.qdrant.url) if settings.qdrant.url else "at its usual address"
+    return str(settings.qdrant.path or url)
 
 
 async def check_llm(settings: Settings) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from afterword.crew import Crew, Ended
 from afterword.embedded import EmbeddedStack, Progress
+from afterword.shown_settings import without_credentials
 from afterword.topics import ensure_topics
 from streams.errors import AfterwordError
 from streams.settings import CONFIG_FILE_VARIABLE, Settings, load
@@ -65,7 +66,7 @@ async def dev(directory: Path, progress: Progress, say: Callable[[str], None]) -
 
     async with deployment(directory, progress, ended) as settings:
         say(f"Kafka   {settings.kafka.bootstrap_servers}")
-        say(f"MongoDB {settings.mongo.uri.get_secret_value()}")
+        say(f"MongoDB {without_credentials(settings.mongo.uri.get_secret_value())}")
         say(f"logs    {directory / 'logs'}")
         say(f"In another terminal: export {CONFIG_FILE_VARIABLE}={(directory / CONFIG_FILE).absolute()}")
         say("then: afterword produce FILE, afterword watch, afterword context CONVERSATION, afterword audit")

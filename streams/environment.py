@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
@@ -57,30 +57,20 @@ def unknown_variables(model: type[BaseModel], others: set[str]) -> set[str]:
     }
 
 
-def secrets_from_files(model: type[BaseModel]) -> dict[str, Any]:
-    """Secrets in the files that `…_FILE` variables name, nested as the settings are.
+def with_secrets_from_files(model: type[BaseModel], environment: Mapping[str, str | None]) -> dict[str, str | None]:
+    """The environment as it would be if each `…_FILE` variable's secret had been set directly; names in lower case.
 
     Raises: ConfigurationError when the file cannot be read, or when the secret is set directly too.
     """
-    environment = {name.upper(): value for name, value in os.environ.items()}
-    found: dict[str, Any] = {}
+    found = dict(environment)
     for location, field in locations(model):
-        if is_secret(field) and (value := _secret(variable(location), environment)) is not None:
-            *sections, name = map(str, location)
-            place = found
-            for section in sections:
-                place = place.setdefault(section, {})
-            place[name] = value
+        name = variable(location)
+        if is_secret(field) and (file := found.pop((name + FILE).lower(), None)):
+            if found.get(name.lower()):
+                problem = f"{name} is set too; only one of them can count"
+                raise ConfigurationError(setting=name + FILE, problem=problem)
+            found[name.lower()] = read_secret(name + FILE, Path(file))
     return found
-
-
-def _secret(name: str, environment: Mapping[str, str]) -> str | None:
-    file = environment.get(name + FILE)
-    if not file:
-        return None
-    if environment.get(name):
-        raise ConfigurationError(setting=name + FILE, problem=f"{name} is set too; only one of them can count")
-    return read_secret(name + FILE, Path(file))
 
 
 def read_secret(setting: str, file: Path) -> str:

@@ -7,13 +7,13 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
-    InitSettingsSource,
+    EnvSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
 )
 
-from streams.environment import PREFIX, secrets_from_files, unknown_variables, variable
+from streams.environment import PREFIX, unknown_variables, variable, with_secrets_from_files
 from streams.errors import ConfigurationError
 from streams.kafka_security import Mechanism, Protocol, check
 
@@ -91,15 +91,27 @@ class Engine(Section):
 
 
 class Mongo(Section):
-    uri: SecretStr = Field(SecretStr("mongodb://127.0.0.1:27017"), description="connection string")
+    uri: SecretStr = Field(
+        SecretStr("mongodb://127.0.0.1:27017"), description="connection string, with user and password in it"
+    )
     database: str = Field("afterword", min_length=1, description="name of the database")
+    tls_ca_file: Path | None = Field(None, description="PEM: CAs of the servers; turns TLS on")
+    tls_cert_file: Path | None = Field(None, description="PEM: our own certificate and its key; turns TLS on")
+    tls_key_password: SecretStr | None = Field(None, description="of that key")
     timeout_seconds: Seconds = Field(10.0, description="one operation, server selection included")
+
+    @model_validator(mode="after")
+    def possible(self) -> Self:
+        if self.tls_key_password and not self.tls_cert_file:
+            raise ValueError("tls_key_password needs tls_cert_file")
+        return self
 
 
 class Qdrant(Section):
     url: str | None = Field(None, description="a Qdrant server; without url and path: http://127.0.0.1:6333")
     path: Path | None = Field(None, description="a directory, for Qdrant's local mode (one process only)")
-    api_key: SecretStr | None = Field(None, description="of the server")
+    api_key: SecretStr | None = Field(None, description="of the server; give it an https url")
+    ca_file: Path | None = Field(None, description="PEM: CAs of the server; default: those of certifi")
     collection: str = Field("episodes", min_length=1, description="the embedder's model, if any, is appended to it")
     timeout_seconds: Seconds = Field(10.0, description="one request, in whole seconds")
 
@@ -107,6 +119,8 @@ class Qdrant(Section):
     def one_place(self) -> Self:
         if self.url and self.path:
             raise ValueError("url and path exclude each other")
+        if self.path and (self.api_key or self.ca_file):
+            raise ValueError("api_key and ca_file are of a server, and have no use with path")
         return self
 
 
@@ -115,6 +129,7 @@ class Llm(Section):
     base_url: str | None = Field(None, description="default: the provider's own address")
     model: str | None = Field(None, description="required for openai and ollama")
     api_key: SecretStr | None = Field(None, description="sent as a bearer token")
+    ca_file: Path | None = Field(None, description="PEM: CAs of the server; default: those of certifi")
     temperature: float = Field(0.2, ge=0, le=2, description="of the model; lower is more literal")
     max_output_tokens: int = Field(1500, ge=64, description="tokens of one answer")
     timeout_seconds: Seconds = Field(60.0, description="one call")
@@ -135,6 +150,7 @@ class Embedder(Section):
     base_url: str | None = Field(None, description="default: the provider's own address")
     model: str | None = Field(None, description="required for openai and ollama")
     api_key: SecretStr | None = Field(None, description="sent as a bearer token")
+    ca_file: Path | None = Field(None, description="PEM: CAs of the server; default: those of certifi")
     timeout_seconds: Seconds = Field(30.0, description="one call")
 
     @model_validator(mode="after")
@@ -213,14 +229,15 @@ class Settings(BaseSettings):
         cls,
         settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 – the signature is the library's
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 – the signature is the library's
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 – the signature is the library's
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         file = os.environ.get(CONFIG_FILE_VARIABLE)
         toml = (TomlConfigSettingsSource(settings_cls, toml_file=file),) if file else ()
-        files = InitSettingsSource(settings_cls, init_kwargs=secrets_from_files(settings_cls))
-        return (init_settings, files, env_settings, *toml)
+        environment = EnvSettingsSource(settings_cls)
+        environment.env_vars = with_secrets_from_files(settings_cls, environment.env_vars)
+        return (init_settings, environment, *toml)
 
 
 def load(**overrides: Any) -> Settings:

@@ -9,6 +9,7 @@ from pymongo.errors import BulkWriteError, PyMongoError
 
 from streams.errors import StoreUnavailable
 from streams.settings import Mongo
+from streams.stores.mongo_options import tls_options, usable
 
 Database: TypeAlias = Any
 """A database handle, motor's or that of pymongo's async client."""
@@ -28,18 +29,20 @@ INDEXES: dict[str, tuple[tuple[tuple[str, int], ...], ...]] = {
 
 
 def connect(settings: Mongo) -> Database:
-    """A handle of the configured database. Connects at its first use; ends with `close`."""
+    """A handle of the configured database. Connects at its first use; ends with `close`. Raises: ConfigurationError."""
     milliseconds = int(settings.timeout_seconds * 1000)
-    client: Any = Client(
-        settings.uri.get_secret_value(),
-        tz_aware=True,
-        timeoutMS=milliseconds,
-        connectTimeoutMS=milliseconds,
-        serverSelectionTimeoutMS=milliseconds,
-        w="majority",
-        journal=True,  # an offset is committed after the write: it must outlive the server's crash
-        appname="afterword",
-    )
+    with usable():
+        client: Any = Client(
+            settings.uri.get_secret_value(),
+            tz_aware=True,
+            timeoutMS=milliseconds,
+            connectTimeoutMS=milliseconds,
+            serverSelectionTimeoutMS=milliseconds,
+            w="majority",
+            journal=True,  # an offset is committed after the write: it must outlive the server's crash
+            appname="afterword",
+            **tls_options(settings),
+        )
     return client[settings.database]
 
 

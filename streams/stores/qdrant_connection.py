@@ -14,7 +14,8 @@ from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ApiException
 
 from streams.errors import StoreInUse, StoreUnavailable
-from streams.settings import Qdrant
+from streams.settings import Qdrant, variable
+from streams.tls import trusting
 
 STORE = "qdrant"
 DEFAULT_URL = "http://127.0.0.1:6333"
@@ -85,7 +86,10 @@ class Local:
 
 
 def connect(settings: Qdrant) -> Connection:
-    """Connects, or opens the directory, at its first use. Without url and path: a server at its usual address."""
+    """Connects, or opens the directory, at its first use. Without url and path: a server at its usual address.
+
+    Raises: ConfigurationError.
+    """
     if settings.path:
         return Local(settings.path)
     client = AsyncQdrantClient(
@@ -93,6 +97,7 @@ def connect(settings: Qdrant) -> Connection:
         api_key=settings.api_key.get_secret_value() if settings.api_key else None,
         timeout=math.ceil(settings.timeout_seconds),
         check_compatibility=False,  # it would call the server at once, and block
+        verify=trusting(settings.ca_file, variable(("qdrant", "ca_file"))) if settings.ca_file else True,
     )
     return Server(client)
 

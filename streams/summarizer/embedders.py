@@ -96,7 +96,7 @@ def make_embedder(settings: EmbedderSettings) -> Embedder | None:
 
 
 def _endpoint(settings: EmbedderSettings, default_url: str) -> Endpoint:
-    llm = Llm(**settings.model_dump(include={"base_url", "api_key", "timeout_seconds"}))
+    llm = Llm(**settings.model_dump(include={"base_url", "api_key", "ca_file", "timeout_seconds"}))
     try:
         return Endpoint(llm, default_url)
     except ConfigurationError as error:  # it names the LLM's setting, with whose client the embedder is asked

@@ -20,6 +20,7 @@ from streams.errors import (
     ProviderUnavailable,
 )
 from streams.settings import Llm, variable
+from streams.tls import trusting
 
 RETRIED_4XX = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY}
 CONFIGURATION = {
@@ -35,7 +36,7 @@ class Endpoint:
     """An LLM server under one base URL. Errors never repeat what was sent, what came back, or the key."""
 
     def __init__(self, llm: Llm, default_url: str) -> None:
-        """Raises: ConfigurationError when the address or the key cannot be sent over HTTP."""
+        """Raises: ConfigurationError when the address, the key or the CAs' file cannot be used."""
         url = _checked_url(llm.base_url or default_url)
         self.address = f"{url.host}:{url.port}" if url.port else url.host
         self._timeout_seconds = llm.timeout_seconds
@@ -43,6 +44,7 @@ class Endpoint:
         self._client = httpx.AsyncClient(
             base_url=url,
             headers=_authorization(llm),
+            verify=trusting(llm.ca_file, variable(("llm", "ca_file"))) if llm.ca_file else True,
             timeout=llm.timeout_seconds,
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=llm.max_concurrency),
             trust_env=not _is_loopback(url.host),  # a proxy can never lead to this machine

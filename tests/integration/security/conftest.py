@@ -1,26 +1,19 @@
 """A broker that asks who is there, and an endpoint that gives out tokens."""
 
-import base64
-import json
-import ssl
-import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote_plus
 
 import pytest
 import pytest_asyncio
-from aiohttp import BasicAuth, web
 
 from afterword.embedded import EmbeddedStack
 from afterword.embedded.access import Access, Listener
 from streams.settings import Settings
 from tests.certificates import Authority, Signed
+from tests.endpoints import TokenEndpoint, serving
 
 USER, PASSWORD = "alice", "wonder%land+7"
-CLIENT_ID, CLIENT_SECRET = "afterword:client", "s%cret+7"
 SECURE, MUTUAL = "SECURE", "MUTUAL"
 MODULES = {
     "scram-sha-256": "scram.ScramLoginModule required;",
@@ -101,50 +94,6 @@ def secured(secure_stack: SecureStack, make_settings: MakeSettings) -> MakeSetti
         return make_settings(kafka=kafka, **overrides)
 
     return with_password
-
-
-@dataclass
-class TokenEndpoint:
-    """Gives each client that knows the secret a token without a signature, as Kafka's defaults take for tests."""
-
-    url: str = ""
-    asked: list[dict[str, str]] = field(default_factory=list)
-    life_seconds: float = 300
-    subject: str = "afterword"
-    answer: Callable[[], web.Response] | None = None
-
-    async def give(self, request: web.Request) -> web.Response:
-        auth = BasicAuth.decode(request.headers["authorization"])
-        form = dict(await request.post())
-        self.asked.append({name: str(value) for name, value in form.items()})
-        if self.answer:
-            return self.answer()
-        if (unquote_plus(auth.login), unquote_plus(auth.password)) != (CLIENT_ID, CLIENT_SECRET):
-            return web.json_response({"error": "invalid_client", "error_description": auth.password}, status=401)
-        return web.json_response({"access_token": self._token(), "expires_in": self.life_seconds})
-
-    def _token(self) -> str:
-        now = time.time()
-        claims = {"sub": self.subject, "iat": now - 1, "exp": now + self.life_seconds}
-        return f"{_part({'alg': 'none'})}.{_part(claims)}."
-
-
-def _part(claims: dict[str, Any]) -> str:
-    return base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
-
-
-@asynccontextmanager
-async def serving(handler: Any, method: str, path: str, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-    """A server on this machine; its URL."""
-    app = web.Application()
-    app.router.add_route(method, path, handler)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
-        yield f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
 
 
 @pytest_asyncio.fixture

@@ -11,7 +11,8 @@ from consumers.subscriber import SummarySubscriber
 from streams.connection import security
 from streams.errors import BrokerRefuses, ConfigurationError, TopicMissing
 from streams.settings import Kafka, Settings
-from tests.integration.security.conftest import CLIENT_ID, CLIENT_SECRET, MUTUAL, PASSWORD, SecureStack, TokenEndpoint
+from tests.endpoints import CLIENT_ID, CLIENT_SECRET, TokenEndpoint
+from tests.integration.security.conftest import MUTUAL, PASSWORD, SecureStack
 
 MakeSettings = Callable[..., Settings]
 

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from afterword.crew import ROLES
 from streams.settings import Settings
 from tests.e2e.deployment import Deployment, deployed
-from tests.integration.security.conftest import CLIENT_ID, CLIENT_SECRET, TokenEndpoint
+from tests.endpoints import CLIENT_ID, CLIENT_SECRET, TokenEndpoint
 from tests.processes import until
 
 WAIT_SECONDS = 90

@@ -16,6 +16,7 @@ COMMANDS = [
     ["context"],
     ["audit"],
     ["worker", "archiver"],
+    ["config", "show"],
 ]
 HEAVY = ("aiokafka", "faust", "motor", "pymongo", "qdrant_client", "pydantic_settings", "rich.progress")
 AWAY = {"AFTERWORD_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9"}

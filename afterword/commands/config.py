@@ -1,0 +1,30 @@
+"""`afterword config`: what the settings amount to."""
+
+import typer
+
+from afterword.commands.common import Json, print_json, start
+
+app = typer.Typer(help="Show the configuration.", no_args_is_help=True)
+
+NOTHING = "–"
+
+
+@app.callback()
+def config() -> None:
+    """Show the configuration."""
+
+
+@app.command()
+def show(as_json: Json = False) -> None:
+    """Print every setting as it is in effect, without secrets; a star marks what is not the default."""
+    from afterword.shown_settings import as_dict, shown
+
+    settings = start()
+    if as_json:
+        print_json(as_dict(settings))
+        return
+    found = list(shown(settings))
+    width = max(len(setting.variable) for setting in found)
+    for setting in found:
+        value = NOTHING if setting.value is None else setting.value
+        typer.echo(f"{' ' if setting.is_default else '*'} {setting.variable:<{width}}  {value}")

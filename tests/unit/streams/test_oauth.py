@@ -1,0 +1,116 @@
+"""Tokens: asked for once, renewed in time, and nothing of a secret in what goes wrong."""
+
+import ssl
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from aiokafka.errors import KafkaError
+from pydantic import SecretStr
+
+from streams.oauth import ClientCredentials, TokenUnavailable
+from tests.endpoints import CLIENT_ID, CLIENT_SECRET, TokenEndpoint, serving
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest_asyncio.fixture
+async def endpoint() -> AsyncIterator[TokenEndpoint]:
+    made = TokenEndpoint()
+    async with serving(made.give, "POST", "/token") as url:
+        made.url = f"{url}/token"
+        yield made
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def provider(
+    endpoint: TokenEndpoint, clock: Clock, secret: str = CLIENT_SECRET, seconds: float = 5
+) -> ClientCredentials:
+    return ClientCredentials(
+        endpoint.url,
+        CLIENT_ID,
+        SecretStr(secret),
+        scope=None,
+        tls=ssl.create_default_context(),
+        timeout_seconds=seconds,
+        clock=clock,
+    )
+
+
+async def test_a_token_is_kept_until_shortly_before_it_expires(endpoint: TokenEndpoint, clock: Clock) -> None:
+    tokens = provider(endpoint, clock)
+    first = await tokens.token()
+    clock.now += 0.79 * endpoint.life_seconds
+    assert await tokens.token() == first
+    clock.now += 0.02 * endpoint.life_seconds
+    assert await tokens.token() != first
+    assert len(endpoint.asked) == 2
+
+
+async def test_the_old_token_serves_while_the_endpoint_is_away_and_no_longer(
+    endpoint: TokenEndpoint, clock: Clock
+) -> None:
+    tokens = provider(endpoint, clock)
+    first = await tokens.token()
+    endpoint.answer = lambda: web.Response(status=503)
+    clock.now += 0.9 * endpoint.life_seconds
+    assert await tokens.token() == first
+    clock.now += 0.2 * endpoint.life_seconds
+    with pytest.raises(TokenUnavailable, match="503"):
+        await tokens.token()
+    endpoint.answer = None
+    assert await tokens.token() != first
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (web.json_response({"error": "invalid_scope", "error_description": "canary"}, status=400), "400 invalid_scope"),
+        (web.json_response({"error": "canary"}, status=400), "it answers with 400"),
+        (web.json_response(["canary"], status=500), "it answers with 500"),
+        (web.Response(text="canary"), "its answer holds no token"),
+        (web.json_response({"access_token": "canary\x01auth=x"}), "its answer holds no token"),
+        (web.json_response({"access_token": 7}), "its answer holds no token"),
+        (web.Response(status=302, headers={"location": "/canary"}), "it answers with 302"),
+    ],
+    ids=str,
+)
+async def test_an_endpoint_that_gives_no_token_is_an_error_without_what_it_said(
+    endpoint: TokenEndpoint, clock: Clock, answer: web.Response, said: str
+) -> None:
+    endpoint.answer = lambda: answer
+    with pytest.raises(TokenUnavailable, match=said) as caught:
+        await provider(endpoint, clock).token()
+    assert isinstance(caught.value, KafkaError)  # or it would not be a failed connection to aiokafka
+    assert "canary" not in str(caught.value)
+
+
+async def test_a_client_that_is_not_known_is_told_so(endpoint: TokenEndpoint, clock: Clock) -> None:
+    with pytest.raises(TokenUnavailable, match="401 invalid_client") as caught:
+        await provider(endpoint, clock, secret="canary").token()
+    assert "canary" not in str(caught.value)
+
+
+async def test_an_endpoint_that_is_not_there_is_an_error(clock: Clock, endpoint: TokenEndpoint) -> None:
+    endpoint.url = "http://127.0.0.1:9/token"
+    with pytest.raises(TokenUnavailable, match=r"no token from 127\.0\.0\.1:9: ConnectError"):
+        await provider(endpoint, clock).token()
+
+
+async def test_a_life_that_is_not_told_is_short(endpoint: TokenEndpoint, clock: Clock) -> None:
+    endpoint.answer = lambda: web.json_response({"access_token": "t", "expires_in": "soon"})
+    tokens = provider(endpoint, clock)
+    await tokens.token()
+    clock.now += 50
+    await tokens.token()
+    assert len(endpoint.asked) == 2
