@@ -1,0 +1,104 @@
+"""The local state of a partition in memory, for tests of what is built on it; a disk that survives its processes."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from streams.runtime.database import Change, DeadlineOf, Position
+from streams.runtime.errors import StoreFailed
+from streams.runtime.options import wall_clock_ms
+
+Row = tuple[str, bytes]
+"""Table and key."""
+
+
+@dataclass
+class Files:
+    """What is kept under one path."""
+
+    rows: dict[Row, bytes] = field(default_factory=dict)
+    position: Position = field(default_factory=Position)
+    open: bool = False
+
+    def copy(self) -> "Files":
+        """As a backup has them, or a process that died."""
+        return Files(dict(self.rows), self.position)
+
+
+Disk = dict[Path, Files]
+
+
+class MemoryDatabase:
+    """Has the contract of `Database`; every look for deadlines goes through all rows. Raises: StoreFailed."""
+
+    def __init__(
+        self,
+        path: Path,
+        deadlines: Mapping[str, DeadlineOf | None],
+        *,
+        disk: Disk,
+        clock: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        self.path = path
+        self._deadlines = deadlines
+        self._clock = clock
+        self._disk = disk
+        self._files = disk.setdefault(path, Files())
+        if self._files.open:
+            raise StoreFailed(path=path, cause="open elsewhere")
+        self._files.open = True
+
+    @property
+    def position(self) -> Position:
+        return self._files.position
+
+    def close(self) -> None:
+        self._files.open = False
+
+    @property
+    def age_seconds(self) -> float:
+        """Since the last write; 0 when nothing was ever written."""
+        written = self.position.written_ms
+        return (self._clock() - written) / 1000 if written else 0.0
+
+    def wipe(self) -> None:
+        """Begins anew, as after the loss of the disk."""
+        self._files = self._disk[self.path] = Files(open=True)
+
+    def get(self, table: str, key: bytes) -> bytes | None:
+        return self._files.rows.get((table, key))
+
+    def keys(self, table: str) -> Iterator[bytes]:
+        return iter(sorted(key for name, key in self._files.rows if name == table))
+
+    def write(self, changes: Mapping[str, Iterable[Change]], position: Position) -> None:
+        """Applies the changes and moves the position, in one atomic write."""
+        if not self._files.open:
+            raise StoreFailed(path=self.path, cause="closed")
+        for table, rows in changes.items():
+            for key, value in rows:
+                self._put((table, key), value)
+        self._files.position = replace(position, written_ms=self._clock())
+
+    def due(self, now_ms: int, limit: int) -> list[Row]:
+        """At most `limit` keys, with their tables, whose deadline has passed; the earliest first, each once."""
+        return [row for deadline, row in self._scheduled() if deadline <= now_ms][:limit]
+
+    def next_deadline(self) -> int | None:
+        """When `due` has something next, in milliseconds since 1970."""
+        return next((deadline for deadline, _ in self._scheduled()), None)
+
+    def _put(self, row: Row, value: bytes | None) -> None:
+        if value is None:
+            self._files.rows.pop(row, None)
+        else:
+            self._files.rows[row] = value
+
+    def _scheduled(self) -> list[tuple[int, Row]]:
+        found = []
+        for row, value in self._files.rows.items():
+            deadline_of = self._deadlines.get(row[0])
+            deadline = None if deadline_of is None else deadline_of(value)
+            if deadline is not None:
+                found.append((max(0, deadline), row))
+        return sorted(found)

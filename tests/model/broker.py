@@ -1,0 +1,219 @@
+"""A broker in memory: logs with transactions, producers that are fenced, a group's offsets, compaction.
+
+As Kafka has it where the engine could tell the difference: a commit is decided first, and becomes visible in each
+partition, and to the group, when that partition's marker is written; opening a producer waits for the markers.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiokafka import TopicPartition
+from aiokafka.errors import CommitFailedError, InvalidTxnState, ProducerFenced
+
+GROUP = TopicPartition("__consumer_offsets", 0)
+DELETE_RETENTION_MS = 24 * 3600 * 1000
+"""Kafka's default: tombstones stay for so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """With aiokafka's names."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int = 0
+    headers: tuple[tuple[str, bytes], ...] = ()
+    timestamp_type: int = 0
+    checksum: None = None
+
+
+@dataclass(eq=False)
+class Transaction:
+    producer: str
+    epoch: int
+    note: Any
+    """Whatever its owner wants to remember."""
+    outcome: str = ""
+    """"commit" or "abort" once it is decided."""
+    unmarked: list[TopicPartition] = field(default_factory=list)
+    """Partitions that it wrote to, without its marker."""
+    written: list[Record] = field(default_factory=list)
+    offsets: dict[TopicPartition, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Entry:
+    record: Record
+    transaction: Transaction | None
+    appended_ms: int
+
+
+class Log:
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.end = 0
+        self.open: dict[Transaction, int] = {}
+        """Transactions without their marker here, and where they began."""
+
+    @property
+    def stable(self) -> int:
+        """The last stable offset: the transactions before it are decided."""
+        return min(self.open.values(), default=self.end)
+
+    def read(self, position: int, most: int | None = None, *, committed: bool = True) -> list[Record]:
+        """From that position on: what is committed, up to the last stable offset, or simply everything."""
+        end, found = self.stable if committed else self.end, []
+        for entry in self._from(position):
+            if entry.record.offset >= end or (most is not None and len(found) >= most):
+                break
+            if not committed or entry.transaction is None or entry.transaction.outcome == "commit":
+                found.append(entry.record)
+        return found
+
+    def _from(self, position: int) -> Iterable[Entry]:
+        low, high = 0, len(self.entries)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if self.entries[middle].record.offset < position else (low, middle)
+        return self.entries[low:]
+
+    def compact(self, before: int, now_ms: int) -> None:
+        """Keeps of each key the latest record, of what lies before that offset; tombstones go when they are old."""
+        before = min(before, self.stable)
+        live = [e for e in self.entries if e.transaction is None or e.transaction.outcome != "abort"]
+        last = {e.record.key: e.record.offset for e in live if e.record.offset < before}
+        self.entries = [e for e in self.entries if e.record.offset >= before or _survives(e, last, now_ms)]
+
+
+def _survives(entry: Entry, last: dict[bytes | None, int], now_ms: int) -> bool:
+    if entry.transaction is not None and entry.transaction.outcome == "abort":
+        return False
+    forgotten = entry.record.value is None and now_ms - entry.appended_ms >= DELETE_RETENTION_MS
+    return last[entry.record.key] == entry.record.offset and not forgotten
+
+
+class Broker:
+    """`later`: is given what the broker does by itself some time after."""
+
+    def __init__(self, later: Callable[[str, Callable[[], None]], None], clock: Callable[[], int]) -> None:
+        self._later = later
+        self._clock = clock
+        self._logs: dict[TopicPartition, Log] = {}
+        self._epochs: dict[str, int] = {}
+        self._current: dict[str, Transaction] = {}
+        self.offsets: dict[TopicPartition, int] = {}
+        self.committed: list[Transaction] = []
+        """In the order in which it was decided."""
+        self.generation = 0
+        """Of the group: an earlier one cannot commit offsets."""
+        self.on_offsets: Callable[[dict[TopicPartition, int]], None] = lambda _: None
+        """Hears of offsets that the group commits without a transaction."""
+
+    def log(self, where: TopicPartition) -> Log:
+        if where not in self._logs:
+            self._logs[where] = Log()
+        return self._logs[where]
+
+    def append(
+        self,
+        where: TopicPartition,
+        rows: Iterable[tuple[bytes | None, bytes | None, int, tuple[tuple[str, bytes], ...]]],
+        transaction: Transaction | None = None,
+    ) -> int:
+        """The offset of the first."""
+        log, now_ms = self.log(where), self._clock()
+        first = log.end
+        for key, value, timestamp, headers in rows:
+            record = Record(where.topic, where.partition, log.end, key, value, timestamp, headers)
+            log.entries.append(Entry(record, transaction, now_ms))
+            if transaction is not None:
+                transaction.written.append(record)
+            log.end += 1
+        return first
+
+    # -- transactions
+
+    def open_producer(self, producer: str) -> int:
+        """Its epoch; earlier ones are fenced, and their transaction is over in every partition."""
+        self.end_by_force(producer)
+        self._epochs[producer] = self._epochs.get(producer, -1) + 1
+        return self._epochs[producer]
+
+    def end_by_force(self, producer: str) -> None:
+        """What was not decided is aborted; what was, is finished."""
+        transaction = self._current.get(producer)
+        if transaction is not None:
+            if not transaction.outcome:
+                self._decide(transaction, "abort")
+            self._finish(transaction)
+
+    def time_out(self, producer: str) -> None:
+        """The coordinator gives up a transaction that takes too long, and its owner with it."""
+        transaction = self._current.get(producer)
+        if transaction is not None and not transaction.outcome:
+            self.open_producer(producer)
+
+    def produce(self, producer: str, epoch: int, note: Any, where: TopicPartition, rows: list[Any]) -> int:
+        transaction = self._enlist(producer, epoch, note, where)
+        self.log(where).open.setdefault(transaction, self.log(where).end)
+        return self.append(where, rows, transaction)
+
+    def add_offsets(self, producer: str, epoch: int, note: Any, offsets: dict[TopicPartition, int]) -> None:
+        self._enlist(producer, epoch, note, GROUP).offsets.update(offsets)
+
+    def commit(self, producer: str, epoch: int) -> None:
+        self._check(producer, epoch)
+        transaction = self._current.get(producer)
+        if transaction is None or transaction.epoch != epoch or transaction.outcome == "abort":
+            raise InvalidTxnState
+        if not transaction.outcome:
+            self._decide(transaction, "commit")
+
+    def _check(self, producer: str, epoch: int) -> None:
+        if self._epochs.get(producer) != epoch:
+            raise ProducerFenced
+
+    def _enlist(self, producer: str, epoch: int, note: Any, where: TopicPartition) -> Transaction:
+        self._check(producer, epoch)
+        transaction = self._current.get(producer)
+        if transaction is None or transaction.outcome:
+            if transaction is not None:
+                self._finish(transaction)
+            transaction = self._current[producer] = Transaction(producer, epoch, note)
+        if where not in transaction.unmarked:
+            transaction.unmarked.append(where)
+        return transaction
+
+    def _decide(self, transaction: Transaction, outcome: str) -> None:
+        transaction.outcome = outcome
+        if outcome == "commit":
+            self.committed.append(transaction)
+        for where in transaction.unmarked:
+            self._later("marker", lambda where=where: self._mark(transaction, where))
+
+    def _finish(self, transaction: Transaction) -> None:
+        for where in list(transaction.unmarked):
+            self._mark(transaction, where)
+
+    def _mark(self, transaction: Transaction, where: TopicPartition) -> None:
+        if where not in transaction.unmarked:
+            return
+        transaction.unmarked.remove(where)
+        if where != GROUP:
+            log = self.log(where)
+            log.open.pop(transaction, None)
+            log.end += 1  # the marker takes an offset
+        elif transaction.outcome == "commit":
+            self.offsets.update(transaction.offsets)
+
+    # -- a group without transactions
+
+    def commit_offsets(self, generation: int, offsets: dict[TopicPartition, int]) -> None:
+        if generation != self.generation:
+            raise CommitFailedError
+        self.on_offsets(offsets)
+        self.offsets.update(offsets)

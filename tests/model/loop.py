@@ -1,0 +1,118 @@
+"""An event loop without clocks and sockets: what is ready runs in order, and time passes only when somebody says so."""
+
+import asyncio
+import contextvars
+import heapq
+from asyncio import events
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+MOST_CALLBACKS = 20_000
+"""Before the next call to the outside: more means that something goes round in circles."""
+
+
+class Loop(asyncio.AbstractEventLoop):
+    """As much of an event loop as asyncio's tasks, futures, timeouts and `wait` need."""
+
+    def __init__(self) -> None:
+        self._ready: deque[asyncio.Handle] = deque()
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._numbers = count()
+        self._now = 0.0
+        self.tasks: dict[asyncio.Task[Any], contextvars.Context] = {}
+        """Those that have not ended, and their contexts."""
+
+    # -- for whoever drives it
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        before = events._get_running_loop()
+        events._set_running_loop(self)
+        try:
+            yield
+        finally:
+            events._set_running_loop(before)
+
+    def run_ready(self) -> None:
+        """Until everybody waits."""
+        with self.running():
+            for _ in range(MOST_CALLBACKS):
+                if not self._ready:
+                    return
+                handle = self._ready.popleft()
+                if not handle.cancelled():
+                    handle._run()
+        raise AssertionError("goes round in circles without a call to the outside")
+
+    def next_timer(self) -> float | None:
+        """When the next one goes off."""
+        while self._timers and self._timers[0][2].cancelled():
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
+
+    def pass_until(self, moment: float) -> None:
+        """Timers up to that moment go off."""
+        self._now = max(self._now, moment)
+        while (due := self.next_timer()) is not None and due <= self._now:
+            self._ready.append(heapq.heappop(self._timers)[2])
+
+    # -- for asyncio
+
+    def time(self) -> float:
+        return self._now
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return True
+
+    def is_closed(self) -> bool:
+        return False
+
+    def call_soon(
+        self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, next(self._numbers), handle))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Nothing: it is dropped when it would go off."""
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(
+        self,
+        coro: Coroutine[Any, Any, Any],
+        *,
+        name: str | None = None,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Task[Any]:
+        context = context or contextvars.copy_context()
+        task = asyncio.Task(coro, loop=self, name=name, context=context)
+        self.tasks[task] = context
+        task.add_done_callback(self.tasks.pop)
+        return task
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """What nobody retrieved, or was destroyed pending: a dead process leaves such things."""
+        error = context.get("exception")
+        if isinstance(error, AssertionError):
+            raise error

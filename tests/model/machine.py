@@ -1,0 +1,199 @@
+"""What may happen to any workers, in any order; then quiet, and whoever inherits looks at what came out."""
+
+from typing import Any, ClassVar
+
+from aiokafka.errors import (
+    KafkaConnectionError,
+    NotLeaderForPartitionError,
+    ProducerFenced,
+    RequestTimedOutError,
+)
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from tests.model.network import Call
+from tests.model.process import Process
+
+WORKERS = 3
+MOST_STEPS_TO_A_MOMENT = 40
+MOST_WAITS = 3
+MOST_STEPS = 3000
+"""Until everything is quiet: more means that somebody is stuck."""
+DRAIN_SECONDS = 10.0
+
+workers = st.integers(0, WORKERS - 1)
+steps = st.integers(0, 12)
+errors = st.sampled_from([KafkaConnectionError, NotLeaderForPartitionError, ProducerFenced, RequestTimedOutError])
+fates = st.sampled_from(["dropped", "done", "late"])
+
+Moment = int | str
+"""After so many steps, or when such a call is about to be answered."""
+
+
+def moments(*calls: str) -> st.SearchStrategy[Moment]:
+    return st.one_of(steps, st.sampled_from(calls))
+
+
+kafka_moments = moments("open", "end_offsets", "committed", "getmany", "offsets", "produce", "commit", "marker")
+
+
+class FaultMachine(RuleBasedStateMachine):
+    """`told`: how many histories came to their end, of each machine."""
+
+    told: ClassVar[int] = 0
+
+    @initialize()
+    def begin(self) -> None:
+        self.broken = True
+        """Nothing more is to be learned from this history."""
+        self.world = self.new_world()
+        self.world.take(0)
+        self.broken = False
+
+    # -- for whoever inherits
+
+    def new_world(self) -> Any:
+        raise NotImplementedError
+
+    def check(self, owner: Any) -> None:
+        """Once everything is quiet, and `owner` alone has the partition."""
+        raise NotImplementedError
+
+    def is_quiet(self, owner: Any) -> bool:
+        raise NotImplementedError
+
+    def error_for(self, call: Call, error: type[Exception]) -> Exception:
+        """What the caller hears instead of an answer."""
+        return error()
+
+    # -- the usual course
+
+    @rule(count=st.integers(1, 30))
+    def go_on(self, count: int) -> None:
+        self.go_on_until(count)
+
+    # -- the network
+
+    @rule(when=kafka_moments, which=st.integers(0, 3), error=errors, after=st.booleans())
+    def a_call_fails(self, when: Moment, which: int, error: type[Exception], after: bool) -> None:
+        """`after`: it was done all the same."""
+        self.go_on_until(when)
+        call = self.pending(which)
+        if call is not None and call.process is not None:  # the broker's own work does not fail
+            self.world.network.fail(call, self.error_for(call, error), after=after)
+            self.world.loop.run_ready()
+
+    @rule(when=kafka_moments, which=st.integers(1, 5))
+    def a_call_overtakes(self, when: Moment, which: int) -> None:
+        self.go_on_until(when)
+        call = self.pending(which)
+        if call is not None and call.can_be_answered():
+            self.world.network.deliver(call)
+            self.world.loop.run_ready()
+
+    @rule(when=steps, which=st.integers(0, 3), lost=st.booleans())
+    def a_late_call_arrives(self, when: Moment, which: int, lost: bool) -> None:
+        self.go_on_until(when)
+        late = self.world.network.late
+        if late and lost:
+            late.pop(which % len(late))
+        elif late:
+            self.world.network.arrive(late[which % len(late)])
+
+    # -- the workers
+
+    @rule(when=kafka_moments, number=workers, fate=fates)
+    def kill(self, when: Moment, number: int, fate: str) -> None:
+        """`fate`: of its calls that nobody has answered yet."""
+        self.go_on_until(when)
+        worker, network = self.worker(number), self.world.network
+        if worker.dead:
+            return
+        if fate == "done":
+            for call in [call for call in network.pending if call.process is worker]:
+                network.do_now(call)
+        self.world.kill(number)
+        if fate == "dropped":
+            network.late = [call for call in network.late if call.process is not worker]
+
+    @rule(when=kafka_moments, number=workers)
+    def take(self, when: Moment, number: int) -> None:
+        """The group gives it the partition; whoever has it may not know yet."""
+        self.go_on_until(when)
+        self.world.take(number)
+
+    @rule(when=kafka_moments, number=workers, within=st.sampled_from([0.0, DRAIN_SECONDS]))
+    def revoke(self, when: Moment, number: int, within: float) -> None:
+        self.go_on_until(when)
+        worker = self.worker(number)
+        if worker.partition is not None and not worker.dead and not is_releasing(worker):
+            worker.revoke(self.world.loop, within)
+
+    @rule(when=kafka_moments, number=workers, frozen=st.booleans())
+    def freeze(self, when: Moment, number: int, frozen: bool) -> None:
+        self.go_on_until(when)
+        self.worker(number).frozen = frozen
+
+    # -- quiet
+
+    @rule(number=workers)
+    def settle(self, number: int) -> None:
+        """Everybody but one gives the partition up, all is read, and the oracle looks."""
+        self.broken = True
+        for other in range(WORKERS):
+            self.worker(other).frozen = False
+            if other != number or self.world.is_outdated(number):
+                self.revoke(0, other, DRAIN_SECONDS)
+        for call in list(self.world.network.late):
+            self.world.network.arrive(call)
+        self.run_until(lambda: not any(map(is_releasing, self.world.workers)))
+        self.world.take(number)
+        self.run_until(lambda: self.is_quiet(self.worker(number)))
+        self.check(self.worker(number))
+        self.broken = False
+
+    @invariant()
+    def no_worker_stopped_by_itself(self) -> None:
+        for worker in self.world.workers if hasattr(self, "world") else ():
+            assert worker.error is None, f"{worker.name} stopped: {worker.error!r}"
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        try:
+            if not self.broken:
+                self.settle(0)
+                type(self).told += 1
+        finally:
+            self.world.close()
+
+    # -- helpers
+
+    def go_on_until(self, moment: Moment) -> None:
+        """Time is passed a few times only: while nothing else happens, more of it changes nothing."""
+        waits = 0
+        for _ in range(moment if isinstance(moment, int) else MOST_STEPS_TO_A_MOMENT):
+            call = self.world.network.next_call()
+            waits += call is None
+            if waits > MOST_WAITS or (call is not None and call.name == moment):
+                return
+            self.world.network.step()
+
+    def run_until(self, done: Any) -> None:
+        for _ in range(MOST_STEPS):
+            if done():
+                return
+            self.no_worker_stopped_by_itself()
+            self.world.network.step()
+        raise AssertionError("does not come to rest")
+
+    def worker(self, number: int) -> Any:
+        return self.world.workers[number]
+
+    def pending(self, which: int) -> Call | None:
+        pending = self.world.network.pending
+        return pending[which % len(pending)] if pending else None
+
+
+def is_releasing(worker: Process) -> bool:
+    return not worker.dead and worker.releasing is not None and not worker.releasing.done()

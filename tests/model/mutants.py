@@ -1,0 +1,294 @@
+"""The engine and the agents, broken on purpose: the model check is worth what it finds of these.
+
+Each is applied to a copy of the source tree, where the model check then runs as in `make test`.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.model.profiles import EXAMPLES
+
+ROOT = Path(__file__).parents[2]
+COPIED = ("afterword", "consumers", "schemas", "streams", "tests", "pyproject.toml")
+
+
+class Mutant(NamedTuple):
+    sentence: str
+    machine: str
+    file: str
+    old: str
+    new: str
+
+
+SEGMENTER, SUMMARIZER = "segmenter", "summarizer"
+SESSION, TRANSACTION, RECOVERY = "runtime/session.py", "runtime/transaction.py", "runtime/recovery.py"
+PARTITION, CONCURRENT = "runtime/partition.py", "runtime/concurrent.py"
+PIPELINE = "summarizer/pipeline.py"
+
+MUTANTS = (
+    Mutant(
+        "the bookmark is of the batch before",
+        SEGMENTER,
+        SESSION,
+        "Bookmark(next_offset, before.lineage",
+        "Bookmark(max(before.source, 0), before.lineage",
+    ),
+    Mutant(
+        "the source offset is committed in a transaction of its own",
+        SEGMENTER,
+        TRANSACTION,
+        "        await self._producer.send_offsets_to_transaction({source: bookmark.source}, group)\n"
+        "        await asyncio.gather(*[batch.delivered for batch in sent])\n"
+        "        await self._producer.commit_transaction()\n",
+        "        await asyncio.gather(*[batch.delivered for batch in sent])\n"
+        "        await self._producer.commit_transaction()\n"
+        "        await self._producer.begin_transaction()\n"
+        "        await self._producer.send_offsets_to_transaction({source: bookmark.source}, group)\n"
+        "        await self._producer.commit_transaction()\n",
+    ),
+    Mutant(
+        "recovery begins at the group's offset instead of the changelog's",
+        SEGMENTER,
+        PARTITION,
+        "        return max(recovered, first)",
+        "        return max(committed, first)",
+    ),
+    Mutant(
+        "rows are in RocksDB before they are committed",
+        SEGMENTER,
+        SESSION,
+        "        marks = await self.producer.commit(",
+        "        self.database.write(changes, before)\n        marks = await self.producer.commit(",
+    ),
+    Mutant(
+        "earlier owners are not fenced",
+        SEGMENTER,
+        PARTITION,
+        'f"{self._app.conf.id}-{self._where}", clients',
+        'f"{self._app.conf.id}-{self._where}-{id(self)}", clients',
+    ),
+    Mutant(
+        "a tick does not wait for the horizon",
+        SEGMENTER,
+        SESSION,
+        "        return bool(await self.kafka.position(self.source) >= horizon.end)",
+        "        return True",
+    ),
+    Mutant(
+        "a tick takes the clock of its moment instead of the horizon's",
+        SEGMENTER,
+        PARTITION,
+        "session.tick(horizon.now_ms)",
+        "session.tick(self._options.clock())",
+    ),
+    Mutant(
+        "a tick moves the source offset",
+        SEGMENTER,
+        SESSION,
+        "await self.process(tick, max(self.database.position.source, 0))",
+        "await self.process(tick, max(self.database.position.source, 0) + 1)",
+    ),
+    Mutant(
+        "a commit without an answer is taken for done",
+        SEGMENTER,
+        TRANSACTION,
+        "        await self._producer.commit_transaction()\n",
+        "        try:\n"
+        "            await self._producer.commit_transaction()\n"
+        "        except KafkaError:\n"
+        "            self._producer._in_transaction = False\n",
+    ),
+    Mutant(
+        "recovery forgets deletions",
+        SEGMENTER,
+        RECOVERY,
+        "        else:\n            rows.append(",
+        "        elif record.value is not None:\n            rows.append(",
+    ),
+    Mutant(
+        "recovery believes the local state, and reads the last bookmark only",
+        SEGMENTER,
+        RECOVERY,
+        "        consumer.seek(changelog, max(bookmark, first[changelog]))",
+        "        consumer.seek(changelog, end[changelog] - 2 if bookmark >= 0 else first[changelog])",
+    ),
+    Mutant(
+        "recovery reads what was aborted",
+        SEGMENTER,
+        RECOVERY,
+        'isolation_level="read_committed"',
+        'isolation_level="read_uncommitted"',
+    ),
+    Mutant(
+        "state that is older than compaction's memory is used",
+        SEGMENTER,
+        RECOVERY,
+        "if database.age_seconds > stale_seconds:",
+        "if False:",
+    ),
+    Mutant(
+        "what a failed agent left is committed",
+        SEGMENTER,
+        "runtime/batch.py",
+        "            self.done.set_exception(AgentFailed(where=self.where, cause=cause))",
+        "            self.done.set_result(None)",
+    ),
+    Mutant(
+        "a batch that the agent skipped is taken for done",
+        SEGMENTER,
+        "runtime/messages.py",
+        "        elif not self.tracked:\n            self.batch.fail(NotTaken())\n",
+        "",
+    ),
+    Mutant(
+        "deletions do not get into the changelog",
+        SEGMENTER,
+        "runtime/store.py",
+        "            for key in overlay.changed\n",
+        "            for key in overlay.changed\n            if values[key] is not GONE\n",
+    ),
+    Mutant(
+        "a batch of outputs that is full loses a record",
+        SEGMENTER,
+        TRANSACTION,
+        "                builder = self._producer.create_batch()\n"
+        "                builder.append(key=key, value=value, timestamp=timestamp, headers=headers)\n",
+        "                builder = self._producer.create_batch()\n",
+    ),
+    Mutant(
+        "ids of messages are forgotten too early",
+        SEGMENTER,
+        "segmenter/rules.py",
+        "return range(state.window_first, min(state.next_seq - limits.dedupe_window, state.overlap_first))",
+        "return range(state.window_first, min(state.next_seq - limits.dedupe_window + 1, state.overlap_first))",
+    ),
+    Mutant(
+        "the highest finished offset is committed instead of the lowest unfinished",
+        SUMMARIZER,
+        CONCURRENT,
+        "        return min(self._in_flight, default=self._next)",
+        "        return self._next",
+    ),
+    Mutant(
+        "a record is acknowledged before its summary is announced",
+        SUMMARIZER,
+        "summarizer/agent.py",
+        "        record = event.value\n        try:\n",
+        "        record = event.value\n        event.ack()\n        try:\n",
+    ),
+    Mutant(
+        "what was stored before is not announced again",
+        SUMMARIZER,
+        PIPELINE,
+        "        check_same(episode, stored)\n",
+        "        else:\n            return stored.summary\n        check_same(episode, stored)\n",
+    ),
+    Mutant(
+        "a summary is announced as it was made, not as it was stored",
+        SUMMARIZER,
+        PIPELINE,
+        '        return await self._until_done("store_episode", lambda: self._episodes.add(made))',
+        '        await self._until_done("store_episode", lambda: self._episodes.add(made))\n        return made',
+    ),
+    Mutant(
+        "what was stored before is only announced, not stored everywhere",
+        SUMMARIZER,
+        PIPELINE,
+        "        if stored.summary.revision == episode.revision:  # else",
+        "        if stored.summary.title == '':  # else",
+    ),
+    Mutant(
+        "a row that another worker wrote meanwhile is written over",
+        SUMMARIZER,
+        PIPELINE,
+        "if row is None or await self._episodes.put_row(row, after=latest):",
+        "again = await self._episodes.latest_row(scope_of(summary))\n"
+        "            if row is None or await self._episodes.put_row(row, after=again):",
+    ),
+    Mutant(
+        "the records of a conversation are handled side by side",
+        SUMMARIZER,
+        "summarizer/lanes.py",
+        "        if key in self._lanes:\n            self._lanes[key].append(handler)\n",
+        "        key = (key, object())  # type: ignore\n"
+        "        if key in self._lanes:\n            self._lanes[key].append(handler)\n",
+    ),
+    Mutant(
+        "fetching begins where the last fetch ended, not at the committed offset",
+        SUMMARIZER,
+        CONCURRENT,
+        "        kafka.seek(self._source, max(first, committed or 0))",
+        "        kafka.seek(self._source, (await kafka.end_offsets([self._source]))[self._source])",
+    ),
+    Mutant(
+        "what Faust skips counts as done",
+        SUMMARIZER,
+        "runtime/messages.py",
+        "        if self.tracked and not isinstance(sys.exc_info()[1], NOT_DONE):  # what Faust skipped was not done\n"
+        "            self.on_done(self.offset)",
+        "        self.on_done(self.offset)",
+    ),
+    Mutant(
+        "a dead letter is not waited for",
+        SUMMARIZER,
+        "summarizer/agent.py",
+        '        await self._patience.until_done("dead_letter", lambda: self._outputs.bury(*letter))',
+        "        try:\n            await self._outputs.bury(*letter)\n        except KafkaError:\n            pass",
+    ),
+)
+
+
+def all_found(only: str = "") -> bool:
+    """Tries those whose sentence contains `only`, and writes a line for each."""
+    verdicts = [found(mutant) for mutant in MUTANTS if only in mutant.sentence]
+    return all(verdicts)
+
+
+def found(mutant: Mutant) -> bool:
+    began = time.perf_counter()
+    with mutated(mutant) as tree:
+        command = [sys.executable, "-m", "tests.model", mutant.machine, "--raw", "--histories", str(EXAMPLES["ci"])]
+        ended = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+    seconds = time.perf_counter() - began
+    why = reason(ended.stderr)
+    verdict = f"found in {seconds:.0f} s ({why})" if why else f"NOT FOUND in {seconds:.0f} s"
+    if ended.returncode and not why:
+        raise RuntimeError(ended.stderr)
+    sys.stdout.write(f"{mutant.sentence}: {verdict}\n")
+    sys.stdout.flush()
+    return bool(why)
+
+
+@contextmanager
+def mutated(mutant: Mutant) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as directory:
+        tree = Path(directory)
+        for name in COPIED:
+            copy(ROOT / name, tree / name)
+        file = tree / "streams" / mutant.file
+        text = file.read_text()
+        if text.count(mutant.old) != 1:
+            raise ValueError(f"{mutant.sentence}: {mutant.file} has changed, so must the mutant")
+        file.write_text(text.replace(mutant.old, mutant.new))
+        yield tree
+
+
+def copy(source: Path, target: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        shutil.copy(source, target)
+
+
+def reason(errors: str) -> str:
+    """What an assertion of the model check said; empty when it said nothing, or something else went wrong."""
+    said = re.findall(r"AssertionError(?:: (.*))?", errors)
+    return (said[-1] or "an assertion")[:100] if said else ""

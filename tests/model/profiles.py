@@ -1,0 +1,22 @@
+"""How long the model check searches."""
+
+import os
+
+from hypothesis import HealthCheck, Phase, settings
+
+NAME = "MODEL_PROFILE"
+EXAMPLES = {"ci": 700, "long": 20_000}
+"""Histories of each machine; MODEL_PROFILE names the profile, or a number of histories."""
+STEPS = 40
+
+
+def profile() -> settings:
+    name = os.environ.get(NAME, "ci")
+    return settings(
+        max_examples=EXAMPLES[name] if name in EXAMPLES else int(name),
+        stateful_step_count=STEPS,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+        phases=[phase for phase in Phase if phase is not Phase.explain],
+    )

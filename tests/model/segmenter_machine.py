@@ -1,0 +1,116 @@
+"""Everything that may happen to segmenters, their messages, their disks and their changelogs, in any order."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from tests.model.machine import WORKERS, FaultMachine, Moment, kafka_moments, workers
+from tests.model.segmenter_oracle import check
+from tests.model.segmenting import SECOND, SOURCE, Worker, World, changelogs, copied, the_app
+from tests.unit.segmenter.chat import Sent, flush, say
+
+HOUR = 3600
+IDLE = 61
+
+gaps = st.sampled_from([0, 0, 0, 0, 0, 0, 1, IDLE])
+ids = st.sampled_from([0, 0, 0, 0, 0, 0, 1, 2, 5])
+"""How far back the message's id was used before; 0: never."""
+kinds = st.sampled_from(["message"] * 8 + ["shift", "flush", "rubbish", "skipped"])
+Said = tuple[str, str, int, int]
+one_said = st.tuples(kinds, st.sampled_from("aab"), ids, gaps)
+talk = st.lists(one_said, min_size=1, max_size=8)
+
+
+class SegmenterMachine(FaultMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.backups: list[Any] = []
+        self.ids = 0
+        self.at = 0
+
+    def new_world(self) -> World:
+        return World(WORKERS)
+
+    def check(self, owner: Worker) -> None:
+        check(self.world, owner)
+
+    def is_quiet(self, owner: Worker) -> bool:
+        session = owner.partition.session
+        if session is None or session.delivery.begun:
+            return False
+        if any(call.process is None for call in self.world.network.pending):
+            return False
+        deadline = session.database.next_deadline()
+        nothing_due = deadline is None or deadline > self.world.wall_ms
+        return nothing_due and max(session.database.position.source, 0) >= self.world.source_end()
+
+    # -- the outside
+
+    @rule(when=kafka_moments, said=talk, again=st.booleans())
+    def produce(self, when: Moment, said: list[Said], again: bool) -> None:
+        """`again`: the producer did not hear the answer, and sends all of it once more."""
+        self.go_on_until(when)
+        sent = [self.sent(*one) for one in said]
+        self.world.produce(sent + sent if again else sent)
+
+    @rule(when=kafka_moments, one=one_said, more=talk)
+    def keep_talking(self, when: Moment, one: Said, more: list[Said]) -> None:
+        self.produce(0, [one], again=False)
+        self.produce(when, more, again=False)
+
+    def sent(self, kind: str, conversation: str, back: int, gap: int) -> Sent:
+        self.at += gap
+        if kind == "flush":
+            return flush(conversation)
+        if kind == "rubbish":
+            return Sent(conversation.encode(), b"{")
+        self.ids += not back
+        fields = {"shift": {"is_continuation": False}, "skipped": {"skip_summarization": True}}.get(kind, {})
+        return say(f"m{max(self.ids - back, 0)}", at=self.at, conversation_id=conversation, **fields)
+
+    @rule(when=kafka_moments)
+    def a_transaction_of_somebody_else_leaves_a_gap(self, when: Moment) -> None:
+        """Producers of messages may use transactions too: their markers take offsets."""
+        self.go_on_until(when)
+        self.world.broker.log(SOURCE).end += 1
+
+    @rule(when=kafka_moments, seconds=st.sampled_from([1, 31, 31, IDLE, HOUR, 13 * HOUR, 25 * HOUR]), said=talk)
+    def time_passes_and_somebody_speaks(self, when: Moment, seconds: int, said: list[Said]) -> None:
+        self.go_on_until(when)
+        self.world.true_ms += seconds * SECOND
+        self.produce(0, said, again=False)
+
+    @rule(skew=st.sampled_from([-HOUR, 0, HOUR]))
+    def clocks_jump(self, skew: int) -> None:
+        self.world.skew_ms = skew * SECOND
+
+    @rule(when=kafka_moments)
+    def the_coordinator_gives_up_the_transaction(self, when: Moment) -> None:
+        self.go_on_until(when)
+        self.world.broker.time_out(f"{the_app().conf.id}-{SOURCE.topic}-{SOURCE.partition}")
+
+    @rule(number=workers, times=st.integers(1, 3))
+    def the_agent_fails(self, number: int, times: int) -> None:
+        self.worker(number).trips = times
+
+    # -- disks and changelogs
+
+    @rule(number=workers)
+    def back_up_the_state(self, number: int) -> None:
+        self.backups.append(copied(self.worker(number).disk))
+
+    @rule(number=workers, which=st.integers(0, 5))
+    def restore_the_state(self, number: int, which: int) -> None:
+        """Anybody's, from any time, or nothing at all; it starts with it."""
+        self.kill(0, number, "dropped")
+        self.worker(number).disk = copied(self.backups[which]) if which < len(self.backups) else {}
+        self.take(0, number)
+
+    @rule(when=kafka_moments, hours=st.sampled_from([0, 0, 25]), back=st.sampled_from([0, 0, 5, 30]))
+    def changelogs_are_compacted(self, when: Moment, hours: int, back: int) -> None:
+        self.go_on_until(when)
+        self.world.true_ms += hours * HOUR * SECOND
+        for changelog in changelogs().values():
+            log = self.world.broker.log(changelog)
+            log.compact(log.end - back, self.world.true_ms)

@@ -1,0 +1,148 @@
+"""What must have come out of a segmenter's history: its committed transactions, done again by the pure rules."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiokafka import TopicPartition
+
+from schemas import EpisodeClosed, decode_episode
+from streams.runtime.bookmark import KEY, decode, row_key
+from streams.segmenter import Segmenter, deadline_of
+from streams.tokens import count_tokens
+from tests.model.broker import Transaction
+from tests.model.segmenting import (
+    DEAD_LETTERS,
+    ENGINE,
+    EPISODES,
+    LIMITS,
+    SOURCE,
+    Work,
+    Worker,
+    World,
+    as_sent,
+    changelogs,
+)
+from tests.unit.segmenter.oracle import Oracle
+
+Rows = dict[bytes, bytes]
+
+
+@dataclass
+class Story:
+    """The log, told once, in the portions of the committed transactions."""
+
+    world: World
+    conversations: Rows = field(default_factory=dict)
+    messages: Rows = field(default_factory=dict)
+    oracle: Oracle = field(default_factory=lambda: Oracle(LIMITS))
+    """The same rules, written a second time."""
+    source: int = 0
+    episodes: list[EpisodeClosed] = field(default_factory=list)
+
+    def tell(self, transaction: Transaction) -> None:
+        work, end = transaction.note, transaction.offsets[SOURCE]
+        outgoing = self._tick(work, end) if work.records is None else self._records(work, end)
+        self.source = end
+        for topic in (EPISODES, DEAD_LETTERS):
+            written = [(r.key, r.value, list(r.headers)) for r in transaction.written if r.topic == topic.topic]
+            assert written == [tuple(o)[1:] for o in outgoing if o.topic == topic.topic], "other outputs than the rules"
+        self.episodes += [decode_episode(o.key, o.value) for o in outgoing if o.topic == EPISODES.topic]
+
+    def _records(self, work: Work, end: int) -> Iterable[Any]:
+        assert end > self.source, "the offset went back, or stood still"
+        unread = [r for r in self.world.broker.log(SOURCE).read(self.source) if r.offset < end]
+        assert list(work.records or ()) == unread, "a transaction of other records than those between its offsets"
+        for record in unread:
+            self.oracle.hear(as_sent(record), work.now_ms)
+        return self._segmenter.process(unread, work.now_ms).outgoing
+
+    def _tick(self, work: Work, end: int) -> Iterable[Any]:
+        assert end == self.source, "a tick moved the offset"
+        after = self.world.ends_seen[work.worker, work.now_ms]
+        unread = [r for r in self.world.broker.log(SOURCE).read(end) if r.offset < after]
+        assert not unread, "a tick while records were unread"
+        due = self._due(work.now_ms)[: ENGINE["tick_keys"]]
+        self._wait(due, work.now_ms)
+        return self._segmenter.tick(due, work.now_ms, SOURCE.topic, SOURCE.partition).outgoing
+
+    def _due(self, now_ms: int) -> list[bytes]:
+        deadlines = [(deadline_of(row), key) for key, row in self.conversations.items()]
+        return [key for deadline, key in sorted(pair for pair in deadlines if pair[0]) if deadline <= now_ms]
+
+    def _wait(self, due: Iterable[bytes], now_ms: int) -> None:
+        for name in [key.decode() for key in due]:
+            talk = self.oracle.talks[name]
+            assert talk.heard_ms + LIMITS.idle_seconds * 1000 <= now_ms, "closed before its silence was over"
+            self.oracle.close_all(name, "idle")
+
+    @property
+    def _segmenter(self) -> Segmenter:
+        return Segmenter(
+            LIMITS, EPISODES.topic, DEAD_LETTERS.topic, self.conversations, self.messages, count_tokens=count_tokens
+        )
+
+
+def check(world: World, owner: Worker) -> None:
+    """Once everything is read, nothing is due, and `owner` alone has the partition."""
+    story = Story(world)
+    for transaction in world.broker.committed:
+        story.tell(transaction)
+    _everything_was_read(world, story, owner)
+    _episodes_are_the_oracles(story)
+    _every_message_is_in_one_place(story)
+    _state_is_the_same_everywhere(world, story, owner)
+
+
+def _everything_was_read(world: World, story: Story, owner: Worker) -> None:
+    assert story.source == world.source_end(), "records were left unread"
+    assert world.broker.offsets.get(SOURCE, 0) == story.source, "the group's offset is another"
+    assert max(owner.partition.session.database.position.source, 0) == story.source, "the owner is elsewhere"
+
+
+def _episodes_are_the_oracles(story: Story) -> None:
+    def as_found(e: EpisodeClosed) -> Any:
+        ids = tuple(m.id for m in e.messages), tuple(m.id for m in e.overlap)
+        return (e.conversation_id, e.ordinal, e.close_reason, *ids)
+
+    assert sorted(map(as_found, story.episodes)) == sorted(story.oracle.found)
+    committed = [decode_episode(r.key, r.value) for r in story.world.broker.log(EPISODES).read(0)]
+    assert committed == story.episodes, "readers see other episodes than were committed"
+    assert len({e.episode_id for e in committed}) == len(committed), "an episode was committed twice"
+
+
+def _every_message_is_in_one_place(story: Story) -> None:
+    placed: dict[str, list[str]] = defaultdict(list)
+    for episode in story.episodes:
+        placed[episode.conversation_id] += [m.id for m in episode.messages]
+    for name, talk in story.oracle.talks.items():
+        assert placed[name] + [t.message.id for t in talk.pending] == [t.message.id for t in talk.taken]
+
+
+def _state_is_the_same_everywhere(world: World, story: Story, owner: Worker) -> None:
+    database = owner.partition.session.database
+    told = {"conversations": story.conversations, "messages": story.messages}
+    for table, changelog in changelogs().items():
+        held = {key: database.get(table, key) for key in database.keys(table)}
+        assert held == told[table], "the owner's state is not that of the log"
+        assert rows_of(world, changelog) == told[table], "the changelog is not the state"
+        if story.source:
+            assert bookmark_of(world, changelog) == story.source, "the changelog's bookmark is another"
+
+
+def rows_of(world: World, changelog: TopicPartition) -> Rows:
+    rows: Rows = {}
+    for record in world.broker.log(changelog).read(0):
+        if record.key == KEY:
+            continue
+        if record.value is None:
+            rows.pop(row_key(record.key), None)
+        else:
+            rows[row_key(record.key)] = record.value
+    return rows
+
+
+def bookmark_of(world: World, changelog: TopicPartition) -> int:
+    marks = [record.value for record in world.broker.log(changelog).read(0) if record.key == KEY]
+    return decode(marks[-1]).source

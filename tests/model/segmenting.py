@@ -1,0 +1,195 @@
+"""The segmenter's whole world in memory: its agent, its tables and the engine, as they run in production."""
+
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from aiokafka import TopicPartition
+
+from streams.app import faust_app
+from streams.runtime import App, Options, Tick
+from streams.runtime.batch import current_batch, take_batch
+from streams.runtime.memory import Disk, MemoryDatabase
+from streams.runtime.partition import ExactlyOncePartition
+from streams.runtime.producer import Producer
+from streams.segmenter import agent as segmenter
+from streams.settings import Episodes, Settings, load
+from tests.model.broker import Broker, Record
+from tests.model.loop import Loop
+from tests.model.network import Network
+from tests.model.process import RUNNING_IN, Process
+from tests.unit.segmenter.chat import NOON, Sent
+
+SOURCE = TopicPartition("messages", 0)
+EPISODES = TopicPartition("episode.closed", 0)
+DEAD_LETTERS = TopicPartition("messages.dlq", 0)
+SECOND = 1000
+LIMITS = Episodes(
+    trigger=5,
+    min_episode_size=2,
+    max_episode_size=3,
+    overlap=1,
+    idle_seconds=60.0,
+    dedupe_window=4,
+)
+"""Small, so that a few messages go through all of the rules."""
+ENGINE = {"max_batch": 6, "tick_keys": 2, "agent_retries": 5}
+
+
+class AgentTrouble(Exception):
+    """The agent fails, once."""
+
+
+class JoiningProducer(Producer):
+    """The engine's, never started: all that the agent sends joins its batch."""
+
+    async def maybe_start(self) -> None:
+        """There is nothing to connect to."""
+
+    async def send(self, *args: Any, **kwargs: Any) -> Any:
+        process = RUNNING_IN.get()
+        if process.trips:
+            process.trips -= 1
+            raise AgentTrouble
+        return await super().send(*args, **kwargs)
+
+
+@cache
+def segmenter_settings() -> Settings:
+    return load(state_dir=Path(os.devnull), episodes=LIMITS.model_dump())
+
+
+@cache
+def the_app() -> App:
+    """One for all processes of all histories: it keeps nothing, as what it asks for comes from the process."""
+    settings = segmenter_settings()
+    app = faust_app(settings, settings.kafka.segmenter_id)
+    app.engine = Options(clock=lambda: RUNNING_IN.get().clock(), **ENGINE)
+    segmenter.attach(app, settings)
+    app.producer = JoiningProducer(app.producer_transport)
+    return app
+
+
+def changelogs() -> dict[str, TopicPartition]:
+    return {
+        table.name: TopicPartition(table.changelog_topic.get_topic_name(), 0) for table in the_app().tables.values()
+    }
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a transaction was made from."""
+
+    worker: str
+    records: tuple[Any, ...] | None
+    """None: a tick."""
+    now_ms: int
+
+
+class Worker(Process):
+    """One process of the segmenter, with its own disk."""
+
+    def __init__(self, name: str, world: "World", disk: Disk) -> None:
+        app = the_app()
+        super().__init__(name, world.network, world.broker, app.engine, app.tables, app.conf.id)
+        self.world = world
+        self.disk = disk
+        self.trips = 0
+        self._read_ms = 0
+        self._work: Any = None
+
+    def clock(self) -> int:
+        self._read_ms = self.world.wall_ms
+        self.world.looked_at_the_clock(self)
+        return self._read_ms
+
+    def note(self) -> Work:
+        if isinstance(self._work, Tick):
+            return Work(self.name, None, self._work.now_ms)
+        return Work(self.name, tuple(self._work), self._read_ms)
+
+    def open_database(self, where: str, deadlines: Any) -> MemoryDatabase:
+        return MemoryDatabase(Path(where), deadlines, disk=self.disk, clock=self.clock)
+
+    def new_partition(self, source: TopicPartition) -> ExactlyOncePartition:
+        return ExactlyOncePartition(self, source)
+
+    async def agent(self) -> None:
+        run = the_app().agents["segmenter"].fun
+        while True:
+            try:
+                await run(self._values())
+            except AgentTrouble as error:  # as Faust does: it tells the consumer, and starts the agent again
+                current_batch().fail(error)
+
+    async def _values(self) -> AsyncIterator[Any]:
+        async for event in self.events():
+            self._work = event.value
+            yield take_batch(event.value)
+
+
+class World:
+    """Everything that there is."""
+
+    def __init__(self, workers: int) -> None:
+        self.loop = Loop()
+        self.network = Network(self.loop)
+        self.true_ms = NOON
+        self.skew_ms = 0
+        self.broker = Broker(self.network.post, lambda: self.true_ms)
+        self.workers = [self._new_worker(f"w{n}", {}) for n in range(workers)]
+        self.ends_seen: dict[tuple[str, int], int] = {}
+        """By worker and what its clock showed: the lowest end of the source at such a moment."""
+        self.produced = 0
+
+    @property
+    def wall_ms(self) -> int:
+        return self.true_ms + self.skew_ms
+
+    def looked_at_the_clock(self, worker: Worker) -> None:
+        self.ends_seen.setdefault((worker.name, self.wall_ms), self.broker.log(SOURCE).stable)
+
+    def produce(self, sent: list[Sent]) -> None:
+        rows = [(s.key, s.value, s.timestamp, s.headers) for s in sent]
+        self.broker.append(SOURCE, rows)
+
+    def take(self, number: int) -> None:
+        """The group gives it the partition; if it is dead it starts again, with what is on its disk."""
+        if self.workers[number].dead:
+            self.workers[number] = self._new_worker(self.workers[number].name, self.workers[number].disk)
+        if self.workers[number].partition is None:
+            self.workers[number].assign(self.loop, SOURCE)
+
+    def is_outdated(self, number: int) -> bool:
+        """Whether the group does not know the worker as the owner any more."""
+        return False
+
+    def kill(self, number: int) -> None:
+        worker = self.workers[number]
+        worker.kill(self.loop)
+        worker.disk = copied(worker.disk)
+
+    def _new_worker(self, name: str, disk: Disk) -> Worker:
+        worker = Worker(name, self, disk)
+        worker.start(self.loop)
+        return worker
+
+    def source_end(self) -> int:
+        """After the last record."""
+        records = self.broker.log(SOURCE).read(0)
+        return records[-1].offset + 1 if records else 0
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.kill(self.loop)
+
+
+def copied(disk: Disk) -> Disk:
+    return {path: files.copy() for path, files in disk.items()}
+
+
+def as_sent(record: Record) -> Sent:
+    return Sent(record.key, record.value, record.offset, record.timestamp, record.topic, record.partition)

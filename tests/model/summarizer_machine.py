@@ -1,0 +1,87 @@
+"""Everything that may happen to summarizers, in any order; and what must be in the stores and on the topic then."""
+
+from collections import defaultdict
+from itertools import pairwise
+
+from aiokafka.errors import KafkaConnectionError
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from schemas.ids import message_key
+from streams.errors import StoreUnavailable
+from tests.model.machine import WORKERS, FaultMachine, Moment, moments
+from tests.model.network import Call
+from tests.model.summarizing import CONVERSATIONS, SOURCE, Worker, World, closed
+
+KAFKA_CALLS = ("getmany", "committed", "beginning_offsets", "end_offsets", "commit", "publish", "bury")
+summarizer_moments = moments("getmany", "commit", "find", "summarize", "add", "put_row", "advance", "assign", "publish")
+conversations = st.sampled_from(CONVERSATIONS)
+
+
+class SummarizerMachine(FaultMachine):
+    def new_world(self) -> World:
+        return World(WORKERS)
+
+    def error_for(self, call: Call, error: type[Exception]) -> Exception:
+        if call.name in KAFKA_CALLS:
+            return error() if call.name != "getmany" else KafkaConnectionError()
+        return StoreUnavailable(store=call.name, problem="away")
+
+    # -- the outside
+
+    @rule(when=summarizer_moments, of=st.lists(conversations, min_size=1, max_size=6))
+    def episodes_close(self, when: Moment, of: list[str]) -> None:
+        self.go_on_until(when)
+        for conversation in of:
+            self.world.close_episode(conversation)
+
+    @rule(when=summarizer_moments, conversation=conversations, ordinal=st.integers(1, 3))
+    def an_episode_comes_again(self, when: Moment, conversation: str, ordinal: int) -> None:
+        self.go_on_until(when)
+        self.world.repeat_episode(conversation, ordinal)
+
+    @rule(when=summarizer_moments, conversation=conversations)
+    def rubbish_comes(self, when: Moment, conversation: str) -> None:
+        self.go_on_until(when)
+        self.world.append_rubbish(conversation)
+
+    # -- quiet
+
+    def is_quiet(self, owner: Worker) -> bool:
+        done = self.world.broker.offsets.get(SOURCE, 0) == self.world.broker.log(SOURCE).end
+        return bool(owner.partition.ready and done)
+
+    def check(self, owner: Worker) -> None:
+        for conversation, last in self.world.last.items():
+            self._check_conversation(conversation, last)
+        self._check_announcements()
+        self.world.check_offsets(self.world.broker.offsets or {SOURCE: 0})
+
+    def _check_conversation(self, conversation: str, last: int) -> None:
+        shared = self.world.shared
+        episodes = [closed(conversation, ordinal) for ordinal in range(1, last + 1)]
+        for episode in episodes:
+            stored = shared.episodes.episodes[episode.episode_id]
+            assert stored.fingerprint == episode.fingerprint
+            assert shared.index.points[episode.episode_id].summary == stored.summary
+            keys = [message_key(conversation, message.id) for message in episode.messages]
+            assert {shared.messages.episode_ids[key] for key in keys} == {episode.episode_id}
+        if episodes:
+            counted = shared.episodes.conversations[conversation]
+            assert (counted.episode_count, counted.last_ordinal) == (last, last)
+            assert counted.message_count == sum(episode.message_count for episode in episodes)
+            rows = shared.episodes.rows[conversation]
+            covered = [(row.first_ordinal, row.last_ordinal) for row in rows]
+            assert covered[0][0] == 1
+            assert covered[-1][1] == last
+            assert all(before[1] + 1 == after[0] for before, after in pairwise(covered))
+
+    def _check_announcements(self) -> None:
+        shared, first = self.world.shared, defaultdict(list)
+        for summary in shared.announced:
+            assert summary == shared.episodes.episodes[summary.episode_id].summary, "announced is not what is stored"
+            if summary.ordinal not in first[summary.conversation_id]:
+                first[summary.conversation_id].append(summary.ordinal)
+        announced = {conversation: ordinals for conversation, ordinals in first.items() if ordinals}
+        produced = {c: list(range(1, last + 1)) for c, last in self.world.last.items() if last}
+        assert announced == produced, "not everything was announced, or not in order"

@@ -1,0 +1,223 @@
+"""The summarizer's whole world in memory: its handling, its lanes and the engine, on stores that all workers share."""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from functools import cache, partial
+from types import SimpleNamespace
+from typing import Any
+
+from aiokafka import TopicPartition
+
+from schemas import EpisodeClosed, Quality, SummaryCreated, Usage
+from streams.runtime import Options
+from streams.runtime.concurrent import AtLeastOncePartition
+from streams.stores.memory import MemoryEpisodes, MemoryMessages
+from streams.stores.memory_index import MemoryIndex
+from streams.summarizer.agent import Handling, LaneKey
+from streams.summarizer.lanes import Lanes
+from streams.summarizer.patience import Patience
+from streams.summarizer.pipeline import Pipeline
+from streams.summarizer.providers.base import Summary, SummaryRequest
+from tests.model.broker import Broker, Record
+from tests.model.loop import Loop
+from tests.model.network import Network
+from tests.model.process import Process
+from tests.samples import NOON, a_closed_episode
+from tests.summarizer_world import NoHealth
+
+SOURCE = TopicPartition("episode.closed", 0)
+ENGINE = Options(max_in_flight=4, commit_interval_seconds=1.0, clock=lambda: 0)
+PAUSE_SECONDS = 0.2
+CONVERSATIONS = "abc"
+
+
+@cache
+def closed(conversation: str, ordinal: int) -> EpisodeClosed:
+    return a_closed_episode(ordinal, conversation)
+
+
+@cache
+def encoded(conversation: str, ordinal: int) -> bytes:
+    return closed(conversation, ordinal).to_json()
+
+
+@cache
+def episode_id_of(value: bytes | None) -> str:
+    return EpisodeClosed.model_validate_json(value or b"").episode_id
+
+
+@dataclass
+class Shared:
+    """What outlives every worker."""
+
+    episodes: MemoryEpisodes = field(default_factory=MemoryEpisodes)
+    messages: MemoryMessages = field(default_factory=MemoryMessages)
+    index: MemoryIndex = field(default_factory=MemoryIndex)
+    announced: list[SummaryCreated] = field(default_factory=list)
+    buried: set[int] = field(default_factory=set)
+    """Offsets."""
+    answers: int = 0
+
+    def publish(self, summary: SummaryCreated) -> None:
+        self.announced.append(summary)
+
+    def bury(self, headers: Any) -> None:
+        self.buried.add(int(dict(headers)["__afterword.errors.offset"]))
+
+    def answer(self, request: SummaryRequest) -> Summary:
+        """Another one each time, as of an LLM that is asked twice."""
+        self.answers += 1
+        text = f"{request.episode.ordinal} told the {self.answers}. time."
+        return Summary(
+            title=text,
+            short_summary=text,
+            long_summary=text,
+            rolling_summary=f"{request.previous_rolling} {text}".strip(),
+            quality=Quality(source="llm"),
+            model="model",
+            usage=Usage(prompt_tokens=1, completion_tokens=1),
+        )
+
+
+class Remote:
+    """A store of ours, at the other end of the network."""
+
+    def __init__(self, network: Network, process: Process, store: Any) -> None:
+        self._network, self._process, self._store = network, process, store
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store, name)
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            effect = partial(done_at_once, method, *args, **kwargs)
+            return await self._network.call(self._process, name, effect, writes=True)
+
+        return call
+
+
+def done_at_once(method: Any, *args: Any, **kwargs: Any) -> Any:
+    """The result of a coroutine that waits for nothing."""
+    coroutine: Coroutine[Any, Any, Any] = method(*args, **kwargs)
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        return done.value
+    raise AssertionError("a store in memory waits for nothing")
+
+
+class Worker(Process):
+    """One process of the summarizer."""
+
+    def __init__(self, name: str, world: "World") -> None:
+        super().__init__(name, world.network, world.broker, ENGINE, {}, "summarizer")
+        self.world = world
+        patience = Patience(NoHealth(), lambda _: self._pause())
+        outputs: Any = SimpleNamespace(publish=self._publish, bury=self._bury)
+        app: Any = self.app
+        self._handling = Handling(app, self._pipeline(patience), outputs, patience)
+        self._lanes = Lanes[LaneKey](lambda _, error: self.stop_worker(error))
+
+    def new_partition(self, source: TopicPartition) -> AtLeastOncePartition:
+        return AtLeastOncePartition(self, source)
+
+    async def agent(self) -> None:
+        """As `attach` has it."""
+        async for event in self.events():
+            record = event.value
+            self._lanes.submit((record.partition, record.key), partial(self._handling.handle, event))
+
+    async def after_release(self) -> None:
+        await self._lanes.cancel(lambda _: True)
+
+    def _pipeline(self, patience: Patience) -> Pipeline:
+        shared = self.world.shared
+        return Pipeline(
+            episodes=Remote(self.network, self, shared.episodes),
+            messages=Remote(self.network, self, shared.messages),
+            index=Remote(self.network, self, shared.index),
+            provider=SimpleNamespace(summarize=self._summarize),  # type: ignore[arg-type]  # all of it that is called
+            embedder=None,
+            publish=self._publish,
+            patience=patience,
+            rolling_max_tokens=20,
+            clock=lambda: NOON,
+        )
+
+    async def _summarize(self, request: SummaryRequest) -> Summary:
+        return await self.network.call(self, "summarize", lambda: self.world.shared.answer(request))
+
+    async def _publish(self, summary: SummaryCreated) -> None:
+        await self.network.call(self, "publish", lambda: self.world.shared.publish(summary), writes=True)
+
+    async def _bury(self, key: bytes | None, value: bytes | None, headers: Any) -> None:
+        await self.network.call(self, "bury", lambda: self.world.shared.bury(headers), writes=True)
+
+    async def _pause(self) -> None:
+        await asyncio.sleep(PAUSE_SECONDS)
+
+
+class World:
+    """Everything that there is."""
+
+    def __init__(self, workers: int) -> None:
+        self.loop = Loop()
+        self.network = Network(self.loop)
+        self.broker = Broker(self.network.post, lambda: 0)
+        self.broker.on_offsets = self.check_offsets
+        self.shared = Shared()
+        self.last = dict.fromkeys(CONVERSATIONS, 0)
+        """Ordinal of each conversation's last episode."""
+        self.workers = [self._new_worker(f"w{n}") for n in range(workers)]
+
+    def close_episode(self, conversation: str) -> None:
+        self.last[conversation] += 1
+        self._append(conversation, encoded(conversation, self.last[conversation]))
+
+    def repeat_episode(self, conversation: str, ordinal: int) -> None:
+        if ordinal <= self.last[conversation]:
+            self._append(conversation, encoded(conversation, ordinal))
+
+    def append_rubbish(self, conversation: str) -> None:
+        self._append(conversation, b"{")
+
+    def _append(self, conversation: str, value: bytes) -> None:
+        self.broker.append(SOURCE, [(conversation.encode(), value, 0, ())])
+
+    def check_offsets(self, offsets: dict[TopicPartition, int]) -> None:
+        """No offset is committed past a record that is not finished."""
+        announced = {summary.episode_id for summary in self.shared.announced}
+        for record in self.broker.log(SOURCE).read(0):
+            if record.offset < offsets[SOURCE]:
+                assert self.is_finished(record, announced), "an offset was committed past a record that is not finished"
+
+    def is_finished(self, record: Record, announced: set[str]) -> bool:
+        if record.value == b"{":
+            return record.offset in self.shared.buried
+        return episode_id_of(record.value) in announced
+
+    def take(self, number: int) -> None:
+        """The group gives it the partition, in a new generation; if it is dead it starts again."""
+        if self.workers[number].dead:
+            self.workers[number] = self._new_worker(self.workers[number].name)
+        worker = self.workers[number]
+        if worker.partition is None:
+            self.broker.generation += 1
+            worker.generation = self.broker.generation
+            worker.assign(self.loop, SOURCE)
+
+    def is_outdated(self, number: int) -> bool:
+        """Whether the group does not know the worker as the owner any more: its next heartbeat will tell it."""
+        return self.workers[number].generation != self.broker.generation
+
+    def kill(self, number: int) -> None:
+        self.workers[number].kill(self.loop)
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.kill(self.loop)
+
+    def _new_worker(self, name: str) -> Worker:
+        worker = Worker(name, self)
+        worker.start(self.loop)
+        return worker

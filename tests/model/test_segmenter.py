@@ -1,0 +1,10 @@
+"""The segmenter on its engine, in thousands of histories in which everything that can fail does."""
+
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.model.profiles import profile
+from tests.model.segmenter_machine import SegmenterMachine
+
+
+def test_whatever_happens_the_committed_episodes_and_the_state_are_those_of_the_log() -> None:
+    run_state_machine_as_test(SegmenterMachine, settings=profile())
