@@ -1,0 +1,155 @@
+"""MongoDB, Qdrant, LLM and embedder behind TLS with an authority of one's own."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from aiohttp import web
+
+from streams.errors import ConfigurationError, ProviderUnavailable, StoreUnavailable
+from streams.settings import Embedder, Llm, Mongo, Qdrant, Settings
+from streams.stores import mongo
+from streams.stores.qdrant import open_index
+from streams.summarizer.embedders import make_embedder
+from streams.summarizer.providers.http import Endpoint
+from tests.certificates import Authority
+from tests.endpoints import serving
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> Authority:
+    return Authority(tmp_path, "stranger")
+
+
+def server_context(authority: Authority, *, asks_clients: bool = False) -> ssl.SSLContext:
+    signed = authority.sign("server")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=authority.file)
+    context.load_cert_chain(signed.certificate, signed.key)
+    context.verify_mode = ssl.CERT_REQUIRED if asks_clients else ssl.CERT_NONE
+    return context
+
+
+@asynccontextmanager
+async def tls_before(port: int, context: ssl.SSLContext) -> AsyncIterator[int]:
+    """TLS in front of a plain server on this machine."""
+
+    async def pass_on(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        try:
+            while data := await source.read(65536):
+                target.write(data)
+                await target.drain()
+        except OSError:
+            pass
+        finally:
+            target.close()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        inner, outer = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(pass_on(reader, outer), pass_on(inner, writer))
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=context)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+async def reach(settings: Mongo) -> None:
+    database = mongo.connect(settings)
+    try:
+        await mongo.ping(database)
+    finally:
+        await mongo.close(database)
+
+
+async def test_mongodb_is_reached_over_tls_with_the_right_authority_and_a_certificate_of_ours(
+    make_settings: Callable[..., Settings], authority: Authority, stranger: Authority
+) -> None:
+    plain = make_settings().mongo
+    port = urlsplit(plain.uri.get_secret_value()).port
+    assert port is not None
+    client = authority.sign("client", password="key's password")
+    async with tls_before(port, server_context(authority, asks_clients=True)) as secure_port:
+
+        def over_tls(**options: Any) -> Mongo:
+            uri = f"mongodb://127.0.0.1:{secure_port}/?directConnection=true"
+            return Mongo.model_validate({"uri": uri, "timeout_seconds": 5, **options})
+
+        ours = {"tls_cert_file": client.both, "tls_key_password": "key's password"}
+        await reach(over_tls(tls_ca_file=authority.file, **ours))
+        for wrong in ({"tls_ca_file": stranger.file, **ours}, {"tls_ca_file": authority.file}, {}):
+            with pytest.raises(StoreUnavailable):
+                await reach(over_tls(**{**wrong, "timeout_seconds": 1}))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"uri": "mongodb://u:can@ary@h"}, "AFTERWORD_MONGO__URI: it cannot be used: InvalidURI"),
+        ({"uri": "mongodb://u:canary@h:port"}, "AFTERWORD_MONGO__URI: it cannot be used: ValueError"),
+        ({"uri": "http://canary"}, "AFTERWORD_MONGO__URI: it cannot be used: InvalidURI"),
+        ({"uri": "mongodb://u:canary@h/?tls=canary"}, "AFTERWORD_MONGO__URI: an option in it is unknown"),
+        ({"uri": "mongodb://u:canary@h/?canary=1"}, "AFTERWORD_MONGO__URI: an option in it is unknown"),
+        ({"uri": "mongodb://u:canary@h/?tls=true&tlsCAFile=/canary"}, "it cannot be used: FileNotFoundError"),
+        ({"tls_ca_file": "/absent"}, "AFTERWORD_MONGO__TLS_CA_FILE: /absent: No such file"),
+        ({"tls_cert_file": "/absent"}, "AFTERWORD_MONGO__TLS_CERT_FILE: /absent: No such file"),
+    ],
+)
+def test_what_mongodb_s_driver_cannot_use_is_named_without_the_password(options: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        mongo.connect(Mongo.model_validate(options))
+    assert said in str(caught.value)
+    assert "canary" not in str(caught.value)
+    assert "ary@" not in str(caught.value)
+
+
+async def test_qdrant_is_asked_over_tls_with_its_key(authority: Authority, stranger: Authority) -> None:
+    keys: list[str | None] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        keys.append(request.headers.get("api-key"))
+        return web.json_response({"result": {"collections": []}, "status": "ok", "time": 0})
+
+    async with serving(answer, "GET", "/collections", server_context(authority)) as url:
+        trusted = Qdrant.model_validate({"url": url, "api_key": "canary", "ca_file": authority.file})
+        index = open_index(trusted, Embedder())
+        await index.ping()
+        await index.close()
+        assert keys == ["canary"]
+        for ca_file in (stranger.file, None):
+            index = open_index(trusted.model_copy(update={"ca_file": ca_file}), Embedder())
+            with pytest.raises(StoreUnavailable) as caught:
+                await index.ping()
+            await index.close()
+            assert "canary" not in str(caught.value)
+    assert keys == ["canary"]
+
+
+async def test_llm_and_embedder_are_asked_over_tls(authority: Authority, stranger: Authority) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response({"data": [{"embedding": [1.0]}]})
+
+    async with serving(answer, "POST", "/embeddings", server_context(authority)) as url:
+        options = {"provider": "openai", "model": "m", "base_url": url}
+        embedder = make_embedder(Embedder.model_validate({**options, "ca_file": authority.file}))
+        assert embedder is not None
+        assert await embedder.embed("text") == [1.0]
+        await embedder.close()
+        for ca_file in (stranger.file, None):
+            endpoint = Endpoint(Llm.model_validate({**options, "ca_file": ca_file}), url)
+            with pytest.raises(ProviderUnavailable, match="ConnectError"):
+                await endpoint.post("/embeddings", {})
+            await endpoint.close()
+    with pytest.raises(ConfigurationError, match="AFTERWORD_EMBEDDER__CA_FILE: /absent"):
+        make_embedder(Embedder.model_validate({**options, "ca_file": "/absent"}))
