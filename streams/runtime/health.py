@@ -4,17 +4,22 @@
 restarted for it. `/readyz` answers 200 when every named condition holds, else 503 with the reasons.
 """
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Self
+from typing import Any, Self
 
 import structlog
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 log = structlog.get_logger(__name__)
 
 STARTING = "starting"
 MAX_LINE_BYTES = 4096
 """Longest request line or header that is read; a probe sends some 100 bytes."""
+CONNECTION_SECONDS = 30.0
+"""A connection is cut after this, whatever it is at: nobody keeps one open by sending a request byte by byte."""
 SHUTDOWN_SECONDS = 1.0
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -48,13 +53,23 @@ class HealthServer:
     `views`: what else this worker shows, by path.
     """
 
-    def __init__(self, health: Health, host: str, port: int, views: Mapping[str, Handler] | None = None) -> None:
+    def __init__(
+        self,
+        health: Health,
+        host: str,
+        port: int,
+        views: Mapping[str, Handler] | None = None,
+        connection_seconds: float = CONNECTION_SECONDS,
+    ) -> None:
         self.port = port
+        self._connection_seconds = connection_seconds
+        self._listening: asyncio.Server
         self._health = health
         self._host = host
-        self._runner = web.AppRunner(
+        self._runner: Any = web.AppRunner(
             application(health, views or {}),
             access_log=None,
+            logger=request_logger(),
             shutdown_timeout=SHUTDOWN_SECONDS,
             max_line_size=MAX_LINE_BYTES,
             max_field_size=MAX_LINE_BYTES,
@@ -64,15 +79,21 @@ class HealthServer:
         """Raises: OSError when the address cannot be bound."""
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, self._host, self.port).start()
+            self._listening = await asyncio.get_running_loop().create_server(self._connected, self._host, self.port)
         except OSError:
             await self._runner.cleanup()
             raise
-        self.port = self._runner.addresses[0][1]
+        self.port = self._listening.sockets[0].getsockname()[1]
         log.info("health_listening", host=self._host, port=self.port)
 
     async def stop(self) -> None:
+        self._listening.close()
         await self._runner.cleanup()
+
+    def _connected(self) -> asyncio.Protocol:
+        connection: asyncio.Protocol = self._runner.server()
+        asyncio.get_running_loop().call_later(self._connection_seconds, cut, connection)
+        return connection
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -97,6 +118,23 @@ def application(health: Health, views: Mapping[str, Handler]) -> web.Application
     app = web.Application(middlewares=[without_body])
     app.add_routes(get_only({"/livez": livez, "/readyz": readyz, **views}))
     return app
+
+
+def cut(connection: Any) -> None:
+    if connection.transport is not None:
+        connection.transport.abort()
+
+
+def request_logger() -> logging.Logger:
+    """Says what went wrong here, and nothing about requests that are no HTTP: whoever sends one would fill the log."""
+    logger = logging.getLogger(f"{__name__}.requests")
+    logger.addFilter(is_ours)
+    return logger
+
+
+def is_ours(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError)
 
 
 def get_only(handlers: dict[str, Handler]) -> Iterable[web.RouteDef]:

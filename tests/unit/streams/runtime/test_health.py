@@ -1,10 +1,15 @@
+import asyncio
 import socket
 from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from streams.runtime.health import MAX_LINE_BYTES, Health, HealthServer
+from streams.settings import Health as HealthSettings
+
+SECONDS = 10
 
 
 @pytest.fixture
@@ -75,6 +80,66 @@ async def test_a_body_is_refused_unread(client):
 async def test_an_oversized_request_line_is_refused(client):
     async with client.get("/livez?" + "x" * 2 * MAX_LINE_BYTES) as answer:
         assert answer.status == 400
+
+
+async def raw(server: HealthServer, *parts: bytes) -> bytes:
+    """What comes back to a request of these bytes, until the connection ends."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    try:
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+        async with asyncio.timeout(SECONDS):
+            return await reader.read()
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+@pytest.fixture
+async def server(health: Health) -> AsyncIterator[HealthServer]:
+    async with HealthServer(health, "127.0.0.1", 0) as started:
+        yield started
+
+
+async def test_a_header_that_does_not_end_is_refused(server: HealthServer, caplog: pytest.LogCaptureFixture) -> None:
+    endless = [b"x" * 512] * (2 * MAX_LINE_BYTES // 512)
+    assert b" 400 " in await raw(server, b"GET /livez HTTP/1.1\r\nhost: ", *endless)
+    assert caplog.records == []  # whoever sends nonsense must not fill the log
+
+
+async def test_headers_without_end_are_refused(server: HealthServer) -> None:
+    lines = [b"x%d: y\r\n" % number for number in range(1000)]
+    answer = await raw(server, b"GET /livez HTTP/1.1\r\n", *lines)
+    assert answer == b"" or b" 400 " in answer
+
+
+async def test_what_is_no_http_is_refused(server: HealthServer) -> None:
+    assert b" 400 " in await raw(server, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 \r\n\r\n")
+
+
+async def test_a_request_that_never_ends_is_cut_off(health: Health) -> None:
+    async with HealthServer(health, "127.0.0.1", 0, connection_seconds=0.2) as server:
+        assert await raw(server, b"GET /livez HTTP/1.1\r\nhost: x\r\nx") == b""
+
+
+async def test_a_view_that_fails_is_logged(health: Health, caplog: pytest.LogCaptureFixture) -> None:
+    async def broken(_: web.Request) -> web.Response:
+        raise LookupError("what it was")
+
+    async with HealthServer(health, "127.0.0.1", 0, {"/view": broken}) as server:
+        assert b" 500 " in await raw(server, b"GET /view HTTP/1.0\r\n\r\n")
+    assert "what it was" in caplog.text
+
+
+def test_it_listens_on_this_machine_only_unless_told_otherwise() -> None:
+    assert HealthSettings().host == "127.0.0.1"
+
+
+async def test_it_cannot_be_reached_from_another_address(server: HealthServer) -> None:
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.2", server.port)
 
 
 async def test_the_port_is_free_again_after_the_stop(health):
