@@ -1,12 +1,13 @@
 # Everything runs in .venv, which is made from requirements.lock: exact versions, checked against hashes.
 PYTHON ?= python3
 UV_VERSION ?= 0.13.8
+HISTORIES ?= 20000
 
 BIN := .venv/bin
 STAMP := .venv/installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help venv demo test unit bench lint format docs lock clean
+.PHONY: help venv demo test unit model mutants bench lint format docs lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
@@ -31,6 +32,12 @@ unit: $(STAMP) ## the tests that need no server
 
 bench: $(STAMP) ## the segmenter beside the same rules by hand and on stock Faust: ratios, some six minutes
 	$(BIN)/python -m benchmarks.segmenter --json build/bench.json
+
+model: $(STAMP) ## the long form of the model check; HISTORIES=20000
+	$(BIN)/python -m tests.model --histories $(HISTORIES)
+
+mutants: $(STAMP) ## the model check has to find what is broken on purpose
+	$(BIN)/python -m tests.model --mutants
 
 lint: $(STAMP) ## style, types, and which way dependencies point
 	$(BIN)/ruff check .

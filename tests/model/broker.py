@@ -1,7 +1,8 @@
 """A broker in memory: logs with transactions, producers that are fenced, a group's offsets, compaction.
 
 As Kafka has it where the engine could tell the difference: a commit is decided first, and becomes visible in each
-partition, and to the group, when that partition's marker is written; opening a producer waits for the markers.
+partition when that partition's marker is written; opening a producer waits for the markers, but not for the group,
+which takes the offsets over some time after its own.
 """
 
 from collections.abc import Callable, Iterable
@@ -108,6 +109,8 @@ class Broker:
         self.offsets: dict[TopicPartition, int] = {}
         self.committed: list[Transaction] = []
         """In the order in which it was decided."""
+        self._taken_over = 0
+        """Which of them the group's offsets are of."""
         self.generation = 0
         """Of the group: an earlier one cannot commit offsets."""
         self.on_offsets: Callable[[dict[TopicPartition, int]], None] = lambda _: None
@@ -196,7 +199,7 @@ class Broker:
             self._later("marker", lambda where=where: self._mark(transaction, where))
 
     def _finish(self, transaction: Transaction) -> None:
-        for where in list(transaction.unmarked):
+        for where in [where for where in transaction.unmarked if where != GROUP]:
             self._mark(transaction, where)
 
     def _mark(self, transaction: Transaction, where: TopicPartition) -> None:
@@ -207,7 +210,8 @@ class Broker:
             log = self.log(where)
             log.open.pop(transaction, None)
             log.end += 1  # the marker takes an offset
-        elif transaction.outcome == "commit":
+        elif transaction.outcome == "commit" and self.committed.index(transaction) >= self._taken_over:
+            self._taken_over = self.committed.index(transaction)
             self.offsets.update(transaction.offsets)
 
     # -- a group without transactions

@@ -9,7 +9,7 @@ from aiokafka.errors import (
     RequestTimedOutError,
 )
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.model.network import Call
 from tests.model.process import Process
@@ -20,6 +20,7 @@ MOST_WAITS = 3
 MOST_STEPS = 3000
 """Until everything is quiet: more means that somebody is stuck."""
 DRAIN_SECONDS = 10.0
+MOVES_BEFORE_QUIET = 12
 
 workers = st.integers(0, WORKERS - 1)
 steps = st.integers(0, 12)
@@ -44,6 +45,8 @@ class FaultMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
+        self.moved = 0
+        """Since all was quiet last."""
         self.broken = True
         """Nothing more is to be learned from this history."""
         self.world = self.new_world()
@@ -136,6 +139,7 @@ class FaultMachine(RuleBasedStateMachine):
 
     # -- quiet
 
+    @precondition(lambda self: self.moved >= MOVES_BEFORE_QUIET)
     @rule(number=workers)
     def settle(self, number: int) -> None:
         """Everybody but one gives the partition up, all is read, and the oracle looks."""
@@ -150,7 +154,7 @@ class FaultMachine(RuleBasedStateMachine):
         self.world.take(number)
         self.run_until(lambda: self.is_quiet(self.worker(number)))
         self.check(self.worker(number))
-        self.broken = False
+        self.broken, self.moved = False, 0
 
     @invariant()
     def no_worker_stopped_by_itself(self) -> None:
@@ -171,6 +175,7 @@ class FaultMachine(RuleBasedStateMachine):
 
     def go_on_until(self, moment: Moment) -> None:
         """Time is passed a few times only: while nothing else happens, more of it changes nothing."""
+        self.moved += 1
         waits = 0
         for _ in range(moment if isinstance(moment, int) else MOST_STEPS_TO_A_MOMENT):
             call = self.world.network.next_call()

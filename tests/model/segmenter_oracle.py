@@ -42,6 +42,7 @@ class Story:
     episodes: list[EpisodeClosed] = field(default_factory=list)
 
     def tell(self, transaction: Transaction) -> None:
+        assert SOURCE in transaction.offsets, "a transaction without the source offset"
         work, end = transaction.note, transaction.offsets[SOURCE]
         outgoing = self._tick(work, end) if work.records is None else self._records(work, end)
         self.source = end
