@@ -7,7 +7,7 @@ from typing import Any
 from schemas import EpisodeClosed, EpisodeMessage
 from streams.summarizer.control_tokens import strip_control_tokens
 
-PROMPT_VERSION = "1"
+PROMPT_VERSION = "2"
 """Changes with every change of what is asked."""
 
 FIELDS = ("title", "short_summary", "long_summary", "rolling_summary")
@@ -23,6 +23,7 @@ WORDS_PER_TOKEN = 0.6
 """English prose has about 0.75 words a token; the rest is a margin for other languages."""
 NOTHING = "(none)"
 FENCE_CHARACTERS = 16
+INDENTATION = "\n    "
 
 Messages = list[dict[str, str]]
 
@@ -51,7 +52,7 @@ Summary of the conversation before this episode:
 Last messages of the episode before, for the transition:
 {overlap}
 
-Episode to summarise, each message as [number] role: content:
+Episode to summarise, each message as [number] role: content, its further lines indented:
 {transcript}
 
 Answer with the JSON object only."""
@@ -93,5 +94,10 @@ def _fenced(name: str, text: str, fence: str) -> str:
 
 
 def _transcript(messages: Iterable[EpisodeMessage]) -> str:
-    lines = (f"[{n}] {m.role}: {strip_control_tokens(m.content).strip()}" for n, m in enumerate(messages, 1))
+    lines = (f"[{n}] {m.role}: {_indented(strip_control_tokens(m.content).strip())}" for n, m in enumerate(messages, 1))
     return "\n".join(lines) or NOTHING
+
+
+def _indented(text: str) -> str:
+    """No line of it can pass for the beginning of another message, said by somebody else."""
+    return INDENTATION.join(text.splitlines())

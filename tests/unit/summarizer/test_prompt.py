@@ -47,6 +47,16 @@ def test_nothing_that_was_said_changes_the_prompt_outside_the_fences(
     assert outside_the_fences(previous, overlap, core) == outside_the_fences("", [], ["Hello"])
 
 
+@given(st.lists(st.one_of(contents, st.text(alphabet="[]123 user:\n\r\u2028\x85\x0b")), min_size=1, max_size=4))
+def test_only_a_message_begins_a_line_as_messages_do(core: list[str]) -> None:
+    user = build_prompt(an_episode_of(*[("user", text) for text in core]), "", 800)[1]["content"]
+    transcript = user.partition("BEGIN TRANSCRIPT")[2].partition("\n")[2].rpartition("\n----- END")[0]
+    begun = [line for line in transcript.splitlines() if not line.startswith("    ")]
+    assert [line[: len(f"[{n}] user:")] for n, line in enumerate(begun, 1)] == [
+        f"[{n}] user:" for n in range(1, len(core) + 1)
+    ]
+
+
 def test_the_prompt_names_every_field_and_shows_every_message_with_its_role() -> None:
     episode = an_episode_of(("user", "Where is my order?"), ("assistant", "On its way."))
     system, user = (message["content"] for message in build_prompt(episode, "It was late.", 800))
