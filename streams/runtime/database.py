@@ -10,11 +10,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import orjson
+import structlog
 from rocksdict import BlockBasedOptions, Cache, DbClosedError, Rdict, WriteBatch
 from rocksdict import Options as RocksOptions
 
 from streams.runtime.errors import StoreFailed
 from streams.runtime.options import wall_clock_ms
+
+log = structlog.get_logger()
 
 Change = tuple[bytes, bytes | None]
 """Key and new value; None deletes."""
@@ -75,14 +78,19 @@ class Database:
         self._open()
 
     def _open(self) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
         with failures_named(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
             self._db = Rdict(str(self.path), self._options)
             raw = self._db.get(META)
         self.position = Position(**orjson.loads(raw)) if raw else Position()
 
     def close(self) -> None:
-        self._db.close()
+        """Never fails: what is not in the file, on a disk that is full say, is in the changelog."""
+        try:
+            with failures_named(self.path):
+                self._db.close()
+        except StoreFailed as error:
+            log.warning("local state not closed", stage="state", error_type=error.error_type, problem=str(error))
 
     @property
     def age_seconds(self) -> float:
