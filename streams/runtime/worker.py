@@ -1,7 +1,9 @@
 """One worker process: started, watched, drained on SIGTERM."""
 
 import asyncio
+import os
 import signal
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -25,20 +27,32 @@ STOP_SECONDS = 4.0
 
 
 async def run(app: App, health: Health) -> None:
-    """Until SIGTERM or SIGINT; then drains and returns. Raises: whatever made the app crash."""
-    stop = asyncio.Event()
+    """Until SIGTERM or SIGINT; then drains and returns. Raises: whatever made the app crash.
+
+    A worker that does not manage to stop in time ends without: what it has not committed, whoever comes next does.
+    """
+    stop, end = asyncio.Event(), _End(app)
     loop = asyncio.get_running_loop()
+
+    def asked_to_stop() -> None:
+        stop.set()
+        end.begin(code=0)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    async with running(app):
-        watchers = [asyncio.create_task(_show(app, health)), asyncio.create_task(_guard(app, health))]
-        try:
-            await app.wait_first(stop)
-        finally:
-            for watcher in watchers:
-                watcher.cancel()
-            health.not_ready(PARTITIONS, "stopping")
-            log.info("draining", app=app.conf.id)
+        loop.add_signal_handler(number, asked_to_stop)
+    try:
+        async with running(app):
+            watchers = [asyncio.create_task(_show(app, health)), asyncio.create_task(_guard(app, health))]
+            try:
+                await app.wait_first(stop)
+            finally:
+                for watcher in watchers:
+                    watcher.cancel()
+                health.not_ready(PARTITIONS, "stopping")
+                log.info("draining", app=app.conf.id)
+                end.begin(code=int(app.crashed))
+    finally:
+        end.cancel()
     log.info("stopped", app=app.conf.id)
 
 
@@ -49,9 +63,33 @@ async def running(app: App) -> AsyncIterator[App]:
         await _started(app)
         yield app
     finally:
-        await _stopped(app)
+        await app.stop()
     if app.crashed:
         raise app.crash_reason
+
+
+class _End:
+    """Ends the process when its stop takes too long. A thread: Faust's services swallow cancellation when they stop."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self._timer: threading.Timer | None = None
+
+    def begin(self, code: int) -> None:
+        """Once; `code` is the exit code, if it comes to that."""
+        if self._timer is None:
+            seconds = self._app.engine.drain_seconds + STOP_SECONDS
+            self._timer = threading.Timer(seconds, self._leave, [code])
+            self._timer.daemon = True
+            self._timer.start()
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _leave(self, code: int) -> None:
+        log.error("stop cut short", app=self._app.conf.id, stage="stop", error_type="stop_timed_out")
+        os._exit(code)
 
 
 async def _started(app: Any) -> None:
@@ -60,15 +98,6 @@ async def _started(app: Any) -> None:
             await app.start()
     except TimeoutError:
         raise Stalled(what="the worker does not start", seconds=START_SECONDS) from None
-
-
-async def _stopped(app: Any) -> None:
-    """In time: what is not finished is not committed, and whoever comes next does it."""
-    try:
-        async with asyncio.timeout(app.engine.drain_seconds + STOP_SECONDS):
-            await app.stop()
-    except TimeoutError:
-        log.warning("stop cut short", app=app.conf.id, stage="stop", error_type="stop_timed_out")
 
 
 async def _guard(app: Any, health: Health) -> None:
