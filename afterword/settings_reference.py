@@ -25,9 +25,9 @@ file a section is a table: `AFTERWORD_KAFKA__PARTITIONS` is `partitions` below `
 not set. A value that cannot be taken, and a variable with our prefix that sets nothing, stop the start with one line
 that names it.
 
-Where the type is *secret*, the value is not shown in logs, error messages or `afterword config show`. It may be in a file:
-then the variable with `_FILE` at its end (`AFTERWORD_LLM__API_KEY_FILE`) names the file, as for Docker's and Kubernetes'
-secrets. A newline at its end does not count. Only one of the two variables may be set.
+Where the type is *secret*, the value is not shown in logs, error messages or `afterword config show`. It may be in a
+file: then the variable with `_FILE` at its end (`AFTERWORD_LLM__API_KEY_FILE`) names the file, as for the secrets of
+Docker and Kubernetes. A newline at its end does not count. Only one of the two variables may be set.
 """
 ENDING = """\
 ## Read elsewhere

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from afterword.commands.common import Json, print_json, start_quietly
+from afterword.terminal import printable
 
 Wait = Annotated[
     float,
@@ -24,6 +25,6 @@ def audit(wait: Wait = 0, as_json: Json = False) -> None:
     if as_json:
         print_json(report.as_dict())
     else:
-        typer.echo("\n".join(report.lines()))
+        typer.echo("\n".join(map(printable, report.lines())))
     if not report.clean:
         raise typer.Exit(1)

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from afterword.commands.common import Json, print_json, start_quietly
+from afterword.terminal import printable
 
 Conversation = Annotated[str, typer.Argument(help="Id of the conversation.")]
 Messages = Annotated[int, typer.Option(min=0, help="How many of the last messages to show.")]
@@ -22,4 +23,4 @@ def context(conversation: Conversation, messages: Messages = 4, as_json: Json = 
     if as_json:
         print_json(found.as_dict())
     else:
-        typer.echo("\n".join(found.lines()))
+        typer.echo(printable("\n".join(found.lines())))

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from afterword.terminal import printable
+
 if TYPE_CHECKING:
     from afterword.demo import Shown
     from afterword.embedded import Progress
@@ -42,11 +44,12 @@ def demo() -> None:
 
 
 def _print_episode(event: "EpisodeClosed") -> None:
-    typer.echo(f"episode closed   {event.episode_id}  {event.message_count} messages, {event.close_reason}")
+    shown = f"episode closed   {event.episode_id}  {event.message_count} messages, {event.close_reason}"
+    typer.echo(printable(shown))
 
 
 def _print_summary(event: "SummaryCreated") -> None:
-    typer.echo(f"summary created  {event.episode_id}  {event.title}: {event.short_summary}")
+    typer.echo(printable(f"summary created  {event.episode_id}  {event.title}: {event.short_summary}"))
 
 
 def _print_end(shown: "Shown") -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from afterword.commands.common import Json, start_quietly
+from afterword.terminal import printable
 
 if TYPE_CHECKING:
     from schemas import SummaryCreated
@@ -40,7 +41,7 @@ def _print(event: "SummaryCreated", as_json: bool) -> None:
     elif sys.stdout.isatty():
         _print_panel(event)
     else:
-        typer.echo(f"{event.episode_id}  {event.title}: {event.short_summary}")
+        typer.echo(printable(f"{event.episode_id}  {event.title}: {event.short_summary}"))
 
 
 def _print_panel(event: "SummaryCreated") -> None:
@@ -51,6 +52,5 @@ def _print_panel(event: "SummaryCreated") -> None:
     made_by = event.model if event.quality.source == "llm" else f"fallback: {event.quality.reason}"
     footer = f"{event.episode_id} · {event.message_count} messages · {made_by}"
     # as text: what people wrote must not be read as markup
-    Console().print(
-        Panel(Text(event.short_summary), title=Text(event.title), subtitle=Text(footer), title_align="left")
-    )
+    text, title, subtitle = (Text(printable(part)) for part in (event.short_summary, event.title, footer))
+    Console().print(Panel(text, title=title, subtitle=subtitle, title_align="left"))

@@ -14,34 +14,17 @@ from afterword.crew import ROLES
 from streams.settings import Settings
 from tests.e2e.deployment import Deployment, deployed
 from tests.endpoints import CLIENT_ID, CLIENT_SECRET, TokenEndpoint
+from tests.hostile import IDS
 from tests.processes import until
 
 WAIT_SECONDS = 90
 ENDS_SECONDS = 40
-HOSTILE_IDS = [
-    "../../../escaped",
-    "/etc/escaped",
-    "..",
-    ".",
-    "a\0b",
-    '{"$gt": ""}',
-    "$where",
-    "$set.user_id",
-    "a.b",
-    "x\r\nce_type: forged",
-    "x" * 256,
-    "%2e%2e%2fescaped",
-    "a:1",
-    "a/b:1",
-    "\u202eright-to-left\u200b",
-    "\x1b]0;title\x07",
-]
-"""Each as a conversation's, a message's and a user's."""
 
 
 def hostile_lines() -> Iterator[bytes]:
-    for conversation in HOSTILE_IDS:
-        for number, message in enumerate(HOSTILE_IDS):
+    """Each of them as a conversation's id, a message's, a user's and an agent's."""
+    for conversation in IDS:
+        for number, message in enumerate(IDS):
             yield orjson.dumps(
                 {
                     "id": message,
@@ -67,12 +50,12 @@ async def test_the_whole_path_over_tls_with_a_password_and_hostile_ids(deploymen
     for role in ROLES:
         deployment.start(role)
     produced = await deployment.produce(hostile_lines())
-    assert produced.messages == len(HOSTILE_IDS) ** 2
+    assert produced.messages == len(IDS) ** 2
     report = await deployment.audit(WAIT_SECONDS)
     assert report.clean, list(report.lines())
     assert report.messages["in_an_episode"] == report.messages["archived"] == produced.messages
     assert report.summaries["announced"] == report.episodes["total"] == report.summaries["stored"]
-    assert {episode.conversation_id for episode in await deployment.episodes()} == set(HOSTILE_IDS)
+    assert {episode.conversation_id for episode in await deployment.episodes()} == set(IDS)
     assert {name: await deployment.stop(name) for name in ROLES} == dict.fromkeys(ROLES, 0)
     directories = {path.name for path in deployment.state("segmenter").rglob("*") if path.is_dir()}
     topic = re.escape(deployment.settings.kafka.messages_topic)

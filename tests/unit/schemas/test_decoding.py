@@ -72,6 +72,9 @@ def test_unknown_fields_are_ignored_because_a_newer_producer_must_not_break_an_o
         (encoded(id=""), "schema_violation"),
         (encoded(id="x" * 257), "schema_violation"),
         (encoded(id=7), "schema_violation"),
+        (encoded(id={"$gt": ""}), "schema_violation"),
+        (encoded(conversation_id={"$ne": None}), "schema_violation"),
+        (encoded(user_id=["mallory"]), "schema_violation"),
         (encoded(role="robot"), "schema_violation"),
         (encoded(content=None), "schema_violation"),
         (encoded(sentiment=1.5), "schema_violation"),
@@ -121,6 +124,14 @@ def test_headers_of_what_we_produce_are_cloud_events() -> None:
         "ce_time": b"2026-01-01T00:00:00.000Z",
         "content-type": b"application/json",
     }
+
+
+def test_an_id_in_a_header_is_one_header_whatever_it_holds() -> None:
+    headers = cloud_event(
+        "summary.created", "c1\r\nce_type: forged\0:1:1", "afterword/test", datetime(2026, 1, 1, tzinfo=UTC)
+    )
+    assert [name for name, _ in headers].count("ce_type") == 1
+    assert dict(headers)["ce_id"] == b"c1\r\nce_type: forged\0:1:1"
 
 
 def test_a_fingerprint_is_that_of_ids_and_contents_in_order_and_of_nothing_else() -> None:
