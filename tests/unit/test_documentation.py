@@ -10,6 +10,7 @@ import typer.main
 
 from afterword.cli import app
 from afterword.settings_reference import reference
+from streams.environment import FILE, is_secret, locations, variable
 from streams.runtime import Options
 from streams.settings import Settings
 
@@ -52,7 +53,8 @@ def test_tests_that_are_named_exist(page: Path) -> None:
 
 @pages
 def test_settings_that_are_named_exist(page: Path) -> None:
-    known = set(VARIABLE.findall(reference(Settings)))
+    files = {variable(location) + FILE for location, field in locations(Settings) if is_secret(field)}
+    known = set(VARIABLE.findall(reference(Settings))) | files
     named = set(VARIABLE.findall(page.read_text()))
     assert {name for name in named - known if not any(other.startswith(f"{name}__") for other in known)} == set()
 

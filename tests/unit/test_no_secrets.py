@@ -1,0 +1,57 @@
+"""Nothing that is committed looks like somebody's secret. Needs no network; the pipeline's scanner knows more."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PATTERNS = {
+    "private key": r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----",
+    "AWS access key": r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
+    "Google API key": r"\bAIza[0-9A-Za-z_-]{35}\b",
+    "GitHub token": r"\b(?:gh[pousr]_[0-9A-Za-z]{36}|github_pat_[0-9A-Za-z_]{22,})\b",
+    "GitLab token": r"\bglpat-[0-9A-Za-z_-]{20,}\b",
+    "Slack token": r"\bxox[abprs]-[0-9A-Za-z-]{10,}\b",
+    "OpenAI or Anthropic key": r"\bsk-(?:proj-|ant-)?[0-9A-Za-z_-]{32,}\b",
+    "Hugging Face token": r"\bhf_[0-9A-Za-z]{30,}\b",
+    "PyPI token": r"\bpypi-[0-9A-Za-z_-]{50,}\b",
+    "JSON Web Token": r"\beyJ[0-9A-Za-z_-]{10,}\.eyJ[0-9A-Za-z_-]{10,}\.[0-9A-Za-z_-]*",
+}
+"""As their makers publish them."""
+SECRET = re.compile("|".join(f"(?:{pattern})" for pattern in PATTERNS.values()))
+EXAMPLES = {
+    "private key": "-----BEGIN " + "EC PRIVATE KEY-----",
+    "AWS access key": "AKIA" + "A1" * 8,
+    "Google API key": "AIza" + "a1_-x" * 7,
+    "GitHub token": "ghp_" + "a1" * 18,
+    "GitLab token": "glpat-" + "a1" * 10,
+    "Slack token": "xoxb-" + "1234567890-a",
+    "OpenAI or Anthropic key": "sk-" + "proj-" + "a1" * 20,
+    "Hugging Face token": "hf_" + "a1" * 17,
+    "PyPI token": "pypi-" + "a1" * 30,
+    "JSON Web Token": "eyJhbGciOiJub25l" + ".eyJzdWIiOiJhIn0xx" + ".",
+}
+
+
+def committed() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a git work tree")
+    return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+def test_nothing_committed_looks_like_a_secret() -> None:
+    found = [
+        f"{file.relative_to(ROOT)}:{number}"
+        for file in committed()
+        for number, line in enumerate(file.read_text(errors="replace").splitlines(), 1)
+        if SECRET.search(line)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("kind", PATTERNS)
+def test_each_kind_would_be_found(kind: str) -> None:
+    assert re.search(PATTERNS[kind], f'key = "{EXAMPLES[kind]}"')
