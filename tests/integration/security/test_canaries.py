@@ -37,7 +37,7 @@ WRONG = [
     {"AFTERWORD_LLM": f'{{"attempts": "{CANARY}"}}'},
     {"AFTERWORD_KAFKA__SECURITY_PROTOCOL": "PLAINTEXT"},
     {"AFTERWORD_KAFKA__OAUTH_TOKEN_ENDPOINT": f"https://u:{CANARY}@h/"},
-    {"AFTERWORD_MONGO__URI": f"mongodb://u:{CANARY}@h:port"},
+    {"AFTERWORD_MONGO__URI": f"mongodb://u:{CANARY}"},
     {"AFTERWORD_MONGO__URI": f"mongodb://u:p@h/?tls={CANARY}"},
     {"AFTERWORD_QDRANT__PATH": "directory"},
 ]
