@@ -17,6 +17,8 @@ QUIET = {
     "aiokafka": logging.WARNING,
     # Kafka 4 answers the first produce of each transaction with a retriable NotEnoughReplicas while it verifies it
     "aiokafka.producer.sender": logging.ERROR,
+    # of a topic that does not exist it would tell a hundred times a second; the engine names it
+    "aiokafka.cluster": logging.CRITICAL,
     # Faust and mode tell of every start and stop of every service at INFO
     "faust": logging.WARNING,
     "mode": logging.WARNING,

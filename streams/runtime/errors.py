@@ -45,6 +45,10 @@ class ChangelogLost(EngineError):
     Restore the topic, or delete all changelogs of the application and the group's offsets to start anew"""
 
 
+class OutputMissing(EngineError):
+    """topic {topic}, to which the agent writes, does not exist; nothing was committed of the records that led to it"""
+
+
 class Stalled(EngineError):
     """no progress for {seconds:g} seconds: {what}. Whatever supervises the worker starts it again"""
 

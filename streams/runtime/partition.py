@@ -14,7 +14,7 @@ from streams.runtime.delivery import Delivery
 from streams.runtime.errors import AgentFailed, SourceReplaced, StateLost
 from streams.runtime.recovery import recover
 from streams.runtime.session import Session
-from streams.runtime.transaction import TransactionalProducer
+from streams.runtime.transaction import TransactionalProducer, require_topics
 from streams.runtime.watchdog import Mark
 
 log = structlog.get_logger()
@@ -53,6 +53,7 @@ class ExactlyOncePartition:
         self._draining = False
         self._most_replayed = 0
         self._saved = -1
+        self._written: set[str] = set()
         self.trouble = ""
         """What made it start over last."""
         self.session: Session | None = None
@@ -136,7 +137,10 @@ class ExactlyOncePartition:
                 database=database,
                 delivery=Delivery(self._consumer, self._source, database),
                 options=self._options,
+                written=self._written,
             )
+            if self.trouble and self._written:  # what failed may have been a topic that is gone
+                await require_topics(clients, self._written)
             await self._recover(session, clients)
             self._consumer.kafka.seek(self._source, await self._start_offset(database.position.source))
             self._consumer.kafka.resume(self._source)

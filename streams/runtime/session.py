@@ -36,6 +36,8 @@ class Session:
     database: Database
     delivery: Delivery
     options: Options
+    written: set[str]
+    """Topics that the agent has sent to; of the partition, so that its next session knows them."""
 
     def changelogs(self) -> dict[str, TopicPartition]:
         """The changelog partition of each table."""
@@ -90,6 +92,7 @@ class Session:
         self.delivery.committed()
 
     async def _commit(self, batch: Batch, next_offset: int) -> None:
+        self.written.update(output.topic for output in batch.outputs)
         # a bookmark in each changelog with every commit, or the loss of one could not be told from a table at rest
         changes = {name: table.data.changes(batch) for name, table in self.tables.items()}
         changelogs, before = self.changelogs(), self.database.position

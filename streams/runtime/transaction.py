@@ -13,6 +13,7 @@ from streams.runtime.batch import Output
 from streams.runtime.bookmark import KEY, Bookmark, changelog_key
 from streams.runtime.clients import Clients
 from streams.runtime.database import Change
+from streams.runtime.errors import OutputMissing
 from streams.runtime.options import Options
 
 STOP_SECONDS = 5.0
@@ -115,6 +116,19 @@ class _Sent:
 
     def last_offset(self) -> int:
         return int(self.delivered.result().offset) + self.count - 1
+
+
+async def require_topics(clients: Clients, topics: Iterable[str]) -> None:
+    """To a producer a topic that does not exist is one that it has not heard of yet. Raises: OutputMissing."""
+    admin = clients.admin()
+    await admin.start()
+    try:
+        described = await admin.describe_topics(sorted(topics))
+    finally:
+        await admin.close()
+    for found in described:
+        if not found["partitions"]:
+            raise OutputMissing(topic=found["topic"])
 
 
 def _heard(delivered: asyncio.Future[Any]) -> None:
