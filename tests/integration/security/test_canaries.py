@@ -38,7 +38,8 @@ WRONG = [
     {"AFTERWORD_KAFKA__SECURITY_PROTOCOL": "PLAINTEXT"},
     {"AFTERWORD_KAFKA__OAUTH_TOKEN_ENDPOINT": f"https://u:{CANARY}@h/"},
     {"AFTERWORD_MONGO__URI": f"mongodb://u:{CANARY}"},
-    {"AFTERWORD_MONGO__URI": f"mongodb://u:p@h/?tls={CANARY}"},
+    {"AFTERWORD_MONGO__URI": f"mongodb://u:p@h/?readPreference={CANARY}"},
+    {"AFTERWORD_MONGO__URI": f"mongodb://u:p@h/?tlsCAFile=/{CANARY}"},
     {"AFTERWORD_QDRANT__PATH": "directory"},
 ]
 
