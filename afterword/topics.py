@@ -8,7 +8,7 @@ from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
 
 from afterword.topic_specs import FoundTopic, Topic, TopicReport, compare, wanted_topics
 from consumers.kafka import admin_client
@@ -18,6 +18,7 @@ from streams.settings import Settings
 __all__ = ["TopicReport", "check_topics", "ensure_topics"]
 
 POLL_SECONDS = 0.05
+CONFIGS_SECONDS = 20.0
 
 
 async def ensure_topics(settings: Settings) -> list[TopicReport]:
@@ -116,11 +117,20 @@ async def _compare_all(admin: AIOKafkaAdminClient, wanted: Sequence[Topic]) -> l
 
 
 async def _topic_configs(admin: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, dict[str, str]]:
-    if not names:
-        return {}
-    responses = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name) for name in names])
-    return {
-        name: {entry[0]: entry[1] for entry in entries}
-        for response in responses
-        for _code, _message, _kind, name, entries in response.resources
-    }
+    """Of topics that exist; the broker that is asked may hear of a new one last. Raises: StoreUnavailable."""
+    deadline = time.monotonic() + CONFIGS_SECONDS
+    found: dict[str, dict[str, str]] = {}
+    while missing := [name for name in names if name not in found]:
+        if time.monotonic() > deadline:
+            raise StoreUnavailable(store="Kafka", problem=f"it does not show the settings of {', '.join(missing)}")
+        responses = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name) for name in missing])
+        for code, message, _kind, name, entries in [
+            resource for response in responses for resource in response.resources
+        ]:
+            if code == 0:
+                found[name] = {entry[0]: entry[1] for entry in entries}
+            elif code != UnknownTopicOrPartitionError.errno:
+                raise StoreUnavailable(store="Kafka", problem=f"{name}: {message or for_code(code).description}")
+        if len(found) < len(names):
+            await asyncio.sleep(POLL_SECONDS)
+    return found
