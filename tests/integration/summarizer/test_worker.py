@@ -170,6 +170,8 @@ def check_waits_and_corrections(server: LlmServer) -> None:
 
 
 async def test_a_slow_conversation_holds_up_no_other_and_keeps_its_own_order(settings, deployment, llm_server):
+    await send(settings, episode("warm-up"))  # the first episode also waits for the language model to be loaded
+    await announced(settings, 1)
     llm_server.scripts = {"[slow]": deque([llm.after(0.8, llm.success())])}
     await send(settings, episode("slow", 1), episode("slow", 2), episode("quick", 1))
     order = [event.episode_id for event in await announced(settings, 3)]
