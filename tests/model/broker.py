@@ -111,6 +111,8 @@ class Broker:
         """In the order in which it was decided."""
         self._taken_over = 0
         """Which of them the group's offsets are of."""
+        self._group_is_slow = False
+        self._held: list[Transaction] = []
         self.generation = 0
         """Of the group: an earlier one cannot commit offsets."""
         self.on_offsets: Callable[[dict[TopicPartition, int]], None] = lambda _: None
@@ -196,7 +198,18 @@ class Broker:
         if outcome == "commit":
             self.committed.append(transaction)
         for where in transaction.unmarked:
-            self._later("marker", lambda where=where: self._mark(transaction, where))
+            if where == GROUP and self._group_is_slow:
+                self._held.append(transaction)
+            else:
+                self._later("marker", lambda where=where: self._mark(transaction, where))
+
+    def slow_down_the_group(self, slow: bool) -> None:
+        """While it is slow it takes over no offsets; then all of them at once."""
+        self._group_is_slow = slow
+        if not slow:
+            held, self._held = self._held, []
+            for transaction in held:
+                self._mark(transaction, GROUP)
 
     def _finish(self, transaction: Transaction) -> None:
         for where in [where for where in transaction.unmarked if where != GROUP]:

@@ -17,6 +17,7 @@ from tests.model.network import Network
 
 HEARTBEAT_SECONDS = 0.5
 MOST_TIMERS = 1000
+AGENT = "agent"
 RUNNING_IN: contextvars.ContextVar["Process"] = contextvars.ContextVar("process")
 
 
@@ -138,10 +139,18 @@ class Process:
             loop.run_ready()
         raise AssertionError("does not end when it is cancelled")
 
+    async def take_its_time(self) -> None:
+        """Much may happen meanwhile."""
+        await self.network.call(self, AGENT, lambda: None)
+
+    async def before_taking(self) -> None:
+        """Between the agent's queue and the agent."""
+
     async def events(self) -> AsyncIterator[Event]:
         """As Faust's stream: tracks, skips what is of an earlier assignment, acknowledges when asked for the next."""
         while True:
             event = await self._events.get()
+            await self.before_taking()
             message = event.message
             if message.generation_id != self.app.consumer_generation_id:
                 event.ack()

@@ -5,7 +5,7 @@ import os
 from hypothesis import HealthCheck, Phase, settings
 
 NAME = "MODEL_PROFILE"
-EXAMPLES = {"ci": 500, "long": 20_000}
+EXAMPLES = {"ci": 400, "long": 20_000}
 """Histories of each machine; MODEL_PROFILE names the profile, or a number of histories."""
 STEPS = 40
 

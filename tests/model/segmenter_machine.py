@@ -5,7 +5,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from tests.model.machine import WORKERS, FaultMachine, Moment, kafka_moments, workers
+from tests.model.machine import WORKERS, FaultMachine, Moment, moments, when_it_suits_least, workers
+from tests.model.process import AGENT
 from tests.model.segmenter_oracle import check
 from tests.model.segmenting import SECOND, SOURCE, Worker, World, changelogs, copied, the_app
 from tests.unit.segmenter.chat import Sent, flush, say
@@ -23,6 +24,8 @@ talk = st.lists(one_said, min_size=1, max_size=8)
 
 
 class SegmenterMachine(FaultMachine):
+    moments = moments("open", "end_offsets", "committed", "getmany", AGENT, "offsets", "produce", "commit", "marker")
+
     def __init__(self) -> None:
         super().__init__()
         self.backups: list[Any] = []
@@ -47,14 +50,14 @@ class SegmenterMachine(FaultMachine):
 
     # -- the outside
 
-    @rule(when=kafka_moments, said=talk, again=st.booleans())
+    @rule(when=when_it_suits_least, said=talk, again=st.booleans())
     def produce(self, when: Moment, said: list[Said], again: bool) -> None:
         """`again`: the producer did not hear the answer, and sends all of it once more."""
         self.go_on_until(when)
         sent = [self.sent(*one) for one in said]
         self.world.produce(sent + sent if again else sent)
 
-    @rule(when=kafka_moments, one=one_said, more=talk)
+    @rule(when=when_it_suits_least, one=one_said, more=talk)
     def keep_talking(self, when: Moment, one: Said, more: list[Said]) -> None:
         self.produce(0, [one], again=False)
         self.produce(when, more, again=False)
@@ -69,13 +72,13 @@ class SegmenterMachine(FaultMachine):
         fields = {"shift": {"is_continuation": False}, "skipped": {"skip_summarization": True}}.get(kind, {})
         return say(f"m{max(self.ids - back, 0)}", at=self.at, conversation_id=conversation, **fields)
 
-    @rule(when=kafka_moments)
+    @rule(when=when_it_suits_least)
     def a_transaction_of_somebody_else_leaves_a_gap(self, when: Moment) -> None:
         """Producers of messages may use transactions too: their markers take offsets."""
         self.go_on_until(when)
         self.world.broker.log(SOURCE).end += 1
 
-    @rule(when=kafka_moments, seconds=st.sampled_from([1, 31, 31, IDLE, HOUR, 13 * HOUR, 25 * HOUR]), said=talk)
+    @rule(when=when_it_suits_least, seconds=st.sampled_from([1, 31, 31, IDLE, HOUR, 13 * HOUR, 25 * HOUR]), said=talk)
     def time_passes_and_somebody_speaks(self, when: Moment, seconds: int, said: list[Said]) -> None:
         self.go_on_until(when)
         self.world.true_ms += seconds * SECOND
@@ -85,10 +88,15 @@ class SegmenterMachine(FaultMachine):
     def clocks_jump(self, skew: int) -> None:
         self.world.skew_ms = skew * SECOND
 
-    @rule(when=kafka_moments)
+    @rule(when=when_it_suits_least)
     def the_coordinator_gives_up_the_transaction(self, when: Moment) -> None:
         self.go_on_until(when)
         self.world.broker.time_out(f"{the_app().conf.id}-{SOURCE.topic}-{SOURCE.partition}")
+
+    @rule(when=when_it_suits_least, slow=st.booleans())
+    def the_group_is_slow(self, when: Moment, slow: bool) -> None:
+        self.go_on_until(when)
+        self.world.broker.slow_down_the_group(slow)
 
     @rule(number=workers, times=st.integers(1, 3))
     def the_agent_fails(self, number: int, times: int) -> None:
@@ -107,7 +115,7 @@ class SegmenterMachine(FaultMachine):
         self.worker(number).disk = copied(self.backups[which]) if which < len(self.backups) else {}
         self.take(0, number)
 
-    @rule(when=kafka_moments, hours=st.sampled_from([0, 0, 25]), back=st.sampled_from([0, 0, 5, 30]))
+    @rule(when=when_it_suits_least, hours=st.sampled_from([0, 0, 25]), back=st.sampled_from([0, 0, 5, 30]))
     def changelogs_are_compacted(self, when: Moment, hours: int, back: int) -> None:
         self.go_on_until(when)
         self.world.true_ms += hours * HOUR * SECOND

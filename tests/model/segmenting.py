@@ -128,7 +128,9 @@ class Worker(Process):
     async def _values(self) -> AsyncIterator[Any]:
         async for event in self.events():
             self._work = event.value
-            yield take_batch(event.value)
+            taken = take_batch(event.value)
+            await self.take_its_time()
+            yield taken
 
 
 class World:
