@@ -11,7 +11,7 @@ from aiokafka import errors as kafka_errors
 
 from streams.runtime.clients import Clients
 from streams.runtime.delivery import Delivery
-from streams.runtime.errors import AgentFailed, SourceReplaced, StateLost
+from streams.runtime.errors import AgentFailed, ChangelogLost, SourceReplaced, StateLost
 from streams.runtime.recovery import recover
 from streams.runtime.session import Session
 from streams.runtime.transaction import TransactionalProducer, require_topics
@@ -141,14 +141,24 @@ class ExactlyOncePartition:
             )
             if self.trouble and self._written:  # what failed may have been a topic that is gone
                 await require_topics(clients, self._written)
-            await self._recover(session, clients)
-            self._consumer.kafka.seek(self._source, await self._start_offset(database.position.source))
+            self._consumer.kafka.seek(self._source, await self._recovered(session, clients))
             self._consumer.kafka.resume(self._source)
             self.session = session
             try:
                 yield session
             finally:
                 self.session = None
+
+    async def _recovered(self, session: Session, clients: Clients) -> int:
+        """Where to begin. Raises: StateLost, ChangelogLost, SourceReplaced, KafkaError, TimeoutError."""
+        try:
+            await self._recover(session, clients)
+            return await self._start_offset(session.database.position.source)
+        except (StateLost, ChangelogLost):
+            # A later owner that commits meanwhile looks the same, here and there a step ahead: then start over
+            async with asyncio.timeout(self._options.commit_timeout_seconds):
+                await session.producer.check_owner(self._source, session.group)
+            raise
 
     async def _recover(self, session: Session, clients: Clients) -> None:
         if self._tables:

@@ -55,6 +55,12 @@ class TransactionalProducer:
         except (KafkaError, OSError, TimeoutError):
             await self._producer.client.close()
 
+    async def check_owner(self, source: TopicPartition, group: str) -> None:
+        """Nobody has opened a later producer since this one was opened. Raises: KafkaError when somebody has."""
+        await self._producer.begin_transaction()
+        await self._producer.send_offsets_to_transaction({source: 0}, group)
+        await self._producer.abort_transaction()
+
     async def commit(
         self,
         outputs: Iterable[Output],

@@ -178,6 +178,10 @@ class Broker:
         if not transaction.outcome:
             self._decide(transaction, "commit")
 
+    def abort(self, producer: str, epoch: int) -> None:
+        self._check(producer, epoch)
+        self.end_by_force(producer)
+
     def _check(self, producer: str, epoch: int) -> None:
         if self._epochs.get(producer) != epoch:
             raise ProducerFenced

@@ -90,6 +90,10 @@ class Producer:
         note = self._note
         await self._call("offsets", lambda: self._broker.add_offsets(self._id, self._epoch, note, offsets))
 
+    async def abort_transaction(self) -> None:
+        await self._call("abort", lambda: self._broker.abort(self._id, self._epoch))
+        self._in_transaction = False
+
     async def commit_transaction(self) -> None:
         """Goes on in the background when whoever waits for it is cancelled, as aiokafka's does."""
         await asyncio.shield(self._in_background(self._commit(list(self._tasks))))

@@ -32,7 +32,7 @@ Moment = int | str
 
 
 def moments(*calls: str) -> st.SearchStrategy[Moment]:
-    return st.one_of(steps, st.sampled_from(calls))
+    return st.one_of(steps, st.sampled_from(calls), st.sampled_from(calls))
 
 
 when_it_suits_least = st.runner().flatmap(lambda machine: machine.moments)

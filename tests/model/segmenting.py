@@ -99,7 +99,7 @@ class Worker(Process):
         self.disk = disk
         self.trips = 0
         self._read_ms = 0
-        self._work: Any = None
+        self._work: Any = ()
 
     def clock(self) -> int:
         self._read_ms = self.world.wall_ms
