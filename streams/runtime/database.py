@@ -71,7 +71,7 @@ class Database:
     ) -> None:
         self.path = path
         self._deadlines = deadlines
-        self._clock = clock
+        self.clock = clock
         self._prefixes = {table: table.encode() + b"\0" for table in deadlines}
         self._options = _rocks_options(write_buffer_bytes, cache)
         self.position = Position()
@@ -94,9 +94,9 @@ class Database:
 
     @property
     def age_seconds(self) -> float:
-        """Since the last write; 0 when nothing was ever written."""
+        """Since this was last true; 0 when nothing was ever written."""
         written = self.position.written_ms
-        return (self._clock() - written) / 1000 if written else 0.0
+        return (self.clock() - written) / 1000 if written else 0.0
 
     def wipe(self) -> None:
         """Begins anew, as after the loss of the disk."""
@@ -113,9 +113,14 @@ class Database:
         for raw in self._scan(prefix):
             yield raw[len(prefix) :]
 
-    def write(self, changes: Mapping[str, Iterable[Change]], position: Position) -> None:
-        """Applies the changes and moves the position, in one atomic write."""
-        position = replace(position, written_ms=self._clock())
+    def write(
+        self, changes: Mapping[str, Iterable[Change]], position: Position, *, as_of_ms: int | None = None
+    ) -> None:
+        """Applies the changes and moves the position, in one atomic write.
+
+        `as_of_ms`: when nothing that the changelogs had was missing here; now, unless it is said.
+        """
+        position = replace(position, written_ms=self.clock() if as_of_ms is None else as_of_ms)
         batch = WriteBatch(raw_mode=True)
         with failures_named(self.path):
             for table, rows in changes.items():

@@ -41,7 +41,7 @@ class MemoryDatabase:
     ) -> None:
         self.path = path
         self._deadlines = deadlines
-        self._clock = clock
+        self.clock = clock
         self._disk = disk
         self._files = disk.setdefault(path, Files())
         if self._files.open:
@@ -57,9 +57,9 @@ class MemoryDatabase:
 
     @property
     def age_seconds(self) -> float:
-        """Since the last write; 0 when nothing was ever written."""
+        """Since this was last true; 0 when nothing was ever written."""
         written = self.position.written_ms
-        return (self._clock() - written) / 1000 if written else 0.0
+        return (self.clock() - written) / 1000 if written else 0.0
 
     def wipe(self) -> None:
         """Begins anew, as after the loss of the disk."""
@@ -71,14 +71,19 @@ class MemoryDatabase:
     def keys(self, table: str) -> Iterator[bytes]:
         return iter(sorted(key for name, key in self._files.rows if name == table))
 
-    def write(self, changes: Mapping[str, Iterable[Change]], position: Position) -> None:
-        """Applies the changes and moves the position, in one atomic write."""
+    def write(
+        self, changes: Mapping[str, Iterable[Change]], position: Position, *, as_of_ms: int | None = None
+    ) -> None:
+        """Applies the changes and moves the position, in one atomic write.
+
+        `as_of_ms`: when nothing that the changelogs had was missing here; now, unless it is said.
+        """
         if not self._files.open:
             raise StoreFailed(path=self.path, cause="closed")
         for table, rows in changes.items():
             for key, value in rows:
                 self._put((table, key), value)
-        self._files.position = replace(position, written_ms=self._clock())
+        self._files.position = replace(position, written_ms=self.clock() if as_of_ms is None else as_of_ms)
 
     def due(self, now_ms: int, limit: int) -> list[Row]:
         """At most `limit` keys, with their tables, whose deadline has passed; the earliest first, each once."""

@@ -40,7 +40,7 @@ async def recover(
     State older than `stale_seconds` is not used: compaction may have forgotten deletions that it has not seen.
     `replayed` is told the number of records so far.
 
-    Raises: ChangelogMismatch, ChangelogLost, StoreFailed, KafkaError.
+    Raises: ChangelogMismatch, ChangelogLost, StoreFailed, KafkaError, TimeoutError.
     """
     began = time.monotonic()
     await _check_partitions(clients, [changelog.topic for changelog in changelogs.values()], topic)
@@ -57,10 +57,10 @@ async def recover(
         try:
             if database.age_seconds > stale_seconds:
                 raise OtherChangelog
-            records, rebuilt = await _replay(consumer, database, changelogs, replayed), False
+            records, rebuilt = await _catch_up(consumer, database, changelogs, stale_seconds, replayed), False
         except OtherChangelog:
             database.wipe()
-            records, rebuilt = await _replay(consumer, database, changelogs, replayed), True
+            records, rebuilt = await _catch_up(consumer, database, changelogs, stale_seconds, replayed), True
     finally:
         await consumer.stop()
     return Recovered(records, time.monotonic() - began, rebuilt)
@@ -83,10 +83,30 @@ async def _check_partitions(clients: Clients, changelogs: Sequence[str], topic: 
             raise ChangelogMismatch(changelog=changelog, found=counts[changelog], topic=topic, expected=counts[topic])
 
 
+async def _catch_up(
+    consumer: Any,
+    database: Database,
+    changelogs: Mapping[str, TopicPartition],
+    stale_seconds: float,
+    replayed: Callable[[int], None],
+) -> int:
+    """As `_replay`; the state keeps its age until all is replayed, and must not be too old even then.
+
+    A process may be suspended in the middle for a day, or die there again and again.
+    """
+    began, known_ms = database.clock(), database.position.written_ms
+    records = await _replay(consumer, database, changelogs, known_ms or began, replayed)
+    if database.clock() - (known_ms or began) > stale_seconds * 1000:
+        raise OtherChangelog if known_ms else TimeoutError("compaction may have overtaken the replay")
+    database.write({}, database.position, as_of_ms=began)
+    return records
+
+
 async def _replay(
     consumer: Any,
     database: Database,
     changelogs: Mapping[str, TopicPartition],
+    as_of_ms: int,
     replayed: Callable[[int], None],
 ) -> int:
     tables = {changelog: table for table, changelog in changelogs.items()}
@@ -101,7 +121,7 @@ async def _replay(
     while any([await consumer.position(changelog) < end[changelog] for changelog in tables]):
         for changelog, found in (await consumer.getmany(timeout_ms=POLL_MS)).items():
             table = tables[changelog]
-            marks.update(_apply(database, table, found))
+            marks.update(_apply(database, table, found, as_of_ms))
             records += len(found)
             replayed(records)
     if known - set(marks):  # the bookmark that we had is gone, and compaction always leaves one
@@ -121,7 +141,7 @@ def _check_bookmarks(marks: Mapping[str, Bookmark], changelogs: Mapping[str, Top
             raise ChangelogLost(changelog=changelog, source=last.source)
 
 
-def _apply(database: Database, table: str, records: Iterable[Any]) -> dict[str, Bookmark]:
+def _apply(database: Database, table: str, records: Iterable[Any], as_of_ms: int) -> dict[str, Bookmark]:
     """Writes the rows; the table's last bookmark, if there was one among them."""
     rows: list[Change] = []
     position, marks = database.position, dict[str, Bookmark]()
@@ -131,7 +151,7 @@ def _apply(database: Database, table: str, records: Iterable[Any]) -> dict[str, 
             position = _advance(position, table, record.offset, marks[table])
         else:
             rows.append((row_key(record.key), record.value))
-    database.write({table: rows}, position)
+    database.write({table: rows}, position, as_of_ms=as_of_ms)
     return marks
 
 

@@ -1,7 +1,8 @@
 """Histories that the model check has found, told by themselves."""
 
 from tests.model.machine import MOST_STEPS
-from tests.model.segmenting import SOURCE, World
+from tests.model.segmenter_oracle import check
+from tests.model.segmenting import SECOND, SOURCE, World, changelogs, copied
 from tests.unit.segmenter.chat import says
 
 
@@ -25,12 +26,38 @@ def test_an_owner_that_is_overtaken_while_it_recovers_does_not_take_the_newer_co
         slow, fast = fast, slow
     slow.frozen = True  # before it learns how far the group is
     world.produce(says("a", "b"))
-    for _ in range(60):
-        world.network.step()
+    go_on(world, 60)
     assert world.broker.offsets == {SOURCE: 2}
     slow.frozen = False
-    for _ in range(60):
-        world.network.step()
+    go_on(world, 60)
     errors = [worker.error for worker in world.workers]
     world.close()
     assert errors == [None, None]
+
+
+def test_a_worker_that_is_suspended_for_a_day_while_it_recovers_uses_nothing_that_compaction_has_overtaken() -> None:
+    world = World(2)
+    first, second = world.workers
+    world.take(0)
+    world.produce(says("a", "b", "c"))
+    go_on(world, 60)
+    second.disk = copied(first.disk)
+    world.produce(says(*"defghijklm"))
+    go_on(world, 60)
+    world.take(1)
+    go_on_until(world, "end_offsets")
+    second.frozen = True
+    first.revoke(world.loop, 0)
+    world.true_ms += 25 * 3600 * SECOND
+    for changelog in changelogs().values():
+        log = world.broker.log(changelog)
+        log.compact(log.end, world.true_ms)
+    second.frozen = False
+    go_on(world, 60)
+    check(world, second)
+    world.close()
+
+
+def go_on(world: World, steps: int) -> None:
+    for _ in range(steps):
+        world.network.step()

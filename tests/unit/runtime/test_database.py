@@ -200,4 +200,6 @@ def test_its_age_is_the_time_since_the_last_write_also_after_it_was_opened_again
     first.close()
     again = open_database(tmp_path / "db", clock=lambda: now + 5_000)
     assert again.age_seconds == 5
+    again.write({}, again.position, as_of_ms=now - 2_000)
+    assert again.age_seconds == 7
     again.close()
