@@ -7,7 +7,10 @@ BIN := .venv/bin
 STAMP := .venv/installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help venv demo test unit model mutants bench lint format docs lock clean
+MINUTES ?= 20
+SEED ?= 1
+
+.PHONY: help venv demo test faults unit model mutants bench lint format docs lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
@@ -26,6 +29,9 @@ demo: $(STAMP) ## real dialogues through the embedded stack: episodes close, sum
 
 test: $(STAMP) ## every test; AFTERWORD_TEST_STACK=containers takes the official images
 	$(BIN)/pytest -n 2 --dist loadfile  # most tests wait for servers, so two at a time; each has a stack of its own
+
+faults: $(STAMP) ## every kind of fault under load, and a table; MINUTES= and SEED= choose how long and which
+	$(BIN)/python -m tests.e2e.faults --minutes $(MINUTES) --seed $(SEED)
 
 unit: $(STAMP) ## the tests that need no server
 	$(BIN)/pytest tests/unit

@@ -1,6 +1,7 @@
 """A deployment for each test, and real dialogues to send through it."""
 
-from collections.abc import AsyncIterator, Callable
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,16 @@ DIALOGUES = Path(__file__).parents[1] / "data" / "dialogues.jsonl"
 def dialogues() -> list[bytes]:
     """Sixty real dialogues."""
     return DIALOGUES.read_bytes().splitlines()
+
+
+@pytest.fixture(autouse=True)
+def quiet_clients() -> Iterator[None]:
+    """Clients of a broker that is away on purpose tell of it many times a second."""
+    logger = logging.getLogger("aiokafka")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(before)
 
 
 @pytest_asyncio.fixture

@@ -1,62 +1,26 @@
-"""The promise while workers are killed, frozen, doubled and robbed of their state. The seed is fixed; see SEED."""
+"""The promise while workers fail, and while records, disks and clocks do: the short form of each kind of fault.
 
-import asyncio
-import os
-import random
+The long form is `make faults`. Seeds are fixed; see SEED.
+"""
 
-from afterword.crew import ROLES
-from tests.e2e.deployment import Deployment, expected_fingerprints, fingerprints, repeated
+from collections.abc import AsyncIterator
+from pathlib import Path
 
-SEED = int(os.environ.get("SEED", "1"))
-MESSAGES_PER_SECOND = 60.0
-BETWEEN_KILLS_SECONDS = (1.0, 4.0)
-PAST_THE_SESSION_SECONDS = 8.0
-WAIT_SECONDS = 120
-VICTIMS = ("segmenter", "summarizer", "archiver")
+import pytest
+import pytest_asyncio
+
+from tests.e2e.faults.short import report, serving, short_run
+from tests.e2e.faults.world import Servers
 
 
-async def kill_at_random(deployment: Deployment, chance: random.Random, until: asyncio.Event) -> int:
-    """Kills workers and starts them again; one loses its state. Returns how often."""
-    kills = 0
-    while not until.is_set():
-        await asyncio.sleep(chance.uniform(*BETWEEN_KILLS_SECONDS))
-        victim = chance.choice(VICTIMS)
-        deployment.kill(victim)
-        if kills == 2:
-            deployment.kill("segmenter")
-            deployment.lose_state("segmenter")
-            deployment.start("segmenter")
-        if kills != 2 or victim != "segmenter":
-            deployment.start(victim)
-        kills += 1
-    return kills
+@pytest_asyncio.fixture(scope="module")
+async def servers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Servers]:
+    async with serving(tmp_path_factory.mktemp("faults")) as started:
+        yield started
 
 
-async def join_freeze_and_leave(deployment: Deployment) -> None:
-    """A second segmenter joins, is stopped past its session while the first takes over, goes on, and leaves."""
-    deployment.start("segmenter", "segmenter-2")
-    await asyncio.sleep(5)
-    deployment.workers["segmenter-2"].suspend()
-    await asyncio.sleep(PAST_THE_SESSION_SECONDS)
-    deployment.workers["segmenter-2"].resume()
-    await asyncio.sleep(4)
-    await deployment.stop("segmenter-2")
-
-
-async def test_nothing_is_lost_or_made_twice_whatever_is_killed(deployment: Deployment, dialogues: list[bytes]) -> None:
-    lines, produced = repeated(dialogues, 2), asyncio.Event()
-    for role in ROLES:
-        deployment.start(role)
-    async with asyncio.TaskGroup() as work:
-        kills = work.create_task(kill_at_random(deployment, random.Random(SEED), produced))
-        work.create_task(join_freeze_and_leave(deployment))
-        await deployment.produce(lines, rate=MESSAGES_PER_SECOND)
-        produced.set()
-    report = await deployment.audit(WAIT_SECONDS)
-    assert kills.result() > 5
-    assert report.clean, [f"SEED={SEED}", *report.lines()]
-    assert report.messages["in_an_episode"] == report.messages["total"]
-    assert report.summaries["announced"] == report.episodes["total"]
-    closed = await deployment.episodes()
-    assert len(closed) == len({episode.episode_id for episode in closed}), f"SEED={SEED}: committed twice"
-    assert fingerprints(closed) == expected_fingerprints(lines, deployment.settings)
+@pytest.mark.parametrize("company", ["workers", "refused", "grown"])
+async def test_nothing_is_lost_or_made_twice_whatever_is_killed(company: str, servers: Servers, tmp_path: Path) -> None:
+    result = await short_run(company, servers, tmp_path)
+    assert result.clean, report(result)
+    assert all(fault.injected for fault in result.faults)

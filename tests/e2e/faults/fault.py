@@ -1,0 +1,47 @@
+"""What a kind of fault is. The next one is one more class in `tests/e2e/faults/kinds`, named in its list."""
+
+import random
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from afterword.crew import ROLES
+from tests.e2e.faults.world import World
+
+
+class Fault:
+    """One kind. `inject` breaks something once and mends it; whatever must hold is asserted there or in `check`."""
+
+    name: ClassVar[str]
+    outcome: ClassVar[str]
+    """What is promised, in a few words."""
+    settings: ClassVar[Mapping[str, Any]] = {}
+    """Of the deployment, section by section."""
+    roles: ClassVar[tuple[str, ...]] = ROLES
+    brokers: ClassVar[int] = 1
+    company: ClassVar[str] = ""
+    """In the short form, kinds of the same company are injected into one deployment, one after the other."""
+    exact: ClassVar[bool] = True
+    """Episodes must be exactly those of the rules alone."""
+    recovers: ClassVar[bool] = True
+    """Work goes on after it, to the end."""
+    share: ClassVar[float] = 60.0
+    """Seconds of load in a run of twenty minutes over all kinds."""
+    times: ClassVar[int] = 1
+    """Injections of the short form."""
+    pause_seconds: ClassVar[tuple[float, float]] = (0.5, 2.0)
+    """Between two injections."""
+
+    def __init__(self) -> None:
+        self.injected = 0
+        self.notes: list[str] = []
+        """What was measured."""
+
+    async def skip(self) -> str:
+        """Why it cannot be injected here; empty when it can."""
+        return ""
+
+    async def inject(self, world: World, chance: random.Random) -> None:
+        raise NotImplementedError
+
+    async def check(self, world: World) -> None:
+        """After all is quiet. Raises: AssertionError with what does not hold."""

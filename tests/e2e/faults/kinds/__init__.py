@@ -1,0 +1,56 @@
+"""Every kind of fault, in the order of the table."""
+
+from collections import defaultdict
+
+from tests.e2e.faults.fault import Fault
+from tests.e2e.faults.kinds.brokers import BrokerHung, BrokerKilled, Cluster
+from tests.e2e.faults.kinds.machine import ClockJumps, DiskFull
+from tests.e2e.faults.kinds.records import Poison, Repeats
+from tests.e2e.faults.kinds.stores import (
+    LlmDown,
+    LlmResets,
+    LlmSlow,
+    MongoDown,
+    MongoHung,
+    MongoResets,
+    MongoSlow,
+    QdrantDown,
+)
+from tests.e2e.faults.kinds.topics import Compacted, Grown, OutputDeleted, OutputTooSmall
+from tests.e2e.faults.kinds.workers import Freeze, Kill, Membership, Sigterm, StateLost
+
+FAULTS: tuple[type[Fault], ...] = (
+    Kill,
+    StateLost,
+    Membership,
+    Freeze,
+    Sigterm,
+    Repeats,
+    Poison,
+    BrokerKilled,
+    BrokerHung,
+    Cluster,
+    MongoDown,
+    MongoHung,
+    MongoSlow,
+    MongoResets,
+    QdrantDown,
+    LlmDown,
+    LlmSlow,
+    LlmResets,
+    OutputTooSmall,
+    OutputDeleted,
+    Compacted,
+    DiskFull,
+    ClockJumps,
+    Grown,
+)
+
+
+def companies() -> dict[str, list[type[Fault]]]:
+    """Kinds that share a deployment in the short form, by the name of their company."""
+    found: dict[str, list[type[Fault]]] = defaultdict(list)
+    for fault in FAULTS:
+        if fault.company:
+            found[fault.company].append(fault)
+    return dict(found)

@@ -1,0 +1,76 @@
+"""Kafka dies, or is there and does not answer."""
+
+import asyncio
+import random
+from typing import ClassVar
+
+from afterword.embedded.readiness import has_brokers, until_ready
+from tests.e2e.faults.fault import Fault
+from tests.e2e.faults.world import PATIENCE_SECONDS, World
+
+BROKERS = "brokers"
+
+
+class BrokerKilled(Fault):
+    name = "broker killed, restarted after a while"
+    outcome = "work goes on by itself, audit clean"
+    company = BROKERS
+    share = 160.0
+
+    async def inject(self, world: World, chance: random.Random) -> None:
+        await asyncio.to_thread(world.servers.kafka.kill)
+        await asyncio.sleep(world.seconds(8, 60))
+        await world.servers.stack.start_kafka()
+        await world.progress()
+
+
+class BrokerHung(Fault):
+    name = "broker unreachable, its port open"
+    outcome = "work goes on by itself, audit clean"
+    company = BROKERS
+    share = 160.0
+
+    async def inject(self, world: World, chance: random.Random) -> None:
+        broker = world.servers.kafka.brokers[0]
+        broker.suspend()
+        try:
+            await asyncio.sleep(world.seconds(9, 60))
+        finally:
+            broker.resume()
+        await world.progress()
+
+
+class Cluster(Fault):
+    name = "three brokers: one killed, then a rolling restart"
+    outcome = "work goes on, pauses measured, audit clean"
+    company = "cluster"
+    brokers = 3
+    settings: ClassVar = {"kafka": {"replication_factor": 3, "min_insync_replicas": 2}}
+    share = 160.0
+
+    async def inject(self, world: World, chance: random.Random) -> None:
+        brokers = world.servers.kafka.brokers
+        world.stalls.lap()
+        victim = chance.choice(brokers)
+        await asyncio.to_thread(victim.kill)
+        await asyncio.sleep(world.seconds(3, 20))
+        await world.progress()
+        self.notes.append(f"one killed: pause {world.stalls.lap():.1f} s")
+        await self._started(world, victim)
+        for broker in brokers if world.long else brokers[:1]:
+            await asyncio.to_thread(broker.stop)
+            await self._started(world, broker)
+        self.notes.append(f"rolling restart: longest pause {world.stalls.lap():.1f} s")
+
+    async def _started(self, world: World, broker: object) -> None:
+        await asyncio.to_thread(broker.start)  # type: ignore[attr-defined]
+        await until_ready(broker.process, lambda: has_brokers(broker.address, 3))  # type: ignore[attr-defined]
+        async with asyncio.timeout(PATIENCE_SECONDS), world.admin() as admin:
+            while not await _in_sync(admin):  # noqa: ASYNC110 – the broker sets no event
+                await asyncio.sleep(0.3)
+        await world.progress()
+
+
+async def _in_sync(admin: object) -> bool:
+    topics = await admin.describe_topics()  # type: ignore[attr-defined]
+    return all(len(part["isr"]) == len(part["replicas"]) for topic in topics for part in topic["partitions"])

@@ -1,0 +1,167 @@
+"""What the summarizer talks to is away, slow, or cuts its connections: the segmenter does not notice."""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import ClassVar
+
+from afterword.embedded import Process
+from streams.stores import mongo
+from tests.e2e.faults.fault import Fault
+from tests.e2e.faults.world import World
+from tests.openai_server import MODEL, after, resets, success
+
+UNNOTICED_SECONDS = 5.0
+"""What the segmenter may stand still meanwhile, on a busy machine."""
+MEMORY_MEGABYTES = 1000
+STORES = "stores"
+LLM = {"provider": "openai", "model": MODEL}
+
+
+class Away(Fault):
+    """Something that the summarizer needs is gone for a while."""
+
+    outcome = "waits or falls back, segmenter not slowed, memory bounded"
+    share = 90.0
+    pause_seconds = (2.0, 4.0)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stall = 0.0
+        self._memory = 0
+
+    @contextlib.asynccontextmanager
+    async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
+        raise NotImplementedError
+        yield
+
+    async def inject(self, world: World, chance: random.Random) -> None:
+        world.stalls.lap()
+        async with self.broken(world, chance):
+            for _ in range(int(world.seconds(4, 60))):
+                await asyncio.sleep(1)
+                self._memory = max(self._memory, *(megabytes(world.worker(n)) for n in world.running("summarizer")))
+        self._stall = max(self._stall, world.stalls.lap())
+
+    async def check(self, world: World) -> None:
+        self.notes.append(f"meanwhile: segmenter's longest stall {self._stall:.1f} s, summarizer {self._memory} MB")
+        assert self._stall <= UNNOTICED_SECONDS, f"the segmenter stood still for {self._stall:.1f} s"
+        assert self._memory <= MEMORY_MEGABYTES, f"the summarizer takes {self._memory} MB"
+        assert not world.ended, f"ended by themselves: {world.ended}"
+
+
+class MongoDown(Away):
+    name = "MongoDB killed, restarted after a while"
+    company = STORES
+
+    @contextlib.asynccontextmanager
+    async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
+        await asyncio.to_thread(world.servers.stack.mongo.kill)
+        yield
+        await world.servers.stack.start_mongo()
+
+
+class MongoHung(Away):
+    name = "MongoDB suspended"
+    company = STORES
+
+    @contextlib.asynccontextmanager
+    async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
+        world.servers.stack.mongo.suspend()
+        try:
+            yield
+        finally:
+            world.servers.stack.mongo.resume()
+
+
+class MongoSlow(Away):
+    name = "MongoDB slow"
+    company = STORES
+
+    @contextlib.asynccontextmanager
+    async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
+        async with world.servers.mongo.slowed(world.seconds(1, 30)):
+            yield
+
+
+class MongoResets(Away):
+    name = "MongoDB's connections reset"
+    company = STORES
+
+    @contextlib.asynccontextmanager
+    async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
+        async with world.servers.mongo.resetting():
+            yield
+
+
+class Llm(Away):
+    """With a real deadline, few attempts, and little patience."""
+
+    settings: ClassVar = {"llm": {**LLM, "attempts": 2, "timeout_seconds": 40, "retry_budget_seconds": 4}}
+    company = STORES
+    falls_back = True
+
+    async def check(self, world: World) -> None:
+        await super().check(world)
+        sources = await summary_sources(world)
+        self.notes.append(f"summaries: {sources['llm']} of the LLM, {sources['fallback']} fallbacks")
+        assert sources["llm"] > 0, "no summary is the LLM's"
+        assert sources["fallback"] > 0 or not self.falls_back, "nothing fell back"
+
+
+class LlmDown(Llm):
+    name = "LLM down"
+
+    @contextlib.asynccontextmanager
+    async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
+        async with world.servers.llm.away():
+            yield
+
+
+class LlmSlow(Llm):
+    name = "LLM slow"
+    falls_back = False
+
+    @contextlib.asynccontextmanager
+    async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
+        async with world.servers.llm.answering(after(world.seconds(3, 30), success())):
+            yield
+
+
+class LlmResets(Llm):
+    name = "LLM's connections reset"
+
+    @contextlib.asynccontextmanager
+    async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
+        async with world.servers.llm.answering(resets()):
+            yield
+
+
+class QdrantDown(Fault):
+    name = "Qdrant down"
+    outcome = "waits, afterwards indexed"
+
+    async def skip(self) -> str:
+        return "the embedded Qdrant is a directory in the summarizer's process, no server"
+
+
+async def summary_sources(world: World) -> dict[str, int]:
+    """How many stored summaries are of which source."""
+    database = mongo.connect(world.deployment.settings.mongo)
+    try:
+        episodes = database["episodes"]
+        return {source: await episodes.count_documents({"quality.source": source}) for source in ("llm", "fallback")}
+    finally:
+        await mongo.close(database)
+
+
+def megabytes(process: Process) -> int:
+    """Resident set; 0 when it has just gone."""
+    try:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+    except OSError:
+        return 0
+    found = [line for line in status.splitlines() if line.startswith("VmRSS")]
+    return int(found[0].split()[1]) // 1024 if found else 0

@@ -1,0 +1,118 @@
+"""Topics that refuse writes, are compacted hard, or have the wrong number of partitions."""
+
+import asyncio
+import random
+import time
+from typing import ClassVar
+
+from aiokafka.admin import NewPartitions, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+
+from afterword.topic_specs import LARGE_RECORD_BYTES
+from streams.segmenter.tables import TABLES
+from tests.e2e.faults.fault import Fault
+from tests.e2e.faults.kinds.records import everything
+from tests.e2e.faults.load import Sent
+from tests.e2e.faults.world import World
+
+CLEANER_SECONDS = 120.0
+HARD = {
+    "cleanup_policy": "compact",
+    "segment_ms": "500",
+    "min_cleanable_dirty_ratio": "0.01",
+    "max_compaction_lag_ms": "1000",
+    "delete_retention_ms": "100",
+    "max_message_bytes": str(LARGE_RECORD_BYTES),
+}
+
+
+class Compacted(Fault):
+    name = "changelogs compacted hard, then state directories deleted"
+    outcome = "audit clean"
+    company = "brokers"
+    share = 90.0
+
+    async def inject(self, world: World, chance: random.Random) -> None:
+        await self._compact_hard(world)
+        await self._until_compacted(world)
+        for name in world.running("segmenter"):
+            world.deployment.kill(name)
+            world.deployment.lose_state(name)
+            world.start("segmenter", name)
+        await world.progress()
+
+    async def _compact_hard(self, world: World) -> None:
+        async with world.admin() as admin:
+            often = {"log.cleaner.backoff.ms": "200"}
+            await admin.alter_configs([ConfigResource(ConfigResourceType.BROKER, "1", configs=often)])
+        for table in TABLES:
+            await world.configure(world.deployment.settings.kafka.changelog(table), **HARD)
+
+    async def _until_compacted(self, world: World) -> None:
+        kafka = world.deployment.settings.kafka
+        changelog, deadline = kafka.changelog(TABLES[0]), time.monotonic() + CLEANER_SECONDS
+        while True:
+            rows = await everything(kafka.bootstrap_servers, changelog, kafka.partitions)
+            written = sum({row.partition: row.offset for row in rows}.values())
+            if rows and len(rows) < written / 3:
+                self.notes.append(f"of {written} records {len(rows)} are left")
+                return
+            assert time.monotonic() < deadline, f"not compacted: {len(rows)} of {written}"
+            await world.busy(20)
+
+
+class OutputTooSmall(Fault):
+    name = "output topic refuses large records"
+    outcome = "stops before committing, names the cause; clean after repair"
+    company = "refused"
+    share = 40.0
+
+    async def inject(self, world: World, chance: random.Random) -> None:
+        topic = world.deployment.settings.kafka.episodes_topic
+        async with world.ending(world.running("segmenter")[0], "MessageSizeTooLarge"):
+            await world.configure(topic, max_message_bytes="500")
+        await world.configure(topic, max_message_bytes=str(LARGE_RECORD_BYTES))
+        await world.progress()
+
+
+class OutputDeleted(Fault):
+    name = "output topic deleted"
+    settings: ClassVar = {"engine": {"commit_timeout_seconds": 8}}
+    outcome = "stops before committing, names the cause; clean after repair"
+    company = "refused"
+    share = 60.0
+
+    async def inject(self, world: World, chance: random.Random) -> None:
+        """Of dead letters, of which there are none yet: what a deleted topic had is nobody's to bring back."""
+        kafka = world.deployment.settings.kafka
+        topic = kafka.dead_letters(kafka.messages_topic)
+        if self.injected:
+            return
+        async with world.ending(world.running("segmenter")[0], topic), world.admin() as admin:
+            await admin.delete_topics([topic])
+            await world.load.send(Sent(b"nobody", b"not JSON", int(time.time() * 1000)))
+        async with world.admin() as admin:
+            await admin.create_topics([NewTopic(topic, kafka.partitions, 1)])
+        await world.progress()
+
+
+class Grown(Fault):
+    name = "messages grown from 4 to 8 partitions"
+    outcome = "start refused with the reason, no silent state loss"
+    company = "grown"
+    recovers = False
+    share = 20.0
+
+    async def inject(self, world: World, chance: random.Random) -> None:
+        kafka = world.deployment.settings.kafka
+        if self.injected:
+            return
+        async with world.admin() as admin:
+            await admin.create_partitions({kafka.messages_topic: NewPartitions(2 * kafka.partitions)})
+        await asyncio.sleep(2)
+        for name in world.running("segmenter"):
+            await world.stop(name)
+        world.start("segmenter")
+        async with world.ending("segmenter", "they must be equal"):
+            pass
+        world.deployment.workers.pop("segmenter").kill()

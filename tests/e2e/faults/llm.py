@@ -1,0 +1,72 @@
+"""An LLM that can be taken away, slowed down or made to reset its connections, and comes back at the same address."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Self
+
+from aiohttp import web
+
+from tests.openai_server import LlmServer, Outcome, success
+
+HOST = "127.0.0.1"
+
+
+class Llm(LlmServer):
+    """Answers well unless told otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._outcome: Outcome | None = None
+        self._runner: web.AppRunner | None = None
+        self._site: web.TCPSite | None = None
+        self._port = 0
+
+    @property
+    def base_url(self) -> str:
+        return f"http://{HOST}:{self._port}/v1"
+
+    @contextlib.asynccontextmanager
+    async def answering(self, outcome: Outcome) -> AsyncIterator[None]:
+        """Every request that comes meanwhile ends so."""
+        self._outcome = outcome
+        try:
+            yield
+        finally:
+            self._outcome = None
+
+    @contextlib.asynccontextmanager
+    async def away(self) -> AsyncIterator[None]:
+        """Nobody listens at its address."""
+        await self._close()
+        try:
+            yield
+        finally:
+            await self._open()
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        self.requests.clear()  # a run may send many thousands
+        await request.read()
+        return await (self._outcome or success())(request)
+
+    async def __aenter__(self) -> Self:
+        await self._open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close()
+
+    async def _open(self) -> None:
+        app = web.Application()
+        app.router.add_post("/v1/chat/completions", self.chat)
+        app.router.add_get("/v1/models", self.listed_models)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, HOST, self._port, reuse_address=True).start()
+        self._port = self._runner.addresses[0][1]
+
+    async def _close(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()

@@ -1,0 +1,138 @@
+"""A load whose every record is known: the same seed, the same conversations, in the same order within each."""
+
+import asyncio
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from aiokafka import AIOKafkaProducer
+
+from streams.settings import Settings
+
+AT_A_TIME = 12
+"""Conversations that go on side by side."""
+LENGTHS = (3, 30)
+REPEATED, SKIPPED, SHIFTED = 0.05, 0.03, 0.1
+"""Shares of messages: produced twice, not to be summarised, and the first of another topic."""
+FIRST_SENT_AT = 1_760_000_000
+TEXT = """
+order invoice refund booking flight hotel Monday Tuesday tomorrow please thanks seat window address delivery late
+changed cancelled confirmed number 4711 2026 Zürich Kyiv 東京 مرحبا naïve – ok password account card charged twice
+"""
+REQUEST_MILLISECONDS = 300_000
+"""The producer waits for a broker that is away; with a shorter time it would give records up."""
+LAST_SECONDS = 240.0
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One record as it went to `messages`."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: list[tuple[str, bytes]] = field(default_factory=list)
+
+
+class Conversations:
+    """An endless series of records; `close` gives the rest of those that are open, each ending with a flush."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._open: dict[str, Iterator[bytes]] = {}
+        self._number = 0
+
+    def next(self) -> tuple[str, bytes]:
+        """Conversation and value."""
+        while True:
+            while len(self._open) < AT_A_TIME:
+                name = f"c{self._number}"
+                self._open[name] = self._conversation(name)
+                self._number += 1
+            name = self._chance.choice(list(self._open))
+            value = next(self._open[name], None)
+            if value is not None:
+                return name, value
+            del self._open[name]
+
+    def close(self) -> Iterator[tuple[str, bytes]]:
+        for name, values in self._open.items():
+            yield from ((name, value) for value in values)
+        self._open = {}
+
+    def _conversation(self, name: str) -> Iterator[bytes]:
+        chance, sent = self._chance, []
+        for number in range(chance.randint(*LENGTHS)):
+            sent.append(orjson.dumps(self._message(name, number)))
+            yield sent[-1]
+            if chance.random() < REPEATED:
+                yield chance.choice(sent)
+        yield orjson.dumps({"type": "conversation.flush", "conversation_id": name})
+
+    def _message(self, name: str, number: int) -> dict[str, Any]:
+        chance = self._chance
+        message = {
+            "id": f"m{number}",
+            "conversation_id": name,
+            "user_id": f"user of {name}",
+            "role": "user" if number % 2 == 0 else "assistant",
+            "content": " ".join(chance.choices(TEXT.split(), k=chance.randint(3, 40))),
+            "sent_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(FIRST_SENT_AT + 20 * number)),
+        }
+        if chance.random() < SHIFTED:
+            message["is_continuation"] = False
+        if chance.random() < SKIPPED:
+            message["skip_summarization"] = True
+        return message
+
+
+class Load:
+    """Sends for as long as it runs, and remembers what it sent. One idempotent producer: order and number are known."""
+
+    def __init__(self, settings: Settings, seed: int, per_second: float) -> None:
+        self.sent: list[Sent] = []
+        self.failure: BaseException | None = None
+        self._topic = settings.kafka.messages_topic
+        self._conversations = Conversations(random.Random(seed))
+        self._pause = 1 / per_second
+        self._producer = AIOKafkaProducer(
+            bootstrap_servers=settings.kafka.bootstrap_servers,
+            enable_idempotence=True,
+            linger_ms=5,
+            request_timeout_ms=REQUEST_MILLISECONDS,
+            max_request_size=2 * 1024 * 1024,
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop`; then every conversation comes to its end, and every record is acknowledged."""
+        await self._producer.start()
+        try:
+            while not stop.is_set():
+                await self.put(*self._conversations.next())
+                await asyncio.sleep(self._pause)
+            for name, value in self._conversations.close():
+                await self.put(name, value)
+            async with asyncio.timeout(LAST_SECONDS):
+                await self._producer.flush()
+        finally:
+            await self._producer.stop()
+        if self.failure is not None:
+            raise self.failure
+
+    async def put(self, conversation: str, value: bytes) -> None:
+        await self.send(Sent(conversation.encode(), value, int(time.time() * 1000)))
+
+    async def send(self, record: Sent) -> None:
+        """Noted before it is sent: records of one key are in both in the same order."""
+        self.sent.append(record)
+        delivery = await self._producer.send(
+            self._topic, record.value, record.key, timestamp_ms=record.timestamp_ms, headers=record.headers
+        )
+        delivery.add_done_callback(self._delivered)
+
+    def _delivered(self, delivery: "asyncio.Future[Any]") -> None:
+        if not delivery.cancelled():
+            self.failure = self.failure or delivery.exception()

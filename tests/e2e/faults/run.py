@@ -1,0 +1,227 @@
+"""One deployment under load, some kinds of faults, and what became of every message."""
+
+import asyncio
+import contextlib
+import random
+import subprocess
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from afterword.audit.log import opened
+from afterword.audit.report import Report
+from afterword.audit.waiting import is_consumed
+from streams.settings import Settings, load
+from tests.e2e.deployment import Record, deployed, fingerprints, segmented
+from tests.e2e.faults.fault import Fault
+from tests.e2e.faults.kinds.workers import SESSION_SECONDS
+from tests.e2e.faults.load import Load
+from tests.e2e.faults.stalls import measured
+from tests.e2e.faults.world import Servers, World
+
+QUIET_SECONDS = 180.0
+PARTITIONS = 4
+NEVER_IDLE_SECONDS = 6 * 3600
+"""Conversations are closed by the load, not by silence: so what the rules make of them is known."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """`seconds`: of injections; None: each kind as often as its short form says."""
+
+    seed: int
+    per_second: float
+    seconds: float | None = None
+
+    @property
+    def long(self) -> bool:
+        return self.seconds is not None
+
+
+@dataclass
+class Result:
+    """Of one deployment."""
+
+    faults: Sequence[Fault]
+    messages: int = 0
+    episodes: int = 0
+    lost: int = 0
+    duplicated: int = 0
+    longest_stall: float = 0.0
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def clean(self) -> bool:
+        return not (self.lost or self.duplicated or self.problems)
+
+
+async def run(servers: Servers, directory: Path, kinds: Sequence[type[Fault]], form: Form) -> Result:
+    """Injects these kinds, all of them into one deployment, and judges it in the end."""
+    faults = [kind() for kind in kinds]
+    result = Result(faults)
+    settings = settings_for(servers, directory, kinds)
+    kafka = settings.kafka
+    async with (
+        deployed(settings, directory) as deployment,
+        measured(kafka.bootstrap_servers, kafka.segmenter_id, kafka.messages_topic, kafka.partitions) as stalls,
+    ):
+        world = World(servers, deployment, Load(settings, form.seed, form.per_second), stalls, form.long)
+        try:
+            async with loaded(world, faults):
+                await inject_all(world, faults, form)
+            await judge(world, faults, result)
+        except (AssertionError, TimeoutError) as error:
+            result.problems.append(f"{type(error).__name__}: {error}")
+        result.longest_stall = stalls.longest
+        result.notes += [f"{gone.name} ended by itself with {gone.code}" for gone in world.ended]
+        await close(world, result)
+    return result
+
+
+@contextlib.asynccontextmanager
+async def loaded(world: World, faults: Sequence[Fault]) -> AsyncIterator[None]:
+    """Load and supervisor; on leaving, everything has been sent, and the supervisor goes on until all is quiet."""
+    stop = asyncio.Event()
+    loading = asyncio.create_task(world.load.run(stop))
+    supervising = asyncio.create_task(world.supervise())
+    try:
+        for role in faults[0].roles:
+            world.start(role)
+        await world.busy(1)
+        await world.progress()
+        world.stalls.begin()
+        yield
+        stop.set()
+        await loading
+        if recovers(faults):
+            await until_quiet(world)
+    finally:
+        for task in (loading, supervising):
+            task.cancel()
+        await asyncio.wait([loading, supervising])
+
+
+async def inject_all(world: World, faults: Sequence[Fault], form: Form) -> None:
+    """In the short form one kind after the other, in the long one at random until the time is up."""
+    chance = random.Random(form.seed)
+    if form.seconds is None:
+        for fault in faults:
+            for _ in range(fault.times):
+                await inject(world, fault, chance)
+        return
+    ends = time.monotonic() + form.seconds
+    while time.monotonic() < ends:
+        await inject(world, chance.choice(faults), chance)
+
+
+async def inject(world: World, fault: Fault, chance: random.Random) -> None:
+    await fault.inject(world, chance)
+    fault.injected += 1
+    await asyncio.sleep(chance.uniform(*fault.pause_seconds))
+
+
+async def until_quiet(world: World) -> None:
+    """Until the segmenter and the archiver have consumed everything; the audit waits for the summarizer."""
+    kafka = world.deployment.settings.kafka
+    async with asyncio.timeout(QUIET_SECONDS), opened(kafka) as log:
+        while not (await is_consumed(log, kafka) and await _archived(world, log)):  # noqa: ASYNC110 – offsets set no event
+            await asyncio.sleep(0.3)
+
+
+async def _archived(world: World, log: Any) -> bool:
+    kafka = world.deployment.settings.kafka
+    if not world.running("archiver"):
+        return True
+    ends = await log.ends(kafka.messages_topic)
+    done = await log.committed(kafka.archiver_id, kafka.messages_topic)
+    return all(done.get(source.partition, 0) >= end for source, end in ends.items())
+
+
+async def judge(world: World, faults: Sequence[Fault], result: Result) -> None:
+    deployment = world.deployment
+    report = await deployment.audit(QUIET_SECONDS if recovers(faults) and world.running("summarizer") else 0)
+    closed = await deployment.episodes()
+    result.messages, result.episodes = report.messages["total"], report.episodes["total"]
+    result.lost = report.messages["lost"]
+    result.duplicated = sum(_count(report, kind) for kind in ("duplicated", "committed_twice"))
+    if not report.clean:
+        result.problems.append("\n".join(report.lines()))
+    if recovers(faults):
+        _judge_completeness(world, report, result)
+    if recovers(faults) and all(fault.exact for fault in faults):
+        records = [Record(r.key, r.value, r.headers, n, r.timestamp_ms) for n, r in enumerate(world.load.sent)]
+        if fingerprints(closed) != segmented(records, deployment.settings):
+            result.problems.append("the episodes are not those of the rules")
+    for fault in faults:
+        await _checked(world, fault, result)
+
+
+def _judge_completeness(world: World, report: Report, result: Result) -> None:
+    left = {name: report.messages[name] for name in ("pending", "not_consumed") if report.messages[name]}
+    if left:
+        result.problems.append(f"not done: {left}")
+    if report.messages["total"] != len(world.load.sent) - report.messages["flushes"]:
+        result.problems.append(f"{len(world.load.sent)} records were sent, and {report.messages} found")
+    stored = {name: report.summaries.get(name) for name in ("stored", "announced")}
+    if world.running("summarizer") and set(stored.values()) != {report.episodes["total"]}:
+        result.problems.append(f"{report.episodes['total']} episodes, and summaries {stored}")
+
+
+async def _checked(world: World, fault: Fault, result: Result) -> None:
+    try:
+        await fault.check(world)
+    except AssertionError as error:
+        result.problems.append(f"{fault.name}: {error}")
+    result.notes += fault.notes
+
+
+async def close(world: World, result: Result) -> None:
+    """Every worker ends with 0, as on any other day."""
+    for name in list(world.deployment.workers):
+        try:
+            await world.stop(name)
+        except AssertionError as error:
+            result.problems.append(str(error))
+    for mount in world.mounts:
+        await asyncio.to_thread(subprocess.run, ["umount", str(mount)], check=False)
+
+
+def recovers(faults: Sequence[Fault]) -> bool:
+    return all(fault.recovers for fault in faults)
+
+
+def _count(report: Report, kind: Any) -> int:
+    return report.findings[kind].count if kind in report.findings else 0
+
+
+def settings_for(servers: Servers, directory: Path, kinds: Sequence[type[Fault]]) -> Settings:
+    """As short as Kafka allows, so that failures are noticed early; names are those of the directory."""
+    name = directory.name
+    ours: dict[str, dict[str, Any]] = {
+        "kafka": {
+            "bootstrap_servers": servers.stack.bootstrap_servers,
+            "partitions": PARTITIONS,
+            "session_timeout_seconds": SESSION_SECONDS,
+            "rebalance_timeout_seconds": 15,
+            "messages_topic": f"messages-{name}",
+            "episodes_topic": f"episode.closed-{name}",
+            "summaries_topic": f"summary.created-{name}",
+            "segmenter_id": f"segmenter-{name}",
+            "summarizer_id": f"summarizer-{name}",
+            "archiver_id": f"archiver-{name}",
+        },
+        "engine": {"tick_seconds": 0.2},
+        "episodes": {"idle_seconds": NEVER_IDLE_SECONDS},
+        "mongo": {"uri": servers.mongo.uri, "database": f"test-{name}"},
+        "qdrant": {"path": directory / "qdrant"},
+        "llm": {},
+    }
+    for kind in kinds:
+        for section, values in kind.settings.items():
+            ours[section] |= values
+    if ours["llm"]:
+        ours["llm"]["base_url"] = servers.llm.base_url
+    return load(**ours, state_dir=directory / "state", drain_seconds=10)

@@ -1,0 +1,31 @@
+"""A segmenter whose clock is as many seconds ahead as the file named by CLOCK_AHEAD says, at each moment."""
+
+import asyncio
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from streams import logs
+from streams.app import segmenter_app
+from streams.runtime.health import Health, HealthServer
+from streams.runtime.options import wall_clock_ms
+from streams.runtime.worker import PARTITIONS, run
+from streams.settings import Settings, load
+
+
+def main() -> None:
+    settings = load()
+    logs.configure(settings.logs)
+    asyncio.run(run_shifted(settings, Path(os.environ["CLOCK_AHEAD"])))
+
+
+async def run_shifted(settings: Settings, ahead: Path) -> None:
+    app = segmenter_app(settings)
+    app.engine = replace(app.engine, clock=lambda: wall_clock_ms() + 1000 * int(ahead.read_text() or 0))
+    health = Health(PARTITIONS)
+    async with HealthServer(health, settings.health.host, settings.health.port):
+        await run(app, health)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""The short form, as the tests run it."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.e2e.faults.fault import Fault
+from tests.e2e.faults.kinds import companies
+from tests.e2e.faults.run import Form, Result, run
+from tests.e2e.faults.world import Servers, serving
+
+SEED = int(os.environ.get("SEED", "1"))
+MESSAGES_PER_SECOND = 25.0
+
+
+@asynccontextmanager
+async def servers_for(company: str, directory: Path) -> AsyncIterator[Servers]:
+    async with serving(directory, companies()[company][0].brokers) as servers:
+        yield servers
+
+
+async def short_run(company: str, servers: Servers, directory: Path) -> Result:
+    """Each kind that can be injected here, a few times."""
+    wanted: list[type[Fault]] = [kind for kind in companies()[company] if not await kind().skip()]
+    place = directory / company
+    place.mkdir()
+    return await run(servers, place, wanted, Form(SEED, MESSAGES_PER_SECOND))
+
+
+def report(result: Result) -> str:
+    """What to read when it is not clean."""
+    return "\n".join([f"SEED={SEED}", *result.notes, *result.problems])

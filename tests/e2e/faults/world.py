@@ -1,0 +1,199 @@
+"""What a fault may break: servers, workers, and the load between them. And what puts workers back: a supervisor."""
+
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+
+from afterword.embedded import EmbeddedStack, Process
+from tests.e2e.deployment import Deployment
+from tests.e2e.faults.llm import Llm
+from tests.e2e.faults.load import Load
+from tests.e2e.faults.stalls import Stalls
+from tests.e2e.faults.wire import Wire
+
+LOOK_SECONDS = 0.25
+PAUSE_SECONDS = 1.0
+"""Before the supervisor starts a worker again that ended by itself."""
+PATIENCE_SECONDS = 60.0
+OK = 200
+
+
+@dataclass
+class Servers:
+    """Shared by many runs; whoever breaks one mends it."""
+
+    stack: EmbeddedStack
+    mongo: Wire
+    """Workers reach MongoDB through it."""
+    llm: Llm
+
+    @property
+    def kafka(self) -> Any:
+        return self.stack.kafka
+
+
+@contextlib.asynccontextmanager
+async def serving(directory: Path, brokers: int = 1) -> AsyncIterator[Servers]:
+    async with EmbeddedStack(directory, brokers=brokers) as stack, Wire(stack.mongo.port) as wire, Llm() as llm:
+        yield Servers(stack, wire, llm)
+
+
+@dataclass
+class Ended:
+    """A worker that ended by itself."""
+
+    name: str
+    code: int
+    tail: str
+
+
+@dataclass
+class World:
+    """One deployment under load. `long`: the faults take their full time."""
+
+    servers: Servers
+    deployment: Deployment
+    load: Load
+    stalls: Stalls
+    long: bool
+    ended: list[Ended] = field(default_factory=list)
+    roles: dict[str, str] = field(default_factory=dict)
+    """Of every worker that was ever started, by name."""
+    mounts: list[Path] = field(default_factory=list)
+    """To be unmounted in the end."""
+    _log_begins: dict[str, int] = field(default_factory=dict)
+    _launches: dict[str, Callable[[], Process]] = field(default_factory=dict)
+    _expected: set[str] = field(default_factory=set)
+
+    def seconds(self, short: float, long: float) -> float:
+        return long if self.long else short
+
+    # -- workers
+
+    def start(self, role: str, name: str | None = None) -> str:
+        name = name or role
+        self.roles[name] = role
+        self._log_begins[name] = self._log_size(name)
+        if name in self._launches:
+            self.deployment.workers[name] = self._launches[name]()
+        else:
+            self.deployment.start(role, name)
+        return name
+
+    def start_as(self, role: str, name: str, launch: Callable[[], Process]) -> None:
+        """One that is not started as usual; also when it is started again."""
+        self._launches[name] = launch
+        self.start(role, name)
+
+    def crash(self, name: str) -> None:
+        """SIGKILL, and a new one in its place at once."""
+        self.deployment.kill(name)
+        self.start(self.roles[name], name)
+
+    def running(self, role: str) -> list[str]:
+        return [name for name in self.deployment.workers if self.roles[name] == role]
+
+    def worker(self, name: str) -> Process:
+        return self.deployment.workers[name]
+
+    async def supervise(self) -> None:
+        """Starts what ended by itself again, until it is cancelled."""
+        while True:
+            for name, worker in list(self.deployment.workers.items()):
+                if not worker.running and name not in self._expected:
+                    self.ended.append(Ended(name, worker.returncode or 0, worker.tail()))
+                    await asyncio.sleep(PAUSE_SECONDS)
+                    if self.deployment.workers.get(name) is worker:
+                        worker.kill()  # reaps it
+                        self.start(self.roles[name], name)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    @contextlib.asynccontextmanager
+    async def ending(self, name: str, *causes: str) -> AsyncIterator[None]:
+        """The worker must end by itself while the block runs or soon after, with one of these words in its log.
+
+        It is started again only by the supervisor, once the block is left: the place for repairs is after `yield`.
+        """
+        self._expected.add(name)
+        try:
+            yield
+            worker = self.worker(name)
+            await until(lambda: not worker.running, f"{name} goes on\n{worker.tail()}", PATIENCE_SECONDS + 30)
+            assert worker.returncode not in (0, None), f"{name} ended with {worker.returncode}"
+            assert any(cause in worker.tail() for cause in causes), f"{name} does not name {causes}:\n{worker.tail()}"
+        finally:
+            self._expected.discard(name)
+
+    async def stop(self, name: str) -> None:
+        """SIGTERM. It must end with 0; one that has not come up yet would not."""
+        await self.ready(name)
+        code = await self.deployment.stop(name)
+        assert code == 0, f"{name} ends with {code}"
+
+    async def ready(self, name: str) -> None:
+        """Until it says so."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        async with httpx.AsyncClient() as client:
+            while not await self._is_ready(client, name):
+                assert time.monotonic() < deadline, f"{name} does not become ready\n{self.worker(name).tail()}"
+                await asyncio.sleep(LOOK_SECONDS)
+
+    async def _is_ready(self, client: httpx.AsyncClient, name: str) -> bool:
+        log = self.worker(name).log.read_bytes()[self._log_begins[name] :]
+        port = re.search(rb'"port": (\d+), "event": "health_listening"', log)
+        if port is None:
+            return False
+        try:
+            answer = await client.get(f"http://127.0.0.1:{port[1].decode()}/readyz")
+        except httpx.HTTPError:
+            return False
+        return answer.status_code == OK
+
+    def _log_size(self, name: str) -> int:
+        log = self.deployment.directory / "logs" / f"{name}.log"
+        return log.stat().st_size if log.exists() else 0
+
+    async def busy(self, records: int = 30) -> None:
+        """Until that many more records were sent: the load goes on."""
+        target = len(self.load.sent) + records
+        await until(lambda: len(self.load.sent) >= target, "the load does not go on")
+
+    async def progress(self) -> None:
+        """Until the segmenter has committed more than now."""
+        looks = self.stalls.looks
+        await until(lambda: self.stalls.looks > looks + 1, "no broker answers")  # the next one may have begun before
+        before = self.stalls.committed
+        await until(lambda: self.stalls.committed > before, "the segmenter commits nothing", PATIENCE_SECONDS)
+
+    # -- topics
+
+    @contextlib.asynccontextmanager
+    async def admin(self) -> AsyncIterator[AIOKafkaAdminClient]:
+        client = AIOKafkaAdminClient(bootstrap_servers=self.servers.stack.bootstrap_servers)
+        try:
+            await client.start()
+            yield client
+        finally:
+            await client.close()
+
+    async def configure(self, topic: str, **configs: str) -> None:
+        """Sets these (dots as underscores), and everything else of the topic to its default."""
+        named = {name.replace("_", "."): value for name, value in configs.items()}
+        async with self.admin() as admin:
+            await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs=named)])
+
+
+async def until(condition: Callable[[], Any], otherwise: str, seconds: float = PATIENCE_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, otherwise
+        await asyncio.sleep(0.05)

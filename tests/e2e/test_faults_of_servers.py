@@ -1,0 +1,15 @@
+"""The promise while Kafka, MongoDB or the LLM fail: the short form of each kind of fault. Seeds are fixed; see SEED."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.faults.short import report, servers_for, short_run
+
+
+@pytest.mark.parametrize("company", ["brokers", "stores", "cluster"])
+async def test_nothing_is_lost_or_made_twice_whatever_is_away(company: str, tmp_path: Path) -> None:
+    async with servers_for(company, tmp_path / "stack") as servers:
+        result = await short_run(company, servers, tmp_path)
+    assert result.clean, report(result)
+    assert all(fault.injected for fault in result.faults)
