@@ -12,6 +12,8 @@ import pytest_asyncio
 from tests.e2e.faults.short import report, serving, short_run
 from tests.e2e.faults.world import Servers
 
+pytestmark = pytest.mark.faults
+
 
 @pytest_asyncio.fixture(scope="module")
 async def servers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Servers]:

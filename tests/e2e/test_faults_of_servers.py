@@ -6,6 +6,8 @@ import pytest
 
 from tests.e2e.faults.short import report, servers_for, short_run
 
+pytestmark = pytest.mark.faults
+
 
 @pytest.mark.parametrize("company", ["brokers", "stores", "cluster"])
 async def test_nothing_is_lost_or_made_twice_whatever_is_away(company: str, tmp_path: Path) -> None:
