@@ -172,6 +172,10 @@ class Lab:
     def state(self, name: str = "a") -> Path:
         return self.directory / f"state-{name}"
 
+    def databases(self, name: str = "a") -> list[Path]:
+        """One for each partition that the worker had."""
+        return [found.parent for found in self.state(name).rglob("CURRENT")]
+
     def wipe(self, name: str = "a") -> None:
         shutil.rmtree(self.state(name))
 

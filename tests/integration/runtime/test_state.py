@@ -2,8 +2,10 @@
 
 import asyncio
 import shutil
+from pathlib import Path
 
 from streams.runtime.bookmark import KEY
+from streams.runtime.database import Database
 from tests.integration.runtime.lab import Lab
 
 RECORDS = [(number % 4, {}) for number in range(40)]
@@ -111,10 +113,18 @@ async def test_state_that_is_too_old_is_made_anew(lab: Lab) -> None:
     """Compaction may have forgotten the deletions that it has not seen."""
     await lab.produce(RECORDS)
     await run_once(lab)
+    for path in lab.databases():
+        age(path, as_of_ms=1)
     await lab.produce(RECORDS)
-    worker = lab.worker(static=True, options={"stale_seconds": 0.0})
+    worker = lab.worker(static=True)
     await lab.all_counted()
     assert '"rebuilt": true' in worker.tail()
+
+
+def age(path: Path, as_of_ms: int) -> None:
+    database = Database(path, {})
+    database.write({}, database.position, as_of_ms=as_of_ms)
+    database.close()
 
 
 async def test_a_changelog_with_fewer_partitions_than_its_source_stops_the_worker(lab: Lab) -> None:
