@@ -15,6 +15,8 @@ class SummaryRequest:
     """The conversation so far, in words; empty for its first episode."""
     rolling_tokens: int
     """What the rolling summary may have at most."""
+    problem: str | None = None
+    """What was wrong with the summary that was made of it before, in words for an LLM."""
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class ChatProvider:
     async def summarize(self, request: SummaryRequest) -> Summary:
         """Raises: ProviderError; an AnswerInvalid carries the `usage` of the calls that were made."""
         budget = Budget(self._llm.retry_budget_seconds)
-        used, problem = Usage(), None
+        used, problem = Usage(), request.problem
         for _ in range(self._llm.json_attempts):
             prompt = build_prompt(request.episode, request.previous_rolling, request.rolling_tokens, problem)
             try:
