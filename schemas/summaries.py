@@ -30,7 +30,11 @@ class Compression(Model):
     tokens_before: int
     tokens_after: int
     ratio: float
-    """1 − after/before; negative when the summary is longer than its source."""
+    """1 − after/before, of the tokens; negative when the summary is longer than its source."""
+    events_before: int | None = None
+    """Core messages; None in episodes that were stored before this was counted."""
+    events_after: int | None = None
+    """1: the summary."""
 
 
 class SummaryCreated(Model):

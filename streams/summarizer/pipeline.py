@@ -124,7 +124,7 @@ def summary_created(episode: EpisodeClosed, answer: Summary, created_at: datetim
         quality=answer.quality,
         model=answer.model,
         usage=answer.usage,
-        compression=compression(episode.token_count, count_tokens(answer.long_summary)),
+        compression=compression(episode, count_tokens(answer.long_summary)),
         created_at=utc_milliseconds(created_at),
     )
 
@@ -132,6 +132,10 @@ def summary_created(episode: EpisodeClosed, answer: Summary, created_at: datetim
 COPIED = tuple(SummaryCreated.model_fields.keys() & EpisodeClosed.model_fields.keys())
 
 
-def compression(before: int, after: int) -> Compression:
-    """Tokens of the core messages and of the long summary. An episode without any text is not compressed."""
-    return Compression(tokens_before=before, tokens_after=after, ratio=1 - after / before if before else 0.0)
+def compression(episode: EpisodeClosed, after: int) -> Compression:
+    """Tokens and number of the core messages, and of the long summary. What has no text at all is not compressed."""
+    before = episode.token_count
+    ratio = 1 - after / before if before else 0.0
+    return Compression(
+        tokens_before=before, tokens_after=after, ratio=ratio, events_before=episode.message_count, events_after=1
+    )

@@ -65,10 +65,11 @@ async def test_the_event_says_what_the_episode_says() -> None:
     assert summary.compression.tokens_before == 100
     assert summary.compression.tokens_after == count_tokens(summary.long_summary)
     assert summary.compression.ratio == pytest.approx(1 - count_tokens(summary.long_summary) / 100)
+    assert (summary.compression.events_before, summary.compression.events_after) == (3, 1)
 
 
 def test_an_episode_without_text_is_not_compressed() -> None:
-    assert compression(0, 7).ratio == 0.0
+    assert compression(a_closed_episode(token_count=0), 7).ratio == 0.0
 
 
 async def test_overlap_is_noted_but_never_counted_assigned_or_indexed() -> None:
