@@ -27,6 +27,8 @@ class Access:
     listeners: tuple[Listener, ...] = ()
     scram_users: Mapping[str, str] = field(default_factory=dict)
     """Passwords by name; known to a cluster from its first start on."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Of every broker, beside ours: an authorizer, say."""
 
 
 PLAIN = Access()

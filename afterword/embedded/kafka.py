@@ -61,7 +61,8 @@ class Broker(Server):
         self._directory.mkdir(parents=True, exist_ok=True)
         logs = self._directory / "logs"
         properties = self._directory / "server.properties"
-        plain = server_properties(self.node_id, self._cluster.ports, logs)
+        access = self._cluster.access
+        plain = {**server_properties(self.node_id, self._cluster.ports, logs), **access.properties}
         properties.write_text(render(with_listeners(plain, self._cluster.more_listeners(self.node_id))))
         if not (logs / "meta.properties").exists():
             self._format(properties)

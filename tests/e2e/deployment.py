@@ -51,11 +51,15 @@ class Deployment:
 
     settings: Settings
     directory: Path
+    static: bool = False
+    """Workers come back as the members of their group that they were, without waiting for a session to end."""
     workers: dict[str, Process] = field(default_factory=dict)
 
     def start(self, role: str, name: str | None = None) -> None:
         name = name or role
         environment = {**environment_of(self.settings), "AFTERWORD_STATE_DIR": str(self.state(name))}
+        if self.static:
+            environment["AFTERWORD_KAFKA__GROUP_INSTANCE_ID"] = name
         self.workers[name] = start_worker(role, self.directory, environment, name=name)
 
     def state(self, name: str) -> Path:
@@ -103,11 +107,11 @@ class Deployment:
 
 
 @asynccontextmanager
-async def deployed(settings: Settings, directory: Path) -> AsyncIterator[Deployment]:
+async def deployed(settings: Settings, directory: Path, static: bool = False) -> AsyncIterator[Deployment]:
     """Topics made, no worker started yet; ends every worker."""
     reports = await ensure_topics(settings)
     assert all(report.fine for report in reports), reports
-    deployment = Deployment(settings, directory)
+    deployment = Deployment(settings, directory, static)
     try:
         yield deployment
     finally:

@@ -1,5 +1,6 @@
 """What a kind of fault is. The next one is one more class in `tests/e2e/faults/kinds`, named in its list."""
 
+import math
 import random
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -18,6 +19,8 @@ class Fault:
     """Of the deployment, section by section."""
     roles: ClassVar[tuple[str, ...]] = ROLES
     brokers: ClassVar[int] = 1
+    static: ClassVar[bool] = False
+    """Workers are static members of their groups, in a deployment of this kind's own."""
     company: ClassVar[str] = ""
     """In the short form, kinds of the same company are injected into one deployment, one after the other."""
     exact: ClassVar[bool] = True
@@ -25,9 +28,13 @@ class Fault:
     recovers: ClassVar[bool] = True
     """Work goes on after it, to the end."""
     share: ClassVar[float] = 60.0
-    """Seconds of load in a run of twenty minutes over all kinds."""
+    """Seconds of injections in the long form of twenty minutes; more when `at_least` takes longer."""
     times: ClassVar[int] = 1
     """Injections of the short form."""
+    at_least: ClassVar[int] = 1
+    """Injections of the long form."""
+    most: ClassVar[float] = math.inf
+    """Injections that one deployment bears."""
     pause_seconds: ClassVar[tuple[float, float]] = (0.5, 2.0)
     """Between two injections."""
 

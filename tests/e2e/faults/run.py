@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
+from aiokafka.errors import KafkaError
+
 from afterword.audit.log import opened
 from afterword.audit.report import Report
 from afterword.audit.waiting import is_consumed
@@ -65,7 +68,7 @@ async def run(servers: Servers, directory: Path, kinds: Sequence[type[Fault]], f
     settings = settings_for(servers, directory, kinds)
     kafka = settings.kafka
     async with (
-        deployed(settings, directory) as deployment,
+        deployed(settings, directory, static=all(kind.static for kind in kinds)) as deployment,
         measured(kafka.bootstrap_servers, kafka.segmenter_id, kafka.messages_topic, kafka.partitions) as stalls,
     ):
         world = World(servers, deployment, Load(settings, form.seed, form.per_second), stalls, form.long)
@@ -73,7 +76,7 @@ async def run(servers: Servers, directory: Path, kinds: Sequence[type[Fault]], f
             async with loaded(world, faults):
                 await inject_all(world, faults, form)
             await judge(world, faults, result)
-        except (AssertionError, TimeoutError) as error:
+        except (AssertionError, KafkaError, OSError, httpx.HTTPError) as error:  # a timeout is an OSError
             result.problems.append(f"{type(error).__name__}: {error}")
         result.longest_stall = stalls.longest
         result.notes += [f"{gone.name} ended by itself with {gone.code}" for gone in world.ended]
@@ -105,7 +108,7 @@ async def loaded(world: World, faults: Sequence[Fault]) -> AsyncIterator[None]:
 
 
 async def inject_all(world: World, faults: Sequence[Fault], form: Form) -> None:
-    """In the short form one kind after the other, in the long one at random until the time is up."""
+    """In the short form one kind after the other, in the long one at random until the time is up, and often enough."""
     chance = random.Random(form.seed)
     if form.seconds is None:
         for fault in faults:
@@ -113,8 +116,10 @@ async def inject_all(world: World, faults: Sequence[Fault], form: Form) -> None:
                 await inject(world, fault, chance)
         return
     ends = time.monotonic() + form.seconds
-    while time.monotonic() < ends:
-        await inject(world, chance.choice(faults), chance)
+    while left := [
+        fault for fault in faults if fault.injected < (fault.most if ends > time.monotonic() else fault.at_least)
+    ]:
+        await inject(world, chance.choice(left), chance)
 
 
 async def inject(world: World, fault: Fault, chance: random.Random) -> None:
@@ -144,6 +149,7 @@ async def judge(world: World, faults: Sequence[Fault], result: Result) -> None:
     deployment = world.deployment
     report = await deployment.audit(QUIET_SECONDS if recovers(faults) and world.running("summarizer") else 0)
     closed = await deployment.episodes()
+    world.report = report
     result.messages, result.episodes = report.messages["total"], report.episodes["total"]
     result.lost = report.messages["lost"]
     result.duplicated = sum(_count(report, kind) for kind in ("duplicated", "committed_twice"))

@@ -13,7 +13,9 @@ import httpx
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
+from afterword.audit.report import Report
 from afterword.embedded import EmbeddedStack, Process
+from afterword.embedded.access import Access
 from tests.e2e.deployment import Deployment
 from tests.e2e.faults.llm import Llm
 from tests.e2e.faults.load import Load
@@ -25,6 +27,11 @@ PAUSE_SECONDS = 1.0
 """Before the supervisor starts a worker again that ended by itself."""
 PATIENCE_SECONDS = 60.0
 OK = 200
+AUTHORIZING = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+"""Everybody may do everything, until a fault forbids it."""
 
 
 @dataclass
@@ -43,7 +50,12 @@ class Servers:
 
 @contextlib.asynccontextmanager
 async def serving(directory: Path, brokers: int = 1) -> AsyncIterator[Servers]:
-    async with EmbeddedStack(directory, brokers=brokers) as stack, Wire(stack.mongo.port) as wire, Llm() as llm:
+    access = Access(properties=AUTHORIZING)
+    async with (
+        EmbeddedStack(directory, brokers=brokers, access=access) as stack,
+        Wire(stack.mongo.port) as wire,
+        Llm() as llm,
+    ):
         yield Servers(stack, wire, llm)
 
 
@@ -68,6 +80,8 @@ class World:
     ended: list[Ended] = field(default_factory=list)
     roles: dict[str, str] = field(default_factory=dict)
     """Of every worker that was ever started, by name."""
+    report: Report | None = None
+    """The audit's, in the end."""
     mounts: list[Path] = field(default_factory=list)
     """To be unmounted in the end."""
     _log_begins: dict[str, int] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from tests.e2e.faults.kinds.stores import (
     MongoSlow,
     QdrantDown,
 )
-from tests.e2e.faults.kinds.topics import Compacted, Grown, OutputDeleted, OutputTooSmall
+from tests.e2e.faults.kinds.topics import Compacted, Grown, OutputDeleted, TooSmall, Unauthorized
 from tests.e2e.faults.kinds.workers import Freeze, Kill, Membership, Sigterm, StateLost
 
 FAULTS: tuple[type[Fault], ...] = (
@@ -38,7 +38,8 @@ FAULTS: tuple[type[Fault], ...] = (
     LlmDown,
     LlmSlow,
     LlmResets,
-    OutputTooSmall,
+    TooSmall,
+    Unauthorized,
     OutputDeleted,
     Compacted,
     DiskFull,

@@ -15,7 +15,7 @@ class BrokerKilled(Fault):
     name = "broker killed, restarted after a while"
     outcome = "work goes on by itself, audit clean"
     company = BROKERS
-    share = 160.0
+    share = 75.0
 
     async def inject(self, world: World, chance: random.Random) -> None:
         await asyncio.to_thread(world.servers.kafka.kill)
@@ -28,7 +28,7 @@ class BrokerHung(Fault):
     name = "broker unreachable, its port open"
     outcome = "work goes on by itself, audit clean"
     company = BROKERS
-    share = 160.0
+    share = 75.0
 
     async def inject(self, world: World, chance: random.Random) -> None:
         broker = world.servers.kafka.brokers[0]
@@ -46,7 +46,7 @@ class Cluster(Fault):
     company = "cluster"
     brokers = 3
     settings: ClassVar = {"kafka": {"replication_factor": 3, "min_insync_replicas": 2}}
-    share = 160.0
+    share = 75.0
 
     async def inject(self, world: World, chance: random.Random) -> None:
         brokers = world.servers.kafka.brokers

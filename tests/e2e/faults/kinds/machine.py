@@ -24,7 +24,8 @@ class DiskFull(Fault):
     name = "disk full in the state directory"
     outcome = "stops, error names the cause; clean after repair"
     company = "refused"
-    share = 40.0
+    share = 30.0
+    at_least = 3
 
     async def skip(self) -> str:
         if os.geteuid() != 0 or not shutil.which("mount"):
@@ -54,8 +55,9 @@ class ClockJumps(Fault):
     company = "grown"
     exact = False  # a conversation that seems silent for an hour is closed
     settings: ClassVar = {"episodes": {"idle_seconds": 300}}
-    share = 40.0
+    share = 30.0
     times = 3
+    at_least = 8
 
     async def inject(self, world: World, chance: random.Random) -> None:
         jump = world.deployment.directory / "clock"

@@ -19,6 +19,7 @@ from tests.samples import a_closed_episode
 LARGE_BYTES = 900_000
 LARGE_SHARE = 0.002
 AT_A_TIME = 50
+AT_ONCE = 2_000
 TEXTS = (
     "\u202eright to left\u202c \u200b\u200d\ufeff zero width",
     "".join(map(chr, range(1, 32))) + "\x7f",
@@ -35,17 +36,17 @@ class Poison(Fault):
     name = "poison records among good ones"
     outcome = "each is a dead letter or accepted, no worker restarts"
     company = "workers"
-    share = 120.0
+    share = 80.0
+    at_least = 100_000
     pause_seconds = (0.0, 0.01)
 
     async def inject(self, world: World, chance: random.Random) -> None:
-        count = int(world.seconds(2_000, 100_000))
         before = len(world.ended)
-        for number in range(count):
-            await self._send(world, poison(number, chance))
+        for number in range(AT_ONCE):
+            await self._send(world, poison(self.injected + number, chance))
             if number % AT_A_TIME == 0:
                 await asyncio.sleep(0)  # the good ones go on between them
-        self.injected += count - 1
+        self.injected += AT_ONCE - 1
         await world.progress()
         assert len(world.ended) == before, f"ended by themselves: {world.ended[before:]}"
 
@@ -62,29 +63,42 @@ class Poison(Fault):
         kafka = world.deployment.settings.kafka
         topics = (kafka.messages_topic, kafka.dead_letters(kafka.messages_topic))
         refused, dead, accepted = await sorted_out(kafka.bootstrap_servers, *topics, kafka.partitions)
-        self.notes.append(f"{len(refused)} dead letters, {accepted} records accepted")
-        assert refused <= dead, f"without a dead letter: {sorted(refused - dead)[:5]}"
+        self.notes.append(f"{len(refused):,} records refused, {accepted:,} accepted, {len(dead):,} dead letters")
+        assert refused <= set(dead), f"without a dead letter: {sorted(refused - set(dead))[:5]}"
+        assert len(dead) == len(set(dead)), "a record has two dead letters"
 
 
 class Repeats(Fault):
     name = "the same records produced twice"
     outcome = "dropped inside the window, counted"
     company = "workers"
-    share = 30.0
+    share = 20.0
+    at_least = 10
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._repeated = 0
 
     async def inject(self, world: World, chance: random.Random) -> None:
         last = [record for record in world.load.sent[-200:] if record.value and b'"id"' in record.value]
         for record in last:  # as a whole, as a producer does that has not heard of its success
             await world.load.send(Sent(record.key, record.value, record.timestamp_ms, record.headers))
+        self._repeated += len(last)
         await world.progress()
+
+    async def check(self, world: World) -> None:
+        dropped = world.report.messages["duplicates"] if world.report else 0
+        self.notes.append(f"{self._repeated:,} records produced again, the audit counts {dropped:,} duplicates")
+        # of those that were to be skipped a repeat is skipped, too
+        assert dropped >= self._repeated * 0.9, "not dropped"
 
 
 async def sorted_out(
     servers: str, messages: str, dead_letters: str, partitions: int
-) -> tuple[set[tuple[int, int]], set[tuple[int, int]], int]:
+) -> tuple[set[tuple[int, int]], list[tuple[int, int]], int]:
     """Positions of records that the schema refuses; positions that have a dead letter; how many it accepts."""
     refused: set[tuple[int, int]] = set()
-    dead: set[tuple[int, int]] = set()
+    dead: list[tuple[int, int]] = []
     accepted = 0
     for record in await everything(servers, messages, partitions):
         try:
@@ -94,7 +108,7 @@ async def sorted_out(
             refused.add((record.partition, record.offset))
     for letter in await everything(servers, dead_letters, partitions):
         where = [header(letter.headers, DEAD_LETTER_PREFIX + name) for name in ("partition", "offset")]
-        dead.add((int(where[0] or -1), int(where[1] or -1)))
+        dead.append((int(where[0] or -1), int(where[1] or -1)))
     return refused, dead, accepted
 
 

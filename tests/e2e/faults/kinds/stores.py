@@ -24,7 +24,7 @@ class Away(Fault):
     """Something that the summarizer needs is gone for a while."""
 
     outcome = "waits or falls back, segmenter not slowed, memory bounded"
-    share = 90.0
+    share = 60.0
     pause_seconds = (2.0, 4.0)
 
     def __init__(self) -> None:

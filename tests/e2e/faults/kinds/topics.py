@@ -1,6 +1,5 @@
 """Topics that refuse writes, are compacted hard, or have the wrong number of partitions."""
 
-import asyncio
 import random
 import time
 from typing import ClassVar
@@ -9,7 +8,8 @@ from aiokafka.admin import NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from afterword.topic_specs import LARGE_RECORD_BYTES
-from streams.segmenter.tables import TABLES
+from streams.segmenter.tables import MESSAGES, TABLES
+from tests.e2e.faults.access import allow_again, forbid_writing
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.kinds.records import everything
 from tests.e2e.faults.load import Sent
@@ -30,7 +30,7 @@ class Compacted(Fault):
     name = "changelogs compacted hard, then state directories deleted"
     outcome = "audit clean"
     company = "brokers"
-    share = 90.0
+    share = 45.0
 
     async def inject(self, world: World, chance: random.Random) -> None:
         await self._compact_hard(world)
@@ -61,17 +61,41 @@ class Compacted(Fault):
             await world.busy(20)
 
 
-class OutputTooSmall(Fault):
-    name = "output topic refuses large records"
+class Refused(Fault):
+    """The output topic or a changelog, in turn."""
+
     outcome = "stops before committing, names the cause; clean after repair"
     company = "refused"
-    share = 40.0
+    share = 30.0
+    at_least = 4
+    times = 2
+
+    def topic(self, world: World) -> str:
+        kafka = world.deployment.settings.kafka
+        return kafka.changelog(MESSAGES) if self.injected % 2 else kafka.episodes_topic
+
+
+class TooSmall(Refused):
+    name = "output or changelog refuses large records"
 
     async def inject(self, world: World, chance: random.Random) -> None:
-        topic = world.deployment.settings.kafka.episodes_topic
+        topic = self.topic(world)
         async with world.ending(world.running("segmenter")[0], "MessageSizeTooLarge"):
             await world.configure(topic, max_message_bytes="500")
         await world.configure(topic, max_message_bytes=str(LARGE_RECORD_BYTES))
+        await world.progress()
+
+
+class Unauthorized(Refused):
+    name = "output or changelog refuses the worker"
+
+    async def inject(self, world: World, chance: random.Random) -> None:
+        topic = self.topic(world)
+        name = world.running("segmenter")[0]
+        async with world.ending(name, "TopicAuthorizationFailed"), world.admin() as admin:
+            await forbid_writing(admin, topic)
+        async with world.admin() as admin:
+            await allow_again(admin, topic)
         await world.progress()
 
 
@@ -80,14 +104,13 @@ class OutputDeleted(Fault):
     settings: ClassVar = {"engine": {"commit_timeout_seconds": 8}}
     outcome = "stops before committing, names the cause; clean after repair"
     company = "refused"
-    share = 60.0
+    share = 30.0
+    most = 1
 
     async def inject(self, world: World, chance: random.Random) -> None:
         """Of dead letters, of which there are none yet: what a deleted topic had is nobody's to bring back."""
         kafka = world.deployment.settings.kafka
         topic = kafka.dead_letters(kafka.messages_topic)
-        if self.injected:
-            return
         async with world.ending(world.running("segmenter")[0], topic), world.admin() as admin:
             await admin.delete_topics([topic])
             await world.load.send(Sent(b"nobody", b"not JSON", int(time.time() * 1000)))
@@ -102,16 +125,15 @@ class Grown(Fault):
     company = "grown"
     recovers = False
     share = 20.0
+    most = 1
 
     async def inject(self, world: World, chance: random.Random) -> None:
         kafka = world.deployment.settings.kafka
-        if self.injected:
-            return
         async with world.admin() as admin:
             await admin.create_partitions({kafka.messages_topic: NewPartitions(2 * kafka.partitions)})
-        await asyncio.sleep(2)
+        await world.busy()
         for name in world.running("segmenter"):
-            await world.stop(name)
+            world.deployment.workers.pop(name).kill()  # it may have noticed already, and not end with 0
         world.start("segmenter")
         async with world.ending("segmenter", "they must be equal"):
             pass

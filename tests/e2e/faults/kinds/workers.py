@@ -4,7 +4,15 @@ import asyncio
 import random
 import shutil
 import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+import orjson
+
+from streams.runtime.database import Database
+from streams.segmenter.tables import TABLES
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.world import World, until
 
@@ -12,55 +20,103 @@ SESSION_SECONDS = 6.0
 """As short as the broker allows."""
 WORKERS = "workers"
 MARGIN_SECONDS = 5.0
+MORE = 2
+"""Segmenters that join, and leave, at most."""
 
 
 class Kill(Fault):
     name = "kill -9 of any worker"
     outcome = "audit clean"
     company = WORKERS
-    share = 240.0
+    share = 150.0
     times = 3
-    pause_seconds = (0.3, 3.0)
+    at_least = 100
+    pause_seconds = (0.5, 3.0)
+    static = True  # otherwise most kills would hit a segmenter that waits for the session of the one before
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._killed = Counter[str]()
 
     async def inject(self, world: World, chance: random.Random) -> None:
-        world.crash(chance.choice(list(world.deployment.workers)))
+        name = chance.choice(list(world.deployment.workers))
+        self._killed[name] += 1
+        world.crash(name)
+
+    async def check(self, world: World) -> None:
+        self.notes.append(", ".join(f"{name} {count}" for name, count in sorted(self._killed.items())))
+        self.notes.append(f"{len(recoveries(world))} recoveries of partitions")
 
 
 class StateLost(Fault):
-    name = "state directory deleted, or an older copy"
+    name = "state directory deleted, older, or newer than the changelog"
     outcome = "audit clean, recovery logged"
     company = WORKERS
     share = 40.0
-    times = 2
+    times = 3
+    at_least = 9
 
     async def inject(self, world: World, chance: random.Random) -> None:
         name = chance.choice(world.running("segmenter"))
-        deployment, copy = world.deployment, world.deployment.directory / "older-copy"
         world.deployment.kill(name)
-        if self.injected % 2:
-            shutil.copytree(deployment.state(name), copy)
-            world.start("segmenter", name)
-            await world.progress()
-            deployment.kill(name)
-        deployment.lose_state(name)
-        if copy.exists():
-            copy.rename(deployment.state(name))
+        await (self._deleted, self._older, self._newer)[self.injected % 3](world, name)
         world.start("segmenter", name)
         await world.progress()
 
+    async def _deleted(self, world: World, name: str) -> None:
+        world.deployment.lose_state(name)
+
+    async def _older(self, world: World, name: str) -> None:
+        deployment, copy = world.deployment, world.deployment.directory / "older-copy"
+        shutil.copytree(deployment.state(name), copy)
+        world.start("segmenter", name)
+        await world.progress()
+        deployment.kill(name)
+        deployment.lose_state(name)
+        copy.rename(deployment.state(name))
+
+    async def _newer(self, world: World, name: str) -> None:
+        """As if the changelogs had lost their ends."""
+        paths = [file.parent for file in world.deployment.state(name).rglob("CURRENT")]
+        assert paths, f"{name} has no state"
+        for path in paths:
+            ahead_of_its_changelogs(path)
+
     async def check(self, world: World) -> None:
-        assert '"event": "recovered"' in world.deployment.logs("segmenter")
+        found = recoveries(world)
+        rebuilt = sum(recovery["rebuilt"] for recovery in found)
+        records, seconds = (max(recovery[name] for recovery in found) for name in ("records", "seconds"))
+        self.notes.append(f"{len(found)} recoveries of partitions, {rebuilt} of them from nothing")
+        self.notes.append(f"each of at most {records:,} records in {seconds:.1f} s")
+        assert rebuilt >= self.injected // 3, "state from the future was kept"
+
+
+def ahead_of_its_changelogs(path: Path) -> None:
+    """Rows that no changelog has, and a position that none has reached."""
+    database = Database(path, dict.fromkeys(TABLES))
+    position = database.position
+    marks = {table: offset + 100_000 for table, offset in position.bookmarks.items()}
+    database.write({TABLES[0]: [(b"future", b"{}")]}, replace(position, source=position.source + 100, bookmarks=marks))
+    database.close()
+
+
+def recoveries(world: World) -> list[dict[str, Any]]:
+    """As the segmenters logged them."""
+    logs = [world.deployment.logs(name) for name, role in world.roles.items() if role == "segmenter"]
+    lines = [line for log in logs for line in log.splitlines() if '"event": "recovered"' in line]
+    return [orjson.loads(line) for line in lines]
 
 
 class Membership(Fault):
-    """One, two or three segmenters; the first one stays, so that a state directory goes on living."""
+    """Two, three, then one segmenter again; the first one stays, so that a state directory goes on living."""
 
     name = "workers join and leave, TERM or KILL"
     outcome = "audit clean, pause measured"
     company = WORKERS
     share = 200.0
-    times = 3
-    pause_seconds = (2.0, 4.0)
+    times = 4
+    at_least = 50
+    pause_seconds = (1.5, 3.5)
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +125,7 @@ class Membership(Fault):
     async def inject(self, world: World, chance: random.Random) -> None:
         self._note_pause(world)
         joined = [name for name in world.running("segmenter") if name != "segmenter"]
-        if not joined or (len(joined) < 2 and chance.random() < 0.5):
+        if self.injected % 4 < MORE:
             free = next(name for name in ("segmenter-2", "segmenter-3") if name not in joined)
             world.start("segmenter", free)
         elif chance.random() < 0.5:
@@ -92,7 +148,8 @@ class Freeze(Fault):
     name = "SIGSTOP past the session, another takes over, SIGCONT"
     outcome = "writes nothing that survives, audit clean"
     company = WORKERS
-    share = 80.0
+    share = 60.0
+    at_least = 3
 
     async def inject(self, world: World, chance: random.Random) -> None:
         heir = "segmenter-heir"
@@ -116,8 +173,9 @@ class Sigterm(Fault):
     name = "SIGTERM under load"
     outcome = "exit 0 within drain_seconds + 5 s"
     company = WORKERS
-    share = 60.0
+    share = 40.0
     times = 2
+    at_least = 10
 
     def __init__(self) -> None:
         super().__init__()
