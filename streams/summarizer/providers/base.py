@@ -5,6 +5,9 @@ from typing import Protocol
 
 from schemas import EpisodeClosed, Quality, Usage
 
+MAX_SUMMARY_LENGTH = 1000
+"""Characters of the long summary, unless the settings say otherwise."""
+
 
 @dataclass(frozen=True)
 class SummaryRequest:
@@ -17,6 +20,10 @@ class SummaryRequest:
     """What the rolling summary may have at most."""
     problem: str | None = None
     """What was wrong with the summary that was made of it before, in words for an LLM."""
+    max_summary_length: int = MAX_SUMMARY_LENGTH
+    """Characters that the long summary may have."""
+    wants_rolling: bool = True
+    """False: the rolling summary stays as it is this time, so the LLM need not be asked for it."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +35,15 @@ class Summary:
     short_summary: str
     """1–2 sentences, at most 400 characters."""
     long_summary: str
-    """3–8 sentences, at most 1,500 characters."""
+    """3–8 sentences, at most the request's `max_summary_length`."""
     rolling_summary: str
-    """The conversation so far, this episode included; at most the request's `rolling_tokens`."""
+    """The conversation so far, this episode included where `wants_rolling`; at most the request's `rolling_tokens`."""
     quality: Quality
     model: str
     usage: Usage
     """Tokens of every call that was made for it, the unusable answers included."""
+    prompt_version: str | None = None
+    """What the LLM was asked; None where none was."""
 
 
 class Provider(Protocol):

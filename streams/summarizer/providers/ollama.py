@@ -5,8 +5,8 @@ from typing import Any
 from schemas import Usage
 from streams.errors import AnswerInvalid
 from streams.settings import Llm
-from streams.summarizer.prompt import SCHEMA, Messages
-from streams.summarizer.providers.chat import Reply, count
+from streams.summarizer.prompt import Messages
+from streams.summarizer.providers.endpoint import ChatRequest, Reply, count
 from streams.summarizer.providers.http import Endpoint
 from streams.tokens import count_tokens
 
@@ -29,9 +29,9 @@ class OllamaChat:
         self._llm = llm
         self._endpoint = Endpoint(llm, DEFAULT_URL)
 
-    async def chat(self, messages: Messages) -> Reply:
+    async def chat(self, request: ChatRequest) -> Reply:
         """Raises: ProviderError."""
-        return read_reply(await self._endpoint.post("/api/chat", self._body(messages)))
+        return read_reply(await self._endpoint.post("/api/chat", self._body(request)))
 
     async def check(self) -> None:
         """Raises: ProviderError, a ProviderMisconfigured where the model was not pulled."""
@@ -40,13 +40,15 @@ class OllamaChat:
     async def close(self) -> None:
         await self._endpoint.close()
 
-    def _body(self, messages: Messages) -> dict[str, Any]:
+    def _body(self, request: ChatRequest) -> dict[str, Any]:
         options = {
             "temperature": self._llm.temperature,
-            "num_predict": self._llm.max_output_tokens,
-            "num_ctx": context_tokens(messages, self._llm.max_output_tokens),
+            "num_predict": request.max_tokens,
+            "num_ctx": context_tokens(request.messages, request.max_tokens),
         }
-        return {"model": self._llm.model, "messages": messages, "format": SCHEMA, "stream": False, "options": options}
+        form = {"format": request.schema} if request.schema else {}
+        model = request.model or self._llm.model
+        return {"model": model, "messages": request.messages, "stream": False, "options": options, **form}
 
 
 def context_tokens(messages: Messages, output_tokens: int) -> int:

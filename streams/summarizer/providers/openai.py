@@ -5,14 +5,13 @@ from typing import Any
 from schemas import Usage
 from streams.errors import AnswerInvalid, ProviderError, ProviderMisconfigured
 from streams.settings import Llm
-from streams.summarizer.prompt import SCHEMA, Messages
-from streams.summarizer.providers.chat import Reply, count
+from streams.summarizer.providers.endpoint import ChatRequest, Reply, count
 from streams.summarizer.providers.http import Endpoint
 
 DEFAULT_URL = "https://api.openai.com/v1"
-RESPONSE_FORMAT = {"type": "json_schema", "json_schema": {"name": "summary", "strict": True, "schema": SCHEMA}}
 REPLACEMENTS = {"max_tokens": "max_completion_tokens"}
 """Reasoning models know the new name only, most other servers the old one only."""
+CHECKED_TOKENS = 64
 OPTIONAL = {"max_tokens", "temperature", "response_format"}
 
 
@@ -27,10 +26,10 @@ class OpenAiChat:
         self._endpoint = Endpoint(llm, DEFAULT_URL)
         self._refused: set[str] = set()
 
-    async def chat(self, messages: Messages) -> Reply:
+    async def chat(self, request: ChatRequest) -> Reply:
         """Fields that the server turns out not to take are left out from then on. Raises: ProviderError."""
         while True:
-            body = self._body(messages)
+            body = self._body(request)
             try:
                 return read_reply(await self._endpoint.post("/chat/completions", body))
             except ProviderError as error:
@@ -45,7 +44,7 @@ class OpenAiChat:
         Raises: ProviderError.
         """
         if self._llm.model not in await self._listed_models():
-            await self.chat([{"role": "user", "content": "Answer with {}."}])
+            await self.chat(ChatRequest([{"role": "user", "content": "Answer with yes."}], CHECKED_TOKENS))
 
     async def close(self) -> None:
         await self._endpoint.close()
@@ -57,17 +56,19 @@ class OpenAiChat:
             return set()
         return {model.get("id") for model in listed if isinstance(model, dict)} if isinstance(listed, list) else set()
 
-    def _body(self, messages: Messages) -> dict[str, Any]:
-        options = {
-            "temperature": self._llm.temperature,
-            "max_tokens": self._llm.max_output_tokens,
-            "response_format": RESPONSE_FORMAT,
-        }
+    def _body(self, request: ChatRequest) -> dict[str, Any]:
+        options: dict[str, Any] = {"temperature": self._llm.temperature, "max_tokens": request.max_tokens}
+        if request.schema:
+            options["response_format"] = _json_of(request.schema)
         taken = {self._name(option): value for option, value in options.items() if self._name(option)}
-        return {"model": self._llm.model, "messages": messages, **taken}
+        return {"model": request.model or self._llm.model, "messages": request.messages, **taken}
 
     def _name(self, option: str) -> str:
         return option if option not in self._refused else REPLACEMENTS.get(option, "")
+
+
+def _json_of(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "summary", "strict": True, "schema": schema}}
 
 
 def read_reply(data: dict[str, Any]) -> Reply:

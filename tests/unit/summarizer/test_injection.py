@@ -9,7 +9,7 @@ from schemas import EpisodeClosed, Usage
 from streams.settings import Llm
 from streams.summarizer.prompt import Messages, build_prompt
 from streams.summarizer.providers import ChatProvider
-from streams.summarizer.providers.chat import Reply
+from streams.summarizer.providers.endpoint import ChatRequest, Reply
 from tests.samples import a_closed_episode, an_episode_message
 from tests.summarizer_world import World
 
@@ -50,8 +50,8 @@ class Obedient:
     def __init__(self) -> None:
         self.prompts: list[Messages] = []
 
-    async def chat(self, messages: Messages) -> Reply:
-        self.prompts.append(messages)
+    async def chat(self, request: ChatRequest) -> Reply:
+        self.prompts.append(request.messages)
         return Reply(text=orjson.dumps(OBEYED).decode(), usage=Usage())
 
     async def check(self) -> None: ...

@@ -1,0 +1,60 @@
+"""What every LLM server offers, whatever its protocol."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from schemas import Usage
+from streams.summarizer.prompt import Messages
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    """One question; with the settings of the endpoint it is all that the answer depends on."""
+
+    messages: Messages
+    max_tokens: int
+    """Of the answer."""
+    schema: dict[str, Any] | None = None
+    """JSON schema of the answer; None: plain text."""
+    model: str | None = None
+    """None: the one that the settings name."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a chat endpoint answered."""
+
+    text: str
+    usage: Usage
+    cut_off: bool = False
+    """The model stopped at its token limit."""
+    refused: bool = False
+    """The endpoint itself says that the model declined, or that a filter did."""
+
+
+class ChatEndpoint(Protocol):
+    """The differences between one chat protocol and another."""
+
+    name: str
+
+    async def chat(self, request: ChatRequest) -> Reply:
+        """One call. Raises: ProviderError."""
+        ...
+
+    async def check(self) -> None:
+        """Raises: ProviderError."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+def total(one: Usage, other: Usage) -> Usage:
+    return Usage(
+        prompt_tokens=one.prompt_tokens + other.prompt_tokens,
+        completion_tokens=one.completion_tokens + other.completion_tokens,
+    )
+
+
+def count(value: object) -> int:
+    """A number of tokens as a server reports it; 0 where it reports none, or nonsense."""
+    return value if isinstance(value, int) and value > 0 else 0
