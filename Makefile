@@ -55,13 +55,17 @@ format: $(STAMP) ## what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(STAMP) ## docs/settings.md anew, after streams/settings.py has changed
+docs: $(STAMP) ## docs/settings.md and schemas/generated anew, after settings or schemas have changed
 	$(BIN)/python -m afterword.settings_reference > docs/settings.md.new
 	mv docs/settings.md.new docs/settings.md
+	$(BIN)/afterword schema export schemas/generated
 
-lock: build/uv/bin/uv ## requirements.lock anew, after pyproject.toml has changed
-	build/uv/bin/uv pip compile pyproject.toml --extra dev --universal --generate-hashes \
-		--no-emit-index-url --no-emit-find-links --no-header --quiet -o requirements.lock
+LOCK := build/uv/bin/uv pip compile pyproject.toml --universal --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --no-header --quiet
+
+lock: build/uv/bin/uv ## both locks anew, after pyproject.toml has changed: ours, and the image's part of it
+	$(LOCK) --extra dev -o requirements.lock
+	$(LOCK) --extra build --constraint requirements.lock --no-annotate -o requirements-image.lock
 
 build/uv/bin/uv:
 	$(PYTHON) -m venv build/uv

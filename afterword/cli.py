@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import typer
 
-from afterword.commands import audit, check, config, context, dev, produce, topics, watch, worker
+from afterword.commands import audit, check, config, context, dev, produce, schema, topics, watch, worker
 from streams.errors import AfterwordError, ConfigurationError
 
 FAILED = 1
@@ -21,6 +21,7 @@ app = typer.Typer(
 app.add_typer(topics.app, name="topics")
 app.add_typer(worker.app, name="worker")
 app.add_typer(config.app, name="config")
+app.add_typer(schema.app, name="schema")
 for command in (dev.dev, dev.demo, check.check, produce.produce, watch.watch, context.context, audit.audit):
     app.command()(command)
 

@@ -3,7 +3,15 @@
 from datetime import UTC, datetime
 from typing import Annotated
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, PlainSerializer, StringConstraints
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    PlainSerializer,
+    StringConstraints,
+    WithJsonSchema,
+)
 
 Id = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 """An identifier chosen by a producer: any text of 1 to 256 characters."""
@@ -25,7 +33,12 @@ def utc_milliseconds(moment: datetime) -> datetime:
     return utc.replace(microsecond=utc.microsecond // 1000 * 1000)
 
 
-Time = Annotated[AwareDatetime, AfterValidator(utc_milliseconds), PlainSerializer(rfc3339, when_used="json")]
+Time = Annotated[
+    AwareDatetime,
+    AfterValidator(utc_milliseconds),
+    PlainSerializer(rfc3339, when_used="json"),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
 """A moment with an offset, kept in UTC and milliseconds."""
 
 
@@ -35,7 +48,13 @@ class Model(BaseModel):
     Strict: JSON's own types only, so that `"5"` is not a number and `5` is not a time.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="ignore",
+        strict=True,
+        json_schema_serialization_defaults_required=True,  # what we write always has every field
+        use_attribute_docstrings=True,
+    )
 
     def to_json(self) -> bytes:
         """UTF-8 JSON as it travels on a topic."""
