@@ -19,6 +19,8 @@ class Quality(Model):
     grounding: Annotated[float, Field(ge=0, le=1)] | None = None
     """Share of the summary's checkable tokens that occur in the source; None where it was not measured."""
     unsupported: tuple[str, ...] = ()
+    truncated: bool = False
+    """A message was too long to be read whole: the summary was made without its middle."""
 
 
 class Usage(Model):

@@ -4,6 +4,7 @@ import asyncio
 
 from schemas import Quality, Usage
 from streams.summarizer.extractive import summarize
+from streams.summarizer.extractive.candidates import MAX_MESSAGE_CHARACTERS
 from streams.summarizer.providers.base import Summary, SummaryRequest
 
 REASON = "extractive_provider"
@@ -18,12 +19,13 @@ class ExtractiveProvider:
     async def summarize(self, request: SummaryRequest) -> Summary:
         # in a thread: a very long message takes some hundred milliseconds, in which other lanes want to go on
         texts = await asyncio.to_thread(summarize, request.episode, request.previous_rolling, request.rolling_tokens)
+        truncated = any(len(message.content) > MAX_MESSAGE_CHARACTERS for message in request.episode.messages)
         return Summary(
             title=texts.title,
             short_summary=texts.short_summary,
             long_summary=texts.long_summary,
             rolling_summary=texts.rolling_summary,
-            quality=Quality(source="fallback", reason=REASON),
+            quality=Quality(source="fallback", reason=REASON, truncated=truncated),
             model=self.name,
             usage=Usage(),
         )

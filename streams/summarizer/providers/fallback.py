@@ -44,5 +44,5 @@ class WithFallback:
             episode_id=request.episode.episode_id,
         )
         summary = await self._fallback.summarize(request)
-        quality = Quality(source="fallback", reason=error.error_type)
+        quality = Quality(source="fallback", reason=error.error_type, truncated=summary.quality.truncated)
         return replace(summary, quality=quality, usage=vars(error).get("usage", Usage()))

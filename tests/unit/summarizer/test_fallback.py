@@ -12,7 +12,7 @@ from streams.errors import (
     ProviderUnavailable,
 )
 from streams.summarizer.providers import ExtractiveProvider, ScriptedProvider, SummaryRequest, WithFallback
-from tests.samples import a_closed_episode
+from tests.samples import a_closed_episode, an_episode_message
 
 REQUEST = SummaryRequest(a_closed_episode(), "Before.", 800)
 
@@ -78,3 +78,14 @@ async def test_an_outage_lasts_until_it_is_over() -> None:
     provider.outage = None
     await provider.check()
     await provider.summarize(REQUEST)
+
+
+@pytest.mark.parametrize(("characters", "truncated"), [(1_000, False), (700_000, True)])
+async def test_an_extractive_summary_says_whether_it_was_made_of_the_whole_text(
+    characters: int, truncated: bool
+) -> None:
+    message = an_episode_message("m1", content="A parcel is lost. " * (characters // 18))
+    request = SummaryRequest(a_closed_episode(messages=(message,)), "", 800)
+    for provider in (ExtractiveProvider(), with_fallback(ProviderError(problem="x"))):
+        with capture_logs():
+            assert (await provider.summarize(request)).quality.truncated is truncated
