@@ -24,6 +24,11 @@ def episode_id(conversation_id: str, ordinal: int, agent_id: str | None = None) 
     return f"{escape(conversation_id)}{scope}:{ordinal}"
 
 
+def scope_id(conversation_id: str, agent_id: str | None = None) -> str:
+    """What ordinals, counts and rolling rows are kept for: a conversation, or an agent's part of one."""
+    return conversation_id if agent_id is None else f"{escape(conversation_id)}/{escape(agent_id)}"
+
+
 def event_id(episode: str, revision: int) -> str:
     """Id of a `summary.created`: the same event published twice carries it twice."""
     return f"{episode}:{revision}"

@@ -9,6 +9,7 @@ from schemas import MessageCreated, SummaryCreated
 from schemas.ids import message_key, row_id
 from streams.stores.episodes import Conversation, EpisodeRef, RollingRow, StoredEpisode
 from streams.stores.messages import ArchivedMessage, MessageRef
+from streams.tokens import count_tokens
 
 Document = dict[str, Any]
 Found = Mapping[str, Any]
@@ -66,6 +67,7 @@ def message_document(archived: ArchivedMessage) -> Document:
         **message.model_dump(),
         "metadata": safe_names(message.metadata),
         "source": {"partition": archived.partition, "offset": archived.offset},
+        "token_count": count_tokens(message.content),
     }
 
 

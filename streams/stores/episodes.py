@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Protocol
 
 from schemas import CloseReason, EpisodeClosed, SummaryCreated
+from schemas.ids import episode_id, scope_id
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,10 @@ class RollingRow:
 
 @dataclass(frozen=True)
 class Conversation:
-    """A conversation as its summarised episodes tell it."""
+    """A conversation, or an agent's part of one, as its summarised episodes tell it."""
 
     conversation_id: str
+    """Its `scope_id`."""
     title: str
     user_id: str
     tenant_id: str | None
@@ -45,6 +47,10 @@ class Conversation:
     last_ordinal: int
     message_count: int
     updated_at: datetime
+    token_count: int = 0
+    """Tokens of the messages of `counted_episodes`."""
+    counted_episodes: int = 0
+    """Less than `episode_count` when an older version, which counted no tokens, was here."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,20 @@ class EpisodeStore(Protocol):
 
     async def conversation(self, conversation_id: str) -> Conversation | None: ...
 
+    async def latest(
+        self, conversation_id: str, limit: int, *, before: int | None = None, agent_id: str | None = None
+    ) -> list[StoredEpisode]:
+        """The last episodes with an ordinal less than `before`, newest first: of the conversation, or of the agent."""
+        ...
+
+    async def tokens_before(self, conversation_id: str, agent_id: str | None = None) -> int:
+        """Tokens of the messages of all its episodes, summed in the store."""
+        ...
+
+    async def following(self, episode_id: str | None, limit: int) -> list[StoredEpisode]:
+        """Episodes in the order of their ids, from the first one after `episode_id` on: page by page, all of them."""
+        ...
+
     def all_episodes(self) -> AsyncIterator[EpisodeRef]:
         """In no particular order."""
         ...
@@ -105,8 +125,16 @@ def stored_episode(episode: EpisodeClosed, summary: SummaryCreated) -> StoredEpi
 
 
 def scope_of(event: EpisodeClosed | SummaryCreated) -> str:
-    """What rolling rows and counts are kept for. The one place to change when agents get their own."""
-    return event.conversation_id
+    """What rolling rows and counts are kept for: the conversation, or an agent's part of it, as its id says."""
+    own = event.agent_id is not None and event.episode_id == episode_id(
+        event.conversation_id, event.ordinal, event.agent_id
+    )
+    return scope_id(event.conversation_id, event.agent_id if own else None)
+
+
+def id_prefix(conversation_id: str, agent_id: str | None = None) -> str:
+    """What the ids of these episodes begin with, and no others."""
+    return episode_id(conversation_id, 0, agent_id).removesuffix("0")
 
 
 def preceding_id(episode: EpisodeClosed) -> str:
@@ -125,4 +153,6 @@ def first_advance(summary: SummaryCreated) -> Conversation:
         last_ordinal=summary.ordinal,
         message_count=summary.message_count,
         updated_at=summary.created_at,
+        token_count=summary.compression.tokens_before,
+        counted_episodes=1,
     )

@@ -1,12 +1,21 @@
 """Stores in memory, for tests and for trying things out. They keep the contracts of the real ones, and nothing else."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import replace
 
 from schemas import SummaryCreated
-from schemas.ids import message_key
-from streams.stores.episodes import Conversation, EpisodeRef, RollingRow, StoredEpisode, first_advance, scope_of
-from streams.stores.messages import ArchivedMessage, MessageRef
+from schemas.ids import message_key, scope_id
+from streams.stores.episodes import (
+    Conversation,
+    EpisodeRef,
+    RollingRow,
+    StoredEpisode,
+    first_advance,
+    id_prefix,
+    scope_of,
+)
+from streams.stores.messages import ArchivedMessage, Counted, MessageRef, Selection, agent_scope, selects
+from streams.tokens import count_tokens
 
 
 class MemoryEpisodes:
@@ -48,10 +57,29 @@ class MemoryEpisodes:
                 last_ordinal=first.last_ordinal,
                 message_count=known.message_count + first.message_count,
                 updated_at=first.updated_at,
+                token_count=known.token_count + first.token_count,
+                counted_episodes=known.counted_episodes + 1,
             )
 
     async def conversation(self, conversation_id: str) -> Conversation | None:
         return self.conversations.get(conversation_id)
+
+    async def latest(
+        self, conversation_id: str, limit: int, *, before: int | None = None, agent_id: str | None = None
+    ) -> list[StoredEpisode]:
+        found = [e for e in self._of_scope(conversation_id, agent_id) if before is None or e.summary.ordinal < before]
+        return sorted(found, key=lambda e: -e.summary.ordinal)[:limit]
+
+    async def tokens_before(self, conversation_id: str, agent_id: str | None = None) -> int:
+        return sum(e.summary.compression.tokens_before for e in self._of_scope(conversation_id, agent_id))
+
+    async def following(self, episode_id: str | None, limit: int) -> list[StoredEpisode]:
+        ids = sorted((i for i in self.episodes if episode_id is None or i > episode_id), key=str.encode)
+        return [self.episodes[i] for i in ids[:limit]]
+
+    def _of_scope(self, conversation_id: str, agent_id: str | None) -> list[StoredEpisode]:
+        prefix = id_prefix(conversation_id, agent_id)
+        return [episode for i, episode in self.episodes.items() if i.startswith(prefix)]
 
     async def all_episodes(self) -> AsyncIterator[EpisodeRef]:
         for stored in list(self.episodes.values()):
@@ -72,6 +100,7 @@ class MemoryMessages:
     def __init__(self) -> None:
         self.messages: dict[str, ArchivedMessage] = {}
         self.episode_ids: dict[str, str] = {}
+        self.agent_scopes: dict[str, set[str]] = {}
 
     async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
         for archived in messages:
@@ -79,12 +108,38 @@ class MemoryMessages:
 
     async def assign(self, episode_id: str, keys: Sequence[str]) -> None:
         self.episode_ids.update(dict.fromkeys(keys, episode_id))
+        if scope := agent_scope(episode_id):
+            for key in keys:
+                self.agent_scopes.setdefault(key, set()).add(scope)
 
     async def recent(self, conversation_id: str, limit: int) -> list[ArchivedMessage]:
         if limit < 1:
             return []
         found = [m for m in self.messages.values() if m.message.conversation_id == conversation_id]
         return sorted(found, key=_position)[-limit:]
+
+    async def newest(self, selection: Selection) -> AsyncGenerator[ArchivedMessage, None]:
+        for archived in sorted(self._selected(selection), key=_position, reverse=True):
+            yield archived
+
+    async def count(self, selection: Selection) -> Counted:
+        found = [archived.message for archived in self._selected(selection)]
+        tokens = sum(count_tokens(message.content) for message in found)
+        return Counted(len(found), tokens, sum(message.skip_summarization for message in found))
+
+    async def first(self, conversation_id: str) -> ArchivedMessage | None:
+        found = [m for m in self.messages.values() if m.message.conversation_id == conversation_id]
+        return min(found, key=lambda archived: archived.offset, default=None)
+
+    def _selected(self, selection: Selection) -> list[ArchivedMessage]:
+        return [m for key, m in self.messages.items() if selects(selection, m) and self._is_selected(selection, key)]
+
+    def _is_selected(self, selection: Selection, key: str) -> bool:
+        if not selection.unsummarised:
+            return True
+        if selection.agent_id is None:
+            return key not in self.episode_ids
+        return scope_id(selection.conversation_id, selection.agent_id) not in self.agent_scopes.get(key, ())
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, ArchivedMessage]:
         return {key: self.messages[key] for key in keys if key in self.messages}

@@ -1,6 +1,6 @@
 """The archive of chat messages, and what every store of them offers."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,6 +29,45 @@ class MessageRef:
     """Its `skip_summarization`: it belongs to no episode."""
 
 
+@dataclass(frozen=True)
+class Selection:
+    """Archived messages of one conversation, of exactly this tenant; None: of those without one."""
+
+    conversation_id: str
+    tenant_id: str | None
+    agent_id: str | None = None
+    """Only this agent's messages, and those that name no agent; None: all."""
+    unsummarised: bool = False
+    """Only those that no stored episode has: of the agent if one is given, else of the conversation."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Counted in the store; none of the messages is loaded."""
+
+    messages: int = 0
+    tokens: int = 0
+    """Of their contents. What an older version archived was not counted, and adds nothing."""
+    skipped: int = 0
+    """Those of `messages` with `skip_summarization`."""
+
+
+def agent_scope(episode_id: str) -> str | None:
+    """The `scope_id` that an agent's episode is of; None for an episode of a conversation."""
+    scope = episode_id.rpartition(":")[0]
+    return scope if "/" in scope else None
+
+
+def selects(selection: Selection, archived: ArchivedMessage) -> bool:
+    """Whether the message is one of them, but for `unsummarised`, which only the store can tell."""
+    message = archived.message
+    return (
+        message.conversation_id == selection.conversation_id
+        and message.tenant_id == selection.tenant_id
+        and (selection.agent_id is None or message.agent_id in (None, selection.agent_id))
+    )
+
+
 class MessageArchive(Protocol):
     """Archiver and summarizer write different fields of the same document, in either order, any number of times.
 
@@ -45,6 +84,16 @@ class MessageArchive(Protocol):
 
     async def recent(self, conversation_id: str, limit: int) -> list[ArchivedMessage]:
         """The conversation's last archived messages by time, oldest first."""
+        ...
+
+    def newest(self, selection: Selection) -> AsyncGenerator[ArchivedMessage, None]:
+        """The newest by time first, a page at a time: whoever has enough closes it, and the rest is never loaded."""
+        ...
+
+    async def count(self, selection: Selection) -> Counted: ...
+
+    async def first(self, conversation_id: str) -> ArchivedMessage | None:
+        """The one that was read first, whose tenant is the conversation's."""
         ...
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, ArchivedMessage]:

@@ -21,7 +21,10 @@ BATCH_SIZE = 1000
 DUPLICATE_KEY = 11000
 
 INDEXES: dict[str, tuple[tuple[tuple[str, int], ...], ...]] = {
-    "messages": ((("conversation_id", 1), ("sent_at", 1), ("source.offset", 1)),),
+    "messages": (
+        (("conversation_id", 1), ("sent_at", 1), ("source.offset", 1)),
+        (("conversation_id", 1), ("episode_id", 1), ("sent_at", 1), ("source.offset", 1)),
+    ),
     "episodes": ((("conversation_id", 1), ("ordinal", 1)),),
     "conversation_summaries": ((("conversation_id", 1), ("row", 1)),),
 }

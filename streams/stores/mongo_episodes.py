@@ -26,9 +26,12 @@ from streams.stores.episodes import (
     RollingRow,
     StoredEpisode,
     first_advance,
+    id_prefix,
     scope_of,
 )
 from streams.stores.mongo import Collection, Database, each, unavailable
+
+COUNTERS = ("episode_count", "message_count", "token_count", "counted_episodes")
 
 
 class MongoEpisodes:
@@ -80,6 +83,24 @@ class MongoEpisodes:
         document = await _find(self._conversations, conversation_id)
         return conversation_from(document) if document else None
 
+    async def latest(
+        self, conversation_id: str, limit: int, *, before: int | None = None, agent_id: str | None = None
+    ) -> list[StoredEpisode]:
+        wanted = _of_scope(conversation_id, agent_id) | ({} if before is None else {"ordinal": {"$lt": before}})
+        cursor = self._episodes.find(wanted, sort=[("ordinal", -1)], limit=limit)
+        return [episode_from(document) async for document in each(cursor)]
+
+    async def tokens_before(self, conversation_id: str, agent_id: str | None = None) -> int:
+        total = {"$group": {"_id": None, "tokens": {"$sum": "$compression.tokens_before"}}}
+        with unavailable():
+            found = await self._episodes.aggregate([{"$match": _of_scope(conversation_id, agent_id)}, total]).to_list(1)
+        return int(found[0]["tokens"]) if found else 0
+
+    async def following(self, episode_id: str | None, limit: int) -> list[StoredEpisode]:
+        wanted = {} if episode_id is None else {"_id": {"$gt": episode_id}}
+        cursor = self._episodes.find(wanted, sort=[("_id", 1)], limit=limit)
+        return [episode_from(document) async for document in each(cursor)]
+
     async def all_episodes(self) -> AsyncIterator[EpisodeRef]:
         async for document in each(self._episodes.find({}, EPISODE_REF_FIELDS)):
             yield episode_ref_from(document)
@@ -89,10 +110,15 @@ class MongoEpisodes:
         behind = {"_id": key, "last_ordinal": {"$lt": summary.ordinal}}
         change = {
             "$set": {"title": first.title, "last_ordinal": first.last_ordinal, "updated_at": first.updated_at},
-            "$inc": {"episode_count": first.episode_count, "message_count": first.message_count},
+            "$inc": {name: getattr(first, name) for name in COUNTERS},
             "$setOnInsert": {"user_id": first.user_id, "tenant_id": first.tenant_id},
         }
         return await _unless_duplicate(self._conversations.update_one(behind, change, upsert=True))
+
+
+def _of_scope(conversation_id: str, agent_id: str | None) -> dict[str, Any]:
+    prefix = id_prefix(conversation_id, agent_id)
+    return {"conversation_id": conversation_id, "_id": {"$gte": prefix, "$lt": prefix[:-1] + chr(ord(prefix[-1]) + 1)}}
 
 
 async def _find(collection: Collection, key: str) -> Mapping[str, Any] | None:

@@ -82,6 +82,55 @@ async def test_the_audit_sees_which_messages_every_episode_took(episodes: Episod
     ]
 
 
+async def test_episodes_are_paged_from_the_newest(episodes: EpisodeStore) -> None:
+    for ordinal in range(1, 13):
+        await episodes.add(a_stored_episode(ordinal))
+    await episodes.add(a_stored_episode(13, conversation_id="c12"))
+    first = await episodes.latest("c1", 5)
+    assert [stored.summary.ordinal for stored in first] == [12, 11, 10, 9, 8]
+    assert first[0] == a_stored_episode(12)
+    assert [stored.summary.ordinal for stored in await episodes.latest("c1", 5, before=3)] == [2, 1]
+    assert await episodes.latest("c1", 5, before=1) == []
+    assert await episodes.latest("c2", 5) == []
+
+
+async def test_episodes_of_an_agent_are_apart_from_those_of_the_conversation(episodes: EpisodeStore) -> None:
+    own = {"agent_id": "a", "episode_id": "c1/a:1"}
+    for stored in (a_stored_episode(1, agent_id="a"), a_stored_episode(1, **own)):
+        await episodes.add(stored)
+        await episodes.advance(stored.summary)
+    assert [stored.summary.episode_id for stored in await episodes.latest("c1", 5)] == ["c1:1"]
+    assert [stored.summary.episode_id for stored in await episodes.latest("c1", 5, agent_id="a")] == ["c1/a:1"]
+    assert await episodes.tokens_before("c1", "a") == 100
+    for scope in ("c1", "c1/a"):
+        found = await episodes.conversation(scope)
+        assert found is not None
+        assert (found.conversation_id, found.episode_count) == (scope, 1)
+
+
+async def test_all_episodes_are_walked_through_in_the_order_of_their_ids(episodes: EpisodeStore) -> None:
+    ids = sorted(f"{conversation}:{n}" for conversation in ("b", "c1", "ü") for n in range(1, 4))
+    for i in ids:
+        conversation, _, ordinal = i.partition(":")
+        await episodes.add(a_stored_episode(int(ordinal), conversation_id=conversation))
+    found, after = [], None
+    while page := await episodes.following(after, 2):
+        after = page[-1].summary.episode_id
+        found += [stored.summary.episode_id for stored in page]
+    assert found == ids
+
+
+async def test_tokens_are_counted_with_each_episode(episodes: EpisodeStore) -> None:
+    for ordinal in (1, 2, 2):
+        await episodes.add(a_stored_episode(ordinal))
+        await episodes.advance(a_summary(ordinal))
+    found = await episodes.conversation("c1")
+    assert found is not None
+    assert (found.token_count, found.counted_episodes) == (200, 2)
+    assert await episodes.tokens_before("c1") == 200
+    assert await episodes.tokens_before("c2") == 0
+
+
 async def test_the_first_row_is_taken_once(episodes: EpisodeStore) -> None:
     assert await episodes.put_row(ROW, None)
     assert not await episodes.put_row(replace(ROW, content="Other."), None)

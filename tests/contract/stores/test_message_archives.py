@@ -1,4 +1,5 @@
 import asyncio
+from contextlib import aclosing
 from datetime import timedelta
 from typing import Any
 
@@ -8,7 +9,8 @@ from hypothesis import strategies as st
 
 from schemas.ids import message_key
 from streams.stores.documents import original_names, safe_names
-from streams.stores.messages import ArchivedMessage, MessageArchive, MessageRef
+from streams.stores.messages import ArchivedMessage, Counted, MessageArchive, MessageRef, Selection
+from streams.tokens import count_tokens
 from tests.samples import NOON, a_message
 
 HOSTILE_METADATA = {
@@ -23,6 +25,10 @@ HOSTILE_METADATA = {
 
 def archived(message_id: str = "m1", offset: int = 0, **fields: Any) -> ArchivedMessage:
     return ArchivedMessage(a_message(message_id, **fields), partition=0, offset=offset)
+
+
+async def newest(messages: MessageArchive, selection: Selection) -> list[str]:
+    return [found.message.id async for found in messages.newest(selection)]
 
 
 async def refs(messages: MessageArchive) -> dict[str, MessageRef]:
@@ -93,6 +99,58 @@ async def test_the_last_messages_are_those_of_the_latest_times_oldest_first(mess
     await messages.put_many([archived("x", conversation_id="c2", sent_at=NOON + timedelta(hours=1))])
     assert [m.message.id for m in await messages.recent("c1", 3)] == ["m3", "m1", "m4"]
     assert await messages.recent("c1", 0) == []
+
+
+async def test_newest_come_first_by_time_and_whoever_has_enough_stops(messages: MessageArchive) -> None:
+    batch = [archived(f"m{n}", n, sent_at=NOON + timedelta(minutes=n)) for n in range(120)]
+    await messages.put_many([*batch, archived("x", conversation_id="c2", sent_at=NOON + timedelta(days=1))])
+    assert await newest(messages, Selection("c1", None)) == [f"m{n}" for n in reversed(range(120))]
+    async with aclosing(messages.newest(Selection("c1", None))) as found:
+        assert await anext(found) == batch[-1]
+
+
+async def test_only_messages_of_the_tenant_are_selected(messages: MessageArchive) -> None:
+    await messages.put_many(
+        [archived("ours", 1, tenant_id="t1"), archived("theirs", 2), archived("empty", 3, tenant_id="")]
+    )
+    assert await newest(messages, Selection("c1", "t1")) == ["ours"]
+    assert await newest(messages, Selection("c1", None)) == ["theirs"]
+    assert await messages.count(Selection("c1", "t2")) == Counted()
+
+
+async def test_what_no_episode_has_is_selected_and_counted_by_tokens(messages: MessageArchive) -> None:
+    await messages.put_many([archived(f"m{n}", n, content="A few words " * n) for n in range(1, 5)])
+    await messages.put_many([archived("s", 5, content="Skipped.", skip_summarization=True)])
+    await messages.assign("c1:1", ["c1:m1", "c1:m2", "c1:not archived yet"])
+    pending = Selection("c1", None, unsummarised=True)
+    assert sorted(await newest(messages, pending)) == ["m3", "m4", "s"]
+    tokens = sum(count_tokens(text) for text in ("A few words " * 3, "A few words " * 4, "Skipped."))
+    assert await messages.count(pending) == Counted(messages=3, tokens=tokens, skipped=1)
+    assert (await messages.count(Selection("c1", None))).messages == 5
+
+
+async def test_an_agent_has_its_own_messages_and_those_of_nobody_in_particular(messages: MessageArchive) -> None:
+    agents = {"u": None, "a": "agent a", "b": "agent b"}
+    await messages.put_many([archived(i, n, agent_id=agent) for n, (i, agent) in enumerate(agents.items())])
+    assert sorted(await newest(messages, Selection("c1", None, "agent a"))) == ["a", "u"]
+
+
+async def test_a_message_in_an_episode_of_one_agent_is_still_unsummarised_for_another(messages: MessageArchive) -> None:
+    await messages.put_many([archived("u")])
+    await messages.assign("c1/b:1", ["c1:u"])
+    assert await newest(messages, Selection("c1", None, "a", unsummarised=True)) == ["u"]
+    await messages.assign("c1/a:1", ["c1:u"])
+    assert await newest(messages, Selection("c1", None, "a", unsummarised=True)) == []
+    assert await newest(messages, Selection("c1", None, "b", unsummarised=True)) == []
+    assert (await refs(messages))["c1:u"].episode_id == "c1/a:1"
+
+
+async def test_the_first_message_is_the_one_that_was_read_first(messages: MessageArchive) -> None:
+    await messages.put_many([archived("early", 7, sent_at=NOON - timedelta(days=1)), archived("first", 3)])
+    found = await messages.first("c1")
+    assert found is not None
+    assert found.message.id == "first"
+    assert await messages.first("c2") is None
 
 
 async def test_ids_are_unique_only_within_their_conversation(messages: MessageArchive) -> None:

@@ -8,7 +8,7 @@ from streams.errors import StoreUnavailable
 from streams.settings import Mongo
 from streams.stores import mongo
 from streams.stores.episodes import RollingRow
-from streams.stores.messages import ArchivedMessage
+from streams.stores.messages import ArchivedMessage, Selection
 from streams.stores.mongo import Database
 from streams.stores.mongo_episodes import MongoEpisodes
 from streams.stores.mongo_messages import MongoMessages
@@ -40,10 +40,16 @@ CALLS: dict[str, Callable[[Database], Awaitable[object]]] = {
     "replace_row": lambda db: MongoEpisodes(db).put_row(ROW, ROW),
     "advance": lambda db: MongoEpisodes(db).advance(a_summary()),
     "conversation": lambda db: MongoEpisodes(db).conversation("c1"),
+    "latest": lambda db: MongoEpisodes(db).latest("c1", 1),
+    "tokens_before": lambda db: MongoEpisodes(db).tokens_before("c1"),
+    "following": lambda db: MongoEpisodes(db).following(None, 1),
     "all_episodes": lambda db: drained(MongoEpisodes(db).all_episodes()),
     "put_many": lambda db: MongoMessages(db).put_many([ArchivedMessage(a_message(), 0, 0)]),
     "assign": lambda db: MongoMessages(db).assign("c1:1", ["c1:m1"]),
     "recent": lambda db: MongoMessages(db).recent("c1", 1),
+    "newest": lambda db: drained(MongoMessages(db).newest(Selection("c1", None))),
+    "count": lambda db: MongoMessages(db).count(Selection("c1", None)),
+    "first": lambda db: MongoMessages(db).first("c1"),
     "get_many": lambda db: MongoMessages(db).get_many(["c1:m1"]),
     "all_messages": lambda db: drained(MongoMessages(db).all_messages()),
 }
