@@ -13,6 +13,9 @@ from streams.runtime.options import Options
 from streams.runtime.table import Table, TableManager
 
 SCHEME = "eos"
+MAX_POLL_INTERVAL_SECONDS = 14 * 86400.0
+"""Practically never: a partition whose agent waits for an LLM, or that holds a record back, fetches nothing, and its
+worker is alive all the same. Of those that get nothing done the watchdog makes an end, and much sooner."""
 PLAINTEXT = {"security_protocol": "PLAINTEXT"}
 
 
@@ -48,6 +51,7 @@ class App(faust.App):
             topic_allow_declare=False,  # topics are made on purpose, by whoever runs the cluster
             producer_max_request_size=engine.max_request_bytes,
             consumer_auto_offset_reset="earliest",
+            broker_max_poll_interval=MAX_POLL_INTERVAL_SECONDS,
             web_enabled=False,
             **options,
         )

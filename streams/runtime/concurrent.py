@@ -11,6 +11,7 @@ from faust.types.tuples import TP
 
 from streams.runtime.messages import ConcurrentMessage
 from streams.runtime.partition import FATAL, PASSING
+from streams.runtime.schema import AtLeastOnce
 from streams.runtime.session import check_order
 from streams.runtime.watchdog import Mark
 
@@ -26,10 +27,14 @@ class AtLeastOncePartition:
 
     session = None
 
-    def __init__(self, consumer: Any, source: TopicPartition) -> None:
+    def __init__(self, consumer: Any, source: TopicPartition, schema: AtLeastOnce | None = None) -> None:
         self._consumer = consumer
         self._app = consumer.app
         self._options = consumer.app.engine
+        self._hold = schema and schema.hold
+        self._most = int((schema and schema.max_in_flight) or self._options.max_in_flight)
+        self._holding = False
+        """A record has been read that the agent may not have yet."""
         self._source = source
         self._tp = TP(*source)
         self._where = f"{source.topic}-{source.partition}"
@@ -55,7 +60,7 @@ class AtLeastOncePartition:
             found[f"records of {self._where} are not finished"] = Mark(self._consumer.handled, handling=True)
         if self._lowest > self._committed:
             found[f"nothing is committed of {self._where}"] = Mark(self._committed)
-        if self._free and await self._consumer.kafka.position(self._source) < end:
+        if self._free and not self._holding and await self._consumer.kafka.position(self._source) < end:
             found[f"nothing is read of {self._where}"] = Mark(self._next)
         return found
 
@@ -92,18 +97,29 @@ class AtLeastOncePartition:
             await asyncio.wait([saver])
 
     async def _fetch(self) -> None:
-        if self._next < 0:
-            await self._seek()
+        await self._seek()
         while True:
             await self._room()
             got = await self._consumer.kafka.getmany(self._source, timeout_ms=POLL_MS, max_records=self._free)
             for records in got.values():
                 check_order(self._source, records[0].offset, self._next)
                 for record in records:
+                    await self._held_back(record)
                     await self._deliver(record)
+
+    async def _held_back(self, record: Any) -> None:
+        if self._hold is not None:
+            self._holding = True
+            try:
+                await self._hold(record)
+            finally:
+                self._holding = False
 
     async def _seek(self) -> None:
         kafka = self._consumer.kafka
+        if self._next >= 0:  # starting over: what was read and not handed over is read again
+            kafka.seek(self._source, self._next)
+            return
         committed = await kafka.committed(self._source)
         first = (await kafka.beginning_offsets([self._source]))[self._source]
         kafka.seek(self._source, max(first, committed or 0))
@@ -118,7 +134,7 @@ class AtLeastOncePartition:
     @property
     def _free(self) -> int:
         """How many more records the agent may have in hand."""
-        return int(self._options.max_in_flight) - len(self._in_flight)
+        return self._most - len(self._in_flight)
 
     @property
     def _lowest(self) -> int:

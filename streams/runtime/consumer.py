@@ -119,8 +119,9 @@ class Consumer(base.Consumer):
 
     def _new_partition(self, source: TopicPartition) -> Partition:
         schemas = [topic.schema for topic in self.app.topics if source.topic in topic.topics]
-        if any(isinstance(schema, AtLeastOnce) for schema in schemas):
-            return AtLeastOncePartition(self, source)
+        for schema in schemas:
+            if isinstance(schema, AtLeastOnce):
+                return AtLeastOncePartition(self, source, schema)
         if any(isinstance(schema, Batches) for schema in schemas):
             return ExactlyOncePartition(self, source)
         raise TypeError(f"topic {source.topic} needs schema=Batches() or schema=AtLeastOnce()")

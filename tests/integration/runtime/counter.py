@@ -151,31 +151,49 @@ class Counter:
 
 
 def add_slow_agent(app: App, told: Told) -> None:
-    """Each record in a task of its own, which takes as long as the record says."""
+    """Each record in a task of its own."""
     running: set[asyncio.Task[None]] = set()
+    slowness = Slowness(told)
 
-    def note(what: str, record: Any) -> None:
-        with Path(told.journal).open("a") as journal:
-            journal.write(f"{what} {record.partition} {record.offset} {os.getpid()}\n")
-
-    async def handle(event: Any) -> None:
-        record = event.value
-        note("begun", record)
-        asked = orjson.loads(record.value)
-        await asyncio.sleep(asked.get("sleep", 0))
-        while "until" in asked and not (Path(told.faults) / asked["until"]).exists():  # noqa: ASYNC110 – nobody sets an event for it
-            await asyncio.sleep(0.02)
-        note("done", record)
-        event.ack()
-
-    @app.agent(app.topic(told.source, schema=AtLeastOnce()))
+    @app.agent(app.topic(told.source, schema=AtLeastOnce(hold=slowness.hold)))
     async def agent(stream: Any) -> None:
         async for event in stream.noack().events():
             if orjson.loads(event.value.value).get("agent_fails"):
                 raise ValueError("asked to fail")
-            task = asyncio.create_task(handle(event))
+            task = asyncio.create_task(slowness.handle(event))
             running.add(task)
             task.add_done_callback(running.discard)
+
+
+class Slowness:
+    """A record takes as long as it says, and is held back before as long as it says."""
+
+    def __init__(self, told: Told) -> None:
+        self._faults, self._journal = Path(told.faults), Path(told.journal)
+
+    async def hold(self, record: Any) -> None:
+        asked = orjson.loads(record.value)
+        if "held_until" in asked:
+            self._note("held", record)
+            await self._until(asked["held_until"])
+
+    async def handle(self, event: Any) -> None:
+        record = event.value
+        self._note("begun", record)
+        asked = orjson.loads(record.value)
+        await asyncio.sleep(asked.get("sleep", 0))
+        if "until" in asked:
+            await self._until(asked["until"])
+        self._note("done", record)
+        event.ack()
+
+    async def _until(self, file: str) -> None:
+        while not (self._faults / file).exists():  # noqa: ASYNC110 – nobody sets an event for it
+            await asyncio.sleep(0.02)
+
+    def _note(self, what: str, record: Any) -> None:
+        with self._journal.open("a") as journal:
+            journal.write(f"{what} {record.partition} {record.offset} {os.getpid()}\n")
 
 
 if __name__ == "__main__":

@@ -88,3 +88,29 @@ async def test_an_agent_that_fails_stops_the_worker_and_the_record_is_done_by_th
     assert await lab.exit_code(worker) > 0
     assert "asked to fail" in worker.tail()
     assert await lab.committed() in (-1, 0, 1)
+
+
+async def test_a_record_that_is_held_back_is_overtaken_by_other_partitions_only_and_the_watchdog_lets_it_wait(lab: Lab):
+    await lab.produce([(0, {}), (0, {"held_until": "due"}), *[(0, {})] * 3, *[(1, {})] * 5])
+    options = {"watchdog_seconds": 1.0, "commit_interval_seconds": 0.1, "max_in_flight": 2}
+    worker = lab.worker(at_least_once=True, options=options)
+    await until(lambda: len(done(lab)) == 6, watching=lab)
+    await lab.until_committed(1)
+    await asyncio.sleep(3)  # three times what the watchdog allows
+    assert worker.running
+    assert [note.offset for note in notes(lab, "done") if note.partition == 0] == [0]
+    lab.fault("due", 1)
+    await lab.until_committed(5)
+    assert worker.running
+
+
+async def test_a_stop_does_not_wait_for_a_record_that_is_held_back_and_the_next_owner_holds_it_again(lab: Lab):
+    await lab.produce([(0, {"held_until": "due"})])
+    worker = lab.worker(at_least_once=True, options={"drain_seconds": 60.0})
+    await until(lambda: notes(lab, "held"), watching=lab)
+    await lab.stop(worker)
+    lab.worker(at_least_once=True)
+    await until(lambda: len(notes(lab, "held")) == 2, watching=lab)
+    lab.fault("due", 1)
+    await lab.until_committed(1)
+    assert len(notes(lab, "done")) == 1
