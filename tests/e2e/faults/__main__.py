@@ -25,7 +25,8 @@ def main() -> None:
     directory = Path(tempfile.mkdtemp(prefix="faults-"))
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    tell(f"seed {given.seed}, {given.minutes:g} minutes, logs in {directory}")
+    form = "short form" if given.short else f"{given.minutes:g} minutes"
+    tell(f"seed {given.seed}, {form}, logs in {directory}")
     results, skipped = asyncio.run(run_all(directory, given))
     tell("\n".join(table(results, skipped)))
     for result in results:

@@ -25,7 +25,8 @@ from tests.e2e.faults.wire import Wire
 LOOK_SECONDS = 0.25
 PAUSE_SECONDS = 1.0
 """Before the supervisor starts a worker again that ended by itself."""
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
+"""A busy machine's."""
 OK = 200
 AUTHORIZING = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -141,7 +142,7 @@ class World:
         try:
             yield
             worker = self.worker(name)
-            await until(lambda: not worker.running, f"{name} goes on\n{worker.tail()}", PATIENCE_SECONDS + 30)
+            await until(lambda: not worker.running, f"{name} goes on\n{worker.tail()}", PATIENCE_SECONDS)
             assert worker.returncode not in (0, None), f"{name} ended with {worker.returncode}"
             assert any(cause in worker.tail() for cause in causes), f"{name} does not name {causes}:\n{worker.tail()}"
         finally:
@@ -161,13 +162,18 @@ class World:
                 assert time.monotonic() < deadline, f"{name} does not become ready\n{self.worker(name).tail()}"
                 await asyncio.sleep(LOOK_SECONDS)
 
-    async def _is_ready(self, client: httpx.AsyncClient, name: str) -> bool:
+    def listening(self, name: str) -> int | None:
+        """Its health port, once it has come up."""
         log = self.worker(name).log.read_bytes()[self._log_begins[name] :]
         port = re.search(rb'"port": (\d+), "event": "health_listening"', log)
+        return int(port[1]) if port else None
+
+    async def _is_ready(self, client: httpx.AsyncClient, name: str) -> bool:
+        port = self.listening(name)
         if port is None:
             return False
         try:
-            answer = await client.get(f"http://127.0.0.1:{port[1].decode()}/readyz")
+            answer = await client.get(f"http://127.0.0.1:{port}/readyz")
         except httpx.HTTPError:
             return False
         return answer.status_code == OK
@@ -187,6 +193,11 @@ class World:
         await until(lambda: self.stalls.looks > looks + 1, "no broker answers")  # the next one may have begun before
         before = self.stalls.committed
         await until(lambda: self.stalls.committed > before, "the segmenter commits nothing", PATIENCE_SECONDS)
+
+    async def caught_up(self) -> None:
+        """Until the segmenter has committed everything that was sent until now."""
+        sent = len(self.load.sent)
+        await until(lambda: self.stalls.committed >= sent, "the segmenter does not catch up")
 
     # -- topics
 
