@@ -79,3 +79,12 @@ class ProviderMisconfigured(ProviderError):
 
 class AnswerInvalid(ProviderError):
     """the LLM's answer cannot be used: {problem}"""
+
+
+class SummaryRefused(ProviderError):
+    """the LLM's summary was refused: {problem}"""
+
+    @property
+    def error_type(self) -> str:
+        """What was wrong with it, such as `ungrounded`."""
+        return str(vars(self)["reason"])

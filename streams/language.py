@@ -80,6 +80,11 @@ def stem_words(text: str, language: str) -> list[str]:
     return [_stem(word, name) for word in kept] if name else list(kept)
 
 
+def is_common(word: str, language: str) -> bool:
+    """A word that tells nothing by itself, after the stop-words package's list: a long one for English."""
+    return word.casefold() in _common_words(language)
+
+
 def _split(text: str) -> Iterator[str]:
     for word in _word_pattern().findall(text):
         if len(word) > 1 and _UNSPACED_RUN.fullmatch(word):
@@ -109,6 +114,12 @@ def _stop_words(language: str) -> frozenset[str]:
     name = NAMES.get(language)
     entries = [ENGLISH_STOP_WORDS] if language == "en" else get_stop_words(name) if name else []
     return frozenset(word for entry in entries for word in words(entry))
+
+
+@cache
+def _common_words(language: str) -> frozenset[str]:
+    name = NAMES.get(language)
+    return frozenset(entry.casefold() for entry in get_stop_words(name)) if name else frozenset()
 
 
 @cache

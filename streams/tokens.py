@@ -8,6 +8,9 @@ from bpe_openai import get_encoding
 ENCODING = "o200k_base"
 """One fixed encoding, whatever the model: limits must not move when somebody changes the model."""
 
+TOKENIZER_MARGIN = 1.3
+"""The tokenizers of other models make up to that many times the tokens of ours."""
+
 PIECE_CHARACTERS = 50_000
 """The tokenizer refuses texts of more than 200,000 tokens, and a character may be four."""
 
@@ -19,6 +22,11 @@ def count_tokens(text: str) -> int:
     """
     pieces = (text[start : start + PIECE_CHARACTERS] for start in range(0, len(text), PIECE_CHARACTERS))
     return sum(len(_encoding().encode_ordinary(piece)) for piece in pieces)
+
+
+def token_ids(text: str) -> list[int]:
+    """The tokens of a short text; the more frequent a token was where the vocabulary was learned, the lower."""
+    return list(_encoding().encode_ordinary(text))
 
 
 @cache

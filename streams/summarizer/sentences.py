@@ -30,6 +30,17 @@ def split_sentences(text: str) -> list[str]:
     return [sentence for sentence in sentences if sentence]
 
 
+def first_sentences(text: str, most: int) -> str:
+    """The text up to the end of that many sentences."""
+    sentences = split_sentences(text)
+    if len(sentences) <= most:
+        return text
+    end = 0
+    for sentence in sentences[:most]:
+        end = text.index(sentence, end) + len(sentence)
+    return text[:end]
+
+
 def _ends(text: str, start: int, found: re.Match[str]) -> bool:
     if found["soft"] is None or "\n" in found[0]:
         return True

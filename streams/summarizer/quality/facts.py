@@ -1,0 +1,160 @@
+"""What of a text can be checked to the letter: addresses, codes, dates, times, amounts and numbers."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from streams.language import stem_words
+from streams.summarizer.quality.dates import DATE, MONTHS, TIME, date_keys, date_parts, time_keys, year
+from streams.summarizer.quality.numbers import AMOUNT, amount_keys, integer, with_digits
+
+COUNTED = 12
+"""A number word up to this may be a count that the writer made: "they compared three options"."""
+LEAST_PHONE_DIGITS = 7
+
+_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_URL = re.compile(
+    r"(?:https?://|www\.)[^\s<>\"'”’)\]}|，。）」]+"
+    r"|\b(?:[a-z0-9-]+\.)+(?:com|org|net|gov|edu|io|eu|uk|de|fr|es|it|nl)\b(?:/[^\s<>\"'”’)\]}|，。）」]*)?",
+    re.IGNORECASE,
+)
+_PHONE = re.compile(r"(?<![\w.,/-])\+?\(?\d[\d ().-]{5,30}\d(?![\w/-])")
+_CODE = re.compile(r"(?<![\w-])(?=[\w/-]{0,40}\d)(?=[\w/-]{0,40}[^\W\d_])\w{1,40}(?:[-/]\w{1,40}){0,6}(?![\w-])")
+_MEASURE = re.compile(
+    r"\d+(?:[-/]\d+)*(?:(?:st|nd|rd|th|er|re|e|º|ª)?(?:-[^\W\d_]+)*|-?[^\W\d_A-Z]+(?:-[^\W\d_]+)*|[KM])"
+    r"|[^\W\d_A-Z]+-\d+|.*[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af].*"
+)
+"""Not a code: 21st, 30-day, 62-year-old, 5k, mid-1990; in some scripts words are written next to digits."""
+_WORD = re.compile(r"\w+")
+_NEXT_WORD = re.compile(r"\s*[-–]?\s*([^\W\d_]+)")
+_JOINED_WORDS = 3
+NOTHING = "-"
+"""No word follows."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One checkable token. A source with any of `keys` supports it, and so does one with all of `together`."""
+
+    text: str
+    """As it was written."""
+    keys: frozenset[str]
+    together: frozenset[str] = frozenset()
+    counted: str = ""
+    """Stem of what a small number word counts: it is checked only where the source counts the same; empty: always."""
+
+
+@dataclass(frozen=True)
+class FactKeys:
+    """What a source has to offer: every reading of everything in it."""
+
+    keys: frozenset[str]
+    counted: frozenset[str]
+    """Stems of the words that follow its numbers."""
+
+
+def facts(text: str, language: str) -> list[Claim]:
+    """The claims of a summary. Linear in its length."""
+    found: list[Claim] = []
+    for pattern, claims in _EXACT:
+        text = _taken(text, pattern, claims, found)
+    written = frozenset(re.findall(r"\d+", text))
+    text = with_digits(text, language)
+    text = _taken(text, DATE, _date, found)
+    text = _taken(text, TIME, _time, found)
+    return found + [_number(match, text, written, language) for match in AMOUNT.finditer(text)]
+
+
+def fact_keys(text: str, language: str) -> FactKeys:
+    """What a source supports. Linear in its length."""
+    keys = {
+        key for pattern, claims in _EXACT for match in pattern.finditer(text) for c in claims(match) for key in c.keys
+    }
+    keys.update(_joined(text), (integer(digits) for digits in re.findall(r"\d+", text)))
+    text = with_digits(text, language)
+    keys.update(f"month {MONTHS[word]}" for word in _WORD.findall(text.casefold()) if word in MONTHS)
+    keys.update(key for match in DATE.finditer(text) for key in date_keys(match))
+    keys.update(key for match in TIME.finditer(text) for key in time_keys(match))
+    numbers = list(AMOUNT.finditer(text))
+    keys.update(key for match in numbers for key in amount_keys(match, source=True))
+    return FactKeys(frozenset(keys), frozenset(_counted(text, match, language) for match in numbers) - {""})
+
+
+Claims = Callable[[re.Match[str]], list[Claim]]
+
+
+def _taken(text: str, pattern: re.Pattern[str], claims: Claims, found: list[Claim]) -> str:
+    """The text without what makes claims, which are put among those found."""
+
+    def take(match: re.Match[str]) -> str:
+        made = claims(match)
+        found.extend(made)
+        return " , " if made else match[0]
+
+    return pattern.sub(take, text)
+
+
+def _email(match: re.Match[str]) -> list[Claim]:
+    return [Claim(match[0], frozenset({f"email {match[0].casefold().rstrip('.')}"}))]
+
+
+def _url(match: re.Match[str]) -> list[Claim]:
+    """A source that has a page of a site supports the site too."""
+    address = re.sub(r"^(?:https?://)?(?:www\.)?", "", match[0].casefold()).rstrip(".,;:!?/")
+    return [Claim(match[0], frozenset({f"url {address}"})), *_site(address)]
+
+
+def _site(address: str) -> Iterator[Claim]:
+    if "/" in address:
+        yield Claim(address, frozenset({f"url {address.partition('/')[0]}"}))
+
+
+def _phone(match: re.Match[str]) -> list[Claim]:
+    groups = re.findall(r"\d+", match[0])
+    if len("".join(groups)) < LEAST_PHONE_DIGITS or DATE.search(match[0]) or AMOUNT.fullmatch(match[0]):
+        return []
+    return [Claim(match[0].strip(), frozenset({f"code {''.join(groups)}"}), frozenset(map(integer, groups)))]
+
+
+def _code(match: re.Match[str]) -> list[Claim]:
+    if _MEASURE.fullmatch(match[0]):
+        return []
+    return [Claim(match[0], frozenset({f"code {_letters_and_digits(match[0])}"}))]
+
+
+def _date(match: re.Match[str]) -> list[Claim]:
+    claims = [Claim(match[0], date_keys(match), date_parts(match))]
+    found = year(match)
+    return claims + ([Claim(found, frozenset({found}))] if found else [])
+
+
+def _time(match: re.Match[str]) -> list[Claim]:
+    return [Claim(match[0].strip(), time_keys(match))]
+
+
+def _number(match: re.Match[str], text: str, written: frozenset[str], language: str) -> Claim:
+    small = match["digits"].isdecimal() and match["digits"] not in written and int(match["digits"]) <= COUNTED
+    counted = (_counted(text, match, language) or NOTHING) if small else ""
+    return Claim(match[0].strip(), amount_keys(match, source=False), counted=counted)
+
+
+def _counted(text: str, number: re.Match[str], language: str) -> str:
+    after = _NEXT_WORD.match(text, number.end("digits"))
+    return next(iter(stem_words(after[1], language)), "") if after else ""
+
+
+def _joined(text: str) -> Iterator[str]:
+    """Codes as a summary may join them: "AB 1234" for "AB-1234"."""
+    words = _WORD.findall(text)
+    for at in range(len(words)):
+        for size in range(1, _JOINED_WORDS + 1):
+            joined = "".join(words[at : at + size])
+            if any(c.isdigit() for c in joined):
+                yield f"code {_letters_and_digits(joined)}"
+
+
+def _letters_and_digits(text: str) -> str:
+    return "".join(c for c in text.casefold() if c.isalnum())
+
+
+_EXACT: tuple[tuple[re.Pattern[str], Claims], ...] = ((_EMAIL, _email), (_URL, _url), (_PHONE, _phone), (_CODE, _code))

@@ -1,0 +1,114 @@
+"""How much of what a summary states to the letter its source has."""
+
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from streams.language import stem_words, words
+from streams.summarizer.quality.dates import DATE, MONTHS
+from streams.summarizer.quality.facts import Claim, fact_keys, facts
+from streams.summarizer.quality.names import Name, acronyms, fold, names
+
+UNSUPPORTED = 20
+"""Tokens that are listed; what is past that still counts."""
+TOKEN_CHARACTERS = 60
+MAX_CHARACTERS = 400_000
+"""Of a source; what is past that is not read."""
+SHORTEST_STEM = 4
+"""Letters that two forms of a name share at least: "Ital" is too little to tell "Italy" from "Italian"."""
+ENDING = 3
+
+_WEEKDAYS = frozenset(["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"])
+
+
+@dataclass(frozen=True)
+class Grounding:
+    share: float
+    """Of the checkable tokens, each counted once, those that the source supports; 1.0 when there are none."""
+    unsupported: tuple[str, ...]
+    """The rest as they were written, at most UNSUPPORTED."""
+
+
+class Evidence:
+    """What a source supports. Built in time linear in its length."""
+
+    def __init__(self, source: str, language: str) -> None:
+        source = plain(source[:MAX_CHARACTERS])
+        found = fact_keys(source, language)
+        self._keys, self._counted = found.keys, found.counted
+        self._words = frozenset(fold(word) for word in words(source))
+        self._stems = frozenset(fold(stem) for stem in stem_words(source, language))
+        self._beginnings = frozenset(word[:size] for word in self._words for size in range(SHORTEST_STEM, len(word)))
+        self._acronyms = frozenset(acronyms(source))
+        self._language = language
+
+    def supports(self, claim: Claim) -> bool:
+        return bool(claim.keys & self._keys) or (bool(claim.together) and claim.together <= self._keys)
+
+    def leaves_open(self, claim: Claim) -> bool:
+        """A count that the summary's writer may have made: the source counts no such thing."""
+        return bool(claim.counted) and claim.counted not in self._counted and not self.supports(claim)
+
+    def names(self, name: Name) -> bool:
+        word = name.word
+        return word in self._words or word in self._acronyms or self._has_form_of(word) or self._abbreviates(name)
+
+    def _has_form_of(self, word: str) -> bool:
+        stems = {fold(stem) for stem in stem_words(word, self._language)}
+        if stems & self._stems:
+            return True
+        shorter = {word[:size] for size in range(max(SHORTEST_STEM, len(word) - ENDING), len(word))}
+        return bool(shorter & self._words) or (len(word) > SHORTEST_STEM and word in self._beginnings)
+
+    def _abbreviates(self, name: Name) -> bool:
+        if name.word in MONTHS:
+            return f"month {MONTHS[name.word]}" in self._keys
+        if name.word in _WEEKDAYS:
+            return any(name.word[:size] in self._words for size in (3, 4))
+        return len(name.initials) > 2 and name.initials in self._words
+
+
+def ground(texts: Iterable[str], evidence: Evidence, language: str, rolling: str = "", carried: str = "") -> Grounding:
+    """All the texts together, each token once. `language`: theirs.
+
+    Of a rolling summary only that counts which the text that it carries on does not hold: else the many tokens that
+    were checked before would hide the one that was made up now.
+    """
+    tally = _Tally(evidence, language)
+    for text in texts:
+        tally.read(plain(text))
+    if rolling:
+        tally.read(plain(rolling), Evidence(carried, language))
+    return tally.result()
+
+
+class _Tally:
+    def __init__(self, evidence: Evidence, language: str) -> None:
+        self._evidence = evidence
+        self._language = language
+        self._supported: set[str] = set()
+        self._unsupported: dict[str, str] = {}
+
+    def read(self, text: str, ignored: Evidence | None = None) -> None:
+        for claim in facts(text, self._language):
+            if not (ignored and ignored.supports(claim)) and not self._evidence.leaves_open(claim):
+                self._put(" ".join(claim.text.casefold().split()), claim.text, self._evidence.supports(claim))
+        for name in names(DATE.sub(" ", text), self._language):
+            if not (ignored and ignored.names(name)):
+                self._put(name.word, name.text, self._evidence.names(name))
+
+    def result(self) -> Grounding:
+        checked = len(self._supported) + len(self._unsupported)
+        listed = tuple(text[:TOKEN_CHARACTERS] for text in list(self._unsupported.values())[:UNSUPPORTED])
+        return Grounding(len(self._supported) / checked if checked else 1.0, listed)
+
+    def _put(self, token: str, text: str, supported: bool) -> None:
+        if supported:
+            self._supported.add(token)
+        else:
+            self._unsupported.setdefault(token, text)
+
+
+def plain(text: str) -> str:
+    """Compatibility-normalised: full-width digits, ligatures, hard spaces."""
+    return unicodedata.normalize("NFKC", text)

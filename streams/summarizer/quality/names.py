@@ -1,0 +1,127 @@
+"""Capitalised names, in languages that write names with capitals and other words without."""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from streams.language import is_common
+from streams.tokens import token_ids
+
+NOUN_CAPITALS = frozenset({"de", "lb"})
+"""Languages that capitalise every noun: there only what is marked as a name is one."""
+TITLE_CASE = 0.6
+"""Share of capitals from which a text, a heading most likely, capitalises its ordinary words as well."""
+LONGEST = 40
+"""Characters; what is longer is no name."""
+
+_ROLES = """
+user users assistant agent bot chatbot ai system tool tools customer client speaker operator representative advisor
+nutzer nutzerin benutzer benutzerin anwender kunde kundin assistent assistentin berater beraterin ki
+utilisateur utilisatrice client cliente agente conseiller ia usuario usuaria asistente cliente
+usuário usuária assistente utente gebruiker klant
+"""
+ROLES = frozenset(_ROLES.split())
+_ADDRESS = "mr mrs ms miss dr prof sir madam herr frau mme mlle sr sra srta sig"
+_NO_NAMES = frozenset(f"{_ADDRESS} ok okay id faq pdf url".split())
+
+_WORD = re.compile(r"[^\W\d_]+(?:[’'][^\W\d_]+)*")
+_BEFORE_START = re.compile(r"(?:\A|[.!?…:;。！？\n•*\"“”„«»(\[–—|])[\s\"'“”„«»(\[*#-]*\Z")
+_ADDRESSED = re.compile(r"\b(?:Herrn?|Frau|Familie|Firma|Dr\.|Prof\.)\s*(?:[^\W\d_]\.\s*)*$")
+_POSSESSIVE = re.compile(r"[’'](?:s|S)?$")
+_LINK = re.compile(r"\s+|\s+(?:of|the|and|for|de|la|du|des|del|von|van|der|di)\s+(?:the\s+)?|-|&")
+
+
+@dataclass(frozen=True)
+class Name:
+    """One capitalised word."""
+
+    text: str
+    word: str
+    """Folded, without its possessive."""
+    initials: str
+    """Of the run of capitalised words that it stands in: "dmv" for "Department of Motor Vehicles"."""
+
+
+def names(text: str, language: str) -> list[Name]:
+    """The words of a summary that are names, in order. Linear in its length."""
+    capitals = [match for match in _WORD.finditer(text) if match[0][0].isupper() and len(match[0]) < LONGEST]
+    if not capitals:
+        return []
+    rules = _Rules(text, capitals, language)
+    return [
+        Name(_POSSESSIVE.sub("", match[0]), fold(match[0]), initials([match[0] for match in run]))
+        for run in _runs(text, capitals)
+        for match in run
+        if rules.is_name(match, len(run))
+    ]
+
+
+def fold(word: str) -> str:
+    """Without case, accents and possessive: "Zoë's" → "zoe"."""
+    apart = unicodedata.normalize("NFKD", _POSSESSIVE.sub("", word)).casefold()
+    return "".join(c for c in apart if not unicodedata.combining(c))
+
+
+def acronyms(text: str) -> Iterator[str]:
+    """Initials of the text's runs of capitalised words, of three and more."""
+    capitals = [match for match in _WORD.finditer(text) if match[0][0].isupper()]
+    for run in _runs(text, capitals):
+        letters = initials([match[0] for match in run])
+        yield from (letters[i:j] for i in range(len(letters)) for j in range(i + 3, min(i + 7, len(letters) + 1)))
+
+
+def initials(words: Sequence[str]) -> str:
+    return "".join(fold(word)[:1] for word in words)
+
+
+class _Rules:
+    """Which of a text's capitalised words are names."""
+
+    def __init__(self, text: str, capitals: Sequence[re.Match[str]], language: str) -> None:
+        self._text = text
+        self._language = language
+        written = len(_WORD.findall(text))
+        self._heading = len(capitals) >= TITLE_CASE * written and language not in NOUN_CAPITALS
+        inside = (match for match in capitals if not self._any_word_has_a_capital(match))
+        self._known = frozenset(fold(match[0]) for match in inside) if language not in NOUN_CAPITALS else frozenset()
+
+    def is_name(self, match: re.Match[str], run: int) -> bool:
+        word = fold(match[0])
+        if len(word) < 2 or word in ROLES or word in _NO_NAMES or is_common(match[0], self._language):
+            return False
+        if any(c.isupper() for c in match[0][1:]):
+            return True
+        if self._language in NOUN_CAPITALS:
+            return self._is_marked(match, run)
+        return word in self._known or not self._any_word_has_a_capital(match) or not is_ordinary(match[0])
+
+    def _any_word_has_a_capital(self, match: re.Match[str]) -> bool:
+        return self._heading or bool(_BEFORE_START.search(self._text, max(0, match.start() - 8), match.start()))
+
+    def _is_marked(self, match: re.Match[str], run: int) -> bool:
+        before = self._text[max(0, match.start() - 30) : match.start()]
+        return (run > 1 and not _BEFORE_START.search(before)) or bool(_ADDRESSED.search(before))
+
+
+@lru_cache(maxsize=4096)
+def is_ordinary(word: str) -> bool:
+    """The word is written without a capital more often than with one.
+
+    A tokenizer's vocabulary tells: it was learned from text of the whole web, the more frequent a piece, the earlier.
+    """
+    small, capital = token_ids(" " + word.lower()), token_ids(" " + word[:1].upper() + word[1:].lower())
+    if len(small) != len(capital):
+        return len(small) < len(capital)
+    return len(small) == 1 and small < capital
+
+
+def _runs(text: str, capitals: Sequence[re.Match[str]]) -> list[list[re.Match[str]]]:
+    runs: list[list[re.Match[str]]] = []
+    for match in capitals:
+        if runs and _LINK.fullmatch(text, runs[-1][-1].end(), match.start()):
+            runs[-1].append(match)
+        else:
+            runs.append([match])
+    return runs

@@ -1,0 +1,43 @@
+"""Whether a summary is about its source, and in its language."""
+
+from collections.abc import Iterable
+
+from streams.language import UNDETERMINED, detect, plausible, stem_words
+from streams.summarizer.quality.names import ROLES
+
+SURE_CHARACTERS = 60
+"""A language is told apart reliably from this length on."""
+FEWEST_TERMS = 8
+SHARED_TERMS = 0.3
+"""Of a summary's different content words, those that its source has at least."""
+BEGINNING = 5
+"""Letters from which two words are forms of one: "renewal" and "renew", "benefits" and "beneficiary"."""
+
+_STEMS = "convers discuss ask explain say tell mention assist want need inform clarifi confirm"
+_TELLING = frozenset(_STEMS.split())
+"""Stems of what summaries say of any conversation."""
+
+
+def is_other_language(text: str, sources: Iterable[str]) -> bool:
+    """The text is long enough to be sure, and in a language that none of the sources may be in."""
+    if len(text) < SURE_CHARACTERS:
+        return False
+    found = detect(text)
+    return found != UNDETERMINED and not any(_may_be(source, found, text) for source in sources)
+
+
+def shared_terms(text: str, source: str, language: str) -> float:
+    """Share of the text's content words that occur in the source in some form; 1.0 when there are too few to tell."""
+    terms = {term for term in stem_words(text, language) if term not in ROLES and term not in _TELLING}
+    if len(terms) < FEWEST_TERMS:
+        return 1.0
+    there = set(stem_words(source, language))
+    beginnings = {term[:BEGINNING] for term in there}
+    return sum(term in there or term[:BEGINNING] in beginnings for term in terms) / len(terms)
+
+
+def _may_be(source: str, language: str, text: str) -> bool:
+    if len(source) < SURE_CHARACTERS:
+        return True
+    possible = plausible(source)
+    return UNDETERMINED in possible or language in possible or detect(source) in plausible(text)
