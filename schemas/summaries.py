@@ -45,6 +45,11 @@ class SummaryCreated(Model):
     event_id: str
     episode_id: str
     revision: int = Field(ge=1)
+    """1, 2 …: of the summary. The highest one of an episode is the one to keep."""
+    episode_revision: int | None = Field(None, ge=1)
+    """Of the `episode.closed` that it was made from; None: the same as `revision`."""
+    supersedes: str | None = None
+    """The `event_id` of the summary that this one replaces, such as a fallback's; None: of none."""
     conversation_id: Id
     user_id: PartyId
     agent_id: PartyId | None = None
@@ -65,3 +70,8 @@ class SummaryCreated(Model):
     ended_at: Time
     closed_at: Time
     created_at: Time
+
+    @property
+    def made_from(self) -> int:
+        """The revision of its `episode.closed`."""
+        return self.episode_revision or self.revision

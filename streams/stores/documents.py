@@ -45,7 +45,8 @@ def episode_from(document: Found) -> StoredEpisode:
 
 def episode_ref_from(document: Found) -> EpisodeRef:
     fields = {name: document[name] for name in EPISODE_REF_FIELDS}
-    return EpisodeRef(**fields | {"message_ids": tuple(document["message_ids"])})
+    made_from = document.get("episode_revision") or document["revision"]
+    return EpisodeRef(**fields | {"message_ids": tuple(document["message_ids"]), "made_from": made_from})
 
 
 def row_document(row: RollingRow) -> Document:

@@ -32,6 +32,8 @@ class RollingRow:
     """The episode that began this row."""
     last_ordinal: int
     updated_at: datetime
+    last_revision: int = 1
+    """Of the last episode's summary, whose rolling text this is."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ class Conversation:
     """Tokens of the messages of `counted_episodes`."""
     counted_episodes: int = 0
     """Less than `episode_count` when an older version, which counted no tokens, was here."""
+    last_revision: int = 1
+    """Of the last episode's summary, whose title this is."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,8 @@ class EpisodeRef:
     ordinal: int
     fingerprint: str
     message_ids: tuple[str, ...]
+    made_from: int
+    """The revision of its `episode.closed`."""
 
 
 class EpisodeStore(Protocol):
@@ -90,7 +96,10 @@ class EpisodeStore(Protocol):
         ...
 
     async def advance(self, summary: SummaryCreated) -> None:
-        """Counts the episode in its conversation, once: an ordinal not past the last one changes nothing."""
+        """Counts the episode in its conversation, once: an ordinal not past the last one counts nothing.
+
+        A higher revision of the last one changes the title.
+        """
         ...
 
     async def conversation(self, conversation_id: str) -> Conversation | None: ...
@@ -155,4 +164,5 @@ def first_advance(summary: SummaryCreated) -> Conversation:
         updated_at=summary.created_at,
         token_count=summary.compression.tokens_before,
         counted_episodes=1,
+        last_revision=summary.revision,
     )

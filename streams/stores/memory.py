@@ -49,16 +49,18 @@ class MemoryEpisodes:
     async def advance(self, summary: SummaryCreated) -> None:
         first = first_advance(summary)
         known = self.conversations.setdefault(scope_of(summary), first)
-        if known.last_ordinal < summary.ordinal:
+        if (known.last_ordinal, known.last_revision) < (summary.ordinal, summary.revision):
+            new = known.last_ordinal < summary.ordinal
             self.conversations[scope_of(summary)] = replace(
                 known,
                 title=first.title,
-                episode_count=known.episode_count + 1,
+                episode_count=known.episode_count + new,
                 last_ordinal=first.last_ordinal,
-                message_count=known.message_count + first.message_count,
+                message_count=known.message_count + new * first.message_count,
                 updated_at=first.updated_at,
-                token_count=known.token_count + first.token_count,
-                counted_episodes=known.counted_episodes + 1,
+                token_count=known.token_count + new * first.token_count,
+                counted_episodes=known.counted_episodes + new,
+                last_revision=first.last_revision,
             )
 
     async def conversation(self, conversation_id: str) -> Conversation | None:
@@ -91,6 +93,7 @@ class MemoryEpisodes:
                 ordinal=summary.ordinal,
                 fingerprint=stored.fingerprint,
                 message_ids=summary.message_ids,
+                made_from=summary.made_from,
             )
 
 

@@ -32,6 +32,8 @@ from streams.stores.episodes import (
 from streams.stores.mongo import Collection, Database, each, unavailable
 
 COUNTERS = ("episode_count", "message_count", "token_count", "counted_episodes")
+REVISED = ("title", "last_revision", "updated_at")
+"""What a higher revision of a conversation's last episode changes."""
 
 
 class MongoEpisodes:
@@ -67,7 +69,11 @@ class MongoEpisodes:
         document = row_document(row)
         if after is None or after.row != row.row:
             return await _unless_duplicate(self._rows.insert_one(document))
-        unchanged = {"_id": row_id(after.conversation_id, after.row), "last_ordinal": after.last_ordinal}
+        revision: Any = (
+            after.last_revision if after.last_revision > 1 else {"$in": [1, None]}
+        )  # None: an older version's
+        fence = {"last_ordinal": after.last_ordinal, "last_revision": revision}
+        unchanged = {"_id": row_id(after.conversation_id, after.row), **fence}
         with unavailable():
             result = await self._rows.replace_one(unchanged, document)
         return bool(result.matched_count)
@@ -77,6 +83,7 @@ class MongoEpisodes:
         while not await self._advanced(key, summary):
             known = await self.conversation(key)
             if known and known.last_ordinal >= summary.ordinal:
+                await self._revise(key, summary)
                 return
 
     async def conversation(self, conversation_id: str) -> Conversation | None:
@@ -102,18 +109,27 @@ class MongoEpisodes:
         return [episode_from(document) async for document in each(cursor)]
 
     async def all_episodes(self) -> AsyncIterator[EpisodeRef]:
-        async for document in each(self._episodes.find({}, EPISODE_REF_FIELDS)):
+        async for document in each(self._episodes.find({}, (*EPISODE_REF_FIELDS, "episode_revision"))):
             yield episode_ref_from(document)
 
     async def _advanced(self, key: str, summary: SummaryCreated) -> bool:
         first = first_advance(summary)
         behind = {"_id": key, "last_ordinal": {"$lt": summary.ordinal}}
         change = {
-            "$set": {"title": first.title, "last_ordinal": first.last_ordinal, "updated_at": first.updated_at},
+            "$set": {name: getattr(first, name) for name in ("last_ordinal", *REVISED)},
             "$inc": {name: getattr(first, name) for name in COUNTERS},
             "$setOnInsert": {"user_id": first.user_id, "tenant_id": first.tenant_id},
         }
         return await _unless_duplicate(self._conversations.update_one(behind, change, upsert=True))
+
+    async def _revise(self, key: str, summary: SummaryCreated) -> None:
+        first = first_advance(summary)
+        older = {"$not": {"$gte": summary.revision}}
+        change = {"$set": {name: getattr(first, name) for name in REVISED}}
+        with unavailable():
+            await self._conversations.update_one(
+                {"_id": key, "last_ordinal": summary.ordinal, "last_revision": older}, change
+            )
 
 
 def _of_scope(conversation_id: str, agent_id: str | None) -> dict[str, Any]:

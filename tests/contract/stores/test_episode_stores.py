@@ -73,12 +73,12 @@ async def test_ids_are_data_whatever_they_look_like(episodes: EpisodeStore, host
 
 
 async def test_the_audit_sees_which_messages_every_episode_took(episodes: EpisodeStore) -> None:
-    for ordinal in (1, 2):
-        await episodes.add(a_stored_episode(ordinal))
+    await episodes.add(a_stored_episode(1))
+    await episodes.add(a_stored_episode(2, revision=4, episode_revision=3))
     refs = sorted([ref async for ref in episodes.all_episodes()], key=lambda ref: ref.ordinal)
     assert refs == [
-        EpisodeRef("c1:1", 1, "c1", 1, "f1", ("m0", "m1", "m2")),
-        EpisodeRef("c1:2", 1, "c1", 2, "f1", ("m3", "m4", "m5")),
+        EpisodeRef("c1:1", 1, "c1", 1, "f1", ("m0", "m1", "m2"), made_from=1),
+        EpisodeRef("c1:2", 4, "c1", 2, "f1", ("m3", "m4", "m5"), made_from=3),
     ]
 
 
@@ -146,6 +146,15 @@ async def test_a_row_is_replaced_by_whoever_saw_it_last(episodes: EpisodeStore) 
     assert await episodes.latest_row("c1") == third
 
 
+async def test_a_row_is_revised_once_by_whoever_saw_its_last_revision(episodes: EpisodeStore) -> None:
+    await episodes.put_row(ROW, None)
+    second, third = (replace(ROW, content=f"Revision {n}.", last_revision=n) for n in (2, 3))
+    assert await episodes.put_row(second, after=ROW)
+    assert not await episodes.put_row(second, after=ROW)
+    assert await episodes.put_row(third, after=second)
+    assert await episodes.latest_row("c1") == third
+
+
 async def test_the_latest_row_is_the_highest_also_past_nine(episodes: EpisodeStore) -> None:
     rows = [replace(ROW, row=n, first_ordinal=n, last_ordinal=n) for n in range(1, 13)]
     for before, row in zip([None, *rows], rows, strict=False):
@@ -166,6 +175,16 @@ async def test_a_conversation_counts_each_ordinal_once(episodes: EpisodeStore) -
     assert found is not None
     assert (found.episode_count, found.message_count, found.last_ordinal) == (3, 9, 3)
     assert (found.title, found.updated_at) == ("Title 3", NOON + timedelta(minutes=3))
+
+
+async def test_a_higher_revision_changes_the_title_and_counts_nothing(episodes: EpisodeStore) -> None:
+    for ordinal in (1, 2):
+        await episodes.advance(a_summary(ordinal))
+    before = await episodes.conversation("c1")
+    assert before is not None
+    for ordinal, revision in ((2, 2), (2, 1), (1, 2)):
+        await episodes.advance(a_summary(ordinal, revision=revision, title=f"Revision {revision} of {ordinal}"))
+    assert await episodes.conversation("c1") == replace(before, title="Revision 2 of 2", last_revision=2)
 
 
 async def test_a_conversation_keeps_the_user_and_the_tenant_it_began_with(episodes: EpisodeStore) -> None:

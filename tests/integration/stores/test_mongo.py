@@ -1,9 +1,11 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 import pytest_asyncio
 from pydantic import SecretStr
 
+from schemas import Usage
 from streams.errors import StoreUnavailable
 from streams.settings import Mongo
 from streams.stores import mongo
@@ -12,6 +14,8 @@ from streams.stores.messages import ArchivedMessage, Selection
 from streams.stores.mongo import Database
 from streams.stores.mongo_episodes import MongoEpisodes
 from streams.stores.mongo_messages import MongoMessages
+from streams.stores.mongo_replies import MongoReplies
+from streams.stores.replies import KeptReply
 from tests.samples import NOON, a_message, a_stored_episode, a_summary
 
 ROW = RollingRow("c1", 1, "So far.", 3, first_ordinal=1, last_ordinal=1, updated_at=NOON)
@@ -51,6 +55,9 @@ CALLS: dict[str, Callable[[Database], Awaitable[object]]] = {
     "count": lambda db: MongoMessages(db).count(Selection("c1", None)),
     "first": lambda db: MongoMessages(db).first("c1"),
     "get_many": lambda db: MongoMessages(db).get_many(["c1:m1"]),
+    "get_reply": lambda db: MongoReplies(db).get("k"),
+    "put_reply": lambda db: MongoReplies(db).put("k", KeptReply("text", Usage()), NOON),
+    "forget_replies": lambda db: MongoReplies(db).forget(["k"]),
     "all_messages": lambda db: drained(MongoMessages(db).all_messages()),
 }
 
@@ -65,10 +72,29 @@ async def test_a_server_that_is_away_is_unavailable_to_every_call(
     assert "127.0.0.1" not in str(raised.value)
 
 
+async def test_documents_of_an_older_version_are_followed_as_first_revisions(make_settings) -> None:
+    database = mongo.connect(make_settings().mongo)
+    episodes = MongoEpisodes(database)
+    await episodes.put_row(ROW, None)
+    await episodes.advance(a_summary())
+    for collection in ("conversation_summaries", "conversations"):
+        await database[collection].update_many({}, {"$unset": {"last_revision": ""}})
+    assert await episodes.latest_row("c1") == ROW
+    assert await episodes.put_row(replace(ROW, last_revision=2), after=ROW)
+    await episodes.advance(a_summary(revision=2, title="Again"))
+    found = await episodes.conversation("c1")
+    assert found is not None
+    assert (found.title, found.last_revision, found.episode_count) == ("Again", 2, 1)
+    await database.client.drop_database(database.name)
+    await mongo.close(database)
+
+
 async def test_indexes_may_be_made_again(make_settings) -> None:
     database = mongo.connect(make_settings().mongo)
     await mongo.ping(database)
     for _ in range(2):
         await mongo.ensure_indexes(database)
+    expiring = (await database["llm_cache"].index_information())["expires_at_1"]
+    assert expiring["expireAfterSeconds"] == 0
     await database.client.drop_database(database.name)
     await mongo.close(database)
