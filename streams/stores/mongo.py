@@ -30,6 +30,10 @@ INDEXES: dict[str, tuple[tuple[tuple[str, int], ...], ...]] = {
 }
 """For reading a conversation. Uniqueness rests on `_id` alone."""
 
+REPLIES = "llm_cache"
+EXPIRING = {REPLIES: "expires_at"}
+"""A document is deleted when the moment that this field names has passed."""
+
 
 def connect(settings: Mongo) -> Database:
     """A handle of the configured database. Connects at its first use; ends with `close`. Raises: ConfigurationError."""
@@ -66,6 +70,8 @@ async def ensure_indexes(database: Database) -> None:
         for name, indexes in INDEXES.items():
             for keys in indexes:
                 await database[name].create_index(list(keys))
+        for name, field in EXPIRING.items():
+            await database[name].create_index(field, expireAfterSeconds=0)
 
 
 @contextmanager

@@ -8,10 +8,13 @@ import pytest_asyncio
 from streams.stores import mongo
 from streams.stores.episodes import EpisodeStore
 from streams.stores.memory import MemoryEpisodes, MemoryMessages
+from streams.stores.memory_replies import MemoryReplies
 from streams.stores.messages import MessageArchive
 from streams.stores.mongo import Database
 from streams.stores.mongo_episodes import MongoEpisodes
 from streams.stores.mongo_messages import MongoMessages
+from streams.stores.mongo_replies import MongoReplies
+from streams.stores.replies import ReplyCache
 
 
 @pytest_asyncio.fixture
@@ -31,3 +34,8 @@ def episodes(request: pytest.FixtureRequest) -> EpisodeStore:
 @pytest.fixture(params=["memory", "mongo"])
 def messages(request: pytest.FixtureRequest) -> MessageArchive:
     return MemoryMessages() if request.param == "memory" else MongoMessages(request.getfixturevalue("database"))
+
+
+@pytest.fixture(params=["memory", "mongo"])
+def replies(request: pytest.FixtureRequest) -> ReplyCache:
+    return MemoryReplies() if request.param == "memory" else MongoReplies(request.getfixturevalue("database"))

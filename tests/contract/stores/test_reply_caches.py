@@ -1,0 +1,47 @@
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from schemas import Usage
+from streams.stores.replies import KeptReply, ReplyCache
+
+REPLY = KeptReply("The answer: 💬 字 \u0000.", Usage(prompt_tokens=10, completion_tokens=5))
+HOUR = timedelta(hours=1)
+
+
+def later() -> datetime:
+    return datetime.now(UTC) + HOUR
+
+
+async def test_an_unknown_question_has_no_reply(replies: ReplyCache) -> None:
+    assert await replies.get("k") is None
+    await replies.forget(["k"])
+    await replies.forget([])
+
+
+@pytest.mark.parametrize("reply", [REPLY, replace(REPLY, cut_off=True), replace(REPLY, refused=True, text="")])
+async def test_a_reply_comes_back_equal_in_every_field(replies: ReplyCache, reply: KeptReply) -> None:
+    await replies.put("k", reply, later())
+    assert await replies.get("k") == reply
+
+
+async def test_a_reply_that_has_expired_is_not_given_any_more(replies: ReplyCache) -> None:
+    await replies.put("k", REPLY, datetime.now(UTC) - HOUR)
+    assert await replies.get("k") is None
+    await replies.put("k", REPLY, later())
+    assert await replies.get("k") == REPLY
+
+
+async def test_the_last_reply_stays(replies: ReplyCache) -> None:
+    await asyncio.gather(*(replies.put("k", replace(REPLY, text=f"By {n}"), later()) for n in range(10)))
+    await replies.put("k", REPLY, later())
+    assert await replies.get("k") == REPLY
+
+
+async def test_only_what_is_named_is_forgotten(replies: ReplyCache) -> None:
+    for key in ("k1", "k2", "k3"):
+        await replies.put(key, REPLY, later())
+    await replies.forget(["k1", "k3", "another"])
+    assert [await replies.get(key) for key in ("k1", "k2", "k3")] == [None, REPLY, None]
