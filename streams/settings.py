@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -13,6 +13,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from streams import prompt_template
 from streams.environment import PREFIX, unknown_variables, variable, with_secrets_from_files
 from streams.errors import ConfigurationError
 from streams.kafka_security import Mechanism, Protocol, check
@@ -22,6 +23,9 @@ __all__ = ["PREFIX", "Settings", "load", "variable"]
 CONFIG_FILE_VARIABLE = "AFTERWORD_CONFIG"
 
 LOCAL_EMBEDDER = "wordllama-l2-supercat-256"
+
+MOST_PENDING_EPISODES = 20
+"""That many episodes the rolling summary may be behind: its next update is told of all of them."""
 
 Seconds = Annotated[float, Field(gt=0)]
 
@@ -128,10 +132,26 @@ class Llm(Section):
     provider: Literal["extractive", "openai", "ollama"] = Field("extractive", description="who writes the summaries")
     base_url: str | None = Field(None, description="default: the provider's own address")
     model: str | None = Field(None, description="required for openai and ollama")
+    title_model: str | None = Field(
+        None, min_length=1, description="of the same server: makes the titles, from the summaries; default: model"
+    )
+    chat_format: Literal["messages", "chatml"] = Field(
+        "messages", description="chatml: one raw ChatML prompt, for a server that knows no chat template of the model"
+    )
     api_key: SecretStr | None = Field(None, description="sent as a bearer token")
     ca_file: Path | None = Field(None, description="PEM: CAs of the server; default: those of certifi")
     temperature: float = Field(0.2, ge=0, le=2, description="of the model; lower is more literal")
-    max_output_tokens: int = Field(1500, ge=64, description="tokens of one answer")
+    max_output_tokens: int | None = Field(
+        None, ge=64, description="tokens of one answer; default: 500 for plain text, for JSON what its texts may need"
+    )
+    context_tokens: int = Field(
+        32_768,
+        ge=4096,
+        description="what the model takes at a time; a longer episode is summarised in parts",
+    )
+    cache_seconds: float = Field(
+        2_592_000.0, ge=0, description="how long an answer is kept, so that it is not asked for again; 0: not at all"
+    )
     timeout_seconds: Seconds = Field(60.0, description="one call")
     attempts: int = Field(4, ge=1, description="calls in all for connection errors, 429 and 5xx")
     retry_budget_seconds: Seconds = Field(180.0, description="no further attempt is begun after this")
@@ -142,6 +162,9 @@ class Llm(Section):
     def complete(self) -> Self:
         if self.provider != "extractive" and not self.model:
             raise ValueError(f"model is required with provider = {self.provider}")
+        if self.max_output_tokens and 2 * self.max_output_tokens > self.context_tokens:
+            given = f"max_output_tokens ({self.max_output_tokens})"
+            raise ValueError(f"{given} is more than half of context_tokens ({self.context_tokens})")
         return self
 
 
@@ -190,8 +213,59 @@ class Episodes(Section):
         return self
 
 
+class Summarizer(Section):
+    preset: Literal["episodic", "focus_points", "plain_3_5"] = Field(
+        "episodic", description="what the LLM is asked for; plain_3_5: plain text, for small models without JSON"
+    )
+    prompt: str | None = Field(None, description="a template instead of the preset's: see docs/summaries.md")
+    prompt_file: Path | None = Field(None, description="a file with that template")
+    max_summary_length: int | None = Field(
+        None, ge=100, le=10_000, description="characters of the long summary; default: 1000, or the trigger preset's"
+    )
+    tool_output_characters: int = Field(
+        2000, ge=100, description="a longer output of a tool is shown to the LLM without its middle"
+    )
+
+    @field_validator("prompt")
+    @classmethod
+    def is_template(cls, text: str | None) -> str | None:
+        if text is not None:
+            prompt_template.check(text)
+        return text
+
+    @field_validator("prompt_file")
+    @classmethod
+    def is_file_with_template(cls, file: Path | None) -> Path | None:
+        if file is not None:
+            prompt_template.check(_text_of(file))
+        return file
+
+    @model_validator(mode="after")
+    def one_template(self) -> Self:
+        if self.prompt is not None and self.prompt_file is not None:
+            raise ValueError("prompt and prompt_file exclude each other")
+        return self
+
+    def template(self) -> str | None:
+        """What was written instead of the preset's; None: nothing. Raises: ValueError if its file is gone."""
+        return _text_of(self.prompt_file) if self.prompt_file is not None else self.prompt
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"{file}: {error.strerror}") from None
+    except UnicodeDecodeError:  # the error's own text quotes the bytes
+        raise ValueError(f"{file}: not UTF-8 text") from None
+
+
 class Rolling(Section):
     max_tokens: int = Field(800, ge=50, description="a rolling-summary row longer than this is followed by a new one")
+    min_new_episodes: int = Field(
+        1, ge=1, le=MOST_PENDING_EPISODES, description="episodes after which the rolling summary is made anew"
+    )
+    min_tokens: int = Field(0, ge=0, description="tokens that these episodes must have, too")
 
 
 class Health(Section):
@@ -220,6 +294,7 @@ class Settings(BaseSettings):
     qdrant: Qdrant = Qdrant()
     llm: Llm = Llm()
     embedder: Embedder = Embedder()
+    summarizer: Summarizer = Summarizer()
     rolling: Rolling = Rolling()
     health: Health = Health()
     logs: Logs = Logs()

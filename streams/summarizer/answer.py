@@ -1,6 +1,7 @@
 """From what an LLM wrote to four texts that can be stored, or to what was wrong with it."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from streams.summarizer.sentences import cut_at_sentence, cut_at_word
 
 TITLE_CHARACTERS = 60
 SHORT_CHARACTERS = 400
-LONG_CHARACTERS = 1500
+LONG_CHARACTERS = 1000
 
 _THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 _REFUSAL = re.compile(
@@ -37,20 +38,57 @@ class Answer:
     title: str
     short_summary: str
     long_summary: str
-    rolling_summary: str
+    rolling_summary: str = ""
+    """Empty where it was not asked for."""
 
 
-def read_answer(text: str, rolling_tokens: int) -> Answer:
+@dataclass(frozen=True)
+class Limits:
+    """How long the texts may be."""
+
+    rolling_tokens: int
+    long_characters: int = LONG_CHARACTERS
+
+    def cut(self, field: str, text: str) -> str:
+        """The text of that field on one line, but for the rolling summary; what is too long ends with `…`."""
+        if field == "rolling_summary":
+            return condense(text, self.rolling_tokens)  # not cut at its end, which is where the newest facts are
+        single = " ".join(text.split())
+        if field == "title":
+            return cut_at_word(single.strip("\"'“”*# "), TITLE_CHARACTERS)
+        limit = {"short_summary": min(SHORT_CHARACTERS, self.long_characters), "long_summary": self.long_characters}
+        return cut_at_sentence(single, limit[field])
+
+
+def read_answer(text: str, limits: Limits, fields: Sequence[str] = FIELDS) -> Answer:
     """The JSON object in the text, also in a code fence or after some prose.
 
     Raises: AnswerInvalid with a problem that can be told to the LLM; it never repeats what the answer said.
     """
-    return _cleaned(_checked(_object_in(_THINKING.sub("", text))), rolling_tokens)
+    found = _object_in(without_thinking(text))
+    for field in fields:
+        if not isinstance(found.get(field), str):
+            raise AnswerInvalid(problem=f'"{field}" was {"not a string" if field in found else "missing"}')
+    texts = {field: checked(strip_control_tokens(found[field]), f'"{field}"') for field in fields}
+    return Answer(**{field: limits.cut(field, texts[field]) for field in fields})
 
 
 def is_refusal(text: str) -> bool:
     """It begins as models begin when they decline, instead of with a summary."""
     return bool(_REFUSAL.match(text))
+
+
+def without_thinking(text: str) -> str:
+    return _THINKING.sub("", text)
+
+
+def checked(text: str, name: str) -> str:
+    """The text, which says something and does not decline. Raises: AnswerInvalid, calling the text by this name."""
+    if not any(c.isalnum() for c in text):
+        raise AnswerInvalid(problem=f"{name} was empty")
+    if is_refusal(text):
+        raise AnswerInvalid(problem=f"{name} was a refusal")
+    return text
 
 
 def _object_in(text: str) -> dict[str, Any]:
@@ -66,27 +104,3 @@ def _object_in(text: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise AnswerInvalid(problem="it held no JSON object")
     return found
-
-
-def _checked(found: dict[str, Any]) -> dict[str, str]:
-    for field in FIELDS:
-        if not isinstance(found.get(field), str):
-            raise AnswerInvalid(problem=f'"{field}" was {"not a string" if field in found else "missing"}')
-    texts = {field: strip_control_tokens(found[field]) for field in FIELDS}
-    for field, text in texts.items():
-        if not any(c.isalnum() for c in text):
-            raise AnswerInvalid(problem=f'"{field}" was empty')
-        if is_refusal(text):
-            raise AnswerInvalid(problem=f'"{field}" was a refusal')
-    return texts
-
-
-def _cleaned(texts: dict[str, str], rolling_tokens: int) -> Answer:
-    single = {field: " ".join(text.split()) for field, text in texts.items()}
-    return Answer(
-        title=cut_at_word(single["title"].strip("\"'“”*# "), TITLE_CHARACTERS),
-        short_summary=cut_at_sentence(single["short_summary"], SHORT_CHARACTERS),
-        long_summary=cut_at_sentence(single["long_summary"], LONG_CHARACTERS),
-        # not cut at its end, which is where the newest facts are
-        rolling_summary=condense(texts["rolling_summary"], rolling_tokens),
-    )

@@ -1,6 +1,7 @@
 """Who writes the summaries: an LLM over HTTP, or the extractive method that needs none."""
 
-from streams.settings import Llm
+from streams.settings import Llm, Summarizer
+from streams.summarizer.prompt import PRESETS, Template
 from streams.summarizer.providers.base import Provider, Summary, SummaryRequest
 from streams.summarizer.providers.chat import ChatProvider
 from streams.summarizer.providers.extractive import ExtractiveProvider
@@ -20,7 +21,7 @@ __all__ = [
 ]
 
 
-def make_provider(llm: Llm) -> Provider:
+def make_provider(llm: Llm, summarizer: Summarizer = Summarizer()) -> Provider:  # noqa: B008 – immutable
     """The provider that the settings choose, without a fallback. Connects to nothing yet.
 
     Raises: ConfigurationError when the address or the key cannot be used.
@@ -28,4 +29,10 @@ def make_provider(llm: Llm) -> Provider:
     if llm.provider == "extractive":
         return ExtractiveProvider()
     endpoint = OpenAiChat(llm) if llm.provider == "openai" else OllamaChat(llm)
-    return ChatProvider(endpoint, llm)
+    return ChatProvider(endpoint, llm, template_of(summarizer))
+
+
+def template_of(summarizer: Summarizer) -> Template:
+    """The preset's, or what was written instead of it."""
+    text = summarizer.template()
+    return PRESETS[summarizer.preset] if text is None else Template(summarizer.preset, text, custom=True)

@@ -5,6 +5,7 @@ from typing import Any
 from schemas import Usage
 from streams.errors import AnswerInvalid, ProviderError, ProviderMisconfigured
 from streams.settings import Llm
+from streams.summarizer.providers.chatml import STOP, chatml
 from streams.summarizer.providers.endpoint import ChatRequest, Reply, count
 from streams.summarizer.providers.http import Endpoint
 
@@ -16,7 +17,7 @@ OPTIONAL = {"max_tokens", "temperature", "response_format"}
 
 
 class OpenAiChat:
-    """`POST {base_url}/chat/completions`."""
+    """`POST {base_url}/chat/completions`, or `/completions` with one ChatML prompt."""
 
     name = "openai"
 
@@ -24,6 +25,8 @@ class OpenAiChat:
         """Raises: ConfigurationError."""
         self._llm = llm
         self._endpoint = Endpoint(llm, DEFAULT_URL)
+        self._chatml = llm.chat_format == "chatml"
+        self._path = "/completions" if self._chatml else "/chat/completions"
         self._refused: set[str] = set()
 
     async def chat(self, request: ChatRequest) -> Reply:
@@ -31,7 +34,7 @@ class OpenAiChat:
         while True:
             body = self._body(request)
             try:
-                return read_reply(await self._endpoint.post("/chat/completions", body))
+                return read_reply(await self._endpoint.post(self._path, body))
             except ProviderError as error:
                 parameter = vars(error).get("refused_parameter")
                 if parameter not in OPTIONAL or parameter not in body:
@@ -39,12 +42,13 @@ class OpenAiChat:
                 self._refused.add(parameter)
 
     async def check(self) -> None:
-        """A model that the server does not list may still be served under an alias: then one short call tells.
+        """Models that the server does not list may still be served under an alias: then one short call tells.
 
         Raises: ProviderError.
         """
-        if self._llm.model not in await self._listed_models():
-            await self.chat(ChatRequest([{"role": "user", "content": "Answer with yes."}], CHECKED_TOKENS))
+        listed = await self._listed_models()
+        for model in {self._llm.model, self._llm.title_model or self._llm.model} - listed:
+            await self.chat(ChatRequest([{"role": "user", "content": "Answer with yes."}], CHECKED_TOKENS, model=model))
 
     async def close(self) -> None:
         await self._endpoint.close()
@@ -58,10 +62,11 @@ class OpenAiChat:
 
     def _body(self, request: ChatRequest) -> dict[str, Any]:
         options: dict[str, Any] = {"temperature": self._llm.temperature, "max_tokens": request.max_tokens}
-        if request.schema:
+        if request.schema and not self._chatml:  # of /completions it is no part
             options["response_format"] = _json_of(request.schema)
         taken = {self._name(option): value for option, value in options.items() if self._name(option)}
-        return {"model": request.model or self._llm.model, "messages": request.messages, **taken}
+        asked = {"prompt": chatml(request.messages), "stop": STOP} if self._chatml else {"messages": request.messages}
+        return {"model": request.model or self._llm.model, **asked, **taken}
 
     def _name(self, option: str) -> str:
         return option if option not in self._refused else REPLACEMENTS.get(option, "")
@@ -72,10 +77,10 @@ def _json_of(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_reply(data: dict[str, Any]) -> Reply:
-    """Raises: AnswerInvalid when the response is no chat completion."""
+    """Raises: AnswerInvalid when the response is no completion."""
     try:
         choice = data["choices"][0]
-        message = choice["message"]
+        message = choice["message"] if "message" in choice else {"content": choice["text"]}
         text, finished, refusal = message.get("content"), choice.get("finish_reason"), message.get("refusal")
     except (KeyError, IndexError, TypeError, AttributeError):
         raise AnswerInvalid(problem="the response was not a chat completion") from None

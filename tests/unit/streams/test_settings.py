@@ -34,10 +34,16 @@ def problem() -> str:
         ("AFTERWORD_EPISODES__IDLE_SECONDS", "0", "AFTERWORD_EPISODES__IDLE_SECONDS"),
         ("AFTERWORD_LLM__PROVIDER", "openai", "model is required"),
         ("AFTERWORD_LLM__PROVIDER", "oracle", "AFTERWORD_LLM__PROVIDER"),
+        ("AFTERWORD_LLM__CONTEXT_TOKENS", "4000", "AFTERWORD_LLM__CONTEXT_TOKENS"),
         ("AFTERWORD_KAFKA__SESSION_TIMEOUT_SECONDS", "1", "AFTERWORD_KAFKA__SESSION_TIMEOUT_SECONDS"),
         ("AFTERWORD_EPISODES__OVRLAP", "2", "AFTERWORD_EPISODES__OVRLAP"),
         ("AFTERWORD_EPISODE__OVERLAP", "2", "AFTERWORD_EPISODE__OVERLAP"),
         ("AFTERWORD_CONFIG", "/no/such/file", "AFTERWORD_CONFIG"),
+        ("AFTERWORD_SUMMARIZER__PROMPT", "{dialogue}", "AFTERWORD_SUMMARIZER__PROMPT: unknown placeholder {dialogue}"),
+        ("AFTERWORD_SUMMARIZER__PROMPT", "Be brief.", "__PROMPT: placeholder {conversation_text} is missing"),
+        ("AFTERWORD_SUMMARIZER__PROMPT_FILE", "/no/such/file", "__PROMPT_FILE: /no/such/file: No such file"),
+        ("AFTERWORD_SUMMARIZER__PRESET", "poetic", "AFTERWORD_SUMMARIZER__PRESET"),
+        ("AFTERWORD_ROLLING__MIN_NEW_EPISODES", "21", "AFTERWORD_ROLLING__MIN_NEW_EPISODES"),
     ],
 )
 def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str) -> None:
@@ -65,3 +71,16 @@ def test_a_file_that_is_not_toml_is_named(monkeypatch: pytest.MonkeyPatch, tmp_p
     file.write_text("episodes = [")
     monkeypatch.setenv("AFTERWORD_CONFIG", str(file))
     assert "bad.toml" in problem()
+
+
+def test_a_prompt_in_a_file_is_checked_like_one_that_is_written_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "prompt.txt"
+    monkeypatch.setenv("AFTERWORD_SUMMARIZER__PROMPT_FILE", str(file))
+    file.write_text("Tell {who} about {conversation_text}")
+    assert "AFTERWORD_SUMMARIZER__PROMPT_FILE: unknown placeholder {who}" in problem()
+    file.write_text("Summarise {conversation_text}")
+    assert load().summarizer.template() == "Summarise {conversation_text}"
+    monkeypatch.setenv("AFTERWORD_SUMMARIZER__PROMPT", "{conversation_text}")
+    assert "prompt and prompt_file exclude each other" in problem()

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.errors import AnswerInvalid
-from streams.summarizer.answer import is_refusal, read_answer
+from streams.summarizer.answer import Limits, is_refusal, read_answer
 from streams.tokens import count_tokens
 
+LIMITS = Limits(800)
 GOOD = {
     "title": "A flight to Rome",
     "short_summary": "The user booked a flight to Rome.",
@@ -33,7 +34,7 @@ def written(**fields: object) -> str:
     ],
 )
 def test_the_object_is_found_wherever_it_stands(text: str) -> None:
-    assert read_answer(text, 800).__dict__ == GOOD
+    assert read_answer(text, LIMITS).__dict__ == GOOD
 
 
 @pytest.mark.parametrize(
@@ -58,14 +59,14 @@ def test_the_object_is_found_wherever_it_stands(text: str) -> None:
 )
 def test_an_answer_that_cannot_be_used_says_why(text: str, problem: str) -> None:
     with pytest.raises(AnswerInvalid, match=problem):
-        read_answer(text, 800)
+        read_answer(text, LIMITS)
 
 
 @given(st.text(min_size=8))
 def test_the_problem_never_repeats_the_answer(text: str) -> None:
     secret = f"xx{text}xx"
     with pytest.raises(AnswerInvalid) as raised:
-        read_answer('{"title": ' + secret, 800)
+        read_answer('{"title": ' + secret, LIMITS)
     assert secret not in str(raised.value)
 
 
@@ -99,35 +100,52 @@ def test_a_summary_about_a_refusal_is_none(text: str) -> None:
 
 
 def test_leaked_control_tokens_and_white_space_are_cleaned_away() -> None:
-    answer = read_answer(written(short_summary="<|im_start|>The user\n\n booked.<|im_end|> "), 800)
+    answer = read_answer(written(short_summary="<|im_start|>The user\n\n booked.<|im_end|> "), LIMITS)
     assert answer.short_summary == "The user booked."
 
 
 def test_a_title_loses_its_quotation_marks() -> None:
-    assert read_answer(written(title='"A flight"'), 800).title == "A flight"
+    assert read_answer(written(title='"A flight"'), LIMITS).title == "A flight"
 
 
 @given(
     *(st.text(max_size=3000).map(lambda text: "A fact. " + text) for _ in GOOD),
     st.integers(50, 200),
+    st.sampled_from([100, 1000, 1500]),
 )
-def test_every_text_keeps_to_its_length(title: str, short: str, long: str, rolling: str, tokens: int) -> None:
+def test_every_text_keeps_to_its_length(
+    title: str, short: str, long: str, rolling: str, tokens: int, long_characters: int
+) -> None:
     text = written(title=title, short_summary=short, long_summary=long, rolling_summary=rolling)
-    answer = read_answer(text, tokens)
+    answer = read_answer(text, Limits(tokens, long_characters))
     assert 0 < len(answer.title) <= 60
-    assert 0 < len(answer.short_summary) <= 400
-    assert 0 < len(answer.long_summary) <= 1500
+    assert 0 < len(answer.short_summary) <= min(400, long_characters)
+    assert 0 < len(answer.long_summary) <= long_characters
     assert 0 < count_tokens(answer.rolling_summary) <= tokens
 
 
 def test_over_long_texts_are_cut_at_a_sentence_end() -> None:
-    answer = read_answer(written(long_summary="The user asked something. " * 100), 800)
+    answer = read_answer(written(long_summary="The user asked something. " * 100), LIMITS)
     assert answer.long_summary.endswith("something. …")
 
 
 def test_an_over_long_rolling_summary_keeps_its_first_and_its_newest_facts() -> None:
     filler = "They talked about this and that for a while. " * 100
     rolling = f"The user is Ada Lovelace, order 4711. {filler}The flight to Rome leaves on 5 May."
-    kept = read_answer(written(rolling_summary=rolling), 100).rolling_summary
+    kept = read_answer(written(rolling_summary=rolling), Limits(100)).rolling_summary
     assert "4711" in kept
     assert "5 May" in kept
+
+
+def test_a_summary_has_a_thousand_characters_at_most_unless_told_otherwise() -> None:
+    long = "The user asked something. " * 100
+    assert 900 < len(read_answer(written(long_summary=long), LIMITS).long_summary) <= 1000
+    raised = Limits(800, long_characters=1500)
+    assert 1400 < len(read_answer(written(long_summary=long), raised).long_summary) <= 1500
+
+
+def test_only_what_was_asked_for_has_to_be_there() -> None:
+    texts = {field: text for field, text in GOOD.items() if field != "rolling_summary"}
+    assert read_answer(json.dumps(texts), LIMITS, tuple(texts)).rolling_summary == ""
+    with pytest.raises(AnswerInvalid, match='"rolling_summary" was missing'):
+        read_answer(json.dumps(texts), LIMITS)

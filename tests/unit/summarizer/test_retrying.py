@@ -110,7 +110,9 @@ def test_a_key_that_cannot_be_sent_stops_the_start_without_being_shown(key: str)
     assert key not in str(raised.value)
 
 
-def test_ollama_is_asked_for_a_context_that_holds_prompt_and_answer() -> None:
-    assert context_tokens([{"role": "user", "content": "short"}], 1500) == 8192
-    assert context_tokens([{"role": "user", "content": "word " * 10_000}], 1500) == 16384
-    assert context_tokens([{"role": "user", "content": "word " * 400_000}], 1500) == 131_072
+def test_ollama_is_asked_for_a_context_that_holds_prompt_and_answer_and_that_the_model_has() -> None:
+    assert context_tokens([{"role": "user", "content": "short"}], 1500, 32_768) == 8192
+    assert context_tokens([{"role": "user", "content": "word " * 10_000}], 1500, 32_768) == 16_384
+    assert context_tokens([{"role": "user", "content": "word " * 400_000}], 1500, 131_072) == 131_072
+    assert context_tokens([{"role": "user", "content": "word " * 10_000}], 1500, 12_000) == 12_000
+    assert context_tokens([{"role": "user", "content": "short"}], 1500, 4096) == 4096

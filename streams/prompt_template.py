@@ -1,0 +1,40 @@
+"""The form of a prompt that users write: text with placeholders in braces. No I/O."""
+
+import string
+from collections.abc import Iterator
+
+REQUIRED = "conversation_text"
+PLACEHOLDERS = (REQUIRED, "previous_summary", "overlap", "language", "max_sentences")
+SHOWN_CHARACTERS = 40
+
+
+def check(text: str) -> None:
+    """A brace that is text is written twice, as in `str.format`.
+
+    Raises: ValueError, in one line, that names the placeholder which is unknown, repeated or missing.
+    """
+    found = list(placeholders(text))
+    for name in found:
+        if name not in PLACEHOLDERS:
+            known = ", ".join(f"{{{known}}}" for known in PLACEHOLDERS)
+            raise ValueError(f"unknown placeholder {_shown(name)}; there are {known}; {{{{ is a brace")
+    repeated = next((name for name in PLACEHOLDERS[:3] if found.count(name) > 1), None)
+    if repeated:
+        raise ValueError(f"placeholder {{{repeated}}} occurs twice")
+    if REQUIRED not in found:
+        raise ValueError(f"placeholder {{{REQUIRED}}} is missing")
+
+
+def placeholders(text: str) -> Iterator[str]:
+    """What stands between braces, in order. Raises: ValueError for a brace without its other half."""
+    try:
+        for _, name, form, conversion in string.Formatter().parse(text):
+            if name is not None:
+                yield name + (f"!{conversion}" if conversion else "") + (f":{form}" if form else "")
+    except ValueError:
+        raise ValueError("a brace stands alone; write {{ or }} for one that is text") from None
+
+
+def _shown(name: str) -> str:
+    short = " ".join(name.split())
+    return f"{{{short if len(short) <= SHOWN_CHARACTERS else short[:SHOWN_CHARACTERS] + '…'}}}"

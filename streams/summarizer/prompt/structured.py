@@ -1,0 +1,82 @@
+"""One call for all texts of a summary, answered as a JSON object."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from schemas import EpisodeClosed
+from streams.prompt_template import placeholders
+from streams.summarizer.prompt.fences import FENCE_RULE, Messages, data_of, fenced_prompt, language_of, one_line
+from streams.summarizer.prompt.templates import EPISODIC, Template
+
+FIELDS = ("title", "short_summary", "long_summary", "rolling_summary")
+WITHOUT_ROLLING = FIELDS[:3]
+WORDS_PER_TOKEN = 0.6
+"""English prose has about 0.75 words a token; the rest is a margin for other languages."""
+
+_ASKED = {
+    "title": "what the episode is about, at most 60 characters, no full stop.",
+    "short_summary": "1 to 2 sentences.",
+    "long_summary": "3 to 8 sentences, at most {max_summary_length} characters.",
+    "rolling_summary": "the whole conversation so far: what the previous summary holds, carried forward, and what this \
+episode adds or changes. At most {rolling_words} words.",
+}
+_SYSTEM = """\
+You write the long-term memory of a chat assistant. You are given one episode of a conversation and answer with one \
+JSON object that has exactly these strings:
+{asked}
+
+{fence_rule}"""
+_PREVIOUS = "\n\nSummary of the conversation before this episode:\n{previous_summary}"
+_END = "\n\nAnswer with the JSON object only."
+_CORRECTION = "\n\nYour previous answer could not be used: {problem}. Answer again, with the JSON object only."
+
+FRAME = "\n".join((_SYSTEM, FENCE_RULE, *_ASKED.values(), _PREVIOUS, _END))
+"""All that is asked around a template."""
+
+
+def schema_of(fields: Sequence[str]) -> dict[str, Any]:
+    """JSON schema of the answer. No lengths: strict modes refuse them, and what is too long is cut afterwards."""
+    return {
+        "type": "object",
+        "properties": {field: {"type": "string"} for field in fields},
+        "required": list(fields),
+        "additionalProperties": False,
+    }
+
+
+SCHEMA = schema_of(FIELDS)
+
+
+def build_prompt(
+    episode: EpisodeClosed,
+    previous_rolling: str,
+    rolling_tokens: int,
+    problem: str | None = None,
+    *,
+    template: Template = EPISODIC,
+    fields: Sequence[str] = FIELDS,
+    max_summary_length: int = 1000,
+) -> Messages:
+    """The template between our description of the answer and our rule for the fences, which no template can change.
+
+    `problem`: what was wrong with the previous answer. The previous summary is shown also by a template that does not
+    place it, where the rolling summary is asked for: what it holds would be lost.
+    """
+    text = template.text
+    if "rolling_summary" in fields and "previous_summary" not in placeholders(text):
+        text += _PREVIOUS
+    used = set(placeholders(text))
+    data = {name: said for name, said in data_of(episode, previous_rolling).items() if name in used}
+    facts = {
+        "language": language_of(episode) if "language" in used else "",
+        "max_sentences": template.max_sentences,
+        "max_summary_length": max_summary_length,
+        "rolling_words": int(rolling_tokens * WORDS_PER_TOKEN),
+        "problem": one_line(problem or ""),
+    }
+    return fenced_prompt(_system(fields), text + _END + (_CORRECTION if problem else ""), data, facts)
+
+
+def _system(fields: Sequence[str]) -> str:
+    asked = "\n".join(f'- "{field}": {_ASKED[field]}' for field in fields)
+    return _SYSTEM.format(asked=asked, fence_rule=FENCE_RULE)

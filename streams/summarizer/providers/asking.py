@@ -1,0 +1,52 @@
+"""The questions that one summary takes."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from schemas import Usage
+from streams.errors import AnswerInvalid
+from streams.settings import Llm
+from streams.summarizer.providers.endpoint import ChatEndpoint, ChatRequest, Reply, total
+from streams.summarizer.providers.retrying import Budget, retrying
+
+T = TypeVar("T")
+
+STAGE = "summarize"
+
+
+class Asking:
+    """Each question is put until its answer can be used, each time saying what was wrong; all in one time budget."""
+
+    def __init__(self, endpoint: ChatEndpoint, llm: Llm) -> None:
+        self.used = Usage()
+        """Of all calls so far."""
+        self._endpoint = endpoint
+        self._llm = llm
+        self._budget = Budget(llm.retry_budget_seconds)
+
+    async def until_usable(
+        self, question: Callable[[str | None], ChatRequest], read: Callable[[str], T], problem: str | None = None
+    ) -> T:
+        """What `read` made of an answer. `question` is given what was wrong with the answer before.
+
+        Raises: ProviderError; an AnswerInvalid carries the `usage` of all calls that were made.
+        """
+        for _ in range(self._llm.json_attempts):
+            call = partial(self._endpoint.chat, question(problem))
+            try:
+                reply = await retrying(STAGE, call, self._llm.attempts, self._budget)
+                self.used = total(self.used, reply.usage)
+                return read(text_of(reply))
+            except AnswerInvalid as error:
+                problem = str(vars(error)["problem"])
+        raise AnswerInvalid(problem=problem, usage=self.used)
+
+
+def text_of(reply: Reply) -> str:
+    """Raises: AnswerInvalid."""
+    if reply.refused:
+        raise AnswerInvalid(problem="it was a refusal")
+    if reply.cut_off:
+        raise AnswerInvalid(problem="it was cut off at the token limit: be shorter")
+    return reply.text

@@ -1,0 +1,62 @@
+"""Which texts can be a prompt's template, and what is said of the others."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.prompt_template import PLACEHOLDERS, check, placeholders
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{conversation_text}",
+        "In {language}: {conversation_text}",
+        "{previous_summary} {overlap} {conversation_text} {language} {language} {max_sentences}",
+        'Like {{"a": 1}}: {conversation_text}',
+    ],
+)
+def test_a_template_has_the_conversation_and_only_known_placeholders(text: str) -> None:
+    check(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Summarise.", "placeholder {conversation_text} is missing"),
+        ("{{conversation_text}}", "placeholder {conversation_text} is missing"),
+        ("{conversation_text} {name}", "unknown placeholder {name}"),
+        ("{conversation_text} {}", "unknown placeholder {}"),
+        ("{conversation_text!r}", "unknown placeholder {conversation_text!r}"),
+        ("{conversation_text:>9}", "unknown placeholder {conversation_text:>9}"),
+        ("{conversation_text.x} {0}", "unknown placeholder {conversation_text.x}"),
+        ('{conversation_text} {"title": "a"}', 'unknown placeholder {"title": "a"}'),
+        ("{conversation_text} {a\nb}", "unknown placeholder {a b}"),
+        ("{conversation_text} {" + "a" * 99 + "}", "unknown placeholder {" + "a" * 40 + "…}"),
+        ("{conversation_text} {", "a brace stands alone"),
+        ("{conversation_text} }", "a brace stands alone"),
+        ("{conversation_text} {conversation_text}", "{conversation_text} occurs twice"),
+        ("{overlap} {conversation_text} {overlap}", "{overlap} occurs twice"),
+    ],
+)
+def test_what_is_wrong_with_a_template_is_said_in_one_line_that_names_it(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=r"placeholder|brace") as caught:
+        check(text)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@given(st.text(alphabet="{}ab!:.[]0 ") | st.text())
+def test_whatever_passes_can_be_filled_in(text: str) -> None:
+    try:
+        check(text)
+    except ValueError:
+        return
+    text.format(**dict.fromkeys(PLACEHOLDERS, "{x}"))
+
+
+@given(st.lists(st.sampled_from([f"{{{name}}}" for name in PLACEHOLDERS] + ["{{", "}}", " a "])).map("".join))
+def test_every_placeholder_is_found(text: str) -> None:
+    assert [f"{{{name}}}" for name in placeholders(text)] == [
+        f"{{{name}}}" for name in placeholders(text.replace("{{", "").replace("}}", ""))
+    ]
