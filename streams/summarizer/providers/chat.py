@@ -8,7 +8,7 @@ from streams.summarizer.answer import Answer
 from streams.summarizer.prompt import EPISODIC, Template
 from streams.summarizer.providers.asking import Asking
 from streams.summarizer.providers.base import Summary, SummaryRequest
-from streams.summarizer.providers.endpoint import ChatEndpoint
+from streams.summarizer.providers.endpoint import ChatEndpoint, ChatRequest
 from streams.summarizer.providers.plain import Plain
 from streams.summarizer.providers.structured import Structured
 
@@ -21,6 +21,10 @@ class Method(Protocol):
 
     async def answer(self, request: SummaryRequest, asking: Asking) -> Answer:
         """Raises: ProviderError."""
+        ...
+
+    def longest(self, request: SummaryRequest) -> list[ChatRequest]:
+        """The questions that are asked of the episode's messages."""
         ...
 
 
@@ -47,6 +51,10 @@ class ChatProvider:
             usage=asking.used,
             prompt_version=self._method.version,
         )
+
+    def room(self, request: SummaryRequest) -> int:
+        """Tokens, by our tokenizer, that the request may still grow by; negative: as many as it has too many."""
+        return min(question.room(self._llm.context_tokens) for question in self._method.longest(request))
 
     async def check(self) -> None:
         await self._endpoint.check()

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from schemas import Usage
 from streams.summarizer.prompt import Messages
+from streams.tokens import TOKENIZER_MARGIN, count_tokens
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,14 @@ class ChatRequest:
     """JSON schema of the answer; None: plain text."""
     model: str | None = None
     """None: the one that the settings name."""
+
+    def room(self, context_tokens: int) -> int:
+        """Tokens, by our tokenizer, that the messages may grow by until they and the answer fill a model's context.
+
+        Negative: as many as they have too many.
+        """
+        prompt_tokens = sum(count_tokens(message["content"]) for message in self.messages)
+        return int((context_tokens - self.max_tokens) / TOKENIZER_MARGIN) - prompt_tokens
 
 
 @dataclass(frozen=True)

@@ -33,10 +33,8 @@ class Plain:
 
     async def answer(self, request: SummaryRequest, asking: Asking) -> Answer:
         ask = Questions(request, asking, self._max_tokens)
-        episode, previous = request.episode, request.previous_rolling
-        prompt = partial(plain.long_prompt, self._template, episode, previous)
-        long = await ask("long_summary", prompt, self._template.max_sentences)
-        short = await ask("short_summary", partial(plain.short_prompt, episode, long), SHORT_SENTENCES)
+        long = await ask("long_summary", self._long_prompt(request), self._template.max_sentences)
+        short = await ask("short_summary", partial(plain.short_prompt, request.episode, long), SHORT_SENTENCES)
         answer = Answer(
             title=cut_at_word(short, TITLE_CHARACTERS),
             short_summary=short,
@@ -45,12 +43,21 @@ class Plain:
         )
         return replace(answer, title=await ask_for_title(request, answer, asking, self._llm))
 
+    def longest(self, request: SummaryRequest) -> list[ChatRequest]:
+        prompts = [self._long_prompt(request), self._rolling_prompt(request)]
+        return [ChatRequest(prompt(request.problem), self._max_tokens) for prompt in prompts]
+
     async def _rolling(self, request: SummaryRequest, long: str, ask: "Questions") -> str:
-        previous = request.previous_rolling
-        if not (request.wants_rolling and previous):
-            return condense(previous or long, request.rolling_tokens)
+        if request.wants_rolling and request.previous_rolling:
+            return await ask("rolling_summary", self._rolling_prompt(request))
+        return condense(request.previous_rolling or long, request.rolling_tokens)
+
+    def _long_prompt(self, request: SummaryRequest) -> Prompt:
+        return partial(plain.long_prompt, self._template, request.episode, request.previous_rolling)
+
+    def _rolling_prompt(self, request: SummaryRequest) -> Prompt:
         words = int(min(request.rolling_tokens, self._max_tokens) * WORDS_PER_TOKEN)
-        return await ask("rolling_summary", partial(plain.rolling_prompt, request.episode, previous, words))
+        return partial(plain.rolling_prompt, request.episode, request.previous_rolling, words)
 
 
 class Questions:

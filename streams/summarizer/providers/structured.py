@@ -27,7 +27,7 @@ class Structured:
         self._llm = llm
 
     async def answer(self, request: SummaryRequest, asking: Asking) -> Answer:
-        fields = FIELDS if request.wants_rolling else structured.WITHOUT_ROLLING
+        fields = _fields(request)
         limits = Limits(request.rolling_tokens, request.max_summary_length)
         read = partial(read_answer, limits=limits, fields=fields)
         answer = await asking.until_usable(partial(self._question, request, fields), read, request.problem)
@@ -36,6 +36,9 @@ class Structured:
         if not self._llm.title_model:
             return answer
         return replace(answer, title=await ask_for_title(request, answer, asking, self._llm))
+
+    def longest(self, request: SummaryRequest) -> list[ChatRequest]:
+        return [self._question(request, _fields(request), request.problem)]
 
     def _question(self, request: SummaryRequest, fields: tuple[str, ...], problem: str | None) -> ChatRequest:
         messages = build_prompt(
@@ -48,6 +51,10 @@ class Structured:
             max_summary_length=request.max_summary_length,
         )
         return ChatRequest(messages, self._llm.max_output_tokens or json_tokens(request), schema_of(fields))
+
+
+def _fields(request: SummaryRequest) -> tuple[str, ...]:
+    return FIELDS if request.wants_rolling else structured.WITHOUT_ROLLING
 
 
 def json_tokens(request: SummaryRequest) -> int:
