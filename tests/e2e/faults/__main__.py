@@ -43,7 +43,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=20, help="of injections, over all kinds")
     parser.add_argument("--only", metavar="WORD", default="", help="kinds whose name has this word in it")
-    parser.add_argument("--rate", type=float, default=60, help="records a second")
+    parser.add_argument("--rate", type=float, default=30, help="records a second")
     parser.add_argument("--short", action="store_true", help="the short form of each kind, as the tests run it")
     return parser.parse_args()
 

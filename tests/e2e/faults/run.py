@@ -24,7 +24,7 @@ from tests.e2e.faults.load import Load
 from tests.e2e.faults.stalls import measured
 from tests.e2e.faults.world import Servers, World
 
-QUIET_SECONDS = 180.0
+QUIET_SECONDS = 600.0
 PARTITIONS = 4
 NEVER_IDLE_SECONDS = 6 * 3600
 """Conversations are closed by the load, not by silence: so what the rules make of them is known."""

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from tests.e2e.faults.wire import Wire
 LOOK_SECONDS = 0.25
 PAUSE_SECONDS = 1.0
 """Before the supervisor starts a worker again that ended by itself."""
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 180.0
 """A busy machine's."""
 OK = 200
 AUTHORIZING = {
@@ -161,6 +161,15 @@ class World:
             while not await self._is_ready(client, name):
                 assert time.monotonic() < deadline, f"{name} does not become ready\n{self.worker(name).tail()}"
                 await asyncio.sleep(LOOK_SECONDS)
+
+    async def ready_ones(self, names: Iterable[str]) -> list[str]:
+        """At least one."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        async with httpx.AsyncClient() as client:
+            while not (found := [name for name in names if await self._is_ready(client, name)]):
+                assert time.monotonic() < deadline, "no worker becomes ready"
+                await asyncio.sleep(LOOK_SECONDS)
+        return found
 
     def listening(self, name: str) -> int | None:
         """Its health port, once it has come up."""

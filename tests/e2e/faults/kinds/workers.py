@@ -20,7 +20,7 @@ SESSION_SECONDS = 6.0
 """As short as the broker allows."""
 WORKERS = "workers"
 MARGIN_SECONDS = 5.0
-UP = 0.9
+AT_WORK = 0.8
 """Share of kills."""
 MORE = 2
 """Segmenters that join, and leave, at most."""
@@ -41,12 +41,9 @@ class Kill(Fault):
         self._killed = Counter[str]()
 
     async def inject(self, world: World, chance: random.Random) -> None:
-        """Mostly of one that has come up: else most kills would hit a process that is about to start."""
-        candidates = list(world.deployment.workers)
-        if chance.random() < UP:
-            await until(lambda: any(map(world.listening, candidates)), "no worker comes up")
-            candidates = [name for name in candidates if world.listening(name)]
-        name = chance.choice(candidates)
+        """Mostly of one that works: else most kills would hit a process that is about to start."""
+        names = list(world.deployment.workers)
+        name = chance.choice(await world.ready_ones(names) if chance.random() < AT_WORK else names)
         self._killed[name] += 1
         world.crash(name)
 

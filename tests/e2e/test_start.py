@@ -1,0 +1,28 @@
+"""What a worker says that cannot start."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from afterword.crew import ROLES, start_worker
+from streams.settings import Settings
+from tests.e2e.deployment import environment_of
+
+SECONDS = 60.0
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_a_worker_whose_topics_are_missing_ends_with_one_line_that_names_one(
+    role: str, make_settings: Callable[..., Settings], tmp_path: Path
+) -> None:
+    settings = make_settings()
+    worker = start_worker(role, tmp_path, environment_of(settings))
+    try:
+        assert await asyncio.to_thread(worker.wait, SECONDS) == 2
+    finally:
+        worker.kill()
+    topic = settings.kafka.episodes_topic if role == "summarizer" else settings.kafka.messages_topic
+    last = f"afterword: topic {topic} does not exist; create it with: afterword topics create"
+    assert [line for line in worker.tail().splitlines() if not line.startswith("{")] == [last]
