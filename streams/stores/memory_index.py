@@ -1,10 +1,14 @@
-"""An index in memory. It keeps the contract of the real one, without vectors."""
+"""An index in memory. It keeps the contract of the real one and ranks as it does, by going through all episodes."""
 
-from collections.abc import AsyncIterator, Sequence
+import math
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from schemas import SummaryCreated
-from streams.stores.index import Dense
+from streams.stores.fusion import DENSE, DEPTH, SUMMARY, TEXT, fused
+from streams.stores.index import Dense, Query, Recalled, summary_text
+from streams.stores.sparse import SparseVector, document_vector, query_vector
 
 
 @dataclass(frozen=True)
@@ -25,8 +29,19 @@ class MemoryIndex:
         if known is None or known.summary.revision <= summary.revision:
             self.points[summary.episode_id] = IndexedEpisode(summary, raw_text, dense)
 
+    async def search(self, query: Query, dense: Dense | None = None) -> list[Recalled]:
+        rankings = {
+            TEXT: self._ranking(query, self._bm25(query.text, lambda point: point.raw_text)),
+            SUMMARY: self._ranking(query, self._bm25(query.text, lambda point: summary_text(point.summary))),
+            DENSE: self._ranking(query, self._cosines(dense) if dense else {}),
+        }
+        return [_recalled(self.points[found].summary, score) for found, score in fused(rankings)[: query.k]]
+
+    async def revisions(self, episode_ids: Sequence[str]) -> dict[str, int]:
+        return {i: self.points[i].summary.revision for i in episode_ids if i in self.points}
+
     async def has(self, episode_ids: Sequence[str]) -> set[str]:
-        return self.points.keys() & set(episode_ids)
+        return set(await self.revisions(episode_ids))
 
     async def all_ids(self) -> AsyncIterator[str]:
         for episode_id in list(self.points):
@@ -37,3 +52,46 @@ class MemoryIndex:
 
     async def close(self) -> None:
         """Nothing to let go of."""
+
+    def _bm25(self, text: str, text_of: Callable[[IndexedEpisode], str]) -> dict[str, float]:
+        vectors = {i: document_vector(text_of(point)) for i, point in self.points.items()}
+        wanted = _idf(query_vector(text).indices, vectors.values())
+        scores = {i: sum(wanted.get(term, 0.0) * w for term, w in terms(v)) for i, v in vectors.items()}
+        return {i: score for i, score in scores.items() if score > 0}
+
+    def _cosines(self, dense: Dense) -> dict[str, float]:
+        return {i: _cosine(dense, point.dense) for i, point in self.points.items() if point.dense}
+
+    def _ranking(self, query: Query, scores: dict[str, float]) -> list[str]:
+        allowed = [i for i in scores if _allowed(query, self.points[i].summary)]
+        return sorted(allowed, key=lambda i: -scores[i])[: max(DEPTH, query.k)]
+
+
+def terms(vector: SparseVector) -> Iterable[tuple[int, float]]:
+    return zip(vector.indices, vector.values, strict=True)
+
+
+def _idf(wanted: Sequence[int], documents: Iterable[SparseVector]) -> dict[int, float]:
+    """As Qdrant's modifier: ln(1 + (N − n + ½) / (n + ½)), over all documents of the collection."""
+    vectors = list(documents)
+    frequencies = Counter(term for vector in vectors for term in vector.indices)
+    return {t: math.log(1 + (len(vectors) - frequencies[t] + 0.5) / (frequencies[t] + 0.5)) for t in wanted}
+
+
+def _cosine(one: Dense, other: Dense) -> float:
+    return sum(a * b for a, b in zip(one, other, strict=True)) / (math.hypot(*one) * math.hypot(*other) or 1.0)
+
+
+def _allowed(query: Query, summary: SummaryCreated) -> bool:
+    return (
+        (summary.user_id, summary.tenant_id) == (query.user_id, query.tenant_id)
+        and query.agent_id in (None, summary.agent_id)
+        and query.conversation_id in (None, summary.conversation_id)
+    )
+
+
+def _recalled(summary: SummaryCreated, score: float) -> Recalled:
+    copied = {
+        name: getattr(summary, name) for name in Recalled.model_fields.keys() & SummaryCreated.model_fields.keys()
+    }
+    return Recalled(score=score, source=summary.quality.source, **copied)

@@ -12,19 +12,18 @@ from schemas import SummaryCreated
 from schemas.ids import point_id
 from streams.errors import ConfigurationError, StoreUnavailable
 from streams.settings import Embedder, Qdrant
-from streams.stores.index import Dense, summary_text
+from streams.stores import qdrant_search
+from streams.stores.fusion import DENSE, SUMMARY, TEXT
+from streams.stores.index import Dense, Query, Recalled, summary_text
 from streams.stores.qdrant_connection import Connection, connect
 from streams.stores.sparse import document_vector
 
-SUMMARY = "summary"
-TEXT = "text"
-DENSE = "dense"
 PAGE_SIZE = 1000
 PAYLOAD_FIELDS = {
     *("event_id", "episode_id", "conversation_id", "user_id", "agent_id", "tenant_id", "message_ids"),
     *("revision", "ordinal", "short_summary", "started_at", "ended_at", "closed_at", "created_at"),
 }
-FILTERED_FIELDS = ("tenant_id", "user_id", "conversation_id")
+FILTERED_FIELDS = ("tenant_id", "user_id", "agent_id", "conversation_id")
 """Indexed on a server; the local mode has no payload indexes."""
 
 
@@ -55,14 +54,24 @@ class QdrantIndex:
             self._ready = False  # perhaps the collection is gone
             raise
 
-    async def has(self, episode_ids: Sequence[str]) -> set[str]:
+    async def search(self, query: Query, dense: Dense | None = None) -> list[Recalled]:
+        request = await asyncio.to_thread(qdrant_search.request, query, dense)
+        if request is None or not await self._exists():
+            return []
+        found = await self._connection.run(lambda client: client.query_points(self.collection, **request))
+        return [qdrant_search.recalled(point) for point in found.points]
+
+    async def revisions(self, episode_ids: Sequence[str]) -> dict[str, int]:
         ids = {point_id(episode): episode for episode in episode_ids}
         if not ids or not await self._exists():
-            return set()
+            return {}
         found = await self._connection.run(
-            lambda client: client.retrieve(self.collection, ids=list(ids), with_payload=False)
+            lambda client: client.retrieve(self.collection, ids=list(ids), with_payload=["revision"])
         )
-        return {ids[record.id] for record in found}
+        return {ids[record.id]: record.payload["revision"] for record in found}
+
+    async def has(self, episode_ids: Sequence[str]) -> set[str]:
+        return set(await self.revisions(episode_ids))
 
     async def all_ids(self) -> AsyncIterator[str]:
         offset: Any = None

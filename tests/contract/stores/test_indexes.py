@@ -1,12 +1,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 from qdrant_client import AsyncQdrantClient
 
-from streams.stores.index import EpisodeIndex
+from streams.stores.index import EpisodeIndex, Query
 from streams.stores.memory_index import MemoryIndex
 from streams.stores.qdrant import QdrantIndex
 from streams.stores.qdrant_connection import Local, Server
@@ -28,6 +29,14 @@ async def index(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     made = make(request.param, tmp_path / "qdrant")
     yield made
     await made.close()
+
+
+def a_query(text: str, **fields: Any) -> Query:
+    return Query(**{"text": text, "user_id": "u1", "tenant_id": "t1", **fields})
+
+
+async def found(index: EpisodeIndex, text: str, **fields: Any) -> list[str]:
+    return [hit.episode_id for hit in await index.search(a_query(text, **fields))]
 
 
 async def ids(index: EpisodeIndex) -> list[str]:
@@ -62,3 +71,87 @@ async def test_more_than_a_page_is_listed(index: EpisodeIndex) -> None:
     for ordinal in range(1, 1003):
         await index.put(a_summary(ordinal, title="T", short_summary="S", long_summary="L"), "t")
     assert len(set(await ids(index))) == 1002
+
+
+async def test_an_empty_index_finds_nothing(index: EpisodeIndex) -> None:
+    assert await index.search(a_query("flight")) == []
+
+
+async def test_a_hit_says_what_an_agent_needs(index: EpisodeIndex) -> None:
+    summary = a_summary(agent_id="a1")
+    await index.put(summary, "A flight to Rome, please.")
+    (hit,) = await index.search(a_query("flights"))
+    copied = hit.model_dump(exclude={"score", "source"})
+    assert copied == {name: getattr(summary, name) for name in copied}
+    assert hit.source == "llm"
+    assert hit.score > 0
+
+
+async def test_an_episode_is_found_by_its_summary_or_by_its_messages(index: EpisodeIndex) -> None:
+    await index.put(a_summary(1, title="T", short_summary="An invoice.", long_summary="Unpaid."), "It is late.")
+    await index.put(a_summary(2, title="T", short_summary="A flight.", long_summary="Booked."), "To Rome, please.")
+    assert await found(index, "invoices") == ["c1:1"]
+    assert await found(index, "Rome") == ["c1:2"]
+    assert await found(index, "museum") == []
+    assert await found(index, "…") == []
+
+
+async def test_the_best_come_first_and_no_more_than_asked_for(index: EpisodeIndex) -> None:
+    texts = ["taxi taxi taxi", "taxi to the museum", "a museum", "nothing of the kind", "taxi"]
+    for ordinal, text in enumerate(texts, start=1):
+        await index.put(a_summary(ordinal, title="T", short_summary="S", long_summary="L"), text)
+    assert (await found(index, "taxi museum"))[0] == "c1:2"
+    hits = await index.search(a_query("taxi museum", k=3))
+    assert len(hits) == 3
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+
+
+OWNERS: dict[str, dict[str, Any]] = {
+    "ours": {},
+    "of another user": {"user_id": "u2"},
+    "of another tenant": {"tenant_id": "t2"},
+    "without a tenant": {"tenant_id": None},
+    "of a tenant without a name": {"tenant_id": ""},
+    "of nobody": {"user_id": "", "tenant_id": None},
+}
+
+
+@pytest.mark.parametrize("owner", OWNERS.values(), ids=OWNERS)
+async def test_only_what_belongs_to_both_tenant_and_user_is_found(index: EpisodeIndex, owner: dict[str, Any]) -> None:
+    for n, fields in enumerate(OWNERS.values()):
+        await index.put(a_summary(conversation_id=f"c{n}", **fields), "A flight.")
+    mine = f"c{list(OWNERS.values()).index(owner)}:1"
+    assert await found(index, "flight", **owner) == [mine]
+
+
+@pytest.mark.parametrize("missing", ["user_id", "tenant_id"])
+def test_there_is_no_query_without_tenant_and_user(missing: str) -> None:
+    with pytest.raises(ValueError, match=missing):
+        Query(**{"text": "flight", "user_id": "u1", "tenant_id": "t1", missing: 7})
+    with pytest.raises(ValueError, match=missing):
+        Query(**{name: "x" for name in ("text", "user_id", "tenant_id") if name != missing})
+
+
+async def test_a_search_may_be_kept_to_an_agent_or_a_conversation(index: EpisodeIndex) -> None:
+    await index.put(a_summary(1, agent_id="a1"), "A flight.")
+    await index.put(a_summary(2), "A flight.")
+    await index.put(a_summary(1, conversation_id="c2"), "A flight.")
+    assert await found(index, "flight", agent_id="a1") == ["c1:1"]
+    assert sorted(await found(index, "flight", conversation_id="c1")) == ["c1:1", "c1:2"]
+    assert await found(index, "flight", agent_id="a1", conversation_id="c2") == []
+
+
+async def test_a_dense_vector_finds_what_shares_no_word(index: EpisodeIndex) -> None:
+    await index.put(a_summary(1), "A flight.", [1.0, 0.0])
+    await index.put(a_summary(2), "An invoice.", [0.0, 1.0])
+    hits = await index.search(a_query("aeroplane", k=1), [0.9, 0.1])
+    assert [hit.episode_id for hit in hits] == ["c1:1"]
+    hits = await index.search(a_query("invoice", k=1), [0.9, 0.1])
+    assert [hit.episode_id for hit in hits] == ["c1:2"]
+
+
+async def test_the_indexed_revision_is_told(index: EpisodeIndex) -> None:
+    assert await index.revisions(["c1:1"]) == {}
+    await index.put(a_summary(1), "text")
+    await index.put(a_summary(2, revision=3), "text")
+    assert await index.revisions(["c1:1", "c1:2", "c1:3"]) == {"c1:1": 1, "c1:2": 3}
