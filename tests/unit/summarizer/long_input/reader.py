@@ -1,0 +1,72 @@
+"""A provider with a small context: it fails on a longer prompt, and remembers whatever it has read."""
+
+import asyncio
+
+from schemas import EpisodeMessage, Quality, Usage
+from streams.errors import ProviderError
+from streams.summarizer.extractive import condense
+from streams.summarizer.prompt import build_prompt
+from streams.summarizer.providers.base import Summary, SummaryRequest
+from streams.tokens import count_tokens
+
+USAGE = Usage(prompt_tokens=10, completion_tokens=1)
+
+
+class Reader:
+    """A Roomy provider on real prompts."""
+
+    name = "reader"
+
+    def __init__(self, context_tokens: int, failing: tuple[int, ...] = ()) -> None:
+        self.context_tokens = context_tokens
+        self.requests: list[SummaryRequest] = []
+        self.most_running = 0
+        self.called = asyncio.Event()
+        self._failing = failing
+        self._running = 0
+
+    def room(self, request: SummaryRequest) -> int:
+        return self.context_tokens - sum(count_tokens(message["content"]) for message in _prompt(request))
+
+    async def summarize(self, request: SummaryRequest) -> Summary:
+        self.requests.append(request)
+        self.called.set()
+        number = len(self.requests)
+        self._running += 1
+        self.most_running = max(self.most_running, self._running)
+        try:
+            await asyncio.sleep(0)
+            return self._summary(request, number)
+        finally:
+            self._running -= 1
+
+    async def check(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    @property
+    def read(self) -> list[EpisodeMessage]:
+        """Messages of episodes, in the order in which they were asked about; what stands for parts is left out."""
+        messages = (message for request in self.requests for message in request.episode.messages)
+        return [message for message in messages if not message.id.startswith("part-")]
+
+    def _summary(self, request: SummaryRequest, number: int) -> Summary:
+        if self.room(request) < 0:
+            raise ProviderError(problem="context_length_exceeded", usage=USAGE)
+        if number in self._failing:
+            raise ProviderError(problem="it failed", usage=USAGE)
+        told = f"Told by call {number}: {' '.join(m.content[:250] for m in request.episode.messages)}"[:1000]
+        rolling = condense(f"{request.previous_rolling}\n{told}", request.rolling_tokens)
+        return Summary(
+            title=f"Call {number}",
+            short_summary=told[:400],
+            long_summary=told,
+            rolling_summary=rolling if request.wants_rolling else request.previous_rolling,
+            quality=Quality(source="llm"),
+            model=self.name,
+            usage=USAGE,
+        )
+
+
+def _prompt(request: SummaryRequest) -> list[dict[str, str]]:
+    return build_prompt(request.episode, request.previous_rolling, request.rolling_tokens, request.problem)

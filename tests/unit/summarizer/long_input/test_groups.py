@@ -1,0 +1,64 @@
+"""Where an episode may be cut."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas import EpisodeMessage
+from streams.summarizer.long_input.groups import groups, packed
+from tests.samples import an_episode_message
+
+ROLES = {"u": "user", "a": "assistant", "s": "system", "t": "tool", "c": "assistant", "f": "user"}
+
+
+def said(letters: str) -> list[EpisodeMessage]:
+    """u user, a assistant, s system, t tool; c an assistant and f a user whose message names tools."""
+    return [
+        an_episode_message(f"m{n}", role=ROLES[letter], tools=("search",) if letter in "cf" else ())
+        for n, letter in enumerate(letters)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("letters", "kept_together"),
+    [
+        ("", []),
+        ("uaua", ["u", "a", "u", "a"]),
+        ("uctau", ["u", "ct", "a", "u"]),
+        ("ucttta", ["u", "cttt", "a"]),  # several results of one call
+        ("ucctta", ["u", "cctt", "a"]),  # two calls at once, then both results
+        ("uctcta", ["u", "ct", "ct", "a"]),  # one call after the other
+        ("ucata", ["u", "cat", "a"]),  # the assistant says something while the tool works
+        ("uatta", ["u", "att", "a"]),  # no message names its tools: the one right before called them
+        ("ucuta", ["u", "c", "ut", "a"]),  # the user has spoken since
+        ("fta", ["ft", "a"]),  # the user's own message set off the tool
+        ("tta", ["tt", "a"]),  # the call was in the episode before
+        ("uta", ["ut", "a"]),
+        ("ucacta", ["u", "cact", "a"]),
+    ],
+)
+def test_a_call_and_its_results_are_one(letters: str, kept_together: list[str]) -> None:
+    assert [letters[run.start : run.stop] for run in groups(said(letters))] == kept_together
+
+
+@given(st.text(alphabet="uastcf", max_size=40))
+def test_every_message_is_in_one_group_and_no_result_begins_one(letters: str) -> None:
+    runs = groups(said(letters))
+    assert [at for run in runs for at in run] == list(range(len(letters)))
+    assert all(letters[run.start] != "t" for run in runs[1:])
+
+
+@given(st.lists(st.integers(0, 30), max_size=40), st.integers(1, 60))
+def test_runs_hold_all_in_order_fit_where_they_can_and_are_few(sizes: list[int], room: int) -> None:
+    runs = packed(sizes, room)
+    assert [at for run in runs for at in run] == list(range(len(sizes)))
+    totals = [sum(sizes[at] for at in run) for run in runs]
+    assert all(total <= room or len(run) == 1 for total, run in zip(totals, runs, strict=True))
+    if max(sizes, default=0) <= room:
+        assert len(runs) <= 2 * sum(sizes) // room + 1
+
+
+def test_runs_are_even() -> None:
+    assert packed([10] * 11, 100) == [range(6), range(6, 11)]
+    assert packed([90, 10, 10, 90], 100) == [range(2), range(2, 4)]
+    assert packed([], 100) == []

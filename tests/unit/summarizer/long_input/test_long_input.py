@@ -1,0 +1,249 @@
+"""An episode that is longer than the LLM's context is read to its end all the same."""
+
+import asyncio
+import time
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas import Usage
+from streams.errors import ProviderError
+from streams.summarizer.long_input import LongInput
+from streams.summarizer.long_input.plan import MOST_PARTS
+from streams.summarizer.providers import Summary, SummaryRequest
+from tests.samples import a_closed_episode, an_episode_message
+from tests.unit.summarizer.conversations import an_episode_of
+from tests.unit.summarizer.long_input.reader import USAGE, Reader
+
+TOOL_OUTPUT = 300
+CONTEXT = 2600
+"""Of which instructions take some 500."""
+
+
+def request_of(*turns: tuple[str, str], **fields: Any) -> SummaryRequest:
+    return SummaryRequest(an_episode_of(*turns), **{"previous_rolling": "Before.", "rolling_tokens": 800, **fields})
+
+
+async def summarize(reader: Reader, request: SummaryRequest) -> Summary:
+    return await LongInput(reader, TOOL_OUTPUT).summarize(request)
+
+
+def long_talk(turns: int, words: int = 120) -> list[tuple[str, str]]:
+    return [("user" if n % 2 else "assistant", f"Fact {n}. " + f"w{n} " * words) for n in range(turns)]
+
+
+def ids(request: SummaryRequest) -> list[str]:
+    return [message.id for message in request.episode.messages]
+
+
+async def test_what_fits_is_one_call_and_stays_as_it_is() -> None:
+    reader, request = Reader(CONTEXT), request_of(("user", "Hello"), ("assistant", "Hi"))
+    summary = await summarize(reader, request)
+    assert [request.episode.messages for request in reader.requests] == [request.episode.messages]
+    assert not summary.quality.truncated
+
+
+async def test_a_longer_episode_is_read_in_parts_to_its_end_in_order_and_once() -> None:
+    reader, request = Reader(CONTEXT), request_of(*long_talk(12))
+    summary = await summarize(reader, request)
+    assert tuple(reader.read) == request.episode.messages
+    *parts, last = reader.requests
+    assert len(parts) > 1
+    assert summary.title == f"Call {len(reader.requests)}"
+    assert not summary.quality.truncated
+    told = [message.content for message in last.episode.messages]
+    assert [text.partition(": ")[0] for text in told] == [
+        f"Summary of part {n} of {len(parts)}" for n in range(1, len(parts) + 1)
+    ]
+
+
+async def test_only_the_last_call_makes_the_rolling_summary_and_carries_the_one_before() -> None:
+    reader = Reader(CONTEXT)
+    summary = await summarize(reader, request_of(*long_talk(12), previous_rolling="The user is called Ada."))
+    assert [request.wants_rolling for request in reader.requests] == [False] * (len(reader.requests) - 1) + [True]
+    assert all(request.previous_rolling == "The user is called Ada." for request in reader.requests)
+    assert summary.rolling_summary.startswith("The user is called Ada.")
+    assert "Summary of part 1" in summary.rolling_summary
+
+
+async def test_a_rolling_summary_that_is_not_wanted_is_not_asked_for() -> None:
+    reader = Reader(CONTEXT)
+    await summarize(reader, request_of(*long_talk(12), wants_rolling=False))
+    assert not any(request.wants_rolling for request in reader.requests)
+
+
+async def test_each_part_is_introduced_by_the_end_of_the_one_before() -> None:
+    reader = Reader(CONTEXT)
+    episode = an_episode_of(*long_talk(12), overlap=(an_episode_message("o1"),))
+    await summarize(reader, SummaryRequest(episode, "", 800))
+    *parts, last = reader.requests
+    assert parts[0].episode.overlap == last.episode.overlap == episode.overlap
+    for before, part in pairwise(parts):
+        assert [message.id for message in part.episode.overlap] == ids(before)[-2:]
+
+
+async def test_what_was_wrong_before_is_told_to_every_part() -> None:
+    reader = Reader(CONTEXT)
+    await summarize(reader, request_of(*long_talk(12), problem="it named a number that nobody said"))
+    assert {request.problem for request in reader.requests} == {"it named a number that nobody said"}
+
+
+async def test_tokens_of_all_calls_are_counted() -> None:
+    reader = Reader(CONTEXT)
+    used = (await summarize(reader, request_of(*long_talk(12)))).usage
+    assert used.prompt_tokens == USAGE.prompt_tokens * len(reader.requests)
+
+
+@pytest.mark.parametrize("failing", [1, 2, 99])
+async def test_a_failed_part_fails_the_summary_and_tells_what_was_spent(failing: int) -> None:
+    undisturbed = Reader(CONTEXT)
+    await summarize(undisturbed, request_of(*long_talk(12)))
+    last = len(undisturbed.requests)
+    reader = Reader(CONTEXT, failing=(min(failing, last),))
+    with pytest.raises(ProviderError, match="it failed") as raised:
+        await summarize(reader, request_of(*long_talk(12)))
+    spent: Usage = vars(raised.value)["usage"]
+    assert USAGE.prompt_tokens <= spent.prompt_tokens <= USAGE.prompt_tokens * len(reader.requests)
+    if failing == 99:
+        assert spent.prompt_tokens == USAGE.prompt_tokens * last
+
+
+async def test_parts_are_read_side_by_side_but_one_long_episode_at_a_time() -> None:
+    reader = Reader(CONTEXT)
+    long_input = LongInput(reader, TOOL_OUTPUT)
+    await asyncio.gather(*(long_input.summarize(request_of(*long_talk(12))) for _ in range(3)))
+    parts = len(reader.requests) // 3 - 1
+    assert reader.most_running == parts > 1
+
+
+async def test_a_cancelled_summary_leaves_no_call_behind() -> None:
+    reader = Reader(CONTEXT)
+    task = asyncio.create_task(LongInput(reader, TOOL_OUTPUT).summarize(request_of(*long_talk(12))))
+    await asyncio.wait_for(reader.called.wait(), 10)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert reader._running == 0
+
+
+async def test_summaries_of_many_parts_are_combined_in_parts_again() -> None:
+    reader, request = Reader(1300), request_of(*long_talk(16, words=60))
+    summary = await summarize(reader, request)
+    combining = [request for request in reader.requests if ids(request)[0].startswith("part-")]
+    assert len(combining) > 2
+    assert [request.wants_rolling for request in combining] == [False] * (len(combining) - 1) + [True]
+    assert tuple(reader.read) == request.episode.messages
+    assert not summary.quality.truncated
+
+
+async def test_a_huge_message_loses_its_middle_and_the_summary_says_so() -> None:
+    text = "It begins here. " + "word " * 140_000 + "It ends there."
+    reader = Reader(CONTEXT)
+    began = time.process_time()
+    summary = await summarize(reader, request_of(("user", "Please read this."), ("user", text)))
+    assert time.process_time() - began < 10
+    assert summary.quality.truncated
+    (shown,) = [message.content for message in reader.read if message.id == "m1"]
+    assert shown.startswith("It begins here.")
+    assert shown.endswith("It ends there.")
+    assert "characters left out …]" in shown
+    assert len(shown) > 1000
+
+
+@pytest.mark.parametrize("text", ["字" * 230_000, "a" * 700_000, "\n" * 350_000 + "x", "😀" * 170_000])
+async def test_any_huge_message_fits_in_the_end(text: str) -> None:
+    reader = Reader(CONTEXT)
+    await summarize(reader, request_of(("user", text), ("assistant", "All read.")))
+    assert {message.id for message in reader.read} == {"m0", "m1"}
+
+
+async def test_many_parts_are_avoided_by_shortening_the_longest_messages() -> None:
+    reader, request = Reader(CONTEXT), request_of(*long_talk(60, words=400), ("user", "Thanks!"))
+    summary = await summarize(reader, request)
+    assert sum(bool(request.episode.messages[0].id[0] == "m") for request in reader.requests) <= MOST_PARTS
+    assert [message.id for message in reader.read] == ids(request)
+    assert reader.read[-1].content == "Thanks!"
+    assert summary.quality.truncated
+
+
+async def test_a_tools_call_and_its_results_are_read_together() -> None:
+    turns = [("user", "x " * 250), ("assistant", "I look it up."), ("tool", "y " * 100), ("tool", "z " * 100)] * 6
+    messages = tuple(
+        an_episode_message(f"m{n}", n, role=role, content=text, tools=("search",) if role == "assistant" else ())
+        for n, (role, text) in enumerate(turns)
+    )
+    reader = Reader(1500)
+    await summarize(reader, SummaryRequest(a_closed_episode(messages=messages, overlap=()), "", 800))
+    parts = [ids(request) for request in reader.requests if ids(request)[0].startswith("m")]
+    assert len(parts) > 2
+    for call in range(1, len(turns), 4):
+        together = {f"m{call}", f"m{call + 1}", f"m{call + 2}"}
+        assert sum(together <= set(part) for part in parts) == 1
+
+
+async def test_long_tool_output_is_shortened_always_and_is_not_called_truncated() -> None:
+    output = "Row 1 of the table. " + "0 " * 5000 + "Row 9999."
+    reader = Reader(50_000)
+    episode = an_episode_of(
+        ("assistant", output), ("tool", output), overlap=(an_episode_message("o", role="tool", content=output),)
+    )
+    summary = await summarize(reader, SummaryRequest(episode, "", 800))
+    (asked,) = reader.requests
+    assistant, tool = asked.episode.messages
+    assert assistant.content == output
+    for shown in (tool.content, asked.episode.overlap[0].content):
+        assert len(shown) < TOOL_OUTPUT + 60
+        assert shown.startswith("Row 1")
+        assert shown.endswith("Row 9999.")
+    assert not summary.quality.truncated
+
+
+async def test_a_long_overlap_and_a_long_previous_summary_leave_room_for_the_episode() -> None:
+    overlap = tuple(an_episode_message(f"o{n}", content="overlap " * 3000) for n in range(2))
+    episode = an_episode_of(("user", "Only this counts."), overlap=overlap)
+    reader = Reader(CONTEXT)
+    summary = await summarize(reader, SummaryRequest(episode, "It was said before. " * 2000, 800))
+    (asked,) = reader.requests
+    assert asked.episode.messages == episode.messages
+    assert len(asked.episode.overlap) == 2
+    assert asked.previous_rolling.startswith("It was said before.")
+    assert not summary.quality.truncated
+
+
+async def test_a_context_that_is_too_small_for_the_instructions_is_an_error_and_no_endless_work() -> None:
+    reader = Reader(200)
+    with pytest.raises(ProviderError):
+        await summarize(reader, request_of(*long_talk(30)))
+    assert len(reader.requests) <= 2 * MOST_PARTS
+
+
+ROLES = st.sampled_from(["user", "assistant", "tool", "system"])
+TEXTS = st.one_of(
+    st.text(max_size=300),
+    st.builds(lambda text, times: text * times, st.text(min_size=1, max_size=20), st.integers(1, 400)),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(ROLES, TEXTS), min_size=1, max_size=30), st.integers(1200, 4000), TEXTS)
+async def test_whatever_is_said_every_message_is_read_once_and_no_prompt_is_too_long(
+    turns: list[tuple[str, str]], context: int, previous: str
+) -> None:
+    reader = Reader(context)
+    request = request_of(*turns, previous_rolling=previous)
+    await summarize(reader, request)
+    assert [message.id for message in reader.read] == ids(request)
+    assert all(reader.room(asked) >= 0 for asked in reader.requests)
+    assert reader.requests[-1].wants_rolling
+
+
+async def test_the_same_episode_is_cut_the_same_way() -> None:
+    first, second = Reader(CONTEXT), Reader(CONTEXT)
+    request = request_of(*long_talk(12))
+    for reader in (first, second):
+        await summarize(reader, replace(request))
+    assert first.requests == second.requests
