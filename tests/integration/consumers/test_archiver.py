@@ -191,6 +191,36 @@ async def test_an_outage_of_an_hour_does_not_cost_it_its_membership(settings, pr
         await running
 
 
+class Crash(Exception):
+    """The process is gone."""
+
+
+class DyingArchive(MemoryMessages):
+    """The write arrives, and nobody hears of it."""
+
+    async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
+        await super().put_many(messages)
+        raise Crash
+
+
+async def test_what_was_written_before_a_crash_is_written_again_to_no_effect(settings, producer):
+    dying, archive, topic, stop = DyingArchive(), MemoryMessages(), settings.kafka.messages_topic, asyncio.Event()
+    await send(producer, settings, message(1))
+    async with running_consumer(settings.kafka, topic, **group_options(settings.kafka)) as consumer:
+        with pytest.raises(Crash):
+            await Archiver(consumer, dying, Health(*CONDITIONS)).run(stop)
+    assert await committed(settings) == 0
+    before = archive.messages = dying.messages
+    await send(producer, settings, message(2))
+    async with running_consumer(settings.kafka, topic, **group_options(settings.kafka)) as consumer:
+        running = asyncio.create_task(Archiver(consumer, archive, Health(*CONDITIONS)).run(stop))
+        await until(lambda: is_committed(settings, 2))
+        stop.set()
+        await running
+    assert archive.messages.keys() == {message_key(CONVERSATION, "1"), message_key(CONVERSATION, "2")}
+    assert archive.messages[message_key(CONVERSATION, "1")] == before[message_key(CONVERSATION, "1")]
+
+
 async def attempted(archive: BrokenArchive, times: int) -> bool:
     return archive.attempts >= times
 

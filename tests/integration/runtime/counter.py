@@ -4,6 +4,7 @@ Started as a process of its own; what it is told comes as JSON in the variable C
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import AsyncIterable
@@ -118,6 +119,8 @@ class Counter:
             await asyncio.sleep(asked.get("sleep", 0))
         if self._fails(asked.get("fail")):
             raise ValueError("asked to fail")
+        if self._fails(asked.get("cling")):
+            await cling()
         if self._fails(asked.get("die")):
             os.kill(os.getpid(), signal.SIGKILL)
         if self._fails(asked.get("stray")):
@@ -148,6 +151,13 @@ class Counter:
 
     async def _emit(self, key: bytes, partition: int, **value: Any) -> None:
         await self._output.send(key=key, value=orjson.dumps(value), partition=partition)
+
+
+async def cling() -> None:
+    """Is not to be cancelled."""
+    while True:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(3600)
 
 
 def add_slow_agent(app: App, told: Told) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from afterword.embedded.process import Process
@@ -96,6 +96,11 @@ class Lab:
 
     async def configure(self, name: str, **configs: str) -> None:
         await self.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, configs=configs)])
+
+    async def expire(self, before: int, partition: int = 0) -> None:
+        """Records of the source before this offset are gone, as after their retention."""
+        records = RecordsToDelete(before_offset=before)
+        await self.admin.delete_records({TopicPartition(self.source, partition): records})
 
     async def committed(self, partition: int = 0) -> int:
         """The group's offset; −1 when it has none."""

@@ -68,6 +68,17 @@ async def test_a_stop_while_a_failed_batch_waits_for_its_next_try_does_not_wait_
     await lab.all_counted()
 
 
+async def test_a_stop_that_does_not_come_to_an_end_is_cut_short_and_the_next_does_the_work(lab: Lab) -> None:
+    lab.fault("once", 1)
+    await lab.produce([(0, {}), (0, {"cling": "once"})])
+    worker = lab.worker(static=True, options={"drain_seconds": 0.5})
+    await until(lambda: lab.fault_left("once") == 0, watching=lab)
+    await lab.stop(worker)
+    assert "stop cut short" in worker.tail()
+    lab.worker(static=True)
+    await lab.all_counted()
+
+
 async def test_a_stop_lets_the_running_batch_finish(lab: Lab) -> None:
     lab.fault("slow", 1)
     await lab.produce([(0, {"sleep": 1.0, "only_if": "slow"})])

@@ -2,11 +2,12 @@
 
 import asyncio
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from streams.runtime.bookmark import KEY
 from streams.runtime.database import Database
-from tests.integration.runtime.lab import Lab
+from tests.integration.runtime.lab import Lab, until
 
 RECORDS = [(number % 4, {}) for number in range(40)]
 
@@ -107,6 +108,39 @@ async def test_a_shorter_source_topic_stops_the_worker(lab: Lab) -> None:
     worker = lab.worker(static=True)
     assert await lab.exit_code(worker) > 0
     assert "SourceReplaced" in worker.tail()
+
+
+async def test_state_that_is_ahead_of_its_changelogs_is_made_anew(lab: Lab) -> None:
+    """The changelogs have lost their ends: what the state knows beyond them happened to nobody else."""
+    await lab.produce(RECORDS)
+    await run_once(lab)
+    for path in lab.databases():
+        put_ahead(path)
+    await lab.produce(RECORDS)
+    worker = lab.worker(static=True)
+    await lab.all_counted()
+    assert '"rebuilt": true' in worker.tail()
+
+
+def put_ahead(path: Path) -> None:
+    database = Database(path, {"counts": None})
+    position = database.position
+    marks = {table: offset + 1000 for table, offset in position.bookmarks.items()}
+    row = (b"key-1", b'{"n": 1000, "due": null}')
+    database.write({"counts": [row]}, replace(position, source=position.source + 10, bookmarks=marks))
+    database.close()
+
+
+async def test_records_that_expired_unread_are_counted_in_an_error_and_work_goes_on(lab: Lab) -> None:
+    await lab.produce([(0, {})] * 5)
+    await run_once(lab)
+    await lab.produce([(0, {})] * 7)
+    await lab.expire(before=9)
+    await lab.produce([(0, {})] * 2)
+    worker = lab.worker(static=True)
+    await until(lambda: len(lab.counted()) == 10, watching=lab)
+    assert [seen.value["i"] for seen in lab.counted()] == [*range(5), *range(9, 14)]
+    assert '"count": 4, "event": "records expired unread"' in worker.tail()
 
 
 async def test_state_that_is_too_old_is_made_anew(lab: Lab) -> None:
