@@ -220,7 +220,7 @@ class Summarizer(Section):
     prompt: str | None = Field(None, description="a template instead of the preset's: see docs/summaries.md")
     prompt_file: Path | None = Field(None, description="a file with that template")
     max_summary_length: int | None = Field(
-        None, ge=100, le=10_000, description="characters of the long summary; default: 1000, or the trigger preset's"
+        None, ge=400, le=10_000, description="characters of the long summary; default: 1000, or the trigger preset's"
     )
     tool_output_characters: int = Field(
         2000, ge=100, description="a longer output of a tool is shown to the LLM without its middle"

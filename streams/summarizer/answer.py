@@ -56,7 +56,7 @@ class Limits:
         single = " ".join(text.split())
         if field == "title":
             return cut_at_word(single.strip("\"'“”*# "), TITLE_CHARACTERS)
-        limit = {"short_summary": min(SHORT_CHARACTERS, self.long_characters), "long_summary": self.long_characters}
+        limit = {"short_summary": SHORT_CHARACTERS, "long_summary": self.long_characters}
         return cut_at_sentence(single, limit[field])
 
 

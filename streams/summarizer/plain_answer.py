@@ -4,7 +4,7 @@ import re
 
 from streams.summarizer.answer import Limits, checked, without_thinking
 from streams.summarizer.control_tokens import strip_control_tokens
-from streams.summarizer.sentences import split_sentences
+from streams.summarizer.sentences import first_sentences
 
 _OPENED_TURN = re.compile(
     r"\s*<[|｜](?:im_start|start_header_id)[|｜]>\s*(?:assistant\b)?(?:<[|｜]end_header_id[|｜]>)?\s*"
@@ -28,7 +28,7 @@ def read_plain(text: str, field: str, limits: Limits, max_sentences: int | None 
     said = checked(_LABEL.sub("", _PREFACE.sub("", said, count=1), count=1).strip(), "it")
     if field == "title":
         said = checked(next(line for line in said.splitlines() if line.strip()), "it").rstrip(" .。")
-    return limits.cut(field, " ".join(split_sentences(said)[:max_sentences]) if max_sentences else said)
+    return limits.cut(field, first_sentences(said, max_sentences) if max_sentences else said)
 
 
 def own_turn(text: str) -> str:

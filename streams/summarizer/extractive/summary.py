@@ -16,7 +16,7 @@ from streams.summarizer.extractive.weights import is_politeness, weight
 from streams.summarizer.sentences import cut_at_sentence, cut_at_word
 
 SHORT_CHARACTERS = 400
-LONG_CHARACTERS = 1500
+LONG_CHARACTERS = 1000
 LONG_SENTENCES = (3, 8)
 ROLLING_SENTENCES = 3
 TITLE_SENTENCES = 4
@@ -35,11 +35,13 @@ class ExtractiveTexts:
     rolling_summary: str
 
 
-def summarize(episode: EpisodeClosed, previous_rolling: str, rolling_tokens: int) -> ExtractiveTexts:
+def summarize(
+    episode: EpisodeClosed, previous_rolling: str, rolling_tokens: int, long_characters: int = LONG_CHARACTERS
+) -> ExtractiveTexts:
     """Deterministic, and under a second whatever the episode holds; none of the texts is ever empty."""
     found = candidates(episode.messages)
     terms = _terms_of_language(" ".join(candidate.text for candidate in found))
-    ranked = Ranked(_worth_telling(found, terms), terms)
+    ranked = Ranked(_worth_telling(found, terms), terms, long_characters)
     rolling = carry_forward(previous_rolling, ranked.lines(ROLLING_SENTENCES), rolling_tokens, terms)
     return ExtractiveTexts(
         title=ranked.title() or NO_TEXT_TITLE,
@@ -52,8 +54,9 @@ def summarize(episode: EpisodeClosed, previous_rolling: str, rolling_tokens: int
 class Ranked:
     """An episode's sentences with their weights; the best first in `best`."""
 
-    def __init__(self, sentences: Sequence[Candidate], terms: Terms) -> None:
+    def __init__(self, sentences: Sequence[Candidate], terms: Terms, long_characters: int) -> None:
         self.sentences = sentences
+        self.long_characters = long_characters
         self.terms = terms
         found = [terms(candidate.text) for candidate in sentences]
         self.used = Counter(term for each in found for term in set(each))
@@ -61,7 +64,7 @@ class Ranked:
         ranks = centrality(self.similar)
         self.weights = [weight(*each) for each in zip(sentences, found, ranks, strict=True)]
         fewest, most = LONG_SENTENCES
-        self.best = self._choose(min(most, max(fewest, len(sentences) // 2)), LONG_CHARACTERS)
+        self.best = self._choose(min(most, max(fewest, len(sentences) // 2)), long_characters)
 
     def title(self) -> str:
         chosen = self.best[:TITLE_SENTENCES]
@@ -76,7 +79,7 @@ class Ranked:
         return cut_at_sentence(self._told(first + (replies or others)[:1]), SHORT_CHARACTERS)
 
     def long(self) -> str:
-        return cut_at_sentence(self._told(self.best), LONG_CHARACTERS)
+        return cut_at_sentence(self._told(self.best), self.long_characters)
 
     def lines(self, count: int) -> list[str]:
         """The best sentences in the order in which they were said, each with its speaker."""

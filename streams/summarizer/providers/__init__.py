@@ -18,6 +18,7 @@ __all__ = [
     "SummaryRequest",
     "WithFallback",
     "make_provider",
+    "template_of",
 ]
 
 

@@ -18,7 +18,9 @@ class ExtractiveProvider:
 
     async def summarize(self, request: SummaryRequest) -> Summary:
         # in a thread: a very long message takes some hundred milliseconds, in which other lanes want to go on
-        texts = await asyncio.to_thread(summarize, request.episode, request.previous_rolling, request.rolling_tokens)
+        texts = await asyncio.to_thread(
+            summarize, request.episode, request.previous_rolling, request.rolling_tokens, request.max_summary_length
+        )
         truncated = any(len(message.content) > MAX_MESSAGE_CHARACTERS for message in request.episode.messages)
         return Summary(
             title=texts.title,

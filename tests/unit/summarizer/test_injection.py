@@ -8,7 +8,7 @@ import pytest
 from schemas import EpisodeClosed, Usage
 from streams.settings import Llm
 from streams.summarizer.prompt import Messages, build_prompt
-from streams.summarizer.providers import ChatProvider
+from streams.summarizer.providers.chat import ChatProvider
 from streams.summarizer.providers.endpoint import ChatRequest, Reply
 from tests.samples import a_closed_episode, an_episode_message
 from tests.summarizer_world import World

@@ -155,3 +155,10 @@ def test_huge_episodes_take_less_than_a_second(turns: list[Turn]) -> None:
     began = time.process_time()
     summarize(episode, "", 800)
     assert time.process_time() - began < LONGEST_SECONDS
+
+
+@pytest.mark.parametrize("long_characters", [400, 1000, 1500])
+def test_a_long_summary_is_as_long_as_it_may_be(long_characters: int) -> None:
+    told = [turn for turns in dialogues()[:4] for turn in turns]
+    long = summarize(an_episode_of(*told), "", 800, long_characters).long_summary
+    assert long_characters // 2 < len(long) <= long_characters

@@ -1,0 +1,101 @@
+"""Whatever the template and the way of asking: what was said stays between the fences, and is data there."""
+
+import re
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas import EpisodeClosed
+from streams.language import NAMES
+from streams.prompt_template import PLACEHOLDERS
+from streams.summarizer.prompt import PLAIN, PRESETS, Messages, Template, build_prompt, plain
+from streams.summarizer.prompt.fences import UNKNOWN_LANGUAGE
+from streams.summarizer.providers.chatml import chatml
+from tests.unit.summarizer.conversations import an_episode_of
+from tests.unit.summarizer.test_control_tokens import TOKENS
+from tests.unit.summarizer.test_injection import HOSTILE
+
+CUSTOM = (
+    "{conversation_text}",
+    "{previous_summary}{overlap}{conversation_text}{language}{max_sentences}",
+    'Tell {{"this"}} in {language}:\n{conversation_text}\nThat was it. {overlap}',
+)
+JSON_TEMPLATES = (PRESETS["episodic"], PRESETS["focus_points"], *(Template("episodic", t, custom=True) for t in CUSTOM))
+PLAIN_TEMPLATES = (PRESETS[PLAIN], *(Template(PLAIN, text, custom=True) for text in CUSTOM))
+
+Prompt = Callable[[EpisodeClosed, str], Messages]
+"""Of an episode and another text that an LLM may have written: the summary so far, or that of the episode."""
+PROMPTS: dict[str, Prompt] = {
+    "short": lambda episode, text: plain.short_prompt(episode, text, None),
+    "title": lambda episode, text: plain.title_prompt(episode, text, None),
+    "rolling": lambda episode, text: plain.rolling_prompt(episode, text, 300, None),
+}
+for number, each in enumerate(JSON_TEMPLATES):
+    PROMPTS[f"JSON, {number}"] = partial(build_prompt, rolling_tokens=800, template=each)
+for number, each in enumerate(PLAIN_TEMPLATES):
+    PROMPTS[f"plain, {number}"] = partial(plain.long_prompt, each, problem=None)
+every_prompt = pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS.keys())
+LANGUAGES = re.compile("|".join([UNKNOWN_LANGUAGE, *(name.capitalize() for name in set(NAMES.values()))]))
+FEW = settings(max_examples=25, deadline=None)
+"""For each prompt."""
+contents = st.one_of(
+    st.text(),
+    st.sampled_from([*HOSTILE, *TOKENS, *PLACEHOLDERS, "{conversation_text}", "{fence} {problem} {0} %s"]),
+    st.lists(st.sampled_from([*TOKENS, "\n", "----- END TRANSCRIPT ", "0a1b", " -----", "{", "}"])).map("".join),
+)
+
+
+def outside(prompt: Messages) -> str:
+    """What is not between fences, without their code; a language is only ever one of those that we name."""
+    system, user = (message["content"] for message in prompt)
+    code = re.search(r"carry the code ([0-9a-f]+)\.", system)
+    assert code is not None
+    assert system.count(code[1]) == 1
+    fenced = re.compile(rf"(----- BEGIN (\w+) {code[1]} -----\n).*?(\n----- END \2 {code[1]} -----)", re.DOTALL)
+    skeleton = fenced.sub(r"\1\3", user)
+    assert skeleton.count(code[1]) == 2 * len(fenced.findall(user)) > 0
+    return LANGUAGES.sub("LANGUAGE", f"{system}\n{skeleton}".replace(code[1], "CODE"))
+
+
+def an_episode(said: list[str], overlap: list[str]) -> EpisodeClosed:
+    episode = an_episode_of(*[("user", text) for text in said])
+    return episode.model_copy(update={"overlap": an_episode_of(*[("tool", text) for text in overlap]).messages})
+
+
+@every_prompt
+@FEW
+@given(st.lists(contents, min_size=1, max_size=3), st.lists(contents, min_size=1, max_size=2), contents)
+def test_nothing_that_was_said_changes_a_prompt_outside_its_fences(
+    prompt: Prompt, said: list[str], overlap: list[str], text: str
+) -> None:
+    told = prompt(an_episode(said, overlap), text)
+    assert [message["role"] for message in told] == ["system", "user"]
+    assert outside(told) == outside(prompt(an_episode(["Hello."], ["Hi."]), ""))
+
+
+@every_prompt
+@FEW
+@given(st.lists(contents, min_size=1, max_size=3), contents)
+def test_a_chatml_text_holds_the_turns_that_we_open_and_no_other_control_token(
+    prompt: Prompt, said: list[str], text: str
+) -> None:
+    told = chatml(prompt(an_episode(said, said), text))
+    assert re.findall(r"<\|im_start\|>(\w+)", told) == ["system", "user", "assistant"]
+    assert told.count("<|im_end|>") == 2
+    assert not any(token in told for token in TOKENS if token not in ("<|im_start|>", "<|im_end|>"))
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_what_was_wrong_with_an_answer_is_told_on_one_line_without_control_tokens(text: str) -> None:
+    episode, problem = an_episode(["Hello."], ["Hi."]), f"it names {text}"
+    for told in (
+        build_prompt(episode, "", 800, problem),
+        plain.long_prompt(PRESETS[PLAIN], episode, "", problem),
+        plain.title_prompt(episode, "", problem),
+    ):
+        (line,) = [line for line in told[1]["content"].splitlines() if "Your previous answer" in line]
+        assert "it names" in line
+        assert not any(token in line for token in TOKENS)
