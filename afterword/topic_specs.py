@@ -65,6 +65,7 @@ def wanted_topics(settings: Settings, message_partitions: int | None = None) -> 
         topic(kafka.messages_topic, log, any_count=False),
         topic(kafka.episodes_topic, large),
         topic(kafka.summaries_topic, log),
+        topic(kafka.retry_topic, large),
         topic(kafka.dead_letters(kafka.messages_topic), large),
         topic(kafka.dead_letters(kafka.episodes_topic), large),
         *(

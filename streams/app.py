@@ -11,14 +11,19 @@ from streams.runtime.worker import PARTITIONS, run
 from streams.segmenter import agent as segmenter
 from streams.settings import Settings
 from streams.stores import local_index, mongo
+from streams.stores.mongo_budgets import MongoBudgets
 from streams.stores.mongo_episodes import MongoEpisodes
 from streams.stores.mongo_messages import MongoMessages
 from streams.stores.qdrant import QdrantIndex, open_index
 from streams.summarizer import agent as summarizer
 from streams.summarizer.embedders import make_embedder
+from streams.summarizer.gate import Gate
+from streams.summarizer.handling import Handling
 from streams.summarizer.patience import Patience
-from streams.summarizer.pipeline import Pipeline
+from streams.summarizer.pipeline import Pipeline, now
 from streams.summarizer.providers import ExtractiveProvider, WithFallback, make_provider
+from streams.summarizer.providers.budgeted import Budgeted
+from streams.summarizer.providers.fallback import waited_for
 
 HEARTBEATS_IN_SESSION = 6
 
@@ -86,7 +91,7 @@ async def run_summarizer(settings: Settings) -> None:
     """Until SIGTERM, then drains. Raises: AfterwordError, KafkaError."""
     kafka, health = settings.kafka, Health(PARTITIONS)
     dead_letters = kafka.dead_letters(kafka.episodes_topic)
-    await require_topics(kafka, kafka.episodes_topic, kafka.summaries_topic, dead_letters)
+    await require_topics(kafka, kafka.episodes_topic, kafka.summaries_topic, kafka.retry_topic, dead_letters)
     async with AsyncExitStack() as closing:
         database = mongo.connect(settings.mongo)
         closing.push_async_callback(mongo.close, database)
@@ -96,7 +101,10 @@ async def run_summarizer(settings: Settings) -> None:
         app = faust_app(settings, settings.kafka.summarizer_id)
         patience = Patience(Waiting(health))
         outputs = summarizer.Outputs(app, settings.kafka)
-        provider = WithFallback(make_provider(settings.llm), ExtractiveProvider())
+        llm = make_provider(settings.llm)
+        if settings.budget.limited:
+            llm = Budgeted(llm, MongoBudgets(database), settings.budget)
+        provider = WithFallback(llm, ExtractiveProvider(), waited_for(settings.summarizer, settings.budget))
         closing.push_async_callback(provider.close)
         embedder = make_embedder(settings.embedder)
         if embedder:
@@ -106,12 +114,15 @@ async def run_summarizer(settings: Settings) -> None:
             messages=MongoMessages(database),
             index=index,
             provider=provider,
+            llm=provider.without_fallback,
             embedder=embedder,
             publish=outputs.publish,
             patience=patience,
             rolling_max_tokens=settings.rolling.max_tokens,
         )
-        lanes = summarizer.attach(app, settings.kafka, summarizer.Handling(app, pipeline, outputs, patience))
+        handling = Handling(app, pipeline, outputs, patience, settings.retry)
+        gate = Gate(provider, settings.retry, now)
+        lanes = summarizer.attach(app, kafka, handling, gate.hold)
         closing.push_async_callback(lanes.drain, 0)
         await patience.until_done("indexes", lambda: mongo.ensure_indexes(database))
         await run(app, health)

@@ -77,6 +77,10 @@ class ProviderMisconfigured(ProviderError):
     """the LLM refuses this configuration: {problem}"""
 
 
+class BudgetExhausted(ProviderError):
+    """the LLM is not asked: the budget of {whose} is used up, {limit} tokens an hour"""
+
+
 class AnswerInvalid(ProviderError):
     """the LLM's answer cannot be used: {problem}"""
 

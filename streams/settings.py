@@ -17,8 +17,9 @@ from streams import prompt_template
 from streams.environment import PREFIX, unknown_variables, variable, with_secrets_from_files
 from streams.errors import ConfigurationError
 from streams.kafka_security import Mechanism, Protocol, check
+from streams.outage_settings import Budget, Retry
 
-__all__ = ["PREFIX", "Settings", "load", "variable"]
+__all__ = ["PREFIX", "Budget", "Retry", "Settings", "load", "variable"]
 
 CONFIG_FILE_VARIABLE = "AFTERWORD_CONFIG"
 
@@ -39,6 +40,7 @@ class Kafka(Section):
     messages_topic: str = Field("messages", description="input")
     episodes_topic: str = Field("episode.closed", description="closed episodes, written in transactions")
     summaries_topic: str = Field("summary.created", description="what everyone downstream subscribes to")
+    retry_topic: str = Field("episode.retry", description="episodes whose fallback the LLM is to replace")
     segmenter_id: str = Field(
         "afterword-segmenter", description="Faust app id: consumer group, changelogs, transactions"
     )
@@ -214,6 +216,10 @@ class Episodes(Section):
 
 
 class Summarizer(Section):
+    on_llm_outage: Literal["fallback", "wait"] = Field(
+        "fallback",
+        description="fallback: summarise without the LLM, and ask it later; wait: store nothing, be not ready",
+    )
     preset: Literal["episodic", "focus_points", "plain_3_5"] = Field(
         "episodic", description="what the LLM is asked for; plain_3_5: plain text, for small models without JSON"
     )
@@ -296,6 +302,8 @@ class Settings(BaseSettings):
     embedder: Embedder = Embedder()
     summarizer: Summarizer = Summarizer()
     rolling: Rolling = Rolling()
+    retry: Retry = Retry()
+    budget: Budget = Budget()
     health: Health = Health()
     logs: Logs = Logs()
 

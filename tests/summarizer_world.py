@@ -107,6 +107,7 @@ class World:
             "messages": faults.around(self.messages),
             "index": faults.around(self.index),
             "provider": faults.around(self.provider),
+            "llm": faults.around(self.provider),
             "embedder": faults.around(FixedEmbedder()),
             "publish": faults.around_call(self.topic.publish),
             "patience": Patience(NoHealth(), lambda _: asyncio.sleep(0)),

@@ -31,7 +31,8 @@ INDEXES: dict[str, tuple[tuple[tuple[str, int], ...], ...]] = {
 """For reading a conversation. Uniqueness rests on `_id` alone."""
 
 REPLIES = "llm_cache"
-EXPIRING = {REPLIES: "expires_at"}
+BUDGETS = "budgets"
+EXPIRING = {REPLIES: "expires_at", BUDGETS: "expires_at"}
 """A document is deleted when the moment that this field names has passed."""
 
 

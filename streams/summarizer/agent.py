@@ -1,4 +1,4 @@
-"""The summarizer as a Faust agent: at least once, many conversations at a time, each in order."""
+"""The summarizer as Faust agents: at least once, many conversations at a time, each in order."""
 
 import asyncio
 from collections.abc import AsyncIterable
@@ -9,23 +9,23 @@ import structlog
 from aiokafka.errors import KafkaError
 from faust.exceptions import ProducerSendError
 
-from schemas import InvalidRecord, SummaryCreated, decode_episode
+from schemas import SummaryCreated
 from schemas.headers import Headers, cloud_event
 from schemas.summaries import SUMMARY_CREATED
-from streams.errors import EpisodeConflict
 from streams.runtime import App, AtLeastOnce
-from streams.runtime.dead_letters import dead_letter
+from streams.runtime.schema import Hold
 from streams.settings import Kafka
+from streams.summarizer.handling import STAGE, Handling
 from streams.summarizer.lanes import Lanes
-from streams.summarizer.patience import Patience
-from streams.summarizer.pipeline import Pipeline
+from streams.summarizer.retries import PREFIX, Try, headers_of
 
-STAGE = "summarizer"
 CE_SOURCE = "afterword/summarizer"
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
+RETRIES_AT_A_TIME = 1
+"""For each partition: new episodes have the LLM for themselves, nearly, and retries stay in their order."""
 
-LaneKey = tuple[int, bytes | None]
-"""Partition and record key."""
+LaneKey = tuple[str, int, bytes | None]
+"""Topic, partition and record key."""
 
 log = structlog.get_logger()
 
@@ -35,52 +35,26 @@ class Outputs:
 
     def __init__(self, app: App, kafka: Kafka) -> None:
         self._summaries = app.topic(kafka.summaries_topic, **RAW)
+        self._retries = app.topic(kafka.retry_topic, **RAW)
         self._dead_letters = app.topic(kafka.dead_letters(kafka.episodes_topic), **RAW)
 
     async def publish(self, summary: SummaryCreated) -> None:
         headers = cloud_event(SUMMARY_CREATED, summary.event_id, CE_SOURCE, summary.created_at)
         await _acknowledged(self._summaries, summary.conversation_id.encode(), summary.to_json(), headers)
 
+    async def retry(self, record: Any, attempt: Try) -> None:
+        original = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
+        await _acknowledged(self._retries, record.key, record.value, original + headers_of(attempt))
+
     async def bury(self, key: bytes | None, value: bytes | None, headers: Headers) -> None:
         await _acknowledged(self._dead_letters, key, value, headers)
 
 
-class Handling:
-    """One record of `episode.closed` to its end; whatever is not foreseen here stops the worker."""
+def attach(app: App, kafka: Kafka, handling: Handling, hold: Hold) -> Lanes[LaneKey]:
+    """Gives the app its agents. The lanes are to be drained when the app has stopped.
 
-    def __init__(self, app: App, pipeline: Pipeline, outputs: Outputs, patience: Patience) -> None:
-        self._app = app
-        self._pipeline = pipeline
-        self._outputs = outputs
-        self._patience = patience
-
-    async def handle(self, event: Any) -> None:
-        """Acknowledges the record when its summary is announced, or when it is a dead letter."""
-        record = event.value
-        try:
-            await self._pipeline.process(decode_episode(record.key, record.value))
-        except InvalidRecord as error:
-            await self._bury(record, error.error_type, error.detail)
-        except EpisodeConflict as error:
-            await self._bury(record, error.error_type, str(error))
-        event.ack()
-
-    async def _bury(self, record: Any, error_type: str, problem: str) -> None:
-        where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-        log.warning("record refused", stage=STAGE, error_type=error_type, problem=problem, **where)
-        letter = dead_letter(
-            record,
-            stage=STAGE,
-            error_type=error_type,
-            message=problem,
-            attempts=1,
-            now_ms=self._app.engine.clock(),
-        )
-        await self._patience.until_done("dead_letter", lambda: self._outputs.bury(*letter))
-
-
-def attach(app: App, kafka: Kafka, handling: Handling) -> Lanes[LaneKey]:
-    """Gives the app its agent. The lanes are to be drained when the app has stopped."""
+    `hold`: what a record of `episode.retry` waits for.
+    """
     crashes: set[asyncio.Task[None]] = set()
 
     def crash(_: LaneKey, error: BaseException) -> None:
@@ -88,12 +62,17 @@ def attach(app: App, kafka: Kafka, handling: Handling) -> Lanes[LaneKey]:
         crashes.add(asyncio.ensure_future(app.crash(error)))
 
     lanes = Lanes[LaneKey](crash)  # the engine bounds what is in hand for each partition
+    retries = AtLeastOnce(max_in_flight=RETRIES_AT_A_TIME, hold=hold)
 
     @app.agent(app.topic(kafka.episodes_topic, schema=AtLeastOnce()), name="summarizer")  # type: ignore[untyped-decorator]
     async def summarize(stream: AsyncIterable[Any]) -> None:
         async for event in stream.noack().events():  # type: ignore[attr-defined]
-            record = event.value
-            lanes.submit((record.partition, record.key), partial(handling.handle, event))
+            lanes.submit(lane_of(event.value), partial(handling.handle, event))
+
+    @app.agent(app.topic(kafka.retry_topic, schema=retries), name="retries")  # type: ignore[untyped-decorator]
+    async def mend(stream: AsyncIterable[Any]) -> None:
+        async for event in stream.noack().events():  # type: ignore[attr-defined]
+            lanes.submit(lane_of(event.value), partial(handling.mend, event))
 
     @app.on_partitions_revoked.connect  # type: ignore[untyped-decorator]
     async def give_up(*_: Any, **__: Any) -> None:
@@ -101,6 +80,10 @@ def attach(app: App, kafka: Kafka, handling: Handling) -> Lanes[LaneKey]:
         await lanes.cancel(lambda _: True)
 
     return lanes
+
+
+def lane_of(record: Any) -> LaneKey:
+    return record.topic, record.partition, record.key
 
 
 async def _acknowledged(topic: Any, key: bytes | None, value: bytes | None, headers: Headers) -> None:

@@ -10,13 +10,14 @@ from datetime import UTC, datetime
 from schemas import Compression, EpisodeClosed, SummaryCreated
 from schemas.base import utc_milliseconds
 from schemas.ids import event_id, message_key
-from streams.errors import EpisodeConflict
+from streams.errors import EpisodeConflict, ProviderError
 from streams.stores.episodes import EpisodeStore, StoredEpisode, preceding_id, scope_of, stored_episode
 from streams.stores.index import EpisodeIndex, raw_text, summary_text
 from streams.stores.messages import MessageArchive
 from streams.summarizer.embedders import Embedder
 from streams.summarizer.patience import Patience
 from streams.summarizer.providers.base import Provider, Summary, SummaryRequest
+from streams.summarizer.providers.fallback import is_mendable
 from streams.summarizer.rolling import longest_text, next_row
 from streams.tokens import count_tokens
 
@@ -30,7 +31,10 @@ def now() -> datetime:
 
 
 class Pipeline:
-    """May process several episodes at a time, those of one conversation one after another."""
+    """May process several episodes at a time, those of one conversation one after another.
+
+    `provider` always comes up with a summary in the end, a fallback's perhaps; `llm` is the same without its fallback.
+    """
 
     def __init__(
         self,
@@ -39,6 +43,7 @@ class Pipeline:
         messages: MessageArchive,
         index: EpisodeIndex,
         provider: Provider,
+        llm: Provider,
         embedder: Embedder | None,
         publish: Publish,
         patience: Patience,
@@ -49,6 +54,7 @@ class Pipeline:
         self._messages = messages
         self._index = index
         self._provider = provider
+        self._llm = llm
         self._embedder = embedder
         self._publish = publish
         self._until_done = patience.until_done
@@ -60,20 +66,52 @@ class Pipeline:
 
         Raises: EpisodeConflict.
         """
-        stored = await self._until_done("find", lambda: self._episodes.find(episode.episode_id))
-        if stored is None or stored.summary.revision < episode.revision:
-            stored = await self._summarize(episode)
+        stored = await self._find(episode)
+        while stored is None or stored.summary.made_from < episode.revision:
+            answer = await self._answer(episode)
+            stored = await self._add(episode, answer, stored)  # another writer may have taken the revision
+        return await self._finish(episode, stored)
+
+    async def mend(self, episode: EpisodeClosed) -> None:
+        """Replaces the episode's fallback by what the LLM writes; drops the episode if that is not to be done any more.
+
+        Raises: ProviderError, when nothing has changed; EpisodeConflict.
+        """
+        stored = await self._find(episode)
+        if stored is None or stored.summary.made_from != episode.revision:  # erased, or closed anew
+            return
+        if is_mendable(stored.summary.quality):
+            request = await self._until_done("find", lambda: self._request(episode))
+            answer = await self._until_done("summarize", lambda: self._answer_or_error(request))
+            stored = await self._add(episode, written_by_llm(answer), stored)
+        await self._finish(episode, stored)
+
+    async def _answer(self, episode: EpisodeClosed) -> Summary:
+        request = await self._until_done("find", lambda: self._request(episode))
+        return await self._until_done("summarize", lambda: self._provider.summarize(request))
+
+    async def _answer_or_error(self, request: SummaryRequest) -> Summary | ProviderError:
+        """The error as a result: it is not waited for, as everything else is."""
+        try:
+            return await self._llm.summarize(request)
+        except ProviderError as error:
+            return error
+
+    async def _find(self, episode: EpisodeClosed) -> StoredEpisode | None:
+        return await self._until_done("find", lambda: self._episodes.find(episode.episode_id))
+
+    async def _add(self, episode: EpisodeClosed, answer: Summary, before: StoredEpisode | None) -> StoredEpisode:
+        """Returns what is stored afterwards."""
+        summary = summary_created(episode, answer, self._clock(), before.summary if before else None)
+        made = stored_episode(episode, summary)
+        return await self._until_done("store_episode", lambda: self._episodes.add(made))
+
+    async def _finish(self, episode: EpisodeClosed, stored: StoredEpisode) -> SummaryCreated:
         check_same(episode, stored)
-        if stored.summary.revision == episode.revision:  # else a later one has been here, and its texts stay
+        if stored.summary.made_from == episode.revision:  # else a later one has been here, and its texts stay
             await self._store_the_rest(stored.summary, episode)
         await self._until_done("publish", lambda: self._publish(stored.summary))
         return stored.summary
-
-    async def _summarize(self, episode: EpisodeClosed) -> StoredEpisode:
-        request = await self._until_done("find", lambda: self._request(episode))
-        answer = await self._until_done("summarize", lambda: self._provider.summarize(request))
-        made = stored_episode(episode, summary_created(episode, answer, self._clock()))
-        return await self._until_done("store_episode", lambda: self._episodes.add(made))
 
     async def _request(self, episode: EpisodeClosed) -> SummaryRequest:
         row = await self._episodes.latest_row(scope_of(episode))
@@ -107,14 +145,32 @@ class Pipeline:
 
 def check_same(episode: EpisodeClosed, stored: StoredEpisode) -> None:
     """Raises: EpisodeConflict if the same revision is stored of other messages."""
-    if stored.summary.revision == episode.revision and stored.fingerprint != episode.fingerprint:
+    if stored.summary.made_from == episode.revision and stored.fingerprint != episode.fingerprint:
         raise EpisodeConflict(episode_id=episode.episode_id, revision=episode.revision)
 
 
-def summary_created(episode: EpisodeClosed, answer: Summary, created_at: datetime) -> SummaryCreated:
-    """The event of an episode and its summary; tokens are counted as everywhere, not as the provider bills them."""
+def written_by_llm(answer: Summary | ProviderError) -> Summary:
+    """Raises: the ProviderError, or one where no LLM is configured any more."""
+    if isinstance(answer, ProviderError):
+        raise answer
+    if answer.quality.source != "llm":
+        raise ProviderError(problem="there is none")
+    return answer
+
+
+def summary_created(
+    episode: EpisodeClosed, answer: Summary, created_at: datetime, before: SummaryCreated | None = None
+) -> SummaryCreated:
+    """The event of an episode and its summary, which replaces the one `before`.
+
+    Tokens are counted as everywhere, not as the provider bills them.
+    """
+    revision = episode.revision if before is None else max(episode.revision, before.revision + 1)
     return SummaryCreated(
-        event_id=event_id(episode.episode_id, episode.revision),
+        event_id=event_id(episode.episode_id, revision),
+        revision=revision,
+        episode_revision=episode.revision if episode.revision != revision else None,
+        supersedes=before.event_id if before else None,
         **{name: getattr(episode, name) for name in COPIED},
         title=answer.title,
         short_summary=answer.short_summary,
@@ -129,7 +185,7 @@ def summary_created(episode: EpisodeClosed, answer: Summary, created_at: datetim
     )
 
 
-COPIED = tuple(SummaryCreated.model_fields.keys() & EpisodeClosed.model_fields.keys())
+COPIED = tuple((SummaryCreated.model_fields.keys() & EpisodeClosed.model_fields.keys()) - {"revision"})
 
 
 def compression(episode: EpisodeClosed, after: int) -> Compression:

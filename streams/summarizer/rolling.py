@@ -17,17 +17,24 @@ def longest_text(latest: RollingRow | None, max_tokens: int) -> int:
 
 
 def next_row(latest: RollingRow | None, summary: SummaryCreated, max_tokens: int) -> RollingRow | None:
-    """The row to write after `latest`; None when the summary's ordinal is covered already.
+    """The row to write after `latest`; None when the summary's ordinal is covered already, unless it is revised.
 
     The text is always that of the whole conversation. It replaces the latest row's while that one is under
     `max_tokens`; past that it begins a new row, and the old one stays as the text as of its last ordinal.
     """
     if latest is not None and summary.ordinal <= latest.last_ordinal:
-        return None
+        return _revised(latest, summary)
     row = _row(summary, 1 if latest is None else latest.row + 1)
     if latest is not None and _goes_on(latest, max_tokens):
         return replace(row, row=latest.row, first_ordinal=latest.first_ordinal)
     return row
+
+
+def _revised(latest: RollingRow, summary: SummaryCreated) -> RollingRow | None:
+    """With the text of a higher revision of its last episode; what went into later texts already stays in them."""
+    if summary.ordinal < latest.last_ordinal or summary.revision <= latest.last_revision:
+        return None
+    return replace(_row(summary, latest.row), first_ordinal=latest.first_ordinal)
 
 
 def _goes_on(latest: RollingRow, max_tokens: int) -> bool:
@@ -43,4 +50,5 @@ def _row(summary: SummaryCreated, number: int) -> RollingRow:
         first_ordinal=summary.ordinal,
         last_ordinal=summary.ordinal,
         updated_at=summary.created_at,
+        last_revision=summary.revision,
     )

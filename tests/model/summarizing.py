@@ -12,9 +12,11 @@ from aiokafka import TopicPartition
 from schemas import EpisodeClosed, Quality, SummaryCreated, Usage
 from streams.runtime import Options
 from streams.runtime.concurrent import AtLeastOncePartition
+from streams.settings import Retry
 from streams.stores.memory import MemoryEpisodes, MemoryMessages
 from streams.stores.memory_index import MemoryIndex
-from streams.summarizer.agent import Handling, LaneKey
+from streams.summarizer.agent import LaneKey, lane_of
+from streams.summarizer.handling import Handling
 from streams.summarizer.lanes import Lanes
 from streams.summarizer.patience import Patience
 from streams.summarizer.pipeline import Pipeline
@@ -115,7 +117,7 @@ class Worker(Process):
         patience = Patience(NoHealth(), lambda _: self._pause())
         outputs: Any = SimpleNamespace(publish=self._publish, bury=self._bury)
         app: Any = self.app
-        self._handling = Handling(app, self._pipeline(patience), outputs, patience)
+        self._handling = Handling(app, self._pipeline(patience), outputs, patience, Retry())
         self._lanes = Lanes[LaneKey](lambda _, error: self.stop_worker(error))
 
     def new_partition(self, source: TopicPartition) -> AtLeastOncePartition:
@@ -124,8 +126,7 @@ class Worker(Process):
     async def agent(self) -> None:
         """As `attach` has it."""
         async for event in self.events():
-            record = event.value
-            self._lanes.submit((record.partition, record.key), partial(self._handling.handle, event))
+            self._lanes.submit(lane_of(event.value), partial(self._handling.handle, event))
 
     async def before_taking(self) -> None:
         await self.take_its_time()
@@ -135,11 +136,13 @@ class Worker(Process):
 
     def _pipeline(self, patience: Patience) -> Pipeline:
         shared = self.world.shared
+        provider: Any = SimpleNamespace(summarize=self._summarize)  # all of it that is called
         return Pipeline(
             episodes=Remote(self.network, self, shared.episodes),
             messages=Remote(self.network, self, shared.messages),
             index=Remote(self.network, self, shared.index),
-            provider=SimpleNamespace(summarize=self._summarize),  # type: ignore[arg-type]  # all of it that is called
+            provider=provider,
+            llm=provider,
             embedder=None,
             publish=self._publish,
             patience=patience,

@@ -5,25 +5,46 @@ from dataclasses import replace
 import structlog
 
 from schemas import Quality, Usage
-from streams.errors import ProviderError, ProviderMisconfigured
+from streams.errors import BudgetExhausted, ProviderError, ProviderMisconfigured, ProviderUnavailable
+from streams.settings import Budget, Summarizer
 from streams.summarizer.providers.base import Provider, Summary, SummaryRequest
+from streams.summarizer.providers.extractive import REASON as EXTRACTIVE
 
 log = structlog.get_logger()
 
 
-class WithFallback:
-    """A Provider that fails only where an operator has to act; elsewhere another one stands in."""
+def is_mendable(quality: Quality) -> bool:
+    """Whether an LLM was wanted and did not write it; where none was wanted there is nothing to mend."""
+    return quality.source == "fallback" and quality.reason != EXTRACTIVE
 
-    def __init__(self, provider: Provider, fallback: Provider) -> None:
+
+def waited_for(summarizer: Summarizer, budget: Budget) -> tuple[type[ProviderError], ...]:
+    """The errors on which an episode waits: a wrong configuration always, the others as set."""
+    kinds: list[type[ProviderError]] = [ProviderMisconfigured]
+    if summarizer.on_llm_outage == "wait":
+        kinds.append(ProviderUnavailable)
+    if budget.on_exhausted == "wait":
+        kinds.append(BudgetExhausted)
+    return tuple(kinds)
+
+
+class WithFallback:
+    """A Provider that fails only where waiting is right; elsewhere another one stands in."""
+
+    def __init__(
+        self, provider: Provider, fallback: Provider, waits: tuple[type[ProviderError], ...] = (ProviderMisconfigured,)
+    ) -> None:
         self.name = provider.name
+        self.without_fallback = provider
         self._provider = provider
         self._fallback = fallback
+        self._waits = waits
 
     async def summarize(self, request: SummaryRequest) -> Summary:
-        """Raises: ProviderMisconfigured, on which the episode must wait."""
+        """Raises: those ProviderErrors on which the episode must wait."""
         try:
             return await self._provider.summarize(request)
-        except ProviderMisconfigured:
+        except self._waits:
             raise
         except ProviderError as error:
             return await self._fall_back(request, error)
@@ -44,5 +65,5 @@ class WithFallback:
             episode_id=request.episode.episode_id,
         )
         summary = await self._fallback.summarize(request)
-        quality = Quality(source="fallback", reason=error.error_type, truncated=summary.quality.truncated)
+        quality = summary.quality.model_copy(update={"source": "fallback", "reason": error.error_type})
         return replace(summary, quality=quality, usage=vars(error).get("usage", Usage()))
