@@ -3,11 +3,22 @@
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Protocol
 
-from schemas import EpisodeMessage
+from schemas.messages import Role
 
 
-def groups(messages: Sequence[EpisodeMessage]) -> list[range]:
+class Spoken(Protocol):
+    """A message, of an episode or of the archive."""
+
+    @property
+    def role(self) -> Role: ...
+
+    @property
+    def tools(self) -> Sequence[str]: ...
+
+
+def groups(messages: Sequence[Spoken]) -> list[range]:
     """Runs of messages, by index, that are never torn apart: a tool's call and its results; any other message alone.
 
     A message of the role `tool` is a result. Its call is the latest message that names `tools`, unless the user has

@@ -8,7 +8,7 @@ from schemas import EpisodeClosed, EpisodeMessage
 from streams.summarizer.extractive import condense
 from streams.summarizer.long_input.groups import groups, packed
 from streams.summarizer.long_input.middle import without_middle
-from streams.summarizer.long_input.ruler import SMALLEST_TOKENS, Measured, Room, Ruler
+from streams.summarizer.long_input.ruler import SMALLEST_TOKENS, Measured, Room, Ruler, emptied
 from streams.summarizer.providers.base import SummaryRequest
 from streams.tokens import count_tokens
 
@@ -20,6 +20,7 @@ PART_OVERLAP = 2
 """Messages at the end of one part that introduce the next."""
 SLACK_TOKENS = 100
 """A prompt that says what was wrong with an answer is longer than the first one; so may be the code of its fences."""
+CUTS = 5
 LEAST_TOKENS = 4 * SMALLEST_TOKENS
 """For messages, where instructions leave nothing: what is asked then is too long, and the LLM's server says so."""
 
@@ -57,18 +58,29 @@ class Cut:
 
     def __init__(self, request: SummaryRequest, room: Room, at_least: int) -> None:
         self._room = room
-        self._ruler = ruler = Ruler(room, request)
+        self._ruler = Ruler(request.episode)
         self._at_least = at_least
-        previous = _shorter(request.previous_rolling, ruler.space // PREVIOUS_SHARE)
-        self._for_overlap = ruler.space // OVERLAP_SHARE
-        self._request = replace(request, previous_rolling=previous)
-        self._request = _with(self._request, overlap=self._overlap(request.episode.overlap))
-        left = ruler.space - ruler.previous(previous) - self._for_overlap - SLACK_TOKENS
-        self._for_messages = max(left, LEAST_TOKENS)
+        space = room(_emptied(request))
+        previous = _shorter(request.previous_rolling, space // PREVIOUS_SHARE)
+        self._for_overlap = space // OVERLAP_SHARE
+        self._for_messages = space - self._for_overlap - count_tokens(previous) - SLACK_TOKENS
+        overlap = self._overlap(request.episode.overlap)
+        self._request = _with(replace(request, previous_rolling=previous), overlap=overlap)
 
     def plan(self) -> Plan:
+        """What was measured message by message is measured as a whole, and cut smaller as long as that is needed."""
         if self._room(self._request) >= 0:
             return Plan((self._request,), truncated=False)
+        for _ in range(CUTS):
+            self._for_messages = max(self._for_messages, LEAST_TOKENS)
+            plan = self._cut()
+            too_many = -min(map(self._room, plan.parts))
+            if too_many <= 0:
+                break
+            self._for_messages -= self._for_messages * too_many // (self._for_messages + too_many) + 1
+        return plan
+
+    def _cut(self) -> Plan:
         messages = self._request.episode.messages
         kept = self._kept_together(messages)
         runs = packed([sum(message.tokens for message in group) for group in kept], self._for_messages)
@@ -106,6 +118,10 @@ def _shown(message: EpisodeMessage, characters: int) -> EpisodeMessage:
     if message.role != "tool" or len(message.content) <= characters:
         return message
     return message.model_copy(update={"content": without_middle(message.content, characters)})
+
+
+def _emptied(request: SummaryRequest) -> SummaryRequest:
+    return _with(replace(request, previous_rolling=""), (emptied(request.episode.messages[0]),), ())
 
 
 def _shorter(previous: str, tokens: int) -> str:

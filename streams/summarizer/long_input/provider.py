@@ -89,7 +89,7 @@ def combining(request: SummaryRequest, parts: Sequence[SummaryRequest], summarie
     messages = tuple(
         EpisodeMessage(
             id=f"part-{number}",
-            role="system",
+            role="assistant",
             content=f"Summary of part {number} of {len(parts)}: {summary.long_summary}",
             sent_at=part.episode.ended_at,
             user_id=request.episode.user_id,

@@ -1,18 +1,21 @@
 """How much of an LLM's context a message takes, and how messages are shortened to a number of tokens."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from schemas import EpisodeClosed, EpisodeMessage
+from streams.prompt_template import REQUIRED
 from streams.summarizer.long_input.middle import without_middle
+from streams.summarizer.prompt.fences import data_of
 from streams.summarizer.providers.base import SummaryRequest
+from streams.tokens import count_tokens
 
 Room = Callable[[SummaryRequest], int]
 """Tokens that a request may still grow by; negative: as many as it has too many."""
 
 SMALLEST_TOKENS = 60
 """A message is not made shorter than that: it could no longer tell anything."""
-EACH_TOKENS = 4
+EACH_TOKENS = 2
 """Where a message meets its neighbours it may take some more than alone."""
 
 
@@ -25,20 +28,13 @@ class Measured:
 
 
 class Ruler:
-    """Measures by the prompts themselves, whatever they look like."""
+    """Measures messages as prompts show them. What they take together, in whatever prompt, is for `Room` to say."""
 
-    def __init__(self, room: Room, request: SummaryRequest) -> None:
-        self._room = room
-        self._bare = replace(request, previous_rolling="", episode=_with(request, _empty(request.episode.messages[0])))
-        self.space = room(self._bare)
-        """For all that a prompt is about: messages, overlap, and the summary so far."""
+    def __init__(self, episode: EpisodeClosed) -> None:
+        self._episode = episode.model_copy(update={"overlap": ()})
 
     def measured(self, messages: Sequence[EpisodeMessage]) -> list[Measured]:
         return [Measured(message, self._tokens(message)) for message in messages]
-
-    def previous(self, text: str) -> int:
-        """The tokens that this summary so far adds to a prompt."""
-        return self.space - self._room(replace(self._bare, previous_rolling=text))
 
     def fitted(self, messages: Sequence[Measured], tokens: int) -> list[Measured]:
         """The messages, together at most so many tokens: the longest ones without their middle, all to one length."""
@@ -49,7 +45,7 @@ class Ruler:
 
     def _shortened(self, measured: Measured, tokens: int) -> Measured:
         text, message = measured.message.content, measured.message
-        frame = self._tokens(_empty(message))
+        frame = self._tokens(emptied(message))
         characters = len(text)
         while measured.tokens > tokens and characters:
             share = (tokens - frame) / max(1, measured.tokens - frame)
@@ -59,7 +55,8 @@ class Ruler:
         return measured
 
     def _tokens(self, message: EpisodeMessage) -> int:
-        return self.space - self._room(replace(self._bare, episode=_with(self._bare, message))) + EACH_TOKENS
+        alone = self._episode.model_copy(update={"messages": (message,)})
+        return count_tokens(data_of(alone, "")[REQUIRED]) + EACH_TOKENS
 
 
 def water_level(sizes: Sequence[int], total: int) -> int:
@@ -73,9 +70,5 @@ def water_level(sizes: Sequence[int], total: int) -> int:
     return max(sizes, default=0)
 
 
-def _with(request: SummaryRequest, message: EpisodeMessage) -> EpisodeClosed:
-    return request.episode.model_copy(update={"messages": (message,), "overlap": ()})
-
-
-def _empty(message: EpisodeMessage) -> EpisodeMessage:
+def emptied(message: EpisodeMessage) -> EpisodeMessage:
     return message.model_copy(update={"content": ""})

@@ -32,14 +32,20 @@ class Asking:
 
         Raises: ProviderError; an AnswerInvalid carries the `usage` of all calls that were made.
         """
+        asked: list[ChatRequest] = []
         for _ in range(self._llm.json_attempts):
-            call = partial(self._endpoint.chat, question(problem))
+            request = question(problem)
+            if request in asked:  # the same thing went wrong again
+                await self._endpoint.forget([request])
+            asked.append(request)
+            call = partial(self._endpoint.chat, request)
             try:
                 reply = await retrying(STAGE, call, self._llm.attempts, self._budget)
                 self.used = total(self.used, reply.usage)
                 return read(text_of(reply))
             except AnswerInvalid as error:
                 problem = str(vars(error)["problem"])
+        await self._endpoint.forget(asked)  # a later revision may get better ones
         raise AnswerInvalid(problem=problem, usage=self.used)
 
 

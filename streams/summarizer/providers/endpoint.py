@@ -1,5 +1,6 @@
 """What every LLM server offers, whatever its protocol."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -48,6 +49,10 @@ class ChatEndpoint(Protocol):
 
     async def chat(self, request: ChatRequest) -> Reply:
         """One call. Raises: ProviderError."""
+        ...
+
+    async def forget(self, requests: Sequence[ChatRequest]) -> None:
+        """Their replies were of no use: if they are asked once more, then for other answers."""
         ...
 
     async def check(self) -> None:

@@ -1,5 +1,6 @@
 """Ollama's own protocol."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from schemas import Usage
@@ -30,6 +31,9 @@ class OllamaChat:
     async def chat(self, request: ChatRequest) -> Reply:
         """Raises: ProviderError."""
         return read_reply(await self._endpoint.post(self._path, self._body(request)))
+
+    async def forget(self, requests: Sequence[ChatRequest]) -> None:
+        """Nothing is kept here."""
 
     async def check(self) -> None:
         """Raises: ProviderError, a ProviderMisconfigured where the model was not pulled."""

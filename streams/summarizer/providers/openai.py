@@ -1,5 +1,6 @@
 """OpenAI's chat completions, as OpenAI, vLLM, llama.cpp, LiteLLM and many others serve them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from schemas import Usage
@@ -40,6 +41,9 @@ class OpenAiChat:
                 if parameter not in OPTIONAL or parameter not in body:
                     raise
                 self._refused.add(parameter)
+
+    async def forget(self, requests: Sequence[ChatRequest]) -> None:
+        """Nothing is kept here."""
 
     async def check(self) -> None:
         """Models that the server does not list may still be served under an alias: then one short call tells.

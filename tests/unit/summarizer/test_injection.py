@@ -1,5 +1,6 @@
 """A transcript that wants more than to be summarised, and an LLM that does what it says."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -53,6 +54,8 @@ class Obedient:
     async def chat(self, request: ChatRequest) -> Reply:
         self.prompts.append(request.messages)
         return Reply(text=orjson.dumps(OBEYED).decode(), usage=Usage())
+
+    async def forget(self, requests: Sequence[ChatRequest]) -> None: ...
 
     async def check(self) -> None: ...
 
