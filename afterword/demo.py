@@ -80,6 +80,8 @@ class _Done:
     conversations: set[str] = field(default_factory=set)
 
     def count(self, event: SummaryCreated) -> None:
+        if event.supersedes:  # its messages are counted
+            return
         self.messages += event.message_count
         self.episodes += 1
         self.conversations.add(event.conversation_id)

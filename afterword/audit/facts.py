@@ -65,12 +65,20 @@ class Announced(NamedTuple):
     event: bytes
     """Digest of the whole event."""
     message_ids: bytes
+    episode_revision: int | None = None
+    supersedes: str | None = None
+
+    @property
+    def made_from(self) -> int:
+        """The revision of its `episode.closed`."""
+        return self.episode_revision or self.revision
 
 
 class Stored(NamedTuple):
     """An episode in MongoDB."""
 
     revision: int
+    """Of the `episode.closed` that its summary was made from."""
     fingerprint: str
 
 

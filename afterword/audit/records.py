@@ -71,6 +71,8 @@ def take_summary(facts: Facts, record: ConsumerRecord) -> None:
             revision=event.revision,
             event=digest(event.model_dump_json()),
             message_ids=digest_of_all(event.message_ids),
+            episode_revision=event.episode_revision,
+            supersedes=event.supersedes,
         )
     )
 

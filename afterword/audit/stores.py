@@ -12,7 +12,7 @@ async def read_stores(settings: Mongo, facts: Facts) -> None:
     database = mongo.connect(settings)
     try:
         async for episode in MongoEpisodes(database).all_episodes():
-            facts.stored[episode.episode_id] = Stored(episode.revision, episode.fingerprint)
+            facts.stored[episode.episode_id] = Stored(episode.made_from, episode.fingerprint)
         async for message in MongoMessages(database).all_messages():
             facts.messages[digest(message.key)] = Archived(message.episode_id, message.archived)
     finally:

@@ -1,6 +1,7 @@
 """Judging what the summarizer made of every episode, and the archive."""
 
 from collections import Counter
+from collections.abc import Container
 
 from afterword.audit.episodes import latest_revisions, name
 from afterword.audit.facts import Announced, Closed, Facts
@@ -10,7 +11,7 @@ from schemas.ids import event_id
 
 def judge_summaries(facts: Facts, report: Report) -> None:
     """Each episode stored, indexed and announced, or waiting for it."""
-    announced = {a.event_id for a in facts.announced}
+    announced = {(a.episode_id, a.made_from) for a in facts.announced}
     latest = latest_revisions(facts.closed)
     holders = Counter(core.message for e in latest for core in e.core)
     counts: Counter[str] = Counter()
@@ -29,7 +30,8 @@ def judge_summaries(facts: Facts, report: Report) -> None:
         "not_yet_summarised": counts["waiting"],
         "dead_lettered": counts["dead"],
         "events": len(facts.announced),
-        "repeats": len(facts.announced) - len(announced),
+        "repeats": len(facts.announced) - len({a.event_id for a in facts.announced}),
+        "superseded": len({a.supersedes for a in facts.announced if a.supersedes}),
         "unreadable": facts.unreadable_announcements,
         "stored": len(facts.stored),
     } | ({} if facts.indexed is None else {"indexed": len(facts.indexed)})
@@ -46,8 +48,8 @@ def judge_archive(facts: Facts, report: Report) -> None:
     report.messages["archived"] = sum(1 for known in facts.messages.values() if known.archived)
 
 
-def _state(facts: Facts, episode: Closed, announced: set[str]) -> str:
-    if event_id(episode.episode_id, episode.revision) in announced:
+def _state(facts: Facts, episode: Closed, announced: set[tuple[str, int]]) -> str:
+    if (episode.episode_id, episode.revision) in announced:
         return "announced"
     if episode.position in facts.dead_episodes:
         return "dead"
@@ -83,10 +85,18 @@ def _judge_announcements(facts: Facts, report: Report) -> None:
     closed = {(e.episode_id, e.revision): e for e in facts.closed}
     for event in facts.announced:
         by_event.setdefault(event.event_id, set()).add(event.event)
-        _judge_announcement(facts, event, closed.get((event.episode_id, event.revision)), report)
+        _judge_announcement(facts, event, closed.get((event.episode_id, event.made_from)), report)
+    _judge_superseded(facts, by_event, report)
     for event_name, contents in by_event.items():
         if len(contents) > 1:
             report.found("announced_differently", f"{event_name}: {len(contents)} contents")
+
+
+def _judge_superseded(facts: Facts, known: Container[str], report: Report) -> None:
+    """What replaces something comes after it."""
+    for event in facts.announced:
+        if event.supersedes is not None and event.supersedes not in known and "summaries" not in facts.truncated:
+            report.found("announced_wrongly", f"{event.event_id}: supersedes what was never announced")
 
 
 def _judge_announcement(facts: Facts, event: Announced, episode: Closed | None, report: Report) -> None:

@@ -215,6 +215,7 @@ def settings_for(servers: Servers, directory: Path, kinds: Sequence[type[Fault]]
             "messages_topic": f"messages-{name}",
             "episodes_topic": f"episode.closed-{name}",
             "summaries_topic": f"summary.created-{name}",
+            "retry_topic": f"episode.retry-{name}",
             "segmenter_id": f"segmenter-{name}",
             "summarizer_id": f"summarizer-{name}",
             "archiver_id": f"archiver-{name}",

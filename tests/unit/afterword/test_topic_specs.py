@@ -40,6 +40,7 @@ def test_there_are_events_dead_letters_and_changelogs(wanted: dict[str, Topic]) 
         "messages",
         "episode.closed",
         "summary.created",
+        "episode.retry",
         "messages.dlq",
         "episode.closed.dlq",
         "afterword-segmenter-conversations-changelog",

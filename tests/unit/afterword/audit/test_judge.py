@@ -196,6 +196,11 @@ def forget_a_new_revision(facts: Facts) -> None:
     facts.announced.append(announcement(facts.closed[-1]))
 
 
+def replace_what_was_never_announced(facts: Facts) -> None:
+    made_again = facts.announced[0]._replace(event_id="c:1:3", revision=3, episode_revision=1, supersedes="c:1:2")
+    facts.announced.append(made_again)
+
+
 def forget_a_label(facts: Facts) -> None:
     facts.messages[message(2)] = Archived(None, True)
 
@@ -258,6 +263,7 @@ BREAKAGES: list[tuple[Callable[[Facts], None], str]] = [
     (announce_under_a_wrong_id, "announced_wrongly"),
     (announce_other_messages, "announced_wrongly"),
     (announce_what_was_never_closed, "announced_wrongly"),
+    (replace_what_was_never_announced, "announced_wrongly"),
 ]
 
 
@@ -310,6 +316,27 @@ def test_repeats_of_one_event_are_counted(facts):
     report = judge(facts)
     assert report.clean
     assert report.summaries["repeats"] == 1
+
+
+def test_a_fallback_that_was_replaced_is_one_episode_and_clean(facts):
+    again = {"event_id": "c:1:2", "revision": 2, "event": digest("again")}
+    facts.announced.append(facts.announced[0]._replace(**again, episode_revision=1, supersedes="c:1:1"))
+    report = judge(facts)
+    assert report.clean
+    counts = report.summaries
+    assert (counts["announced"], counts["events"], counts["repeats"], counts["superseded"]) == (2, 3, 0, 1)
+
+
+def test_an_episode_that_is_closed_anew_after_that_is_announced_under_the_next_number(facts):
+    facts.closed.append(closed(1, [1, 2], offset=4, revision=2))
+    facts.summarized_to = {0: 5}
+    facts.stored["c:1"] = Stored(2, "f")
+    first = facts.announced[0]
+    facts.announced += [
+        first._replace(event_id="c:1:2", revision=2, episode_revision=1, supersedes="c:1:1"),
+        first._replace(event_id="c:1:3", revision=3, episode_revision=2, supersedes="c:1:2"),
+    ]
+    assert judge(facts).clean
 
 
 def test_a_repeated_message_is_a_duplicate_and_dropped(facts):
