@@ -5,7 +5,23 @@ from collections.abc import Sequence
 
 import typer
 
-from afterword.commands import audit, check, config, context, dev, produce, schema, topics, watch, worker
+from afterword.commands import (
+    audit,
+    check,
+    config,
+    context,
+    dev,
+    dlq,
+    episodes,
+    index,
+    produce,
+    recall,
+    schema,
+    smoke,
+    topics,
+    watch,
+    worker,
+)
 from streams.errors import AfterwordError, ConfigurationError
 
 FAILED = 1
@@ -22,7 +38,20 @@ app.add_typer(topics.app, name="topics")
 app.add_typer(worker.app, name="worker")
 app.add_typer(config.app, name="config")
 app.add_typer(schema.app, name="schema")
-for command in (dev.dev, dev.demo, check.check, produce.produce, watch.watch, context.context, audit.audit):
+app.add_typer(dlq.app, name="dlq")
+app.add_typer(index.app, name="index")
+for command in (
+    dev.dev,
+    dev.demo,
+    check.check,
+    smoke.smoke,
+    produce.produce,
+    watch.watch,
+    context.context,
+    episodes.episodes,
+    recall.recall,
+    audit.audit,
+):
     app.command()(command)
 
 

@@ -59,15 +59,41 @@ class Log:
     async def read(self, topic: str, take: Take) -> bool:
         """Gives every committed record to `take`; True if the topic's oldest records are gone.
 
+        Raises: TopicStalled.
+        """
+        first: dict[TopicPartition, int] = {}
+        async with self.reader(topic, isolation_level="read_committed") as consumer:
+            first = await consumer.beginning_offsets(list(consumer.assignment()))
+        async for record in self.records(topic):
+            take(record)
+        return any(first.values())
+
+    async def records(self, topic: str) -> AsyncIterator[ConsumerRecord]:
+        """Every committed record.
+
         It reads up to the high watermark, so it waits for transactions that are open: what they committed elsewhere
         may have been seen already. Raises: TopicStalled.
         """
         ends = await self.ends(topic)
         async with self.reader(topic, isolation_level="read_committed") as consumer:
-            begins = await consumer.beginning_offsets(list(ends))
             await consumer.seek_to_beginning()
-            await _drain(consumer, topic, ends, take)
-        return any(begins.values())
+            async for record in _until(consumer, topic, ends):
+                yield record
+
+    async def record_at(self, topic: str, partition: int, offset: int) -> ConsumerRecord | None:
+        """The committed record there; None where there is none, or none any more. Raises: TopicStalled."""
+        where = TopicPartition(topic, partition)
+        if where not in await self._partitions((topic,)):
+            return None
+        async with self.reader(topic, isolation_level="read_committed") as consumer:
+            first, end = await consumer.beginning_offsets([where]), await consumer.end_offsets([where])
+            if not first[where] <= offset < end[where]:
+                return None
+            consumer.assign([where])
+            consumer.seek(where, offset)
+            async for record in _until(consumer, topic, {where: offset + 1}):
+                return record if record.offset == offset else None
+        return None
 
     @asynccontextmanager
     async def reader(self, *topics: str, isolation_level: str) -> AsyncIterator[AIOKafkaConsumer]:
@@ -94,14 +120,16 @@ async def opened(kafka: Kafka) -> AsyncIterator[Log]:
         yield Log(kafka, admin)
 
 
-async def _drain(consumer: AIOKafkaConsumer, topic: str, ends: dict[TopicPartition, int], take: Take) -> None:
+async def _until(
+    consumer: AIOKafkaConsumer, topic: str, ends: dict[TopicPartition, int]
+) -> AsyncIterator[ConsumerRecord]:
     deadline = time.monotonic() + STALLED_SECONDS
     before = -1
     while not await reached(consumer, ends):
         for records in (await consumer.getmany(timeout_ms=POLL_MILLISECONDS)).values():
             for record in records:
                 if record.offset < ends[TopicPartition(record.topic, record.partition)]:
-                    take(record)
+                    yield record
         positions = sum([await consumer.position(tp) for tp in ends])
         if positions != before:
             before, deadline = positions, time.monotonic() + STALLED_SECONDS

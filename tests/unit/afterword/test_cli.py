@@ -15,8 +15,14 @@ COMMANDS = [
     ["watch"],
     ["context"],
     ["audit"],
+    ["smoke"],
     ["worker", "archiver"],
     ["config", "show"],
+    ["schema", "export"],
+    ["dlq", "list"],
+    ["dlq", "show"],
+    ["dlq", "replay"],
+    ["dlq", "discard"],
 ]
 HEAVY = ("aiokafka", "faust", "motor", "pymongo", "qdrant_client", "pydantic_settings", "rich.progress")
 AWAY = {"AFTERWORD_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9"}

@@ -1,0 +1,1 @@
+"""Dead letters: looked at, sent again, or put away; each once, and on record."""

@@ -1,0 +1,77 @@
+"""`afterword dlq` as somebody types it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from afterword.topics import ensure_topics
+from streams.runtime.dead_letters import dead_letter
+from streams.settings import Settings
+from tests.conftest import MakeSettings
+from tests.integration.afterword.test_dlq import Original
+
+
+@pytest.fixture
+def settings(make_settings: MakeSettings) -> Settings:
+    return make_settings(kafka={"partitions": 1})
+
+
+def afterword(settings: Settings, *arguments: str, answer: str = "") -> tuple[int, str, str]:
+    kafka = settings.kafka
+    environment = {
+        "AFTERWORD_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
+        "AFTERWORD_KAFKA__MESSAGES_TOPIC": kafka.messages_topic,
+        "AFTERWORD_KAFKA__EPISODES_TOPIC": kafka.episodes_topic,
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "afterword", "dlq", *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+        input=answer,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+async def bury(settings: Settings, value: bytes) -> None:
+    await ensure_topics(settings)
+    original = Original(settings.kafka.messages_topic, 0, 0, b"c1", value, [])
+    key, body, headers = dead_letter(original, stage="segmenter", error_type="invalid_json", message="no", now_ms=0)
+    async with AIOKafkaProducer(bootstrap_servers=settings.kafka.bootstrap_servers) as producer:
+        await producer.send_and_wait(
+            settings.kafka.dead_letters(settings.kafka.messages_topic), body, key=key, headers=headers
+        )
+
+
+async def test_a_letter_is_listed_shown_tried_and_replayed(settings: Settings) -> None:
+    await bury(settings, b"\x1b[2Jboo")
+    code, out, _ = afterword(settings, "list", "--json")
+    assert code == 0
+    [row] = [json.loads(line) for line in out.splitlines()]
+    assert (row["stage"], row["type"], row["conversation_id"]) == ("segmenter", "invalid_json", "c1")
+
+    _, shown, _ = afterword(settings, "show", row["address"])
+    assert "boo" in shown
+    assert "\x1b" not in shown, "a terminal must not obey what somebody produced"
+    _, raw, _ = afterword(settings, "show", row["address"], "--raw")
+    assert raw == "\x1b[2Jboo"
+
+    _, tried, _ = afterword(settings, "replay", "--dry-run")
+    assert "1 would be replayed (invalid_json 1)" in tried
+    _, asked, _ = afterword(settings, "replay", answer="n\n")
+    assert "1 replayed" not in asked
+    _, done, _ = afterword(settings, "replay", "--yes", "--json")
+    assert json.loads(done)["outcome"] == "replayed"
+    assert afterword(settings, "list")[1] == ""
+
+
+async def test_what_is_wrong_with_an_argument_is_said_in_one_place(settings: Settings) -> None:
+    await ensure_topics(settings)
+    assert "neither a time nor like 15m" in afterword(settings, "list", "--since", "yesterday")[2]
+    assert "is not one of" in afterword(settings, "list", "--topic", "messages")[2]
+    code, _, problem = afterword(settings, "show", "nowhere/0/0")
+    assert (code, problem) == (1, "afterword: no letter at nowhere/0/0\n")

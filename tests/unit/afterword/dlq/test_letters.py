@@ -1,0 +1,94 @@
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterword.dlq.letters import Filters, Handled, Letter, Origin, letter, resolution, resolved_offset
+from schemas.headers import DEAD_LETTER_PREFIX, Headers
+from streams.runtime.dead_letters import dead_letter
+
+NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
+NOON_MS = int(NOON.timestamp() * 1000)
+
+
+@dataclass
+class Record:
+    topic: str = "messages"
+    partition: int = 3
+    offset: int = 42
+    timestamp: int = NOON_MS
+    key: bytes | None = b"c1"
+    value: bytes | None = b"{"
+    headers: Headers = field(default_factory=list)
+
+
+def lying(original: Record, at: int = 7, error_type: str = "invalid_json", minutes: int = 0) -> Record:
+    """The record of the original's dead letter."""
+    key, value, headers = dead_letter(
+        original, stage="segmenter", error_type=error_type, message="not JSON", now_ms=NOON_MS + minutes * 60_000
+    )
+    return Record("messages.dlq", original.partition, at, NOON_MS, key, value, headers)
+
+
+@given(
+    st.none() | st.binary(max_size=20),
+    st.none() | st.binary(max_size=20),
+    st.lists(st.tuples(st.text(max_size=5), st.binary(max_size=5)), max_size=3),
+)
+def test_a_letter_gives_back_the_original_untouched(key: bytes | None, value: bytes | None, headers: Headers) -> None:
+    found = letter(lying(Record(key=key, value=value, headers=headers)))
+    assert (found.key, found.value, found.headers) == (key, value, headers)
+    assert found.origin == Origin("messages", 3, 42)
+    assert (found.stage, found.error_type, found.problem) == ("segmenter", "invalid_json", "not JSON")
+    assert found.address == "messages.dlq/3/7"
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2**40))), st.tuples(st.integers(0, 3), st.integers(0, 2**40))
+)
+def test_what_is_handled_is_known_and_nothing_else(added: list[tuple[int, int]], asked: tuple[int, int]) -> None:
+    handled = Handled()
+    for place in added:
+        handled.add(*place)
+    assert all(at(*place) in handled for place in added)
+    assert (at(*asked) in handled) == (asked in added)
+
+
+def at(partition: int, offset: int) -> Letter:
+    return letter(lying(Record(partition=partition), at=offset))
+
+
+def test_a_resolution_names_its_letter_and_is_no_letter() -> None:
+    found = letter(lying(Record()))
+    record = Record("messages.dlq", 3, 8, value=None, headers=resolution(found, "replayed", NOON))
+    assert resolved_offset(record) == 7
+    assert resolved_offset(lying(Record())) is None
+
+
+def test_a_record_that_somebody_else_put_there_has_no_origin() -> None:
+    found = letter(Record("messages.dlq", headers=[(DEAD_LETTER_PREFIX + "offset", b"-1")]))
+    assert found.origin is None
+    assert (found.stage, found.error_type) == ("unknown", "unknown")
+    assert found.failed_at == NOON
+
+
+def test_an_original_that_imitates_our_headers_does_not_choose_where_it_is_sent() -> None:
+    forged = [(DEAD_LETTER_PREFIX + "topic", b"summary.created"), ("mine", b"1")]
+    found = letter(lying(Record(headers=forged)))
+    assert found.origin == Origin("messages", 3, 42)
+    assert found.headers == [("mine", b"1")]
+
+
+def test_each_filter_leaves_out_what_does_not_fit() -> None:
+    found = letter(lying(Record(), minutes=5))
+    assert Filters().fit(found)
+    assert Filters("segmenter", "invalid_json", NOON, NOON + timedelta(hours=1), "c1").fit(found)
+    for wrong in (
+        Filters(stage="summarizer"),
+        Filters(error_type="too_large"),
+        Filters(since=NOON + timedelta(minutes=6)),
+        Filters(until=NOON + timedelta(minutes=5)),
+        Filters(conversation_id="c2"),
+    ):
+        assert not wrong.fit(found)
