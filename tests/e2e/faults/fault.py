@@ -20,7 +20,7 @@ class Fault:
     roles: ClassVar[tuple[str, ...]] = ROLES
     brokers: ClassVar[int] = 1
     static: ClassVar[bool] = False
-    """Workers are static members of their groups, in a deployment of this kind's own."""
+    """Workers are static members of their groups, where this kind has a deployment of its own."""
     company: ClassVar[str] = ""
     """In the short form, kinds of the same company are injected into one deployment, one after the other."""
     exact: ClassVar[bool] = True

@@ -37,6 +37,8 @@ class Form:
     seed: int
     per_second: float
     seconds: float | None = None
+    static: bool = False
+    """Workers are static members of their groups, as those of a StatefulSet are."""
 
     @property
     def long(self) -> bool:
@@ -68,7 +70,7 @@ async def run(servers: Servers, directory: Path, kinds: Sequence[type[Fault]], f
     settings = settings_for(servers, directory, kinds)
     kafka = settings.kafka
     async with (
-        deployed(settings, directory, static=all(kind.static for kind in kinds)) as deployment,
+        deployed(settings, directory, form.static or kinds[0].static) as deployment,
         measured(kafka.bootstrap_servers, kafka.segmenter_id, kafka.messages_topic, kafka.partitions) as stalls,
     ):
         world = World(servers, deployment, Load(settings, form.seed, form.per_second), stalls, form.long)

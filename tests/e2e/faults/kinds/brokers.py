@@ -8,18 +8,16 @@ from afterword.embedded.readiness import has_brokers, until_ready
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.world import PATIENCE_SECONDS, World
 
-BROKERS = "brokers"
-
 
 class BrokerKilled(Fault):
     name = "broker killed, restarted after a while"
     outcome = "work goes on by itself, audit clean"
-    company = BROKERS
+    company = "workers"
     share = 75.0
 
     async def inject(self, world: World, chance: random.Random) -> None:
         await asyncio.to_thread(world.servers.kafka.kill)
-        await asyncio.sleep(world.seconds(8, 60))
+        await asyncio.sleep(world.seconds(4, 60))
         await world.servers.stack.start_kafka()
         await world.progress()
 
@@ -27,14 +25,14 @@ class BrokerKilled(Fault):
 class BrokerHung(Fault):
     name = "broker unreachable, its port open"
     outcome = "work goes on by itself, audit clean"
-    company = BROKERS
+    company = "workers"
     share = 75.0
 
     async def inject(self, world: World, chance: random.Random) -> None:
         broker = world.servers.kafka.brokers[0]
         broker.suspend()
         try:
-            await asyncio.sleep(world.seconds(9, 60))
+            await asyncio.sleep(world.seconds(5, 60))
         finally:
             broker.resume()
         await world.progress()

@@ -23,7 +23,7 @@ JUMP_SECONDS = 3600
 class DiskFull(Fault):
     name = "disk full in the state directory"
     outcome = "stops, error names the cause; clean after repair"
-    company = "refused"
+    company = "workers"
     share = 30.0
     at_least = 3
 
@@ -52,11 +52,11 @@ class DiskFull(Fault):
 class ClockJumps(Fault):
     name = "clock jumps of an hour, forth and back"
     outcome = "no episode lost or closed twice"
-    company = "grown"
+    company = "clocks"
     exact = False  # a conversation that seems silent for an hour is closed
     settings: ClassVar = {"episodes": {"idle_seconds": 300}}
     share = 30.0
-    times = 3
+    times = 2
     at_least = 8
 
     async def inject(self, world: World, chance: random.Random) -> None:

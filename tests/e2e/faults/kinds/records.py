@@ -35,7 +35,7 @@ Message = dict[str, Any]
 class Poison(Fault):
     name = "poison records among good ones"
     outcome = "each is a dead letter or accepted, no worker restarts"
-    company = "workers"
+    company = "stores"
     share = 80.0
     at_least = 100_000
     pause_seconds = (0.0, 0.01)

@@ -39,7 +39,7 @@ class Away(Fault):
         await world.caught_up()
         self._undisturbed = max(self._undisturbed, world.stalls.lap())
         async with self.broken(world, chance):
-            for _ in range(int(world.seconds(4, 60))):
+            for _ in range(int(world.seconds(3, 60))):
                 await asyncio.sleep(1)
                 self._memory = max(self._memory, *(megabytes(world.worker(n)) for n in world.running("summarizer")))
             await world.caught_up()

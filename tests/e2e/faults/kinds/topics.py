@@ -29,7 +29,7 @@ HARD = {
 class Compacted(Fault):
     name = "changelogs compacted hard, then state directories deleted"
     outcome = "audit clean"
-    company = "brokers"
+    company = "workers"
     share = 45.0
 
     async def inject(self, world: World, chance: random.Random) -> None:
@@ -65,10 +65,9 @@ class Refused(Fault):
     """The output topic or a changelog, in turn."""
 
     outcome = "stops before committing, names the cause; clean after repair"
-    company = "refused"
+    company = "workers"
     share = 30.0
     at_least = 4
-    times = 2
 
     def topic(self, world: World) -> str:
         kafka = world.deployment.settings.kafka
@@ -103,7 +102,7 @@ class OutputDeleted(Fault):
     name = "output topic deleted"
     settings: ClassVar = {"engine": {"commit_timeout_seconds": 8}}
     outcome = "stops before committing, names the cause; clean after repair"
-    company = "refused"
+    company = "workers"
     share = 30.0
     most = 1
 
@@ -122,7 +121,7 @@ class OutputDeleted(Fault):
 class Grown(Fault):
     name = "messages grown from 4 to 8 partitions"
     outcome = "start refused with the reason, no silent state loss"
-    company = "grown"
+    company = "clocks"
     recovers = False
     share = 20.0
     most = 1

@@ -18,7 +18,7 @@ from tests.e2e.faults.world import World, until
 
 SESSION_SECONDS = 6.0
 """As short as the broker allows."""
-WORKERS = "workers"
+WORKERS, MEMBERS = "workers", "members"
 MARGIN_SECONDS = 5.0
 AT_WORK = 0.8
 """Share of kills."""
@@ -31,7 +31,7 @@ class Kill(Fault):
     outcome = "audit clean"
     company = WORKERS
     share = 150.0
-    times = 3
+    times = 2
     at_least = 100
     pause_seconds = (0.5, 3.0)
     static = True  # otherwise most kills would hit a segmenter that waits for the session of the one before
@@ -116,7 +116,7 @@ class Membership(Fault):
 
     name = "workers join and leave, TERM or KILL"
     outcome = "audit clean, pause measured"
-    company = WORKERS
+    company = MEMBERS
     share = 200.0
     times = 4
     at_least = 50
@@ -151,7 +151,7 @@ class Membership(Fault):
 class Freeze(Fault):
     name = "SIGSTOP past the session, another takes over, SIGCONT"
     outcome = "writes nothing that survives, audit clean"
-    company = WORKERS
+    company = MEMBERS
     share = 60.0
     at_least = 3
 
@@ -178,7 +178,6 @@ class Sigterm(Fault):
     outcome = "exit 0 within drain_seconds + 5 s"
     company = WORKERS
     share = 40.0
-    times = 2
     at_least = 10
 
     def __init__(self) -> None:

@@ -1,0 +1,17 @@
+"""The promise while members of groups and clusters come and go: the short form. The seed is fixed; see SEED."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.faults.short import report, servers_for, short_run
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
+
+
+@pytest.mark.parametrize("company", ["members", "cluster"])
+async def test_nothing_is_lost_or_made_twice_whoever_comes_and_goes(company: str, tmp_path: Path) -> None:
+    async with servers_for(company, tmp_path / "stack") as servers:
+        result = await short_run(company, servers, tmp_path)
+    assert result.clean, report(result)
+    assert all(fault.injected for fault in result.faults)
