@@ -1,5 +1,6 @@
 """What an LLM is given of an episode: all of it, shortened where it must be, or its parts. Pure."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -112,6 +113,11 @@ class Cut:
         latest = messages[-max(1, self._for_overlap // SMALLEST_TOKENS) :]
         fitted = self._ruler.fitted(self._ruler.measured(latest), self._for_overlap)
         return tuple(measured.message for measured in fitted)
+
+
+def rounds(calls_at_a_time: int) -> int:
+    """Calls one after another that the parts of the longest episode take, before those parts are put together."""
+    return math.ceil(MOST_PARTS / calls_at_a_time)
 
 
 def _shown(message: EpisodeMessage, characters: int) -> EpisodeMessage:
