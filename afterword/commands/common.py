@@ -2,9 +2,13 @@
 
 import json
 import logging
+import sys
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from afterword.terminal import printable
 
 if TYPE_CHECKING:
     from streams.settings import Settings
@@ -35,3 +39,24 @@ def start_quietly() -> "Settings":
 def print_json(value: Any) -> None:
     """One line."""
     typer.echo(json.dumps(value, ensure_ascii=False))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """On a terminal a table; else a row a line, its cells separated by tabs."""
+    shown = [[printable(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        _print_rich(columns, shown)
+    else:
+        for row in shown:
+            typer.echo("\t".join(" ".join(cell.split()) for cell in row))
+
+
+def _print_rich(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*columns)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))  # as text: what people wrote must not be read as markup
+    Console().print(table)

@@ -14,7 +14,7 @@ from streams.stores.episodes import (
     id_prefix,
     scope_of,
 )
-from streams.stores.messages import ArchivedMessage, Counted, MessageRef, Selection, agent_scope, selects
+from streams.stores.messages import ArchivedMessage, Counted, MessageRef, Selection, agent_scope, position, selects
 from streams.tokens import count_tokens
 
 
@@ -119,10 +119,10 @@ class MemoryMessages:
         if limit < 1:
             return []
         found = [m for m in self.messages.values() if m.message.conversation_id == conversation_id]
-        return sorted(found, key=_position)[-limit:]
+        return sorted(found, key=position)[-limit:]
 
     async def newest(self, selection: Selection) -> AsyncGenerator[ArchivedMessage, None]:
-        for archived in sorted(self._selected(selection), key=_position, reverse=True):
+        for archived in sorted(self._selected(selection), key=position, reverse=True):
             yield archived
 
     async def count(self, selection: Selection) -> Counted:
@@ -156,8 +156,3 @@ class MemoryMessages:
                 archived=archived is not None,
                 skipped=archived is not None and archived.message.skip_summarization,
             )
-
-
-def _position(archived: ArchivedMessage) -> tuple[float, int]:
-    sent_at = archived.message.sent_at
-    return (sent_at.timestamp() if sent_at else 0.0, archived.offset)

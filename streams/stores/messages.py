@@ -52,6 +52,12 @@ class Counted:
     """Those of `messages` with `skip_summarization`."""
 
 
+def position(archived: ArchivedMessage) -> tuple[float, int]:
+    """By which messages of a conversation are in order: their time, then where they were read."""
+    sent_at = archived.message.sent_at
+    return sent_at.timestamp() if sent_at else 0.0, archived.offset
+
+
 def agent_scope(episode_id: str) -> str | None:
     """The `scope_id` that an agent's episode is of; None for an episode of a conversation."""
     scope = episode_id.rpartition(":")[0]

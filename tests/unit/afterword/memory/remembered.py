@@ -1,0 +1,98 @@
+"""Conversations as the workers leave them in the stores, and stores that count what is loaded from them."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from datetime import timedelta
+from typing import Any
+
+from afterword.memory import Context, Memory
+from schemas import EpisodeMessage, MessageCreated
+from schemas.ids import message_key
+from streams.stores.episodes import stored_episode
+from streams.stores.index import raw_text
+from streams.stores.memory import MemoryEpisodes, MemoryMessages
+from streams.stores.memory_index import MemoryIndex
+from streams.stores.messages import ArchivedMessage, Selection
+from streams.summarizer.pipeline import summary_created
+from streams.summarizer.providers import ExtractiveProvider
+from streams.summarizer.providers.base import SummaryRequest
+from streams.summarizer.rolling import longest_text, next_row
+from streams.tokens import count_tokens
+from tests.samples import NOON, a_closed_episode, a_message
+
+ROLLING_TOKENS = 800
+
+
+class CountingMessages(MemoryMessages):
+    """Counts the messages that leave it."""
+
+    loaded = 0
+
+    async def newest(self, selection: Selection) -> AsyncGenerator[ArchivedMessage, None]:
+        async with aclosing(super().newest(selection)) as found:
+            async for archived in found:
+                self.loaded += 1
+                yield archived
+
+    async def recent(self, conversation_id: str, limit: int) -> list[ArchivedMessage]:
+        raise NotImplementedError
+
+    async def get_many(self, keys: Sequence[str]) -> dict[str, ArchivedMessage]:
+        found = await super().get_many(keys)
+        self.loaded += len(found)
+        return found
+
+
+class Remembered:
+    """A deployment's stores, in memory."""
+
+    def __init__(self) -> None:
+        self.episodes = MemoryEpisodes()
+        self.messages = CountingMessages()
+        self.index = MemoryIndex()
+        self.memory = Memory(self.episodes, self.messages, self.index.search)
+        self._offset = 0
+        self._ordinals: dict[str, int] = {}
+
+    async def say(self, *texts: str, conversation_id: str = "c1", **fields: Any) -> list[MessageCreated]:
+        """Archives messages `m0`, `m1` …, a minute apart, the user and the assistant taking turns."""
+        said = []
+        for text in texts:
+            n = self._offset
+            given = {
+                "role": "assistant" if n % 2 else "user",
+                "sent_at": NOON + timedelta(minutes=n),
+                "tenant_id": "t1",
+            }
+            said.append(a_message(f"m{n}", conversation_id, **{"content": text, **given, **fields}))
+            self._offset += 1
+        start = self._offset - len(said)
+        await self.messages.put_many([ArchivedMessage(m, 0, start + n) for n, m in enumerate(said)])
+        return said
+
+    async def summarise(self, messages: Sequence[MessageCreated], size: int = 20, rolling: bool = True) -> None:
+        """Makes episodes of so many messages, as the summarizer does without an LLM."""
+        for start in range(0, len(messages), size):
+            await self._episode(messages[start : start + size], rolling)
+
+    async def context(self, **wanted: Any) -> Context:
+        found = await self.memory.context("c1", **wanted)
+        assert found is not None
+        return found
+
+    async def _episode(self, messages: Sequence[MessageCreated], rolling: bool) -> None:
+        conversation = messages[0].conversation_id
+        ordinal = self._ordinals[conversation] = self._ordinals.get(conversation, 0) + 1
+        core = tuple(EpisodeMessage(**m.model_dump(include=set(EpisodeMessage.model_fields))) for m in messages)
+        tokens = sum(count_tokens(m.content) for m in core)
+        counts = {"message_count": len(core), "token_count": tokens}
+        closed = a_closed_episode(ordinal, conversation, messages=core, overlap=(), **counts)
+        row = await self.episodes.latest_row(conversation)
+        request = SummaryRequest(closed, row.content if row else "", longest_text(row, ROLLING_TOKENS))
+        summary = summary_created(closed, await ExtractiveProvider().summarize(request), NOON)
+        await self.episodes.add(stored_episode(closed, summary))
+        if rolling and (following := next_row(row, summary, ROLLING_TOKENS)):
+            assert await self.episodes.put_row(following, row)
+        await self.episodes.advance(summary)
+        await self.messages.assign(summary.episode_id, [message_key(conversation, m.id) for m in core])
+        await self.index.put(summary, raw_text(m.content for m in core))

@@ -1,0 +1,234 @@
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import cycle, islice
+
+import pytest
+
+from afterword.memory.context import MOST_MESSAGES, Context, Summaries, bounded
+from schemas import MessageCreated
+from streams.tokens import count_tokens
+from tests.unit.afterword.memory.remembered import Remembered
+from tests.unit.summarizer.conversations import dialogues
+
+
+@pytest.fixture
+def world() -> Remembered:
+    return Remembered()
+
+
+def sentences() -> Iterator[str]:
+    """Of real dialogues, without end."""
+    return cycle(text for dialogue in dialogues() for _, text in dialogue)
+
+
+def long_texts(count: int, tokens: int) -> list[str]:
+    """Messages of about so many tokens each, every one different."""
+    said, texts = sentences(), []
+    for _ in range(count):
+        text = ""
+        while count_tokens(text) < tokens:
+            text += f" {next(said)}"
+        texts.append(text.strip())
+    return texts
+
+
+def ids(context: Context) -> list[str]:
+    return [message.id for message in context.messages]
+
+
+async def test_title_summary_and_the_last_messages(world: Remembered) -> None:
+    said = await world.say(*islice(sentences(), 20))
+    await world.summarise(said, size=10)
+    found = await world.context()
+    row = await world.episodes.latest_row("c1")
+    assert row is not None
+    assert (found.title, found.rolling_summary) == (world.episodes.conversations["c1"].title, row.content)
+    assert found.messages == tuple(said[-4:])
+    assert (found.episode_count, found.omitted, found.recent_summaries, found.shortened) == (2, 0, (), ())
+
+
+async def test_what_is_not_known_is_none(world: Remembered) -> None:
+    assert await world.memory.context("c1") is None
+    await world.say("Hello.", conversation_id="c2")
+    assert await world.memory.context("c1") is None
+
+
+@pytest.mark.parametrize(("events", "saved"), [(8, 0.375), (13, 0.615), (39, 0.872)])
+async def test_with_the_last_four_kept_any_conversation_becomes_five_events(
+    world: Remembered, events: int, saved: float
+) -> None:
+    await world.summarise(await world.say(*islice(sentences(), events)))
+    found = await world.context(keep_recent=4)
+    assert (found.events, found.events_full) == (5, events)
+    assert found.events_compression == pytest.approx(saved, abs=0.0005)
+
+
+async def test_thirty_messages_of_22000_tokens_become_3500_at_most(world: Remembered) -> None:
+    said = await world.say(*long_texts(30, 725))
+    await world.summarise(said)
+    found = await world.context()
+    assert 21_900 < found.tokens_full < 22_500
+    assert found.tokens_full == sum(count_tokens(m.content) for m in said)
+    assert found.tokens <= 3500
+    assert found.compression >= 0.84
+    assert (len(found.messages), found.omitted) == (4, 0)
+
+
+@pytest.mark.parametrize(("messages", "tokens"), [(300, 725), (3000, 70)])
+async def test_longer_conversations_become_3500_tokens_at_most_too(
+    world: Remembered, messages: int, tokens: int
+) -> None:
+    await world.summarise(await world.say(*islice(cycle(long_texts(30, tokens)), messages)), size=messages // 3)
+    found = await world.context()
+    assert found.tokens_full > 200_000
+    assert found.tokens <= 3500
+    assert (len(found.messages), found.omitted) == (4, 0)
+
+
+@pytest.mark.parametrize("summarised", [0, 9_000, 9_990])
+async def test_of_ten_thousand_messages_few_are_loaded(world: Remembered, summarised: int) -> None:
+    said = await world.say(*(f"Text {n}." for n in range(10_000)))
+    await world.summarise(said[:summarised], size=3_000)
+    found = await world.context()
+    assert world.messages.loaded <= 2 * MOST_MESSAGES + 100
+    assert found.tokens <= 3500
+    assert found.tokens_full == sum(count_tokens(m.content) for m in said)
+    assert found.events_full == 10_000
+    assert found.omitted == max(4, 10_000 - summarised) - len(found.messages)
+    assert ids(found) == [f"m{n}" for n in range(10_000 - len(found.messages), 10_000)]
+
+
+async def test_without_a_summary_all_messages_are_there(world: Remembered) -> None:
+    said = await world.say(*islice(sentences(), 30))
+    found = await world.context()
+    assert found.messages == tuple(said)
+    assert (found.title, found.rolling_summary, found.omitted, found.compression) == ("", "", 0, 0.0)
+    assert found.events == found.events_full == 30
+
+
+async def test_messages_that_no_summary_tells_of_are_there_beyond_the_last_ones(world: Remembered) -> None:
+    said = await world.say(*islice(sentences(), 21))
+    await world.summarise(said[:12])
+    assert ids(await world.context(keep_recent=4)) == [f"m{n}" for n in range(12, 21)]
+    assert ids(await world.context(keep_recent=0)) == [f"m{n}" for n in range(12, 21)]
+
+
+async def test_one_that_was_left_behind_is_there_although_later_ones_are_summarised(world: Remembered) -> None:
+    said = await world.say(*islice(sentences(), 20))
+    await world.summarise([*said[:3], *said[4:]])
+    assert ids(await world.context(keep_recent=2)) == ["m3", "m18", "m19"]
+
+
+async def test_what_does_not_fit_is_counted_oldest_first(world: Remembered) -> None:
+    await world.say(*long_texts(10, 100))
+    found = await world.context(max_tokens=350)
+    assert ids(found) == ["m7", "m8", "m9"]
+    assert found.omitted == 7
+    assert found.tokens <= 350
+
+
+async def test_no_messages_at_all_may_be_asked_for(world: Remembered) -> None:
+    await world.summarise(await world.say(*islice(sentences(), 10)))
+    found = await world.context(keep_recent=0)
+    assert (found.messages, found.omitted, found.events) == ((), 0, 1)
+
+
+async def test_skipped_messages_are_not_pending_but_may_be_among_the_last(world: Remembered) -> None:
+    said = await world.say(*islice(sentences(), 8))
+    await world.summarise(said)
+    await world.say("Heartbeat.", "Heartbeat.", skip_summarization=True)
+    assert ids(await world.context(keep_recent=1)) == ["m9"]
+    assert (await world.context(keep_recent=1)).omitted == 0
+
+
+async def test_a_tool_call_is_never_cut_from_its_results(world: Remembered) -> None:
+    said = await world.say("Book it.", role="user")
+    said += await world.say("Looking.", role="assistant", tools=("search",))
+    said += await world.say("Seat 1.", "Seat 2.", "Seat 3.", role="tool", tools=("search",))
+    said += await world.say("Done.", role="assistant")
+    await world.summarise(said)
+    assert ids(await world.context(keep_recent=2)) == ["m1", "m2", "m3", "m4", "m5"]
+
+
+async def test_a_result_that_is_pending_brings_its_call_along(world: Remembered) -> None:
+    said = await world.say("Book it.", role="user")
+    said += await world.say("Looking.", role="assistant", tools=("search",))
+    await world.summarise(said)
+    await world.say("Seat 1.", role="tool", tools=("search",))
+    assert ids(await world.context(keep_recent=0)) == ["m1", "m2"]
+
+
+async def test_a_group_that_does_not_fit_is_left_out_as_a_whole(world: Remembered) -> None:
+    await world.say("Looking.", role="assistant", tools=("search",))
+    await world.say("A long result. " * 100, role="tool", tools=("search",))
+    await world.say("Thanks.", role="user")
+    found = await world.context(max_tokens=100)
+    assert (ids(found), found.omitted) == (["m2"], 2)
+
+
+async def test_a_last_message_that_is_too_long_loses_its_middle_and_is_named(world: Remembered) -> None:
+    await world.say("Hello.", "Please read this: " + "word " * 20_000 + "and answer.")
+    found = await world.context()
+    assert found.shortened == ("m1",)
+    assert found.messages[0].content.startswith("Please read this:")
+    assert found.messages[0].content.endswith("and answer.")
+    assert "left out" in found.messages[0].content
+    assert 3000 < found.tokens <= 3500
+    assert found.omitted == 1
+
+
+@pytest.mark.parametrize("max_tokens", [1, 10, 50, 200, 1000, 3500])
+@pytest.mark.parametrize("kind", ["long", "short"])
+async def test_no_context_takes_more_tokens_than_allowed(world: Remembered, kind: str, max_tokens: int) -> None:
+    texts = long_texts(12, 400) if kind == "long" else list(islice(sentences(), 60))
+    said = await world.say(*texts)
+    await world.summarise(said[:-3], size=5)
+    found = await world.context(max_tokens=max_tokens)
+    texts_shown = [found.title, found.rolling_summary, *found.recent_summaries, *(m.content for m in found.messages)]
+    assert found.tokens == sum(map(count_tokens, texts_shown)) <= max_tokens
+
+
+async def test_episodes_that_the_rolling_summary_does_not_tell_of_yet_are_there(world: Remembered) -> None:
+    said = await world.say(*islice(sentences(), 40))
+    await world.summarise(said[:20], size=10)
+    await world.summarise(said[20:], size=10, rolling=False)
+    found = await world.context(keep_recent=0)
+    short = [world.episodes.episodes[f"c1:{n}"].summary.short_summary for n in (3, 4)]
+    assert list(found.recent_summaries) == short
+    assert found.rolling_summary
+
+
+def test_summaries_are_condensed_to_their_share_and_none_disappears() -> None:
+    lines = list(islice(sentences(), 60))
+    many = Summaries("A title", "\n".join(lines[:40]), tuple(f"{line} {line}" for line in lines[40:46]))
+    found = bounded(many, 300)
+    assert found.tokens <= 300
+    assert len(found.recent) == 6
+    assert found.rolling
+    assert bounded(many, 100_000) == many
+
+
+async def test_tokens_are_summed_up_where_an_older_version_did_not_count_them(world: Remembered) -> None:
+    said = await world.say(*islice(sentences(), 20))
+    await world.summarise(said, size=5)
+    known = world.episodes.conversations["c1"]
+    world.episodes.conversations["c1"] = replace(known, token_count=7, counted_episodes=1)
+    assert (await world.context()).tokens_full == sum(count_tokens(m.content) for m in said)
+
+
+@pytest.mark.parametrize("summarised", [True, False])
+async def test_messages_of_another_tenant_are_never_shown(world: Remembered, summarised: bool) -> None:
+    ours = await world.say(*islice(sentences(), 8))
+    if summarised:
+        await world.summarise(ours[:4])
+    await world.say("Theirs.", "Theirs too.", tenant_id="t2")
+    found = await world.context(keep_recent=10)
+    assert {m.tenant_id for m in found.messages} == {"t1"}
+    assert (found.events_full, found.omitted) == (8, 0)
+
+
+async def test_it_can_be_written_as_json(world: Remembered) -> None:
+    said = await world.say(*islice(sentences(), 3))
+    written = (await world.context()).as_dict()
+    assert MessageCreated.model_validate(written["messages"][0], strict=False) == said[0]
+    assert written["compression"] == 0.0
