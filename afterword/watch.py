@@ -1,8 +1,10 @@
 """`summary.created` as they come, for people who look on: without a consumer group, and nothing is committed."""
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 import structlog
+from aiokafka import AIOKafkaConsumer
 
 from consumers.kafka import running_consumer
 from consumers.subscriber import REPEATS_REMEMBERED, RecentIds, decode
@@ -14,16 +16,23 @@ log = structlog.get_logger(__name__)
 
 async def watch(kafka: Kafka, from_beginning: bool) -> AsyncGenerator[SummaryCreated, None]:
     """Each event once, from now on or from the topic's first. Raises: BrokerUnavailable, TopicMissing."""
-    seen = RecentIds(REPEATS_REMEMBERED)
     async with running_consumer(kafka, kafka.summaries_topic, auto_offset_reset="earliest") as consumer:
         if not from_beginning:
             await consumer.seek_to_end()
-        async for record in consumer:
-            try:
-                event = decode(record)
-            except InvalidRecord as error:
-                log.warning("record_skipped", stage="watch", error_type=error.error_type, offset=record.offset)
-                continue
-            if event is not None and event.event_id not in seen:
-                seen.add(event.event_id)
+        async with aclosing(events(consumer)) as found:
+            async for event in found:
                 yield event
+
+
+async def events(consumer: AIOKafkaConsumer) -> AsyncGenerator[SummaryCreated, None]:
+    """Each event once, from where the consumer is."""
+    seen = RecentIds(REPEATS_REMEMBERED)
+    async for record in consumer:
+        try:
+            event = decode(record)
+        except InvalidRecord as error:
+            log.warning("record_skipped", stage="watch", error_type=error.error_type, offset=record.offset)
+            continue
+        if event is not None and event.event_id not in seen:
+            seen.add(event.event_id)
+            yield event

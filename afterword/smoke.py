@@ -1,0 +1,65 @@
+"""One conversation of our own through the whole path: does a deployment do its work?"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import aclosing
+from uuid import uuid4
+
+import orjson
+from aiokafka import AIOKafkaConsumer
+
+from afterword.produce import Options, produce
+from afterword.watch import events
+from consumers.kafka import running_consumer
+from schemas import SummaryCreated
+from streams.errors import AfterwordError
+from streams.settings import Settings
+
+SAID = (
+    ("user", "Is the smoke test of this deployment through yet?"),
+    ("assistant", "Not yet: this conversation has to be summarised first."),
+    ("user", "Then I wait for its summary."),
+)
+
+
+class NoSummary(AfterwordError):
+    """{seconds:g} seconds after it was sent, conversation {conversation_id} has no summary; do all workers run?"""
+
+
+async def smoke(settings: Settings, seconds: float) -> SummaryCreated:
+    """Sends a short conversation under a new id and returns what was announced of it. It stays in the stores.
+
+    Raises: NoSummary, BrokerUnavailable, TopicMissing.
+    """
+    conversation_id = f"afterword-smoke-{uuid4()}"
+    async with running_consumer(
+        settings.kafka, settings.kafka.summaries_topic, auto_offset_reset="earliest"
+    ) as consumer:
+        await consumer.seek_to_end()  # before anything is sent, so that its summary cannot be missed
+        try:
+            async with asyncio.timeout(seconds):
+                await produce(settings, lines(conversation_id), Options(flush=True))
+                return await _announced(consumer, conversation_id)
+        except TimeoutError:
+            raise NoSummary(seconds=seconds, conversation_id=conversation_id) from None
+
+
+def lines(conversation_id: str) -> Iterator[bytes]:
+    for number, (role, content) in enumerate(SAID):
+        yield orjson.dumps(
+            {
+                "id": str(number),
+                "conversation_id": conversation_id,
+                "user_id": "afterword-smoke",
+                "role": role,
+                "content": content,
+            }
+        )
+
+
+async def _announced(consumer: AIOKafkaConsumer, conversation_id: str) -> SummaryCreated:
+    async with aclosing(events(consumer)) as found:
+        async for event in found:
+            if event.conversation_id == conversation_id:
+                return event
+    raise AssertionError("a topic has no end")
