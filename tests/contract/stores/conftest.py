@@ -6,11 +6,13 @@ import pytest
 import pytest_asyncio
 
 from streams.stores import mongo
+from streams.stores.budgets import Budgets, MemoryBudgets
 from streams.stores.episodes import EpisodeStore
 from streams.stores.memory import MemoryEpisodes, MemoryMessages
 from streams.stores.memory_replies import MemoryReplies
 from streams.stores.messages import MessageArchive
 from streams.stores.mongo import Database
+from streams.stores.mongo_budgets import MongoBudgets
 from streams.stores.mongo_episodes import MongoEpisodes
 from streams.stores.mongo_messages import MongoMessages
 from streams.stores.mongo_replies import MongoReplies
@@ -39,3 +41,8 @@ def messages(request: pytest.FixtureRequest) -> MessageArchive:
 @pytest.fixture(params=["memory", "mongo"])
 def replies(request: pytest.FixtureRequest) -> ReplyCache:
     return MemoryReplies() if request.param == "memory" else MongoReplies(request.getfixturevalue("database"))
+
+
+@pytest.fixture(params=["memory", "mongo"])
+def budgets(request: pytest.FixtureRequest) -> Budgets:
+    return MemoryBudgets() if request.param == "memory" else MongoBudgets(request.getfixturevalue("database"))

@@ -12,6 +12,7 @@ from streams.stores import mongo
 from streams.stores.episodes import RollingRow
 from streams.stores.messages import ArchivedMessage, Selection
 from streams.stores.mongo import Database
+from streams.stores.mongo_budgets import MongoBudgets
 from streams.stores.mongo_episodes import MongoEpisodes
 from streams.stores.mongo_messages import MongoMessages
 from streams.stores.mongo_replies import MongoReplies
@@ -48,6 +49,9 @@ CALLS: dict[str, Callable[[Database], Awaitable[object]]] = {
     "tokens_before": lambda db: MongoEpisodes(db).tokens_before("c1"),
     "following": lambda db: MongoEpisodes(db).following(None, 1),
     "all_episodes": lambda db: drained(MongoEpisodes(db).all_episodes()),
+    "take": lambda db: MongoBudgets(db).take("k", 1, 1, NOON),
+    "correct": lambda db: MongoBudgets(db).correct("k", 1),
+    "used": lambda db: MongoBudgets(db).used("k"),
     "put_many": lambda db: MongoMessages(db).put_many([ArchivedMessage(a_message(), 0, 0)]),
     "assign": lambda db: MongoMessages(db).assign("c1:1", ["c1:m1"]),
     "recent": lambda db: MongoMessages(db).recent("c1", 1),

@@ -1,17 +1,22 @@
 """The policy between an LLM that fails and the method that stands in for it, and the fake that tests use."""
 
+from typing import Any
+
 import pytest
 from structlog.testing import capture_logs
 
 from schemas import Usage
 from streams.errors import (
     AnswerInvalid,
+    BudgetExhausted,
     ProviderError,
     ProviderMisconfigured,
     ProviderRateLimited,
     ProviderUnavailable,
 )
+from streams.settings import Budget, Summarizer
 from streams.summarizer.providers import ExtractiveProvider, ScriptedProvider, SummaryRequest, WithFallback
+from streams.summarizer.providers.fallback import waited_for
 from tests.samples import a_closed_episode, an_episode_message
 
 REQUEST = SummaryRequest(a_closed_episode(), "Before.", 800)
@@ -54,6 +59,33 @@ async def test_tokens_that_were_spent_in_vain_are_counted() -> None:
 async def test_a_wrong_configuration_is_not_covered_up() -> None:
     with pytest.raises(ProviderMisconfigured):
         await with_fallback(ProviderMisconfigured(problem="x")).summarize(REQUEST)
+
+
+AWAY = (ProviderUnavailable(problem="x"), ProviderRateLimited(retry_after=9))
+SPENT = BudgetExhausted(whose="a tenant", limit=1)
+ANSWERED = (AnswerInvalid(problem="x"), ProviderError(problem="x"))
+
+
+@pytest.mark.parametrize(
+    ("on_llm_outage", "on_exhausted", "waits", "falls_back"),
+    [
+        ("fallback", "fallback", (), (*AWAY, SPENT, *ANSWERED)),
+        ("wait", "fallback", AWAY, (SPENT, *ANSWERED)),
+        ("fallback", "wait", (SPENT,), (*AWAY, *ANSWERED)),
+        ("wait", "wait", (*AWAY, SPENT), ANSWERED),
+    ],
+)
+async def test_what_is_waited_for_and_what_falls_back_is_as_set(
+    on_llm_outage: Any, on_exhausted: Any, waits: tuple[ProviderError, ...], falls_back: tuple[ProviderError, ...]
+) -> None:
+    kinds = waited_for(Summarizer(on_llm_outage=on_llm_outage), Budget(on_exhausted=on_exhausted))
+    for error in (*waits, ProviderMisconfigured(problem="x")):
+        with pytest.raises(type(error)):
+            await WithFallback(ScriptedProvider([error]), ExtractiveProvider(), kinds).summarize(REQUEST)
+    for error in falls_back:
+        with capture_logs():
+            summary = await WithFallback(ScriptedProvider([error]), ExtractiveProvider(), kinds).summarize(REQUEST)
+        assert summary.quality.reason == error.error_type
 
 
 async def test_an_extractive_summary_is_always_marked() -> None:

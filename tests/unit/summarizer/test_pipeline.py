@@ -9,11 +9,14 @@ from hypothesis import strategies as st
 
 from schemas import EpisodeClosed, SummaryCreated, fingerprint
 from schemas.ids import message_key
-from streams.errors import EpisodeConflict, ProviderMisconfigured
+from streams.errors import EpisodeConflict, ProviderMisconfigured, ProviderUnavailable
+from streams.settings import Budget, Summarizer
 from streams.stores.episodes import RollingRow, StoredEpisode
 from streams.stores.memory import MemoryEpisodes
 from streams.summarizer.patience import Patience
 from streams.summarizer.pipeline import compression
+from streams.summarizer.providers import ExtractiveProvider, WithFallback
+from streams.summarizer.providers.fallback import waited_for
 from streams.tokens import count_tokens
 from tests.samples import NOON, a_closed_episode, a_stored_episode, an_episode_message
 from tests.summarizer_world import (
@@ -29,6 +32,19 @@ from tests.summarizer_world import (
     crash,
     outage,
 )
+
+
+class Told:
+    """A health that remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[str, ...]] = []
+
+    def waiting(self, stage: str, error_type: str) -> None:
+        self.all.append(("waiting", stage, error_type))
+
+    def recovered(self, stage: str) -> None:
+        self.all.append(("recovered", stage))
 
 
 async def undisturbed() -> Any:
@@ -171,6 +187,26 @@ async def test_a_misconfigured_llm_is_waited_for_and_nothing_is_stored_meanwhile
     await world.pipeline(patience=Patience(NoHealth(), repaired_at_the_third_time)).process(EPISODES[0])
     assert seen == [{}, {}, {}]
     assert world.topic.events[0].quality.source == "llm"
+
+
+async def test_an_llm_that_is_away_is_waited_for_when_that_is_set_and_nothing_is_stored_meanwhile() -> None:
+    world = World()
+    world.provider.outage = ProviderUnavailable(problem="away")
+    provider = WithFallback(
+        world.provider, ExtractiveProvider(), waited_for(Summarizer(on_llm_outage="wait"), Budget())
+    )
+    health, stored = Told(), list[Any]()
+
+    async def back_at_the_third_time(seconds: float) -> None:
+        stored.append(copy.copy(world.episodes.episodes))
+        if len(stored) == 3:
+            world.provider.outage = None
+
+    pipeline = world.pipeline(provider=provider, patience=Patience(health, back_at_the_third_time))
+    await pipeline.process(EPISODES[0])
+    assert stored == [{}, {}, {}]
+    assert health.all == [("waiting", "summarize", "provider_unavailable")] * 3 + [("recovered", "summarize")]
+    assert [event.quality.source for event in world.topic.events] == ["llm"]
 
 
 async def count_calls() -> int:

@@ -1,0 +1,137 @@
+"""An LLM that may use so many tokens an hour."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from schemas import Quality, Usage
+from streams.errors import AnswerInvalid, BudgetExhausted, ProviderUnavailable, StoreUnavailable
+from streams.settings import Budget
+from streams.stores.budgets import MemoryBudgets, key_of
+from streams.summarizer.providers import ScriptedProvider, Summary, SummaryRequest
+from streams.summarizer.providers.budgeted import Budgeted, estimate
+from tests.samples import NOON, a_closed_episode
+
+HOUR = key_of(NOON)
+AMOUNT = estimate(SummaryRequest(a_closed_episode(), "", 800))
+
+
+def a_request(ordinal: int = 1, tenant_id: str | None = "t1") -> SummaryRequest:
+    return SummaryRequest(a_closed_episode(ordinal, tenant_id=tenant_id), "", 800)
+
+
+def costing(tokens: int) -> Summary:
+    usage = Usage(prompt_tokens=tokens - 1, completion_tokens=1)
+    return Summary("T", "S.", "L.", "R.", Quality(source="llm"), "m", usage)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = NOON
+
+    def __call__(self) -> Any:
+        return self.now
+
+
+async def is_refused(provider: Budgeted, request: SummaryRequest) -> bool:
+    try:
+        await provider.summarize(request)
+    except BudgetExhausted:
+        return True
+    return False
+
+
+async def test_what_was_really_used_is_counted() -> None:
+    budgets = MemoryBudgets()
+    llm = ScriptedProvider([costing(5000), costing(70)])
+    budgeted = Budgeted(llm, budgets, Budget(tokens_per_hour=10_000, tenant_tokens_per_hour=9_000), lambda: NOON)
+    for _ in range(2):
+        await budgeted.summarize(a_request())
+    assert budgets.counters == {HOUR: 5070, f"{HOUR}/t1": 5070}
+
+
+async def test_past_the_budget_the_llm_is_not_asked_until_the_next_hour() -> None:
+    clock, llm = Clock(), ScriptedProvider([costing(1000), costing(1000)])
+    budgeted = Budgeted(llm, MemoryBudgets(), Budget(tokens_per_hour=1000), clock)
+    assert [await is_refused(budgeted, a_request(n)) for n in (1, 2)] == [False, True]
+    assert len(llm.requests) == 1
+    clock.now += timedelta(hours=1)
+    assert not await is_refused(budgeted, a_request(2))
+
+
+async def test_a_tenant_that_has_used_up_its_budget_leaves_the_others_theirs() -> None:
+    budgets, llm = MemoryBudgets(), ScriptedProvider([costing(1000)] * 3)
+    budgeted = Budgeted(llm, budgets, Budget(tokens_per_hour=10**6, tenant_tokens_per_hour=1000), lambda: NOON)
+    tenants = ("a", "a", "b", None, None)
+    assert [await is_refused(budgeted, a_request(1, t)) for t in tenants] == [False, True, False, False, True]
+    assert budgets.counters[HOUR] == 3000
+
+
+async def test_what_all_have_used_up_is_not_taken_from_a_tenant() -> None:
+    budgets = MemoryBudgets()
+    budgeted = Budgeted(ScriptedProvider(), budgets, Budget(tokens_per_hour=1, tenant_tokens_per_hour=10**6), Clock())
+    await budgets.take(HOUR, 1, 1, NOON)
+    assert await is_refused(budgeted, a_request())
+    assert budgets.counters[f"{HOUR}/t1"] == 0
+
+
+async def test_calls_under_way_count_by_their_estimate() -> None:
+    llm = ScriptedProvider(delay_seconds=0.01)
+    budgeted = Budgeted(llm, MemoryBudgets(), Budget(tokens_per_hour=3 * AMOUNT), lambda: NOON)
+    refused = await asyncio.gather(*(is_refused(budgeted, a_request()) for _ in range(20)))
+    assert refused.count(False) == 3
+
+
+async def test_a_failed_call_costs_what_it_used() -> None:
+    budgets = MemoryBudgets()
+    used = Usage(prompt_tokens=300, completion_tokens=30)
+    llm = ScriptedProvider([ProviderUnavailable(problem="x"), AnswerInvalid(problem="x", usage=used)])
+    budgeted = Budgeted(llm, budgets, Budget(tokens_per_hour=10_000), lambda: NOON)
+    for error, spent in ((ProviderUnavailable, 0), (AnswerInvalid, 330)):
+        with pytest.raises(error):
+            await budgeted.summarize(a_request())
+        assert budgets.counters == {HOUR: spent}
+
+
+async def test_a_call_that_is_broken_off_leaves_its_estimate() -> None:
+    budgets = MemoryBudgets()
+    budgeted = Budgeted(ScriptedProvider(delay_seconds=60), budgets, Budget(tokens_per_hour=10_000), lambda: NOON)
+    call = asyncio.create_task(budgeted.summarize(a_request()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    call.cancel()
+    await asyncio.wait([call])
+    assert budgets.counters == {HOUR: AMOUNT}
+
+
+def test_a_longer_request_is_estimated_higher() -> None:
+    request = a_request()
+    longer = replace(request, previous_rolling="The user asked for one more thing. " * 50)
+    more = replace(request, episode=request.episode.model_copy(update={"token_count": 5000}))
+    assert estimate(request) < estimate(longer) < estimate(more)
+
+
+class Away(MemoryBudgets):
+    async def take(self, *_: Any) -> bool:
+        raise StoreUnavailable(store="mongodb", problem="x")
+
+
+async def test_counters_that_cannot_be_reached_limit_nothing() -> None:
+    budgeted = Budgeted(ScriptedProvider(), Away(), Budget(tokens_per_hour=1), lambda: NOON)
+    with capture_logs() as logs:
+        assert (await budgeted.summarize(a_request())).quality.source == "llm"
+    assert [(entry["stage"], entry["error_type"]) for entry in logs] == [("budget", "store_unavailable")]
+
+
+async def test_counters_that_are_lost_in_between_lose_no_summary() -> None:
+    class Lost(MemoryBudgets):
+        async def correct(self, key: str, amount: int) -> None:
+            raise StoreUnavailable(store="mongodb", problem="x")
+
+    budgeted = Budgeted(ScriptedProvider(), Lost(), Budget(tokens_per_hour=10_000), lambda: NOON)
+    with capture_logs():
+        assert (await budgeted.summarize(a_request())).quality.source == "llm"
