@@ -56,13 +56,22 @@ class SummaryCreated(Model):
     tenant_id: PartyId | None = None
     ordinal: int = Field(ge=1)
     title: str
+    title_changed: bool | None = None
+    """Whether the conversation has another title by it; None in events from before this was told."""
     short_summary: str
     long_summary: str
     rolling_summary: str
+    rolling_ordinals: tuple[int, ...] | None = None
+    """Episodes, ascending, that `rolling_summary` tells of for the first time; none where it was carried over.
+
+    None in events from before this was told: the episode itself.
+    """
     message_ids: tuple[str, ...]
     message_count: int
     quality: Quality
     model: str
+    prompt_version: str | None = None
+    """Preset and hash of what the LLM was asked; None where none was."""
     usage: Usage
     compression: Compression
     metrics: EpisodeMetrics
@@ -75,3 +84,10 @@ class SummaryCreated(Model):
     def made_from(self) -> int:
         """The revision of its `episode.closed`."""
         return self.episode_revision or self.revision
+
+    @property
+    def rolling_range(self) -> tuple[int, int] | None:
+        """First and last ordinal that `rolling_summary` tells of for the first time; None where it was carried over."""
+        if self.rolling_ordinals is None:
+            return self.ordinal, self.ordinal
+        return (self.rolling_ordinals[0], self.rolling_ordinals[-1]) if self.rolling_ordinals else None

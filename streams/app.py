@@ -21,9 +21,12 @@ from streams.summarizer.gate import Gate
 from streams.summarizer.handling import Handling
 from streams.summarizer.patience import Patience
 from streams.summarizer.pipeline import Pipeline, now
+from streams.summarizer.prompt import FIELDS, PLAIN
 from streams.summarizer.providers import ExtractiveProvider, WithFallback, make_provider
+from streams.summarizer.providers.base import MAX_SUMMARY_LENGTH
 from streams.summarizer.providers.budgeted import Budgeted
 from streams.summarizer.providers.fallback import waited_for
+from streams.summarizer.so_far import Rules
 
 HEARTBEATS_IN_SESSION = 6
 
@@ -51,7 +54,24 @@ def longest_summary_seconds(settings: Settings) -> float:
     llm = settings.llm
     if llm.provider == "extractive":
         return 0.0
-    return llm.retry_budget_seconds + (llm.json_attempts + 1) * llm.timeout_seconds
+    return llm.retry_budget_seconds + (questions(settings) * llm.json_attempts + 1) * llm.timeout_seconds
+
+
+def questions(settings: Settings) -> int:
+    """That one summary takes."""
+    if settings.summarizer.preset == PLAIN:
+        return len(FIELDS)
+    return 2 if settings.llm.title_model else 1
+
+
+def summary_rules(settings: Settings) -> Rules:
+    rolling = settings.rolling
+    return Rules(
+        rolling_max_tokens=rolling.max_tokens,
+        min_new_episodes=rolling.min_new_episodes,
+        min_tokens=rolling.min_tokens,
+        max_summary_length=settings.summarizer.max_summary_length or MAX_SUMMARY_LENGTH,
+    )
 
 
 def faust_app(settings: Settings, app_id: str) -> App:
@@ -118,7 +138,7 @@ async def run_summarizer(settings: Settings) -> None:
             embedder=embedder,
             publish=outputs.publish,
             patience=patience,
-            rolling_max_tokens=settings.rolling.max_tokens,
+            rules=summary_rules(settings),
         )
         handling = Handling(app, pipeline, outputs, patience, settings.retry)
         gate = Gate(provider, settings.retry, now)

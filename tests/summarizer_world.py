@@ -14,6 +14,7 @@ from streams.stores.memory_index import MemoryIndex
 from streams.summarizer.patience import Patience
 from streams.summarizer.pipeline import Pipeline
 from streams.summarizer.providers.scripted import ScriptedProvider
+from streams.summarizer.so_far import Rules
 from tests.samples import NOON, a_closed_episode
 
 EPISODES = tuple(a_closed_episode(ordinal) for ordinal in (1, 2, 3))
@@ -111,7 +112,7 @@ class World:
             "embedder": faults.around(FixedEmbedder()),
             "publish": faults.around_call(self.topic.publish),
             "patience": Patience(NoHealth(), lambda _: asyncio.sleep(0)),
-            "rolling_max_tokens": 20,
+            "rules": Rules(rolling_max_tokens=20),
             "clock": lambda: NOON + timedelta(hours=1),
         }
         return Pipeline(**{**given, **fields})

@@ -29,7 +29,7 @@ class RollingRow:
     content: str
     token_count: int
     first_ordinal: int
-    """The episode that began this row."""
+    """The first episode that went into this row, and into none before."""
     last_ordinal: int
     updated_at: datetime
     last_revision: int = 1
@@ -146,9 +146,9 @@ def id_prefix(conversation_id: str, agent_id: str | None = None) -> str:
     return episode_id(conversation_id, 0, agent_id).removesuffix("0")
 
 
-def preceding_id(episode: EpisodeClosed) -> str:
-    """`episode_id` of the episode before, whatever its scope; of the first one, an id that no episode has."""
-    return f"{episode.episode_id.removesuffix(f':{episode.ordinal}')}:{episode.ordinal - 1}"
+def sibling_id(episode: EpisodeClosed, ordinal: int) -> str:
+    """`episode_id` of another episode of the same scope."""
+    return f"{episode.episode_id.removesuffix(f':{episode.ordinal}')}:{ordinal}"
 
 
 def first_advance(summary: SummaryCreated) -> Conversation:

@@ -11,14 +11,15 @@ from schemas import Compression, EpisodeClosed, SummaryCreated
 from schemas.base import utc_milliseconds
 from schemas.ids import event_id, message_key
 from streams.errors import EpisodeConflict, ProviderError
-from streams.stores.episodes import EpisodeStore, StoredEpisode, preceding_id, scope_of, stored_episode
+from streams.stores.episodes import EpisodeStore, StoredEpisode, scope_of, stored_episode
 from streams.stores.index import EpisodeIndex, raw_text, summary_text
 from streams.stores.messages import MessageArchive
 from streams.summarizer.embedders import Embedder
 from streams.summarizer.patience import Patience
 from streams.summarizer.providers.base import Provider, Summary, SummaryRequest
 from streams.summarizer.providers.fallback import is_mendable
-from streams.summarizer.rolling import longest_text, next_row
+from streams.summarizer.rolling import next_row
+from streams.summarizer.so_far import Rules, SoFar, read_so_far
 from streams.tokens import count_tokens
 
 Publish = Callable[[SummaryCreated], Awaitable[None]]
@@ -47,7 +48,7 @@ class Pipeline:
         embedder: Embedder | None,
         publish: Publish,
         patience: Patience,
-        rolling_max_tokens: int,
+        rules: Rules,
         clock: Clock = now,
     ) -> None:
         self._episodes = episodes
@@ -58,7 +59,7 @@ class Pipeline:
         self._embedder = embedder
         self._publish = publish
         self._until_done = patience.until_done
-        self._rolling_max_tokens = rolling_max_tokens
+        self._rules = rules
         self._clock = clock
 
     async def process(self, episode: EpisodeClosed) -> SummaryCreated:
@@ -68,8 +69,9 @@ class Pipeline:
         """
         stored = await self._find(episode)
         while stored is None or stored.summary.made_from < episode.revision:
-            answer = await self._answer(episode)
-            stored = await self._add(episode, answer, stored)  # another writer may have taken the revision
+            so_far = await self._so_far(episode)
+            answer = await self._answer(so_far.request)
+            stored = await self._add(so_far, answer, stored)  # another writer may have taken the revision
         return await self._finish(episode, stored)
 
     async def mend(self, episode: EpisodeClosed) -> None:
@@ -81,13 +83,15 @@ class Pipeline:
         if stored is None or stored.summary.made_from != episode.revision:  # erased, or closed anew
             return
         if is_mendable(stored.summary.quality):
-            request = await self._until_done("find", lambda: self._request(episode))
-            answer = await self._until_done("summarize", lambda: self._answer_or_error(request))
-            stored = await self._add(episode, written_by_llm(answer), stored)
+            so_far = await self._so_far(episode)
+            answer = await self._until_done("summarize", lambda: self._answer_or_error(so_far.request))
+            stored = await self._add(so_far, written_by_llm(answer), stored)
         await self._finish(episode, stored)
 
-    async def _answer(self, episode: EpisodeClosed) -> Summary:
-        request = await self._until_done("find", lambda: self._request(episode))
+    async def _so_far(self, episode: EpisodeClosed) -> SoFar:
+        return await self._until_done("find", lambda: read_so_far(self._episodes, episode, self._rules))
+
+    async def _answer(self, request: SummaryRequest) -> Summary:
         return await self._until_done("summarize", lambda: self._provider.summarize(request))
 
     async def _answer_or_error(self, request: SummaryRequest) -> Summary | ProviderError:
@@ -100,10 +104,10 @@ class Pipeline:
     async def _find(self, episode: EpisodeClosed) -> StoredEpisode | None:
         return await self._until_done("find", lambda: self._episodes.find(episode.episode_id))
 
-    async def _add(self, episode: EpisodeClosed, answer: Summary, before: StoredEpisode | None) -> StoredEpisode:
+    async def _add(self, so_far: SoFar, answer: Summary, before: StoredEpisode | None) -> StoredEpisode:
         """Returns what is stored afterwards."""
-        summary = summary_created(episode, answer, self._clock(), before.summary if before else None)
-        made = stored_episode(episode, summary)
+        summary = summary_created(so_far.episode, answer, self._clock(), before.summary if before else None)
+        made = stored_episode(so_far.episode, so_far.completed(summary))
         return await self._until_done("store_episode", lambda: self._episodes.add(made))
 
     async def _finish(self, episode: EpisodeClosed, stored: StoredEpisode) -> SummaryCreated:
@@ -112,15 +116,6 @@ class Pipeline:
             await self._store_the_rest(stored.summary, episode)
         await self._until_done("publish", lambda: self._publish(stored.summary))
         return stored.summary
-
-    async def _request(self, episode: EpisodeClosed) -> SummaryRequest:
-        row = await self._episodes.latest_row(scope_of(episode))
-        if row is None or row.last_ordinal < episode.ordinal:
-            previous = row.content if row else ""
-        else:  # made again: the rows have gone on without it
-            before = await self._episodes.find(preceding_id(episode))
-            row, previous = None, before.summary.rolling_summary if before else ""
-        return SummaryRequest(episode, previous, longest_text(row, self._rolling_max_tokens))
 
     async def _store_the_rest(self, summary: SummaryCreated, episode: EpisodeClosed) -> None:
         keys = [message_key(summary.conversation_id, message_id) for message_id in summary.message_ids]
@@ -132,7 +127,7 @@ class Pipeline:
     async def _store_rolling(self, summary: SummaryCreated) -> None:
         while True:
             latest = await self._episodes.latest_row(scope_of(summary))
-            row = next_row(latest, summary, self._rolling_max_tokens)
+            row = next_row(latest, summary, self._rules.rolling_max_tokens)
             if row is None or await self._episodes.put_row(row, after=latest):
                 return
 
@@ -179,6 +174,7 @@ def summary_created(
         message_ids=tuple(message.id for message in episode.messages),
         quality=answer.quality,
         model=answer.model,
+        prompt_version=answer.prompt_version,
         usage=answer.usage,
         compression=compression(episode, count_tokens(answer.long_summary)),
         created_at=utc_milliseconds(created_at),

@@ -21,6 +21,7 @@ from streams.summarizer.lanes import Lanes
 from streams.summarizer.patience import Patience
 from streams.summarizer.pipeline import Pipeline
 from streams.summarizer.providers.base import Summary, SummaryRequest
+from streams.summarizer.so_far import Rules
 from tests.model.broker import Broker, Record
 from tests.model.loop import Loop
 from tests.model.network import Network
@@ -146,7 +147,7 @@ class Worker(Process):
             embedder=None,
             publish=self._publish,
             patience=patience,
-            rolling_max_tokens=20,
+            rules=Rules(rolling_max_tokens=20),
             clock=lambda: NOON,
         )
 

@@ -8,6 +8,7 @@ from schemas import EpisodeClosed
 from schemas.ids import episode_id
 from streams.stores.episodes import RollingRow
 from streams.summarizer.providers import ExtractiveProvider
+from streams.summarizer.so_far import Rules
 from streams.tokens import count_tokens
 from tests.summarizer_world import Crash, Faults, World, crash
 from tests.unit.summarizer.conversations import Turn, an_episode_of, dialogues
@@ -19,7 +20,7 @@ FIRST: list[Turn] = [
 ]
 CALLS = 10
 """What a pipeline asks of its surroundings for one episode, the provider apart."""
-OPTIONS = {"rolling_max_tokens": MAX_TOKENS, "provider": ExtractiveProvider()}
+OPTIONS = {"rules": Rules(MAX_TOKENS), "provider": ExtractiveProvider()}
 
 
 @pytest.fixture(scope="module")
