@@ -14,6 +14,7 @@ from streams.stores import local_index, mongo
 from streams.stores.mongo_budgets import MongoBudgets
 from streams.stores.mongo_episodes import MongoEpisodes
 from streams.stores.mongo_messages import MongoMessages
+from streams.stores.mongo_replies import MongoReplies
 from streams.stores.qdrant import QdrantIndex, open_index
 from streams.summarizer import agent as summarizer
 from streams.summarizer.embedders import make_embedder
@@ -22,10 +23,9 @@ from streams.summarizer.handling import Handling
 from streams.summarizer.patience import Patience
 from streams.summarizer.pipeline import Pipeline, now
 from streams.summarizer.prompt import FIELDS, PLAIN
-from streams.summarizer.providers import ExtractiveProvider, WithFallback, make_provider
 from streams.summarizer.providers.base import MAX_SUMMARY_LENGTH
-from streams.summarizer.providers.budgeted import Budgeted
-from streams.summarizer.providers.fallback import waited_for
+from streams.summarizer.providers.checked import ATTEMPTS
+from streams.summarizer.providers.stack import make_summarizer_provider
 from streams.summarizer.so_far import Rules
 
 HEARTBEATS_IN_SESSION = 6
@@ -54,7 +54,7 @@ def longest_summary_seconds(settings: Settings) -> float:
     llm = settings.llm
     if llm.provider == "extractive":
         return 0.0
-    return llm.retry_budget_seconds + (questions(settings) * llm.json_attempts + 1) * llm.timeout_seconds
+    return ATTEMPTS * (llm.retry_budget_seconds + (questions(settings) * llm.json_attempts + 1) * llm.timeout_seconds)
 
 
 def questions(settings: Settings) -> int:
@@ -121,10 +121,7 @@ async def run_summarizer(settings: Settings) -> None:
         app = faust_app(settings, settings.kafka.summarizer_id)
         patience = Patience(Waiting(health))
         outputs = summarizer.Outputs(app, settings.kafka)
-        llm = make_provider(settings.llm)
-        if settings.budget.limited:
-            llm = Budgeted(llm, MongoBudgets(database), settings.budget)
-        provider = WithFallback(llm, ExtractiveProvider(), waited_for(settings.summarizer, settings.budget))
+        provider = make_summarizer_provider(settings, MongoBudgets(database), MongoReplies(database))
         closing.push_async_callback(provider.close)
         embedder = make_embedder(settings.embedder)
         if embedder:

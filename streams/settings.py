@@ -274,6 +274,16 @@ class Rolling(Section):
     min_tokens: int = Field(0, ge=0, description="tokens that these episodes must have, too")
 
 
+class Quality(Section):
+    enabled: bool = Field(True, description="false: summaries are measured, and none is refused")
+    min_grounding: float = Field(
+        0.8, ge=0, le=1, description="share of a summary's names, numbers and dates that its source must have"
+    )
+    strict_figures: bool = Field(
+        True, description="one number, date, amount, code or address that its source lacks refuses a summary"
+    )
+
+
 class Health(Section):
     host: str = Field("127.0.0.1", description="where the health server listens")
     port: int = Field(0, ge=0, le=65535, description="0: any free one, named in the log")
@@ -302,6 +312,7 @@ class Settings(BaseSettings):
     embedder: Embedder = Embedder()
     summarizer: Summarizer = Summarizer()
     rolling: Rolling = Rolling()
+    quality: Quality = Quality()
     retry: Retry = Retry()
     budget: Budget = Budget()
     health: Health = Health()

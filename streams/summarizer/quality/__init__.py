@@ -5,9 +5,10 @@ from streams.summarizer.quality.assess import (
     SHORT_SENTENCES,
     Assessment,
     Problem,
+    Rules,
     Said,
     Texts,
     assess,
 )
 
-__all__ = ["LONG_SENTENCES", "SHORT_SENTENCES", "Assessment", "Problem", "Said", "Texts", "assess"]
+__all__ = ["LONG_SENTENCES", "SHORT_SENTENCES", "Assessment", "Problem", "Rules", "Said", "Texts", "assess"]

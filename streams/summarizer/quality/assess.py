@@ -1,11 +1,12 @@
 """The verdict on a summary: how grounded it is, and what is wrong with it. Pure; the same texts, the same verdict."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from streams.language import detect, words
+from streams.language import detect, stem_words, words
 from streams.summarizer.answer import is_refusal
-from streams.summarizer.quality.form import longest_common_run, repeats_itself
+from streams.summarizer.quality.form import has_common_run, repeats_itself
 from streams.summarizer.quality.grounding import MAX_CHARACTERS, Evidence, ground
 from streams.summarizer.quality.topic import SHARED_TERMS, is_other_language, shared_terms
 from streams.summarizer.sentences import split_sentences
@@ -21,10 +22,6 @@ COPIED_SHARE = 0.5
 """Of a text's words, a single run that stands in the source just so; a quoted sentence is shorter than both."""
 ECHOED_WORDS = 9
 """So many words of our instructions in a row are no coincidence."""
-MODEL_TEXT_CHARACTERS = 20_000
-"""No summary is longer; what is past that is not read."""
-
-UNGROUNDED = "ungrounded"
 
 
 @dataclass(frozen=True)
@@ -60,6 +57,15 @@ class Texts:
 
 
 @dataclass(frozen=True)
+class Rules:
+    """What may be chosen."""
+
+    min_grounding: float = 0.8
+    strict_figures: bool = True
+    """One figure that the source lacks is enough to refuse a summary."""
+
+
+@dataclass(frozen=True)
 class Problem:
     """A reason to refuse a summary."""
 
@@ -79,54 +85,71 @@ class Assessment:
     """Worst first; empty for a summary that may be stored."""
 
 
-def assess(said: Said, texts: Texts, min_grounding: float) -> Assessment:
+def assess(said: Said, texts: Texts, rules: Rules) -> Assessment:
     """Some milliseconds for twenty messages; linear in the source, of which 400,000 characters are read."""
-    source = f"{said.context}\n{said.episode}"[:MAX_CHARACTERS]
-    language = detect(said.episode)
-    grounding = ground(texts.of_episode, Evidence(source, language), language, texts.rolling, said.carried)
-    problems = list(_problems(said, texts, source, language))
-    if grounding.share < min_grounding:
+    source = _Source(said)
+    grounding = ground(texts.of_episode, source.evidence, source.language, texts.rolling, said.carried)
+    problems = list(_problems(texts, source))
+    if grounding.wrong_figure and rules.strict_figures:
+        told = "a number, date, amount, code or address in it does not occur in the conversation"
+        problems.append(Problem("unsupported_figure", told))
+    if grounding.share < rules.min_grounding:
         told = "names, numbers or dates in it do not occur in the conversation; state only what the conversation says"
-        problems.append(Problem(UNGROUNDED, told))
+        problems.append(Problem("ungrounded", told))
     return Assessment(grounding.share, grounding.unsupported, tuple(problems))
 
 
-def _problems(said: Said, texts: Texts, source: str, language: str) -> Iterator[Problem]:
-    """Those that need no measure of degree; the first of each sort is enough."""
+class _Source:
+    """Read once, used by all checks."""
+
+    def __init__(self, said: Said) -> None:
+        self.said = said
+        self.episode = said.episode[:MAX_CHARACTERS]
+        self.language = detect(self.episode)
+        whole = f"{said.context}\n{self.episode}"[:MAX_CHARACTERS]
+        self.evidence = Evidence(whole, self.language)
+        self.words = words(whole)
+        self.stems = stem_words(whole, self.language)
+
+
+def _problems(texts: Texts, source: _Source) -> Iterator[Problem]:
+    """Those of which one is too many."""
     if not all(any(c.isalnum() for c in text) for text in texts.given):
         yield Problem("empty", "one of its texts was empty")
         return
     if any(is_refusal(text) for text in texts.given):
         yield Problem("refused", "it was a refusal")
-    if _echoes(texts, said.instructions, source):
+    if _echoes(texts, source):
         yield Problem("echo", "it repeated the instructions")
     if any(repeats_itself(words(text), text) for text in (texts.short, texts.long)):
         yield Problem("repetition", "it repeated itself")
-    yield from _against_source(said, texts, source, language)
+    yield from _beside(texts, source)
 
 
-def _against_source(said: Said, texts: Texts, source: str, language: str) -> Iterator[Problem]:
-    told = f"{texts.short} {texts.long}"
-    if is_other_language(told, (said.episode, *said.by_speaker)):
+def _beside(texts: Texts, source: _Source) -> Iterator[Problem]:
+    told, length = f"{texts.short} {texts.long}", len(source.said.episode)
+    if is_other_language(told, (source.episode, *source.said.by_speaker)):
         yield Problem("wrong_language", "it was not in the language of the conversation")
-    elif shared_terms(told, source, language) < SHARED_TERMS:
+    elif shared_terms(told, source.stems, source.language) < SHARED_TERMS:
         yield Problem("off_topic", "it was not about this conversation")
-    if _is_copy(texts.long, said.episode):
+    if _is_copy(texts.long, source):
         yield Problem("copied", "it copied the conversation instead of summarising it")
-    if len(texts.long) > max(len(said.episode), TINY_SOURCE_CHARACTERS):
+    if len(texts.long) > max(length, TINY_SOURCE_CHARACTERS):
         yield Problem("too_long", "it was longer than the conversation")
-    if len(said.episode) > FEW_SENTENCES_CHARACTERS and len(split_sentences(texts.long)) < LONG_SENTENCES[0]:
-        yield Problem("too_short", f'"long_summary" had fewer than {LONG_SENTENCES[0]} sentences')
+    if length > FEW_SENTENCES_CHARACTERS and len(split_sentences(texts.long)) < LONG_SENTENCES[0]:
+        yield Problem("too_short", f"its longest text had fewer than {LONG_SENTENCES[0]} sentences")
 
 
-def _echoes(texts: Texts, instructions: str, source: str) -> bool:
+def _echoes(texts: Texts, source: _Source) -> bool:
     """Where the conversation holds the same words, a summary may."""
-    theirs = words(instructions)
-    runs = (text for text in texts.given if longest_common_run(words(text), theirs) >= ECHOED_WORDS)
-    return any(longest_common_run(words(text), words(source)) < ECHOED_WORDS for text in runs)
+    instructions = words(source.said.instructions)
+    told = [words(text) for text in texts.given]
+    return any(
+        has_common_run(text, instructions, ECHOED_WORDS) and not has_common_run(text, source.words, ECHOED_WORDS)
+        for text in told
+    )
 
 
-def _is_copy(text: str, source: str) -> bool:
+def _is_copy(text: str, source: _Source) -> bool:
     copied = words(text)
-    run = longest_common_run(copied, words(source[:MAX_CHARACTERS]))
-    return run >= max(COPIED_WORDS, COPIED_SHARE * len(copied))
+    return has_common_run(copied, source.words, max(COPIED_WORDS, math.ceil(COPIED_SHARE * len(copied))))

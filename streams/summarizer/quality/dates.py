@@ -22,17 +22,17 @@ _DAY = r"(?:0?[1-9]|[12]\d|3[01])"
 _YEAR = r"(?:1[89]|20)\d\d"
 
 DATE = re.compile(
-    rf"(?<![\w.-])(?:(?P<iy>{_YEAR})-(?P<im>\d\d?)-(?P<id>\d\d?)"
-    rf"|(?P<cy>{_YEAR})年(?P<cm>\d\d?)月(?P<cd>\d\d?)日?"
+    rf"(?<![A-Za-zÀ-ɏ\d.-])(?:(?P<iy>{_YEAR})-(?P<im>\d\d?)-(?P<id>\d\d?)"
+    rf"|(?:(?P<cy>{_YEAR})年)?(?P<cm>\d\d?)月(?P<cd>\d\d?)日?"
     rf"|(?P<a>\d\d?)(?P<sep>[./])(?P<b>\d\d?)(?P=sep)(?P<ny>{_YEAR}|\d\d)"
     rf"|(?P<m1>{_MONTH})\.?\s+(?:the\s+)?(?P<d1>{_DAY})(?:st|nd|rd|th)?\b(?:,?\s+(?P<y1>{_YEAR}))?"
     rf"|(?P<d2>{_DAY})(?:st|nd|rd|th|er|\.|º)?\s+(?:of\s+|de\s+)?(?P<m2>{_MONTH})\b\.?(?:,?\s+(?:de\s+)?(?P<y2>{_YEAR}))?)"
-    r"(?!\w)",
+    r"(?![A-Za-zÀ-ɏ\d])",
     re.IGNORECASE,
 )
 TIME = re.compile(
-    r"(?<![\w.,:])(?:(?P<h1>1[0-2]|0?[1-9])(?:[:.](?P<n1>[0-5]\d))?\s?(?P<half>[ap])\.?m\b\.?"
-    r"|(?P<h2>[01]?\d|2[0-3])[:h](?P<n2>[0-5]\d)(?!\w))",
+    r"(?<![A-Za-zÀ-ɏ\d.,:])(?:(?P<h1>1[0-2]|0?[1-9])(?:[:.](?P<n1>[0-5]\d))?\s?(?P<half>[ap])\.?m\b\.?"
+    r"|(?P<h2>[01]?\d|2[0-3])[:h](?P<n2>[0-5]\d)(?![A-Za-zÀ-ɏ\d]))",
     re.IGNORECASE,
 )
 MINUTES_OF_HALF_DAY = 720

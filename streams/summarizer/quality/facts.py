@@ -9,22 +9,28 @@ from streams.summarizer.quality.dates import DATE, MONTHS, TIME, date_keys, date
 from streams.summarizer.quality.numbers import AMOUNT, amount_keys, integer, with_digits
 
 COUNTED = 12
-"""A number word up to this may be a count that the writer made: "they compared three options"."""
+"""A number up to this may be a count that the writer made: "they compared three options"."""
 LEAST_PHONE_DIGITS = 7
+NATIONAL_DIGITS = 9
+"""Of a telephone number, the last ones that count: what stands before may be left out or written differently."""
 
-_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+# Codes and addresses are of ASCII letters: in scripts without spaces the words around them touch them.
+_START, _END = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
+_EMAIL = re.compile(rf"{_START}[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")
 _URL = re.compile(
-    r"(?:https?://|www\.)[^\s<>\"'”’)\]}|，。）」]+"
-    r"|\b(?:[a-z0-9-]+\.)+(?:com|org|net|gov|edu|io|eu|uk|de|fr|es|it|nl)\b(?:/[^\s<>\"'”’)\]}|，。）」]*)?",
+    r"(?:https?://|www\.)[A-Za-z0-9._~:/?#@!$&'*+,;=%-]+"
+    rf"|{_START}(?:[a-z0-9-]+\.)+(?:com|org|net|gov|edu|io|eu|uk|de|fr|es|it|nl){_END}(?:/[A-Za-z0-9._~/?#&=%-]*)?",
     re.IGNORECASE,
 )
-_PHONE = re.compile(r"(?<![\w.,/-])\+?\(?\d[\d ().-]{5,30}\d(?![\w/-])")
-_CODE = re.compile(r"(?<![\w-])(?=[\w/-]{0,40}\d)(?=[\w/-]{0,40}[^\W\d_])\w{1,40}(?:[-/]\w{1,40}){0,6}(?![\w-])")
-_MEASURE = re.compile(
-    r"\d+(?:[-/]\d+)*(?:(?:st|nd|rd|th|er|re|e|º|ª)?(?:-[^\W\d_]+)*|-?[^\W\d_A-Z]+(?:-[^\W\d_]+)*|[KM])"
-    r"|[^\W\d_A-Z]+-\d+|.*[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af].*"
+_PHONE = re.compile(rf"(?<![A-Za-z0-9.,/-])\+?\(?\d[\d ().-]{{5,30}}\d(?![/-]){_END}")
+_CODE = re.compile(
+    rf"{_START}(?<!-)(?=[A-Za-z0-9/-]{{0,40}}\d)(?=[A-Za-z0-9/-]{{0,40}}[A-Za-z])"
+    rf"[A-Za-z0-9]{{1,40}}(?:[-/][A-Za-z0-9]{{1,40}}){{0,6}}(?!-){_END}"
 )
-"""Not a code: 21st, 30-day, 62-year-old, 5k, mid-1990; in some scripts words are written next to digits."""
+_MEASURE = re.compile(
+    r"\d+(?:[-/]\d+)*(?:(?:st|nd|rd|th|er|re|e)?(?:-[A-Za-z]+)*|-?[a-z]+(?:-[A-Za-z]+)*|[KM])|[a-z]+-\d+"
+)
+"""Not a code: 21st, 30-day, 62-year-old, 5k, mid-1990."""
 _WORD = re.compile(r"\w+")
 _NEXT_WORD = re.compile(r"\s*[-–]?\s*([^\W\d_]+)")
 _JOINED_WORDS = 3
@@ -41,7 +47,7 @@ class Claim:
     keys: frozenset[str]
     together: frozenset[str] = frozenset()
     counted: str = ""
-    """Stem of what a small number word counts: it is checked only where the source counts the same; empty: always."""
+    """Stem of what a small number counts: it is checked only where the source counts the same; empty: always."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +119,8 @@ def _phone(match: re.Match[str]) -> list[Claim]:
     groups = re.findall(r"\d+", match[0])
     if len("".join(groups)) < LEAST_PHONE_DIGITS or DATE.search(match[0]) or AMOUNT.fullmatch(match[0]):
         return []
-    return [Claim(match[0].strip(), frozenset({f"code {''.join(groups)}"}), frozenset(map(integer, groups)))]
+    number = f"phone {''.join(groups)[-NATIONAL_DIGITS:]}"
+    return [Claim(match[0].strip(), frozenset({number}), frozenset(map(integer, groups)))]
 
 
 def _code(match: re.Match[str]) -> list[Claim]:
@@ -133,8 +140,9 @@ def _time(match: re.Match[str]) -> list[Claim]:
 
 
 def _number(match: re.Match[str], text: str, written: frozenset[str], language: str) -> Claim:
-    small = match["digits"].isdecimal() and match["digits"] not in written and int(match["digits"]) <= COUNTED
-    counted = (_counted(text, match, language) or NOTHING) if small else ""
+    digits, counted = match["digits"], ""
+    if digits.isdecimal() and int(digits) <= COUNTED:
+        counted = _counted(text, match, language) or ("" if digits in written else NOTHING)
     return Claim(match[0].strip(), amount_keys(match, source=False), counted=counted)
 
 
@@ -145,12 +153,12 @@ def _counted(text: str, number: re.Match[str], language: str) -> str:
 
 def _joined(text: str) -> Iterator[str]:
     """Codes as a summary may join them: "AB 1234" for "AB-1234"."""
-    words = _WORD.findall(text)
-    for at in range(len(words)):
-        for size in range(1, _JOINED_WORDS + 1):
-            joined = "".join(words[at : at + size])
-            if any(c.isdigit() for c in joined):
-                yield f"code {_letters_and_digits(joined)}"
+    words = [word.casefold() for word in _WORD.findall(text)]
+    digits = [any(c.isdigit() for c in word) for word in words]
+    for size in range(1, _JOINED_WORDS + 1):
+        for at in range(len(words) - size + 1):
+            if any(digits[at : at + size]):
+                yield f"code {_letters_and_digits(''.join(words[at : at + size]))}"
 
 
 def _letters_and_digits(text: str) -> str:

@@ -9,8 +9,9 @@ FEWEST_GRAMS = 12
 REPEATED_SHARE = 0.3
 """Of its runs of four words, those that it has had before; plain prose has under 0.1."""
 STUTTER = 4
-"""Times in a row that the same word, or the same two, may stand."""
-LONGEST_STUTTER = 3
+"""Times in a row that the same words may not stand."""
+LONGEST_STUTTER = 30
+"""Words of what is said again and again."""
 COMPRESSED_CHARACTERS = 200
 COMPRESSION = 3.5
 """Characters over compressed bytes; prose of this length has 1.3 to 2.2."""
@@ -29,7 +30,7 @@ def repeated_share(words: Sequence[str]) -> float:
 
 
 def stutters(words: Sequence[str]) -> bool:
-    """Some one, two or three words stand STUTTER times in a row."""
+    """The same words, up to LONGEST_STUTTER of them, stand STUTTER times in a row."""
     for size in range(1, LONGEST_STUTTER + 1):
         same = 0
         for i in range(size, len(words)):
@@ -39,26 +40,19 @@ def stutters(words: Sequence[str]) -> bool:
     return False
 
 
-def longest_common_run(words: Sequence[str], source: Sequence[str]) -> int:
-    """Words of the longest run that both have, in time n log n."""
-    low, high = 0, min(len(words), len(source))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if _grams(words, middle) & _grams(source, middle):
-            low = middle
-        else:
-            high = middle - 1
-    return low
+def has_common_run(words: Sequence[str], source: Sequence[str], size: int) -> bool:
+    """Both have the same `size` words in a row somewhere. In time linear in both."""
+    return len(words) >= size and not _runs(words, size).isdisjoint(_runs(source, size))
 
 
-def _grams(words: Sequence[str], size: int) -> set[int]:
+def _runs(words: Sequence[str], size: int) -> set[int]:
     """Hashes of all runs of that many words; each in constant time from the one before (Rabin and Karp)."""
-    value, lead = 0, pow(_BASE, size - 1, _MODULUS)
-    found = set()
-    for i, word in enumerate(map(hash, words)):
-        if i >= size:
-            value -= hash(words[i - size]) * lead
-        value = (value * _BASE + word) % _MODULUS
+    lead = pow(_BASE, size, _MODULUS)
+    codes = [hash(word) for word in words]
+    value, found = 0, set()
+    for i, code in enumerate(codes):
+        value = value * _BASE + code - (codes[i - size] * lead if i >= size else 0)
+        value %= _MODULUS
         if i >= size - 1:
             found.add(value)
     return found

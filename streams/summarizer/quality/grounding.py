@@ -1,7 +1,7 @@
 """How much of what a summary states to the letter its source has."""
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from streams.language import stem_words, words
@@ -24,9 +24,12 @@ _WEEKDAYS = frozenset(["monday", "tuesday", "wednesday", "thursday", "friday", "
 @dataclass(frozen=True)
 class Grounding:
     share: float
-    """Of the checkable tokens, each counted once, those that the source supports; 1.0 when there are none."""
+    """Of the different checkable tokens, those that the source has; 1.0 when there are none. Figures and names apart,
+    and the lower of the two: many numbers that are right must not make up for a person who was made up."""
     unsupported: tuple[str, ...]
-    """The rest as they were written, at most UNSUPPORTED."""
+    """The rest as they were written, figures first, at most UNSUPPORTED."""
+    wrong_figure: bool
+    """Among them is a number, a date, an amount, a code or an address."""
 
 
 class Evidence:
@@ -86,27 +89,25 @@ class _Tally:
     def __init__(self, evidence: Evidence, language: str) -> None:
         self._evidence = evidence
         self._language = language
-        self._supported: set[str] = set()
-        self._unsupported: dict[str, str] = {}
+        self._figures: dict[str, bool] = {}
+        self._names: dict[str, bool] = {}
 
     def read(self, text: str, ignored: Evidence | None = None) -> None:
         for claim in facts(text, self._language):
             if not (ignored and ignored.supports(claim)) and not self._evidence.leaves_open(claim):
-                self._put(" ".join(claim.text.casefold().split()), claim.text, self._evidence.supports(claim))
+                self._figures[claim.text] = self._evidence.supports(claim)
         for name in names(DATE.sub(" ", text), self._language):
             if not (ignored and ignored.names(name)):
-                self._put(name.word, name.text, self._evidence.names(name))
+                self._names[name.text] = self._evidence.names(name)
 
     def result(self) -> Grounding:
-        checked = len(self._supported) + len(self._unsupported)
-        listed = tuple(text[:TOKEN_CHARACTERS] for text in list(self._unsupported.values())[:UNSUPPORTED])
-        return Grounding(len(self._supported) / checked if checked else 1.0, listed)
+        unsupported = [token for token, supported in {**self._figures, **self._names}.items() if not supported]
+        listed = tuple(token[:TOKEN_CHARACTERS] for token in unsupported[:UNSUPPORTED])
+        return Grounding(min(_share(self._figures), _share(self._names)), listed, not all(self._figures.values()))
 
-    def _put(self, token: str, text: str, supported: bool) -> None:
-        if supported:
-            self._supported.add(token)
-        else:
-            self._unsupported.setdefault(token, text)
+
+def _share(tokens: Mapping[str, bool]) -> float:
+    return sum(tokens.values()) / len(tokens) if tokens else 1.0
 
 
 def plain(text: str) -> str:

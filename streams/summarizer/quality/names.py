@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from streams.language import is_common
+from streams.summarizer.quality.numbers import CURRENCIES
 from streams.tokens import token_ids
 
 NOUN_CAPITALS = frozenset({"de", "lb"})
@@ -24,12 +25,18 @@ usuário usuária assistente utente gebruiker klant
 """
 ROLES = frozenset(_ROLES.split())
 _ADDRESS = "mr mrs ms miss dr prof sir madam herr frau mme mlle sr sra srta sig"
-_NO_NAMES = frozenset(f"{_ADDRESS} ok okay id faq pdf url".split())
+_NO_NAMES = frozenset(f"{_ADDRESS} ok okay id faq pdf url firstly lastly".split()) | CURRENCIES.keys() | ROLES
+
+_USUAL = "ly ing tion tions ment ments ness ies ed mente zione zioni ción ciones ção ung ungen"
+_ENDINGS = tuple(_USUAL.split())
+"""Of words that are no names, where nothing better tells."""
 
 _WORD = re.compile(r"[^\W\d_]+(?:[’'][^\W\d_]+)*")
 _BEFORE_START = re.compile(r"(?:\A|[.!?…:;。！？\n•*\"“”„«»(\[–—|])[\s\"'“”„«»(\[*#-]*\Z")
 _ADDRESSED = re.compile(r"\b(?:Herrn?|Frau|Familie|Firma|Dr\.|Prof\.)\s*(?:[^\W\d_]\.\s*)*$")
+_ELISION = re.compile(r"^(?:[cdjlmnst]|qu)[’'](?=\w)", re.IGNORECASE)
 _POSSESSIVE = re.compile(r"[’'](?:s|S)?$")
+_SPACE = re.compile(r"\s+")
 _LINK = re.compile(r"\s+|\s+(?:of|the|and|for|de|la|du|des|del|von|van|der|di)\s+(?:the\s+)?|-|&")
 
 
@@ -47,20 +54,25 @@ class Name:
 def names(text: str, language: str) -> list[Name]:
     """The words of a summary that are names, in order. Linear in its length."""
     capitals = [match for match in _WORD.finditer(text) if match[0][0].isupper() and len(match[0]) < LONGEST]
+    link = _LINK
+    if language in NOUN_CAPITALS:
+        link, capitals = _SPACE, [m for m in capitals if not is_common(m[0], language) and not _follows_number(text, m)]
     if not capitals:
         return []
     rules = _Rules(text, capitals, language)
     return [
         Name(_POSSESSIVE.sub("", match[0]), fold(match[0]), initials([match[0] for match in run]))
-        for run in _runs(text, capitals)
+        for run in _runs(text, capitals, link)
         for match in run
-        if rules.is_name(match, len(run))
+        if rules.is_name(match, run)
     ]
 
 
 def fold(word: str) -> str:
-    """Without case, accents and possessive: "Zoë's" → "zoe"."""
-    apart = unicodedata.normalize("NFKD", _POSSESSIVE.sub("", word)).casefold()
+    """Without case, accents, possessive and elided article: "Zoë's" → "zoe", "l'Olympia" → "olympia"."""
+    if word.isascii() and word.isalnum():
+        return word.lower()
+    apart = unicodedata.normalize("NFKD", _POSSESSIVE.sub("", _ELISION.sub("", word))).casefold()
     return "".join(c for c in apart if not unicodedata.combining(c))
 
 
@@ -87,9 +99,14 @@ class _Rules:
         inside = (match for match in capitals if not self._any_word_has_a_capital(match))
         self._known = frozenset(fold(match[0]) for match in inside) if language not in NOUN_CAPITALS else frozenset()
 
-    def is_name(self, match: re.Match[str], run: int) -> bool:
+    def is_name(self, match: re.Match[str], run: Sequence[re.Match[str]]) -> bool:
         word = fold(match[0])
-        if len(word) < 2 or word in ROLES or word in _NO_NAMES or is_common(match[0], self._language):
+        if (
+            len(word) < 2
+            or {word, word.removesuffix("s")} & ROLES
+            or word in _NO_NAMES
+            or is_common(match[0], self._language)
+        ):
             return False
         if any(c.isupper() for c in match[0][1:]):
             return True
@@ -100,9 +117,10 @@ class _Rules:
     def _any_word_has_a_capital(self, match: re.Match[str]) -> bool:
         return self._heading or bool(_BEFORE_START.search(self._text, max(0, match.start() - 8), match.start()))
 
-    def _is_marked(self, match: re.Match[str], run: int) -> bool:
+    def _is_marked(self, match: re.Match[str], run: Sequence[re.Match[str]]) -> bool:
+        """A first name and a surname follow each other; nouns hardly ever do."""
         before = self._text[max(0, match.start() - 30) : match.start()]
-        return (run > 1 and not _BEFORE_START.search(before)) or bool(_ADDRESSED.search(before))
+        return bool(_ADDRESSED.search(before)) or (len(run) > 1 and not _BEFORE_START.search(before))
 
 
 @lru_cache(maxsize=4096)
@@ -114,13 +132,18 @@ def is_ordinary(word: str) -> bool:
     small, capital = token_ids(" " + word.lower()), token_ids(" " + word[:1].upper() + word[1:].lower())
     if len(small) != len(capital):
         return len(small) < len(capital)
-    return len(small) == 1 and small < capital
+    return small < capital if len(small) == 1 else word.endswith(_ENDINGS)
 
 
-def _runs(text: str, capitals: Sequence[re.Match[str]]) -> list[list[re.Match[str]]]:
+def _follows_number(text: str, match: re.Match[str]) -> bool:
+    """A unit: "39,5 Grad Fieber" names nobody."""
+    return text[max(0, match.start() - 8) : match.start()].rstrip()[-1:].isdigit()
+
+
+def _runs(text: str, capitals: Sequence[re.Match[str]], link: re.Pattern[str] = _LINK) -> list[list[re.Match[str]]]:
     runs: list[list[re.Match[str]]] = []
     for match in capitals:
-        if runs and _LINK.fullmatch(text, runs[-1][-1].end(), match.start()):
+        if runs and link.fullmatch(text, runs[-1][-1].end(), match.start()):
             runs[-1].append(match)
         else:
             runs.append([match])

@@ -27,11 +27,13 @@ _CURRENCIES = {
 CURRENCIES = {word: code for code, listed in _CURRENCIES.items() for word in listed.split()}
 
 DIGITS = r"\d{1,3}(?:[.,'’ \u00a0\u202f]\d{3})+(?:[.,]\d+)?(?!\d)|\d+(?:[.,]\d+)?"
+_LETTER = "A-Za-zÀ-ɏ"
+"""Latin: in scripts without spaces words touch the digits."""
 _SYMBOL = "[$€£¥₹]"
 _UNIT = "|".join(sorted({re.escape(w) for w in (*SCALES, *CURRENCIES) if w[0] not in "$€£¥₹"}, key=len, reverse=True))
 AMOUNT = re.compile(
-    rf"(?P<before>{_SYMBOL}|\b(?:usd|eur|gbp|chf|inr)\b)?\s?(?<![\w.,])(?P<digits>{DIGITS})"
-    rf"(?:\s?(?P<scale>{_UNIT})(?![\w]))?(?:\s?(?P<after>{_SYMBOL}|(?:{_UNIT})(?!\w)))?",
+    rf"(?P<before>{_SYMBOL}|\b(?:usd|eur|gbp|chf|inr)\b)?\s?(?<![{_LETTER}\d.,])(?P<digits>{DIGITS})"
+    rf"(?:\s?(?P<scale>{_UNIT})(?![{_LETTER}]))?(?:\s?(?P<after>{_SYMBOL}|(?:{_UNIT})(?![{_LETTER}])))?",
     re.IGNORECASE,
 )
 """A number with what multiplies it and its currency, if any."""

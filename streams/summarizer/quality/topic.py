@@ -26,12 +26,13 @@ def is_other_language(text: str, sources: Iterable[str]) -> bool:
     return found != UNDETERMINED and not any(_may_be(source, found, text) for source in sources)
 
 
-def shared_terms(text: str, source: str, language: str) -> float:
-    """Share of the text's content words that occur in the source in some form; 1.0 when there are too few to tell."""
+def shared_terms(text: str, source: Iterable[str], language: str) -> float:
+    """Share of the text's content words whose stems, or beginnings, are among the source's stems; 1.0 when there are
+    too few to tell."""
     terms = {term for term in stem_words(text, language) if term not in ROLES and term not in _TELLING}
     if len(terms) < FEWEST_TERMS:
         return 1.0
-    there = set(stem_words(source, language))
+    there = set(source)
     beginnings = {term[:BEGINNING] for term in there}
     return sum(term in there or term[:BEGINNING] in beginnings for term in terms) / len(terms)
 
