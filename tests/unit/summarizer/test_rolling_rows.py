@@ -1,6 +1,7 @@
 """The chain of rolling-summary rows that a long conversation leaves, with the provider that needs no LLM."""
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,9 @@ FIRST: list[Turn] = [
     ("user", "Hi, my name is Ada Lovelace and I am allergic to peanuts."),
     ("assistant", "Thank you, I noted it."),
 ]
-CALLS = 10
+CALLS = 11
 """What a pipeline asks of its surroundings for one episode, the provider apart."""
-OPTIONS = {"rules": Rules(MAX_TOKENS), "provider": ExtractiveProvider()}
+OPTIONS: dict[str, Any] = {"rules": Rules(MAX_TOKENS), "provider": ExtractiveProvider()}
 
 
 @pytest.fixture(scope="module")

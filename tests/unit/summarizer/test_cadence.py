@@ -1,0 +1,214 @@
+"""How often the rolling summary is updated, and that nothing is lost to it in between."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas import EpisodeClosed, SummaryCreated
+from streams.settings import MOST_PENDING_EPISODES
+from streams.summarizer.extractive import condense
+from streams.summarizer.providers import ExtractiveProvider, ScriptedProvider, SummaryRequest
+from streams.summarizer.so_far import PENDING_TOKENS, Rules
+from streams.tokens import count_tokens
+from tests.samples import NOON, a_closed_episode
+from tests.summarizer_world import Crash, Fault, Faults, Slowly, Worded, World, cancelled, crash
+from tests.unit.summarizer.conversations import an_episode_of, dialogues
+from tests.unit.summarizer.test_rolling_rows import FIRST
+
+EVERY_THIRD = Rules(200, min_new_episodes=3)
+EPISODES = tuple(a_closed_episode(ordinal) for ordinal in range(1, 9))
+
+
+async def after(rules: Rules, episodes: tuple[EpisodeClosed, ...] = EPISODES, **fields: Any) -> World:
+    world = World()
+    await world.run(episodes, rules=rules, **fields)
+    return world
+
+
+def told(world: World) -> list[SummaryCreated]:
+    return world.topic.events
+
+
+def new_ordinals(world: World) -> list[tuple[int, ...] | None]:
+    return [summary.rolling_ordinals for summary in told(world)]
+
+
+async def test_by_default_every_episode_updates_the_rolling_summary() -> None:
+    world = await after(Rules(200))
+    assert new_ordinals(world) == [(ordinal,) for ordinal in range(1, 9)]
+    assert all(request.wants_rolling for request in world.provider.requests)
+
+
+async def test_an_update_waits_for_so_many_new_episodes_and_takes_in_all_of_them() -> None:
+    world = await after(EVERY_THIRD)
+    assert new_ordinals(world) == [(1,), (), (), (2, 3, 4), (), (), (5, 6, 7), ()]
+    assert [request.wants_rolling for request in world.provider.requests] == [bool(new) for new in new_ordinals(world)]
+
+
+async def test_in_between_the_rolling_summary_stays_word_for_word() -> None:
+    rolling = [summary.rolling_summary for summary in told(await after(EVERY_THIRD))]
+    assert rolling[0] == rolling[1] == rolling[2]
+    assert rolling[3] == rolling[4] == rolling[5] != rolling[2]
+
+
+async def test_an_update_waits_for_so_many_tokens_too() -> None:
+    sizes = (100, 30, 30, 200, 10, 10, 10, 300)
+    episodes = tuple(e.model_copy(update={"token_count": n}) for e, n in zip(EPISODES, sizes, strict=True))
+    assert new_ordinals(await after(Rules(200, min_tokens=200), episodes)) == [
+        *((1,), (), (), (2, 3, 4)),
+        *((), (), (), (5, 6, 7, 8)),
+    ]
+    assert new_ordinals(await after(Rules(200, min_new_episodes=2, min_tokens=250), episodes)) == [
+        *((1,), (), (), (2, 3, 4)),
+        *((), (), (), (5, 6, 7, 8)),
+    ]
+
+
+async def test_no_more_episodes_are_left_pending_than_an_update_can_be_told_of() -> None:
+    episodes = tuple(a_closed_episode(ordinal) for ordinal in range(1, 2 * MOST_PENDING_EPISODES))
+    new = new_ordinals(await after(Rules(200, min_tokens=10**9), episodes))
+    assert [len(ordinals or ()) for ordinals in new if ordinals] == [1, MOST_PENDING_EPISODES]
+
+
+async def test_the_llm_is_told_of_every_episode_since_the_last_update() -> None:
+    world = await after(EVERY_THIRD)
+    for summary, request in zip(told(world), world.provider.requests, strict=True):
+        before = [other for other in told(world) if other.ordinal < summary.ordinal]
+        updated = [other for other in before if other.rolling_ordinals]
+        assert request.previous_rolling.splitlines() == [
+            *(line for other in updated[-1:] for line in other.rolling_summary.splitlines()),
+            *(other.long_summary for other in before if not updated or other.ordinal > updated[-1].ordinal),
+        ]
+
+
+async def test_many_long_summaries_are_told_by_their_short_ones() -> None:
+    class Wordy(ScriptedProvider):
+        async def summarize(self, request: SummaryRequest) -> Any:
+            return replace(
+                await super().summarize(request), long_summary="A long story. " * 100, short_summary="Brief."
+            )
+
+    world = World(provider=Wordy())
+    await world.run(EPISODES, rules=Rules(200, min_new_episodes=6))
+    assert count_tokens("A long story. " * 100) * 5 > PENDING_TOKENS
+    assert [request.previous_rolling.count("Brief.") for request in world.provider.requests[4:]] == [0, 0, 5, 5]
+
+
+async def test_rows_say_what_their_texts_really_tell_of() -> None:
+    rows = (await after(EVERY_THIRD)).episodes.rows["c1"]
+    assert [(row.first_ordinal, row.last_ordinal) for row in rows] == [(1, 7)]
+    rows = (await after(replace(EVERY_THIRD, rolling_max_tokens=5))).episodes.rows["c1"]
+    assert [(row.first_ordinal, row.last_ordinal) for row in rows] == [(1, 1), (2, 7)]
+
+
+async def test_an_episode_that_is_missing_is_not_said_to_be_told() -> None:
+    world = await after(EVERY_THIRD, (*EPISODES[:2], *EPISODES[3:5]))
+    assert new_ordinals(world) == [(1,), (), (), (2, 4, 5)]
+
+
+async def test_a_summary_that_is_made_again_is_told_the_same_and_changes_no_row_that_went_on() -> None:
+    world = await after(EVERY_THIRD)
+    rows = list(world.episodes.rows["c1"])
+    for episode in EPISODES:
+        await world.run((episode.model_copy(update={"revision": 2}),), rules=EVERY_THIRD)
+    first, again = world.provider.requests[: len(EPISODES)], world.provider.requests[len(EPISODES) :]
+    assert [(r.previous_rolling, r.wants_rolling) for r in again] == [
+        (r.previous_rolling, r.wants_rolling) for r in first
+    ]
+    assert new_ordinals(world)[len(EPISODES) :] == new_ordinals(world)[: len(EPISODES)]
+    assert [replace(row, last_revision=1) for row in world.episodes.rows["c1"]] == rows
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(1, 400), min_size=1, max_size=50),
+    st.integers(1, MOST_PENDING_EPISODES),
+    st.integers(0, 2000),
+    st.sampled_from([5, 30, 200]),
+)
+async def test_every_episode_goes_into_the_rolling_summary_once_and_in_order(
+    sizes: list[int], min_new_episodes: int, min_tokens: int, max_tokens: int
+) -> None:
+    episodes = tuple(a_closed_episode(n, size=1, token_count=tokens) for n, tokens in enumerate(sizes, 1))
+    world = await after(Rules(max_tokens, min_new_episodes, min_tokens), episodes)
+    taken = [ordinal for new in new_ordinals(world) for ordinal in new or ()]
+    assert taken == list(range(1, len(taken) + 1))
+    assert len(sizes) - len(taken) < max(min_new_episodes, MOST_PENDING_EPISODES)
+    rows = world.episodes.rows["c1"]
+    ranges = [ordinal for row in rows for ordinal in range(row.first_ordinal, row.last_ordinal + 1)]
+    assert ranges == taken
+    updated = [summary for summary in told(world) if summary.rolling_ordinals]
+    assert (rows[-1].content, rows[-1].last_ordinal) == (updated[-1].rolling_summary, updated[-1].ordinal)
+
+
+async def count_calls() -> int:
+    faults = Faults(0, after=False, fault=crash)
+    await World().run(EPISODES[:5], faults, rules=EVERY_THIRD)
+    return faults.calls
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before the effect", "after the effect"])
+@pytest.mark.parametrize("fault", [crash, cancelled])
+async def test_a_crash_at_any_call_changes_nothing_of_what_was_taken_in(fault: Fault, late: bool) -> None:
+    expected = (await after(EVERY_THIRD, EPISODES[:5])).state
+    for at in range(1, await count_calls() + 1):
+        world = World()
+        with pytest.raises((Crash, asyncio.CancelledError)):
+            await world.run(EPISODES[:5], Faults(at, late, fault), rules=EVERY_THIRD)
+        await world.run(EPISODES[:5], rules=EVERY_THIRD)
+        assert world.state == expected, f"crash at call {at}"
+        assert all(len(contents) == 1 for contents in world.contents_by_event_id().values())
+
+
+TURNS = st.lists(st.integers(0, 6), max_size=60)
+
+
+@settings(max_examples=100, deadline=None)
+@given(TURNS, TURNS, st.integers(1, 3))
+async def test_two_workers_take_every_episode_in_once_even_with_other_settings(
+    first: list[int], second: list[int], others: int
+) -> None:
+    world = World()
+
+    async def work(name: str, turns: list[int], rules: Rules) -> None:
+        slowly = Slowly(turns)
+        pipeline = world.pipeline(
+            episodes=slowly.around(world.episodes),
+            provider=slowly.around(Worded(name)),
+            publish=slowly.around_call(world.topic.publish),
+            clock=lambda: NOON + timedelta(hours=1),
+            rules=rules,
+        )
+        for episode in EPISODES[:5]:
+            await pipeline.process(episode)
+
+    await asyncio.gather(
+        work("one", first, EVERY_THIRD), work("two", second, replace(EVERY_THIRD, min_new_episodes=others))
+    )
+    stored = [world.episodes.episodes[episode.episode_id].summary for episode in EPISODES[:5]]
+    taken = [ordinal for summary in stored for ordinal in summary.rolling_ordinals or ()]
+    assert taken == list(range(1, len(taken) + 1))
+    row = world.episodes.rows["c1"][-1]
+    assert (row.last_ordinal, row.content) == (taken[-1], stored[taken[-1] - 1].rolling_summary)
+    assert all(len(contents) == 1 for contents in world.contents_by_event_id().values())
+
+
+async def test_facts_of_the_first_episode_are_still_there_after_fifty_also_at_every_fifth() -> None:
+    turns = (FIRST, *dialogues()[:49])
+    episodes = tuple(an_episode_of(*t, ordinal=n, episode_id=f"c1:{n}") for n, t in enumerate(turns, 1))
+    world = await after(Rules(800, min_new_episodes=5), episodes, provider=ExtractiveProvider())
+    rolling = told(world)[-1].rolling_summary
+    assert "Ada Lovelace" in rolling
+    assert "peanuts" in rolling
+    assert count_tokens(rolling) <= 1000
+
+
+async def test_a_carried_text_is_never_longer_than_before() -> None:
+    world = await after(replace(EVERY_THIRD, rolling_max_tokens=30))
+    for summary in told(world):
+        assert summary.rolling_summary == condense(summary.rolling_summary, 38)
