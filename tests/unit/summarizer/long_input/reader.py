@@ -17,28 +17,35 @@ class Reader:
 
     name = "reader"
 
-    def __init__(self, context_tokens: int, failing: tuple[int, ...] = ()) -> None:
+    def __init__(self, context_tokens: int, failing: tuple[int, ...] = (), message_tokens: int = 0) -> None:
+        """`failing`: numbers of calls; `message_tokens`: what each message takes beside what one can see of it."""
         self.context_tokens = context_tokens
+        self.message_tokens = message_tokens
+        self.hangs = False
+        """Calls that do not fail do not end either."""
         self.requests: list[SummaryRequest] = []
         self.most_running = 0
         self.called = asyncio.Event()
         self._failing = failing
-        self._running = 0
+        self.running = 0
 
     def room(self, request: SummaryRequest) -> int:
-        return self.context_tokens - sum(count_tokens(message["content"]) for message in _prompt(request))
+        hidden = self.message_tokens * len(request.episode.messages)
+        return self.context_tokens - hidden - sum(count_tokens(message["content"]) for message in _prompt(request))
 
     async def summarize(self, request: SummaryRequest) -> Summary:
         self.requests.append(request)
         self.called.set()
         number = len(self.requests)
-        self._running += 1
-        self.most_running = max(self.most_running, self._running)
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
         try:
             await asyncio.sleep(0)
+            if self.hangs and number not in self._failing:
+                await asyncio.Event().wait()
             return self._summary(request, number)
         finally:
-            self._running -= 1
+            self.running -= 1
 
     async def check(self) -> None: ...
 

@@ -112,6 +112,23 @@ async def test_a_failed_part_fails_the_summary_and_tells_what_was_spent(failing:
         assert spent.prompt_tokens == USAGE.prompt_tokens * last
 
 
+async def test_when_a_part_fails_the_others_are_given_up() -> None:
+    reader = Reader(CONTEXT, failing=(2,))
+    reader.hangs = True
+    async with asyncio.timeout(30):
+        with pytest.raises(ProviderError, match="it failed"):
+            await summarize(reader, request_of(*long_talk(12)))
+    assert reader.most_running > 1
+    assert reader.running == 0
+
+
+async def test_parts_that_turn_out_to_be_too_long_are_cut_smaller() -> None:
+    reader, request = Reader(CONTEXT, message_tokens=80), request_of(*long_talk(40, words=20))
+    await summarize(reader, request)
+    assert all(reader.room(asked) >= 0 for asked in reader.requests)
+    assert tuple(reader.read) == request.episode.messages
+
+
 async def test_parts_are_read_side_by_side_but_one_long_episode_at_a_time() -> None:
     reader = Reader(CONTEXT)
     long_input = LongInput(reader, TOOL_OUTPUT)
@@ -127,7 +144,7 @@ async def test_a_cancelled_summary_leaves_no_call_behind() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert reader._running == 0
+    assert reader.running == 0
 
 
 async def test_summaries_of_many_parts_are_combined_in_parts_again() -> None:
