@@ -35,7 +35,8 @@ class Recorded:
 
     @property
     def prompt(self) -> str:
-        return "\n".join(message["content"] for message in self.body["messages"])
+        """Also a ChatML one."""
+        return self.body.get("prompt") or "\n".join(message["content"] for message in self.body["messages"])
 
 
 @dataclass
@@ -51,6 +52,8 @@ class LlmServer:
     scripts: dict[str, deque[Outcome]] = field(default_factory=dict)
     requests: list[Recorded] = field(default_factory=list)
     models: list[str] = field(default_factory=lambda: [MODEL])
+    down: bool = False
+    """Whatever is asked is answered with 503."""
     running: int = 0
     most_running: int = 0
     called: asyncio.Event = field(default_factory=asyncio.Event)
@@ -97,6 +100,10 @@ class LlmServer:
         own = (script for word, script in self.scripts.items() if word in recorded.prompt)
         return next(own, self.outcomes)
 
+    @web.middleware
+    async def or_nothing(self, request: web.Request, handler: Outcome) -> web.StreamResponse:
+        return web.Response(status=503) if self.down else await handler(request)
+
     async def listed_models(self, request: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [{"id": name} for name in self.models]})
 
@@ -113,8 +120,8 @@ def answers(text: str, finish: str = "stop", refusal: str | None = None) -> Outc
     """A chat response with this text, whatever it is: malformed JSON, the wrong schema, a refusal, nothing."""
 
     async def respond(request: web.Request) -> web.StreamResponse:
-        ollama = request.path.startswith("/api/")
-        return web.json_response(_ollama(text, finish) if ollama else _openai(text, finish, refusal))
+        said = _ollama(text, finish) if request.path.startswith("/api/") else _openai(text, finish, refusal)
+        return web.json_response(said if "chat" in request.path else _as_completion(said))
 
     return respond
 
@@ -192,6 +199,18 @@ def _ollama(text: str, finish: str) -> dict[str, Any]:
     }
 
 
+def _as_completion(chat: dict[str, Any]) -> dict[str, Any]:
+    """The same as of `/completions` and `/api/generate`, which know no messages."""
+    if "message" in chat:
+        return {**{name: value for name, value in chat.items() if name != "message"}, "response": _said(chat)}
+    (choice,) = chat["choices"]
+    return {**chat, "choices": [{"index": 0, "finish_reason": choice["finish_reason"], "text": _said(choice)}]}
+
+
+def _said(choice: dict[str, Any]) -> str:
+    return str(choice["message"]["content"])
+
+
 def vector(text: str) -> list[float]:
     """The same text, the same direction; different texts, most likely another one."""
     return [byte / 255 - 0.5 for byte in hashlib.sha256(text.encode()).digest()[:DIMENSIONS]]
@@ -209,9 +228,11 @@ async def _embeddings(request: web.Request) -> web.Response:
 async def llm_server() -> AsyncIterator[LlmServer]:
     """On a free port of 127.0.0.1; OpenAI's base URL is `{url}/v1`, Ollama's `{url}`."""
     server = LlmServer()
-    app = web.Application()
+    app = web.Application(middlewares=[server.or_nothing])
     app.router.add_post("/v1/chat/completions", server.chat)
     app.router.add_post("/api/chat", server.chat)
+    app.router.add_post("/v1/completions", server.chat)
+    app.router.add_post("/api/generate", server.chat)
     app.router.add_get("/v1/models", server.listed_models)
     app.router.add_post("/api/show", server.show)
     app.router.add_post("/v1/embeddings", _embeddings)

@@ -1,0 +1,254 @@
+"""Summaries by models that write no JSON, titles by a model of their own, and what is asked of either."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import orjson
+import pytest
+from structlog.testing import capture_logs
+
+from schemas import Usage
+from streams.errors import AnswerInvalid, ProviderError, ProviderMisconfigured, ProviderUnavailable
+from streams.settings import Llm
+from streams.summarizer.prompt import EPISODIC, PLAIN, PRESETS, Template
+from streams.summarizer.providers import SummaryRequest
+from streams.summarizer.providers.chat import ChatProvider
+from streams.summarizer.providers.chatml import chatml
+from streams.summarizer.providers.endpoint import ChatRequest, Reply
+from streams.summarizer.so_far import Rules
+from streams.tokens import count_tokens
+from tests.samples import a_closed_episode, an_episode_message
+from tests.summarizer_world import World
+
+LONG = "Ada cancelled order 4711. The assistant confirmed it. The refund takes three days."
+ANSWERS = {
+    "TITLE": "A refund",
+    "SHORT": "Ada cancelled order 4711.",
+    "ROLLING": "Ada waits for a refund.",
+    "LONG": LONG,
+}
+JSON = {
+    "title": "Its own title",
+    "short_summary": "Ada cancelled order 4711.",
+    "long_summary": LONG,
+    "rolling_summary": "Ada waits for a refund.",
+}
+REQUEST = SummaryRequest(a_closed_episode(), "Ada is a customer.", 800)
+
+
+def kind(request: ChatRequest) -> str:
+    """Which text is asked for."""
+    user = request.messages[1]["content"]
+    told = {"Give this summary a title": "TITLE", "Say in 1 or 2 sentences": "SHORT", "Bring the summary": "ROLLING"}
+    return next((name for words, name in told.items() if user.startswith(words)), "JSON" if request.schema else "LONG")
+
+
+def fenced(request: ChatRequest, label: str) -> str:
+    found = re.search(rf"BEGIN {label} \w+ -----\n(.*)\n----- END {label}", request.messages[1]["content"], re.DOTALL)
+    return found[1] if found else ""
+
+
+class Model:
+    """An endpoint whose answers are made by functions, by the kind of text."""
+
+    name = "model"
+
+    def __init__(self, **answers: Callable[[ChatRequest], str | ProviderError]) -> None:
+        self.answers = answers
+        self.requests: list[ChatRequest] = []
+
+    async def chat(self, request: ChatRequest) -> Reply:
+        self.requests.append(request)
+        answer = self.answers[kind(request)](request) if kind(request) in self.answers else self.usual(request)
+        if isinstance(answer, ProviderError):
+            raise answer
+        return Reply(text=answer, usage=Usage(prompt_tokens=10, completion_tokens=1))
+
+    def usual(self, request: ChatRequest) -> str:
+        return orjson.dumps(JSON).decode() if request.schema else ANSWERS[kind(request)]
+
+    @property
+    def asked(self) -> list[str]:
+        return [kind(request) for request in self.requests]
+
+    async def forget(self, requests: Sequence[ChatRequest]) -> None: ...
+
+    async def check(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+def provider(model: Model, template: Template = PRESETS[PLAIN], **llm: Any) -> ChatProvider:
+    given = {"provider": "openai", "model": "m", "json_attempts": 3, "attempts": 1, "retry_budget_seconds": 0.1}
+    return ChatProvider(model, Llm(**{**given, **llm}), template)
+
+
+async def test_each_text_is_a_question_of_its_own_in_plain_text_and_500_tokens() -> None:
+    model = Model()
+    summary = await provider(model).summarize(REQUEST)
+    assert sorted(model.asked) == ["LONG", "ROLLING", "SHORT", "TITLE"]
+    assert {(request.schema, request.max_tokens, request.model) for request in model.requests} == {(None, 500, None)}
+    assert (summary.title, summary.short_summary, summary.long_summary, summary.rolling_summary) == (
+        ANSWERS["TITLE"],
+        ANSWERS["SHORT"],
+        LONG,
+        ANSWERS["ROLLING"],
+    )
+    assert (summary.usage.prompt_tokens, summary.quality.source) == (40, "llm")
+    assert summary.prompt_version is not None
+    assert summary.prompt_version.startswith("plain_3_5-")
+
+
+async def test_title_and_short_summary_are_made_of_the_long_one_and_the_rolling_one_of_previous_and_messages() -> None:
+    model = Model()
+    await provider(model).summarize(REQUEST)
+    by_kind = dict(zip(model.asked, model.requests, strict=True))
+    assert fenced(by_kind["TITLE"], "SUMMARY") == fenced(by_kind["SHORT"], "SUMMARY") == LONG
+    assert fenced(by_kind["ROLLING"], "PREVIOUS") == "Ada is a customer."
+    assert "Text of m0." in fenced(by_kind["ROLLING"], "TRANSCRIPT")
+
+
+async def test_the_first_rolling_summary_is_the_long_one_and_one_that_stays_is_not_asked_for() -> None:
+    model = Model()
+    summary = await provider(model).summarize(SummaryRequest(a_closed_episode(), "", 800))
+    assert summary.rolling_summary == LONG
+    carried = await provider(model).summarize(SummaryRequest(a_closed_episode(), "Before.", 800, wants_rolling=False))
+    assert carried.rolling_summary == "Before."
+    assert "ROLLING" not in model.asked
+
+
+async def test_an_answer_in_json_is_sized_for_its_texts_and_what_stays_is_not_asked_for() -> None:
+    model = Model()
+    json = provider(model, EPISODIC)
+    await json.summarize(REQUEST)
+    await json.summarize(SummaryRequest(a_closed_episode(), "Before.", 2000, max_summary_length=2000))
+    carried = await json.summarize(SummaryRequest(a_closed_episode(), "Before.", 800, wants_rolling=False))
+    assert [request.max_tokens for request in model.requests] == [1500, 3250, 500]
+    assert [set(JSON) - set((request.schema or {})["required"]) for request in model.requests] == [
+        set(),
+        set(),
+        {"rolling_summary"},
+    ]
+    assert carried.rolling_summary == "Before."
+    await provider(model, EPISODIC, max_output_tokens=700).summarize(REQUEST)
+    assert model.requests[-1].max_tokens == 700
+
+
+async def test_an_answer_that_cannot_be_used_is_asked_for_again_and_its_tokens_count() -> None:
+    answers = iter(["", "I'm sorry, but I can't.", LONG])
+    model = Model(LONG=lambda _: next(answers))
+    summary = await provider(model).summarize(REQUEST)
+    assert model.asked[:3] == ["LONG"] * 3
+    assert "it was empty" in model.requests[1].messages[1]["content"]
+    assert summary.usage.prompt_tokens == 60
+
+
+async def test_answers_that_cannot_be_used_are_bounded() -> None:
+    model = Model(SHORT=lambda _: "")
+    with pytest.raises(AnswerInvalid) as raised:
+        await provider(model).summarize(REQUEST)
+    assert model.asked == ["LONG", "SHORT", "SHORT", "SHORT"]
+    assert vars(raised.value)["usage"].prompt_tokens == 40
+
+
+@pytest.mark.parametrize("template", [EPISODIC, PRESETS[PLAIN]], ids=["JSON", "plain"])
+async def test_a_model_for_titles_is_asked_for_them_from_the_summary(template: Template) -> None:
+    model = Model()
+    summary = await provider(model, template, title_model="tiny").summarize(REQUEST)
+    (titles,) = [request for request in model.requests if request.model]
+    assert (titles.model, titles.schema, kind(titles), fenced(titles, "SUMMARY")) == ("tiny", None, "TITLE", LONG)
+    assert summary.title == "A refund"
+
+
+@pytest.mark.parametrize("failure", ["", ProviderUnavailable(problem="away")])
+async def test_a_title_that_cannot_be_had_is_no_reason_to_fall_back(failure: Any) -> None:
+    with capture_logs() as logs:
+        json = await provider(Model(TITLE=lambda _: failure), EPISODIC, title_model="tiny").summarize(REQUEST)
+        plain = await provider(Model(TITLE=lambda _: failure)).summarize(REQUEST)
+    assert (json.title, plain.title) == ("Its own title", "Ada cancelled order 4711.")
+    assert {entry["event"] for entry in logs if entry["log_level"] == "warning"} >= {"title falls back"}
+
+
+async def test_a_model_for_titles_that_is_not_there_is_told_to_the_operator() -> None:
+    model = Model(TITLE=lambda _: ProviderMisconfigured(problem="no such model"))
+    with pytest.raises(ProviderMisconfigured):
+        await provider(model, EPISODIC, title_model="tiny").summarize(REQUEST)
+
+
+async def test_the_room_is_what_the_longest_prompt_leaves() -> None:
+    model = Model()
+    asked = provider(model, context_tokens=8192)
+    await asked.summarize(REQUEST)
+    longest = max(sum(count_tokens(m["content"]) for m in request.messages) for request in model.requests)
+    assert asked.room(REQUEST) == int((8192 - 500) / 1.3) - longest
+
+
+async def test_what_was_asked_is_kept_with_the_episode() -> None:
+    world = World()
+    await world.run((a_closed_episode(),), provider=provider(Model(), EPISODIC))
+    await world.run((a_closed_episode(2),))
+    stored = [episode.summary.prompt_version for episode in world.episodes.episodes.values()]
+    assert stored[0] is not None
+    assert re.fullmatch("episodic-[0-9a-f]{8}", stored[0])
+    assert stored[1] is None
+
+
+LEAKS = ("<|im_start|>", "<|im_end|>\n<|im_start|>user\nTell me more.", "</s>[INST] Go on. [/INST]", "<end_of_turn>")
+CHAIN = 50
+
+
+def leaking(answer: str, ordinal: int) -> str:
+    return f"<|im_start|>assistant\n{answer}{LEAKS[ordinal % len(LEAKS)]}"
+
+
+async def test_a_leaked_control_token_never_grows_the_next_prompt() -> None:
+    def told(request: ChatRequest) -> str:
+        told.calls += 1  # type: ignore[attr-defined]  # a counter
+        previous = fenced(request, "PREVIOUS") if kind(request) == "ROLLING" else ""
+        return leaking(f"{previous} Fact {told.calls}.", told.calls)  # type: ignore[attr-defined]  # a counter
+
+    told.calls = 0  # type: ignore[attr-defined]  # a counter
+    model, world = Model(LONG=told, SHORT=told, TITLE=told, ROLLING=told), World()
+    episodes = tuple(a_closed_episode(ordinal) for ordinal in range(1, CHAIN + 1))
+    await world.run(episodes, provider=provider(model), rules=Rules(100))
+    prompts = [chatml(request.messages) for request in model.requests]
+    assert len(prompts) == 4 * CHAIN - 1
+    for prompt in prompts:
+        assert (prompt.count("<|im_start|>"), prompt.count("<|im_end|>")) == (3, 2)
+        assert not any(token in prompt for token in ("[INST]", "</s>", "end_of_turn", "Tell me more", "Go on."))
+    sizes = [count_tokens(prompt) for prompt, name in zip(prompts, model.asked, strict=True) if name == "ROLLING"]
+    assert max(sizes[CHAIN // 2 :]) < max(sizes[: CHAIN // 2]) + 50
+    stored = [episode.summary for episode in world.episodes.episodes.values()]
+    assert not any("<" in f"{s.title}{s.short_summary}{s.long_summary}{s.rolling_summary}" for s in stored)
+
+
+FIRST = "My name is Ada Lovelace and I am allergic to peanuts."
+
+
+@pytest.mark.parametrize("every", [1, 5])
+@pytest.mark.parametrize("template", [EPISODIC, PRESETS[PLAIN]], ids=["JSON", "plain"])
+async def test_facts_of_the_first_episode_are_still_there_after_fifty(template: Template, every: int) -> None:
+    def latest(request: ChatRequest) -> str:
+        said = fenced(request, "TRANSCRIPT").rpartition("user: ")[2]
+        return said.replace("My name is", "The user is").replace("I am", "is").replace("I ", "The user ")
+
+    def rolling(request: ChatRequest) -> str:
+        return f"{fenced(request, 'PREVIOUS')}\n{latest(request)}"
+
+    def json(request: ChatRequest) -> str:
+        return orjson.dumps({**JSON, "long_summary": latest(request), "rolling_summary": rolling(request)}).decode()
+
+    told = [FIRST, *(f"I talked about topic {n} for a while, and then about the weather." for n in range(2, CHAIN + 1))]
+    episodes = tuple(
+        a_closed_episode(n, messages=(an_episode_message(f"m{n}", content=text),), overlap=())
+        for n, text in enumerate(told, 1)
+    )
+    world = World()
+    model = Model(LONG=latest, ROLLING=rolling, JSON=json)
+    await world.run(episodes, provider=provider(model, template), rules=Rules(200, min_new_episodes=every))
+    last = world.topic.events[-1].rolling_summary
+    assert "Ada Lovelace" in last
+    assert "peanuts" in last
+    assert count_tokens(last) <= 250
+    assert f"topic {world.episodes.rows['c1'][-1].last_ordinal}" in last

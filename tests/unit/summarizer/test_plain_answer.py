@@ -1,0 +1,83 @@
+"""What small models write around, and after, what they were asked for."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams.errors import AnswerInvalid
+from streams.summarizer.answer import Limits
+from streams.summarizer.plain_answer import read_plain
+from streams.tokens import count_tokens
+from tests.unit.summarizer.test_control_tokens import TOKENS
+
+LIMITS = Limits(800)
+SAID = "Ada cancelled order 4711. The refund takes three days."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SAID,
+        f"  {SAID}\n",
+        f"Summary: {SAID}",
+        f"**Summary:** {SAID}",
+        f"Updated summary:\n{SAID}",
+        f"Sure! Here is a summary of the messages:\n\n{SAID}",
+        f"Here's the summary in 3 to 5 sentences:\n{SAID}",
+        f"<think>The user wants a summary.</think>{SAID}",
+        f"{SAID}<|im_end|>",
+        f"{SAID}<|im_end|>\n<|im_start|>user\nThank you!<|im_end|>",
+        f"{SAID}\n<|im_start|>user\nNow write a poem.",
+        f"<|im_start|>assistant\n{SAID}<|im_end|>",
+        f"<|start_header_id|>assistant<|end_header_id|>\n\n{SAID}<|eot_id|>",
+        f"{SAID}</s> [INST] Now write a poem. [/INST]",
+        f"{SAID}<end_of_turn>\n<start_of_turn>user\nNow write a poem.",
+        SAID.replace("order", "<|im_start|>order"),
+    ],
+)
+def test_only_the_text_itself_is_taken(text: str) -> None:
+    assert read_plain(text, "long_summary", LIMITS) == SAID
+
+
+@pytest.mark.parametrize(
+    "text", ["Title: A refund", '"A refund".', "A refund.\nIt is about order 4711.", "**A refund**"]
+)
+def test_a_title_is_one_line_without_label_quotes_or_full_stop(text: str) -> None:
+    assert read_plain(text, "title", LIMITS) == "A refund"
+
+
+def test_more_sentences_than_were_asked_for_are_left_out() -> None:
+    text = " ".join(f"Fact {n} is told." for n in range(9))
+    assert read_plain(text, "long_summary", LIMITS, 5) == " ".join(f"Fact {n} is told." for n in range(5))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "empty"),
+        ("<|im_end|>", "empty"),
+        ("<|im_start|>assistant\n<|im_end|>", "empty"),
+        ("<think>I cannot stop", "empty"),
+        ("Summary: …", "empty"),
+        ("I'm sorry, but I can't summarise this.", "refusal"),
+    ],
+)
+def test_an_answer_that_cannot_be_used_says_why(text: str, problem: str) -> None:
+    with pytest.raises(AnswerInvalid, match=problem):
+        read_plain(text, "long_summary", LIMITS)
+
+
+@settings(deadline=None)  # the first one loads the tokenizer
+@given(
+    st.one_of(st.text(), st.lists(st.sampled_from([*TOKENS, "user\n", "A fact. ", "\n", '"'])).map("".join)),
+    st.sampled_from(["title", "short_summary", "long_summary", "rolling_summary"]),
+)
+def test_whatever_a_model_writes_no_control_token_is_left_and_the_lengths_are_kept(text: str, field: str) -> None:
+    try:
+        said = read_plain(text * 30, field, Limits(60, 400))
+    except AnswerInvalid:
+        return
+    assert said
+    assert not any(token in said for token in TOKENS)
+    longest = {"title": 60, "short_summary": 400, "long_summary": 400}.get(field)
+    assert len(said) <= longest if longest else count_tokens(said) <= 60
