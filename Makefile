@@ -10,10 +10,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 MINUTES ?= 20
 SEED ?= 1
 
-.PHONY: help venv demo test faults unit model mutants bench lint format docs lock clean
+.PHONY: help venv demo test test-deploy faults unit model mutants bench lint format docs lock clean
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
 venv: $(STAMP) ## the virtual environment
 
@@ -32,6 +32,9 @@ test: $(STAMP) ## every test; AFTERWORD_TEST_STACK=containers takes the official
 
 faults: $(STAMP) ## every kind of fault under load, and a table; MINUTES= and SEED= choose how long and which
 	$(BIN)/python -m tests.e2e.faults --minutes $(MINUTES) --seed $(SEED)
+
+test-deploy: $(STAMP) ## the image and the chart; fetches Helm, and an engine where none runs (Debian, root)
+	$(BIN)/pytest tests/deploy -m deploy
 
 unit: $(STAMP) ## the tests that need no server
 	$(BIN)/pytest tests/unit
@@ -55,10 +58,11 @@ format: $(STAMP) ## what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(STAMP) ## docs/settings.md and schemas/generated anew, after settings or schemas have changed
+docs: $(STAMP) ## docs/settings.md, schemas/generated and the chart's anew, after settings, schemas or values have changed
 	$(BIN)/python -m afterword.settings_reference > docs/settings.md.new
 	mv docs/settings.md.new docs/settings.md
 	$(BIN)/afterword schema export schemas/generated
+	$(BIN)/python -m helm.generate
 
 LOCK := build/uv/bin/uv pip compile pyproject.toml --universal --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header --quiet

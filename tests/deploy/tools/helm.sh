@@ -46,7 +46,6 @@ schemas() {
 build helm helm.sh/helm/v3/cmd/helm@$HELM
 build kubeconform github.com/yannh/kubeconform/cmd/kubeconform@$KUBECONFORM
 build_copy "$PREFIX/plugins/unittest/untt" github.com/helm-unittest/helm-unittest@$UNITTEST ./cmd/helm-unittest
-build_copy "$PREFIX/bin/promtool" github.com/prometheus/prometheus@$PROMETHEUS ./cmd/promtool
 schemas
 cat > "$PREFIX/plugins/unittest/plugin.yaml" <<YAML
 name: unittest
@@ -56,3 +55,4 @@ description: helm-unittest
 ignoreFlags: false
 command: "\$HELM_PLUGIN_DIR/untt"
 YAML
+build_copy "$PREFIX/bin/promtool" github.com/prometheus/prometheus@$PROMETHEUS ./cmd/promtool

@@ -1,0 +1,157 @@
+{{- define "afterword.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" }}
+{{- end }}
+
+{{/* 40 characters: names of pods and of their claims add theirs. */}}
+{{- define "afterword.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
+{{- else if contains (include "afterword.name" .) .Release.Name }}
+{{- .Release.Name | trunc 40 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name (include "afterword.name" .) | trunc 40 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- define "afterword.selector" -}}
+app.kubernetes.io/name: {{ include "afterword.name" .root }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{/* What does not change with the version: for templates of claims, which cannot be changed. */}}
+{{- define "afterword.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{ include "afterword.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: afterword
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "afterword.image" -}}
+{{- $image := .Values.image -}}
+{{- if $image.digest -}}
+{{ $image.repository }}@{{ $image.digest }}
+{{- else -}}
+{{ $image.repository }}:{{ $image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end }}
+
+{{- define "afterword.serviceAccountName" -}}
+{{- $account := .Values.serviceAccount -}}
+{{- $account.name | default (ternary (include "afterword.fullname" .) "default" $account.create) -}}
+{{- end }}
+
+{{/* Roles that run, separated by spaces. */}}
+{{- define "afterword.roles" -}}
+{{- range list "segmenter" "summarizer" "archiver" }}{{ if (index $.Values .).enabled }}{{ . }} {{ end }}{{ end -}}
+{{- end }}
+
+{{/* Settings in effect for a component, as YAML: those of all, and what the role says otherwise. */}}
+{{- define "afterword.settings" -}}
+{{- $own := dig .component "settings" dict (.root.Values | merge dict) -}}
+{{- toYaml (mergeOverwrite (deepCopy .root.Values.settings) (deepCopy $own)) -}}
+{{- end }}
+
+{{/* As the environment has it: whole numbers without an exponent, lists as JSON. */}}
+{{- define "afterword.value" -}}
+{{- if kindIs "float64" . -}}
+{{- ternary (int64 . | toString) (toString .) (eq . (floor .)) -}}
+{{- else if or (kindIs "slice" .) (kindIs "map" .) -}}
+{{- toJson . -}}
+{{- else -}}
+{{- toString . -}}
+{{- end -}}
+{{- end }}
+
+{{/* Variables without secrets, as a map. */}}
+{{- define "afterword.variables" -}}
+{{- $health := .root.Values.health -}}
+AFTERWORD_HEALTH__HOST: {{ $health.host | quote }}
+AFTERWORD_HEALTH__PORT: {{ $health.port | quote }}
+AFTERWORD_STATE_DIR: /var/lib/afterword/state
+{{- range $name, $value := include "afterword.settings" . | fromYaml }}
+{{- if kindIs "map" $value }}
+{{- range $key, $inner := $value }}
+AFTERWORD_{{ upper $name }}__{{ upper $key }}: {{ include "afterword.value" $inner | quote }}
+{{- end }}
+{{- else }}
+AFTERWORD_{{ upper $name }}: {{ include "afterword.value" $value | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Variables from Secrets, and those that name a mounted file, as a list. */}}
+{{- define "afterword.references" -}}
+{{- range $section, $settings := .Values.secrets }}
+{{- range $setting, $from := $settings }}
+- name: AFTERWORD_{{ upper $section }}__{{ upper $setting }}
+  valueFrom:
+    secretKeyRef:
+      name: {{ $from.existingSecret }}
+      key: {{ $from.key | default $setting }}
+{{- end }}
+{{- end }}
+{{- range $section, $settings := .Values.files }}
+{{- range $setting, $_ := $settings }}
+- name: AFTERWORD_{{ upper $section }}__{{ upper $setting }}
+  value: /etc/afterword/{{ $section }}/{{ $setting }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* A volume with every file of yours, at the paths that the variables name. */}}
+{{- define "afterword.filesVolume" -}}
+{{- if .Values.files }}
+- name: files
+  projected:
+    defaultMode: 0440
+    sources:
+      {{- range $section, $settings := .Values.files }}
+      {{- range $setting, $from := $settings }}
+      - {{ ternary "secret" "configMap" (hasKey $from "existingSecret") }}:
+          name: {{ $from.existingSecret | default $from.existingConfigMap }}
+          items:
+            - key: {{ $from.key | default $setting }}
+              path: {{ $section }}/{{ $setting }}
+      {{- end }}
+      {{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "afterword.filesMount" -}}
+{{- if .Values.files }}
+- name: files
+  mountPath: /etc/afterword
+  readOnly: true
+{{- end }}
+{{- end }}
+
+{{/* Drained, the process ends by itself four seconds later; the rest is for the container runtime. */}}
+{{- define "afterword.gracePeriod" -}}
+{{- $settings := include "afterword.settings" . | fromYaml -}}
+{{- add (ceil $settings.drain_seconds) 15 -}}
+{{- end }}
+
+{{/* More pods than partitions would have nothing to do. */}}
+{{- define "afterword.validate" -}}
+{{- $partitions := int .Values.settings.kafka.partitions -}}
+{{- range $role := include "afterword.roles" . | trim | splitList " " | compact -}}
+{{- $values := index $.Values $role -}}
+{{- if and (eq $values.autoscaling.kind "none") (gt (int $values.replicas) $partitions) -}}
+{{- fail (printf "%s.replicas (%d) is more than settings.kafka.partitions (%d): the rest would have nothing to do" $role (int $values.replicas) $partitions) -}}
+{{- end -}}
+{{- if and (ne $values.autoscaling.kind "none") (gt (int $values.autoscaling.maxReplicas) $partitions) -}}
+{{- fail (printf "%s.autoscaling.maxReplicas (%d) is more than settings.kafka.partitions (%d): the rest would have nothing to do" $role (int $values.autoscaling.maxReplicas) $partitions) -}}
+{{- end -}}
+{{- if hasKey (dig "settings" "kafka" dict $values) "partitions" -}}
+{{- fail (printf "%s.settings.kafka.partitions: partitions are for all roles; set settings.kafka.partitions" $role) -}}
+{{- end -}}
+{{- end -}}
+{{- if and (or (eq .Values.topics.provisioner "strimzi") .Values.strimzi.user.enabled) (not .Values.strimzi.cluster) -}}
+{{- fail "strimzi.cluster is required with topics.provisioner = strimzi and with strimzi.user.enabled" -}}
+{{- end -}}
+{{- end }}

@@ -1,0 +1,93 @@
+"""What of the chart is made from values.yaml and from the code: python -m helm.generate"""
+
+import json
+from pathlib import Path
+
+from helm.kafka_topics import topics
+from helm.settings_schema import Schema, files_schema, secrets_schema, settings_schema
+from helm.values_file import Described, Place, described
+
+CHART = Path(__file__).parent / "afterword"
+DRAFT = "http://json-schema.org/draft-07/schema#"
+
+HEADING = """\
+# The chart of Afterword
+
+Made by `make docs` from `values.yaml`; do not edit it by hand. How to use it:
+[Kubernetes](../../docs/how-to/kubernetes.md).
+
+Every setting in [settings](../../docs/settings.md) that is neither secret nor a file may stand below `settings`, or
+below `segmenter.settings`, `summarizer.settings` and `archiver.settings` for one role. `values.schema.json` knows them
+all: a misspelt name or a wrong type stops `helm install`.
+
+| value | default | meaning |
+| --- | --- | --- |
+"""
+
+
+def schema(text: str) -> str:
+    """The schema of these values, with no unknown name anywhere but in what is Kubernetes' own."""
+    known = described(text)
+    made = _object(known, (), [place for place in known if len(place) == 1])
+    made["properties"]["global"] = {"type": "object"}
+    return json.dumps({"$schema": DRAFT, **made}, indent=2, ensure_ascii=False) + "\n"
+
+
+def _object(known: dict[Place, Described], place: Place, children: list[Place]) -> Schema:
+    properties = {child[-1]: _schema_of(known, child) for child in children}
+    made: Schema = {"type": "object", "additionalProperties": False, "properties": properties}
+    description = known[place].description if place in known else ""
+    return {**made, "description": description} if description else made
+
+
+def _schema_of(known: dict[Place, Described], place: Place) -> Schema:
+    if special := _special(place):
+        return {**special, "description": known[place].description}
+    if children := _children(known, place):
+        return _object(known, place, children)
+    return known[place].as_schema
+
+
+def _special(place: Place) -> Schema | None:
+    if place[-1] == "settings":
+        return settings_schema()
+    return {("secrets",): secrets_schema, ("files",): files_schema}.get(place, lambda: None)()
+
+
+def _children(known: dict[Place, Described], place: Place) -> list[Place]:
+    """The next keys below that are described, or lead to one that is."""
+    inside = {other[: len(place) + 1]: None for other in known if other[: len(place)] == place and other != place}
+    return list(inside)
+
+
+def readme(text: str) -> str:
+    known = described(text)
+    rows = [_row(known, value) for value in known.values()]
+    return HEADING + "\n".join(row for row in rows if row) + "\n"
+
+
+def _row(known: dict[Place, Described], value: Described) -> str | None:
+    """A value with its default, or a group with what it is for; nothing for a group that needs no explanation."""
+    is_group = bool(_children(known, value.place))
+    if is_group and not value.description:
+        return None
+    default = "" if is_group else f"`{json.dumps(value.default, ensure_ascii=False)}`"
+    meaning = value.description or ", ".join(f"`{choice}`" for choice in value.schema.get("enum", []))
+    return (
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in (f"`{'.'.join(value.place)}`", default, meaning)) + " |"
+    )
+
+
+def generated(text: str) -> dict[str, str]:
+    """Each file that is made, by its name in the chart."""
+    return {"values.schema.json": schema(text), "README.md": readme(text), "topics.yaml": topics()}
+
+
+def write(chart: Path = CHART) -> None:
+    text = (chart / "values.yaml").read_text()
+    for name, content in generated(text).items():
+        (chart / name).write_text(content)
+
+
+if __name__ == "__main__":
+    write()

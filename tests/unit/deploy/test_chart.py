@@ -1,0 +1,95 @@
+"""What of the chart can be looked at without Helm: that it is up to date, and that what it names exists."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft7Validator
+
+from helm.generate import CHART, generated
+from streams.environment import locations, variable
+from streams.settings import Settings
+
+TEMPLATES = sorted(CHART.glob("templates/**/*.*"))
+PRODUCTION = {("kafka", "bootstrap_servers"), ("kafka", "replication_factor"), ("kafka", "min_insync_replicas")}
+"""Where the chart's default is not the code's: it is for a cluster."""
+
+
+@pytest.fixture(scope="module")
+def values() -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+    return loaded
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[str, str]:
+    return generated((CHART / "values.yaml").read_text())
+
+
+@pytest.fixture(scope="module")
+def validator(files: dict[str, str]) -> Draft7Validator:
+    return Draft7Validator(yaml.safe_load(files["values.schema.json"]))
+
+
+@pytest.mark.parametrize("name", ["values.schema.json", "README.md", "topics.yaml"])
+def test_what_is_made_from_values_and_settings_is_up_to_date(files: dict[str, str], name: str) -> None:
+    assert (CHART / name).read_text() == files[name], f"{name} is stale: make docs"
+
+
+def test_the_chart_and_the_package_have_the_same_version() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    project = (CHART.parents[1] / "pyproject.toml").read_text()
+    assert f'\nversion = "{chart["appVersion"]}"\n' in project
+
+
+def test_every_variable_that_a_template_sets_exists() -> None:
+    named = {name for file in TEMPLATES for name in re.findall(r"\bAFTERWORD_[A-Z_]*[A-Z]\b", file.read_text())}
+    assert named - {variable(location) for location, _ in locations(Settings)} == set()
+    assert "AFTERWORD_KAFKA__GROUP_INSTANCE_ID" in named
+
+
+def test_the_settings_in_the_values_are_the_defaults_of_the_code_but_for_what_a_cluster_needs(
+    values: dict[str, Any],
+) -> None:
+    settings = Settings().model_dump()
+    given = {
+        (section, key): v
+        for section, part in values["settings"].items()
+        if isinstance(part, dict)
+        for key, v in part.items()
+    }
+    differing = {place for place, value in given.items() if settings[place[0]][place[1]] != value}
+    assert differing == PRODUCTION | {("qdrant", "url")}
+    assert values["settings"]["drain_seconds"] == settings["drain_seconds"]
+
+
+@pytest.mark.parametrize("file", sorted((CHART / "ci").glob("*.yaml")), ids=lambda file: file.stem)
+def test_the_values_that_are_tried_with_helm_fit_the_schema(file: Path, validator: Draft7Validator) -> None:
+    given = {name: value for name, value in yaml.safe_load(file.read_text()).items() if name != "secrets"}
+    assert [error.message for error in validator.iter_errors(given)] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"settings": {"kafka": {"boostrap_servers": "a:1"}}}, "boostrap_servers"),
+        ({"settings": {"llm": {"api_key": "hunter2"}}}, "api_key"),
+        ({"settings": {"mongo": {"uri": "mongodb://a"}}}, "uri"),
+        ({"settings": {"engine": {"max_batch": 0}}}, "0 is less than"),
+        ({"settings": {"kafka": {"group_instance_id": "a"}}}, "group_instance_id"),
+        ({"secrets": {"llm": {"api_key": "hunter2"}}}, "hunter2"),
+        ({"files": {"kafka": {"ssl_ca_file": {"key": "ca.crt"}}}}, "not valid under any"),
+        ({"segmenter": {"replica": 2}}, "replica"),
+        ({"image": {"pullPolicy": "Sometimes"}}, "Sometimes"),
+    ],
+)
+def test_the_schema_refuses_what_cannot_be_meant(given: dict[str, Any], named: str, validator: Draft7Validator) -> None:
+    [error] = validator.iter_errors(given)
+    assert named in error.message
+
+
+def test_every_value_says_what_it_is_for(files: dict[str, str]) -> None:
+    unexplained = [line for line in files["README.md"].splitlines() if line.startswith("| `") and line.endswith("|  |")]
+    assert [line for line in unexplained if not re.search(r"Replicas`|Limit`", line)] == []
