@@ -1,0 +1,120 @@
+from collections.abc import Sequence
+from itertools import count
+
+import pytest
+
+from afterword.rebuild import PAGE_EPISODES, Rebuild, Rebuilt
+from schemas import SummaryCreated
+from streams.errors import StoreUnavailable
+from streams.stores.index import Dense
+from streams.stores.memory import MemoryEpisodes, MemoryMessages
+from streams.stores.memory_index import MemoryIndex
+from streams.stores.messages import ArchivedMessage
+from tests.samples import a_message, a_stored_episode, a_summary
+from tests.summarizer_world import FixedEmbedder
+
+EPISODES = 2 * PAGE_EPISODES + 50
+
+
+class Stores:
+    def __init__(self) -> None:
+        self.episodes, self.messages = MemoryEpisodes(), MemoryMessages()
+
+    async def filled(self) -> "Stores":
+        for ordinal in range(1, EPISODES + 1):
+            await self.episodes.add(a_stored_episode(ordinal))
+        ids = [f"m{n}" for n in range(3 * EPISODES)]
+        await self.messages.put_many([ArchivedMessage(a_message(i), 0, n) for n, i in enumerate(ids)])
+        return self
+
+
+class Failing(MemoryIndex):
+    """Away after so many writes."""
+
+    def __init__(self, writes: int) -> None:
+        super().__init__()
+        self.left = count(writes, -1)
+
+    async def put(self, summary: SummaryCreated, raw_text: str, dense: Dense | None = None) -> None:
+        if next(self.left) == 0:
+            raise StoreUnavailable(store="qdrant", problem="away")
+        await super().put(summary, raw_text, dense)
+
+
+class Held(MemoryEpisodes):
+    """Remembers how many episodes it was asked for at once."""
+
+    most = 0
+
+    async def following(self, episode_id: str | None, limit: int) -> Sequence:
+        self.most = max(self.most, limit)
+        return await super().following(episode_id, limit)
+
+
+@pytest.fixture
+async def stores() -> Stores:
+    return await Stores().filled()
+
+
+def silent(_: Rebuilt) -> None: ...
+
+
+async def test_every_stored_episode_is_indexed_as_the_summarizer_does_it(stores: Stores) -> None:
+    index = MemoryIndex()
+    done = await Rebuild(stores.episodes, stores.messages, index, FixedEmbedder()).run(silent)
+    assert (done.seen, done.written, done.incomplete) == (EPISODES, EPISODES, 0)
+    assert index.points.keys() == stores.episodes.episodes.keys()
+    point = index.points["c1:2"]
+    assert point.summary == a_summary(2)
+    assert point.raw_text == "Text of m3.\nText of m4.\nText of m5."
+    assert point.dense
+
+
+async def test_what_is_indexed_already_is_left_unless_all_is_asked_for(stores: Stores) -> None:
+    index = MemoryIndex()
+    await index.put(a_summary(1), "as it was")
+    assert (await Rebuild(stores.episodes, stores.messages, index, None).run(silent)).written == EPISODES - 1
+    assert index.points["c1:1"].raw_text == "as it was"
+    again = Rebuild(stores.episodes, stores.messages, index, None, everything=True)
+    assert (await again.run(silent)).written == EPISODES
+    assert index.points["c1:1"].raw_text != "as it was"
+
+
+async def test_an_older_revision_is_replaced_and_a_newer_one_stays(stores: Stores) -> None:
+    index = MemoryIndex()
+    await stores.episodes.add(a_stored_episode(1, revision=2))
+    await index.put(a_summary(1, revision=1), "old")
+    await index.put(a_summary(2, revision=9), "new")
+    await Rebuild(stores.episodes, stores.messages, index, None, everything=True).run(silent)
+    assert index.points["c1:1"].summary.revision == 2
+    assert index.points["c1:2"].raw_text == "new"
+
+
+async def test_a_rebuild_that_was_stopped_goes_on_where_it_was(stores: Stores) -> None:
+    index, told = Failing(130), []
+    with pytest.raises(StoreUnavailable):
+        await Rebuild(stores.episodes, stores.messages, index, None).run(told.append)
+    assert [done.seen for done in told] == [PAGE_EPISODES]
+    done = await Rebuild(stores.episodes, stores.messages, index, None).run(silent)
+    assert done.written == EPISODES - 130
+    assert index.points.keys() == stores.episodes.episodes.keys()
+
+
+async def test_it_begins_after_the_episode_that_is_named(stores: Stores) -> None:
+    index, told = MemoryIndex(), []
+    await Rebuild(stores.episodes, stores.messages, index, None).run(told.append)
+    last = told[1].last
+    done = await Rebuild(stores.episodes, stores.messages, MemoryIndex(), None).run(silent, after=last)
+    assert done.seen == EPISODES - 2 * PAGE_EPISODES
+
+
+async def test_a_page_is_held_at_a_time_and_messages_that_are_missing_are_counted() -> None:
+    episodes, messages = Held(), MemoryMessages()
+    for ordinal in (1, 2):
+        await episodes.add(a_stored_episode(ordinal))
+    await messages.put_many([ArchivedMessage(a_message(f"m{n}"), 0, n) for n in range(4)])
+    index = MemoryIndex()
+    done = await Rebuild(episodes, messages, index, None).run(silent)
+    assert (done.written, done.incomplete) == (2, 1)
+    assert index.points["c1:2"].raw_text == "Text of m3."
+    assert episodes.most == PAGE_EPISODES
