@@ -1,6 +1,8 @@
 """`afterword worker`: one role until SIGTERM."""
 
 import asyncio
+import os
+import threading
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +12,8 @@ from afterword.commands.common import start
 
 if TYPE_CHECKING:
     from streams.settings import Settings
+
+LEAVE_SECONDS = 0.5
 
 app = typer.Typer(help="Run one role until SIGTERM, then drain.", no_args_is_help=True)
 
@@ -43,15 +47,26 @@ def archiver() -> None:
     _run(run_archiver)
 
 
+async def to_its_end(role: Coroutine[Any, Any, None]) -> None:
+    """Runs it; then nothing holds up the exit, such as a thread at work on a summary that nobody waits for any more."""
+    await role
+    leave = threading.Timer(LEAVE_SECONDS, os._exit, [0])
+    leave.daemon = True
+    leave.start()
+
+
 def _run(role: "Callable[[Settings], Coroutine[Any, Any, None]]") -> None:
     """A supervisor starts the worker again; its log ends with one line that says why it ended."""
-    from aiokafka.errors import KafkaError
+    from aiokafka.errors import BrokerResponseError, KafkaError
 
     from streams.errors import BrokerUnavailable, WorkerFailed
+    from streams.runtime.errors import described
 
     settings = start()
     try:
-        asyncio.run(role(settings))
+        asyncio.run(to_its_end(role(settings)))
+    except BrokerResponseError as error:  # it was reached
+        raise WorkerFailed(problem=f"Kafka says: {described(error)}") from error
     except KafkaError as error:
         raise BrokerUnavailable(servers=settings.kafka.bootstrap_servers, problem=str(error)) from error
     except OSError as error:  # a port in use, a disk that is full

@@ -17,7 +17,7 @@ from streams.runtime.batch import current_batch
 from streams.runtime.clients import Clients
 from streams.runtime.concurrent import AtLeastOncePartition
 from streams.runtime.database import Database, DeadlineOf
-from streams.runtime.errors import AgentFailed
+from streams.runtime.errors import AgentFailed, described
 from streams.runtime.logger import LIFE_CYCLE
 from streams.runtime.messages import ConcurrentMessage
 from streams.runtime.partition import ExactlyOncePartition
@@ -134,7 +134,7 @@ class Consumer(base.Consumer):
     def stop_worker(self, error: BaseException) -> None:
         """The worker drains, and exits with this error."""
         name = getattr(error, "error_type", type(error).__name__)
-        log.error("partition stopped", stage="engine", error_type=name, error=str(error))
+        log.error("partition stopped", stage="engine", error_type=name, error=described(error))
         self._crashing = asyncio.ensure_future(self.app.crash(error))
 
     async def on_task_error(self, exc: BaseException) -> None:

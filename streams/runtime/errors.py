@@ -3,6 +3,11 @@
 from streams.errors import AfterwordError
 
 
+def described(error: BaseException) -> str:
+    """Its message and its notes."""
+    return "; ".join([str(error), *getattr(error, "__notes__", ())])
+
+
 class EngineError(AfterwordError):
     """the engine cannot go on"""
 

@@ -80,7 +80,7 @@ class TransactionalProducer:
             last[target] = batches[-1]
             sent += batches
         await self._producer.send_offsets_to_transaction({source: bookmark.source}, group)
-        await asyncio.gather(*[batch.delivered for batch in sent])
+        await asyncio.gather(*[batch.arrived() for batch in sent])
         await self._producer.commit_transaction()
         return {target: batch.last_offset() for target, batch in last.items()}
 
@@ -100,7 +100,7 @@ class TransactionalProducer:
         count = builder.record_count()
         future = await self._producer.send_batch(builder, target.topic, partition=target.partition)
         future.add_done_callback(_heard)
-        return _Sent(future, count)
+        return _Sent(future, count, target.topic)
 
     async def _by_partition(self, outputs: Iterable[Output]) -> dict[TopicPartition, list[Row]]:
         grouped: dict[TopicPartition, list[Row]] = {}
@@ -119,6 +119,15 @@ class TransactionalProducer:
 class _Sent:
     delivered: asyncio.Future[Any]
     count: int
+    topic: str
+
+    async def arrived(self) -> None:
+        """Raises: KafkaError, with a note of the topic: the broker's answer does not name it."""
+        try:
+            await self.delivered
+        except KafkaError as error:
+            error.add_note(f"topic {self.topic}")
+            raise
 
     def last_offset(self) -> int:
         return int(self.delivered.result().offset) + self.count - 1

@@ -47,7 +47,7 @@ async def test_an_output_too_large_for_its_topic_stops_the_worker_before_anythin
     await lab.configure(lab.output, **{"max.message.bytes": "100000"})
     worker = lab.worker(static=True)
     assert await lab.exit_code(worker) > 0
-    assert "MessageSizeTooLarge" in worker.tail()
+    assert f"MessageSizeTooLargeError\ntopic {lab.output}" in worker.tail()
     assert await lab.committed() == -1
     assert not lab.outputs
     await lab.configure(lab.output, **{"max.message.bytes": "1000000"})
