@@ -56,6 +56,7 @@ def channels(kafka: Kafka) -> list[Channel]:
         Channel("messages", kafka.messages_topic, "Chat messages; you produce them.", inputs, ["receive"]),
         Channel("episodes", kafka.episodes_topic, "Closed episodes; read them committed.", ["episode.closed"], both),
         Channel("summaries", kafka.summaries_topic, "What you subscribe to.", ["summary.created"], ["send"]),
+        Channel("retries", kafka.retry_topic, "Episodes that an LLM is to summarise anew.", ["episode.closed"], both),
         *(
             Channel(f"{name}DeadLetters", kafka.dead_letters(topic), dead.format(topic), [], ["send"])
             for name, topic in (("messages", kafka.messages_topic), ("episodes", kafka.episodes_topic))

@@ -31,7 +31,7 @@ class Mutant(NamedTuple):
 SEGMENTER, SUMMARIZER = "segmenter", "summarizer"
 SESSION, TRANSACTION, RECOVERY = "runtime/session.py", "runtime/transaction.py", "runtime/recovery.py"
 PARTITION, CONCURRENT = "runtime/partition.py", "runtime/concurrent.py"
-PIPELINE = "summarizer/pipeline.py"
+PIPELINE, HANDLING = "summarizer/pipeline.py", "summarizer/handling.py"
 
 MUTANTS = (
     Mutant(
@@ -159,16 +159,16 @@ MUTANTS = (
     Mutant(
         "a record is acknowledged before its summary is announced",
         SUMMARIZER,
-        "summarizer/agent.py",
-        "        record = event.value\n        try:\n",
-        "        record = event.value\n        event.ack()\n        try:\n",
+        HANDLING,
+        "        await self._or_bury(event.value, self._summarize)\n",
+        "        event.ack()\n        await self._or_bury(event.value, self._summarize)\n",
     ),
     Mutant(
         "what was stored before is not announced again",
         SUMMARIZER,
         PIPELINE,
-        "        check_same(episode, stored)\n",
-        "        else:\n            return stored.summary\n        check_same(episode, stored)\n",
+        "        while stored is None or stored",
+        "        if stored is not None:\n            return stored.summary\n        while stored is None or stored",
     ),
     Mutant(
         "a summary is announced as it was made, not as it was stored",
@@ -181,7 +181,7 @@ MUTANTS = (
         "what was stored before is only announced, not stored everywhere",
         SUMMARIZER,
         PIPELINE,
-        "        if stored.summary.revision == episode.revision:  # else",
+        "        if stored.summary.made_from == episode.revision:  # else",
         "        if stored.summary.title == '':  # else",
     ),
     Mutant(
@@ -217,9 +217,42 @@ MUTANTS = (
     Mutant(
         "a dead letter is not waited for",
         SUMMARIZER,
-        "summarizer/agent.py",
+        HANDLING,
         '        await self._patience.until_done("dead_letter", lambda: self._outputs.bury(*letter))',
-        "        try:\n            await self._outputs.bury(*letter)\n        except KafkaError:\n            pass",
+        "        try:\n            await self._outputs.bury(*letter)\n        except Exception:\n            pass",
+    ),
+    Mutant(
+        "a fallback's next try is not waited for",
+        SUMMARIZER,
+        HANDLING,
+        '            await self._patience.until_done("retry", lambda: self._outputs.retry(record, attempt))',
+        "            try:\n                await self._outputs.retry(record, attempt)\n"
+        "            except Exception:\n                pass",
+    ),
+    Mutant(
+        "a fallback that was stored before is not tried again",
+        SUMMARIZER,
+        PIPELINE,
+        "        while stored is None or stored.summary.made_from < episode.revision:\n",
+        "        if stored is not None:\n"
+        "            done = await self._finish(episode, stored)\n"
+        "            return done.model_copy(update={'episode_revision': 9})\n"
+        "        while stored is None or stored.summary.made_from < episode.revision:\n",
+    ),
+    Mutant(
+        "a replacement is not finished when it is stored already",
+        SUMMARIZER,
+        PIPELINE,
+        "        if is_mendable(stored.summary.quality):\n",
+        "        if not is_mendable(stored.summary.quality):\n            return\n"
+        "        if is_mendable(stored.summary.quality):\n",
+    ),
+    Mutant(
+        "an index takes any revision",
+        SUMMARIZER,
+        "stores/memory_index.py",
+        "        if known is None or known.summary.revision <= summary.revision:",
+        "        if True:",
     ),
 )
 

@@ -7,14 +7,15 @@ from aiokafka.errors import KafkaConnectionError
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
+from schemas import SummaryCreated
 from schemas.ids import message_key
 from streams.errors import StoreUnavailable
 from tests.model.machine import WORKERS, FaultMachine, Moment, moments, when_it_suits_least
 from tests.model.network import Call
 from tests.model.process import AGENT
-from tests.model.summarizing import CONVERSATIONS, SOURCE, Worker, World, closed
+from tests.model.summarizing import CONVERSATIONS, RETRIES, SOURCE, Worker, World, closed
 
-KAFKA_CALLS = ("getmany", "committed", "beginning_offsets", "end_offsets", "commit", "publish", "bury")
+KAFKA_CALLS = ("getmany", "committed", "beginning_offsets", "end_offsets", "commit", "publish", "retry", "bury")
 conversations = st.sampled_from(CONVERSATIONS)
 rubbish = st.sampled_from([False, False, False, True])
 
@@ -32,6 +33,7 @@ class SummarizerMachine(FaultMachine):
         "advance",
         "assign",
         "publish",
+        "retry",
         "bury",
     )
 
@@ -57,6 +59,11 @@ class SummarizerMachine(FaultMachine):
         self.go_on_until(when)
         self.world.repeat_episode(conversation, ordinal)
 
+    @rule(when=when_it_suits_least, away=st.booleans())
+    def the_llm_goes_or_comes(self, when: Moment, away: bool) -> None:
+        self.go_on_until(when)
+        self.world.shared.llm_is_away = away
+
     @invariant()
     def no_offset_is_committed_past_a_record_that_is_not_finished(self) -> None:
         assert not (hasattr(self, "world") and self.world.passed_over)
@@ -64,8 +71,10 @@ class SummarizerMachine(FaultMachine):
     # -- quiet
 
     def is_quiet(self, owner: Worker) -> bool:
-        done = self.world.broker.offsets.get(SOURCE, 0) == self.world.broker.log(SOURCE).end
-        return bool(owner.partition.ready and done)
+        self.world.shared.llm_is_away = False
+        offsets = self.world.broker.offsets
+        done = all(offsets.get(source, 0) == self.world.broker.log(source).end for source in (SOURCE, RETRIES))
+        return bool(owner.partition.ready and owner.mends and done)
 
     def check(self, owner: Worker) -> None:
         for conversation, last in self.world.last.items():
@@ -79,6 +88,7 @@ class SummarizerMachine(FaultMachine):
         for episode in episodes:
             stored = shared.episodes.episodes[episode.episode_id]
             assert stored.fingerprint == episode.fingerprint
+            assert stored.summary.quality.source == "llm", "a fallback has stayed"
             assert shared.index.points[episode.episode_id].summary == stored.summary
             keys = [message_key(conversation, message.id) for message in episode.messages]
             assert {shared.messages.episode_ids[key] for key in keys} == {episode.episode_id}
@@ -94,10 +104,14 @@ class SummarizerMachine(FaultMachine):
 
     def _check_announcements(self) -> None:
         shared, first = self.world.shared, defaultdict(list)
+        told: dict[str, SummaryCreated] = {}
         for summary in shared.announced:
-            assert summary == shared.episodes.episodes[summary.episode_id].summary, "announced is not what is stored"
+            assert told.setdefault(summary.event_id, summary) == summary, "one id, two contents"
+            assert summary.supersedes is None or summary.supersedes in told, "replaces what was not announced"
             if summary.ordinal not in first[summary.conversation_id]:
                 first[summary.conversation_id].append(summary.ordinal)
+        for stored in shared.episodes.episodes.values():
+            assert told[stored.summary.event_id] == stored.summary, "announced is not what is stored"
         announced = {conversation: ordinals for conversation, ordinals in first.items() if ordinals}
         produced = {c: list(range(1, last + 1)) for c, last in self.world.last.items() if last}
         assert announced == produced, "not everything was announced, or not in order"

@@ -10,8 +10,10 @@ from typing import Any
 from aiokafka import TopicPartition
 
 from schemas import EpisodeClosed, Quality, SummaryCreated, Usage
+from streams.errors import ProviderUnavailable
 from streams.runtime import Options
 from streams.runtime.concurrent import AtLeastOncePartition
+from streams.runtime.schema import AtLeastOnce
 from streams.settings import Retry
 from streams.stores.memory import MemoryEpisodes, MemoryMessages
 from streams.stores.memory_index import MemoryIndex
@@ -21,6 +23,7 @@ from streams.summarizer.lanes import Lanes
 from streams.summarizer.patience import Patience
 from streams.summarizer.pipeline import Pipeline
 from streams.summarizer.providers.base import Summary, SummaryRequest
+from streams.summarizer.retries import Try, headers_of
 from streams.summarizer.so_far import Rules
 from tests.model.broker import Broker, Record
 from tests.model.loop import Loop
@@ -30,8 +33,12 @@ from tests.samples import NOON, a_closed_episode
 from tests.summarizer_world import NoHealth
 
 SOURCE = TopicPartition("episode.closed", 0)
+RETRIES = TopicPartition("episode.retry", 0)
+AWAY = ProviderUnavailable(problem="away")
 ENGINE = Options(max_in_flight=4, commit_interval_seconds=1.0, clock=lambda: 0)
 PAUSE_SECONDS = 0.2
+RETRY = Retry(attempts=10**6, first_delay_seconds=PAUSE_SECONDS, longest_delay_seconds=PAUSE_SECONDS)
+FALLBACK = Quality(source="fallback", reason=AWAY.error_type)
 CONVERSATIONS = "abc"
 
 
@@ -61,6 +68,7 @@ class Shared:
     buried: set[int] = field(default_factory=set)
     """Offsets."""
     answers: int = 0
+    llm_is_away: bool = False
 
     def publish(self, summary: SummaryCreated) -> None:
         self.announced.append(summary)
@@ -77,7 +85,7 @@ class Shared:
             short_summary=text,
             long_summary=text,
             rolling_summary=f"{request.previous_rolling} {text}".strip(),
-            quality=Quality(source="llm"),
+            quality=FALLBACK if self.llm_is_away else Quality(source="llm"),
             model="model",
             usage=Usage(prompt_tokens=1, completion_tokens=1),
         )
@@ -116,23 +124,34 @@ class Worker(Process):
         super().__init__(name, world.network, world.broker, ENGINE, {}, "summarizer")
         self.world = world
         patience = Patience(NoHealth(), lambda _: self._pause())
-        outputs: Any = SimpleNamespace(publish=self._publish, bury=self._bury)
+        outputs: Any = SimpleNamespace(publish=self._publish, bury=self._bury, retry=self._retry)
+        self._retries = AtLeastOnce(max_in_flight=1, hold=lambda _: self._pause())
+        self._second: AtLeastOncePartition | None = None
         app: Any = self.app
-        self._handling = Handling(app, self._pipeline(patience), outputs, patience, Retry())
+        self._handling = Handling(app, self._pipeline(patience), outputs, patience, RETRY)
         self._lanes = Lanes[LaneKey](lambda _, error: self.stop_worker(error))
 
     def new_partition(self, source: TopicPartition) -> AtLeastOncePartition:
+        """With the retries' one beside it: both are given and taken together."""
+        self._second = AtLeastOncePartition(self, RETRIES, self._retries)
         return AtLeastOncePartition(self, source)
+
+    @property
+    def mends(self) -> bool:
+        return self._second is not None and self._second.ready
 
     async def agent(self) -> None:
         """As `attach` has it."""
         async for event in self.events():
-            self._lanes.submit(lane_of(event.value), partial(self._handling.handle, event))
+            handle = self._handling.mend if event.value.topic == RETRIES.topic else self._handling.handle
+            self._lanes.submit(lane_of(event.value), partial(handle, event))
 
     async def before_taking(self) -> None:
         await self.take_its_time()
 
     async def after_release(self) -> None:
+        if self._second is not None:
+            await self._second.stop(0.0)
         await self._lanes.cancel(lambda _: True)
 
     def _pipeline(self, patience: Patience) -> Pipeline:
@@ -143,7 +162,7 @@ class Worker(Process):
             messages=Remote(self.network, self, shared.messages),
             index=Remote(self.network, self, shared.index),
             provider=provider,
-            llm=provider,
+            llm=SimpleNamespace(summarize=self._ask_llm),  # type: ignore[arg-type]  # all of it that is called
             embedder=None,
             publish=self._publish,
             patience=patience,
@@ -153,6 +172,15 @@ class Worker(Process):
 
     async def _summarize(self, request: SummaryRequest) -> Summary:
         return await self.network.call(self, "summarize", lambda: self.world.shared.answer(request))
+
+    async def _ask_llm(self, request: SummaryRequest) -> Summary:
+        answer = await self._summarize(request)
+        if answer.quality == FALLBACK:
+            raise AWAY
+        return answer
+
+    async def _retry(self, record: Any, attempt: Try) -> None:
+        await self.network.call(self, "retry", lambda: self.world.append_retry(record, attempt), writes=True)
 
     async def _publish(self, summary: SummaryCreated) -> None:
         await self.network.call(self, "publish", lambda: self.world.shared.publish(summary), writes=True)
@@ -193,17 +221,28 @@ class World:
     def _append(self, conversation: str, value: bytes) -> None:
         self.broker.append(SOURCE, [(conversation.encode(), value, 0, ())])
 
+    def append_retry(self, record: Any, attempt: Try) -> None:
+        self.broker.append(RETRIES, [(record.key, record.value, 0, tuple(headers_of(attempt)))])
+
     def check_offsets(self, offsets: dict[TopicPartition, int]) -> None:
         """Not raised here: whoever commits might take it for an answer."""
-        announced = {summary.episode_id for summary in self.shared.announced}
-        for record in self.broker.log(SOURCE).read(0):
-            if record.offset < offsets[SOURCE]:
-                self.passed_over |= not self.is_finished(record, announced)
+        for source, offset in offsets.items():
+            for record in self.broker.log(source).read(0):
+                if record.offset < offset:
+                    self.passed_over |= not self.is_finished(record)
 
-    def is_finished(self, record: Record, announced: set[str]) -> bool:
+    def is_finished(self, record: Record) -> bool:
+        """Announced, and an LLM wrote it or will be asked; or a dead letter."""
         if record.value == b"{":
             return record.offset in self.shared.buried
-        return episode_id_of(record.value) in announced
+        episode_id = episode_id_of(record.value)
+        announced = [s.quality.source for s in self.shared.announced if s.episode_id == episode_id]
+        return bool(announced) and ("llm" in announced or self.is_waiting(episode_id, record))
+
+    def is_waiting(self, episode_id: str, than: Record) -> bool:
+        """Its next try is on the topic, behind that record if it is a try itself."""
+        after = than.offset + 1 if than.topic == RETRIES.topic else 0
+        return any(episode_id_of(retry.value) == episode_id for retry in self.broker.log(RETRIES).read(after))
 
     def take(self, number: int) -> None:
         """The group gives it the partition, in a new generation; if it is dead it starts again."""

@@ -1,0 +1,164 @@
+"""An LLM that is away for a while: what the deployment says meanwhile, and what it mends by itself afterwards."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import orjson
+import pytest
+import pytest_asyncio
+from qdrant_client import QdrantClient
+
+from afterword.crew import ROLES
+from consumers import SummarySubscriber
+from consumers.kafka import running_consumer, running_producer
+from schemas import SummaryCreated
+from schemas.ids import point_id
+from streams.settings import Settings
+from streams.stores import mongo
+from streams.stores.mongo_episodes import MongoEpisodes
+from tests import openai_server as llm
+from tests.e2e.deployment import Deployment, deployed
+from tests.openai_server import LlmServer
+
+SECONDS = 90
+CONVERSATIONS = ("one", "two", "three")
+TOLD = "I want to cancel order 4711 and wait three days for the refund."
+ANSWERED = "I cancelled it, the refund is on its way."
+
+
+@pytest.fixture
+def settings(make_settings: Callable[..., Settings], llm_server: LlmServer) -> Settings:
+    return make_settings(
+        kafka={"partitions": 2, "session_timeout_seconds": 6},
+        engine={"commit_interval_seconds": 0.2, "tick_seconds": 0.2},
+        llm={"provider": "openai", "model": llm.MODEL, "base_url": f"{llm_server.url}/v1", "attempts": 1},
+        retry={"first_delay_seconds": 0.5, "longest_delay_seconds": 1},
+        drain_seconds=5,
+    )
+
+
+@pytest_asyncio.fixture
+async def deployment(settings: Settings, tmp_path) -> AsyncIterator[Deployment]:
+    async with deployed(settings, tmp_path) as ready:
+        for role in ROLES:
+            ready.start(role)
+        yield ready
+
+
+def lines() -> list[bytes]:
+    """Each conversation is short enough for one episode, and long enough for the texts of the LLM."""
+    return [
+        orjson.dumps({"id": f"m{n}", "conversation_id": name, "user_id": "u1", "role": role, "content": content})
+        for name in CONVERSATIONS
+        for n, (role, content) in enumerate(
+            (("user", TOLD), ("assistant", "I cancelled it, the refund is on its way."))
+        )
+    ]
+
+
+@pytest_asyncio.fixture
+async def events(settings: Settings, deployment: Deployment) -> AsyncIterator[SummarySubscriber]:
+    kafka = settings.kafka
+    topic, group = kafka.summaries_topic, f"{kafka.summaries_topic}-test"
+    async with SummarySubscriber(bootstrap_servers=kafka.bootstrap_servers, group_id=group, topic=topic) as subscriber:
+        yield subscriber
+
+
+async def next_of_each(events: SummarySubscriber) -> dict[str, SummaryCreated]:
+    """The next event of each conversation, by conversation."""
+    async with asyncio.timeout(SECONDS):
+        found = [await anext(events) for _ in CONVERSATIONS]
+    return {event.conversation_id: event for event in found}
+
+
+async def stored(settings: Settings) -> dict[str, Any]:
+    """Episode, rolling text and title, by conversation."""
+    database = mongo.connect(settings.mongo)
+    store, found = MongoEpisodes(database), {}
+    for name in CONVERSATIONS:
+        episode, row, known = [
+            await store.find(f"{name}:1"),
+            await store.latest_row(name),
+            await store.conversation(name),
+        ]
+        assert episode
+        assert row
+        assert known
+        assert (known.episode_count, known.message_count) == (1, 2)
+        found[name] = (episode.summary, row.content, known.title)
+    await mongo.close(database)
+    return found
+
+
+def told(events: dict[str, SummaryCreated]) -> dict[str, Any]:
+    return {name: (event, event.rolling_summary, event.title) for name, event in events.items()}
+
+
+async def test_fallbacks_are_announced_at_once_and_replaced_everywhere_when_the_llm_answers_again(
+    settings, deployment, llm_server, events
+):
+    llm_server.down = True
+    await deployment.produce(lines())
+    first = await next_of_each(events)
+    assert {event.quality.reason for event in first.values()} == {"provider_unavailable"}
+    assert await stored(settings) == told(first)
+    await send_what_is_no_episode(settings)
+    llm_server.down = False
+    second = await next_of_each(events)
+    for name, event in second.items():
+        assert (event.event_id, event.revision, event.supersedes) == (f"{name}:1:2", 2, f"{name}:1:1")
+        assert (event.quality.source, event.title) == ("llm", llm.TEXTS["title"])
+    assert await stored(settings) == told(second)
+    report = await deployment.audit(SECONDS)
+    assert report.clean, list(report.lines())
+    counts = report.summaries
+    assert (counts["announced"], counts["stored"], counts["indexed"], counts["superseded"]) == (3, 3, 3, 3)
+    assert await dead_letters_of_retries(settings, 2) == 2
+    assert await deployment.stop("summarizer") == 0
+    assert points(settings) == dict.fromkeys(CONVERSATIONS, 2)
+
+
+async def send_what_is_no_episode(settings: Settings) -> None:
+    """To every partition of the retry topic."""
+    async with running_producer(settings.kafka) as producer:
+        for partition in range(settings.kafka.partitions):
+            await producer.send_and_wait(settings.kafka.retry_topic, b"{", key=b"one", partition=partition)
+
+
+async def dead_letters_of_retries(settings: Settings, count: int) -> int:
+    topic = settings.kafka.dead_letters(settings.kafka.episodes_topic)
+    async with (
+        asyncio.timeout(SECONDS),
+        running_consumer(settings.kafka, topic, auto_offset_reset="earliest") as reader,
+    ):
+        letters = [await reader.getone() for _ in range(count)]
+    sources = [dict(letter.headers)["__afterword.errors.topic"].decode() for letter in letters]
+    return sources.count(settings.kafka.retry_topic)
+
+
+def points(settings: Settings) -> dict[str, int]:
+    """Revision of each conversation's point."""
+    client = QdrantClient(path=str(settings.qdrant.path)) if settings.qdrant.path else QdrantClient(settings.qdrant.url)
+    collection = settings.qdrant.collection
+    found = client.retrieve(collection, [point_id(f"{name}:1") for name in CONVERSATIONS])
+    client.close()
+    return {point.payload["conversation_id"]: point.payload["revision"] for point in found if point.payload}
+
+
+async def test_a_worker_that_is_killed_while_it_mends_leaves_it_to_the_next(settings, deployment, llm_server, events):
+    llm_server.down = True
+    await deployment.produce(lines())
+    await next_of_each(events)
+    llm_server.called.clear()
+    llm_server.scripts = {"4711": deque([llm_server.hangs()])}
+    llm_server.down = False
+    async with asyncio.timeout(SECONDS):
+        await llm_server.called.wait()
+    deployment.kill("summarizer")
+    deployment.start("summarizer")
+    second = await next_of_each(events)
+    assert {event.event_id for event in second.values()} == {f"{name}:1:2" for name in CONVERSATIONS}
+    report = await deployment.audit(SECONDS)
+    assert report.clean, list(report.lines())
