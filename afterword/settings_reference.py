@@ -12,7 +12,14 @@ from pydantic.fields import FieldInfo
 from streams.settings import Settings, variable
 
 NOTHING = "–"
-NAMES: dict[Any, str] = {str: "text", SecretStr: "secret", Path: "path", int: "whole number", float: "number"}
+NAMES: dict[Any, str] = {
+    str: "text",
+    SecretStr: "secret",
+    Path: "path",
+    int: "whole number",
+    float: "number",
+    bool: "boolean",
+}
 BOUNDS = {"gt": "more than {}", "ge": "at least {}", "le": "at most {}", "min_length": "not empty"}
 
 HEADING = """\
@@ -68,6 +75,8 @@ def _is_section(field: FieldInfo) -> bool:
 
 
 def _type(field: FieldInfo) -> str:
+    if isinstance(field.json_schema_extra, dict) and "type_name" in field.json_schema_extra:
+        return str(field.json_schema_extra["type_name"])
     base = _without_none(field.annotation)
     name = ", ".join(f"`{choice}`" for choice in get_args(base)) if get_origin(base) is Literal else NAMES[base]
     bounds = [
@@ -93,7 +102,9 @@ def _default(value: Any) -> str:
 
 
 def _number(value: Any) -> str:
-    """A whole number without `.0`; anything else as it is."""
+    """A whole number without `.0`, true and false as JSON and TOML write them; anything else as it is."""
+    if isinstance(value, bool):
+        return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

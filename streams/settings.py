@@ -2,9 +2,9 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -15,11 +15,13 @@ from pydantic_settings import (
 
 from streams import prompt_template
 from streams.environment import PREFIX, unknown_variables, variable, with_secrets_from_files
+from streams.episode_settings import Episodes
 from streams.errors import ConfigurationError
 from streams.kafka_security import Mechanism, Protocol, check
 from streams.outage_settings import Budget, Retry
+from streams.section import Seconds, Section
 
-__all__ = ["PREFIX", "Budget", "Retry", "Settings", "load", "variable"]
+__all__ = ["PREFIX", "Budget", "Episodes", "Retry", "Section", "Settings", "load", "variable"]
 
 CONFIG_FILE_VARIABLE = "AFTERWORD_CONFIG"
 
@@ -27,12 +29,6 @@ LOCAL_EMBEDDER = "wordllama-l2-supercat-256"
 
 MOST_PENDING_EPISODES = 20
 """That many episodes the rolling summary may be behind: its next update is told of all of them."""
-
-Seconds = Annotated[float, Field(gt=0)]
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Kafka(Section):
@@ -151,8 +147,11 @@ class Llm(Section):
         ge=4096,
         description="what the model takes at a time; a longer episode is summarised in parts",
     )
-    cache_seconds: float = Field(
-        2_592_000.0, ge=0, description="how long an answer is kept, so that it is not asked for again; 0: not at all"
+    cache_seconds: int = Field(
+        2_592_000,
+        ge=0,
+        le=315_360_000,
+        description="how long an answer is kept, so that it is not asked for again; 0: not at all",
     )
     timeout_seconds: Seconds = Field(60.0, description="one call")
     attempts: int = Field(4, ge=1, description="calls in all for connection errors, 429 and 5xx")
@@ -190,29 +189,6 @@ class Embedder(Section):
         if self.provider == "local":
             return LOCAL_EMBEDDER
         return self.model if self.provider != "none" else None
-
-
-class Episodes(Section):
-    trigger: int = Field(10, ge=1, description="pending messages that close episodes")
-    trigger_tokens: int = Field(4000, ge=1, description="pending tokens that close episodes")
-    min_episode_size: int = Field(
-        2, ge=1, description="messages; a shorter one is sealed only by idle, flush or tokens"
-    )
-    max_episode_size: int = Field(20, ge=1, description="messages; a longer one is sealed whatever the topic")
-    max_episode_tokens: int = Field(4000, ge=1, description="tokens of one episode, unless one message alone has more")
-    overlap: int = Field(2, ge=0, description="messages of the episode before that the LLM is shown")
-    idle_seconds: Seconds = Field(300.0, description="silence that closes all that is pending")
-    dedupe_window: int = Field(1000, ge=1, description="messages of a conversation whose ids are remembered")
-
-    @model_validator(mode="after")
-    def possible(self) -> Self:
-        if self.overlap > self.max_episode_size:
-            raise ValueError(f"overlap ({self.overlap}) is larger than max_episode_size ({self.max_episode_size})")
-        if self.min_episode_size > self.max_episode_size:
-            raise ValueError(
-                f"min_episode_size ({self.min_episode_size}) is larger than max_episode_size ({self.max_episode_size})"
-            )
-        return self
 
 
 class Summarizer(Section):

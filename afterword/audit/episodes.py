@@ -21,7 +21,7 @@ def by_scope(episodes: Iterable[Closed]) -> list[list[Closed]]:
     """Episodes that are numbered together, in the order of their ordinals."""
     scopes: dict[str, list[Closed]] = defaultdict(list)
     for episode in episodes:
-        scopes[episode.episode_id.rpartition(":")[0]].append(episode)
+        scopes[episode.scope].append(episode)
     return [sorted(scope, key=lambda e: e.ordinal) for scope in scopes.values()]
 
 
@@ -53,4 +53,4 @@ def _judge_ordinals(scope: list[Closed], report: Report, first_known: bool) -> N
     first = 1 if first_known else ordinals[0]
     if ordinals != list(range(first, first + len(ordinals))):
         found = f"has {ordinals[0]} to {ordinals[-1]} in {len(ordinals)} episodes"
-        report.found("ordinal_gap", f"{scope[0].episode_id.rpartition(':')[0]} {found}")
+        report.found("ordinal_gap", f"{scope[0].scope} {found}")

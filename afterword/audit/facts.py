@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple
 
-from schemas.ids import message_key
+from schemas.ids import episode_id, message_key
 
 DIGEST_BYTES = 16
 """128 bits: no two of a billion messages share one by chance."""
@@ -22,6 +22,23 @@ class Position(NamedTuple):
     offset: int
 
 
+class Pending(NamedTuple):
+    """A message that waits in the segmenter's state."""
+
+    position: Position
+    """In `messages`."""
+    scope: str
+    """What it is numbered with, as `scope_name` says it."""
+
+
+class Flush(NamedTuple):
+    """A `conversation.flush` that names an agent."""
+
+    position: Position
+    conversation_id: str
+    agent_id: str
+
+
 class Produced(NamedTuple):
     """A message on `messages`."""
 
@@ -31,6 +48,7 @@ class Produced(NamedTuple):
     content: bytes
     skipped: bool = False
     """Its `skip_summarization`."""
+    agent_id: str | None = None
 
 
 class Core(NamedTuple):
@@ -54,6 +72,13 @@ class Closed(NamedTuple):
     core: tuple[Core, ...]
     message_ids: bytes
     """Digest of the core's ids in order."""
+    first_offset: int = -1
+    """In `messages`, of its first core message."""
+    last_offset: int = -1
+
+    @property
+    def scope(self) -> str:
+        return self.episode_id.rpartition(":")[0]
 
 
 class Announced(NamedTuple):
@@ -102,6 +127,8 @@ class Facts:
     produced: list[Produced] = field(default_factory=list)
     """In the order of their partitions."""
     flushes: int = 0
+    flushed_agents: list[Flush] = field(default_factory=list)
+    """In the order of their partitions."""
     refused: set[Position] = field(default_factory=set)
     """Records of `messages` that cannot be taken."""
     consumed: dict[int, int] = field(default_factory=dict)
@@ -110,8 +137,10 @@ class Facts:
     """The archiver's."""
     dead: set[Position] = field(default_factory=set)
     """Records of `messages` that have a dead letter."""
-    pending: set[Position] = field(default_factory=set)
+    pending: set[Pending] = field(default_factory=set)
     """Messages that wait in the segmenter's state for their episode to close."""
+    handed_over: set[Position] = field(default_factory=set)
+    """Messages that waited for an agent when the state was first looked at, and not any more a moment later."""
     closed: list[Closed] = field(default_factory=list)
     """Every committed record, in the order of its partition."""
     unreadable: set[Position] = field(default_factory=set)
@@ -127,11 +156,18 @@ class Facts:
     indexed: set[str] | None = None
     """Episodes that have a point; None when the index could not be looked at."""
     dedupe_window: int = 1000
+    max_agents: int | None = None
+    """With `scope = agent`: how many are active at a time."""
     quiet: bool = True
     """Whether nothing was consumed or closed during the look."""
     truncated: set[str] = field(default_factory=set)
     """Topics whose oldest records are gone."""
     notes: list[str] = field(default_factory=list)
+
+
+def scope_name(conversation_id: str, agent_id: str | None = None) -> str:
+    """What the ids of all its episodes begin with."""
+    return episode_id(conversation_id, 0, agent_id).rpartition(":")[0]
 
 
 def digest(text: str) -> bytes:

@@ -4,8 +4,9 @@ from collections import Counter, defaultdict
 from typing import NamedTuple
 
 from afterword.audit.episodes import by_scope, latest_revisions
-from afterword.audit.facts import Closed, Core, Facts, Position, Produced
+from afterword.audit.facts import Closed, Core, Facts, Pending, Position, Produced
 from afterword.audit.report import Report
+from afterword.audit.routing import expected_scopes
 
 FATES = (
     "skipped",
@@ -25,24 +26,36 @@ class Placement(NamedTuple):
     core: Core
 
 
-Accepted = dict[bytes, list[Produced]]
-Placements = dict[bytes, list[Placement]]
+class Copy(NamedTuple):
+    """A message in one of the scopes that it is for."""
+
+    message: bytes
+    scope: str
+
+
+Expected = dict[Copy, list[Produced]]
+Placements = dict[Copy, list[Placement]]
 
 
 def judge_messages(facts: Facts, report: Report) -> None:
-    """Every message has one fate, and the counts of the fates add up to the total."""
+    """Every message has one fate, and the counts of the fates add up to the total.
+
+    One that is for several agents has the fate of its copy that has got least far.
+    """
     fates: Counter[str] = Counter()
-    accepted = _accepted(facts, fates)
+    expected: Expected = defaultdict(list)
     placements = _placements(facts)
     offsets = Offsets()
-    for message, occurrences in accepted.items():
-        found = placements.get(message, [])
-        for n, produced in enumerate(occurrences):
-            placement = found[n] if n < len(found) else None
-            fates[_fate(facts, produced, placement, report)] += 1
-            if placement:
-                offsets.note(placement, produced)
-    _judge_surplus(facts, accepted, placements, report)
+    for produced, scopes in expected_scopes(facts, _accepted(facts, fates)):
+        copies = []
+        for copy in (Copy(produced.message, scope) for scope in scopes):
+            found = placements.get(copy, [])[len(expected[copy]) :]
+            expected[copy].append(produced)
+            copies.append(_fate(facts, produced, copy.scope, found[0] if found else None, report))
+            if found:
+                offsets.note(found[0], produced)
+        fates[max(copies, key=FATES.index)] += 1
+    _judge_surplus(facts, expected, placements, report)
     _judge_order(facts, offsets, report)
     _judge_refused(facts, fates, report)
     total = len(facts.produced) + len(facts.refused)
@@ -65,9 +78,9 @@ class Offsets:
         ]
 
 
-def _accepted(facts: Facts, fates: Counter[str]) -> Accepted:
+def _accepted(facts: Facts, fates: Counter[str]) -> list[Produced]:
     """What the segmenter must have taken: all but skipped messages, dead letters, and repeats within the window."""
-    accepted: Accepted = defaultdict(list)
+    accepted: list[Produced] = []
     windows: dict[str, Window] = defaultdict(lambda: Window(facts.dedupe_window))
     for produced in facts.produced:
         consumed = _is_consumed(facts.consumed, produced.position)
@@ -76,7 +89,7 @@ def _accepted(facts: Facts, fates: Counter[str]) -> Accepted:
         elif produced.skipped:
             fates["skipped" if consumed else "not_consumed"] += 1
         elif windows[produced.conversation_id].takes(produced.message):
-            accepted[produced.message].append(produced)
+            accepted.append(produced)
         else:
             fates["duplicates" if consumed else "not_consumed"] += 1
     return accepted
@@ -104,16 +117,16 @@ def _placements(facts: Facts) -> Placements:
     for scope in by_scope(latest_revisions(facts.closed)):
         for episode in scope:
             for core in episode.core:
-                placements[core.message].append(Placement(episode, core))
+                placements[Copy(core.message, episode.scope)].append(Placement(episode, core))
     return placements
 
 
-def _fate(facts: Facts, produced: Produced, placement: Placement | None, report: Report) -> str:
-    pending = produced.position in facts.pending
+def _fate(facts: Facts, produced: Produced, scope: str, placement: Placement | None, report: Report) -> str:
+    pending = Pending(produced.position, scope) in facts.pending
     if placement is not None:
         _judge_placement(facts, produced, placement, pending, report)
         return "in_an_episode"
-    if pending:
+    if pending or (produced.position in facts.handed_over and not facts.quiet):
         return "pending"
     if not _is_consumed(facts.consumed, produced.position):
         return "not_consumed"
@@ -130,17 +143,20 @@ def _judge_placement(facts: Facts, produced: Produced, placement: Placement, pen
         report.found("duplicated", f"{_name(produced)}, in {placement.episode.episode_id} and pending")
 
 
-def _judge_surplus(facts: Facts, accepted: Accepted, placements: Placements, report: Report) -> None:
+def _judge_surplus(facts: Facts, expected: Expected, placements: Placements, report: Report) -> None:
     """Messages that are in episodes more often than they should be."""
-    excluded = {p.message for p in facts.produced}
-    for message, found in placements.items():
-        expected = len(accepted.get(message, ()))
-        if len(found) <= expected:
+    known = {p.message for p in facts.produced}
+    accepted = {copy.message for copy in expected}
+    for copy, found in placements.items():
+        wanted = expected.get(copy, [])
+        if len(found) <= len(wanted):
             continue
         episodes = ", ".join(placement.episode.episode_id for placement in found)
-        if expected:
-            report.found("duplicated", f"{_name(accepted[message][0])}, in {episodes}")
-        elif message in excluded:
+        if wanted:
+            report.found("duplicated", f"{_name(wanted[0])}, in {episodes}")
+        elif copy.message in accepted:
+            report.found("wrong_agent", f"in {episodes}")
+        elif copy.message in known:
             report.found("excluded_message", f"in {episodes}")
         elif "messages" not in facts.truncated:
             report.found("unknown_message", f"in {episodes}")

@@ -7,6 +7,7 @@ from afterword.audit.facts import (
     Closed,
     Core,
     Facts,
+    Flush,
     Position,
     Produced,
     digest,
@@ -28,10 +29,16 @@ def take_message(facts: Facts, record: ConsumerRecord) -> None:
         return
     if not isinstance(event, MessageCreated):
         facts.flushes += 1
+        if event.agent_id:
+            facts.flushed_agents.append(Flush(position(record), event.conversation_id, event.agent_id))
         return
     message = digest_of_message(event.conversation_id, event.id)
     content = digest(event.content)
-    facts.produced.append(Produced(position(record), event.conversation_id, message, content, event.skip_summarization))
+    facts.produced.append(
+        Produced(
+            position(record), event.conversation_id, message, content, event.skip_summarization, event.agent_id or None
+        )
+    )
 
 
 def take_episode(facts: Facts, record: ConsumerRecord) -> None:
@@ -54,6 +61,8 @@ def closed(where: Position, episode: EpisodeClosed) -> Closed:
         recomputed=fingerprint(episode.messages),
         core=tuple(Core(digest_of_message(episode.conversation_id, m.id), digest(m.content)) for m in episode.messages),
         message_ids=digest_of_all(m.id for m in episode.messages),
+        first_offset=episode.source.first_offset,
+        last_offset=episode.source.last_offset,
     )
 
 

@@ -13,6 +13,7 @@ Kind = Literal[
     "altered",
     "unknown_message",
     "excluded_message",
+    "wrong_agent",
     "not_archived",
     "ordinal_gap",
     "committed_twice",
@@ -27,12 +28,13 @@ Kind = Literal[
 ]
 
 MEANING: dict[Kind, str] = {
-    "lost": "consumed, and in no episode, not pending, not dead-lettered",
-    "duplicated": "in more than one episode, or in one and still pending",
+    "lost": "consumed, and not in an episode of all it is for, not pending, not dead-lettered",
+    "duplicated": "in more than one episode of the same conversation or agent, or in one and still pending",
     "out_of_order": "episodes whose messages are not in the order of the log",
     "altered": "content in the episode is not what was produced",
     "unknown_message": "in an episode, but never produced",
     "excluded_message": "in an episode, although skipped or dead-lettered",
+    "wrong_agent": "in an episode of an agent that it was not for",
     "not_archived": "passed by the archiver, and not in MongoDB",
     "ordinal_gap": "ordinals are not 1, 2, 3 …",
     "committed_twice": "the same revision of an episode was committed more than once",

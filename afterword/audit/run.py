@@ -8,7 +8,7 @@ from afterword.audit.facts import Facts
 from afterword.audit.index import IndexNotChecked, IndexReader, indexed_episodes
 from afterword.audit.judge import judge
 from afterword.audit.log import Log, Take, opened
-from afterword.audit.pending import Pending
+from afterword.audit.pending import State
 from afterword.audit.records import take_dead_letter, take_episode, take_message, take_summary
 from afterword.audit.report import Report
 from afterword.audit.stores import read_stores
@@ -40,7 +40,9 @@ async def _look(log: Log, settings: Settings, index: IndexReader) -> Facts:
     topics = await log.topics()
     if settings.kafka.messages_topic not in topics:
         raise TopicMissing(topic=settings.kafka.messages_topic)
-    facts = Facts(dedupe_window=settings.episodes.dedupe_window)
+    episodes = settings.episodes
+    max_agents = episodes.max_agents if episodes.scope == "agent" else None
+    facts = Facts(dedupe_window=episodes.dedupe_window, max_agents=max_agents)
     before = await _state_of_work(log, settings.kafka, topics)
     await _read_offsets(log, settings.kafka, facts)
     await _read_topics(log, settings.kafka, topics, facts)
@@ -64,11 +66,11 @@ async def _read_offsets(log: Log, kafka: Kafka, facts: Facts) -> None:
 
 
 async def _read_topics(log: Log, kafka: Kafka, topics: set[str], facts: Facts) -> None:
-    pending = Pending()
+    state = State()
     readings: dict[str, Take] = {
         kafka.messages_topic: partial(take_message, facts),
-        kafka.changelog(MESSAGES): pending.take_body,
-        kafka.changelog(CONVERSATIONS): pending.take_conversation,
+        kafka.changelog(MESSAGES): state.take_body,
+        kafka.changelog(CONVERSATIONS): state.take_conversation,
         kafka.dead_letters(kafka.messages_topic): partial(take_dead_letter, facts.dead, kafka.messages_topic),
         kafka.episodes_topic: partial(take_episode, facts),
         kafka.dead_letters(kafka.episodes_topic): partial(take_dead_letter, facts.dead_episodes, kafka.episodes_topic),
@@ -81,7 +83,7 @@ async def _read_topics(log: Log, kafka: Kafka, topics: set[str], facts: Facts) -
         elif await log.read(topic, take) and topic in names:
             facts.truncated.add(names[topic])
             facts.notes.append(f"the oldest records of {topic} are gone: what depends on them is not judged")
-    facts.pending = pending.positions()
+    facts.pending, facts.handed_over = state.pending(), state.handed_over()
 
 
 async def _read_index(settings: Settings, index: IndexReader, facts: Facts) -> None:

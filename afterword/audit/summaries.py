@@ -1,6 +1,6 @@
 """Judging what the summarizer made of every episode, and the archive."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Container
 
 from afterword.audit.episodes import latest_revisions, name
@@ -13,7 +13,7 @@ def judge_summaries(facts: Facts, report: Report) -> None:
     """Each episode stored, indexed and announced, or waiting for it."""
     announced = {(a.episode_id, a.made_from) for a in facts.announced}
     latest = latest_revisions(facts.closed)
-    holders = Counter(core.message for e in latest for core in e.core)
+    holders = _holders(latest)
     counts: Counter[str] = Counter()
     for episode in latest:
         state = _state(facts, episode, announced)
@@ -67,10 +67,19 @@ def _judge_stored(facts: Facts, episode: Closed, report: Report) -> None:
         report.found("stored_differently", name(episode))
 
 
-def _judge_labels(facts: Facts, episode: Closed, holders: Counter[bytes], report: Report) -> None:
-    """A message whose id was used again later carries the later episode; that one is not asked here."""
-    known = [facts.messages.get(c.message) for c in episode.core if holders[c.message] == 1]
-    wrong = sum(1 for k in known if k is None or k.episode_id != episode.episode_id)
+def _holders(episodes: list[Closed]) -> dict[bytes, set[str]]:
+    """By message: the episodes that have it. Several where agents share it, or where its id was used again."""
+    holders: dict[bytes, set[str]] = defaultdict(set)
+    for episode in episodes:
+        for core in episode.core:
+            holders[core.message].add(episode.episode_id)
+    return holders
+
+
+def _judge_labels(facts: Facts, episode: Closed, holders: dict[bytes, set[str]], report: Report) -> None:
+    """A message of several episodes carries one of them: the last that was stored."""
+    known = [(holders[core.message], facts.messages.get(core.message)) for core in episode.core]
+    wrong = sum(1 for episodes, document in known if document is None or document.episode_id not in episodes)
     if wrong:
         report.found("label_wrong", f"{episode.episode_id}: {wrong} of {len(episode.core)} messages")
 

@@ -10,6 +10,8 @@ from streams.segmenter.keys import DIGEST_BYTES
 VERSION = 1
 HEADER = struct.Struct(">BIqBB")
 HEADER_END = DIGEST_BYTES + HEADER.size
+SHIFTS = 0x80
+"""In the byte of the seal before: the message began another topic, whether or not that sealed anything."""
 
 SEALS: tuple[CloseReason | None, ...] = (None, "topic_shift", "max_size")
 """Their positions are stored: append only."""
@@ -24,11 +26,14 @@ class Body(NamedTuple):
     sealed_before: CloseReason | None
     """Why the episode before this message was sealed with it."""
     sealed_after: CloseReason | None
+    shifts: bool = False
+    """Its `is_continuation` is false."""
 
 
 def encode_body(digest: bytes, body: Body) -> bytes:
     """`digest`: of the message's id."""
-    before, after = SEALS.index(body.sealed_before), SEALS.index(body.sealed_after)
+    before = SEALS.index(body.sealed_before) | (SHIFTS if body.shifts else 0)
+    after = SEALS.index(body.sealed_after)
     return digest + HEADER.pack(VERSION, body.tokens, body.offset, before, after) + body.json
 
 
@@ -39,7 +44,7 @@ def decode_body(value: bytes) -> Body | None:
     if value[DIGEST_BYTES : DIGEST_BYTES + 1] != bytes((VERSION,)):
         raise StateUnreadable(problem=f"a message's row is not of version {VERSION}")
     _, tokens, offset, before, after = HEADER.unpack_from(value, DIGEST_BYTES)
-    return Body(value[HEADER_END:], tokens, offset, SEALS[before], SEALS[after])
+    return Body(value[HEADER_END:], tokens, offset, SEALS[before & ~SHIFTS], SEALS[after], bool(before & SHIFTS))
 
 
 def digest_of(value: bytes) -> bytes:

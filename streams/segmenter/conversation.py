@@ -1,121 +1,111 @@
-"""One conversation within one batch: what the rules decide, done to its rows."""
+"""To whom a conversation's messages go: to the conversation as a whole, or to its agents."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
 
 from schemas import CloseReason
-from streams.errors import StateUnreadable
-from streams.segmenter import keys
-from streams.segmenter.bodies import Body, decode_body, digest_of, encode_body
+from streams.segmenter.agents import addressees, heard, left
 from streams.segmenter.episodes import Closed
-from streams.segmenter.rows import Rows
-from streams.segmenter.rules import (
-    Emission,
-    Incoming,
-    Seals,
-    close_all,
-    decide,
-    emitted,
-    forgettable,
-    is_duplicate,
-    overlap_size,
-    split,
-)
+from streams.segmenter.keys import NOBODY, Scope
+from streams.segmenter.rules import Rules, is_silent
 from streams.segmenter.state import State
-from streams.settings import Episodes
+from streams.segmenter.thread import Taken, Thread
 
 
-class Conversation:
-    """`state`: None for a conversation that no message was taken from yet. `rows`: the table of messages."""
+class Arrival(NamedTuple):
+    """A message that is no duplicate, and what its conversation goes by."""
 
-    def __init__(self, conversation_id: str, state: State | None, rows: Rows, limits: Episodes) -> None:
-        self.id = conversation_id
-        self.state = state
-        self._rows = rows
-        self._limits = limits
-        self._prefix = keys.prefix(conversation_id)
+    message: Taken
+    agent_id: str | None
+    tenant_id: str | None
+    rules: Rules
+    now_ms: int
+    """Wall clock, milliseconds since 1970."""
 
-    def belongs_to(self, tenant_id: str | None) -> bool:
-        return self.state is None or self.state.tenant_id == tenant_id
 
-    def has(self, digest: bytes) -> bool:
-        """Whether a message with this id is a duplicate. `digest`: of the id."""
-        row = self._rows.get(keys.seen_key(self._prefix, digest))
-        seq = None if row is None else keys.decode_seq(row)
-        return self.state is not None and is_duplicate(self.state, seq, self._limits)
+class Conversation(Protocol):
+    """Both return the episodes that are closed, in order."""
 
-    def append(
-        self, m: Incoming, json: bytes, digest: bytes, *, offset: int, tenant_id: str | None, now_ms: int
-    ) -> list[Closed]:
-        """Takes a message that is no duplicate; the episodes that it closes, in order."""
-        state = self.state or State(tenant_id)
-        decision = decide(state, m, self._limits, now_ms)
-        body = Body(json, m.tokens, offset, decision.sealed_before, decision.sealed_after)
-        self._rows[self._body_key(state.next_seq)] = encode_body(digest, body)
-        self._rows[keys.seen_key(self._prefix, digest)] = keys.encode_seq(state.next_seq)
-        return self._emit(decision.state, decision.emissions)
+    def take(self, arrival: Arrival) -> list[Closed]: ...
+    def flush(self, agent_id: str | None) -> list[Closed]: ...
 
-    def close(self, reason: CloseReason) -> list[Closed]:
-        """The episodes that everything pending makes."""
-        emission = self.state and close_all(self.state, reason)
-        return self._emit(emitted(self.state, emission), [emission]) if self.state and emission else []
 
-    def tidy(self) -> None:
-        """Deletes rows that are not needed any more: over time two for each message."""
-        if self.state is None:
-            return
-        forgotten = forgettable(self.state, self._limits)
-        for seq in forgotten:
-            self._forget(seq)
-        if forgotten:
-            self.state = self.state._replace(window_first=forgotten.stop)
+class Whole:
+    """One thread, whoever speaks."""
 
-    def _emit(self, state: State, emissions: Iterable[Emission]) -> list[Closed]:
-        episodes: list[Closed] = []
-        for emission in emissions:
-            done, state = self._split(state, emission)
-            episodes += done
-        self.state = state
-        return episodes
+    def __init__(self, thread: Thread) -> None:
+        self._thread = thread
 
-    def _split(self, state: State, emission: Emission) -> tuple[list[Closed], State]:
-        first = state.overlap_first
-        bodies = [self._body(seq) for seq in range(first, min(emission.end + 1, state.next_seq))]
-        seals = [Seals(b.sealed_before, b.sealed_after) for b in bodies[emission.first - first :]]
-        episodes = []
-        overlap = bodies[: emission.first - first]
-        for ordinal, cut in enumerate(split(emission, seals), state.last_ordinal + 1):
-            core = bodies[cut.first - first : cut.end - first]
-            episodes.append(Closed(self.id, state.tenant_id, ordinal, cut.reason, core, overlap))
-            overlap = core[len(core) - overlap_size([len(b.json) + 1 for b in core], self._limits) :]
-        self._strip(range(first, emission.end - len(overlap)))
-        ordinal = state.last_ordinal + len(episodes)
-        return episodes, state._replace(last_ordinal=ordinal, overlap_first=emission.end - len(overlap))
+    def take(self, arrival: Arrival) -> list[Closed]:
+        self._thread.remember(arrival.message.digest)
+        return self._thread.append(arrival.message, arrival.rules, arrival.tenant_id, arrival.now_ms)
 
-    def _strip(self, seqs: range) -> None:
-        """Emitted, and no overlap: of the message only its id is still needed."""
-        for seq in seqs:
-            key = self._body_key(seq)
-            self._rows[key] = digest_of(self._row(key))
+    def flush(self, _: str | None) -> list[Closed]:
+        return self._thread.close("flush")
 
-    def _forget(self, seq: int) -> None:
-        key = self._body_key(seq)
-        seen = keys.seen_key(self._prefix, digest_of(self._row(key)))
-        del self._rows[key]
-        # past the window the id may have been taken again, and the row belongs to that message now
-        if self._rows.get(seen) == keys.encode_seq(seq):
-            del self._rows[seen]
 
-    def _body(self, seq: int) -> Body:
-        body = decode_body(self._row(self._body_key(seq)))
-        if body is None:
-            raise StateUnreadable(problem="a message that is pending has no body")
-        return body
+class OfAgents:
+    """A thread for each agent. `root` remembers ids and active agents, and never has anything pending itself.
 
-    def _row(self, key: bytes) -> bytes:
-        row = self._rows.get(key)
-        if row is None:
-            raise StateUnreadable(problem="a message's row is missing")
-        return row
+    `thread`: that of an agent; of NOBODY, of what waits for the first one. An agent that is not active has nothing
+    pending, so that whatever is pending is found by the list of those that are.
+    """
 
-    def _body_key(self, seq: int) -> bytes:
-        return keys.body_key(self._prefix, seq)
+    def __init__(self, root: Thread, thread: Callable[[Scope], Thread], max_agents: int) -> None:
+        self._root = root
+        self._thread = thread
+        self._max_agents = max_agents
+
+    def take(self, arrival: Arrival) -> list[Closed]:
+        self._root.remember(arrival.message.digest)
+        self._root.pass_on(arrival.message.digest, arrival.tenant_id)
+        before = self._active
+        roster = heard(before, arrival.agent_id, self._max_agents)
+        closed = self._close(roster.displaced, "idle")
+        if arrival.agent_id and not before:
+            closed += self._adopt(arrival.agent_id, arrival)
+        for agent in addressees(before, arrival.agent_id):
+            closed += self._append(agent, arrival.message, arrival)
+        self._note(roster.active)
+        return closed
+
+    def flush(self, agent_id: str | None) -> list[Closed]:
+        """Closes what is pending of the agent, which is not active any more; of all when none is named."""
+        if not agent_id:
+            return self._close(addressees(self._active, None), "flush")
+        if agent_id not in self._active:
+            return []
+        self._note(left(self._active, agent_id))
+        return self._close([agent_id], "flush")
+
+    def _adopt(self, agent: str, arrival: Arrival) -> list[Closed]:
+        """What waited becomes the agent's, unless it has waited too long: then a living worker has closed it before."""
+        waiting = self._of(NOBODY)
+        if waiting.state is None:
+            return []
+        if is_silent(waiting.state, arrival.message.facts, arrival.rules.limits):
+            return waiting.close("idle")
+        return [done for message in waiting.hand_over() for done in self._append(agent, message, arrival)]
+
+    def _append(self, agent: str, message: Taken, arrival: Arrival) -> list[Closed]:
+        return self._of(agent).append(message, arrival.rules, arrival.tenant_id, arrival.now_ms)
+
+    def _close(self, agents: Iterable[str], reason: CloseReason) -> list[Closed]:
+        return [done for agent in agents for done in self._of(agent).close(reason)]
+
+    def _of(self, agent: str) -> Thread:
+        return self._thread(Scope(self._root.scope.conversation_id, agent))
+
+    @property
+    def _active(self) -> list[str]:
+        return (self._root.state and self._root.state.agents) or []
+
+    def _note(self, active: list[str]) -> None:
+        if self._root.state:
+            self._root.state = self._root.state._replace(agents=active)
+
+
+def fits(state: State, scope: Scope, of_agents: bool) -> bool:
+    """Whether a row was made with this setting of `episodes.scope`."""
+    is_root = state.agents is not None
+    return is_root == (of_agents and scope.agent_id is None) and (of_agents or scope.agent_id is None)

@@ -6,11 +6,10 @@ from itertools import chain
 from math import fsum
 from typing import NamedTuple
 
-import orjson
-
 from schemas import CloseReason, EpisodeClosed, EpisodeMessage, EpisodeMetrics, MessageCreated, Source, fingerprint
 from schemas.ids import episode_id
 from streams.segmenter.bodies import Body
+from streams.segmenter.keys import Scope
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
@@ -20,7 +19,7 @@ CARRIED = set(EpisodeMessage.model_fields)
 class Closed(NamedTuple):
     """An episode that is over, as rows."""
 
-    conversation_id: str
+    scope: Scope
     tenant_id: str | None
     ordinal: int
     reason: CloseReason
@@ -43,19 +42,15 @@ def carried(message: MessageCreated) -> bytes:
     return message.model_dump_json(include=CARRIED).encode()
 
 
-def episode_bytes(message: MessageCreated, json: bytes) -> int:
-    """What a message adds to the JSON of its episode, whose envelope may repeat its user, flows and tools."""
-    return len(json) + len(orjson.dumps((message.user_id, message.flows, message.tools)))
-
-
 def build(closed: Closed, topic: str, partition: int, now_ms: int) -> EpisodeClosed:
     """The event. `topic` and `partition`: where the core messages were read; `now_ms`: milliseconds since 1970."""
     core = messages(closed.core)
     return EpisodeClosed(
-        episode_id=episode_id(closed.conversation_id, closed.ordinal),
+        episode_id=episode_id(closed.scope.conversation_id, closed.ordinal, closed.scope.named_agent),
         revision=1,
-        conversation_id=closed.conversation_id,
+        conversation_id=closed.scope.conversation_id,
         user_id=user_of(core),
+        agent_id=closed.scope.named_agent,
         tenant_id=closed.tenant_id,
         ordinal=closed.ordinal,
         close_reason=closed.reason,

@@ -7,16 +7,32 @@ from streams.errors import StateUnreadable
 
 BODY = b"m"
 SEEN = b"i"
+AGENT = b"\xff"
+"""Between the ids of a conversation and an agent: a byte that UTF-8 never has."""
+NOBODY = ""
+"""Stands for an agent's id where no agent is active: what names none waits there for the first one."""
 LENGTH_BYTES = 2
 SEQ_BYTES = 8
 DIGEST_BYTES = 16
 """128 bits: two ids of one conversation collide once in 2⁶⁴ messages."""
 
 
+class Scope(NamedTuple):
+    """What is pending and numbered together: a conversation, or an agent's part of one."""
+
+    conversation_id: str
+    agent_id: str | None = None
+
+    @property
+    def named_agent(self) -> str | None:
+        """As episodes carry it."""
+        return self.agent_id or None
+
+
 class Key(NamedTuple):
     """A parsed key of the table of messages."""
 
-    conversation_id: str
+    scope: Scope
     kind: Literal["body", "seen"]
     seq: int | None
     """Of a body."""
@@ -24,25 +40,37 @@ class Key(NamedTuple):
     """Of an id that was seen."""
 
 
-def conversation_key(conversation_id: str) -> bytes:
-    """In the table of conversations; also the key of the records on both topics."""
+def record_key(conversation_id: str) -> bytes:
+    """Of the records on both topics."""
     return conversation_id.encode()
 
 
-def prefix(conversation_id: str) -> bytes:
-    """What the keys of all messages of a conversation begin with: length (2 bytes, big-endian) and UTF-8."""
-    name = conversation_id.encode()
+def scope_key(scope: Scope) -> bytes:
+    """In the table of conversations. Of a conversation as a whole it is the records' key."""
+    agent = b"" if scope.agent_id is None else AGENT + scope.agent_id.encode()
+    return scope.conversation_id.encode() + agent
+
+
+def parse_scope(key: bytes) -> Scope:
+    """What a key of the table of conversations stands for."""
+    conversation, found, agent = key.partition(AGENT)
+    return Scope(conversation.decode(), agent.decode() if found else None)
+
+
+def prefix(scope: Scope) -> bytes:
+    """What the keys of all its messages begin with: length (2 bytes, big-endian) and key of the scope."""
+    name = scope_key(scope)
     return len(name).to_bytes(LENGTH_BYTES) + name
 
 
-def body_key(conversation: bytes, seq: int) -> bytes:
-    """`conversation`: its prefix. Ordered as the messages are."""
-    return conversation + BODY + seq.to_bytes(SEQ_BYTES)
+def body_key(prefix: bytes, seq: int) -> bytes:
+    """Ordered as the messages are."""
+    return prefix + BODY + seq.to_bytes(SEQ_BYTES)
 
 
-def seen_key(conversation: bytes, digest: bytes) -> bytes:
-    """`conversation`: its prefix; `digest`: of the message's id."""
-    return conversation + SEEN + digest
+def seen_key(prefix: bytes, digest: bytes) -> bytes:
+    """`digest`: of the message's id."""
+    return prefix + SEEN + digest
 
 
 def id_digest(message_id: str) -> bytes:
@@ -63,7 +91,7 @@ def parse_key(key: bytes) -> Key:
     end = LENGTH_BYTES + int.from_bytes(key[:LENGTH_BYTES])
     name, kind, rest = key[LENGTH_BYTES:end], key[end : end + 1], key[end + 1 :]
     if kind == BODY and len(rest) == SEQ_BYTES:
-        return Key(name.decode(), "body", int.from_bytes(rest), None)
+        return Key(parse_scope(name), "body", int.from_bytes(rest), None)
     if kind == SEEN and len(rest) == DIGEST_BYTES:
-        return Key(name.decode(), "seen", None, rest)
+        return Key(parse_scope(name), "seen", None, rest)
     raise StateUnreadable(problem="a row of the messages has a key of another form")

@@ -1,7 +1,7 @@
 """A batch of records → what to send, with the changes of both tables made. No Kafka, no Faust, no clock."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -9,14 +9,17 @@ from schemas import ConversationFlush, InvalidRecord, MessageCreated, decode_inp
 from schemas.episodes import EPISODE_CLOSED
 from schemas.headers import cloud_event
 from schemas.ids import event_id
+from streams.errors import StateUnreadable
 from streams.runtime import dead_letters
 from streams.segmenter import keys
-from streams.segmenter.conversation import Conversation
-from streams.segmenter.episodes import Closed, build, carried, episode_bytes, milliseconds
+from streams.segmenter.conversation import Arrival, Conversation, OfAgents, Whole, fits
+from streams.segmenter.episodes import Closed, build, carried
+from streams.segmenter.facts import added_bytes, facts
 from streams.segmenter.outcome import Outcome, Outgoing, Record
+from streams.segmenter.overrides import Rulebook
 from streams.segmenter.rows import BufferedRows, Rows
-from streams.segmenter.rules import Incoming
-from streams.segmenter.state import decode_state, encode_state
+from streams.segmenter.state import State, decode_state, encode_state
+from streams.segmenter.thread import Taken, Thread
 from streams.settings import Episodes
 
 STAGE = "segmenter"
@@ -42,6 +45,14 @@ class Segmenter:
     conversations: Rows
     messages: Rows
     count_tokens: Callable[[str], int]
+    rulebook: Rulebook = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rulebook", Rulebook(self.limits))
+
+    @property
+    def of_agents(self) -> bool:
+        return self.limits.scope == "agent"
 
     def process(self, records: Iterable[Record], now_ms: int) -> Outcome:
         """Records of one partition in order. `now_ms`: wall clock, milliseconds since 1970.
@@ -54,13 +65,13 @@ class Segmenter:
         return batch.finish()
 
     def tick(self, due: Sequence[bytes], now_ms: int, topic: str, partition: int) -> Outcome:
-        """Closes what is pending in the conversations `due` (keys of their table), if its deadline has passed.
+        """Closes what is pending in the scopes `due` (keys of the first table), if its deadline has passed.
 
         `topic`, `partition`: where their messages were read. Raises: StateUnreadable.
         """
         batch = _Batch(self, now_ms)
         for key in due:
-            batch.expire(key.decode(), topic, partition)
+            batch.expire(key, topic, partition)
         return batch.finish()
 
 
@@ -69,8 +80,8 @@ class _Batch:
         self._own = segmenter
         self._now_ms = now_ms
         self._messages = BufferedRows(segmenter.messages)
-        self._open: dict[str, tuple[Conversation, bytes | None]] = {}
-        """Conversations of this batch, and their rows before it."""
+        self._threads: dict[keys.Scope, tuple[Thread, bytes | None]] = {}
+        """Threads of this batch, and their rows before it."""
         self._outcome = Outcome()
 
     def take(self, record: Record) -> None:
@@ -80,66 +91,83 @@ class _Batch:
         except InvalidRecord as error:
             self._refuse(record, error)
 
-    def expire(self, conversation_id: str, topic: str, partition: int) -> None:
-        conversation = self._conversation(conversation_id)
-        if conversation.state and 0 < conversation.state.deadline_ms <= self._now_ms:
-            self._send(conversation.close("idle"), topic, partition)
+    def expire(self, key: bytes, topic: str, partition: int) -> None:
+        thread = self._thread(keys.parse_scope(key))
+        if thread.state and 0 < thread.state.deadline_ms <= self._now_ms:
+            self._send(thread.close("idle"), topic, partition)
 
     def finish(self) -> Outcome:
-        rows = {name: row for name, (conversation, old) in self._open.items() if (row := tidied(conversation)) != old}
+        rows = {scope: row for scope, (thread, old) in self._threads.items() if (row := tidied(thread)) != old}
         self._messages.flush()
-        for name, row in rows.items():
+        for scope, row in rows.items():
             if row is not None:
-                self._own.conversations[keys.conversation_key(name)] = row
+                self._own.conversations[keys.scope_key(scope)] = row
         return self._outcome
 
     def _apply(self, event: MessageCreated | ConversationFlush, record: Record) -> None:
         if isinstance(event, ConversationFlush):
             self._outcome.flushes += 1
-            self._send(self._conversation(event.conversation_id).close("flush"), record.topic, record.partition)
+            closed = self._conversation(event.conversation_id).flush(event.agent_id)
+            self._send(closed, record.topic, record.partition)
         elif event.skip_summarization:
             self._outcome.skipped += 1
         else:
             self._add(event, record)
 
     def _add(self, message: MessageCreated, record: Record) -> None:
-        conversation = self._conversation(message.conversation_id)
-        check_tenant(conversation, message.tenant_id)
+        root = self._thread(keys.Scope(message.conversation_id))
+        check_tenant(root, message.tenant_id)
         digest = keys.id_digest(message.id)
-        if conversation.has(digest):
+        if root.has(digest):
             self._outcome.duplicates += 1
             return
-        json = carried(message)
-        facts = self._facts(message, json, record.timestamp)
-        closed = conversation.append(
-            facts, json, digest, offset=record.offset, tenant_id=message.tenant_id, now_ms=self._now_ms
-        )
+        overrides = self._own.rulebook.read(message.metadata, root.state.overrides if root.state else "")
+        taken = self._taken(message, digest, record)
+        if root.state is None:
+            root.state = State(message.tenant_id, agents=[] if self._own.of_agents else None)
+        if root.state.overrides != overrides:
+            root.state = root.state._replace(overrides=overrides)
+        rules = self._own.rulebook.rules(overrides)
+        arrival = Arrival(taken, message.agent_id, message.tenant_id, rules, self._now_ms)
+        closed = self._conversation(message.conversation_id).take(arrival)
         self._outcome.messages += 1
         self._send(closed, record.topic, record.partition)
 
-    def _facts(self, message: MessageCreated, json: bytes, record_ms: int) -> Incoming:
-        size = episode_bytes(message, json)
+    def _taken(self, message: MessageCreated, digest: bytes, record: Record) -> Taken:
+        json = carried(message)
+        size = added_bytes(message, json)
         if size > MAX_MESSAGE_BYTES:
             raise InvalidRecord("too_large", f"takes {size} bytes of an episode, at most {MAX_MESSAGE_BYTES} fit")
-        assert message.sent_at is not None  # noqa: S101 – decoding fills it in
         tokens = self._own.count_tokens(message.content)
-        return Incoming(milliseconds(message.sent_at), record_ms, tokens, size, message.is_continuation)
+        return Taken(facts(message, size, tokens, record.timestamp), json, digest, record.offset)
 
     def _conversation(self, conversation_id: str) -> Conversation:
-        found = self._open.get(conversation_id)
+        root = self._thread(keys.Scope(conversation_id))
+        return OfAgents(root, self._thread, self._own.limits.max_agents) if self._own.of_agents else Whole(root)
+
+    def _thread(self, scope: keys.Scope) -> Thread:
+        found = self._threads.get(scope)
         if found is None:
-            row = self._own.conversations.get(keys.conversation_key(conversation_id))
-            state = None if row is None else decode_state(row)
-            found = Conversation(conversation_id, state, self._messages, self._own.limits), row
-            self._open[conversation_id] = found
+            row = self._own.conversations.get(keys.scope_key(scope))
+            found = self._opened(scope, None if row is None else decode_state(row)), row
+            self._threads[scope] = found
         return found[0]
+
+    def _opened(self, scope: keys.Scope, state: State | None) -> Thread:
+        limits = self._own.limits
+        if state and not fits(state, scope, self._own.of_agents):
+            raise StateUnreadable(
+                problem="it was made with another episodes.scope, which needs ids and topics of its own"
+            )
+        remembers = scope.agent_id is None  # ids are unique in their conversation, whoever the agent is
+        return Thread(scope, state, self._messages, limits.overlap, limits.dedupe_window if remembers else 0)
 
     def _send(self, episodes: Iterable[Closed], topic: str, partition: int) -> None:
         for closed in episodes:
             event = build(closed, topic, partition, self._now_ms)
             ce_id = event_id(event.episode_id, event.revision)
             headers = cloud_event(EPISODE_CLOSED, ce_id, CE_SOURCE, event.closed_at)
-            key = keys.conversation_key(closed.conversation_id)
+            key = keys.record_key(event.conversation_id)
             self._outcome.outgoing.append(Outgoing(self._own.episodes_topic, key, event.to_json(), headers))
             self._outcome.episodes[closed.reason] += 1
 
@@ -153,13 +181,13 @@ class _Batch:
         self._outcome.dead_letters[error.error_type] += 1
 
 
-def check_tenant(conversation: Conversation, tenant_id: str | None) -> None:
+def check_tenant(root: Thread, tenant_id: str | None) -> None:
     """Conversation ids are unique across tenants: nothing may leak through one id. Raises: InvalidRecord."""
-    if not conversation.belongs_to(tenant_id):
+    if root.state is not None and root.state.tenant_id != tenant_id:
         raise InvalidRecord("tenant_mismatch", "the conversation's first message has another tenant_id")
 
 
-def tidied(conversation: Conversation) -> bytes | None:
+def tidied(thread: Thread) -> bytes | None:
     """The row to keep; rows of messages that are not needed any more are deleted. None: there is nothing to keep."""
-    conversation.tidy()
-    return conversation.state and encode_state(conversation.state)
+    thread.tidy()
+    return thread.state and encode_state(thread.state)

@@ -1,6 +1,6 @@
 """The model check by itself: how many histories a minute, and whether it finds what was broken on purpose.
 
-python -m tests.model [--histories N] [segmenter | summarizer]
+python -m tests.model [--histories N] [segmenter | agents | summarizer]
 python -m tests.model --mutants
 """
 
@@ -15,10 +15,14 @@ from tests.model import mutants
 from tests.model.machine import FaultMachine
 from tests.model.profiles import EXAMPLES, profile
 from tests.model.quiet import quiet
-from tests.model.segmenter_machine import SegmenterMachine
+from tests.model.segmenter_machine import AgentsMachine, SegmenterMachine
 from tests.model.summarizer_machine import SummarizerMachine
 
-MACHINES: dict[str, type[FaultMachine]] = {"segmenter": SegmenterMachine, "summarizer": SummarizerMachine}
+MACHINES: dict[str, type[FaultMachine]] = {
+    "segmenter": SegmenterMachine,
+    "agents": AgentsMachine,
+    "summarizer": SummarizerMachine,
+}
 
 ROUND = 500
 """Histories after which hypothesis begins anew: it remembers all of them."""

@@ -146,8 +146,8 @@ MUTANTS = (
         "ids of messages are forgotten too early",
         SEGMENTER,
         "segmenter/rules.py",
-        "return range(state.window_first, min(state.next_seq - limits.dedupe_window, state.overlap_first))",
-        "return range(state.window_first, min(state.next_seq - limits.dedupe_window + 1, state.overlap_first))",
+        "return range(state.window_first, min(state.next_seq - window, state.overlap_first))",
+        "return range(state.window_first, min(state.next_seq - window + 1, state.overlap_first))",
     ),
     Mutant(
         "the highest finished offset is committed instead of the lowest unfinished",

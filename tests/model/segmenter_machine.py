@@ -8,7 +8,7 @@ from hypothesis.stateful import rule
 from tests.model.machine import WORKERS, FaultMachine, Moment, moments, when_it_suits_least, workers
 from tests.model.process import AGENT
 from tests.model.segmenter_oracle import check
-from tests.model.segmenting import SECOND, SOURCE, Worker, World, changelogs, copied, the_app
+from tests.model.segmenting import AGENTS_LIMITS, SECOND, SOURCE, Worker, World, changelogs, copied, the_app
 from tests.unit.segmenter.chat import Sent, flush, say
 
 HOUR = 3600
@@ -18,8 +18,9 @@ gaps = st.sampled_from([0, 0, 0, 0, 0, 0, 1, IDLE])
 ids = st.sampled_from([0, 0, 0, 0, 0, 0, 1, 2, 5])
 """How far back the message's id was used before; 0: never."""
 kinds = st.sampled_from(["message"] * 8 + ["shift", "flush", "rubbish", "skipped"])
-Said = tuple[str, str, int, int]
-one_said = st.tuples(kinds, st.sampled_from("aab"), ids, gaps)
+agents = st.sampled_from([None, None, None, "x", "x", "y", "z"])
+Said = tuple[str, str, int, int, str | None]
+one_said = st.tuples(kinds, st.sampled_from("aab"), ids, gaps, agents)
 talk = st.lists(one_said, min_size=1, max_size=8)
 
 
@@ -62,15 +63,16 @@ class SegmenterMachine(FaultMachine):
         self.produce(0, [one], again=False)
         self.produce(when, more, again=False)
 
-    def sent(self, kind: str, conversation: str, back: int, gap: int) -> Sent:
+    def sent(self, kind: str, conversation: str, back: int, gap: int, agent: str | None) -> Sent:
         self.at += gap
         if kind == "flush":
-            return flush(conversation)
+            return flush(conversation, agent_id=agent)
         if kind == "rubbish":
             return Sent(conversation.encode(), b"{")
         self.ids += not back
         fields = {"shift": {"is_continuation": False}, "skipped": {"skip_summarization": True}}.get(kind, {})
-        return say(f"m{max(self.ids - back, 0)}", at=self.at, conversation_id=conversation, **fields)
+        message_id = f"m{max(self.ids - back, 0)}"
+        return say(message_id, at=self.at, conversation_id=conversation, agent_id=agent, **fields)
 
     @rule(when=when_it_suits_least)
     def a_transaction_of_somebody_else_leaves_a_gap(self, when: Moment) -> None:
@@ -122,3 +124,10 @@ class SegmenterMachine(FaultMachine):
         for changelog in changelogs().values():
             log = self.world.broker.log(changelog)
             log.compact(log.end - back, self.world.true_ms)
+
+
+class AgentsMachine(SegmenterMachine):
+    """The same, with `scope = agent`."""
+
+    def new_world(self) -> World:
+        return World(WORKERS, AGENTS_LIMITS)

@@ -10,13 +10,13 @@ from aiokafka import TopicPartition
 from schemas import EpisodeClosed, decode_episode
 from streams.runtime.bookmark import KEY, decode, row_key
 from streams.segmenter import Segmenter, deadline_of
+from streams.segmenter.keys import parse_scope
 from streams.tokens import count_tokens
 from tests.model.broker import Transaction
 from tests.model.segmenting import (
     DEAD_LETTERS,
     ENGINE,
     EPISODES,
-    LIMITS,
     SOURCE,
     Work,
     Worker,
@@ -24,7 +24,7 @@ from tests.model.segmenting import (
     as_sent,
     changelogs,
 )
-from tests.unit.segmenter.oracle import Oracle
+from tests.unit.segmenter.oracle import Name, Oracle
 
 Rows = dict[bytes, bytes]
 
@@ -36,10 +36,13 @@ class Story:
     world: World
     conversations: Rows = field(default_factory=dict)
     messages: Rows = field(default_factory=dict)
-    oracle: Oracle = field(default_factory=lambda: Oracle(LIMITS))
+    oracle: Oracle = field(init=False)
     """The same rules, written a second time."""
     source: int = 0
     episodes: list[EpisodeClosed] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.oracle = Oracle(self.world.limits)
 
     def tell(self, transaction: Transaction) -> None:
         assert SOURCE in transaction.offsets, "a transaction without the source offset"
@@ -73,15 +76,23 @@ class Story:
         return [key for deadline, key in sorted(pair for pair in deadlines if pair[0]) if deadline <= now_ms]
 
     def _wait(self, due: Iterable[bytes], now_ms: int) -> None:
-        for name in [key.decode() for key in due]:
+        for name in [tuple(parse_scope(key)) for key in due]:
             talk = self.oracle.talks[name]
-            assert talk.heard_ms + LIMITS.idle_seconds * 1000 <= now_ms, "closed before its silence was over"
+            assert talk.heard_ms + talk.idle_seconds * 1000 <= now_ms, "closed before its silence was over"
             self.oracle.close_all(name, "idle")
+
+    def name_of(self, episode: EpisodeClosed) -> Name:
+        return episode.conversation_id, (episode.agent_id or "") if self.world.limits.scope == "agent" else None
 
     @property
     def _segmenter(self) -> Segmenter:
         return Segmenter(
-            LIMITS, EPISODES.topic, DEAD_LETTERS.topic, self.conversations, self.messages, count_tokens=count_tokens
+            self.world.limits,
+            EPISODES.topic,
+            DEAD_LETTERS.topic,
+            self.conversations,
+            self.messages,
+            count_tokens=count_tokens,
         )
 
 
@@ -105,7 +116,7 @@ def _everything_was_read(world: World, story: Story, owner: Worker) -> None:
 def _episodes_are_the_oracles(story: Story) -> None:
     def as_found(e: EpisodeClosed) -> Any:
         ids = tuple(m.id for m in e.messages), tuple(m.id for m in e.overlap)
-        return (e.conversation_id, e.ordinal, e.close_reason, *ids)
+        return (story.name_of(e), e.ordinal, e.close_reason, *ids)
 
     assert sorted(map(as_found, story.episodes)) == sorted(story.oracle.found)
     committed = [decode_episode(r.key, r.value) for r in story.world.broker.log(EPISODES).read(0)]
@@ -114,11 +125,15 @@ def _episodes_are_the_oracles(story: Story) -> None:
 
 
 def _every_message_is_in_one_place(story: Story) -> None:
-    placed: dict[str, list[str]] = defaultdict(list)
+    placed: dict[Name, list[str]] = defaultdict(list)
     for episode in story.episodes:
-        placed[episode.conversation_id] += [m.id for m in episode.messages]
+        placed[story.name_of(episode)] += [m.id for m in episode.messages]
     for name, talk in story.oracle.talks.items():
-        assert placed[name] + [t.message.id for t in talk.pending] == [t.message.id for t in talk.taken]
+        placed[name] += [t.message.id for t in talk.pending]
+        assert len(placed[name]) == talk.placed
+    for conversation, room in story.oracle.rooms.items():
+        everywhere = {i for name, found in placed.items() if name[0] == conversation for i in found}
+        assert everywhere == {t.message.id for t in room.taken}
 
 
 def _state_is_the_same_everywhere(world: World, story: Story, owner: Worker) -> None:

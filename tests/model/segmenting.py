@@ -36,6 +36,7 @@ LIMITS = Episodes(
     dedupe_window=4,
 )
 """Small, so that a few messages go through all of the rules."""
+AGENTS_LIMITS = LIMITS.model_copy(update={"scope": "agent", "max_agents": 2})
 ENGINE = {"max_batch": 6, "tick_keys": 2, "agent_retries": 5}
 
 
@@ -58,14 +59,15 @@ class JoiningProducer(Producer):
 
 
 @cache
-def segmenter_settings() -> Settings:
-    return load(state_dir=Path(os.devnull), episodes=LIMITS.model_dump())
+def segmenter_settings(scope: str) -> Settings:
+    limits = AGENTS_LIMITS if scope == "agent" else LIMITS
+    return load(state_dir=Path(os.devnull), episodes=limits.model_dump())
 
 
 @cache
-def the_app() -> App:
+def the_app(scope: str = "conversation") -> App:
     """One for all processes of all histories: it keeps nothing, as what it asks for comes from the process."""
-    settings = segmenter_settings()
+    settings = segmenter_settings(scope)
     app = faust_app(settings, settings.kafka.segmenter_id)
     app.engine = Options(clock=lambda: RUNNING_IN.get().clock(), **ENGINE)
     segmenter.attach(app, settings)
@@ -93,7 +95,7 @@ class Worker(Process):
     """One process of the segmenter, with its own disk."""
 
     def __init__(self, name: str, world: "World", disk: Disk) -> None:
-        app = the_app()
+        app = the_app(world.limits.scope)
         super().__init__(name, world.network, world.broker, app.engine, app.tables, app.conf.id)
         self.world = world
         self.disk = disk
@@ -118,7 +120,7 @@ class Worker(Process):
         return ExactlyOncePartition(self, source)
 
     async def agent(self) -> None:
-        run = the_app().agents["segmenter"].fun
+        run = the_app(self.world.limits.scope).agents["segmenter"].fun
         while True:
             try:
                 await run(self._values())
@@ -136,7 +138,8 @@ class Worker(Process):
 class World:
     """Everything that there is."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, limits: Episodes = LIMITS) -> None:
+        self.limits = limits
         self.loop = Loop()
         self.network = Network(self.loop)
         self.true_ms = NOON

@@ -1,10 +1,16 @@
 """The segmenter on its engine, in thousands of histories in which everything that can fail does."""
 
+from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.model.profiles import profile
-from tests.model.segmenter_machine import SegmenterMachine
+from tests.model.segmenter_machine import AgentsMachine, SegmenterMachine
 
 
 def test_whatever_happens_the_committed_episodes_and_the_state_are_those_of_the_log() -> None:
     run_state_machine_as_test(SegmenterMachine, settings=profile())
+
+
+def test_whatever_happens_each_agents_episodes_and_state_are_those_of_the_log() -> None:
+    """A quarter of the histories: the engine is the same, and the rules have property tests of their own."""
+    run_state_machine_as_test(AgentsMachine, settings=settings(profile(), max_examples=profile().max_examples // 4))

@@ -48,8 +48,8 @@ def says(*ids: str, **fields: Any) -> list[Sent]:
     return [say(i, **fields) for i in ids]
 
 
-def flush(conversation_id: str = "c") -> Sent:
-    event = {"type": "conversation.flush", "conversation_id": conversation_id}
+def flush(conversation_id: str = "c", **fields: Any) -> Sent:
+    event = {"type": "conversation.flush", "conversation_id": conversation_id} | fields
     return Sent(conversation_id.encode(), orjson.dumps(event))
 
 

@@ -1,11 +1,14 @@
 """The rules once more, as naively as they can be written: whole lists in memory, no rows, no counters.
 
-It shares no code with the segmenter but the schemas, so that the two can only agree by being right.
+It shares no code with the segmenter but the schemas and the settings, so that the two can only agree by being right.
 """
 
+from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
+from pydantic import ValidationError
 
 from schemas import ConversationFlush, InvalidRecord, MessageCreated, decode_input
 from streams.settings import Episodes
@@ -14,9 +17,16 @@ from tests.unit.segmenter.chat import Sent
 EPISODE_BYTES = 700_000
 OVERLAP_BYTES = 100_000
 SHARED = ("id", "role", "content", "sent_at", "user_id", "agent_id", "sentiment", "flows", "tools")
+OVERRIDABLE = {
+    "trigger", "trigger_tokens", "auto_summarize", "min_episode_size", "max_episode_size", "max_episode_tokens",
+    "idle_seconds",
+}  # fmt: skip
+
+Name = tuple[str, str | None]
+"""Conversation and agent; no agent: the conversation as a whole; an empty one: whoever comes first."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Taken:
     message: MessageCreated
     stamped_ms: int
@@ -30,14 +40,35 @@ class Taken:
         repeated = [self.message.user_id, self.message.flows, self.message.tools]
         return self.json_bytes + len(orjson.dumps(repeated))
 
+    @property
+    def sent(self) -> float:
+        return self.message.sent_at.timestamp()
+
+
+@dataclass
+class Room:
+    """A conversation: what all its talks have in common."""
+
+    limits: Episodes
+    taken: list[Taken] = field(default_factory=list)
+    active: list[str] = field(default_factory=list)
+
 
 @dataclass
 class Talk:
+    """What is numbered together."""
+
     taken: list[Taken] = field(default_factory=list)
     sealed: list[tuple[list[Taken], str]] = field(default_factory=list)
     open: list[Taken] = field(default_factory=list)
-    emitted: list[list[Taken]] = field(default_factory=list)
+    before: list[Taken] = field(default_factory=list)
+    """The episode before, for the overlap."""
+    ordinal: int = 0
     heard_ms: int = 0
+    idle_seconds: float = 0
+    since: float | None = None
+    placed: int = 0
+    """Messages that are in its episodes, or pending."""
 
     @property
     def pending(self) -> list[Taken]:
@@ -47,9 +78,10 @@ class Talk:
 @dataclass
 class Oracle:
     limits: Episodes
-    talks: dict[str, Talk] = field(default_factory=dict)
-    found: list[tuple[str, int, str, tuple[str, ...], tuple[str, ...]]] = field(default_factory=list)
-    """Conversation, ordinal, reason, ids of the core, ids of the overlap."""
+    rooms: dict[str, Room] = field(default_factory=dict)
+    talks: dict[Name, Talk] = field(default_factory=lambda: defaultdict(Talk))
+    found: list[tuple[Name, int, str, tuple[str, ...], tuple[str, ...]]] = field(default_factory=list)
+    """Conversation and agent, ordinal, reason, ids of the core, ids of the overlap."""
     duplicates: int = 0
     refused: int = 0
 
@@ -60,72 +92,139 @@ class Oracle:
             self.refused += 1
             return
         if isinstance(event, ConversationFlush):
-            self.close_all(event.conversation_id, "flush")
+            self.flush(event.conversation_id, event.agent_id)
         elif not event.skip_summarization:
             self.take(event, record.timestamp, now_ms)
 
     def wait(self, now_ms: int) -> None:
-        for name, talk in self.talks.items():
-            if talk.pending and talk.heard_ms + self.limits.idle_seconds * 1000 <= now_ms:
+        for name, talk in sorted(self.talks.items(), key=lambda pair: pair[0]):
+            if talk.pending and talk.heard_ms + talk.idle_seconds * 1000 <= now_ms:
                 self.close_all(name, "idle")
 
+    def flush(self, conversation: str, agent: str | None) -> None:
+        if self.limits.scope == "conversation":
+            self.close_all((conversation, None), "flush")
+        elif agent:
+            self.close_all((conversation, agent), "flush")
+            room = self.rooms.get(conversation)
+            if room and agent in room.active:
+                room.active.remove(agent)
+        else:
+            everybody = self.rooms[conversation].active if conversation in self.rooms else []
+            for each in ["", *everybody]:
+                self.close_all((conversation, each), "flush")
+
     def take(self, message: MessageCreated, stamped_ms: int, now_ms: int) -> None:
-        talk = self.talks.get(message.conversation_id, Talk())
-        if talk.taken and talk.taken[0].message.tenant_id != message.tenant_id:
+        name = message.conversation_id
+        room = self.rooms.get(name, Room(self.limits))
+        if room.taken and room.taken[0].message.tenant_id != message.tenant_id:
             self.refused += 1
             return
-        remembered = talk.taken[-self.limits.dedupe_window :] + talk.pending
+        remembered = room.taken[-self.limits.dedupe_window :] + self.pending(name)
         if message.id in [t.message.id for t in remembered]:
             self.duplicates += 1
             return
-        self.talks[message.conversation_id] = talk
-        self.place(talk, Taken(message, stamped_ms))
-        talk.heard_ms = now_ms
+        limits = self.overridden(room, message)
+        if limits is None:
+            self.refused += 1
+            return
+        room.limits = limits
+        self.rooms[name] = room
+        new = Taken(message, stamped_ms)
+        room.taken.append(new)
+        for talk_name in self.addressed(room, new, now_ms):
+            self.place(talk_name, new, limits, now_ms)
 
-    def place(self, talk: Talk, new: Taken) -> None:
-        if talk.pending and self.silent(talk.taken[-1], new):
-            self.close_all(new.message.conversation_id, "idle")
-        elif new.message.is_continuation is False and len(talk.open) >= self.limits.min_episode_size:
+    def pending(self, conversation: str) -> list[Taken]:
+        """What is remembered past the window: in an agent's part nothing."""
+        return self.talks[conversation, None].pending if self.limits.scope == "conversation" else []
+
+    def overridden(self, room: Room, message: MessageCreated) -> Episodes | None:
+        given: Any = message.metadata.get("afterword")
+        if given is None:
+            return room.limits
+        if not isinstance(given, dict):
+            return self.limits if not given else None
+        if set(given) - OVERRIDABLE or len(orjson.dumps(given)) > 2000:
+            return None
+        try:
+            return Episodes.model_validate({**self.limits.model_dump(), **given}, strict=True)
+        except ValidationError:
+            return None
+
+    def addressed(self, room: Room, new: Taken, now_ms: int) -> list[Name]:
+        name, agent = new.message.conversation_id, new.message.agent_id
+        if self.limits.scope == "conversation":
+            return [(name, None)]
+        if not agent:
+            return [(name, each) for each in room.active or [""]]
+        if not room.active:
+            self.adopt(name, agent, new, room.limits, now_ms)
+        room.active = [each for each in room.active if each != agent] + [agent]
+        if len(room.active) > self.limits.max_agents:
+            self.close_all((name, room.active.pop(0)), "idle")
+        return [(name, agent)]
+
+    def adopt(self, name: str, agent: str, new: Taken, limits: Episodes, now_ms: int) -> None:
+        waiting = self.talks[name, ""]
+        if waiting.pending and self.silent(waiting.taken[-1], new, limits):
+            self.close_all((name, ""), "idle")
+        elif waiting.pending:
+            moved = [Taken(t.message, waiting.taken[-1].stamped_ms) for t in waiting.pending]
+            waiting.placed -= len(moved)
+            waiting.sealed, waiting.open, waiting.before, waiting.since = [], [], [], None
+            for each in moved:
+                self.place((name, agent), each, limits, now_ms)
+
+    def place(self, name: Name, new: Taken, limits: Episodes, now_ms: int) -> None:
+        talk = self.talks[name]
+        late = bool(talk.taken) and self.silent(talk.taken[-1], new, limits)
+        if talk.pending and late:
+            self.close_all(name, "idle")
+        elif new.message.is_continuation is False and len(talk.open) >= limits.min_episode_size:
             self.seal(talk, "topic_shift")
-        elif talk.open and self.too_large([*talk.open, new]):
+        elif talk.open and self.too_large([*talk.open, new], limits):
             self.seal(talk, "max_size")
+        if talk.since is None or (late and not talk.pending):
+            talk.since = new.sent
         talk.taken.append(new)
         talk.open.append(new)
-        if len(talk.open) == self.limits.max_episode_size:
+        talk.placed += 1
+        if len(talk.open) >= limits.max_episode_size:
             self.seal(talk, "max_size")
-        self.maybe_trigger(new.message.conversation_id, talk)
+        self.maybe_trigger(name, talk, limits)
+        talk.heard_ms, talk.idle_seconds = now_ms, limits.idle_seconds
 
-    def maybe_trigger(self, name: str, talk: Talk) -> None:
-        tokens = sum(len(t.message.content) for t in talk.pending)
-        if len(talk.pending) < self.limits.trigger and tokens < self.limits.trigger_tokens:
+    def maybe_trigger(self, name: Name, talk: Talk, limits: Episodes) -> None:
+        if not limits.auto_summarize or not fires(trigger_of(limits), talk):
             return
-        if len(talk.open) >= self.limits.min_episode_size:
+        if len(talk.open) >= limits.min_episode_size:
             self.seal(talk, "trigger")
         self.emit_sealed(name, talk)
 
-    def silent(self, last: Taken, new: Taken) -> bool:
+    def silent(self, last: Taken, new: Taken, limits: Episodes) -> bool:
         sent = (new.message.sent_at - last.message.sent_at).total_seconds()
-        return sent > self.limits.idle_seconds or (new.stamped_ms - last.stamped_ms) / 1000 > self.limits.idle_seconds
+        return sent > limits.idle_seconds or (new.stamped_ms - last.stamped_ms) / 1000 > limits.idle_seconds
 
-    def too_large(self, episode: list[Taken]) -> bool:
+    def too_large(self, episode: list[Taken], limits: Episodes) -> bool:
         tokens = sum(len(t.message.content) for t in episode)
-        return tokens > self.limits.max_episode_tokens or sum(t.share for t in episode) > EPISODE_BYTES
+        return tokens > limits.max_episode_tokens or sum(t.share for t in episode) > EPISODE_BYTES
 
     def seal(self, talk: Talk, reason: str) -> None:
         if talk.open:
             talk.sealed.append((talk.open, reason))
             talk.open = []
 
-    def close_all(self, name: str, reason: str) -> None:
-        if talk := self.talks.get(name):
-            self.seal(talk, reason)
-            self.emit_sealed(name, talk)
+    def close_all(self, name: Name, reason: str) -> None:
+        if name in self.talks:
+            self.seal(self.talks[name], reason)
+            self.emit_sealed(name, self.talks[name])
 
-    def emit_sealed(self, name: str, talk: Talk) -> None:
+    def emit_sealed(self, name: Name, talk: Talk) -> None:
         for core, reason in talk.sealed:
-            overlap = self.overlap(talk.emitted[-1]) if talk.emitted else []
-            talk.emitted.append(core)
-            self.found.append((name, len(talk.emitted), reason, names(core), names(overlap)))
+            talk.ordinal += 1
+            self.found.append((name, talk.ordinal, reason, names(core), names(self.overlap(talk.before))))
+            talk.before, talk.since = core, talk.taken[-1].sent
         talk.sealed = []
 
     def overlap(self, before: list[Taken]) -> list[Taken]:
@@ -133,6 +232,38 @@ class Oracle:
         while sum(t.json_bytes + 1 for t in kept) > OVERLAP_BYTES:
             kept = kept[1:]
         return kept
+
+
+def trigger_of(limits: Episodes) -> Any:
+    """As a table or a list."""
+    presets = {"default": 10, "high_frequency": {"turns": 20}, "long_conversation": {"turns": 50}}
+    presets["memory_sensitive"] = {"events": 15}
+    trigger = presets.get(limits.trigger, limits.trigger) if isinstance(limits.trigger, str) else limits.trigger
+    if isinstance(trigger, int):
+        return {"any": [{"messages": trigger}, {"tokens": limits.trigger_tokens}]}
+    return trigger
+
+
+def fires(trigger: Any, talk: Talk) -> bool:
+    if isinstance(trigger, list):
+        return all(fires(each, talk) for each in trigger)
+    [(condition, value)] = trigger.items()
+    if condition in ("any", "all"):
+        return {"any": any, "all": all}[condition](fires(each, talk) for each in value)
+    pending = [t.message for t in talk.pending]
+    if condition in ("messages", "events"):
+        return len(pending) >= value
+    if condition == "turns":
+        turns = [n for n, m in enumerate(pending) if m.role == "user" or n == 0]
+        return len(turns) >= value
+    if condition == "tokens":
+        return sum(len(m.content) for m in pending) >= value
+    if condition == "text_bytes":
+        return len("".join(m.content for m in pending).encode()) >= value
+    if condition == "important_content":
+        return any(len(m.content.strip()) > value for m in pending)
+    assert condition == "seconds"
+    return talk.taken[-1].sent - (talk.since or 0) >= value
 
 
 def names(taken: list[Taken]) -> tuple[str, ...]:

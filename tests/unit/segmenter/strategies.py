@@ -1,4 +1,6 @@
-"""Random talk: messages, repeats, flushes, rubbish, silence."""
+"""Random talk: messages, repeats, flushes, rubbish, silence; of agents too, and with overrides."""
+
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -21,12 +23,48 @@ RUBBISH = st.one_of(
 )
 
 
+AGENTS = st.sampled_from([None, None, None, "", "x", "x", "y", "z"])
+
+CONDITIONS = st.one_of(
+    st.builds(lambda n: {"messages": n}, st.integers(1, 12)),
+    st.builds(lambda n: {"events": n}, st.integers(1, 12)),
+    st.builds(lambda n: {"turns": n}, st.integers(1, 5)),
+    st.builds(lambda n: {"tokens": n}, st.sampled_from([1, 10, 40, 10**9])),
+    st.builds(lambda n: {"text_bytes": n}, st.sampled_from([1, 12, 50, 10**9])),
+    st.builds(lambda n: {"seconds": n}, st.sampled_from([0.5, 1, 3, IDLE, 2 * IDLE])),
+    st.builds(lambda n: {"important_content": n}, st.sampled_from([0, 3, 11])),
+)
+
+
+def nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    some = st.lists(inner, min_size=1, max_size=3)
+    return st.one_of(some.map(lambda nodes: {"any": nodes}), some.map(lambda nodes: {"all": nodes}))
+
+
+NODES = st.recursive(CONDITIONS, nested, max_leaves=5)
+TRIGGERS = st.one_of(
+    st.integers(1, 12),
+    NODES,
+    st.lists(NODES, min_size=1, max_size=3),
+    st.sampled_from(["default", "high_frequency", "memory_sensitive"]),
+)
+
+OVERRIDES = st.one_of(
+    st.just({}),
+    st.fixed_dictionaries({"trigger": TRIGGERS}),
+    st.fixed_dictionaries({"auto_summarize": st.booleans()}),
+    st.fixed_dictionaries({"min_episode_size": st.integers(1, 7)}),
+    st.fixed_dictionaries({"max_episode_size": st.integers(1, 7), "idle_seconds": st.sampled_from([1, 2 * IDLE])}),
+    st.sampled_from(["x", 0, [1], {"scope": "agent"}, {"trigger": []}, {"trigger": {"secs": 1}}, {"overlap": 1}]),
+)
+
+
 @st.composite
-def episode_limits(draw: st.DrawFn) -> Episodes:
+def episode_limits(draw: st.DrawFn, scopes: tuple[str, ...] = ("conversation", "agent")) -> Episodes:
     shortest = draw(st.integers(1, 4))
     longest = draw(st.integers(shortest, 7))
     return Episodes(
-        trigger=draw(st.integers(1, 12)),
+        trigger=draw(TRIGGERS),
         trigger_tokens=draw(st.sampled_from([1, 10, 40, 10**9])),
         min_episode_size=shortest,
         max_episode_size=longest,
@@ -34,7 +72,15 @@ def episode_limits(draw: st.DrawFn) -> Episodes:
         overlap=draw(st.integers(0, longest)),
         idle_seconds=IDLE,
         dedupe_window=draw(st.sampled_from([1, 3, 8, 1000])),
+        auto_summarize=draw(st.sampled_from([True] * 9 + [False])),
+        scope=draw(st.sampled_from(scopes)),
+        max_agents=draw(st.sampled_from([1, 2, 3])),
     )
+
+
+METADATA = st.one_of(
+    *[st.just({})] * 7, st.just({"afterword": None}), OVERRIDES.map(lambda given: {"afterword": given})
+)
 
 
 @st.composite
@@ -48,7 +94,7 @@ def talk(draw: st.DrawFn, max_size: int = 60) -> list[Sent | int]:
             sent, stamped = sent + draw(GAPS), stamped + draw(GAPS)
             happening.append(draw(messages(sent, stamped)))
         elif kind == "flush":
-            happening.append(flush(draw(st.sampled_from("ab"))))
+            happening.append(flush(draw(st.sampled_from("ab")), agent_id=draw(AGENTS)))
         elif kind == "rubbish":
             happening.append(draw(RUBBISH))
         else:
@@ -68,4 +114,6 @@ def messages(draw: st.DrawFn, sent: int, stamped: int) -> Sent:
         is_continuation=draw(st.sampled_from([None, None, True, False])),
         skip_summarization=draw(st.sampled_from([False] * 9 + [True])),
         tenant_id=draw(st.sampled_from([None] * 19 + ["evil"])),
+        agent_id=draw(AGENTS),
+        metadata=draw(METADATA),
     )

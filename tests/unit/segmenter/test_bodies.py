@@ -13,6 +13,7 @@ BODIES = st.builds(
     offset=st.integers(0, 2**63 - 1),
     sealed_before=st.sampled_from(SEALS),
     sealed_after=st.sampled_from(SEALS),
+    shifts=st.booleans(),
 )
 
 

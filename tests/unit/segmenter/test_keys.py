@@ -3,39 +3,64 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streams.errors import StateUnreadable
-from streams.segmenter.keys import Key, body_key, id_digest, parse_key, prefix, seen_key
+from streams.segmenter.keys import (
+    Key,
+    Scope,
+    body_key,
+    id_digest,
+    parse_key,
+    parse_scope,
+    prefix,
+    record_key,
+    scope_key,
+    seen_key,
+)
 
 IDS = st.text(min_size=1, max_size=256)
+SCOPES = st.builds(Scope, IDS, st.one_of(st.none(), st.text(max_size=256)))
 SEQS = st.integers(0, 2**64 - 1)
 
 
-@given(IDS, SEQS)
-@example("c\0m", 0)
-def test_the_key_of_a_body_names_its_conversation_and_number(conversation, seq):
-    assert parse_key(body_key(prefix(conversation), seq)) == Key(conversation, "body", seq, None)
+@given(SCOPES, SEQS)
+@example(Scope("c\0m"), 0)
+@example(Scope("c", ""), 0)
+def test_the_key_of_a_body_names_its_scope_and_number(scope, seq):
+    assert parse_key(body_key(prefix(scope), seq)) == Key(scope, "body", seq, None)
 
 
-@given(IDS, IDS)
-def test_the_key_of_an_id_names_its_conversation_and_digest(conversation, message_id):
+@given(SCOPES, IDS)
+def test_the_key_of_an_id_names_its_scope_and_digest(scope, message_id):
     digest = id_digest(message_id)
-    assert parse_key(seen_key(prefix(conversation), digest)) == Key(conversation, "seen", None, digest)
+    assert parse_key(seen_key(prefix(scope), digest)) == Key(scope, "seen", None, digest)
 
 
-@given(IDS, SEQS, SEQS)
-def test_bodies_are_ordered_as_the_messages_are(conversation, one, other):
-    keys = [body_key(prefix(conversation), seq) for seq in (one, other)]
+@given(SCOPES)
+def test_the_key_of_a_scope_names_its_conversation_and_agent(scope):
+    assert parse_scope(scope_key(scope)) == scope
+
+
+@given(IDS)
+def test_a_conversation_as_a_whole_has_the_key_of_its_records(conversation):
+    assert scope_key(Scope(conversation)) == record_key(conversation)
+
+
+@given(SCOPES, SEQS, SEQS)
+def test_bodies_are_ordered_as_the_messages_are(scope, one, other):
+    keys = [body_key(prefix(scope), seq) for seq in (one, other)]
     assert (keys[0] < keys[1]) == (one < other)
 
 
-@given(st.lists(IDS, unique=True, min_size=2, max_size=2))
-def test_no_conversations_rows_begin_like_anothers(conversations):
-    one, other = map(prefix, conversations)
+@given(st.lists(SCOPES, unique=True, min_size=2, max_size=2))
+@example([Scope("a", "b"), Scope("a/b")])
+@example([Scope("a"), Scope("a", "")])
+def test_no_scopes_rows_begin_like_anothers(scopes):
+    one, other = map(prefix, scopes)
     assert not one.startswith(other)
 
 
-def test_the_longest_id_fits():
-    longest = "𝔘" * 256
-    assert parse_key(body_key(prefix(longest), 7)).conversation_id == longest
+def test_the_longest_ids_fit():
+    longest = Scope("𝔘" * 256, "𝔘" * 256)
+    assert parse_key(body_key(prefix(longest), 7)).scope == longest
 
 
 @pytest.mark.parametrize("key", [b"", b"\0\1c", b"\0\1cm", b"\0\1cx12345678", b"\0\1ci12345678", b"\0\1cm123456789"])

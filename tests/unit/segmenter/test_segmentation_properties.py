@@ -11,16 +11,18 @@ from hypothesis import strategies as st
 from schemas import EpisodeClosed
 from streams.segmenter import Outcome, decode_body, parse_key
 from streams.segmenter.bodies import digest_of
-from streams.segmenter.keys import prefix as conversation_prefix
-from streams.segmenter.keys import seen_key
-from streams.segmenter.state import decode_state
+from streams.segmenter.keys import Scope, parse_scope, scope_key, seen_key
+from streams.segmenter.keys import prefix as prefix_of
+from streams.segmenter.state import State, decode_state
 from streams.settings import Episodes
 from tests.unit.segmenter.chat import Chat, Sent, characters, episodes, flush, says
-from tests.unit.segmenter.oracle import Oracle
+from tests.unit.segmenter.oracle import Name, Oracle
 from tests.unit.segmenter.strategies import episode_limits, talk
 
 MAX_STATE_BYTES = 200
-"""Of a conversation without a tenant."""
+"""Of a conversation without a tenant, its overrides aside."""
+LONGEST = 7
+"""No strategy lets an episode have more messages."""
 
 any_talk = settings(
     max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -41,7 +43,7 @@ def replay(chat: Chat, happening: list[Sent | int], chunk: list[int] | None = No
             batch, size = [], next(sizes, 1)
         if isinstance(event, int):
             chat.now_ms += event * 1000
-            everyone = list(chat.conversations)
+            everyone = sorted(chat.conversations)
             outcomes.append(chat.segmenter.tick(everyone, chat.now_ms, "messages", 3))
     outcomes.append(chat.process(batch))
     return outcomes
@@ -66,16 +68,22 @@ def ids(messages) -> tuple[str, ...]:
     return tuple(m.id for m in messages)
 
 
-def pending_ids(chat: Chat) -> dict[str, list[str]]:
+def name_of(episode: EpisodeClosed, limits: Episodes) -> Name:
+    return episode.conversation_id, (episode.agent_id or "") if limits.scope == "agent" else None
+
+
+def pending_ids(chat: Chat) -> dict[Name, list[str]]:
     """By what is in the rows, in order."""
     found = defaultdict(list)
     for raw, value in sorted(chat.messages.items()):
         key = parse_key(raw)
-        if key.kind == "body":
-            state = decode_state(chat.conversations[key.conversation_id.encode()])
-            if key.seq >= state.first_pending:
-                found[key.conversation_id].append(orjson.loads(decode_body(value).json)["id"])
+        if key.kind == "body" and key.seq >= state_of(chat, key.scope).first_pending:
+            found[tuple(key.scope)].append(orjson.loads(decode_body(value).json)["id"])
     return found
+
+
+def state_of(chat: Chat, scope: Scope) -> State:
+    return decode_state(chat.conversations[scope_key(scope)])
 
 
 @any_talk
@@ -83,12 +91,12 @@ def pending_ids(chat: Chat) -> dict[str, list[str]]:
 def test_the_episodes_are_the_oracles(limits, happening):
     outcomes, oracle = replay(Chat(limits), happening), told(limits, happening)
     found = [
-        (e.conversation_id, e.ordinal, e.close_reason, ids(e.messages), ids(e.overlap)) for e in all_episodes(outcomes)
+        (name_of(e, limits), e.ordinal, e.close_reason, ids(e.messages), ids(e.overlap)) for e in all_episodes(outcomes)
     ]
     assert found == oracle.found
     assert sum(o.duplicates for o in outcomes) == oracle.duplicates
     assert sum(o.dead_letters.total() for o in outcomes) == oracle.refused
-    assert sum(o.messages for o in outcomes) == sum(len(t.taken) for t in oracle.talks.values())
+    assert sum(o.messages for o in outcomes) == sum(len(room.taken) for room in oracle.rooms.values())
 
 
 @any_talk
@@ -119,21 +127,29 @@ def test_every_message_taken_is_in_one_episode_or_pending_and_in_order(limits, h
     chat = Chat(limits)
     emitted = all_episodes(replay(chat, happening, chunk))
     pending = pending_ids(chat)
-    for name, taken in told(limits, happening).talks.items():
-        core = [m.id for e in emitted if e.conversation_id == name for m in e.messages]
-        assert core + pending.get(name, []) == [t.message.id for t in taken.taken]
+    oracle = told(limits, happening)
+    placed = {}
+    for name, expected in oracle.talks.items():
+        core = [m.id for e in emitted if name_of(e, limits) == name for m in e.messages]
+        placed[name] = core + pending.get(name, [])
+        assert len(placed[name]) == expected.placed
+    for conversation, room in oracle.rooms.items():
+        everywhere = {i for name, found in placed.items() if name[0] == conversation for i in found}
+        assert everywhere == {t.message.id for t in room.taken}
+        if limits.scope == "conversation":
+            assert placed[conversation, None] == [t.message.id for t in room.taken]
 
 
 @any_talk
 @given(episode_limits(), talk())
 def test_sizes_ordinals_and_overlap_are_respected(limits, happening):
-    by_conversation = defaultdict(list)
+    by_scope = defaultdict(list)
     for episode in all_episodes(replay(Chat(limits), happening)):
-        by_conversation[episode.conversation_id].append(episode)
-        assert episode.message_count == len(episode.messages) <= limits.max_episode_size
+        by_scope[name_of(episode, limits)].append(episode)
+        assert episode.message_count == len(episode.messages) <= LONGEST
         assert episode.token_count <= limits.max_episode_tokens or episode.message_count == 1
         assert len(episode.to_json()) < 1_000_000
-    for found in by_conversation.values():
+    for found in by_scope.values():
         assert [e.ordinal for e in found] == list(range(1, len(found) + 1))
         assert found[0].overlap == ()
         for before, after in pairwise(found):
@@ -151,22 +167,25 @@ def test_rows_are_bounded_and_none_is_orphaned(limits, happening):
     seen, bodies = 0, 0
     for raw, value in chat.messages.items():
         key = parse_key(raw)
-        state = decode_state(chat.conversations[key.conversation_id.encode()])
+        state = state_of(chat, key.scope)
         if key.kind == "seen":
             seen += 1
+            assert key.scope.agent_id is None
             assert state.window_first <= int.from_bytes(value) < state.next_seq
         else:
-            bodies += 1
             assert state.window_first <= key.seq < state.next_seq
             assert (decode_body(value) is None) == (key.seq < state.overlap_first)
-            prefix = conversation_prefix(key.conversation_id)
-            assert chat.messages[seen_key(prefix, digest_of(value))] >= key.seq.to_bytes(8)
+            if key.scope.agent_id is None:
+                bodies += 1
+                assert chat.messages[seen_key(prefix_of(key.scope), digest_of(value))] >= key.seq.to_bytes(8)
     assert seen <= bodies
-    for row in chat.conversations.values():
+    for key, row in chat.conversations.items():
         state = decode_state(row)
-        assert len(row) <= MAX_STATE_BYTES
+        assert len(row) <= MAX_STATE_BYTES + len(state.overrides)
         assert (state.deadline_ms == 0) == (state.pending_messages == 0)
-        assert state.window_first >= min(state.next_seq - limits.dedupe_window, state.overlap_first)
+        window = limits.dedupe_window if parse_scope(key).agent_id is None else 0
+        assert state.window_first >= min(state.next_seq - window, state.overlap_first)
+        assert len(state.agents or ()) <= limits.max_agents
 
 
 class Interrupted(Exception):

@@ -21,6 +21,15 @@ STATES = st.builds(
     last_ordinal=COUNTER,
     last_sent_ms=TIME,
     last_record_ms=TIME,
+    open_turns=COUNTER,
+    pending_turns=COUNTER,
+    open_text_bytes=COUNTER,
+    pending_text_bytes=COUNTER,
+    open_longest=COUNTER,
+    pending_longest=COUNTER,
+    since_ms=st.one_of(st.none(), TIME),
+    overrides=st.sampled_from(["", '{"trigger":5}']),
+    agents=st.one_of(st.none(), st.lists(st.text(max_size=256), max_size=3)),
     deadline_ms=st.integers(0, MAX_DEADLINE_MS),
 )
 
@@ -32,8 +41,8 @@ def test_a_row_is_read_as_it_was_written(state):
 
 @given(STATES)
 def test_a_row_is_small_whatever_it_counts(state):
-    tenant = len((state.tenant_id or "").encode())
-    assert len(encode_state(state)) <= 220 + 6 * tenant
+    texts = [state.tenant_id or "", state.overrides, *(state.agents or [])]
+    assert len(encode_state(state)) <= 400 + 6 * len("".join(texts).encode()) + 3 * len(texts)
 
 
 @given(st.integers(1, MAX_DEADLINE_MS))
@@ -52,8 +61,13 @@ def test_rows_are_ordered_by_deadline(deadlines):
     assert sorted(rows) == [ms.to_bytes(8) for ms in sorted(deadlines)]
 
 
+def test_a_row_of_version_1_is_read_and_counts_what_it_did_not_count_from_there_on():
+    row = (77).to_bytes(8) + b"\1" + b'["acme",9,0,3,5,7,30,400,50,2,1000,2000]'
+    assert decode_state(row) == State("acme", 9, 0, 3, 5, 7, 30, 400, 50, 2, 1000, 2000, deadline_ms=77)
+
+
 def test_a_row_of_another_version_is_refused():
     row = bytearray(encode_state(State("acme")))
-    row[8] = 2
-    with pytest.raises(StateUnreadable, match="a conversation's row is not of version 1"):
+    row[8] = 3
+    with pytest.raises(StateUnreadable, match="a conversation's row is not of version 2"):
         decode_state(bytes(row))

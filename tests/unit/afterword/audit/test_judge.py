@@ -13,6 +13,8 @@ from afterword.audit.facts import (
     Closed,
     Core,
     Facts,
+    Flush,
+    Pending,
     Position,
     Produced,
     Stored,
@@ -30,6 +32,10 @@ CONVERSATION = "c"
 def produced(n: int, offset: int, skipped: bool = False, content: str | None = None) -> Produced:
     text = f"text {n}" if content is None else content
     return Produced(Position(0, offset), CONVERSATION, message(n), digest(text), skipped)
+
+
+def pending(offset: int, scope: str = CONVERSATION) -> Pending:
+    return Pending(Position(0, offset), scope)
 
 
 def message(n: int) -> bytes:
@@ -66,7 +72,7 @@ def clean_facts() -> Facts:
         produced=[produced(n, offset=n - 1) for n in range(1, 7)],
         consumed={0: 5},
         archived_to={0: 6},
-        pending={Position(0, 4)},
+        pending={pending(4)},
         closed=episodes,
         summarized_to={0: 3},
         announced=[announcement(e) for e in episodes],
@@ -128,7 +134,7 @@ def place_twice_in_one_episode(facts: Facts) -> None:
 
 
 def keep_pending_what_is_closed(facts: Facts) -> None:
-    facts.pending.add(Position(0, 0))
+    facts.pending.add(pending(0))
 
 
 def swap_within_an_episode(facts: Facts) -> None:
@@ -233,6 +239,11 @@ def announce_what_was_never_closed(facts: Facts) -> None:
     facts.announced.append(announcement(closed(9, [9], offset=9)))
 
 
+def close_for_another_agent(facts: Facts) -> None:
+    facts.max_agents = 2
+    facts.closed[1] = facts.closed[1]._replace(episode_id="c/y:1", ordinal=1)
+
+
 BREAKAGES: list[tuple[Callable[[Facts], None], str]] = [
     (lose, "lost"),
     (lose_a_bad_record, "lost"),
@@ -245,6 +256,7 @@ BREAKAGES: list[tuple[Callable[[Facts], None], str]] = [
     (invent_a_message, "unknown_message"),
     (summarise_a_skipped_message, "excluded_message"),
     (summarise_a_dead_letter, "excluded_message"),
+    (close_for_another_agent, "wrong_agent"),
     (forget_to_archive, "not_archived"),
     (label_without_archiving, "not_archived"),
     (skip_an_ordinal, "ordinal_gap"),
@@ -342,7 +354,7 @@ def test_an_episode_that_is_closed_anew_after_that_is_announced_under_the_next_n
 def test_a_repeated_message_is_a_duplicate_and_dropped(facts):
     facts.produced.append(produced(1, offset=6))
     facts.consumed[0] = 7
-    facts.pending.add(Position(0, 5))
+    facts.pending.add(pending(5))
     report = judge(facts)
     assert report.clean
     assert report.messages["duplicates"] == 1
@@ -352,7 +364,7 @@ def test_an_id_used_again_past_the_window_is_a_message_of_its_own(facts):
     facts.dedupe_window = 3
     facts.produced.append(produced(1, offset=6))
     facts.consumed[0] = 7
-    facts.pending.add(Position(0, 5))
+    facts.pending.add(pending(5))
     assert kinds(facts) == {"lost"}
     facts.closed.append(closed(3, [5, 6, 1], offset=4))
     facts.pending.clear()
@@ -435,6 +447,122 @@ def test_where_closed_episodes_are_gone_the_archive_still_knows_them(facts):
     assert judge(facts).clean
 
 
+# Agents
+
+
+def of_agents(*produced_for: str | None, max_agents: int = 2) -> Facts:
+    """Messages 1, 2 …, each naming an agent or none, all consumed; nothing is closed or pending yet."""
+    return Facts(
+        produced=[produced(n, offset=n - 1)._replace(agent_id=agent) for n, agent in enumerate(produced_for, 1)],
+        consumed={0: 100},
+        max_agents=max_agents,
+    )
+
+
+def close_of(facts: Facts, agent: str | None, *numbers: int) -> None:
+    scope = "c" if agent is None else f"c/{agent}"
+    ordinal = 1 + sum(e.scope == scope for e in facts.closed)
+    offsets = {"first_offset": numbers[0] - 1, "last_offset": numbers[-1] - 1}
+    episode = closed(ordinal, numbers, offset=len(facts.closed))
+    facts.closed.append(episode._replace(episode_id=f"{scope}:{ordinal}", **offsets))
+
+
+def test_a_message_that_names_no_agent_belongs_in_an_episode_of_each_active_one():
+    facts = of_agents("x", "y", None)
+    close_of(facts, "x", 1, 3)
+    assert kinds(facts) == {"lost"}
+    close_of(facts, "y", 2, 3)
+    report = judge(facts)
+    assert report.clean
+    assert report.messages["in_an_episode"] == report.messages["total"] == 3
+
+
+def test_a_message_is_pending_as_long_as_one_of_its_agents_has_it_pending():
+    facts = of_agents("x", "y", None)
+    close_of(facts, "x", 1, 3)
+    facts.pending = {pending(1, "c/y"), pending(2, "c/y")}
+    report = judge(facts)
+    assert report.clean
+    assert (report.messages["in_an_episode"], report.messages["pending"]) == (1, 2)
+
+
+def test_a_message_twice_in_one_agents_episodes_is_a_duplicate():
+    facts = of_agents("x", "x", "x")
+    close_of(facts, "x", 1, 2)
+    close_of(facts, "x", 2, 3)
+    assert "duplicated" in kinds(facts)
+
+
+@pytest.mark.parametrize("agent", [None, "x"])
+def test_what_waited_is_in_one_episode_without_an_agent_or_in_one_of_the_first_agent(agent):
+    facts = of_agents(None, None, "x")
+    for scope, numbers in {None: [(None, (1, 2)), ("x", (3,))], "x": [("x", (1, 2, 3))]}[agent]:
+        close_of(facts, scope, *numbers)
+    assert judge(facts).clean
+
+
+def test_what_waited_and_is_in_both_is_found():
+    facts = of_agents(None, "x")
+    close_of(facts, None, 1)
+    close_of(facts, "x", 1, 2)
+    assert kinds(facts) == {"wrong_agent"}
+
+
+def test_what_waits_for_an_agent_is_pending():
+    facts = of_agents(None, None)
+    facts.pending = {pending(0), pending(1)}
+    assert judge(facts).messages["pending"] == 2
+
+
+def test_what_went_to_an_agent_during_the_look_is_not_lost():
+    facts = of_agents(None)
+    facts.handed_over, facts.quiet = {Position(0, 0)}, False
+    assert judge(facts).clean
+    facts.quiet = True
+    assert kinds(facts) == {"lost"}
+
+
+def test_an_agent_that_was_flushed_gets_nothing_more():
+    facts = of_agents("x", "y", None)
+    facts.flushed_agents = [Flush(Position(0, 1), CONVERSATION, "x")]
+    facts.produced[1:] = [p._replace(position=Position(0, p.position.offset + 1)) for p in facts.produced[1:]]
+    close_of(facts, "x", 1)
+    close_of(facts, "y", 2, 3)
+    assert judge(facts).clean
+
+
+def test_the_agent_that_was_silent_longest_leaves_when_there_are_too_many():
+    facts = of_agents("x", "y", "z", None)
+    close_of(facts, "x", 1)
+    close_of(facts, "y", 2, 4)
+    close_of(facts, "z", 3, 4)
+    assert judge(facts).clean
+
+
+def test_who_was_active_before_the_oldest_record_is_not_judged():
+    facts = of_agents(None)
+    facts.truncated.add("messages")
+    close_of(facts, "x", 1)
+    assert judge(facts).clean
+
+
+def test_a_message_of_several_episodes_carries_the_id_of_one_of_them(facts):
+    facts.max_agents = 2
+    facts.produced = [produced(1, 0)._replace(agent_id="x"), produced(2, 1)._replace(agent_id="y"), produced(3, 2)]
+    facts.closed, facts.pending, facts.announced = [], set(), []
+    close_of(facts, "x", 1, 3)
+    close_of(facts, "y", 2, 3)
+    facts.announced = [announcement(e) for e in facts.closed]
+    facts.stored = {e.episode_id: Stored(1, "f") for e in facts.closed}
+    facts.indexed = None
+    labels = {1: "c/x:1", 2: "c/y:1", 3: "c/x:1"}
+    facts.messages = {message(n): Archived(label, True) for n, label in labels.items()}
+    facts.archived_to = {}
+    assert judge(facts).clean
+    facts.messages[message(3)] = Archived("c/z:1", True)
+    assert kinds(facts) == {"label_wrong"}
+
+
 # Properties and the report itself
 
 
@@ -444,17 +572,17 @@ def test_where_closed_episodes_are_gone_the_archive_still_knows_them(facts):
     skipped=st.sets(st.integers(0, 11)),
     dead=st.sets(st.integers(0, 14)),
     refused=st.sets(st.integers(12, 14)),
-    pending=st.sets(st.integers(0, 11)),
+    waiting=st.sets(st.integers(0, 11)),
     placed=st.sets(st.integers(0, 11)),
 )
-def test_every_message_has_exactly_one_fate(consumed, repeats, skipped, dead, refused, pending, placed):
+def test_every_message_has_exactly_one_fate(consumed, repeats, skipped, dead, refused, waiting, placed):
     numbers = [n if n not in repeats else n // 2 for n in range(12)]
     facts = Facts(
         produced=[produced(n, offset, skipped=offset in skipped) for offset, n in enumerate(numbers)],
         refused={Position(0, n) for n in refused},
         dead={Position(0, n) for n in dead},
         consumed={0: consumed},
-        pending={Position(0, n) for n in pending},
+        pending={pending(n) for n in waiting},
         closed=[closed(1, sorted(placed), offset=0)],
     )
     messages = judge(facts).messages

@@ -1,0 +1,89 @@
+"""Settings that a conversation has for itself: they come in a message's `metadata.afterword`, and last."""
+
+from functools import lru_cache
+from typing import Any
+
+import orjson
+import structlog
+from pydantic import ValidationError
+
+from schemas import InvalidRecord
+from streams.episode_settings import Episodes
+from streams.segmenter.rules import Rules, rules_of
+from streams.triggers import TriggerInvalid
+
+FIELD = "afterword"
+NAMES = (
+    "trigger",
+    "trigger_tokens",
+    "auto_summarize",
+    "min_episode_size",
+    "max_episode_size",
+    "max_episode_tokens",
+    "idle_seconds",
+)
+"""What decides about the next message only. Overlap and ids reach back, and are the deployment's."""
+MAX_BYTES = 2000
+"""Of their JSON: it is in the conversation's row, which is written with every batch."""
+REMEMBERED = 1024
+
+log = structlog.get_logger()
+
+
+class Rulebook:
+    """The deployment's rules, and those of conversations that have overrides. Compiled once, not for every message."""
+
+    def __init__(self, limits: Episodes) -> None:
+        self._limits = limits
+        self._common = rules_of(limits)
+        self._of = lru_cache(REMEMBERED)(self._compiled)
+
+    def rules(self, overrides: str) -> Rules:
+        """`overrides`: as `read` returns them, perhaps to a worker with other settings."""
+        return self._of(overrides) if overrides else self._common
+
+    def read(self, metadata: dict[str, Any], current: str) -> str:
+        """The conversation's overrides after a message: JSON, or empty. Raises: InvalidRecord, without any content."""
+        given = metadata.get(FIELD)
+        if given is None:
+            return current
+        if not given:
+            return ""
+        _check_names(given)
+        text = orjson.dumps(given, option=orjson.OPT_SORT_KEYS)
+        if len(text) > MAX_BYTES:
+            raise _invalid("", f"{len(text)} bytes of JSON, at most {MAX_BYTES} can be taken")
+        try:
+            self._settings(given)
+        except ValidationError as error:
+            raise _invalid(*_where_and_what(error)) from None
+        return text.decode()
+
+    def _settings(self, overrides: dict[str, Any]) -> Episodes:
+        return Episodes.model_validate(self._limits.model_dump() | overrides, strict=True)
+
+    def _compiled(self, overrides: str) -> Rules:
+        try:
+            return rules_of(self._settings(orjson.loads(overrides)))
+        except ValidationError as error:  # taken by a worker with other settings, beside which they were possible
+            _, problem = _where_and_what(error)
+            log.warning("overrides ignored", stage="segmenter", error_type="invalid_override", problem=problem)
+            return self._common
+
+
+def _check_names(given: Any) -> None:
+    if not isinstance(given, dict):
+        raise _invalid("", "must be an object")
+    if not given.keys() <= set(NAMES):
+        raise _invalid("", f"may have {', '.join(NAMES)}, and nothing else")
+
+
+def _where_and_what(error: ValidationError) -> tuple[str, str]:
+    first = error.errors(include_input=False, include_url=False)[0]
+    cause = first.get("ctx", {}).get("error")
+    problem = cause.without_content if isinstance(cause, TriggerInvalid) else first["msg"].removeprefix("Value error, ")
+    return "".join(f".{part}" for part in first["loc"]), problem
+
+
+def _invalid(where: str, problem: str) -> InvalidRecord:
+    return InvalidRecord("invalid_override", f"metadata.{FIELD}{where}: {problem}")
