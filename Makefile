@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 MINUTES ?= 20
 SEED ?= 1
 
-.PHONY: help venv demo test test-deploy faults unit model mutants bench lint format docs lock clean
+.PHONY: help venv demo test test-deploy faults unit model mutants quality bench lint format docs lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -41,6 +41,10 @@ unit: $(STAMP) ## the tests that need no server
 
 bench: $(STAMP) ## the segmenter beside the same rules by hand and on stock Faust: ratios, some six minutes
 	$(BIN)/python -m benchmarks.segmenter --json build/bench.json
+
+quality: $(STAMP) ## the quality gate's precision and recall, summaries without an LLM beside people's, and what recall finds
+	$(BIN)/python -m benchmarks.quality
+	$(BIN)/python -m benchmarks.recall
 
 model: $(STAMP) ## the long form of the model check; HISTORIES=20000
 	$(BIN)/python -m tests.model --histories $(HISTORIES)

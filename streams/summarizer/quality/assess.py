@@ -128,7 +128,8 @@ def _problems(texts: Texts, source: _Source) -> Iterator[Problem]:
 
 def _beside(texts: Texts, source: _Source) -> Iterator[Problem]:
     told, length = f"{texts.short} {texts.long}", len(source.said.episode)
-    if is_other_language(told, (source.episode, *source.said.by_speaker)):
+    spoken = (source.episode, *source.said.by_speaker)
+    if any(is_other_language(text, spoken) for text in (texts.short, texts.long)):
         yield Problem("wrong_language", "it was not in the language of the conversation")
     elif shared_terms(told, source.stems, source.language) < SHARED_TERMS:
         yield Problem("off_topic", "it was not about this conversation")

@@ -130,7 +130,7 @@ def _code(match: re.Match[str]) -> list[Claim]:
 
 
 def _date(match: re.Match[str]) -> list[Claim]:
-    claims = [Claim(match[0], date_keys(match), date_parts(match))]
+    claims = [Claim(match[0].rstrip("."), date_keys(match), date_parts(match))]
     found = year(match)
     return claims + ([Claim(found, frozenset({found}))] if found else [])
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from streams.language import stem_words, words
 from streams.summarizer.quality.dates import DATE, MONTHS
 from streams.summarizer.quality.facts import Claim, fact_keys, facts
-from streams.summarizer.quality.names import Name, acronyms, fold, names
+from streams.summarizer.quality.names import Name, acronyms, fold, names, words_of
 
 UNSUPPORTED = 20
 """Tokens that are listed; what is past that still counts."""
@@ -39,7 +39,7 @@ class Evidence:
         source = plain(source[:MAX_CHARACTERS])
         found = fact_keys(source, language)
         self._keys, self._counted = found.keys, found.counted
-        self._words = frozenset(fold(word) for word in words(source))
+        self._words = frozenset((*map(fold, words(source)), *words_of(source)))
         self._stems = frozenset(fold(stem) for stem in stem_words(source, language))
         self._beginnings = frozenset(word[:size] for word in self._words for size in range(SHORTEST_STEM, len(word)))
         self._acronyms = frozenset(acronyms(source))

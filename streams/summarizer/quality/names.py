@@ -31,13 +31,15 @@ _USUAL = "ly ing tion tions ment ments ness ies ed mente zione zioni ción cione
 _ENDINGS = tuple(_USUAL.split())
 """Of words that are no names, where nothing better tells."""
 
-_WORD = re.compile(r"[^\W\d_]+(?:[’'][^\W\d_]+)*")
+_LETTERS = r"[^\W\d_\u0e00-\u0e7f\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]"  # of scripts with spaces
+_WORD = re.compile(rf"(?<![A-Za-zÀ-ɏ\d_]){_LETTERS}++(?:[’']{_LETTERS}++)*+(?![\d_])")
 _BEFORE_START = re.compile(r"(?:\A|[.!?…:;。！？\n•*\"“”„«»(\[–—|])[\s\"'“”„«»(\[*#-]*\Z")
 _ADDRESSED = re.compile(r"\b(?:Herrn?|Frau|Familie|Firma|Dr\.|Prof\.)\s*(?:[^\W\d_]\.\s*)*$")
 _ELISION = re.compile(r"^(?:[cdjlmnst]|qu)[’'](?=\w)", re.IGNORECASE)
 _POSSESSIVE = re.compile(r"[’'](?:s|S)?$")
 _SPACE = re.compile(r"\s+")
-_LINK = re.compile(r"\s+|\s+(?:of|the|and|for|de|la|du|des|del|von|van|der|di)\s+(?:the\s+)?|-|&")
+_LINKING = frozenset(["of", "the", "and", "for", "de", "la", "du", "des", "del", "von", "van", "der", "di"])
+_LINK = re.compile(rf"\s+|\s+(?:{'|'.join(sorted(_LINKING))})\s+(?:the\s+)?|-|&")
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,12 @@ def acronyms(text: str) -> Iterator[str]:
 
 
 def initials(words: Sequence[str]) -> str:
-    return "".join(fold(word)[:1] for word in words)
+    return "".join(fold(word)[:1] for word in words if word.lower() not in _LINKING)
+
+
+def words_of(text: str) -> Iterator[str]:
+    """Folded, as names are."""
+    return (fold(match[0]) for match in _WORD.finditer(text))
 
 
 class _Rules:

@@ -1,0 +1,22 @@
+"""python -m benchmarks.quality [gate] [extractive]: all of them unless some are named."""
+
+import argparse
+from collections.abc import Callable
+
+from rich.console import Console
+
+from benchmarks.quality import extractive, gate
+
+PARTS: dict[str, Callable[[Console], None]] = {"gate": gate.show, "extractive": extractive.show}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="which to print")
+    console = Console(width=120)
+    for part in parser.parse_args().parts or PARTS:
+        PARTS[part](console)
+
+
+if __name__ == "__main__":
+    main()

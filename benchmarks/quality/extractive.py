@@ -1,0 +1,63 @@
+"""The summaries without an LLM beside what people wrote: whole meetings, far more than an episode holds."""
+
+from collections.abc import Callable
+from statistics import mean
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.quality.episodes import an_episode
+from benchmarks.quality.meetings import Meeting, read
+from benchmarks.quality.rouge import rouge
+from streams.summarizer.extractive import summarize
+from streams.summarizer.quality import Rules, Said, Texts, assess
+from streams.summarizer.sentences import cut_at_word, split_sentences
+
+FIRST_CHARACTERS = 1000
+"""What one of the systems that this one replaces falls back to."""
+LEAD_SENTENCES = 3
+ROLLING_TOKENS = 800
+
+Method = Callable[[Meeting], str]
+
+
+def extractive(meeting: Meeting) -> str:
+    return summarize(an_episode(meeting.turns), "", ROLLING_TOKENS).long_summary
+
+
+def lead(meeting: Meeting) -> str:
+    return " ".join(split_sentences("\n".join(meeting.turns))[:LEAD_SENTENCES])
+
+
+def first_characters(meeting: Meeting) -> str:
+    return cut_at_word("\n".join(meeting.turns), FIRST_CHARACTERS)
+
+
+METHODS: dict[str, Method] = {
+    "extractive": extractive,
+    f"LEAD-{LEAD_SENTENCES}": lead,
+    f"first {FIRST_CHARACTERS:,} characters": first_characters,
+    "written by people": lambda meeting: meeting.summary,
+}
+
+
+def show(console: Console) -> None:
+    meetings = read()
+    table = Table("method", "ROUGE-1", "ROUGE-2", "ROUGE-L", "grounding", title=f"{len(meetings)} meetings of QMSum")
+    for name, method in METHODS.items():
+        made = [method(meeting) for meeting in meetings]
+        scores = [rouge(text, meeting.summary) for text, meeting in zip(made, meetings, strict=True)]
+        grounding = mean(_grounding(text, meeting) for text, meeting in zip(made, meetings, strict=True))
+        measured = (
+            mean(s.one for s in scores),
+            mean(s.two for s in scores),
+            mean(s.longest for s in scores),
+            grounding,
+        )
+        table.add_row(name, *(f"{value:.3f}" for value in measured))
+    console.print(table)
+
+
+def _grounding(text: str, meeting: Meeting) -> float:
+    said = Said("\n".join(meeting.turns))
+    return assess(said, Texts(title="-", short="-", long=text), Rules()).grounding

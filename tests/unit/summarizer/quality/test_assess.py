@@ -1,0 +1,97 @@
+"""What makes a summary one that must not be stored."""
+
+from dataclasses import replace
+
+import pytest
+
+from streams.summarizer.prompt.structured import FRAME
+from streams.summarizer.quality import Rules, Said, Texts, assess
+
+LINES = [
+    "Hello, I ordered a blue kettle last week and it arrived with a broken lid.",
+    "I am sorry to hear that. Could you send me a photo of the damage, please?",
+    "Here it is. You can see the crack on the left side, right next to the handle.",
+    "Thank you, that is clearly our fault. Would you prefer a refund or a replacement?",
+    "A replacement, please, but only when it can be delivered before the weekend.",
+    "It would leave our warehouse tomorrow, so it should be with you by Friday morning.",
+    "That suits me well. Do I have to send the broken kettle back to you first?",
+    "No, keep it or recycle it. We only ask you to confirm when the new one has arrived.",
+]
+SAID = Said("\n".join(LINES))
+GOOD = Texts(
+    title="Replacement for a broken kettle",
+    short="The user's new kettle arrived broken. A replacement will be delivered by Friday.",
+    long="The user reported a kettle whose lid was broken on arrival and sent a photo of the crack. The assistant "
+    "accepted the fault and offered a refund or a replacement. The user chose the replacement, which is due by Friday. "
+    "The broken kettle need not be sent back.",
+)
+
+
+def reasons(texts: Texts, said: Said = SAID) -> list[str]:
+    return [problem.reason for problem in assess(said, texts, Rules()).problems]
+
+
+def test_a_faithful_summary_has_no_problems() -> None:
+    assert reasons(GOOD) == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "spoilt"),
+    [
+        ("empty", replace(GOOD, title="…")),
+        ("refused", replace(GOOD, short="I'm sorry, but I cannot summarise this conversation.")),
+        ("repetition", replace(GOOD, long=GOOD.long + " The kettle is broken." * 8)),
+        ("repetition", replace(GOOD, short="kettle kettle kettle kettle kettle")),
+        ("copied", replace(GOOD, long=" ".join(LINES[:6]))),
+        ("too_long", replace(GOOD, long=" ".join(f"The kettle's {w}." for w in (GOOD.long + GOOD.short).split()))),
+        (
+            "wrong_language",
+            replace(GOOD, long="Der Nutzer meldete einen Wasserkocher mit zerbrochenem Deckel und bekommt Ersatz."),
+        ),
+        (
+            "off_topic",
+            replace(
+                GOOD,
+                short="Two gardeners compared their tomatoes and pumpkins.",
+                long="They discussed compost, rainfall and greenhouse heating throughout autumn. Snails ate leaves.",
+            ),
+        ),
+        ("ungrounded", replace(GOOD, short="Karen Whitfield from Boston complained about a kettle.")),
+        ("unsupported_figure", replace(GOOD, short="The user's kettle arrived broken; 45 dollars will be refunded.")),
+    ],
+)
+def test_a_spoilt_summary_is_told_as_what_it_is(reason: str, spoilt: Texts) -> None:
+    assert reason in reasons(spoilt)
+
+
+def test_an_echo_of_the_instructions_is_told_unless_the_conversation_itself_holds_them() -> None:
+    sentence = next(line for line in FRAME.splitlines() if len(line.split()) > 12)
+    echo = replace(GOOD, long=f"{GOOD.long} {sentence}")
+    assert "echo" in reasons(echo, replace(SAID, instructions=FRAME))
+    said_so = replace(SAID, episode=f"{SAID.episode}\n{sentence}", instructions=FRAME)
+    assert "echo" not in reasons(echo, said_so)
+
+
+def test_a_tiny_conversation_may_have_a_summary_that_is_longer_than_it() -> None:
+    texts = Texts("Greeting", "The user greeted.", "The user said hello. So did the assistant. Nothing else came.")
+    assert reasons(texts, Said("hello\nhello there")) == []
+
+
+def test_few_sentences_are_a_fault_of_long_conversations_only() -> None:
+    brief = replace(GOOD, long="The kettle was broken on arrival and will be replaced by Friday.")
+    assert reasons(brief) == []
+    assert reasons(brief, replace(SAID, episode="\n".join(LINES + [f"{line} Really." for line in LINES] * 2))) == [
+        "too_short"
+    ]
+
+
+def test_a_conversation_in_two_languages_may_be_summarised_in_either() -> None:
+    german = "Der Wasserkocher kam mit einem kaputten Deckel an, und ich hätte gerne einen neuen."
+    said = Said("\n".join([german, *LINES[1:6]]), by_speaker=(german, "\n".join(LINES[1:6])))
+    texts = Texts("Wasserkocher", "Er kam kaputt an.", "Der Wasserkocher kam mit einem kaputten Deckel an.")
+    assert "wrong_language" not in reasons(texts, said)
+
+
+def test_a_huge_conversation_is_read_up_to_a_bound() -> None:
+    said = Said("\n".join(LINES) * 2000 + " The code is QX-99812.")
+    assert "QX-99812" in assess(said, replace(GOOD, short="The code is QX-99812."), Rules()).unsupported

@@ -1,0 +1,134 @@
+"""What of a summary its source supports, however either of them writes it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.language import detect
+from streams.summarizer.quality.grounding import Evidence, Grounding, ground
+
+
+def grounded(summary: str, source: str, language: str = "en") -> Grounding:
+    return ground([summary], Evidence(source, language), language)
+
+
+@pytest.mark.parametrize(
+    ("summary", "source"),
+    [
+        ("It costs $1,250.50.", "that's 1250.5 dollars"),
+        ("It costs 1250,50 €.", "1.250,50 Euro"),
+        ("They have 2,000 hats.", "i own two thousand hats"),
+        ("They own twenty-three dogs.", "we have 23 dogs"),
+        ("The budget is $5k.", "a budget of 5,000 dollars"),
+        ("The budget is 2 million euros.", "2,000,000 EUR"),
+        ("He finished 3rd.", "he came in third"),
+        ("Full-width １２３ was dialled.", "he dialled 123"),
+        ("The appointment is on 12 March.", "see you on 2024-03-12"),
+        ("The appointment is on 2024-03-12.", "March 12th, 2024 works"),
+        ("The appointment is on March 12.", "in March, best on the 12th"),
+        ("It is due on 30.6.2025.", "due June 30, 2025"),
+        ("The meeting is at 17:00.", "let's meet at 5 pm"),
+        ("The meeting is at 5:30 pm.", "17:30 then"),
+        ("The order is AB1234.", "order ab-1234 please"),
+        ("Order AB-1234 is late.", "my order is AB 1234"),
+        ("Call 1-800-772-1213.", "our number is 800 772 1213"),
+        ("See example.org/help.", "look at https://www.example.org/help."),
+        ("Write to Jo@Example.org.", "jo@example.org"),
+        ("Zoë's cat is called Émile.", "zoe has a cat, emile"),
+        ("Marias were told.", "maria"),
+        ("The DMV refused.", "The Department of Motor Vehicles refused"),
+        ("The Department of Motor Vehicles refused.", "the dmv refused"),
+        ("It is on Monday.", "mon at noon"),
+    ],
+)
+def test_the_same_thing_written_differently_is_supported(summary: str, source: str) -> None:
+    assert grounded(summary, source) == Grounding(1.0, (), wrong_figure=False)
+
+
+@pytest.mark.parametrize(
+    ("summary", "source", "token"),
+    [
+        ("It costs $1,350.50.", "that's 1250.5 dollars", "$1,350.50"),
+        ("It costs €50.", "it costs $50", "€50"),
+        ("They own twenty-four dogs.", "we have 23 dogs", "24 "),
+        ("They own five dogs.", "we have two dogs", "5 "),
+        ("The appointment is on 13 March.", "see you on 2024-03-12", "13 March"),
+        ("The meeting is at 18:00.", "let's meet at 5 pm", "18:00"),
+        ("The order is AB1235.", "order ab-1234 please", "AB1235"),
+        ("Call 1-800-772-1214.", "our number is 800 772 1213", "1-800-772-1214"),
+        ("See evil-example.org.", "look at https://www.example.org/help.", "evil-example.org"),
+        ("Write to jo@example.com.", "jo@example.org", "jo@example.com"),
+    ],
+)
+def test_another_figure_or_address_is_not(summary: str, source: str, token: str) -> None:
+    found = grounded(summary, source)
+    assert (found.share, found.wrong_figure) == (0.0, True)
+    assert [text.strip() for text in found.unsupported] == [token.strip()]
+
+
+@pytest.mark.parametrize(
+    ("summary", "names"),
+    [
+        ("The user met Priya Okafor in Zurich.", ("Priya", "Okafor", "Zurich")),
+        ("Okafor called. Payment was confirmed.", ("Okafor",)),
+        ("The user asked the Assistant. However, Customers were told.", ()),
+        ("Planning A Long Trip With Friends", ()),
+        ("They moved. McDonald paid.", ("McDonald",)),
+    ],
+)
+def test_names_are_told_from_words_that_only_begin_a_sentence_or_stand_in_a_title(
+    summary: str, names: tuple[str, ...]
+) -> None:
+    assert grounded(summary, "nothing of that was said").unsupported == names
+
+
+def test_german_nouns_are_no_names_and_marked_names_are() -> None:
+    summary = "Die Rechnung wurde bezahlt. Frau Lindqvist und Thomas Brandauer waren dabei."
+    assert grounded(summary, "wir haben das bezahlt", "de").unsupported == ("Lindqvist", "Thomas", "Brandauer")
+
+
+def test_scripts_without_capitals_or_spaces_are_checked_by_their_figures() -> None:
+    source = "8月15日下午3点有MU5405，改签费每人260元。"
+    assert grounded("航班MU5405，8月15日，260元。", source, "zh").share == 1.0
+    assert grounded("航班MU5406，8月15日，260元。", source, "zh").unsupported == ("MU5406",)
+
+
+def test_a_count_that_the_writer_made_is_left_open() -> None:
+    assert grounded("They compared three options.", "we could take the bus or walk or fly") == Grounding(1.0, (), False)
+
+
+def test_names_that_are_right_do_not_make_up_for_a_figure_that_is_wrong() -> None:
+    found = grounded("Maria, Paulo, Chen and Priya paid $40.", "maria, paulo, chen and priya paid $30")
+    assert found == Grounding(0.0, ("$40",), wrong_figure=True)
+
+
+def test_what_the_rolling_summary_carries_on_does_not_hide_what_was_made_up() -> None:
+    carried = "Maria lives in Lima with Paulo, Chen and Priya."
+    evidence = Evidence(f"{carried}\nmaria bought a bike", "en")
+    found = ground([], evidence, "en", rolling=f"{carried} Maria bought a bike from Hector.", carried=carried)
+    assert found == Grounding(0.0, ("Hector",), wrong_figure=False)
+
+
+def test_what_is_listed_is_bounded() -> None:
+    names = " ".join(f"met Xavier{chr(97 + n // 26)}{chr(97 + n % 26)}q" for n in range(100))
+    found = grounded(f"They {names} and Y{'z' * 35}.", "nobody")
+    assert len(found.unsupported) == 20
+    assert max(map(len, found.unsupported)) <= 60
+
+
+@given(st.integers(13, 10**9), st.sampled_from([",", ".", " ", "'", "\u202f"]))
+def test_thousands_separators_change_no_number(number: int, separator: str) -> None:
+    assert grounded(f"It was {number:,}.".replace(",", separator, 5), f"exactly {number} of them").share == 1.0
+
+
+@given(st.text(max_size=300), st.text(max_size=300))
+def test_any_text_can_be_read(summary: str, source: str) -> None:
+    found = ground([summary], Evidence(source, detect(source)), detect(source))
+    assert 0.0 <= found.share <= 1.0
+    assert (found.share == 1.0) == (found.unsupported == ())
+
+
+@given(st.text(max_size=300))
+def test_a_text_supports_itself(text: str) -> None:
+    language = detect(text)
+    assert ground([text], Evidence(text, language), language).share == 1.0

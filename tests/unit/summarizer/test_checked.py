@@ -1,0 +1,149 @@
+"""A summary is checked before it is passed on, and asked for once more when it fails."""
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from structlog.testing import capture_logs
+
+from schemas import Quality as Measured
+from schemas import Usage
+from streams.errors import ProviderMisconfigured, ProviderUnavailable, SummaryRefused
+from streams.settings import Quality
+from streams.summarizer.providers import ExtractiveProvider, ScriptedProvider, Summary, SummaryRequest, WithFallback
+from streams.summarizer.providers.checked import Checked
+from tests.unit.summarizer.conversations import an_episode_of
+
+EPISODE = an_episode_of(
+    ("user", "I need a table for four at Bella Napoli on March 12."),
+    ("assistant", "Booked for 7 pm under reservation RX-204. The deposit is $25."),
+    ("user", "Great, my name is Maria Lopez."),
+    overlap=(),
+)
+REQUEST = SummaryRequest(EPISODE, "", 800)
+GOOD = Summary(
+    title="Table at Bella Napoli",
+    short_summary="Maria Lopez booked a table for 4 at Bella Napoli.",
+    long_summary="Maria Lopez asked for a table for four at Bella Napoli. It is booked for 12 March at 19:00. The "
+    "reservation is RX-204 and the deposit 25 dollars.",
+    rolling_summary="Maria Lopez booked a table at Bella Napoli.",
+    quality=Measured(source="llm"),
+    model="m",
+    usage=Usage(prompt_tokens=100, completion_tokens=10),
+)
+INVENTED = replace(GOOD, long_summary="Karen Whitfield booked a hotel in Boston with Northwind Bank for the table.")
+LOOPING = replace(GOOD, long_summary="Maria Lopez booked a table. " * 9)
+
+
+def checked(*script: object, **quality: object) -> tuple[Checked, ScriptedProvider]:
+    provider = ScriptedProvider(script)  # type: ignore[arg-type]  # summaries and errors, as the test says
+    return Checked(provider, Quality.model_validate(quality)), provider
+
+
+async def test_a_grounded_summary_passes_and_says_how_grounded_it_is() -> None:
+    provider, asked = checked(GOOD)
+    summary = await provider.summarize(REQUEST)
+    assert summary == replace(GOOD, quality=Measured(source="llm", grounding=1.0))
+    assert len(asked.requests) == 1
+
+
+async def test_a_refused_summary_is_asked_for_once_more_with_what_was_wrong() -> None:
+    provider, asked = checked(INVENTED, GOOD)
+    with capture_logs():
+        summary = await provider.summarize(REQUEST)
+    assert (summary.long_summary, summary.quality.grounding) == (GOOD.long_summary, 1.0)
+    assert summary.usage == Usage(prompt_tokens=200, completion_tokens=20)
+    assert [request.problem is None for request in asked.requests] == [True, False]
+
+
+async def test_what_the_llm_is_told_repeats_nothing_that_it_made_up() -> None:
+    provider, asked = checked(INVENTED, GOOD)
+    with capture_logs():
+        await provider.summarize(REQUEST)
+    assert not {"Karen", "Whitfield", "Boston"} & set((asked.requests[1].problem or "").split())
+
+
+async def test_a_summary_that_fails_twice_is_refused_with_its_reason_and_all_its_tokens() -> None:
+    counted: Counter[str] = Counter()
+    provider = Checked(ScriptedProvider([INVENTED, LOOPING]), Quality(), lambda reason: counted.update([reason]))
+    with capture_logs() as logs, pytest.raises(SummaryRefused) as refused:
+        await provider.summarize(REQUEST)
+    assert refused.value.error_type == "repetition"
+    assert vars(refused.value)["usage"] == Usage(prompt_tokens=200, completion_tokens=20)
+    assert counted == {"ungrounded": 1, "repetition": 1}
+    assert [entry["error_type"] for entry in logs] == ["ungrounded", "repetition"]
+
+
+async def test_a_refused_summary_ends_in_a_fallback_with_the_reason_and_its_own_grounding() -> None:
+    provider = WithFallback(checked(INVENTED, INVENTED)[0], Checked(ExtractiveProvider(), Quality()))
+    with capture_logs() as logs:
+        summary = await provider.summarize(REQUEST)
+    assert summary.quality == Measured(source="fallback", reason="ungrounded", grounding=1.0)
+    assert "Karen" not in str(logs)
+
+
+async def test_what_no_llm_wrote_is_measured_and_never_refused() -> None:
+    made = replace(INVENTED, quality=Measured(source="fallback", reason="x"))
+    provider, asked = checked(made)
+    summary = await provider.summarize(REQUEST)
+    assert summary.quality.grounding is not None
+    assert summary.quality.grounding < 0.8
+    assert "Karen" in summary.quality.unsupported
+    assert len(asked.requests) == 1
+
+
+async def test_the_check_may_be_turned_off_and_still_measures() -> None:
+    provider, asked = checked(INVENTED, enabled=False)
+    summary = await provider.summarize(REQUEST)
+    assert (summary.quality.source, len(asked.requests)) == ("llm", 1)
+    assert "Karen" in summary.quality.unsupported
+
+
+async def test_how_much_must_be_grounded_is_a_setting() -> None:
+    half = replace(GOOD, short_summary="Maria Lopez and Karen Whitfield booked a table at Bella Napoli.")
+    provider, asked = checked(half, min_grounding=0.5)
+    assert (await provider.summarize(REQUEST)).quality.unsupported == ("Karen", "Whitfield")
+    assert len(asked.requests) == 1
+
+
+async def test_one_wrong_figure_is_enough_unless_the_settings_say_otherwise() -> None:
+    wrong = replace(GOOD, long_summary=GOOD.long_summary.replace("25", "35"))
+    with capture_logs(), pytest.raises(SummaryRefused) as refused:
+        await checked(wrong, wrong)[0].summarize(REQUEST)
+    assert refused.value.error_type == "unsupported_figure"
+    summary = await checked(wrong, strict_figures=False)[0].summarize(REQUEST)
+    assert summary.quality.unsupported == ("35 dollars",)
+
+
+async def test_too_many_sentences_are_cut_rather_than_refused() -> None:
+    words = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+    long = " ".join(f"The table was asked for by Maria, {word} said." for word in words)
+    provider, _ = checked(replace(GOOD, short_summary="Maria asked. It was booked. She left."), enabled=False)
+    assert (await provider.summarize(REQUEST)).short_summary == "Maria asked. It was booked."
+    provider, _ = checked(replace(GOOD, long_summary=long), enabled=False)
+    assert (await provider.summarize(REQUEST)).long_summary.endswith("eight said.")
+
+
+@pytest.mark.parametrize("error", [ProviderUnavailable(problem="x"), ProviderMisconfigured(problem="x")])
+async def test_a_failure_of_the_second_attempt_carries_the_tokens_of_the_first(error: ProviderUnavailable) -> None:
+    with capture_logs(), pytest.raises(type(error)) as failed:
+        await checked(INVENTED, error)[0].summarize(REQUEST)
+    assert vars(failed.value)["usage"] == GOOD.usage
+
+
+async def test_the_rolling_summary_may_say_what_the_conversation_said_before() -> None:
+    earlier = replace(REQUEST, previous_rolling="The user lives in Tucson and has a dog called Biscuit.")
+    carried = replace(GOOD, rolling_summary="The user lives in Tucson, has a dog, Biscuit, and booked Bella Napoli.")
+    assert (await checked(carried)[0].summarize(earlier)).quality.grounding == 1.0
+
+
+async def test_a_rolling_summary_that_is_not_asked_for_is_not_checked() -> None:
+    provider, _ = checked(replace(GOOD, rolling_summary=""))
+    assert (await provider.summarize(replace(REQUEST, wants_rolling=False))).quality.grounding == 1.0
+
+
+async def test_many_are_checked_at_a_time() -> None:
+    provider = Checked(ScriptedProvider([GOOD] * 8), Quality())
+    made = await asyncio.gather(*(provider.summarize(REQUEST) for _ in range(8)))
+    assert {summary.quality.grounding for summary in made} == {1.0}
