@@ -23,7 +23,6 @@ from streams.summarizer.handling import Handling
 from streams.summarizer.patience import Patience
 from streams.summarizer.pipeline import Pipeline, now
 from streams.summarizer.prompt import FIELDS, PLAIN
-from streams.summarizer.providers.base import MAX_SUMMARY_LENGTH
 from streams.summarizer.providers.checked import ATTEMPTS
 from streams.summarizer.providers.stack import make_summarizer_provider
 from streams.summarizer.so_far import Rules
@@ -70,7 +69,7 @@ def summary_rules(settings: Settings) -> Rules:
         rolling_max_tokens=rolling.max_tokens,
         min_new_episodes=rolling.min_new_episodes,
         min_tokens=rolling.min_tokens,
-        max_summary_length=settings.summarizer.max_summary_length or MAX_SUMMARY_LENGTH,
+        max_summary_length=settings.summarizer.max_summary_length or settings.episodes.preset.max_summary_length,
     )
 
 

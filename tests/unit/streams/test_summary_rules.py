@@ -1,0 +1,49 @@
+"""From settings to how long a summary may be and how often the rolling one is updated."""
+
+from typing import Any
+
+import pytest
+
+from streams.app import longest_summary_seconds, questions, summary_rules
+from streams.settings import Settings
+from streams.summarizer.so_far import Rules
+
+
+def settings(**given: Any) -> Settings:
+    return Settings.model_validate(given)
+
+
+def test_by_default_a_summary_has_1000_characters_and_every_episode_updates_the_rolling_one() -> None:
+    assert summary_rules(settings()) == Rules(800, min_new_episodes=1, min_tokens=0, max_summary_length=1000)
+
+
+def test_the_cadence_of_the_known_system_can_be_set() -> None:
+    rules = summary_rules(settings(rolling={"min_new_episodes": 5, "min_tokens": 200}))
+    assert (rules.min_new_episodes, rules.min_tokens) == (5, 200)
+
+
+@pytest.mark.parametrize(
+    ("given", "characters"),
+    [
+        ({"episodes": {"trigger": "long_conversation"}}, 1500),
+        ({"episodes": {"trigger": "high_frequency"}}, 1000),
+        ({"episodes": {"trigger": "long_conversation"}, "summarizer": {"max_summary_length": 700}}, 700),
+        ({"summarizer": {"max_summary_length": 2000}}, 2000),
+    ],
+)
+def test_the_preset_of_the_trigger_says_how_long_a_summary_may_be_unless_it_is_set(
+    given: dict[str, Any], characters: int
+) -> None:
+    assert summary_rules(settings(**given)).max_summary_length == characters
+
+
+def test_the_watchdog_knows_how_many_questions_a_summary_takes() -> None:
+    llm = {"provider": "openai", "model": "m"}
+    ways = [
+        settings(llm=llm),
+        settings(llm={**llm, "title_model": "tiny"}),
+        settings(llm=llm, summarizer={"preset": "plain_3_5"}),
+    ]
+    assert [questions(way) for way in ways] == [1, 2, 4]
+    seconds = [longest_summary_seconds(way) for way in ways]
+    assert seconds == sorted(set(seconds))
