@@ -18,11 +18,13 @@ STAGE = "summarize"
 class Asking:
     """Each question is put until its answer can be used, each time saying what was wrong; all in one time budget."""
 
-    def __init__(self, endpoint: ChatEndpoint, llm: Llm) -> None:
+    def __init__(self, endpoint: ChatEndpoint, llm: Llm, *, fresh: bool = False) -> None:
+        """`fresh`: what was answered before will not do."""
         self.used = Usage()
         """Of all calls so far."""
         self._endpoint = endpoint
         self._llm = llm
+        self._fresh = fresh
         self._budget = Budget(llm.retry_budget_seconds)
 
     async def until_usable(
@@ -35,7 +37,7 @@ class Asking:
         asked: list[ChatRequest] = []
         for _ in range(self._llm.json_attempts):
             request = question(problem)
-            if request in asked:  # the same thing went wrong again
+            if self._fresh or request in asked:  # the same thing went wrong again
                 await self._endpoint.forget([request])
             asked.append(request)
             call = partial(self._endpoint.chat, request)

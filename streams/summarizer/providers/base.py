@@ -20,6 +20,8 @@ class SummaryRequest:
     """What the rolling summary may have at most."""
     problem: str | None = None
     """What was wrong with the summary that was made of it before, in words for an LLM."""
+    fresh: bool = False
+    """An answer that was given to the same question before will not do: it was refused."""
     max_summary_length: int = MAX_SUMMARY_LENGTH
     """Characters that the long summary may have."""
     wants_rolling: bool = True

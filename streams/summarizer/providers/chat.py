@@ -39,7 +39,7 @@ class ChatProvider:
 
     async def summarize(self, request: SummaryRequest) -> Summary:
         """Raises: ProviderError; an AnswerInvalid carries the `usage` of the calls that were made."""
-        asking = Asking(self._endpoint, self._llm)
+        asking = Asking(self._endpoint, self._llm, fresh=request.fresh)
         answer = await self._method.answer(request, asking)
         return Summary(
             title=answer.title,

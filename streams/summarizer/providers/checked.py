@@ -48,14 +48,16 @@ class Checked:
     async def summarize(self, request: SummaryRequest) -> Summary:
         """Raises: ProviderError; its `usage` is that of all attempts."""
         used, asked = Usage(), request
-        for _ in range(ATTEMPTS):
+        while True:
             summary, assessment = await self._attempt(asked, used)
             if not assessment.problems or not self._may_refuse(summary):
                 return summary
-            used = summary.usage
-            worst = self._refused(request, assessment)
-            asked = replace(request, problem="; ".join(problem.told for problem in assessment.problems))
-        raise SummaryRefused(reason=worst.reason, problem=worst.told, usage=used)
+            worst, was_kept, used = self._refused(request, assessment), summary.usage == used, summary.usage
+            if asked is not request and (asked.fresh or not was_kept):
+                raise SummaryRefused(reason=worst.reason, problem=worst.told, usage=used)
+            told = "; ".join(problem.told for problem in assessment.problems)
+            # a kept answer that is refused again must be asked for anew, or no later revision would ever get another
+            asked = replace(request, problem=told, fresh=asked is not request)
 
     async def check(self) -> None:
         await self._provider.check()
