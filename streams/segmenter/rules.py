@@ -4,18 +4,16 @@ They look at the log alone, with one exception: the deadline, by which a living 
 was dead meanwhile finds the same silence between the records' timestamps, and closes the same episodes.
 """
 
-from collections.abc import Sequence
-from itertools import accumulate, islice, takewhile
 from typing import NamedTuple
 
 from schemas import CloseReason
 from streams.segmenter.conditions import Fires, compiled, never
+from streams.segmenter.cuts import Emission
 from streams.segmenter.state import MAX_DEADLINE_MS, State
 from streams.settings import Episodes
 
 MAX_EPISODE_BYTES = 700_000
 """JSON of the core messages; the rest of an `episode.closed` of less than a megabyte is for overlap and envelope."""
-MAX_OVERLAP_BYTES = 100_000
 
 
 class Rules(NamedTuple):
@@ -44,15 +42,6 @@ class Incoming(NamedTuple):
     """Characters of its content, white space around it aside."""
 
 
-class Emission(NamedTuple):
-    """The messages `first … end` leave as episodes, split where they were sealed."""
-
-    first: int
-    end: int
-    reason: CloseReason
-    """Of the last episode, when it was not sealed."""
-
-
 class Decision(NamedTuple):
     """What becomes of a message that is taken."""
 
@@ -62,21 +51,6 @@ class Decision(NamedTuple):
     """In this order; they may include the message itself."""
     state: State
     """After all of it, but for the ordinals and the overlap, which follow from the episodes emitted."""
-
-
-class Seals(NamedTuple):
-    """Boundaries around one message, and why they are there."""
-
-    before: CloseReason | None
-    after: CloseReason | None
-
-
-class Cut(NamedTuple):
-    """The messages `first … end` are one episode."""
-
-    first: int
-    end: int
-    reason: CloseReason
 
 
 def rules_of(limits: Episodes) -> Rules:
@@ -200,35 +174,6 @@ def deadline(state: State, limits: Episodes, now_ms: int) -> int:
     if not state.pending_messages:
         return 0
     return max(1, int(min(now_ms + limits.idle_seconds * 1000, MAX_DEADLINE_MS)))
-
-
-def split(emission: Emission, seals: Sequence[Seals]) -> list[Cut]:
-    """The episodes of an emission.
-
-    `seals`: of its messages in order, and of the message that follows them, if there is one: a boundary is on record
-    with the message that made it.
-    """
-    cuts: list[Cut] = []
-    start = emission.first
-    for seq, (before, after) in enumerate(seals, emission.first):
-        if before and start < seq:
-            cuts.append(Cut(start, seq, before))
-            start = seq
-        if after and seq < emission.end:
-            cuts.append(Cut(start, seq + 1, after))
-            start = seq + 1
-    if start < emission.end:
-        cuts.append(Cut(start, emission.end, emission.reason))
-    return cuts
-
-
-def overlap_size(sizes: Sequence[int], overlap: int) -> int:
-    """How many of an episode's last messages the next one carries, `overlap` at most.
-
-    `sizes`: bytes of JSON of each core message.
-    """
-    totals = accumulate(islice(reversed(sizes), overlap))
-    return sum(1 for _ in takewhile(lambda total: total <= MAX_OVERLAP_BYTES, totals))
 
 
 def forgettable(state: State, window: int) -> range:

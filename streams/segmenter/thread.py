@@ -7,22 +7,11 @@ from schemas import CloseReason
 from streams.errors import StateUnreadable
 from streams.segmenter import keys
 from streams.segmenter.bodies import Body, decode_body, digest_of, encode_body
+from streams.segmenter.cuts import Emission, Seals, overlap_size, split
 from streams.segmenter.episodes import Closed
 from streams.segmenter.facts import facts_of_row
 from streams.segmenter.rows import Rows
-from streams.segmenter.rules import (
-    Emission,
-    Incoming,
-    Rules,
-    Seals,
-    close_all,
-    decide,
-    emitted,
-    forgettable,
-    is_duplicate,
-    overlap_size,
-    split,
-)
+from streams.segmenter.rules import Incoming, Rules, close_all, decide, emitted, forgettable, is_duplicate
 from streams.segmenter.state import State
 
 

@@ -1,0 +1,217 @@
+"""With `scope = agent` each agent of a conversation has its own episodes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.errors import StateUnreadable
+from streams.segmenter.agents import addressees, heard, left
+from streams.segmenter.keys import NOBODY
+from tests.unit.segmenter.chat import Chat, episodes, flush, ids, limits, say, says
+
+AGENT_IDS = st.sampled_from(["a", "b", "c", "d"])
+
+
+def of_agents(**changed: object) -> Chat:
+    return Chat(limits(scope="agent", **changed))
+
+
+def told(found):
+    return [(e.episode_id, ids(e), e.close_reason) for e in found]
+
+
+class TestRoster:
+    def test_whom_a_message_names_gets_it_alone(self):
+        assert addressees(["a", "b"], "c") == ["c"]
+
+    @pytest.mark.parametrize("nobody", [None, ""])
+    def test_a_message_that_names_none_goes_to_all_that_are_active_or_waits(self, nobody):
+        assert addressees(["a", "b"], nobody) == ["a", "b"]
+        assert addressees([], nobody) == [NOBODY]
+
+    @given(st.lists(AGENT_IDS, unique=True), st.one_of(st.none(), AGENT_IDS), st.integers(1, 4))
+    def test_nobody_disappears_unnoticed_and_there_are_never_too_many(self, known, agent, limit):
+        active = known[:limit]
+        roster = heard(active, agent, limit)
+        everybody = {*active, agent} - {None}
+        assert {*roster.active, *roster.displaced} == everybody
+        assert len(roster.active) == min(len(everybody), limit)
+        assert agent is None or roster.active[-1] == agent
+
+    def test_who_is_named_is_the_last_to_be_displaced(self):
+        assert heard(["a", "b", "c"], "a", 3) == (["b", "c", "a"], [])
+        assert heard(["b", "c", "a"], "d", 3) == (["c", "a", "d"], ["b"])
+        assert left(["b", "c"], "b") == ["c"]
+
+
+class TestApart:
+    def test_pending_messages_triggers_and_ordinals_are_each_agents_own(self):
+        chat = of_agents(trigger=2)
+        found = chat.hear(*[say(f"{agent}{n}", agent_id=agent) for n in range(4) for agent in ("x", "y")])
+        assert told(found) == [
+            ("c/x:1", "x0 x1", "trigger"),
+            ("c/y:1", "y0 y1", "trigger"),
+            ("c/x:2", "x2 x3", "trigger"),
+            ("c/y:2", "y2 y3", "trigger"),
+        ]
+        assert {(e.conversation_id, e.agent_id) for e in found} == {("c", "x"), ("c", "y")}
+
+    def test_ids_are_escaped(self):
+        (episode,) = of_agents(trigger=1).hear(say("a", conversation_id="x/y", agent_id="a:b%"))
+        assert (episode.episode_id, episode.agent_id) == ("x%2Fy/a%3Ab%25:1", "a:b%")
+
+    def test_overlap_is_of_the_same_agents_episode_before(self):
+        chat = of_agents(trigger=2, overlap=1)
+        found = chat.hear(*[say(f"{agent}{n}", agent_id=agent) for n in range(4) for agent in ("x", "y")])
+        assert [[m.id for m in e.overlap] for e in found] == [[], [], ["x1"], ["y1"]]
+
+    def test_a_topic_shift_and_full_episodes_are_each_agents_own(self):
+        chat = of_agents(min_episode_size=2, max_episode_size=3)
+        chat.hear(say("x1", agent_id="x"), *says("y1", "y2", agent_id="y"))
+        chat.hear(say("x2", agent_id="x", is_continuation=False), say("y3", agent_id="y", is_continuation=False))
+        assert told(chat.hear(flush())) == [
+            ("c/x:1", "x1 x2", "flush"),
+            ("c/y:1", "y1 y2", "topic_shift"),
+            ("c/y:2", "y3", "flush"),
+        ]
+
+    def test_silence_is_each_agents_own(self):
+        chat = of_agents(idle_seconds=100)
+        chat.hear(say("a", agent_id="x"))
+        chat.wait(60)
+        chat.hear(say("b", agent_id="y", at=60))
+        assert told(chat.wait(40)) == [("c/x:1", "a", "idle")]
+        assert told(chat.wait(60)) == [("c/y:1", "b", "idle")]
+
+    def test_an_id_is_unique_in_its_conversation_whoever_the_agent_is(self):
+        outcome = of_agents().process([say("a", agent_id="x"), say("a", agent_id="y"), say("a")])
+        assert (outcome.messages, outcome.duplicates) == (1, 2)
+
+    def test_another_tenant_cannot_speak_to_another_agent_either(self):
+        outcome = of_agents().process([say("a", agent_id="x", tenant_id="t"), say("b", agent_id="y")])
+        assert outcome.dead_letters == {"tenant_mismatch": 1}
+
+
+class TestWhoIsAddressed:
+    def test_a_message_that_names_no_agent_goes_to_all_that_are_active(self):
+        chat = of_agents()
+        found = chat.hear(say("a", agent_id="x"), say("b", agent_id="y"), say("c"), say("d", agent_id="x"), flush())
+        assert told(found) == [("c/y:1", "b c", "flush"), ("c/x:1", "a c d", "flush")]
+
+    def test_before_any_agent_is_active_it_waits_for_the_first(self):
+        chat = of_agents()
+        found = chat.hear(say("a"), say("b"), say("c", agent_id="x"), say("d"), say("e", agent_id="y"), flush())
+        assert told(found) == [("c/x:1", "a b c d", "flush"), ("c/y:1", "e", "flush")]
+
+    def test_what_waits_keeps_the_boundaries_that_it_has(self):
+        chat = of_agents(min_episode_size=2)
+        heard_before = [*says("a", "b"), say("c", is_continuation=False), say("d", is_continuation=False)]
+        found = chat.hear(*heard_before, say("e", agent_id="x"), flush())
+        assert told(found) == [("c/x:1", "a b", "topic_shift"), ("c/x:2", "c d e", "flush")]
+
+    def test_what_waited_in_vain_makes_an_episode_without_an_agent(self):
+        chat = of_agents(idle_seconds=100)
+        chat.hear(*says("a", "b"))
+        assert told(chat.wait(100)) == [("c:1", "a b", "idle")]
+        assert told(chat.hear(say("c"), flush())) == [("c:2", "c", "flush")]
+
+    def test_a_conversation_without_agents_is_summarised_all_the_same(self):
+        chat = of_agents(trigger=2, overlap=1)
+        found = chat.hear(*says("a", "b", "c", "d"))
+        assert told(found) == [("c:1", "a b", "trigger"), ("c:2", "c d", "trigger")]
+        assert [m.id for m in found[1].overlap] == ["b"]
+        assert found[0].agent_id is None
+
+    def test_an_agent_that_comes_after_silence_does_not_get_what_waited_whether_or_not_a_worker_lived(self):
+        alive, dead = of_agents(idle_seconds=100), of_agents(idle_seconds=100)
+        talk = [say("a"), say("b", agent_id="x", at=101, stamped=101), flush()]
+        seen_alive = alive.hear(talk[0]) + alive.wait(100) + alive.hear(*talk[1:])
+        seen_dead = dead.hear(*talk)
+        assert told(seen_alive) == told(seen_dead) == [("c:1", "a", "idle"), ("c/x:1", "b", "flush")]
+
+    def test_what_has_waited_is_gone_from_where_it_waited(self):
+        chat = of_agents(overlap=2)
+        chat.hear(say("a"), say("b", agent_id="x"), flush(agent_id="x"))
+        assert told(chat.hear(say("c"), flush())) == [("c:1", "c", "flush")]
+        assert chat.wait(10_000) == []
+
+    def test_an_empty_agent_id_names_nobody(self):
+        found = of_agents().hear(say("a", agent_id="x"), say("b", agent_id=""), flush())
+        assert told(found) == [("c/x:1", "a b", "flush")]
+
+    def test_when_there_are_too_many_agents_the_one_not_named_for_longest_is_closed_and_leaves(self):
+        chat = of_agents(max_agents=2)
+        chat.hear(say("a", agent_id="x"), say("b", agent_id="y"))
+        assert told(chat.hear(say("c", agent_id="z"))) == [("c/x:1", "a", "idle")]
+        assert told(chat.hear(say("d"), flush())) == [("c/y:1", "b d", "flush"), ("c/z:1", "c d", "flush")]
+        assert told(chat.hear(say("e", agent_id="x"), flush(agent_id="x"))) == [("c/x:2", "e", "flush")]
+
+
+class TestFlush:
+    def test_one_that_names_an_agent_closes_just_that_agents(self):
+        chat = of_agents()
+        assert told(chat.hear(say("a", agent_id="x"), say("b", agent_id="y"), flush(agent_id="x"))) == [
+            ("c/x:1", "a", "flush")
+        ]
+        assert told(chat.hear(flush())) == [("c/y:1", "b", "flush")]
+
+    def test_an_agent_that_has_completed_is_not_active_any_more(self):
+        chat = of_agents()
+        chat.hear(say("a", agent_id="x"), say("b", agent_id="y"), flush(agent_id="x"))
+        assert told(chat.hear(say("c"), flush())) == [("c/y:1", "b c", "flush")]
+
+    def test_one_that_names_nobody_closes_all_and_they_stay_active(self):
+        chat = of_agents()
+        found = chat.hear(say("a", agent_id="x"), say("b", agent_id="y"), flush())
+        assert told(found) == [("c/x:1", "a", "flush"), ("c/y:1", "b", "flush")]
+        found = chat.hear(say("c"), flush())
+        assert told(found) == [("c/x:2", "c", "flush"), ("c/y:2", "c", "flush")]
+
+    def test_one_for_an_agent_or_a_conversation_that_is_not_known_does_nothing(self):
+        chat = of_agents()
+        assert chat.hear(flush(agent_id="x"), flush()) == []
+        assert chat.hear(say("a", agent_id="x"), flush(agent_id="y")) == []
+        assert list(chat.conversations) == [b"c", b"c\xffx"]
+
+    def test_in_the_scope_of_conversations_it_closes_the_conversations_whoever_is_named(self):
+        chat = Chat()
+        found = chat.hear(say("a", agent_id="x"), say("b", agent_id="y"), flush(agent_id="x"))
+        assert told(found) == [("c:1", "a b", "flush")]
+
+
+class TestState:
+    def test_rows_are_cleaned_up(self):
+        chat = of_agents(trigger=5, dedupe_window=10, overlap=2)
+        for n in range(200):
+            chat.process([say(f"{n}", agent_id=[None, "x", "y"][n % 3])])
+            ids_and_digests, bodies = 2 * 10, 2 * (5 + 2)
+            assert len(chat.messages) <= ids_and_digests + bodies
+        agents, root, waiting = 2, 1, 1
+        assert len(chat.conversations) == agents + root + waiting
+
+    @pytest.mark.parametrize(("before", "after"), [("conversation", "agent"), ("agent", "conversation")])
+    def test_state_of_the_other_scope_stops_the_worker_before_anything_is_mixed_up(self, before, after):
+        chat = Chat(limits(scope=before))
+        chat.hear(say("a", agent_id="x"))
+        chat.limits = limits(scope=after)
+        with pytest.raises(StateUnreadable, match=r"another episodes\.scope"):
+            chat.hear(say("b", agent_id="x"))
+        chat.now_ms += 10**9
+        with pytest.raises(StateUnreadable, match=r"another episodes\.scope"):
+            chat.segmenter.tick(list(chat.conversations), chat.now_ms, "messages", 3)
+
+
+def test_two_deployments_read_the_same_messages_each_in_its_own_scope():
+    talk = [say("a"), say("b", agent_id="x"), say("c", agent_id="y"), say("d"), flush()]
+    whole, apart = Chat(limits()), of_agents()
+    assert told(whole.hear(*talk)) == [("c:1", "a b c d", "flush")]
+    assert told(apart.hear(*talk)) == [("c/x:1", "a b d", "flush"), ("c/y:1", "c d", "flush")]
+
+
+def test_an_episode_that_the_clock_closes_is_told_of_with_its_agent():
+    chat = of_agents(idle_seconds=10)
+    chat.hear(say("a", agent_id="x"))
+    chat.now_ms += 10_000
+    (outgoing,) = chat.segmenter.tick([b"c\xffx"], chat.now_ms, "messages", 3).outgoing
+    (episode,) = episodes([outgoing])
+    assert (outgoing.key, episode.agent_id) == (b"c", "x")

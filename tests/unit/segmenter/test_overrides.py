@@ -1,0 +1,119 @@
+"""A conversation may have settings of its own; they travel in a message's metadata."""
+
+import orjson
+import pytest
+from structlog.testing import capture_logs
+
+from streams.segmenter.overrides import MAX_BYTES, NAMES, Rulebook
+from streams.settings import Episodes
+from tests.unit.segmenter.chat import DEAD_LETTERS, Chat, closed, flush, limits, say, says
+
+
+def override(message_id: str, given: object, **fields: object):
+    return say(message_id, metadata={"afterword": given}, **fields)
+
+
+class TestTheyHold:
+    def test_from_the_message_that_carries_them_on(self):
+        chat = Chat()
+        assert chat.hear(say("a"), say("b")) == []
+        assert closed(chat.hear(override("c", {"trigger": 3}))) == [("a b c", "trigger")]
+        assert closed(chat.hear(*says("d", "e", "f"))) == [("d e f", "trigger")]
+
+    def test_in_their_conversation_only(self):
+        chat = Chat()
+        chat.hear(override("a", {"trigger": 1}))
+        assert chat.hear(say("a", conversation_id="other")) == []
+
+    def test_for_any_kind_of_trigger(self):
+        chat = Chat()
+        given = {"trigger": {"all": [{"turns": 2}, {"text_bytes": 4}]}}
+        assert closed(chat.hear(override("a", given), say("b"), say("c", "xx"))) == [("a b c", "trigger")]
+
+    def test_until_others_replace_all_of_them(self):
+        chat = Chat(limits(trigger=4))
+        chat.hear(override("a", {"trigger": 2, "auto_summarize": False}))
+        assert closed(chat.hear(override("b", {"trigger": 2}))) == [("a b", "trigger")]
+
+    def test_until_an_empty_object_takes_them_back(self):
+        chat = Chat(limits(trigger=2))
+        assert chat.hear(override("a", {"auto_summarize": False}), say("b"), say("c")) == []
+        assert closed(chat.hear(override("d", {}))) == [("a b c d", "trigger")]
+
+    @pytest.mark.parametrize("metadata", [{}, {"afterword": None}, {"other": {"trigger": 9}}])
+    def test_while_other_messages_say_nothing_of_them(self, metadata):
+        chat = Chat()
+        heard = [override("a", {"trigger": 3}), say("b", metadata=metadata), say("c", metadata=metadata)]
+        assert closed(chat.hear(*heard)) == [("a b c", "trigger")]
+
+    def test_after_a_restart_too(self):
+        chat = Chat()
+        chat.hear(override("a", {"trigger": 2}))
+        again = Chat(chat.limits, dict(chat.conversations), dict(chat.messages), offset=1)
+        assert closed(again.hear(say("b"))) == [("a b", "trigger")]
+
+    def test_for_sizes_and_silence(self):
+        chat = Chat()
+        chat.hear(override("a", {"idle_seconds": 10, "max_episode_size": 2}))
+        assert closed(chat.hear(say("b"), say("c", at=11))) == [("a b", "max_size")]
+        assert closed(chat.wait(10)) == [("c", "idle")]
+
+    def test_for_all_agents_of_the_conversation(self):
+        chat = Chat(limits(scope="agent"))
+        chat.hear(override("a", {"trigger": 2}, agent_id="x"))
+        found = chat.hear(say("b", agent_id="y"), say("c", agent_id="y"), say("d", agent_id="x"))
+        assert [(e.agent_id, e.message_count) for e in found] == [("y", 2), ("x", 2)]
+
+    def test_skipped_messages_and_repeats_change_nothing(self):
+        chat = Chat()
+        again = override("a", {"trigger": 1})
+        assert chat.hear(say("a"), again, override("s", {"trigger": 1}, skip_summarization=True), say("b")) == []
+
+
+class TestTheyAreValidated:
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            ("often", "metadata.afterword: must be an object"),
+            ([1], "metadata.afterword: must be an object"),
+            (1, "metadata.afterword: must be an object"),
+            ({"canary": 1}, f"metadata.afterword: may have {', '.join(NAMES)}, and nothing else"),
+            ({"overlap": 1}, f"metadata.afterword: may have {', '.join(NAMES)}, and nothing else"),
+            ({"trigger": {"any": [{"canary": 1}]}}, "metadata.afterword.trigger: any[0]: unknown condition"),
+            ({"trigger": 0}, "metadata.afterword.trigger: messages: must be a whole number of at least 1"),
+            ({"auto_summarize": "canary"}, "metadata.afterword.auto_summarize: Input should be a valid boolean"),
+            ({"idle_seconds": 0}, "metadata.afterword.idle_seconds: Input should be greater than 0"),
+            ({"min_episode_size": 7, "max_episode_size": 2},
+             "metadata.afterword: min_episode_size (7) is larger than max_episode_size (2)"),
+            ({"trigger": [{"turns": 1}] * 200}, f"metadata.afterword: 2413 bytes of JSON, at most {MAX_BYTES}"),
+        ],
+    )  # fmt: skip
+    def test_a_message_with_wrong_ones_is_a_dead_letter_that_says_why_without_content(self, given, said):
+        chat = Chat()
+        with capture_logs() as logs:
+            outcome = chat.process([say("a"), override("b", given), say("c"), flush()])
+        assert outcome.dead_letters == {"invalid_override": 1}
+        assert outcome.messages == 2
+        letter = next(o for o in outcome.outgoing if o.topic == DEAD_LETTERS)
+        assert dict(letter.headers)["__afterword.errors.message"].decode().startswith(said)
+        assert orjson.loads(letter.value)["id"] == "b"
+        assert "canary" not in str(logs) + str(letter.headers)
+
+    def test_a_message_that_is_refused_changes_no_settings(self):
+        chat = Chat()
+        refused = [
+            override("b", {"trigger": 1, "overlap": 1}),
+            override("c", {"trigger": 1}, flows=["f" * 600_000]),
+            override("d", {"trigger": 1}, tenant_id="evil"),
+        ]
+        assert chat.process([say("a"), *refused, say("e")]).episodes == {}
+
+    def test_whatever_may_be_overridden_is_a_setting(self):
+        assert set(NAMES) < set(Episodes.model_fields)
+
+    def test_those_that_do_not_fit_a_later_deployment_are_ignored_and_told_of(self):
+        taken = Rulebook(limits(min_episode_size=1)).read({"afterword": {"max_episode_size": 2}}, "")
+        later = Rulebook(limits(min_episode_size=5))
+        with capture_logs() as logs:
+            assert later.rules(taken) == later.rules("")
+        assert [(entry["error_type"], entry["stage"]) for entry in logs] == [("invalid_override", "segmenter")]

@@ -1,0 +1,149 @@
+"""How a trigger is written: in the file, in the environment, by name; and what is said when it cannot be."""
+
+from pathlib import Path
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.episode_settings import Episodes
+from streams.errors import ConfigurationError
+from streams.settings import load
+from streams.triggers import MAX_DEPTH, PRESETS, TriggerInvalid, parse_trigger, read_trigger
+
+VARIABLE = "AFTERWORD_EPISODES__TRIGGER"
+NESTED = '{"any": [{"messages": 10}, {"tokens": 4000}, {"all": [{"turns": 5}, {"seconds": 300}]}]}'
+PARSED = ("any", (("messages", 10), ("tokens", 4000), ("all", (("turns", 5), ("seconds", 300)))))
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AFTERWORD_CONFIG", raising=False)
+    monkeypatch.delenv(VARIABLE, raising=False)
+
+
+def episodes(monkeypatch: pytest.MonkeyPatch, variable: str | None, file: Path | None = None) -> Episodes:
+    if variable is not None:
+        monkeypatch.setenv(VARIABLE, variable)
+    if file is not None:
+        monkeypatch.setenv("AFTERWORD_CONFIG", str(file))
+    return load().episodes
+
+
+def test_by_default_ten_messages_or_4000_tokens_close_episodes() -> None:
+    assert Episodes().conditions() == ("any", (("messages", 10), ("tokens", 4000)))
+
+
+def test_a_whole_number_is_the_default_set_with_so_many_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AFTERWORD_EPISODES__TRIGGER_TOKENS", "50")
+    found = episodes(monkeypatch, "7")
+    assert found.trigger == 7
+    assert found.conditions() == ("any", (("messages", 7), ("tokens", 50)))
+
+
+def test_conditions_nest_in_the_environment_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert episodes(monkeypatch, NESTED).conditions() == PARSED
+
+
+def test_conditions_nest_in_the_file_as_tables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "afterword.toml"
+    file.write_text(
+        "[episodes.trigger]\n"
+        "any = [{ messages = 10 }, { tokens = 4000 }, { all = [ { turns = 5 }, { seconds = 300 } ] }]\n"
+    )
+    assert episodes(monkeypatch, None, file).conditions() == PARSED
+
+
+def test_a_list_at_the_top_means_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "afterword.toml"
+    file.write_text("[episodes]\ntrigger = [{ turns = 5 }, { tokens = 200 }]\n")
+    assert episodes(monkeypatch, None, file).conditions() == ("all", (("turns", 5), ("tokens", 200)))
+
+
+def test_the_environments_trigger_replaces_the_files_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "afterword.toml"
+    file.write_text("[episodes.trigger]\nany = [{ messages = 3 }]\n")
+    assert episodes(monkeypatch, '{"all": [{"turns": 5}]}', file).conditions() == ("all", (("turns", 5),))
+
+
+@pytest.mark.parametrize(
+    ("name", "conditions", "keep_recent", "max_summary_length"),
+    [
+        ("default", ("any", (("messages", 10), ("tokens", 4000))), 4, 1000),
+        ("high_frequency", ("turns", 20), 5, 1000),
+        ("long_conversation", ("turns", 50), 15, 1500),
+        ("memory_sensitive", ("events", 15), 3, 1000),
+    ],
+)
+def test_a_preset_is_chosen_by_name(
+    monkeypatch: pytest.MonkeyPatch, name: str, conditions: object, keep_recent: int, max_summary_length: int
+) -> None:
+    found = episodes(monkeypatch, name)
+    assert found.conditions() == conditions
+    assert (found.preset.keep_recent, found.preset.max_summary_length) == (keep_recent, max_summary_length)
+
+
+def test_a_trigger_of_ones_own_goes_with_the_default_presets_other_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert episodes(monkeypatch, NESTED).preset == PRESETS["default"]
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ('{"any":[{"messages":1},{"tokens":1},{"all":[{"turns":5},{"secs":300}]}]}',
+         'any[2].all[1]: unknown condition "secs"'),
+        ('[{"turns": 5}, {"any": [{"seconds": 0}]}]', "[1].any[0].seconds: must be a number of more than 0"),
+        ('{"any": []}', "any: must be a list of conditions that is not empty"),
+        ('{"all": {"turns": 5}}', "all: must be a list of conditions that is not empty"),
+        ("[]", "must be a list of conditions that is not empty"),
+        ('{"messages": 1, "tokens": 2}', "must have exactly one entry: several conditions go into any or all"),
+        ("{}", "must have exactly one entry: several conditions go into any or all"),
+        ('{"any": ["default"]}', "any[0]: must be a table with a condition, any or all"),
+        ('{"messages": 1.5}', "messages: must be a whole number of at least 1"),
+        ('{"turns": true}', "turns: must be a whole number of at least 1"),
+        ('{"seconds": "300"}', "seconds: must be a number of more than 0"),
+        ('{"important_content": -1}', "important_content: must be a whole number of at least 0"),
+        ("0", "messages: must be a whole number of at least 1"),
+        ("true", "must be a table with a condition, any or all"),
+        ("{oops", "not JSON"),
+        ("hourly", "neither a number, JSON nor a preset"),
+        ('{"any":[' * 40 + '{"turns":1}' + "]}" * 40, f"nested deeper than {MAX_DEPTH} levels"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_trigger_is_said_in_one_line_that_names_the_setting_and_the_place(
+    monkeypatch: pytest.MonkeyPatch, written: str, said: str
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        episodes(monkeypatch, written)
+    assert str(caught.value).startswith(f"{VARIABLE}: {said}")
+    assert "\n" not in str(caught.value)
+
+
+def test_the_problem_can_be_said_without_what_was_written() -> None:
+    with pytest.raises(TriggerInvalid) as caught:
+        parse_trigger([{"any": [{"canary": 1}]}], 1)
+    assert caught.value.without_content == "[0].any[0]: unknown condition"
+
+
+ANY_JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.sampled_from(["any", "all", "messages", "seconds", "x"]), inner, max_size=2),
+    ),
+    max_leaves=10,
+)
+
+
+@given(ANY_JSON)
+def test_any_json_is_a_trigger_or_is_refused(written: object) -> None:
+    try:
+        trigger = read_trigger(written)
+        conditions = parse_trigger(trigger, 1)
+    except TriggerInvalid:
+        return
+    assert conditions[0]
+    assert parse_trigger(orjson.loads(orjson.dumps(trigger)), 1) == conditions
