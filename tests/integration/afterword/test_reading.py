@@ -1,0 +1,158 @@
+"""Reading back on a real MongoDB and in Qdrant's local mode: `Memory`, and the commands on top of it."""
+
+import io
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, redirect_stderr, redirect_stdout
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from afterword import Memory
+from afterword.cli import main
+from afterword.rebuild import rebuild
+from schemas import MessageCreated
+from streams.runtime.health import Health, HealthServer
+from streams.settings import Settings
+from streams.stores import local_index, mongo
+from streams.stores.messages import ArchivedMessage
+from streams.stores.mongo_episodes import MongoEpisodes
+from streams.stores.mongo_messages import MongoMessages
+from streams.stores.qdrant import open_index
+from streams.summarizer.searching import Searcher
+from tests.samples import NOON, a_message, a_stored_episode
+
+MESSAGES = 1000
+IN_EPISODES = 990
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*unclosed file.*"),
+    pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning"),
+]
+
+
+def said(n: int) -> MessageCreated:
+    text = f"Text {n}, about topic{n // 3 + 1}."
+    return a_message(f"m{n}", tenant_id="t1", content=text, sent_at=NOON + timedelta(seconds=n))
+
+
+@pytest_asyncio.fixture
+async def settings(make_settings: Callable[..., Settings], tmp_path: Path) -> Settings:
+    """Points at a conversation of 1,000 messages, the first 990 of them in 330 episodes; nothing is indexed yet."""
+    made = make_settings(qdrant={"path": tmp_path / "index", "url": None})
+    database = mongo.connect(made.mongo)
+    await mongo.ensure_indexes(database)
+    archive, episodes = MongoMessages(database), MongoEpisodes(database)
+    said = [
+        a_message(
+            f"m{n}", tenant_id="t1", content=f"Text {n}, about topic{n // 3 + 1}.", sent_at=NOON + timedelta(seconds=n)
+        )
+        for n in range(MESSAGES)
+    ]
+    await archive.put_many([ArchivedMessage(message, 0, n) for n, message in enumerate(said)])
+    for ordinal in range(1, IN_EPISODES // 3 + 1):
+        stored = a_stored_episode(ordinal)
+        if ordinal > IN_EPISODES // 3 - 5:  # as many as the tests look at
+            await episodes.add(stored)
+        await episodes.advance(stored.summary)
+    await archive.assign("c1:1", [f"c1:m{n}" for n in range(IN_EPISODES)])
+    await mongo.close(database)
+    return made
+
+
+async def test_a_long_conversation_is_read_in_few_documents(settings: Settings) -> None:
+    async with Memory.from_settings(settings) as memory:
+        found = await memory.context("c1", keep_recent=4)
+        page = await memory.episodes("c1", limit=2)
+    assert found is not None
+    assert [message.id for message in found.messages] == [f"m{n}" for n in range(IN_EPISODES, MESSAGES)]
+    assert (found.events_full, found.omitted, found.title) == (MESSAGES, 0, "Title 330")
+    assert found.tokens_full > 100 * 330
+    assert [stored.summary.ordinal for stored in page.episodes] == [330, 329]
+
+
+async def test_the_index_is_made_anew_from_mongodb_and_searched(settings: Settings) -> None:
+    async with Memory.from_settings(settings) as memory:
+        assert await memory.recall("topic328", user_id="u1", tenant_id="t1") == []
+        assert settings.qdrant.path is not None
+        assert not settings.qdrant.path.exists()  # searching has not made it
+        done = await rebuild(settings, lambda _: None, after=None, everything=False)
+        assert (done.written, done.incomplete) == (5, 0)
+        hits = await memory.recall("topic328", user_id="u1", tenant_id="t1")
+        assert [hit.episode_id for hit in hits] == ["c1:328"]
+        assert await memory.recall("topic328", user_id="u1", tenant_id=None) == []
+    assert (await rebuild(settings, lambda _: None, after=None, everything=False)).written == 0
+
+
+@asynccontextmanager
+async def owned(settings: Settings) -> AsyncIterator[None]:
+    """As while `afterword dev` runs: a summarizer has the directory open."""
+    path = settings.qdrant.path
+    assert path is not None
+    index, token = open_index(settings.qdrant, settings.embedder), local_index.new_token()
+    async with HealthServer(Health(), "127.0.0.1", 0, local_index.views(index, Searcher(index, None), token)) as server:
+        await index.ping()
+        local_index.announce(path, "127.0.0.1", server.port, token)
+        yield
+    await index.close()
+
+
+async def test_while_a_worker_has_the_index_open_it_is_asked(settings: Settings) -> None:
+    await rebuild(settings, lambda _: None, after=None, everything=False)
+    async with Memory.from_settings(settings) as memory:
+        async with owned(settings):
+            during = await memory.recall("topic328", user_id="u1", tenant_id="t1")
+        after = await memory.recall("topic328", user_id="u1", tenant_id="t1")  # its address is still there
+    assert [hit.episode_id for hit in during] == [hit.episode_id for hit in after] == ["c1:328"]
+
+
+@pytest.fixture
+def run(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str, str]]:
+    """The command line in this process: exit code, standard output, standard error."""
+    monkeypatch.setenv("AFTERWORD_MONGO__URI", settings.mongo.uri.get_secret_value())
+    monkeypatch.setenv("AFTERWORD_MONGO__DATABASE", settings.mongo.database)
+    monkeypatch.setenv("AFTERWORD_QDRANT__PATH", str(settings.qdrant.path))
+    monkeypatch.setenv("AFTERWORD_QDRANT__COLLECTION", settings.qdrant.collection)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        out, err = io.StringIO(), io.StringIO()
+        with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
+            main(arguments)
+        return int(ended.value.code or 0), out.getvalue(), err.getvalue()
+
+    return run
+
+
+def test_the_commands_show_what_memory_reads(run: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, _ = run("index", "rebuild", "--json")
+    assert (code, json.loads(out)["written"]) == (0, 5)
+    code, out, _ = run("recall", "topic328", "--user", "u1", "--tenant", "t1", "--json")
+    assert (code, [hit["message_ids"] for hit in json.loads(out)]) == (0, [["m981", "m982", "m983"]])
+    code, out, _ = run("recall", "topic328", "--user", "u1", "--tenant", "t1")
+    assert out.split("\t")[1:] == ["c1:328", "2026-01-05 12:02", "A flight to Rome was booked.\n"]
+    code, out, err = run("recall", "topic328", "--user", "u1", "--no-tenant")
+    assert (code, out, err) == (0, "", "nothing found\n")
+    code, out, err = run("episodes", "c1", "--limit", "2")
+    assert [line.split("\t")[0] for line in out.splitlines()] == ["330", "329"]
+    assert err == "older ones: --before 329\n"
+    code, out, _ = run("episodes", "c1", "--before", "329", "--json")
+    assert [found["episode_id"] for found in json.loads(out)["episodes"]] == ["c1:328", "c1:327", "c1:326"]
+    assert json.loads(out)["next_before"] is None
+    code, out, _ = run("context", "c1", "--messages", "2")
+    assert out.splitlines()[0] == "Title 330"
+    assert out.splitlines()[-1].endswith(f"11 of {MESSAGES} events")
+
+
+@pytest.mark.parametrize("owner", [(), ("--tenant", "t1", "--no-tenant")])
+def test_recall_asks_for_a_tenant_or_for_none_explicitly(run: Callable[..., tuple[int, str, str]], owner) -> None:
+    code, out, err = run("recall", "topic328", "--user", "u1", *owner)
+    assert (code, out) == (2, "")
+    assert "--no-tenant" in err
+
+
+def test_recall_asks_for_a_user(run: Callable[..., tuple[int, str, str]]) -> None:
+    code, _, err = run("recall", "topic328", "--tenant", "t1")
+    assert code == 2
+    assert "--user" in err
