@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from aiokafka.errors import ProducerClosed
+from faust.exceptions import NotReady
 from faust.transport.drivers import aiokafka as driver
 from faust.types.tuples import TP, RecordMetadata
 
@@ -39,10 +41,17 @@ class Producer(driver.Producer):
     ) -> Any:
         batch = current_batch()
         if batch is None:
-            return await super().send(topic, key, value, partition, timestamp, headers)
+            return await self._send_now(topic, key, value, partition, timestamp, headers)
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         future.set_result(_join(batch, topic, key, value, partition, timestamp, headers))
         return future
+
+    async def _send_now(self, *record: Any) -> Any:
+        """Raises: KafkaError, also when the worker is stopping: what is not done by then, the next owner does."""
+        try:
+            return await super().send(*record)
+        except NotReady as error:
+            raise ProducerClosed from error
 
     def send_soon(self, fut: Any) -> None:
         batch = current_batch()
