@@ -239,21 +239,6 @@ MUTANTS = (
         "            return done.model_copy(update={'episode_revision': 9})\n"
         "        while stored is None or stored.summary.made_from < episode.revision:\n",
     ),
-    Mutant(
-        "a replacement is not finished when it is stored already",
-        SUMMARIZER,
-        PIPELINE,
-        "        if is_mendable(stored.summary.quality):\n",
-        "        if not is_mendable(stored.summary.quality):\n            return\n"
-        "        if is_mendable(stored.summary.quality):\n",
-    ),
-    Mutant(
-        "an index takes any revision",
-        SUMMARIZER,
-        "stores/memory_index.py",
-        "        if known is None or known.summary.revision <= summary.revision:",
-        "        if True:",
-    ),
 )
 
 
