@@ -20,12 +20,13 @@ source_of() { # MODULE@VERSION: its directory
   go mod download -json "$1" | python3 -c 'import json, sys; print(json.load(sys.stdin)["Dir"])'
 }
 
-build_copy() { # FILE MODULE@VERSION FOLDER: where go.mod replaces modules, "go install" refuses, "go build" in a copy does not
+# FILE MODULE@VERSION FOLDER [TAGS]: where go.mod replaces modules, "go install" refuses; "go build" in a copy does not
+build_copy() {
   [ -x "$1" ] && return
   local copy; copy=$(mktemp -d)
   cp -r "$(source_of "$2")" "$copy/src"
   chmod -R u+w "$copy"
-  (cd "$copy/src" && nice -n 10 go build -trimpath -ldflags='-s -w' -o "$1" "$3")
+  (cd "$copy/src" && nice -n 10 go build -tags "${4:-}" -trimpath -ldflags='-s -w' -o "$1" "$3")
   rm -rf "$copy"
 }
 
@@ -55,4 +56,4 @@ description: helm-unittest
 ignoreFlags: false
 command: "\$HELM_PLUGIN_DIR/untt"
 YAML
-build_copy "$PREFIX/bin/promtool" github.com/prometheus/prometheus@$PROMETHEUS ./cmd/promtool
+build_copy "$PREFIX/bin/promtool" github.com/prometheus/prometheus@$PROMETHEUS ./cmd/promtool remove_all_sd

@@ -12,6 +12,7 @@ from helm.generate import CHART, generated
 from streams.environment import locations, variable
 from streams.settings import Settings
 
+GUIDE = CHART.parents[1] / "docs" / "how-to" / "kubernetes.md"
 TEMPLATES = sorted(CHART.glob("templates/**/*.*"))
 PRODUCTION = {("kafka", "bootstrap_servers"), ("kafka", "replication_factor"), ("kafka", "min_insync_replicas")}
 """Where the chart's default is not the code's: it is for a cluster."""
@@ -69,6 +70,11 @@ def test_the_settings_in_the_values_are_the_defaults_of_the_code_but_for_what_a_
 def test_the_values_that_are_tried_with_helm_fit_the_schema(file: Path, validator: Draft7Validator) -> None:
     given = {name: value for name, value in yaml.safe_load(file.read_text()).items() if name != "secrets"}
     assert [error.message for error in validator.iter_errors(given)] == []
+
+
+@pytest.mark.parametrize("block", re.findall(r"```yaml\n(.*?)```", GUIDE.read_text(), re.S))
+def test_the_values_in_the_guide_fit_the_schema(block: str, validator: Draft7Validator) -> None:
+    assert [error.message for error in validator.iter_errors(yaml.safe_load(block))] == []
 
 
 @pytest.mark.parametrize(

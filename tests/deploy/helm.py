@@ -1,0 +1,52 @@
+"""Helm and its company, as `tools/helm.sh` installs them."""
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+KUBERNETES = ("1.33.0", "1.37.0")
+Resource = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Helm:
+    prefix: Path
+    chart: Path
+    schemas: Path
+    """Of resources that no package has; see the README there."""
+
+    def run(self, *arguments: str | Path) -> str:
+        """Raises: AssertionError with what Helm said."""
+        return self._run(self.prefix / "bin" / "helm", *arguments)
+
+    def promtool(self, *arguments: str | Path) -> str:
+        return self._run(self.prefix / "bin" / "promtool", *arguments)
+
+    def template(self, *arguments: str | Path, version: str = KUBERNETES[0]) -> str:
+        return self.run("template", "memory", self.chart, "--namespace", "chat", "--kube-version", version, *arguments)
+
+    def resources(self, *arguments: str | Path) -> list[Resource]:
+        return [resource for resource in yaml.safe_load_all(self.template(*arguments)) if resource]
+
+    def conform(self, manifests: str, version: str) -> str:
+        """What kubeconform says: each resource has to be known, and to have no unknown field."""
+        places = (
+            self.prefix / "schemas" / f"v{version}-standalone-strict" / "{{ .ResourceKind }}{{ .KindSuffix }}.json",
+            self.prefix / "schemas" / "crds" / "{{ .Group }}" / "{{ .ResourceKind }}_{{ .ResourceAPIVersion }}.json",
+            self.schemas / "{{ .ResourceKind }}_{{ .ResourceAPIVersion }}.json",
+        )
+        options = [option for place in places for option in ("-schema-location", place)]
+        command = ("-strict", "-summary", "-kubernetes-version", version, *options)
+        return self._run(self.prefix / "bin" / "kubeconform", *command, text=manifests)
+
+    def _run(self, program: Path, *arguments: str | Path, text: str | None = None) -> str:
+        environment = {**os.environ, "HELM_PLUGINS": os.fspath(self.prefix / "plugins")}
+        done = subprocess.run(
+            [program, *arguments], input=text, capture_output=True, text=True, env=environment, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout

