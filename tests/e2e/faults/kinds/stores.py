@@ -99,7 +99,10 @@ class MongoResets(Away):
 class Llm(Away):
     """With a real deadline, few attempts, and little patience."""
 
-    settings: ClassVar = {"llm": {**LLM, "attempts": 2, "timeout_seconds": 40, "retry_budget_seconds": 4}}
+    settings: ClassVar = {
+        "llm": {**LLM, "attempts": 2, "timeout_seconds": 40, "retry_budget_seconds": 4},
+        "quality": {"enabled": False},  # it says the same of every conversation
+    }
     company = STORES
     falls_back = True
 
