@@ -20,11 +20,13 @@ from streams.summarizer import agent as summarizer
 from streams.summarizer.embedders import make_embedder
 from streams.summarizer.gate import Gate
 from streams.summarizer.handling import Handling
+from streams.summarizer.long_input.plan import rounds
 from streams.summarizer.patience import Patience
 from streams.summarizer.pipeline import Pipeline, now
 from streams.summarizer.prompt import FIELDS, PLAIN
 from streams.summarizer.providers.checked import ATTEMPTS
 from streams.summarizer.providers.stack import make_summarizer_provider
+from streams.summarizer.searching import Searcher
 from streams.summarizer.so_far import Rules
 
 HEARTBEATS_IN_SESSION = 6
@@ -53,7 +55,8 @@ def longest_summary_seconds(settings: Settings) -> float:
     llm = settings.llm
     if llm.provider == "extractive":
         return 0.0
-    return ATTEMPTS * (llm.retry_budget_seconds + (questions(settings) * llm.json_attempts + 1) * llm.timeout_seconds)
+    calls = questions(settings) * (llm.json_attempts + rounds(llm.max_concurrency)) + 1
+    return ATTEMPTS * (llm.retry_budget_seconds + calls * llm.timeout_seconds)
 
 
 def questions(settings: Settings) -> int:
@@ -116,15 +119,15 @@ async def run_summarizer(settings: Settings) -> None:
         closing.push_async_callback(mongo.close, database)
         index = open_index(settings.qdrant, settings.embedder)
         closing.push_async_callback(index.close)
-        await closing.enter_async_context(health_server(settings, health, index))
+        embedder = make_embedder(settings.embedder)
+        if embedder:
+            closing.push_async_callback(embedder.close)
+        await closing.enter_async_context(health_server(settings, health, index, Searcher(index, embedder)))
         app = faust_app(settings, settings.kafka.summarizer_id)
         patience = Patience(Waiting(health))
         outputs = summarizer.Outputs(app, settings.kafka)
         provider = make_summarizer_provider(settings, MongoBudgets(database), MongoReplies(database))
         closing.push_async_callback(provider.close)
-        embedder = make_embedder(settings.embedder)
-        if embedder:
-            closing.push_async_callback(embedder.close)
         pipeline = Pipeline(
             episodes=MongoEpisodes(database),
             messages=MongoMessages(database),
@@ -158,11 +161,13 @@ class Waiting:
 
 
 @asynccontextmanager
-async def health_server(settings: Settings, health: Health, index: QdrantIndex) -> AsyncIterator[HealthServer]:
+async def health_server(
+    settings: Settings, health: Health, index: QdrantIndex, search: Searcher
+) -> AsyncIterator[HealthServer]:
     """With an index in a directory, which nobody else can open meanwhile, it shows that too."""
-    path = settings.qdrant.path
-    views = {local_index.ROUTE: local_index.IndexView(index)} if path else {}
+    path, token = settings.qdrant.path, local_index.new_token()
+    views = local_index.views(index, search, token) if path else {}
     async with HealthServer(health, settings.health.host, settings.health.port, views) as server:
         if path:
-            local_index.announce(path, settings.health.host, server.port)
+            local_index.announce(path, settings.health.host, server.port, token)
         yield server
