@@ -28,7 +28,7 @@ from afterword.embedded.readiness import NotReady, has_brokers
 
 KAFKA_IMAGE = "apache/kafka:4.1.1"
 MONGO_IMAGE = "mongo:8.0.15"
-QDRANT_IMAGE = "qdrant/qdrant:v1.16.2"
+QDRANT_IMAGE = "qdrant/qdrant:v1.17.0"
 
 READY_SECONDS = 120.0
 POLL_SECONDS = 0.1

@@ -57,7 +57,8 @@ class Memory:
     def from_settings(cls, settings: Settings) -> Self:
         """On the stores that these settings name; each is connected with its first use. Raises: ConfigurationError."""
         database = mongo.connect(settings.mongo)
-        search = DirectorySearch(settings) if settings.qdrant.path else ServerSearch(settings)
+        path = settings.qdrant.path
+        search = DirectorySearch(settings, path) if path else ServerSearch(settings)
         return cls(
             MongoEpisodes(database),
             MongoMessages(database),

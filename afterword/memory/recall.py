@@ -1,12 +1,12 @@
 """Searching the index wherever it is: on a server, in a directory, or in the process that has the directory open."""
 
+from contextlib import suppress
+from pathlib import Path
+
 from streams.errors import AfterwordError, StoreUnavailable
 from streams.settings import Settings
 from streams.stores.index import Query, Recalled
 from streams.stores.local_index import Search, address_file, search_of_owner
-from streams.stores.qdrant import QdrantIndex, open_index
-from streams.summarizer.embedders import Embedder, make_embedder
-from streams.summarizer.searching import Searcher
 
 
 class OwnerMissing(AfterwordError):
@@ -23,54 +23,63 @@ def of_owner(user_id: object, tenant_id: object) -> tuple[str, str | None]:
 
 
 class ServerSearch:
-    """A `Search` on a Qdrant server; connects with the first query."""
+    """A `Search` on a Qdrant server; connects with the first query. Calls raise ConfigurationError."""
 
     def __init__(self, settings: Settings) -> None:
-        self._index: QdrantIndex = open_index(settings.qdrant, settings.embedder)
-        self._embedder = make_embedder(settings.embedder)
-        self._search: Search = Searcher(self._index, self._embedder)
+        self._settings = settings
+        self._opened: Opened | None = None
 
     async def __call__(self, query: Query) -> list[Recalled]:
-        return await self._search(query)
+        if self._opened is None:
+            self._opened = Opened(self._settings)
+        return await self._opened.search(query)
 
     async def close(self) -> None:
-        await self._index.close()
-        await _close(self._embedder)
+        if self._opened is not None:
+            await self._opened.close()
 
 
 class DirectorySearch:
-    """A `Search` in Qdrant's local mode.
+    """A `Search` in Qdrant's local mode. Calls raise ConfigurationError.
 
     Its owner is asked if there is one. If not, the directory is open for the time of one query: nobody who only reads
     keeps a summarizer from starting.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, path: Path) -> None:
         self._settings = settings
+        self._path = path
 
     async def __call__(self, query: Query) -> list[Recalled]:
-        path = self._settings.qdrant.path
-        assert path is not None  # noqa: S101 – who makes it has looked
-        try:
-            if address_file(path).exists():
-                return await search_of_owner(path, query)
-        except StoreUnavailable:
-            pass  # it has ended without a word; the directory tells whether there is another
-        return await self._open_and_search(query) if path.is_dir() else []  # opening it would make it
+        if address_file(self._path).exists():
+            with suppress(StoreUnavailable):  # it has ended without a word; the directory tells if there is another
+                return await search_of_owner(self._path, query)
+        return await self._open_and_search(query) if self._path.is_dir() else []  # opening it would make it
 
     async def close(self) -> None:
         """Nothing is held between two queries."""
 
     async def _open_and_search(self, query: Query) -> list[Recalled]:
-        embedder = make_embedder(self._settings.embedder)
-        index = open_index(self._settings.qdrant, self._settings.embedder)
+        opened = Opened(self._settings)
         try:
-            return await Searcher(index, embedder)(query)
+            return await opened.search(query)
         finally:
-            await index.close()
-            await _close(embedder)
+            await opened.close()
 
 
-async def _close(embedder: Embedder | None) -> None:
-    if embedder is not None:
-        await embedder.close()
+class Opened:
+    """The index and the embedder, imported only here: who reads a context needs neither, and they take a second."""
+
+    def __init__(self, settings: Settings) -> None:
+        from streams.stores.qdrant import open_index
+        from streams.summarizer.embedders import make_embedder
+        from streams.summarizer.searching import Searcher
+
+        self._embedder = make_embedder(settings.embedder)
+        self._index = open_index(settings.qdrant, settings.embedder)
+        self.search: Search = Searcher(self._index, self._embedder)
+
+    async def close(self) -> None:
+        await self._index.close()
+        if self._embedder is not None:
+            await self._embedder.close()

@@ -1,0 +1,119 @@
+"""Questions whose episode is known, from real meetings and dialogues.
+
+Meetings (QMSum's validation split): people wrote questions about a part of a meeting; an episode answers one if it
+has a turn of that part.
+
+Dialogues (SuperDialseg): what a user said once is the question, and is taken out of the dialogue before it is indexed;
+the rest of the dialogue answers it.
+"""
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from afterword.dialogues import FIRST_SENT_AT, expand
+from schemas import EpisodeClosed, EpisodeMessage, EpisodeMetrics, MessageCreated, Source, fingerprint
+from schemas.ids import episode_id
+from streams.tokens import count_tokens
+
+MEETINGS = Path(__file__).parents[1] / "quality" / "data" / "meetings.jsonl.gz"
+DIALOGUES = Path(__file__).parent / "data" / "dialogues.jsonl.gz"
+EPISODE_MESSAGES, EPISODE_TOKENS = 20, 4000
+"""As the default settings close them."""
+LEAST_WORDS = 6
+"""A shorter message, such as "Yes, please", asks nothing."""
+USER = "somebody"
+
+
+class Question(NamedTuple):
+    text: str
+    answers: frozenset[str]
+    """Ids of the episodes that answer it."""
+
+
+class Corpus(NamedTuple):
+    name: str
+    episodes: list[EpisodeClosed]
+    questions: list[Question]
+
+
+def meetings() -> Corpus:
+    episodes, questions = [], []
+    for n, row in enumerate(_rows(MEETINGS)):
+        turns = row["meeting_transcripts"]
+        messages = [_message(f"m{n}", at, "user", f"{t['speaker']}: {t['content']}") for at, t in enumerate(turns)]
+        made = list(_episodes(f"m{n}", messages))
+        episodes += made
+        questions += [Question(q["query"], _having(made, q["relevant_text_span"])) for q in row["specific_query_list"]]
+    return Corpus("meetings", episodes, questions)
+
+
+def dialogues() -> Corpus:
+    episodes, questions = [], []
+    for row in _rows(DIALOGUES):
+        said = expand(row["id"], row["dialogue"])
+        asked = _question(said)
+        made = list(_episodes(row["id"], [_copied(message) for message in said if message is not asked]))
+        episodes += made
+        if asked:
+            questions.append(Question(asked.content, frozenset(episode.episode_id for episode in made)))
+    return Corpus("dialogues", episodes, questions)
+
+
+def _question(said: list[MessageCreated]) -> MessageCreated | None:
+    """Out of the middle of what the user says, where it says enough."""
+    long = [m for m in said if m.role == "user" and len(m.content.split()) >= LEAST_WORDS]
+    return long[len(long) // 2] if len(long) > 1 else None
+
+
+def _having(episodes: list[EpisodeClosed], spans: list[list[str]]) -> frozenset[str]:
+    turns = {str(at) for first, last in spans for at in range(int(first), int(last) + 1)}
+    return frozenset(e.episode_id for e in episodes if any(m.id in turns for m in e.messages))
+
+
+def _episodes(conversation: str, messages: list[EpisodeMessage]) -> Iterator[EpisodeClosed]:
+    ordinal, core, tokens = 1, list[EpisodeMessage](), 0
+    for message in messages:
+        adds = count_tokens(message.content)
+        if core and (len(core) == EPISODE_MESSAGES or tokens + adds > EPISODE_TOKENS):
+            yield _closed(conversation, ordinal, core, tokens)
+            ordinal, core, tokens = ordinal + 1, [], 0
+        core.append(message)
+        tokens += adds
+    yield _closed(conversation, ordinal, core, tokens)
+
+
+def _closed(conversation: str, ordinal: int, core: list[EpisodeMessage], tokens: int) -> EpisodeClosed:
+    return EpisodeClosed(
+        episode_id=episode_id(conversation, ordinal),
+        revision=1,
+        conversation_id=conversation,
+        user_id=USER,
+        ordinal=ordinal,
+        close_reason="trigger",
+        fingerprint=fingerprint(core),
+        started_at=FIRST_SENT_AT,
+        ended_at=FIRST_SENT_AT,
+        closed_at=FIRST_SENT_AT,
+        messages=tuple(core),
+        message_count=len(core),
+        turn_count=len(core),
+        token_count=tokens,
+        metrics=EpisodeMetrics(),
+        source=Source(topic="messages", partition=0, first_offset=0, last_offset=0),
+    )
+
+
+def _message(conversation: str, at: int, role: Any, text: str) -> EpisodeMessage:
+    return EpisodeMessage(id=str(at), role=role, content=text, sent_at=FIRST_SENT_AT, user_id=conversation)
+
+
+def _copied(message: MessageCreated) -> EpisodeMessage:
+    return EpisodeMessage(**message.model_dump(include=set(EpisodeMessage.model_fields)))
+
+
+def _rows(file: Path) -> Iterator[dict[str, Any]]:
+    with gzip.open(file, "rt", encoding="utf-8") as lines:
+        yield from map(json.loads, lines)
