@@ -30,6 +30,7 @@ async def run(app: App, health: Health) -> None:
     """Until SIGTERM or SIGINT; then drains and returns. Raises: whatever made the app crash.
 
     A worker that does not manage to stop in time ends without: what it has not committed, whoever comes next does.
+    After a signal this holds for the whole process, with all that it has to close after this returns.
     """
     stop, end = asyncio.Event(), _End(app)
     loop = asyncio.get_running_loop()
@@ -52,7 +53,8 @@ async def run(app: App, health: Health) -> None:
                 log.info("draining", app=app.conf.id)
                 end.begin(code=int(app.crashed))
     finally:
-        end.cancel()
+        if not stop.is_set():
+            end.cancel()
     log.info("stopped", app=app.conf.id)
 
 

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import time
 from collections.abc import AsyncIterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,8 @@ class Told:
     instance: str | None = None
     at_least_once: bool = False
     two_tables: bool = False
+    lingers: bool = False
+    """Something keeps the process when the worker has stopped."""
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -51,6 +54,8 @@ def main() -> None:
     else:
         add_counter(app, told)
     asyncio.run(run(app, Health(PARTITIONS)))
+    if told.lingers:
+        time.sleep(3600)
 
 
 def make_app(told: Told) -> App:
