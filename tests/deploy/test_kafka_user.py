@@ -1,0 +1,92 @@
+"""Whether the rights in the KafkaUser are enough for all that Afterword does, on a broker that denies everything else."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from afterword.crew import ROLES
+from afterword.embedded import EmbeddedStack
+from afterword.embedded.access import Access, Listener
+from afterword.smoke import smoke
+from afterword.topics import ensure_topics
+from consumers.kafka import admin_client
+from streams.errors import StoreUnavailable
+from streams.settings import Kafka, Settings, load
+from tests.deploy.acls import allow
+from tests.deploy.helm import Helm
+from tests.e2e.deployment import Deployment
+
+USER, PASSWORD = "memory-afterword", "a-password-of-the-test"
+SCRAM = Listener(
+    "SCRAM",
+    "SASL_PLAINTEXT",
+    {
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "scram-sha-512.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+    },
+)
+STRICT = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",  # the broker itself, and the test, on the plain listener
+}
+
+
+@dataclass
+class Guarded:
+    stack: EmbeddedStack
+    settings: Settings
+    """Of the user that may do what it is allowed to."""
+
+
+@pytest_asyncio.fixture
+async def guarded(tmp_path: Path) -> AsyncIterator[Guarded]:
+    access = Access((SCRAM,), {USER: PASSWORD}, STRICT)
+    async with EmbeddedStack(tmp_path / "stack", access=access) as stack:
+        login: dict[str, Any] = {
+            "bootstrap_servers": stack.kafka.servers_of("SCRAM"),
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "SCRAM-SHA-512",
+            "username": USER,
+            "password": PASSWORD,
+            "partitions": 2,
+        }
+        yield Guarded(
+            stack,
+            load(kafka=login, mongo={"uri": stack.mongo_uri}, qdrant={"path": tmp_path / "qdrant"}, drain_seconds=10),
+        )
+
+
+@pytest.fixture
+def rules(helm: Helm) -> list[dict[str, Any]]:
+    made = helm.resources("--set", "strimzi.cluster=events,strimzi.user.enabled=true")
+    [user] = [resource for resource in made if resource["kind"] == "KafkaUser"]
+    found: list[dict[str, Any]] = user["spec"]["authorization"]["acls"]
+    return found
+
+
+async def test_the_rights_of_the_user_are_enough_for_topics_workers_and_a_conversation(
+    guarded: Guarded, rules: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    with pytest.raises(StoreUnavailable):
+        await ensure_topics_or_fail(guarded.settings)
+    async with admin_client(Kafka(bootstrap_servers=guarded.stack.bootstrap_servers)) as admin:
+        await allow(admin, USER, rules)
+    await ensure_topics_or_fail(guarded.settings)
+    deployment = Deployment(guarded.settings, tmp_path)
+    try:
+        for role in ROLES:
+            deployment.start(role)
+        assert (await smoke(guarded.settings, 120)).message_count == 3
+        assert {role: await deployment.stop(role) for role in ROLES} == dict.fromkeys(ROLES, 0)
+    finally:
+        await deployment.close()
+
+
+async def ensure_topics_or_fail(settings: Settings) -> None:
+    reports = await ensure_topics(settings)
+    if not all(report.fine for report in reports):
+        raise StoreUnavailable(store="Kafka", problem=str(reports))
