@@ -1,4 +1,4 @@
-"""Whether the rights in the KafkaUser are enough for all that Afterword does, on a broker that denies everything else."""
+"""Whether the rights in the KafkaUser are enough for all that Afterword does, where everything else is denied."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
