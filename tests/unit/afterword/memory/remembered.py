@@ -7,7 +7,7 @@ from typing import Any
 
 from afterword.memory import Context, Memory
 from schemas import EpisodeMessage, MessageCreated
-from schemas.ids import message_key
+from schemas.ids import episode_id, message_key, scope_id
 from streams.stores.episodes import stored_episode
 from streams.stores.index import raw_text
 from streams.stores.memory import MemoryEpisodes, MemoryMessages
@@ -70,24 +70,28 @@ class Remembered:
         await self.messages.put_many([ArchivedMessage(m, 0, start + n) for n, m in enumerate(said)])
         return said
 
-    async def summarise(self, messages: Sequence[MessageCreated], size: int = 20, rolling: bool = True) -> None:
+    async def summarise(
+        self, messages: Sequence[MessageCreated], size: int = 20, rolling: bool = True, agent_id: str | None = None
+    ) -> None:
         """Makes episodes of so many messages, as the summarizer does without an LLM."""
         for start in range(0, len(messages), size):
-            await self._episode(messages[start : start + size], rolling)
+            await self._episode(messages[start : start + size], rolling, agent_id)
 
     async def context(self, **wanted: Any) -> Context:
         found = await self.memory.context("c1", **wanted)
         assert found is not None
         return found
 
-    async def _episode(self, messages: Sequence[MessageCreated], rolling: bool) -> None:
+    async def _episode(self, messages: Sequence[MessageCreated], rolling: bool, agent_id: str | None) -> None:
         conversation = messages[0].conversation_id
-        ordinal = self._ordinals[conversation] = self._ordinals.get(conversation, 0) + 1
+        scope = scope_id(conversation, agent_id)
+        ordinal = self._ordinals[scope] = self._ordinals.get(scope, 0) + 1
         core = tuple(EpisodeMessage(**m.model_dump(include=set(EpisodeMessage.model_fields))) for m in messages)
         tokens = sum(count_tokens(m.content) for m in core)
-        counts = {"message_count": len(core), "token_count": tokens}
-        closed = a_closed_episode(ordinal, conversation, messages=core, overlap=(), **counts)
-        row = await self.episodes.latest_row(conversation)
+        given = {"message_count": len(core), "token_count": tokens, "agent_id": agent_id}
+        ids = {"episode_id": episode_id(conversation, ordinal, agent_id)}
+        closed = a_closed_episode(ordinal, conversation, messages=core, overlap=(), **given, **ids)
+        row = await self.episodes.latest_row(scope)
         request = SummaryRequest(closed, row.content if row else "", longest_text(row, ROLLING_TOKENS))
         summary = summary_created(closed, await ExtractiveProvider().summarize(request), NOON)
         await self.episodes.add(stored_episode(closed, summary))

@@ -232,3 +232,14 @@ async def test_it_can_be_written_as_json(world: Remembered) -> None:
     written = (await world.context()).as_dict()
     assert MessageCreated.model_validate(written["messages"][0], strict=False) == said[0]
     assert written["compression"] == 0.0
+
+
+async def test_an_agent_has_its_own_summary_and_what_it_was_not_told_of_yet(world: Remembered) -> None:
+    said = await world.say(*islice(sentences(), 6), agent_id="a")
+    await world.summarise(said, agent_id="a")
+    await world.say("To everybody.", agent_id=None)
+    await world.say("To another.", agent_id="b")
+    found = await world.context(keep_recent=2, agent_id="a")
+    assert ids(found) == ["m5", "m6"]
+    assert (found.title, found.events_full) == (world.episodes.conversations["c1/a"].title, 7)
+    assert ids(await world.context(keep_recent=0, agent_id="b")) == ["m6", "m7"]
