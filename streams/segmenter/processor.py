@@ -107,8 +107,8 @@ class _Batch:
     def _apply(self, event: MessageCreated | ConversationFlush, record: Record) -> None:
         if isinstance(event, ConversationFlush):
             self._outcome.flushes += 1
-            closed = self._conversation(event.conversation_id).flush(event.agent_id)
-            self._send(closed, record.topic, record.partition)
+            root = self._thread(keys.Scope(event.conversation_id))
+            self._send(self._conversation(root).flush(event.agent_id), record.topic, record.partition)
         elif event.skip_summarization:
             self._outcome.skipped += 1
         else:
@@ -129,7 +129,7 @@ class _Batch:
             root.state = root.state._replace(overrides=overrides)
         rules = self._own.rulebook.rules(overrides)
         arrival = Arrival(taken, message.agent_id, message.tenant_id, rules, self._now_ms)
-        closed = self._conversation(message.conversation_id).take(arrival)
+        closed = self._conversation(root).take(arrival)
         self._outcome.messages += 1
         self._send(closed, record.topic, record.partition)
 
@@ -141,8 +141,7 @@ class _Batch:
         tokens = self._own.count_tokens(message.content)
         return Taken(facts(message, size, tokens, record.timestamp), json, digest, record.offset)
 
-    def _conversation(self, conversation_id: str) -> Conversation:
-        root = self._thread(keys.Scope(conversation_id))
+    def _conversation(self, root: Thread) -> Conversation:
         return OfAgents(root, self._thread, self._own.limits.max_agents) if self._own.of_agents else Whole(root)
 
     def _thread(self, scope: keys.Scope) -> Thread:

@@ -63,12 +63,11 @@ def decide(state: State, m: Incoming, rules: Rules, now_ms: int) -> Decision:
     silence = close_all(state, "idle") if is_silent(state, m, limits) else None
     state = emitted(state, silence)
     before = boundary(state, m, limits)
-    state = appended(sealed(state) if before else state, m, limits)
+    state = appended(sealed(state) if before else state, m, limits, now_ms)
     after: CloseReason | None = "max_size" if state.open_messages >= limits.max_episode_size else None
     state = sealed(state) if after else state
     triggered = trigger(state, rules)
     state = emitted(state, triggered)
-    state = state._replace(deadline_ms=deadline(state, limits, now_ms))
     return Decision(before, after, tuple(e for e in (silence, triggered) if e), state)
 
 
@@ -124,7 +123,7 @@ def sealed(state: State) -> State:
     )
 
 
-def appended(state: State, m: Incoming, limits: Episodes) -> State:
+def appended(state: State, m: Incoming, limits: Episodes, now_ms: int) -> State:
     return state._replace(
         next_seq=state.next_seq + 1,
         open_tokens=state.open_tokens + m.tokens,
@@ -139,6 +138,7 @@ def appended(state: State, m: Incoming, limits: Episodes) -> State:
         since_ms=since(state, m, limits),
         last_sent_ms=m.sent_ms,
         last_record_ms=m.record_ms,
+        deadline_ms=deadline(limits, now_ms),
     )
 
 
@@ -169,10 +169,8 @@ def emitted(state: State, emission: Emission | None) -> State:
     return state if state.pending_messages else state._replace(deadline_ms=0)
 
 
-def deadline(state: State, limits: Episodes, now_ms: int) -> int:
-    """When silence will close what is pending, in milliseconds since 1970; 0 when nothing is."""
-    if not state.pending_messages:
-        return 0
+def deadline(limits: Episodes, now_ms: int) -> int:
+    """When silence will close what is pending, in milliseconds since 1970."""
     return max(1, int(min(now_ms + limits.idle_seconds * 1000, MAX_DEADLINE_MS)))
 
 
