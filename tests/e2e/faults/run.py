@@ -227,6 +227,7 @@ def settings_for(servers: Servers, directory: Path, kinds: Sequence[type[Fault]]
         "mongo": {"uri": servers.mongo.uri, "database": f"test-{name}"},
         "qdrant": {"path": directory / "qdrant"},
         "llm": {},
+        "quality": {},
     }
     for kind in kinds:
         for section, values in kind.settings.items():
