@@ -9,6 +9,7 @@ from aiokafka.errors import KafkaConnectionError
 
 from schemas.headers import Headers
 from streams.runtime.options import Options
+from streams.settings import Retry
 from streams.summarizer.agent import Handling
 from streams.summarizer.patience import Patience
 
@@ -65,7 +66,7 @@ async def test_a_dead_letter_that_cannot_be_written_is_waited_for() -> None:
     app: Any = SimpleNamespace(engine=Options())
     pipeline: Any = SimpleNamespace(process=None)  # what cannot be decoded does not come so far
     outputs: Any = letters
-    await Handling(app, pipeline, outputs, Patience(told, at_once)).handle(event)
+    await Handling(app, pipeline, outputs, Patience(told, at_once), Retry()).handle(event)
     assert letters.taken == [(b"c1", b"not JSON")]
     assert event.acknowledged == [1]
     assert told.stages == ["dead_letter: kafka_connection"] * 2 + ["dead_letter: recovered"]
