@@ -42,7 +42,8 @@ def _variables(section: BaseModel, prefix: str) -> Iterable[tuple[str, str]]:
             yield from _variables(value, f"{prefix}{name.upper()}__")
         elif value is not None:
             plain = value.get_secret_value() if isinstance(value, SecretStr) else value
-            yield prefix + name.upper(), str(plain)
+            as_json = isinstance(plain, dict | list)
+            yield prefix + name.upper(), orjson.dumps(plain).decode() if as_json else str(plain)
 
 
 @dataclass

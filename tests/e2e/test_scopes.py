@@ -1,0 +1,78 @@
+"""Both scopes at once: two deployments with ids, topics and stores of their own, which read the same messages."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from streams.settings import Settings
+from tests.e2e.deployment import deployed
+
+WAIT_SECONDS = 120
+QUICK: dict[str, Any] = {"partitions": 2, "session_timeout_seconds": 6, "rebalance_timeout_seconds": 15}
+TRIGGER = {"any": [{"messages": 8}, {"all": [{"turns": 3}, {"text_bytes": 200}]}]}
+SPEAKERS = [(None, "user"), ("planner", "assistant"), ("planner", "tool"), ("coder", "user"), ("coder", "assistant")]
+
+
+def of_agents(whole: Settings, make_settings: Callable[..., Settings], directory: Path) -> Settings:
+    """A second deployment beside the first: what it reads is the same, what it is called and writes is not."""
+    kafka = whole.kafka
+    return make_settings(
+        kafka={
+            **QUICK,
+            "messages_topic": kafka.messages_topic,
+            "episodes_topic": f"{kafka.episodes_topic}.agents",
+            "summaries_topic": f"{kafka.summaries_topic}.agents",
+            "retry_topic": f"{kafka.retry_topic}.agents",
+            "segmenter_id": f"{kafka.segmenter_id}-agents",
+            "summarizer_id": f"{kafka.summarizer_id}-agents",
+            "archiver_id": f"{kafka.archiver_id}-agents",
+        },
+        mongo={"database": f"{whole.mongo.database}-agents"},
+        qdrant={"collection": f"{whole.qdrant.collection}-agents"}
+        | ({"path": directory / "qdrant"} if whole.qdrant.path else {}),
+        episodes={"scope": "agent", "trigger": TRIGGER},
+    )
+
+
+def talk(part: int) -> Iterator[bytes]:
+    for n in range(25 * part, 25 * (part + 1)):
+        agent, role = SPEAKERS[n % len(SPEAKERS)]
+        for conversation in ("one", "two", "three"):
+            yield orjson.dumps(
+                {
+                    "id": f"m{n}",
+                    "conversation_id": conversation,
+                    "user_id": "ann",
+                    "agent_id": agent,
+                    "role": role,
+                    "content": f"What was said as number {n} in conversation {conversation}.",
+                    "sent_at": f"2026-01-01T12:{n:02}:00Z",
+                }
+            )
+
+
+async def test_a_deployment_for_conversations_and_one_for_agents_share_the_messages(
+    make_settings: Callable[..., Settings], tmp_path: Path
+) -> None:
+    whole = make_settings(kafka=QUICK)
+    apart = of_agents(whole, make_settings, tmp_path / "agents")
+    async with deployed(whole, tmp_path / "whole") as conversations, deployed(apart, tmp_path / "agents") as agents:
+        for deployment in (conversations, agents):
+            deployment.start("segmenter")
+            deployment.start("summarizer")
+        conversations.start("archiver")
+        await conversations.produce(talk(0))
+        agents.kill("segmenter")
+        agents.lose_state("segmenter")
+        await conversations.produce(talk(1))
+        agents.start("segmenter")
+        lines = [*talk(0), *talk(1)]
+        for deployment in (conversations, agents):
+            report = await deployment.audit(WAIT_SECONDS)
+            assert report.clean, list(report.lines())
+            assert report.messages["in_an_episode"] == len(lines)
+            assert report.notes == []
+        assert {e.agent_id for e in await conversations.episodes()} == {None}
+        assert {e.agent_id for e in await agents.episodes()} == {"planner", "coder"}
