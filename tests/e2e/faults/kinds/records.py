@@ -19,7 +19,7 @@ from tests.samples import a_closed_episode
 LARGE_BYTES = 900_000
 LARGE_SHARE = 0.002
 AT_A_TIME = 50
-AT_ONCE = 2_000
+AT_ONCE, CONVERSATIONS = 2_000, 20
 TEXTS = (
     "\u202eright to left\u202c \u200b\u200d\ufeff zero width",
     "".join(map(chr, range(1, 32))) + "\x7f",
@@ -42,22 +42,24 @@ class Poison(Fault):
 
     async def inject(self, world: World, chance: random.Random) -> None:
         before = len(world.ended)
+        accepted: set[str] = set()
         for number in range(AT_ONCE):
-            await self._send(world, poison(self.injected + number, chance))
+            accepted |= await self._send(world, poison(self.injected + number, chance))
             if number % AT_A_TIME == 0:
                 await asyncio.sleep(0)  # the good ones go on between them
+        for name in sorted(accepted):
+            await world.load.put(name, orjson.dumps({"type": "conversation.flush", "conversation_id": name}))
         self.injected += AT_ONCE - 1
         await world.progress()
         assert len(world.ended) == before, f"ended by themselves: {world.ended[before:]}"
 
-    async def _send(self, world: World, record: Sent) -> None:
-        """What the schema accepts is a conversation of one message, and ends."""
+    async def _send(self, world: World, record: Sent) -> set[str]:
+        """The conversation, if the schema accepts it."""
         await world.load.send(record)
         try:
-            name = decode_input(record.key, record.value, record.headers, record.timestamp_ms).conversation_id
+            return {decode_input(record.key, record.value, record.headers, record.timestamp_ms).conversation_id}
         except InvalidRecord:
-            return
-        await world.load.put(name, orjson.dumps({"type": "conversation.flush", "conversation_id": name}))
+            return set()
 
     async def check(self, world: World) -> None:
         kafka = world.deployment.settings.kafka
@@ -133,8 +135,8 @@ async def everything(servers: str, topic: str, partitions: int) -> list[Any]:
 
 
 def poison(number: int, chance: random.Random) -> Sent:
-    """One record of a conversation of its own; some are strange and valid, most are not."""
-    name = f"poison-{number}"
+    """One record; some are strange and valid, most are not. Those sent at once are of a few conversations."""
+    name = f"poison-{number // AT_ONCE}-{number % CONVERSATIONS}"
     message: Message = {
         "id": f"p{number}",
         "conversation_id": name,
