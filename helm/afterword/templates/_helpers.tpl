@@ -84,9 +84,21 @@ AFTERWORD_{{ upper $name }}: {{ include "afterword.value" $value | quote }}
 {{- end }}
 {{- end }}
 
+{{/* Sections whose secrets and files a component has no use for, so that it is not given them. */}}
+{{- define "afterword.withheld" -}}
+{{- if eq .component "summarizer" -}}
+{{- else if eq .component "archiver" -}}
+qdrant llm embedder
+{{- else -}}
+mongo qdrant llm embedder
+{{- end -}}
+{{- end }}
+
 {{/* Variables from Secrets, and those that name a mounted file, as a list. */}}
 {{- define "afterword.references" -}}
-{{- range $section, $settings := .Values.secrets }}
+{{- $withheld := include "afterword.withheld" . | splitList " " }}
+{{- range $section, $settings := .root.Values.secrets }}
+{{- if not (has $section $withheld) }}
 {{- range $setting, $from := $settings }}
 - name: AFTERWORD_{{ upper $section }}__{{ upper $setting }}
   valueFrom:
@@ -95,22 +107,27 @@ AFTERWORD_{{ upper $name }}: {{ include "afterword.value" $value | quote }}
       key: {{ $from.key | default $setting }}
 {{- end }}
 {{- end }}
-{{- range $section, $settings := .Values.files }}
+{{- end }}
+{{- range $section, $settings := .root.Values.files }}
+{{- if not (has $section $withheld) }}
 {{- range $setting, $_ := $settings }}
 - name: AFTERWORD_{{ upper $section }}__{{ upper $setting }}
   value: /etc/afterword/{{ $section }}/{{ $setting }}
 {{- end }}
 {{- end }}
 {{- end }}
+{{- end }}
 
-{{/* A volume with every file of yours, at the paths that the variables name. */}}
+{{/* A volume with the files of yours, at the paths that the variables name. */}}
 {{- define "afterword.filesVolume" -}}
-{{- if .Values.files }}
+{{- $withheld := include "afterword.withheld" . | splitList " " }}
+{{- if .root.Values.files }}
 - name: files
   projected:
     defaultMode: 0440
     sources:
-      {{- range $section, $settings := .Values.files }}
+      {{- range $section, $settings := .root.Values.files }}
+      {{- if not (has $section $withheld) }}
       {{- range $setting, $from := $settings }}
       - {{ ternary "secret" "configMap" (hasKey $from "existingSecret") }}:
           name: {{ $from.existingSecret | default $from.existingConfigMap }}
@@ -119,11 +136,12 @@ AFTERWORD_{{ upper $name }}: {{ include "afterword.value" $value | quote }}
               path: {{ $section }}/{{ $setting }}
       {{- end }}
       {{- end }}
+      {{- end }}
 {{- end }}
 {{- end }}
 
 {{- define "afterword.filesMount" -}}
-{{- if .Values.files }}
+{{- if .root.Values.files }}
 - name: files
   mountPath: /etc/afterword
   readOnly: true

@@ -68,7 +68,7 @@ spec:
             fieldRef:
               fieldPath: metadata.name
         {{- end }}
-        {{- include "afterword.references" $root | nindent 8 }}
+        {{- include "afterword.references" . | nindent 8 }}
         {{- with concat $root.Values.extraEnv $values.extraEnv }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
@@ -93,7 +93,7 @@ spec:
           mountPath: /var/lib/afterword
         - name: tmp
           mountPath: /tmp
-        {{- include "afterword.filesMount" $root | nindent 8 }}
+        {{- include "afterword.filesMount" . | nindent 8 }}
         {{- with $root.Values.extraVolumeMounts }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
@@ -104,7 +104,7 @@ spec:
     - name: state
       emptyDir: {}
     {{- end }}
-    {{- include "afterword.filesVolume" $root | nindent 4 }}
+    {{- include "afterword.filesVolume" . | nindent 4 }}
     {{- with $root.Values.extraVolumes }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -134,7 +134,7 @@ containers:
       - name: {{ $name }}
         value: {{ $value | quote }}
       {{- end }}
-      {{- include "afterword.references" $root | nindent 6 }}
+      {{- include "afterword.references" . | nindent 6 }}
       {{- with $root.Values.extraEnv }}
       {{- toYaml . | nindent 6 }}
       {{- end }}
@@ -148,9 +148,9 @@ containers:
       - name: tmp
         mountPath: /var/lib/afterword
         subPath: state
-      {{- include "afterword.filesMount" $root | nindent 6 }}
+      {{- include "afterword.filesMount" . | nindent 6 }}
 volumes:
   - name: tmp
     emptyDir: {}
-  {{- include "afterword.filesVolume" $root | nindent 2 }}
+  {{- include "afterword.filesVolume" . | nindent 2 }}
 {{- end }}
