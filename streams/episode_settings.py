@@ -24,7 +24,7 @@ a trigger from the environment replaces the file's as a whole."""
 class Episodes(Section):
     trigger: Trigger = Field(
         10,
-        description="when pending messages close: so many of them, a preset or conditions; see docs/segmentation.md",
+        description="when pending messages close: so many of them, a preset or conditions; see docs/triggers.md",
         json_schema_extra={"type_name": "whole number, name of a preset, or JSON"},
     )
     trigger_tokens: int = Field(
