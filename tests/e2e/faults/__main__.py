@@ -29,9 +29,6 @@ def main() -> None:
     tell(f"seed {given.seed}, {form}, logs in {directory}")
     results, skipped = asyncio.run(run_all(directory, given))
     tell("\n".join(table(results, skipped)))
-    for result in results:
-        for line in [*result.notes, *result.problems]:
-            tell(f"  {result.faults[0].name}: {line}")
     if not all(result.clean for result in results):
         tell(f"NOT CLEAN: seed {given.seed}, logs in {directory}")
         sys.exit(1)
@@ -63,9 +60,10 @@ async def run_all(directory: Path, given: argparse.Namespace) -> tuple[list[Resu
                 place = directory / kind.__name__.lower()
                 place.mkdir()
                 began = time.monotonic()
-                results.append(await run(servers, place, [kind], Form(given.seed, given.rate, seconds)))
-                took = time.monotonic() - began
-                tell(f"{kind.name}: {'clean' if results[-1].clean else 'NOT CLEAN'} ({took:.0f} s)")
+                result = await run(servers, place, [kind], Form(given.seed, given.rate, seconds))
+                results.append(result)
+                # at once, so that a run that is cut off has shown what it found
+                tell("\n".join([*rows(result), *details(result), f"  took {time.monotonic() - began:.0f} s"]))
     return results, skipped
 
 
@@ -76,22 +74,31 @@ def tell(text: str) -> None:
 
 def table(results: list[Result], skipped: dict[str, str]) -> list[str]:
     """Markdown."""
-    rows = [
-        (
-            fault.name,
-            f"{fault.injected:,}",
-            f"{result.messages:,}",
-            f"{result.episodes:,}",
-            f"{result.lost}",
-            f"{result.duplicated}",
-            f"{result.longest_stall:.1f} s",
-            "" if result.clean else "NOT CLEAN",
+    injected = [row for result in results for row in rows(result)]
+    not_injected = [_line((name, "0", "", "", "", "", "", f"skipped: {why}")) for name, why in skipped.items()]
+    return [_line(HEAD), _line(["---"] * len(HEAD)), *injected, *not_injected]
+
+
+def rows(result: Result) -> list[str]:
+    return [
+        _line(
+            (
+                fault.name,
+                f"{fault.injected:,}",
+                f"{result.messages:,}",
+                f"{result.episodes:,}",
+                f"{result.lost}",
+                f"{result.duplicated}",
+                f"{result.longest_stall:.1f} s",
+                "" if result.clean else "NOT CLEAN",
+            )
         )
-        for result in results
         for fault in result.faults
     ]
-    rows += [(name, "0", "", "", "", "", "", f"skipped: {why}") for name, why in skipped.items()]
-    return [_line(HEAD), _line(["---"] * len(HEAD)), *map(_line, rows)]
+
+
+def details(result: Result) -> list[str]:
+    return [f"  {line}" for line in [*result.notes, *result.problems]]
 
 
 def _line(cells: "list[str] | tuple[str, ...]") -> str:
