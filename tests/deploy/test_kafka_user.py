@@ -1,5 +1,8 @@
 """Whether the rights in the KafkaUser are enough for all that Afterword does, where everything else is denied."""
 
+import asyncio
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +16,14 @@ from afterword.embedded import EmbeddedStack
 from afterword.embedded.access import Access, Listener
 from afterword.smoke import smoke
 from afterword.topics import ensure_topics
-from consumers.kafka import admin_client
+from consumers.kafka import admin_client, running_producer
 from streams.errors import StoreUnavailable
 from streams.settings import Kafka, Settings, load
 from tests.deploy.acls import allow
 from tests.deploy.helm import Helm
-from tests.e2e.deployment import Deployment
+from tests.e2e.deployment import Deployment, environment_of
 
+WAIT_SECONDS, POLL_SECONDS = 60.0, 0.5
 USER, PASSWORD = "memory-afterword", "a-password-of-the-test"
 SCRAM = Listener(
     "SCRAM",
@@ -81,9 +85,30 @@ async def test_the_rights_of_the_user_are_enough_for_topics_workers_and_a_conver
         for role in ROLES:
             deployment.start(role)
         assert (await smoke(guarded.settings, 120)).message_count == 3
+        await replay_a_dead_letter(guarded.settings)
         assert {role: await deployment.stop(role) for role in ROLES} == dict.fromkeys(ROLES, 0)
     finally:
         await deployment.close()
+
+
+async def replay_a_dead_letter(settings: Settings) -> None:
+    """It is a dead letter again afterwards, and by its own transaction."""
+    async with running_producer(settings.kafka) as producer:
+        await producer.send_and_wait(settings.kafka.messages_topic, b"not JSON", key=b"c1")
+    async with asyncio.timeout(WAIT_SECONDS):
+        while "invalid_json" not in await command(settings, "dlq", "list", "--json"):  # noqa: ASYNC110 – of another process
+            await asyncio.sleep(POLL_SECONDS)
+    await command(settings, "dlq", "replay", "--type", "invalid_json", "--yes")
+
+
+async def command(settings: Settings, *arguments: str) -> str:
+    """What `afterword` prints. Raises: AssertionError unless it ends with 0."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "afterword", *arguments, env=environment_of(settings), stdout=PIPE, stderr=PIPE
+    )
+    out, error = await process.communicate()
+    assert process.returncode == 0, error.decode()
+    return out.decode()
 
 
 async def ensure_topics_or_fail(settings: Settings) -> None:
