@@ -69,6 +69,13 @@ def test_every_option_of_the_engine_is_on_its_page() -> None:
     assert [option.name for option in fields(Options) if f"`{option.name}`" not in text] == []
 
 
+def test_every_row_of_the_systems_that_are_replaced_is_answered_with_a_test() -> None:
+    text = (ROOT / "docs" / "coming-from.md").read_text()
+    rows = {f"{system}{n}" for system, last in zip("ABCD", (14, 19, 9, 9), strict=True) for n in range(1, last + 1)}
+    answered = {line.split("|")[1].strip() for line in text.splitlines() if TEST.search(line.rpartition("| ")[2])}
+    assert rows - answered == set()
+
+
 def code(text: str) -> list[str]:
     """Blocks and spans: in prose the name may stand before any word."""
     blocks = re.findall(r"```\n(.*?)```", text, re.S)
