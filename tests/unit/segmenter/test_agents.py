@@ -135,6 +135,12 @@ class TestWhoIsAddressed:
         assert told(chat.hear(say("c"), flush())) == [("c:1", "c", "flush")]
         assert chat.wait(10_000) == []
 
+    def test_the_seconds_of_what_waits_begin_with_what_waits_now(self):
+        chat = of_agents(trigger={"seconds": 30})
+        assert chat.hear(say("a"), say("b", at=1, agent_id="x"), flush(agent_id="x"))
+        assert chat.hear(say("c", at=50), say("d", at=79)) == []
+        assert told(chat.hear(say("e", at=80))) == [("c:1", "c d e", "trigger")]
+
     def test_an_empty_agent_id_names_nobody(self):
         found = of_agents().hear(say("a", agent_id="x"), say("b", agent_id=""), flush())
         assert told(found) == [("c/x:1", "a b", "flush")]
