@@ -15,6 +15,7 @@ import docker
 import httpx
 import pytest
 import requests
+import yaml
 from aiokafka.errors import KafkaError
 from docker.errors import DockerException
 from docker.utils import parse_host
@@ -26,9 +27,7 @@ from afterword.embedded.kafka import SECURITY, replication
 from afterword.embedded.ports import free_ports
 from afterword.embedded.readiness import NotReady, has_brokers
 
-KAFKA_IMAGE = "apache/kafka:4.1.1"
-MONGO_IMAGE = "mongo:8.0.15"
-QDRANT_IMAGE = "qdrant/qdrant:v1.17.0"
+COMPOSE = Path(__file__).parents[1] / "docker-compose.yml"
 
 READY_SECONDS = 120.0
 POLL_SECONDS = 0.1
@@ -60,6 +59,12 @@ async def container_stack(directory: Path) -> AsyncIterator[ContainerStack]:
         yield ContainerStack(directory, kafka, mongo, qdrant)
 
 
+def image_of(service: str) -> str:
+    """Of docker-compose.yml: the one place that names the versions of the servers."""
+    found: str = yaml.safe_load(COMPOSE.read_text())["services"][service]["image"]
+    return found
+
+
 def require_engine() -> None:
     """Skips the test unless one answers."""
     try:
@@ -79,7 +84,7 @@ def _connect(address: str) -> None:
 
 
 async def _kafka(running: AsyncExitStack) -> str:
-    container = DockerContainer(KAFKA_IMAGE)
+    container = DockerContainer(image_of("kafka"))
     port = free_ports(1)[0]  # a broker must know its outer address before it starts
     host = await asyncio.to_thread(container.get_container_host_ip)
     for name, value in broker_properties(f"{host}:{port}").items():
@@ -106,7 +111,7 @@ def broker_properties(address: str) -> dict[str, str | int]:
 
 
 async def _mongo(running: AsyncExitStack) -> str:
-    address = await _exposed(running, DockerContainer(MONGO_IMAGE), 27017)
+    address = await _exposed(running, DockerContainer(image_of("mongo")), 27017)
     uri = f"mongodb://{address}/?directConnection=true"
     await _until(partial(_ping, uri))
     return uri
@@ -121,7 +126,7 @@ async def _ping(uri: str) -> None:
 
 
 async def _qdrant(running: AsyncExitStack) -> str:
-    url = f"http://{await _exposed(running, DockerContainer(QDRANT_IMAGE), 6333)}"
+    url = f"http://{await _exposed(running, DockerContainer(image_of('qdrant')), 6333)}"
     await _until(partial(_is_ready, url))
     return url
 

@@ -1,0 +1,229 @@
+"""What of docker-compose.yml can be looked at without an engine."""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+from pymongo.uri_parser import parse_uri
+
+from afterword.crew import ROLES
+from afterword.embedded.jars import locked_jars
+from streams.settings import Settings, load
+from tests.containers import image_of
+
+ROOT = Path(__file__).parents[3]
+JOBS = {"topics", "ollama-model"}
+SERVERS = {"kafka", "mongo", "qdrant"}
+NEEDED = {"segmenter": {"kafka"}, "summarizer": SERVERS, "archiver": {"kafka", "mongo"}, "topics": {"kafka"}}
+VERSION = re.compile(r"[\w./-]+:v?\d+\.\d+\.\d+")
+GRACE_SECONDS = 10
+
+Service = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    return loaded
+
+
+@pytest.fixture(scope="module")
+def services(compose: Mapping[str, Any]) -> dict[str, Service]:
+    found: dict[str, Service] = compose["services"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def ours(services: Mapping[str, Service]) -> dict[str, Service]:
+    return {name: service for name, service in services.items() if "build" in service}
+
+
+def settings_of(variables: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Raises: ConfigurationError where one of them sets nothing, or not what it may be."""
+    for name in [name for name in os.environ if name.startswith("AFTERWORD_")]:
+        monkeypatch.delenv(name)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, str(value))
+    return load()
+
+
+def published(service: Service) -> tuple[str, int, int]:
+    """Address, port of the machine, port of the container."""
+    [port] = service["ports"]
+    address, outer, inner = re.fullmatch(r"([\d.]+):\$\{[A-Z]+_PORT:-(\d+)\}:(\d+)", port).groups()  # type: ignore[union-attr]  # a port of another form fails here
+    return address, int(outer), int(inner)
+
+
+def test_it_has_a_service_for_each_role_and_one_that_makes_the_topics(ours: Mapping[str, Service]) -> None:
+    commands = {name: service["command"] for name, service in ours.items()}
+    assert commands == {"topics": ["topics", "create"], **{role: ["worker", role] for role in ROLES}}
+
+
+def test_the_settings_of_our_services_can_be_taken(
+    ours: Mapping[str, Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for service in ours.values():
+        settings = settings_of(service["environment"], monkeypatch)
+        assert settings.kafka.bootstrap_servers == "kafka:19092"
+        assert parse_uri(settings.mongo.uri.get_secret_value())["nodelist"] == [("mongo", 27017)]
+        assert settings.qdrant.url == "http://qdrant:6333"
+
+
+def test_the_settings_for_a_model_of_ollama_can_be_taken(
+    services: Mapping[str, Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = (ROOT / "compose" / "ollama.env").read_text().splitlines()
+    variables = dict(line.split("=", 1) for line in lines if not line.startswith("#"))
+    assert {variables["COMPOSE_PROFILES"]} == set(services["ollama"]["profiles"])
+    llm = settings_of(variables, monkeypatch).llm
+    assert (llm.provider, llm.base_url) == ("ollama", "http://ollama:11434")
+    assert services["ollama-model"]["command"] == ["pull", f"${{AFTERWORD_LLM__MODEL:-{llm.model}}}"]
+
+
+def test_every_image_is_pinned_to_a_version(services: Mapping[str, Service]) -> None:
+    assert {name for name, service in services.items() if not VERSION.fullmatch(service["image"])} == set()
+
+
+def test_our_image_has_the_version_of_the_package(ours: Mapping[str, Service]) -> None:
+    [image] = {service["image"] for service in ours.values()}
+    name, version = image.split(":")
+    assert f'name = "{name}"\nversion = "{version}"\n' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_kafka_is_the_version_that_the_tests_run_on() -> None:
+    [embedded] = {jar.version for jar in locked_jars() if jar.artifact == "kafka_2.13"}
+    assert image_of("kafka") == f"apache/kafka:{embedded}"
+
+
+def test_qdrant_can_weigh_what_it_fuses() -> None:
+    major, minor, _ = image_of("qdrant").removeprefix("qdrant/qdrant:v").split(".")
+    assert (int(major), int(minor)) >= (1, 17)
+
+
+def test_nobody_but_this_machine_reaches_a_port(services: Mapping[str, Service]) -> None:
+    publishing = {name: published(service) for name, service in services.items() if "ports" in service}
+    assert publishing.keys() >= SERVERS
+    assert {address for address, _, _ in publishing.values()} == {"127.0.0.1"}
+    outer = [port for _, port, _ in publishing.values()]
+    assert len(outer) == len(set(outer))
+
+
+def test_the_command_line_on_this_machine_needs_no_settings(
+    services: Mapping[str, Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outer = {name: f"127.0.0.1:{published(services[name])[1]}" for name in SERVERS}
+    settings = settings_of({}, monkeypatch)
+    assert settings.kafka.bootstrap_servers == outer["kafka"]
+    assert settings.mongo.uri.get_secret_value() == f"mongodb://{outer['mongo']}"
+    assert settings.qdrant.url is None  # by default http://127.0.0.1:6333
+    assert outer["qdrant"] == "127.0.0.1:6333"
+
+
+def test_kafka_tells_each_client_an_address_that_it_reaches(services: Mapping[str, Service]) -> None:
+    kafka = services["kafka"]
+    told = dict(entry.split("://") for entry in kafka["environment"]["KAFKA_ADVERTISED_LISTENERS"].split(","))
+    listens = dict(entry.split("://:") for entry in kafka["environment"]["KAFKA_LISTENERS"].split(","))
+    _, _, inner = published(kafka)
+    assert told["INSIDE"] == f"kafka:{listens['INSIDE']}"
+    assert told["OUTSIDE"] == kafka["ports"][0].removesuffix(f":{inner}")
+    assert int(listens["OUTSIDE"]) == inner
+
+
+def test_what_runs_on_says_how_it_is_and_is_started_again(services: Mapping[str, Service]) -> None:
+    for name, service in services.items():
+        if name not in JOBS:
+            assert service["healthcheck"]["test"][0] == "CMD", name
+            assert service["restart"] == "unless-stopped", name
+
+
+def test_what_runs_once_is_not_started_again(services: Mapping[str, Service]) -> None:
+    for name in JOBS:
+        assert services[name]["restart"] == "no"
+        assert services[name]["healthcheck"] == {"disable": True}
+
+
+def test_our_services_wait_for_the_servers_that_they_need_and_workers_for_the_topics(
+    ours: Mapping[str, Service],
+) -> None:
+    for name, service in ours.items():
+        jobs = {"topics": "service_completed_successfully"} if name in ROLES else {}
+        assert required(service) == dict.fromkeys(NEEDED[name], "service_healthy") | jobs, name
+
+
+def test_a_service_waits_for_nothing_that_a_profile_may_leave_out(services: Mapping[str, Service]) -> None:
+    for name, service in services.items():
+        missing = [other for other in required(service) if not profiles(services[other]) <= profiles(service)]
+        assert missing == [], name
+
+
+def required(service: Service) -> dict[str, str]:
+    """What has to be there, and how it has to be, before this service is started."""
+    waits = service.get("depends_on", {}).items()
+    return {other: wait["condition"] for other, wait in waits if wait.get("required", True)}
+
+
+def profiles(service: Service) -> set[str]:
+    return set(service.get("profiles", ()))
+
+
+def test_our_services_can_write_nothing_but_their_state(ours: Mapping[str, Service]) -> None:
+    for name, service in ours.items():
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        places = [*service["tmpfs"], *(volume.split(":", 1)[1] for volume in service.get("volumes", ()))]
+        assert {place.split(":")[0] for place in places} == {"/tmp", "/var/lib/afterword"}, name
+
+
+def test_the_state_belongs_to_the_user_of_the_image(ours: Mapping[str, Service]) -> None:
+    [user] = re.findall(r"^USER (\d+):(\d+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    options = {place.split(":")[1] for service in ours.values() for place in service["tmpfs"] if ":" in place}
+    assert options == {"uid={},gid={},mode=0700".format(*user)}
+
+
+def test_a_worker_has_time_to_drain(ours: Mapping[str, Service]) -> None:
+    for role in ROLES:
+        assert int(ours[role]["stop_grace_period"].removesuffix("s")) >= Settings().drain_seconds + GRACE_SECONDS
+
+
+def test_every_server_keeps_its_data_in_a_volume_of_its_own(
+    compose: Mapping[str, Any], services: Mapping[str, Service]
+) -> None:
+    mounts = {name: [v.split(":")[0] for v in service.get("volumes", ())] for name, service in services.items()}
+    named = [source for sources in mounts.values() for source in sources if not source.startswith("./")]
+    assert sorted(named) == sorted(compose["volumes"])
+    assert {name for name in services if name in mounts[name]} == services.keys() - JOBS - {"summarizer", "archiver"}
+
+
+def test_every_file_that_is_mounted_exists_and_cannot_be_changed(services: Mapping[str, Service]) -> None:
+    files = [v for service in services.values() for v in service.get("volumes", ()) if v.startswith("./")]
+    assert len(files) > 4
+    assert all((ROOT / file.split(":")[0]).exists() and file.endswith(":ro") for file in files)
+
+
+def test_prometheus_asks_every_worker_and_reads_the_alerts_of_the_chart(services: Mapping[str, Service]) -> None:
+    configuration = yaml.safe_load((ROOT / "compose" / "prometheus.yml").read_text())
+    [job] = configuration["scrape_configs"]
+    [source] = job["dns_sd_configs"]
+    assert set(source["names"]) == set(ROLES)
+    assert {source["port"]} == {service["environment"]["AFTERWORD_HEALTH__PORT"] for service in ours_of(services)}
+    assert "./helm/afterword/rules:/etc/prometheus/rules:ro" in services["prometheus"]["volumes"]
+    assert configuration["rule_files"] == ["rules/*.yaml"]
+
+
+def ours_of(services: Mapping[str, Service]) -> list[Service]:
+    return [services[role] for role in ROLES]
+
+
+def test_grafana_finds_prometheus_and_the_dashboard_of_the_chart(services: Mapping[str, Service]) -> None:
+    [source] = yaml.safe_load((ROOT / "compose" / "grafana" / "datasource.yml").read_text())["datasources"]
+    [provider] = yaml.safe_load((ROOT / "compose" / "grafana" / "dashboards.yml").read_text())["providers"]
+    address = urlsplit(source["url"])
+    assert address.hostname in services
+    assert address.port == published(services["prometheus"])[2]
+    assert f"./helm/afterword/dashboards:{provider['options']['path']}:ro" in services["grafana"]["volumes"]
