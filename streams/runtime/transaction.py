@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiokafka import TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaConnectionError, KafkaError
 from aiokafka.partitioner import DefaultPartitioner
 
 from streams.runtime.batch import Output
@@ -44,8 +44,11 @@ class TransactionalProducer:
 
     async def open(self, timeout_seconds: float) -> None:
         """After this earlier owners cannot commit. Raises: KafkaError, TimeoutError."""
-        async with asyncio.timeout(timeout_seconds):
-            await self._producer.start()
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._producer.start()
+        except AssertionError as error:  # aiokafka's, when a broker that just comes up names none, not even itself
+            raise KafkaConnectionError("no broker is known") from error
 
     async def close(self) -> None:
         """Gives up after a while: a broker that is away must not hold up a partition that moves."""
