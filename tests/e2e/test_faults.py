@@ -9,7 +9,7 @@ import pytest_asyncio
 from tests.e2e.faults.short import report, serving, short_run
 from tests.e2e.faults.world import Servers
 
-pytestmark = pytest.mark.timeout(900)  # a minute each, on a machine that has nothing else to do
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]  # a minute each, where nothing else runs
 
 
 @pytest_asyncio.fixture(scope="module")
