@@ -1,0 +1,88 @@
+"""docs/tutorial.md, word by word: what stands in its blocks is run, in this order, in one directory."""
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from afterword.embedded import Process
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "tutorial.md"
+INSTALL, START = "make venv", "afterword dev"
+POINT = "export AFTERWORD_CONFIG=$PWD/.afterword/afterword.toml\n"
+"""What the second terminal was told."""
+PATIENCE_SECONDS = 150
+
+
+def blocks() -> list[str]:
+    return re.findall(r"^```\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+
+
+@asynccontextmanager
+async def development(directory: Path) -> AsyncIterator[Process]:
+    """`afterword dev`, up: it tells of itself in the file that other terminals are pointed at."""
+    process = Process(
+        "dev", [sys.executable, "-m", "afterword", "dev"], directory / "dev.log", environment={}, directory=directory
+    )
+    try:
+        deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+        while "In another terminal" not in process.tail():
+            assert process.running, process.tail()
+            assert asyncio.get_running_loop().time() < deadline, process.tail()
+            await asyncio.sleep(0.1)
+        yield process
+    finally:
+        code = await asyncio.to_thread(process.stop)
+    assert code == 0, process.tail()
+
+
+async def shell(directory: Path, commands: str) -> str:
+    """What the commands print, in a terminal of their own; each has to succeed."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("AFTERWORD_")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    process = await asyncio.create_subprocess_exec(
+        *("bash", "-euo", "pipefail", "-c", commands),
+        cwd=directory,
+        env=environment | {"PATH": path},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        out, _ = await asyncio.wait_for(process.communicate(), PATIENCE_SECONDS)
+    except TimeoutError:
+        process.kill()
+        raise
+    assert process.returncode == 0, f"{commands}\n{out.decode()}"
+    return out.decode()
+
+
+async def in_a_moment(directory: Path, commands: str) -> str:
+    """As somebody does who tries again because the archiver was not there yet."""
+    deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+    while True:
+        try:
+            return await shell(directory, commands)
+        except AssertionError:
+            if asyncio.get_running_loop().time() > deadline:
+                raise
+
+
+@pytest.mark.timeout(900)
+async def test_every_command_of_the_tutorial_works(tmp_path: Path) -> None:
+    (tmp_path / ".venv").symlink_to(Path(sys.executable).parents[1])
+    install, start, point, produce, look, flush, read, audit = blocks()
+    assert install.startswith(INSTALL)
+    assert start.strip() == START
+    async with development(tmp_path):
+        assert "FAILED" not in await shell(tmp_path, point)
+        assert "5 messages of 1 conversation" in await shell(tmp_path, POINT + produce)
+        assert "leave it with Grace" in await in_a_moment(tmp_path, POINT + look)
+        assert "chat-1:1" in await shell(tmp_path, POINT + flush)
+        assert "4711" in await shell(tmp_path, POINT + read)
+        await shell(tmp_path, POINT + audit)
