@@ -33,14 +33,17 @@ async def ensure_topics(settings: Settings) -> list[TopicReport]:
         await _create_missing(admin, wanted_topics(settings)[:1], seconds)
         wanted = _wanted(settings, await _existing(admin))
         refused = await _create_missing(admin, wanted, seconds)
-        reports = await _compare_all(admin, wanted)
+        # in one look: of several brokers, the one that is asked next may not have heard of a new topic yet
+        existing = await _until_visible(admin, {topic.name for topic in wanted} - set(refused), seconds)
+        reports = await _compare_all(admin, wanted, existing)
     return [_outcome(report, report.name in before, refused.get(report.name)) for report in reports]
 
 
 async def check_topics(settings: Settings) -> list[TopicReport]:
     """Compares and creates nothing. Raises: BrokerUnavailable, StoreUnavailable."""
     async with _admin(settings) as admin:
-        return await _compare_all(admin, _wanted(settings, await _existing(admin)))
+        existing = await _existing(admin)
+        return await _compare_all(admin, _wanted(settings, existing), existing)
 
 
 def _wanted(settings: Settings, existing: Mapping[str, FoundTopic]) -> list[Topic]:
@@ -96,17 +99,19 @@ async def _create(admin: AIOKafkaAdminClient, topics: Sequence[Topic]) -> dict[s
     }
 
 
-async def _until_visible(admin: AIOKafkaAdminClient, names: set[str], seconds: float) -> None:
+async def _until_visible(admin: AIOKafkaAdminClient, names: set[str], seconds: float) -> dict[str, FoundTopic]:
     """Created means that the controller knows; the brokers hear of it a moment later."""
     deadline = time.monotonic() + seconds
-    while missing := names - set(await _existing(admin)):
+    while missing := names - set(existing := await _existing(admin)):
         if time.monotonic() > deadline:
             raise StoreUnavailable(store="Kafka", problem=f"it does not show new topics: {', '.join(sorted(missing))}")
         await asyncio.sleep(POLL_SECONDS)
+    return existing
 
 
-async def _compare_all(admin: AIOKafkaAdminClient, wanted: Sequence[Topic]) -> list[TopicReport]:
-    existing = await _existing(admin)
+async def _compare_all(
+    admin: AIOKafkaAdminClient, wanted: Sequence[Topic], existing: Mapping[str, FoundTopic]
+) -> list[TopicReport]:
     configs = await _topic_configs(admin, [topic.name for topic in wanted if topic.name in existing])
     return [
         compare(topic, FoundTopic(found.name, found.partitions, found.replication_factor, configs[topic.name]))
