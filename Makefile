@@ -33,7 +33,7 @@ test: $(STAMP) ## every test; AFTERWORD_TEST_STACK=containers takes the official
 faults: $(STAMP) ## every kind of fault under load, and a table; MINUTES= and SEED= choose how long and which
 	$(BIN)/python -m tests.e2e.faults --minutes $(MINUTES) --seed $(SEED)
 
-test-deploy: $(STAMP) ## the image and the chart; fetches Helm, and an engine where none runs (Debian, root)
+test-deploy: $(STAMP) ## the image, the compose file and the chart; fetches Helm, and an engine where none runs (Debian, root)
 	$(BIN)/pytest tests/deploy -m deploy
 
 unit: $(STAMP) ## the tests that need no server
@@ -62,9 +62,11 @@ format: $(STAMP) ## what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(STAMP) ## docs/settings.md, schemas/generated and the chart's anew, after settings, schemas or values have changed
+docs: $(STAMP) ## docs/settings.md, docs/reference, schemas/generated and the chart's anew, after what they are made from
 	$(BIN)/python -m afterword.settings_reference > docs/settings.md.new
 	mv docs/settings.md.new docs/settings.md
+	$(BIN)/python -m afterword.metrics_reference > docs/reference/metrics.md.new
+	mv docs/reference/metrics.md.new docs/reference/metrics.md
 	$(BIN)/afterword schema export schemas/generated
 	$(BIN)/python -m helm.generate
 

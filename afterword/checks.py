@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from aiokafka.errors import KafkaError
 
-from afterword.shown_settings import without_credentials
 from afterword.topics import check_topics
 from consumers.kafka import admin_client
 from streams.errors import AfterwordError, StoreInUse
 from streams.settings import Settings
+from streams.shown_settings import without_credentials
 from streams.stores import mongo
 from streams.stores.qdrant import open_index
 from streams.summarizer.providers import make_provider

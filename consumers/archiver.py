@@ -9,12 +9,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import structlog
-from aiokafka import AIOKafkaConsumer, ConsumerRecord
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError
 
 from schemas import InvalidRecord, MessageCreated, decode_input
 from streams.errors import StoreUnavailable
 from streams.runtime.health import Health
+from streams.runtime.lag import Work
 from streams.stores.messages import ArchivedMessage, MessageArchive
 
 log = structlog.get_logger(__name__)
@@ -51,6 +52,7 @@ class Archiver:
 
     def __init__(self, consumer: AIOKafkaConsumer, archive: MessageArchive, health: Health) -> None:
         self.counts = Counts()
+        self._work: dict[TopicPartition, Work] = {}
         self._consumer = consumer
         self._archive = archive
         self._health = health
@@ -61,8 +63,14 @@ class Archiver:
             batch = await self._consumer.getmany(timeout_ms=POLL_MILLISECONDS, max_records=MAX_BATCH)
             self._note_assignment()
             if batch:
+                self._work |= {source: in_hand(records) for source, records in batch.items()}
                 await self._write([record for records in batch.values() for record in records])
                 await self._commit({partition: records[-1].offset + 1 for partition, records in batch.items()})
+                self._work |= {source: done(records) for source, records in batch.items()}
+
+    def work(self, source: TopicPartition) -> Work:
+        """What it is at."""
+        return self._work.get(source, Work())
 
     async def _write(self, records: list[ConsumerRecord]) -> None:
         messages = self._messages(records)
@@ -107,7 +115,17 @@ class Archiver:
             log.info("commit_overtaken", stage=STAGE)
 
     def _note_assignment(self) -> None:
-        if self._consumer.assignment():
+        assigned = self._consumer.assignment()
+        self._work = {source: work for source, work in self._work.items() if source in assigned}
+        if assigned:
             self._health.ready(PARTITIONS)
         else:
             self._health.not_ready(PARTITIONS, "none_assigned")
+
+
+def in_hand(records: list[ConsumerRecord]) -> Work:
+    return Work(records[0].offset, records[0].timestamp)
+
+
+def done(records: list[ConsumerRecord]) -> Work:
+    return Work(records[-1].offset + 1, done_ms=records[-1].timestamp)

@@ -2,19 +2,25 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 
 import structlog
+from aiokafka import AIOKafkaConsumer
 
-from consumers.archiver import CONDITIONS, MONGODB, STAGE, Archiver
+from consumers.archiver import CONDITIONS, MONGODB, PARTITIONS, STAGE, Archiver, Counts
 from consumers.kafka import running_consumer
 from streams.errors import StoreUnavailable
 from streams.runtime.health import Health, HealthServer
+from streams.runtime.lag import Lags, regularly
+from streams.runtime.observer import Standing
+from streams.runtime.options import wall_clock_ms
 from streams.settings import Kafka, Mongo, Settings
 from streams.stores import mongo
 from streams.stores.messages import ArchivedMessage, MessageArchive
 from streams.stores.mongo_messages import MongoMessages
+from streams.telemetry import Metrics, WorkerTelemetry
 
 log = structlog.get_logger(__name__)
 
@@ -30,14 +36,39 @@ async def run_archiver(settings: Settings, stop: asyncio.Event | None = None) ->
     """
     stop = stop or stop_signal()
     health = Health(*CONDITIONS)
+    telemetry = WorkerTelemetry("archiver", settings, health, apart=PARTITIONS)
     async with (
-        HealthServer(health, settings.health.host, settings.health.port),
+        HealthServer(health, settings.health.host, settings.health.port, telemetry.views),
         connected_archive(settings.mongo, health) as archive,
         running_consumer(settings.kafka, settings.kafka.messages_topic, **group_options(settings.kafka)) as consumer,
     ):
         archiver = Archiver(consumer, archive, health)
-        await until_stopped(archiver, stop, settings.drain_seconds)
+        telemetry.metrics.before_reading.append(counting(archiver.counts, telemetry.metrics))
+        telling = asyncio.create_task(tell(consumer, archiver, telemetry))
+        try:
+            await until_stopped(archiver, stop, settings.drain_seconds)
+        finally:
+            telling.cancel()
         log.info("archiver_stopped", **vars(archiver.counts))
+
+
+def counting(counts: Counts, metrics: Metrics) -> Callable[[], None]:
+    """Adds what has been counted since it was called last."""
+    told: Counter[str] = Counter()
+
+    def count() -> None:
+        for outcome, total in vars(counts).items():
+            metrics.archived.labels(outcome).inc(total - told[outcome])
+            told[outcome] = total
+
+    return count
+
+
+async def tell(consumer: AIOKafkaConsumer, archiver: Archiver, telemetry: WorkerTelemetry) -> None:
+    """Of its partitions, regularly."""
+    lags = Lags(consumer, archiver.work, wall_clock_ms)
+    async for found in regularly(lags):
+        telemetry.engine.stands([Standing(source.topic, source.partition, True, *lag) for source, lag in found.items()])
 
 
 def group_options(kafka: Kafka) -> dict[str, object]:

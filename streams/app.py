@@ -1,14 +1,15 @@
 """The composition root: the only place that knows every class."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from consumers.kafka import require_topics
 from streams.connection import security
-from streams.runtime import App, Options
-from streams.runtime.health import Health, HealthServer
+from streams.runtime import App, Observer, Options
+from streams.runtime.health import Handler, Health, HealthServer
 from streams.runtime.worker import PARTITIONS, run
 from streams.segmenter import agent as segmenter
+from streams.segmenter.counting import counting
 from streams.settings import Settings
 from streams.stores import local_index, mongo
 from streams.stores.mongo_budgets import MongoBudgets
@@ -17,6 +18,7 @@ from streams.stores.mongo_messages import MongoMessages
 from streams.stores.mongo_replies import MongoReplies
 from streams.stores.qdrant import QdrantIndex, open_index
 from streams.summarizer import agent as summarizer
+from streams.summarizer.counting import Counting
 from streams.summarizer.embedders import make_embedder
 from streams.summarizer.gate import Gate
 from streams.summarizer.handling import Handling
@@ -28,6 +30,7 @@ from streams.summarizer.providers.checked import ATTEMPTS
 from streams.summarizer.providers.stack import make_summarizer_provider
 from streams.summarizer.searching import Searcher
 from streams.summarizer.so_far import Rules
+from streams.telemetry import WorkerTelemetry
 
 HEARTBEATS_IN_SESSION = 6
 
@@ -76,7 +79,7 @@ def summary_rules(settings: Settings) -> Rules:
     )
 
 
-def faust_app(settings: Settings, app_id: str) -> App:
+def faust_app(settings: Settings, app_id: str, observer: Observer | None = None) -> App:
     """A Faust app on the engine, without agents yet. Raises: ConfigurationError."""
     kafka = settings.kafka
     return App(
@@ -90,12 +93,17 @@ def faust_app(settings: Settings, app_id: str) -> App:
         broker_request_timeout=kafka.request_timeout_seconds,
         consumer_group_instance_id=kafka.group_instance_id,
         security=security(kafka),
+        observer=observer,
     )
 
 
-def segmenter_app(settings: Settings) -> App:
-    app = faust_app(settings, settings.kafka.segmenter_id)
-    segmenter.attach(app, settings)
+def segmenter_app(settings: Settings, telemetry: WorkerTelemetry | None = None) -> App:
+    if telemetry is None:
+        app = faust_app(settings, settings.kafka.segmenter_id)
+        segmenter.attach(app, settings)
+    else:
+        app = faust_app(settings, settings.kafka.segmenter_id, telemetry.engine)
+        segmenter.attach(app, settings, counting(telemetry.metrics))
     return app
 
 
@@ -105,8 +113,13 @@ async def run_segmenter(settings: Settings) -> None:
     changelogs = [kafka.changelog(table) for table in segmenter.TABLES]
     dead_letters = kafka.dead_letters(kafka.messages_topic)
     await require_topics(kafka, kafka.messages_topic, kafka.episodes_topic, dead_letters, *changelogs)
-    async with HealthServer(health, settings.health.host, settings.health.port):
-        await run(segmenter_app(settings), health)
+    telemetry = segmenter_telemetry(settings, health)
+    async with HealthServer(health, settings.health.host, settings.health.port, telemetry.views):
+        await run(segmenter_app(settings, telemetry), health)
+
+
+def segmenter_telemetry(settings: Settings, health: Health) -> WorkerTelemetry:
+    return WorkerTelemetry("segmenter", settings, health, apart=PARTITIONS, idle_seconds=settings.episodes.idle_seconds)
 
 
 async def run_summarizer(settings: Settings) -> None:
@@ -114,6 +127,8 @@ async def run_summarizer(settings: Settings) -> None:
     kafka, health = settings.kafka, Health(PARTITIONS)
     dead_letters = kafka.dead_letters(kafka.episodes_topic)
     await require_topics(kafka, kafka.episodes_topic, kafka.summaries_topic, kafka.retry_topic, dead_letters)
+    telemetry = WorkerTelemetry("summarizer", settings, health, apart=PARTITIONS)
+    observer = Counting(telemetry.metrics)
     async with AsyncExitStack() as closing:
         database = mongo.connect(settings.mongo)
         closing.push_async_callback(mongo.close, database)
@@ -122,11 +137,13 @@ async def run_summarizer(settings: Settings) -> None:
         embedder = make_embedder(settings.embedder)
         if embedder:
             closing.push_async_callback(embedder.close)
-        await closing.enter_async_context(health_server(settings, health, index, Searcher(index, embedder)))
-        app = faust_app(settings, settings.kafka.summarizer_id)
-        patience = Patience(Waiting(health))
-        outputs = summarizer.Outputs(app, settings.kafka)
-        provider = make_summarizer_provider(settings, MongoBudgets(database), MongoReplies(database))
+        await closing.enter_async_context(
+            health_server(settings, health, index, Searcher(index, embedder), telemetry.views)
+        )
+        app = faust_app(settings, settings.kafka.summarizer_id, telemetry.engine)
+        patience = Patience(Waiting(health), observer=observer)
+        outputs = summarizer.Outputs(app, settings.kafka, observer)
+        provider = make_summarizer_provider(settings, MongoBudgets(database), MongoReplies(database), observer)
         closing.push_async_callback(provider.close)
         pipeline = Pipeline(
             episodes=MongoEpisodes(database),
@@ -139,9 +156,10 @@ async def run_summarizer(settings: Settings) -> None:
             patience=patience,
             rules=summary_rules(settings),
         )
-        handling = Handling(app, pipeline, outputs, patience, settings.retry)
+        handling = Handling(app, pipeline, outputs, patience, settings.retry, observer)
         gate = Gate(provider, settings.retry, now)
         lanes = summarizer.attach(app, kafka, handling, gate.hold)
+        telemetry.metrics.in_flight.set_function(lambda: lanes.in_flight)
         closing.push_async_callback(lanes.drain, 0)
         await patience.until_done("indexes", lambda: mongo.ensure_indexes(database))
         await run(app, health)
@@ -162,12 +180,13 @@ class Waiting:
 
 @asynccontextmanager
 async def health_server(
-    settings: Settings, health: Health, index: QdrantIndex, search: Searcher
+    settings: Settings, health: Health, index: QdrantIndex, search: Searcher, views: Mapping[str, Handler]
 ) -> AsyncIterator[HealthServer]:
     """With an index in a directory, which nobody else can open meanwhile, it shows that too."""
     path, token = settings.qdrant.path, local_index.new_token()
-    views = local_index.views(index, search, token) if path else {}
-    async with HealthServer(health, settings.health.host, settings.health.port, views) as server:
+    of_index = local_index.views(index, search, token) if path else {}
+    all_views = {**views, **of_index}
+    async with HealthServer(health, settings.health.host, settings.health.port, all_views) as server:
         if path:
             local_index.announce(path, settings.health.host, server.port, token)
         yield server

@@ -13,8 +13,12 @@ class AfterwordError(Exception):
     @property
     def error_type(self) -> str:
         """Stable snake_case name for logs, metrics and dead letters."""
-        name = type(self).__name__
-        return "".join("_" + c.lower() if c.isupper() else c for c in name).lstrip("_")
+        return snake_case(type(self))
+
+
+def snake_case(kind: type) -> str:
+    """The class's name."""
+    return "".join("_" + c.lower() if c.isupper() else c for c in kind.__name__).lstrip("_")
 
 
 class ConfigurationError(AfterwordError):

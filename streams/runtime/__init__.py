@@ -15,7 +15,8 @@ transaction. Whoever reads the outputs must use `isolation_level=read_committed`
 
 from streams.runtime.app import App
 from streams.runtime.batch import Tick
+from streams.runtime.observer import Observer
 from streams.runtime.options import Options
 from streams.runtime.schema import AtLeastOnce, Batches
 
-__all__ = ["App", "AtLeastOnce", "Batches", "Options", "Tick"]
+__all__ = ["App", "AtLeastOnce", "Batches", "Observer", "Options", "Tick"]

@@ -9,6 +9,7 @@ import faust
 from streams.runtime.batch import take_batch
 from streams.runtime.errors import StoreFailed
 from streams.runtime.logger import LIFE_CYCLE
+from streams.runtime.observer import Observer
 from streams.runtime.options import Options
 from streams.runtime.table import Table, TableManager
 
@@ -23,7 +24,8 @@ class App(faust.App):
     """An ordinary `faust.App`: agents, topics, tables and sends are Faust's; their guarantees are the engine's.
 
     `brokers` is host:port, several separated by commas; `engine` holds what can be set about the engine; `security`
-    goes to every aiokafka client, Faust's own too: its arguments about TLS and SASL, such as `ssl_context`.
+    goes to every aiokafka client, Faust's own too: its arguments about TLS and SASL, such as `ssl_context`. `observer`
+    is told how the engine fares.
     """
 
     logger = LIFE_CYCLE
@@ -36,10 +38,12 @@ class App(faust.App):
         engine: Options,
         datadir: Path,
         security: Mapping[str, Any] = PLAINTEXT,
+        observer: Observer | None = None,
         **options: Any,
     ) -> None:
         self.engine = engine
         self.security = security
+        self.observer = observer or Observer()
         super().__init__(
             app_id,
             broker=[f"{SCHEME}://{broker.strip()}" for broker in brokers.split(",")],

@@ -9,6 +9,7 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from faust.types.tuples import TP
 
+from streams.runtime.lag import Work
 from streams.runtime.messages import ConcurrentMessage
 from streams.runtime.partition import FATAL, PASSING
 from streams.runtime.schema import AtLeastOnce
@@ -41,6 +42,7 @@ class AtLeastOncePartition:
         self._in_flight: dict[int, ConcurrentMessage] = {}
         self._next = -1
         self._committed = -1
+        self._last_ms: int | None = None
         self._changed = asyncio.Event()
         self.trouble = ""
         """Why it fetched or committed nothing last."""
@@ -50,6 +52,15 @@ class AtLeastOncePartition:
     @property
     def ready(self) -> bool:
         return self._next >= 0
+
+    @property
+    def holds(self) -> bool:
+        """Its records wait on purpose."""
+        return self._hold is not None
+
+    def work(self) -> Work:
+        oldest = self._in_flight.get(self._lowest)
+        return Work(self._lowest, oldest and int(oldest.timestamp * 1000), self._last_ms)
 
     async def to_do(self, end: int) -> dict[str, Mark]:
         """For the watchdog; `end`: where the source ends."""
@@ -159,7 +170,7 @@ class AtLeastOncePartition:
             generation_id=self._app.consumer_generation_id,
         )
         self._in_flight[record.offset] = message
-        self._next = record.offset + 1
+        self._next, self._last_ms = record.offset + 1, record.timestamp
         await self._consumer.callback(message)
 
     def _finished(self, offset: int) -> None:

@@ -1,6 +1,7 @@
 """Faust's consumer: membership and callbacks into the app are Faust's, fetching and commits are the partitions'."""
 
 import asyncio
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -35,9 +36,11 @@ class Listener(ConsumerRebalanceListener):
 
     def __init__(self, consumer: "Consumer") -> None:
         self._consumer = consumer
+        self._began = time.monotonic()
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         consumer = self._consumer
+        self._began = time.monotonic()
         consumer.joined = False
         # What the agent has not begun yet it shall skip: the partition, and with it its state, is about to be closed
         consumer.app.consumer_generation_id += 1
@@ -55,6 +58,7 @@ class Listener(ConsumerRebalanceListener):
         app.flow_control.resume()
         app.on_rebalance_end()
         consumer.take(sources)
+        app.observer.rebalanced(time.monotonic() - self._began)
 
 
 class Consumer(base.Consumer):

@@ -5,7 +5,7 @@ It is a cache of the changelogs: it may be lost, and is then rebuilt.
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -75,6 +75,9 @@ class Database:
         self._prefixes = {table: table.encode() + b"\0" for table in deadlines}
         self._options = _rocks_options(write_buffer_bytes, cache)
         self.position = Position()
+        self.scheduled = 0
+        """Rows in the index of deadlines, about, since they were counted: those that have one, and those that had one
+        that is still to come."""
         self._open()
 
     def _open(self) -> None:
@@ -84,6 +87,11 @@ class Database:
             raw = self._db.get(META)
         self.position = Position(**orjson.loads(raw)) if raw else Position()
 
+    def count_scheduled(self) -> None:
+        """After a replay, which may write one row several times at once. Looks at each: a second for a million."""
+        with failures_named(self.path):
+            self.scheduled = sum(1 for _ in self._scan(SCHEDULED))
+
     def close(self) -> None:
         """Never fails: what is not in the file, on a disk that is full say, is in the changelog."""
         try:
@@ -91,6 +99,15 @@ class Database:
                 self._db.close()
         except StoreFailed as error:
             log.warning("local state not closed", stage="state", error_type=error.error_type, problem=str(error))
+
+    @property
+    def size_bytes(self) -> int:
+        """Of its files."""
+        size = 0
+        for file in self.path.iterdir():
+            with suppress(FileNotFoundError):  # compacted away meanwhile
+                size += file.stat().st_size
+        return size
 
     @property
     def age_seconds(self) -> float:
@@ -180,7 +197,9 @@ class Database:
         scheduled = self._db.get(SCHEDULED + row)
         if scheduled is not None and int.from_bytes(scheduled, "big") <= deadline:
             return
-        if scheduled is not None:
+        if scheduled is None:
+            self.scheduled += 1
+        else:
             batch.delete(DUE + scheduled + row)
         self._put_entry(batch, row, deadline)
 
@@ -189,6 +208,7 @@ class Database:
         batch.delete(entry)
         if deadline is None:
             batch.delete(SCHEDULED + row)
+            self.scheduled -= 1
         else:
             self._put_entry(batch, row, deadline)
 

@@ -11,6 +11,7 @@ from faust.types.tuples import TP
 from streams.runtime.batch import Batch, Tick
 from streams.runtime.database import Database
 from streams.runtime.errors import AgentFailed, NoAgent
+from streams.runtime.lag import Work
 from streams.runtime.messages import BatchMessage, NotTaken
 
 log = structlog.get_logger()
@@ -30,6 +31,8 @@ class Delivery:
         self._database = database
         self._current: BatchMessage | None = None
         self._stopping = False
+        self._in_hand_ms: int | None = None
+        self._last_ms: int | None = None
 
     @property
     def begun(self) -> bool:
@@ -51,11 +54,18 @@ class Delivery:
             self._current.batch.abandon()
 
     def committed(self) -> None:
-        self._current = None
+        self._current = self._in_hand_ms = None
+
+    @property
+    def work(self) -> Work:
+        """What it is at."""
+        return Work(self._database.position.source, self._in_hand_ms, self._last_ms)
 
     async def run(self, work: Sequence[Any] | Tick, next_offset: int) -> Batch:
         """The batch as the agent left it. Raises: AgentFailed when it failed too often, NoAgent."""
         failures = 0
+        if not isinstance(work, Tick):
+            self._in_hand_ms, self._last_ms = work[0].timestamp, work[-1].timestamp
         while True:
             try:
                 return await self._deliver(work, next_offset)

@@ -93,6 +93,18 @@ class MemoryDatabase:
         """When `due` has something next, in milliseconds since 1970."""
         return next((deadline for deadline, _ in self._scheduled()), None)
 
+    @property
+    def size_bytes(self) -> int:
+        return sum(map(len, self._files.rows.values()))
+
+    @property
+    def scheduled(self) -> int:
+        """Rows that have a deadline."""
+        return len(self._scheduled())
+
+    def count_scheduled(self) -> None:
+        """It always knows."""
+
     def _put(self, row: Row, value: bytes | None) -> None:
         if value is None:
             self._files.rows.pop(row, None)

@@ -12,6 +12,7 @@ from aiokafka import errors as kafka_errors
 from streams.runtime.clients import Clients
 from streams.runtime.delivery import Delivery
 from streams.runtime.errors import AgentFailed, ChangelogLost, SourceReplaced, StateLost
+from streams.runtime.lag import Work
 from streams.runtime.recovery import recover
 from streams.runtime.session import Session
 from streams.runtime.transaction import TransactionalProducer, require_topics
@@ -64,6 +65,11 @@ class ExactlyOncePartition:
     def ready(self) -> bool:
         """Opened: earlier owners are fenced and the state is recovered."""
         return self.session is not None and not self._draining
+
+    holds = False
+
+    def work(self) -> Work:
+        return self.session.delivery.work if self.session is not None else Work()
 
     async def to_do(self, end: int) -> dict[str, Mark]:
         """For the watchdog; `end`: where the source ends."""
@@ -170,6 +176,8 @@ class ExactlyOncePartition:
                 self._options.stale_seconds,
                 self._note_replayed,
             )
+            session.database.count_scheduled()
+            self._app.observer.recovered(done.records, done.seconds)
             log.info(
                 "recovered",
                 partition=self._where,

@@ -13,6 +13,7 @@ import structlog
 from streams.runtime.app import App
 from streams.runtime.errors import Stalled
 from streams.runtime.health import Health
+from streams.runtime.lag import standings
 from streams.runtime.watchdog import Watchdog
 
 log = structlog.get_logger()
@@ -43,7 +44,7 @@ async def run(app: App, health: Health) -> None:
         loop.add_signal_handler(number, asked_to_stop)
     try:
         async with running(app):
-            watchers = [asyncio.create_task(_show(app, health)), asyncio.create_task(_guard(app, health))]
+            watchers = [asyncio.create_task(watch) for watch in (_show(app, health), _guard(app, health), _tell(app))]
             try:
                 await app.wait_first(stop)
             finally:
@@ -107,8 +108,14 @@ async def _guard(app: Any, health: Health) -> None:
     try:
         await Watchdog(app, lambda: bool(health.reasons.keys() - {PARTITIONS})).run()
     except Stalled as error:
+        app.observer.stalled()
         log.error("stalled", app=app.conf.id, stage="watchdog", error_type=error.error_type, problem=str(error))
         await app.crash(error)
+
+
+async def _tell(app: Any) -> None:
+    async for found in standings(app):
+        app.observer.stands(found)
 
 
 async def _show(app: Any, health: Health) -> None:

@@ -1,12 +1,12 @@
 """The segmenter as a Faust agent: exactly once, a batch at a time."""
 
-from collections.abc import AsyncIterable, Iterable
+from collections.abc import AsyncIterable, Callable, Iterable
 from typing import Any
 
 import structlog
 
 from streams.runtime import App, Batches, Tick
-from streams.segmenter.outcome import Outgoing, Totals
+from streams.segmenter.outcome import Outcome, Outgoing, Totals
 from streams.segmenter.processor import Segmenter
 from streams.segmenter.state import deadline_of
 from streams.segmenter.tables import CONVERSATIONS, MESSAGES, TABLES
@@ -20,8 +20,8 @@ log = structlog.get_logger()
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
 
 
-def attach(app: App, settings: Settings) -> None:
-    """Gives the app its tables and its agent."""
+def attach(app: App, settings: Settings, count: Callable[[Outcome], None] = lambda _: None) -> None:
+    """Gives the app its tables and its agent. `count` is told what each batch led to."""
     kafka = settings.kafka
     conversations = app.Table(CONVERSATIONS, key_type=bytes, value_type=bytes, deadline=deadline_of)
     messages = app.Table(MESSAGES, key_type=bytes, value_type=bytes)
@@ -52,6 +52,7 @@ def attach(app: App, settings: Settings) -> None:
                 outcome = segmenter.process(work, app.engine.clock())
             await send(outcome.outgoing)
             totals.add(outcome)
+            count(outcome)
 
     @app.on_before_shutdown.connect  # type: ignore[untyped-decorator]
     async def tell(*_: Any, **__: Any) -> None:

@@ -17,6 +17,7 @@ from streams.runtime.schema import Hold
 from streams.settings import Kafka
 from streams.summarizer.handling import STAGE, Handling
 from streams.summarizer.lanes import Lanes
+from streams.summarizer.observer import Observer
 from streams.summarizer.retries import PREFIX, Try, headers_of
 
 CE_SOURCE = "afterword/summarizer"
@@ -33,7 +34,8 @@ log = structlog.get_logger()
 class Outputs:
     """What the summarizer writes to Kafka; each returns after the broker's acknowledgement. Raises: KafkaError."""
 
-    def __init__(self, app: App, kafka: Kafka) -> None:
+    def __init__(self, app: App, kafka: Kafka, observer: Observer) -> None:
+        self._observer = observer
         self._summaries = app.topic(kafka.summaries_topic, **RAW)
         self._retries = app.topic(kafka.retry_topic, **RAW)
         self._dead_letters = app.topic(kafka.dead_letters(kafka.episodes_topic), **RAW)
@@ -41,6 +43,7 @@ class Outputs:
     async def publish(self, summary: SummaryCreated) -> None:
         headers = cloud_event(SUMMARY_CREATED, summary.event_id, CE_SOURCE, summary.created_at)
         await _acknowledged(self._summaries, summary.conversation_id.encode(), summary.to_json(), headers)
+        self._observer.published(summary)
 
     async def retry(self, record: Any, attempt: Try) -> None:
         original = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]

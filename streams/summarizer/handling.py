@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from schemas import InvalidRecord, decode_episode
 from schemas.headers import Headers
@@ -12,6 +13,7 @@ from streams.errors import EpisodeConflict, ProviderError
 from streams.runtime import App
 from streams.runtime.dead_letters import dead_letter
 from streams.settings import Retry
+from streams.summarizer.observer import Observer
 from streams.summarizer.patience import Patience
 from streams.summarizer.pipeline import Pipeline
 from streams.summarizer.providers.fallback import is_mendable
@@ -35,12 +37,21 @@ class RecordOutputs(Protocol):
 class Handling:
     """Of records of `episode.closed`, and of `episode.retry`."""
 
-    def __init__(self, app: App, pipeline: Pipeline, outputs: RecordOutputs, patience: Patience, retry: Retry) -> None:
+    def __init__(
+        self,
+        app: App,
+        pipeline: Pipeline,
+        outputs: RecordOutputs,
+        patience: Patience,
+        retry: Retry,
+        observer: Observer = Observer(),  # noqa: B008 – does nothing, keeps nothing
+    ) -> None:
         self._app = app
         self._pipeline = pipeline
         self._outputs = outputs
         self._patience = patience
         self._retry = retry
+        self._observer = observer
 
     async def handle(self, event: Any) -> None:
         """Acknowledges the record when its summary is announced, and to be replaced if need be; or a dead letter."""
@@ -54,7 +65,8 @@ class Handling:
 
     async def _summarize(self, record: Any) -> None:
         episode = decode_episode(record.key, record.value)
-        summary = await self._pipeline.process(episode)
+        with bound_contextvars(episode_id=episode.episode_id):
+            summary = await self._pipeline.process(episode)
         # only now: whoever reads the replacement has been told of what it replaces
         if summary.made_from == episode.revision and is_mendable(summary.quality):
             await self._schedule(record, first_try(self._retry, self._now()))
@@ -63,7 +75,8 @@ class Handling:
         episode, attempt = decode_episode(record.key, record.value), try_from(record.headers)
         told = {"stage": "retry", "episode_id": episode.episode_id, "attempt": attempt.number}
         try:
-            await self._pipeline.mend(episode)
+            with bound_contextvars(episode_id=episode.episode_id):
+                await self._pipeline.mend(episode)
         except ProviderError as error:
             following = next_try(attempt, error, self._retry, self._now())
             await self._schedule(record, following)
@@ -77,16 +90,17 @@ class Handling:
             await self._patience.until_done("retry", lambda: self._outputs.retry(record, attempt))
 
     async def _or_bury(self, record: Any, step: Callable[[Any], Awaitable[None]]) -> None:
-        try:
-            await step(record)
-        except InvalidRecord as error:
-            await self._bury(record, error.error_type, error.detail)
-        except EpisodeConflict as error:
-            await self._bury(record, error.error_type, str(error))
+        # whatever is logged until the record is done says of which one
+        with bound_contextvars(topic=record.topic, partition=record.partition, offset=record.offset):
+            try:
+                await step(record)
+            except InvalidRecord as error:
+                await self._bury(record, error.error_type, error.detail)
+            except EpisodeConflict as error:
+                await self._bury(record, error.error_type, str(error))
 
     async def _bury(self, record: Any, error_type: str, problem: str) -> None:
-        where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-        log.warning("record refused", stage=STAGE, error_type=error_type, problem=problem, **where)
+        log.warning("record refused", stage=STAGE, error_type=error_type, problem=problem)
         letter = dead_letter(
             record,
             stage=STAGE,
@@ -96,6 +110,7 @@ class Handling:
             now_ms=self._app.engine.clock(),
         )
         await self._patience.until_done("dead_letter", lambda: self._outputs.bury(*letter))
+        self._observer.buried(STAGE, error_type)
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._app.engine.clock() / 1000, UTC)

@@ -12,6 +12,7 @@ import structlog
 from aiokafka.errors import KafkaError
 
 from streams.errors import AfterwordError, ConfigurationError, ProviderError, ProviderMisconfigured, StoreUnavailable
+from streams.summarizer.observer import Observer
 
 log = structlog.get_logger()
 
@@ -42,21 +43,28 @@ class Health(Protocol):
 class Patience:
     """Repeats a step until it is done. Only cancellation, or an error of another kind, ends it before."""
 
-    def __init__(self, health: Health, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+    def __init__(
+        self,
+        health: Health,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        observer: Observer = Observer(),  # noqa: B008 – does nothing, keeps nothing
+    ) -> None:
         self._health = health
         self._pause = pause
+        self._observer = observer
         self._waiters: Counter[str] = Counter()
         self._logged: dict[str, float] = {}
 
     async def until_done(self, stage: str, step: Callable[[], Awaitable[T]]) -> T:
-        try:
-            return await step()
-        except WAITED_FOR as error:
-            self._waiters[stage] += 1
+        with self._observer.step(stage):
             try:
-                return await self._again(stage, step, error)
-            finally:
-                self._leave(stage)
+                return await step()
+            except WAITED_FOR as error:
+                self._waiters[stage] += 1
+                try:
+                    return await self._again(stage, step, error)
+                finally:
+                    self._leave(stage)
 
     async def _again(self, stage: str, step: Callable[[], Awaitable[T]], error: Exception) -> T:
         for attempt in count():

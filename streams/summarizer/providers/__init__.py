@@ -2,6 +2,7 @@
 
 from streams.settings import Llm, Summarizer
 from streams.stores.replies import ReplyCache
+from streams.summarizer.observer import Observer
 from streams.summarizer.prompt import PRESETS, Template
 from streams.summarizer.providers.base import Provider, Summary, SummaryRequest
 from streams.summarizer.providers.cached import Cached
@@ -12,6 +13,7 @@ from streams.summarizer.providers.fallback import WithFallback
 from streams.summarizer.providers.ollama import OllamaChat
 from streams.summarizer.providers.openai import OpenAiChat
 from streams.summarizer.providers.scripted import ScriptedProvider
+from streams.summarizer.providers.watched import Watched
 
 __all__ = [
     "ExtractiveProvider",
@@ -29,6 +31,7 @@ def make_provider(
     llm: Llm,
     summarizer: Summarizer = Summarizer(),  # noqa: B008 – immutable
     replies: ReplyCache | None = None,
+    observer: Observer = Observer(),  # noqa: B008 – does nothing, keeps nothing
 ) -> Provider:
     """The provider that the settings choose, without a fallback. Connects to nothing yet.
 
@@ -36,10 +39,11 @@ def make_provider(
     """
     if llm.provider == "extractive":
         return ExtractiveProvider()
-    endpoint: ChatEndpoint = OpenAiChat(llm) if llm.provider == "openai" else OllamaChat(llm)
+    endpoint: ChatEndpoint = (OpenAiChat if llm.provider == "openai" else OllamaChat)(llm, observer.took)
+    endpoint = Watched(endpoint, observer, llm.model)
     if replies is not None and llm.cache_seconds:
         endpoint = Cached(endpoint, replies, llm)
-    return ChatProvider(endpoint, llm, template_of(summarizer))
+    return ChatProvider(endpoint, llm, template_of(summarizer), observer.retried)
 
 
 def template_of(summarizer: Summarizer) -> Template:

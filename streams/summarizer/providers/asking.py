@@ -13,18 +13,27 @@ from streams.summarizer.providers.retrying import Budget, retrying
 T = TypeVar("T")
 
 STAGE = "summarize"
+UNUSABLE = "answer_invalid"
 
 
 class Asking:
     """Each question is put until its answer can be used, each time saying what was wrong; all in one time budget."""
 
-    def __init__(self, endpoint: ChatEndpoint, llm: Llm, *, fresh: bool = False) -> None:
-        """`fresh`: what was answered before will not do."""
+    def __init__(
+        self,
+        endpoint: ChatEndpoint,
+        llm: Llm,
+        *,
+        fresh: bool = False,
+        retried: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`fresh`: what was answered before will not do. `retried` is told why a question is put again."""
         self.used = Usage()
         """Of all calls so far."""
         self._endpoint = endpoint
         self._llm = llm
         self._fresh = fresh
+        self._retried = retried
         self._budget = Budget(llm.retry_budget_seconds)
 
     async def until_usable(
@@ -35,14 +44,16 @@ class Asking:
         Raises: ProviderError; an AnswerInvalid carries the `usage` of all calls that were made.
         """
         asked: list[ChatRequest] = []
-        for _ in range(self._llm.json_attempts):
+        for attempt in range(self._llm.json_attempts):
+            if attempt:
+                self._retried(UNUSABLE)
             request = question(problem)
             if self._fresh or request in asked:  # the same thing went wrong again
                 await self._endpoint.forget([request])
             asked.append(request)
             call = partial(self._endpoint.chat, request)
             try:
-                reply = await retrying(STAGE, call, self._llm.attempts, self._budget)
+                reply = await retrying(STAGE, call, self._llm.attempts, self._budget, self._retried)
                 self.used = total(self.used, reply.usage)
                 return read(text_of(reply))
             except AnswerInvalid as error:

@@ -1,5 +1,6 @@
 """Summaries by an LLM behind a chat endpoint: asks until the answer can be used, each time saying what was wrong."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from schemas import Quality
@@ -31,15 +32,23 @@ class Method(Protocol):
 class ChatProvider:
     """A Provider on any chat endpoint."""
 
-    def __init__(self, endpoint: ChatEndpoint, llm: Llm, template: Template = EPISODIC) -> None:
+    def __init__(
+        self,
+        endpoint: ChatEndpoint,
+        llm: Llm,
+        template: Template = EPISODIC,
+        retried: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`retried` is told the error type whenever a question is put again."""
         self.name = endpoint.name
         self._endpoint = endpoint
         self._llm = llm
+        self._retried = retried
         self._method: Method = Plain(template, llm) if template.is_plain else Structured(template, llm)
 
     async def summarize(self, request: SummaryRequest) -> Summary:
         """Raises: ProviderError; an AnswerInvalid carries the `usage` of the calls that were made."""
-        asking = Asking(self._endpoint, self._llm, fresh=request.fresh)
+        asking = Asking(self._endpoint, self._llm, fresh=request.fresh, retried=self._retried)
         answer = await self._method.answer(request, asking)
         return Summary(
             title=answer.title,

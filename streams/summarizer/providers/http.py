@@ -3,6 +3,8 @@
 import asyncio
 import ipaddress
 import re
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -35,11 +37,15 @@ _UNKNOWN_MODEL = re.compile(r"model\b.{0,200}\b(?:not found|not exist|unknown|no
 class Endpoint:
     """An LLM server under one base URL. Errors never repeat what was sent, what came back, or the key."""
 
-    def __init__(self, llm: Llm, default_url: str) -> None:
-        """Raises: ConfigurationError when the address, the key or the CAs' file cannot be used."""
+    def __init__(self, llm: Llm, default_url: str, took: Callable[[float], None] = lambda _: None) -> None:
+        """`took` is told the seconds of each POST, without the wait for a turn.
+
+        Raises: ConfigurationError when the address, the key or the CAs' file cannot be used.
+        """
         url = _checked_url(llm.base_url or default_url)
         self.address = f"{url.host}:{url.port}" if url.port else url.host
         self._timeout_seconds = llm.timeout_seconds
+        self._took = took
         self._slots = asyncio.Semaphore(llm.max_concurrency)
         self._client = httpx.AsyncClient(
             base_url=url,
@@ -63,7 +69,12 @@ class Endpoint:
 
     async def _call(self, method: str, path: str, content: bytes | None) -> dict[str, Any]:
         async with self._slots:
-            response = await self._send(method, path, content)
+            began = time.monotonic()
+            try:
+                response = await self._send(method, path, content)
+            finally:
+                if content is not None:
+                    self._took(time.monotonic() - began)
         if response.is_success:
             return _json_object(response)
         raise failure(response)

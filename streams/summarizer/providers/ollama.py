@@ -1,6 +1,6 @@
 """Ollama's own protocol."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from schemas import Usage
@@ -21,10 +21,10 @@ class OllamaChat:
 
     name = "ollama"
 
-    def __init__(self, llm: Llm) -> None:
+    def __init__(self, llm: Llm, took: Callable[[float], None] = lambda _: None) -> None:
         """Raises: ConfigurationError."""
         self._llm = llm
-        self._endpoint = Endpoint(llm, DEFAULT_URL)
+        self._endpoint = Endpoint(llm, DEFAULT_URL, took)
         self._chatml = llm.chat_format == "chatml"
         self._path = "/api/generate" if self._chatml else "/api/chat"
 

@@ -1,6 +1,6 @@
 """OpenAI's chat completions, as OpenAI, vLLM, llama.cpp, LiteLLM and many others serve them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from schemas import Usage
@@ -22,10 +22,10 @@ class OpenAiChat:
 
     name = "openai"
 
-    def __init__(self, llm: Llm) -> None:
+    def __init__(self, llm: Llm, took: Callable[[float], None] = lambda _: None) -> None:
         """Raises: ConfigurationError."""
         self._llm = llm
-        self._endpoint = Endpoint(llm, DEFAULT_URL)
+        self._endpoint = Endpoint(llm, DEFAULT_URL, took)
         self._chatml = llm.chat_format == "chatml"
         self._path = "/completions" if self._chatml else "/chat/completions"
         self._refused: set[str] = set()

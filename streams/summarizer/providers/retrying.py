@@ -8,7 +8,7 @@ from typing import TypeVar
 import stamina
 import structlog
 
-from streams.errors import ProviderUnavailable
+from streams.errors import AfterwordError, ProviderUnavailable
 
 T = TypeVar("T")
 
@@ -46,15 +46,31 @@ class Budget:
         return asked + jitter if asked < left else False
 
 
-async def retrying(stage: str, call: Callable[[], Awaitable[T]], attempts: int, budget: Budget) -> T:
-    """The call's result, after up to `attempts` calls. `stage` is for the log. Raises: what the last call raised."""
+async def retrying(
+    stage: str,
+    call: Callable[[], Awaitable[T]],
+    attempts: int,
+    budget: Budget,
+    retried: Callable[[str], None] = lambda _: None,
+) -> T:
+    """The call's result, after up to `attempts` calls. `stage` is for the log; `retried` is told each error's type.
+
+    Raises: what the last call raised.
+    """
     longest = budget.longest_wait
     first = min(FIRST_WAIT_SECONDS, longest / 4)
     context = stamina.retry_context(
         on=budget.wait, attempts=attempts, timeout=None, wait_initial=first, wait_max=longest, wait_jitter=first
     )
     with structlog.contextvars.bound_contextvars(stage=stage):
+        failed = ""
         async for attempt in context:
             with attempt:
-                return await call()
+                if failed:
+                    retried(failed)
+                try:
+                    return await call()
+                except AfterwordError as error:
+                    failed = error.error_type
+                    raise
     raise AssertionError("stamina raises the last error")

@@ -4,25 +4,29 @@ from streams.settings import Settings
 from streams.stores.budgets import Budgets
 from streams.stores.replies import ReplyCache
 from streams.summarizer.long_input import LongInput
+from streams.summarizer.observer import Observer
 from streams.summarizer.prompt import plain, structured
 from streams.summarizer.providers import ExtractiveProvider, Provider, WithFallback, make_provider, template_of
 from streams.summarizer.providers.budgeted import Budgeted
 from streams.summarizer.providers.chat import ChatProvider
-from streams.summarizer.providers.checked import Checked, Count, not_counted
+from streams.summarizer.providers.checked import Checked
 from streams.summarizer.providers.fallback import waited_for
 
 
 def make_summarizer_provider(
-    settings: Settings, budgets: Budgets, replies: ReplyCache, count_refusal: Count = not_counted
+    settings: Settings,
+    budgets: Budgets,
+    replies: ReplyCache,
+    observer: Observer = Observer(),  # noqa: B008 – does nothing, keeps nothing
 ) -> WithFallback:
-    """The whole stack. Connects to nothing yet; `count_refusal` is told the reason of each refused summary.
+    """The whole stack. Connects to nothing yet.
 
     Raises: ConfigurationError when a setting of the LLM cannot be used.
     """
-    made = make_provider(settings.llm, settings.summarizer, replies)
+    made = make_provider(settings.llm, settings.summarizer, replies, observer)
     if isinstance(made, ChatProvider):
         made = LongInput(made, settings.summarizer.tool_output_characters)
-    llm: Provider = Checked(made, settings.quality, count_refusal, instructions(settings))
+    llm: Provider = Checked(made, settings.quality, observer.refused, instructions(settings))
     if settings.budget.limited:
         llm = Budgeted(llm, budgets, settings.budget)
     fallback = Checked(ExtractiveProvider(), settings.quality)

@@ -13,12 +13,11 @@ CHART = ROOT / "helm" / "afterword"
 RUNBOOK = ROOT / "docs" / "runbook.md"
 METRICS = ROOT / "docs" / "reference" / "metrics.md"
 METRIC = re.compile(r"\bafterword_[a-z_]+\b")
+SELECTED = re.compile(r"(\w+)(?:=|!=|=~|!~)\"")
 LABELS = {"namespace", "instance"}
 """Given by Prometheus, not by us."""
 
 Rule = dict[str, Any]
-
-needs_metrics = pytest.mark.skipif(not METRICS.exists(), reason="no reference of the metrics yet")
 
 
 @pytest.fixture(scope="module")
@@ -66,19 +65,30 @@ def test_each_alert_says_what_is_wrong_and_how_urgent_it_is(rules: list[Rule]) -
     assert all(rule["annotations"]["summary"] and rule["annotations"]["description"] for rule in rules)
 
 
-@needs_metrics
 def test_every_metric_that_is_named_exists(expressions: list[str]) -> None:
     named = {without_suffix(name) for expression in expressions for name in METRIC.findall(expression)}
     assert named - exported().keys() == set()
     assert len(named) > 20
 
 
-@needs_metrics
 def test_every_label_that_is_named_is_one_of_the_metrics(expressions: list[str]) -> None:
     labels = {label for known in exported().values() for label in known} | LABELS | {"le"}
     grouped = {name.strip() for e in expressions for by in re.findall(r"by \(([^)]*)\)", e) for name in by.split(",")}
-    selected = {name for e in expressions for name in re.findall(r"(\w+)[!=]?=?~?=?\"", e)}
+    selected = {name for e in expressions for name in re.findall(SELECTED, e)}
     assert (grouped | selected) - labels == set()
+
+
+def test_every_label_that_selects_series_of_a_metric_is_one_of_its_own(expressions: list[str]) -> None:
+    labels = exported()
+    pairs = [pair for e in expressions for pair in re.findall(r"\b(afterword_[a-z_]+)\{([^}]*)\}", e)]
+    foreign = {
+        (metric, label)
+        for metric, selection in pairs
+        for label in re.findall(SELECTED, selection)
+        if label not in labels[without_suffix(metric)] | LABELS
+    }
+    assert foreign == set()
+    assert len(pairs) > 20
 
 
 def test_the_dashboard_asks_the_data_source_that_was_chosen(dashboard: dict[str, Any]) -> None:

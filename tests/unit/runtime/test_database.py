@@ -119,6 +119,11 @@ class DatabaseMachine(RuleBasedStateMachine):
             assert following is not None
             assert following <= min(due)
 
+    @invariant()
+    def the_index_has_at_least_the_rows_with_a_deadline(self) -> None:
+        self.database.count_scheduled()
+        assert self.database.scheduled >= len(self.due(FAR))
+
     def due(self, now: int) -> list[tuple[str, bytes]]:
         rows = [
             (deadline, row)
@@ -203,3 +208,18 @@ def test_its_age_is_the_time_since_the_last_write_also_after_it_was_opened_again
     again.write({}, again.position, as_of_ms=now - 2_000)
     assert again.age_seconds == 7
     again.close()
+
+
+def test_rows_with_a_deadline_are_counted_without_a_scan_until_their_time_has_come(tmp_path: Path) -> None:
+    database = opened(tmp_path / "db")
+    with_deadlines = [(b"%d" % number, encode(10)) for number in range(3)]
+    database.write({"rows": with_deadlines}, Position(1, "lineage", {"rows": 1}))
+    database.write({"rows": [(b"0", encode(20))]}, Position(2, "lineage", {"rows": 2}))
+    assert database.scheduled == 3
+    database.write({"rows": [(b"1", encode(None))]}, Position(3, "lineage", {"rows": 3}))
+    assert len(database.due(15, 100)) == 1
+    assert database.scheduled == 2
+    database.count_scheduled()
+    assert database.scheduled == 2
+    assert database.size_bytes > 0
+    database.close()

@@ -1,0 +1,31 @@
+"""docs/reference/metrics.md, made from the registry: python -m afterword.metrics_reference"""
+
+import sys
+
+from streams.telemetry import Metrics
+
+HEADING = """\
+# Metrics
+
+Made by `make docs` from `streams/telemetry/metrics.py`; do not edit it by hand.
+
+Each worker shows its own at `/metrics` on its health port, in Prometheus' text format; see
+[how to observe](../how-to/observe.md). One that a role has nothing to say about stays at 0 or has no series. Labels
+have few values, none of which is an id; an error whose name is not one of ours is `other`.
+
+| metric | type | labels | meaning |
+| --- | --- | --- | --- |
+"""
+NOTHING = "–"
+
+
+def reference(metrics: Metrics) -> str:
+    """A table of all metrics, by name, as Markdown."""
+    return HEADING + "".join(
+        f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels) or NOTHING} | {meaning} |\n"
+        for name, kind, labels, meaning in sorted(metrics.described)
+    )
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference(Metrics("any", "any")))

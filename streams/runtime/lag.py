@@ -1,0 +1,117 @@
+"""How far behind each partition is, looked at regularly and beside the work: nothing here is done for a record."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from aiokafka import TopicPartition
+from aiokafka.errors import IllegalStateError, KafkaError
+
+from streams.runtime.observer import Standing
+
+LOOK_SECONDS = 2.0
+ANSWER_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a partition knows of itself."""
+
+    next_offset: int = -1
+    """Of the first record that is not done; -1: not known yet."""
+    in_hand_ms: int | None = None
+    """Timestamp of the record there, while it is being handled."""
+    done_ms: int | None = None
+    """Timestamp of the last record that was done, by this worker."""
+
+
+class Backlog:
+    """The lag of one partition, look after look.
+
+    The age of the oldest record that is not done is that record's while it is being handled. One that is unread has a
+    timestamp that nobody knows: then the age is at most that since the last record that was done, or since the last
+    look at which nothing was unread, whichever is later; before there was either, since the first look.
+    """
+
+    def __init__(self) -> None:
+        self._since_ms: int | None = None
+
+    def look(self, work: Work, position: int, end: int, now_ms: int) -> tuple[int, float]:
+        """Records and seconds. `position`: of the next record to be read; `end`: where the partition ends."""
+        if work.in_hand_ms is None and position >= end:
+            self._since_ms = now_ms
+            return 0, 0.0
+        self._since_ms = self._since_ms or now_ms
+        oldest_ms = work.in_hand_ms or max(self._since_ms, work.done_ms or 0)
+        first = work.next_offset if work.next_offset >= 0 else position
+        return max(1, end - first), max(0, now_ms - oldest_ms) / 1000
+
+
+class Lags:
+    """Looks at all partitions of a plain consumer, or of the engine's; those that are gone are forgotten.
+
+    `work_of`: what is known of a partition. Where it knows no offset the group's counts.
+    """
+
+    def __init__(self, kafka: Any, work_of: Callable[[TopicPartition], Work], clock: Callable[[], int]) -> None:
+        self._kafka = kafka
+        self._work_of = work_of
+        self._clock = clock
+        self._backlogs: dict[TopicPartition, Backlog] = {}
+
+    async def look(self) -> dict[TopicPartition, tuple[int, float]]:
+        """Lag in records and in seconds. Raises: KafkaError, OSError, TimeoutError when the broker does not tell."""
+        sources = sorted(self._kafka.assignment())
+        self._backlogs = {source: self._backlogs.get(source) or Backlog() for source in sources}
+        if not sources:
+            return {}
+        async with asyncio.timeout(ANSWER_SECONDS):
+            ends = await self._kafka.end_offsets(sources)
+            return {source: await self._of(source, int(ends[source])) for source in sources}
+
+    async def _of(self, source: TopicPartition, end: int) -> tuple[int, float]:
+        work = self._work_of(source)
+        if work.next_offset >= 0:
+            position = int(await self._kafka.position(source))
+        else:
+            position = int(await self._kafka.committed(source) or 0)
+        return self._backlogs[source].look(work, position, end, self._clock())
+
+
+async def regularly(lags: Lags) -> AsyncIterator[dict[TopicPartition, tuple[int, float]]]:
+    """Every `LOOK_SECONDS`; a look at which the broker does not tell is left out."""
+    while True:
+        found = await _if_told(lags)
+        if found is not None:
+            yield found
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+async def _if_told(lags: Lags) -> dict[TopicPartition, tuple[int, float]] | None:
+    try:
+        return await lags.look()
+    except (KafkaError, IllegalStateError, OSError, TimeoutError):  # away, or a rebalance is under way
+        return None
+
+
+async def standings(app: Any) -> AsyncIterator[list[Standing]]:
+    """Of an app on the engine that has started."""
+    consumer = app.consumer
+    lags = Lags(consumer.kafka, lambda source: _work(consumer.partitions.get(source)), app.engine.clock)
+    async for found in regularly(lags):
+        yield [_standing(source, consumer.partitions.get(source), *lag) for source, lag in found.items()]
+
+
+def _work(partition: Any) -> Work:
+    return Work() if partition is None else partition.work()
+
+
+def _standing(source: TopicPartition, partition: Any, records: int, seconds: float | None) -> Standing:
+    ready = partition is not None and partition.ready
+    seconds = None if partition is not None and partition.holds else seconds
+    database = partition.session.database if partition is not None and partition.session is not None else None
+    if database is None:
+        return Standing(source.topic, source.partition, ready, records, seconds)
+    state = database.size_bytes, database.scheduled, database.next_deadline()
+    return Standing(source.topic, source.partition, ready, records, seconds, *state)

@@ -1,0 +1,64 @@
+"""How the summarizer fares, as metrics."""
+
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from schemas import SummaryCreated
+from streams.errors import ProviderError
+from streams.summarizer.observer import Answered, Observer
+from streams.summarizer.providers.endpoint import Reply
+from streams.telemetry import Metrics
+from streams.telemetry.labels import error_type as bounded
+
+
+class Counting(Observer):
+    """Adds what it is told to the metrics."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    @contextmanager
+    def step(self, stage: str) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self._metrics.step_seconds.labels(stage).observe(time.monotonic() - began)
+
+    def question(self, endpoint: str, model: str | None) -> AbstractContextManager[Answered]:  # noqa: ARG002 – not labels
+        return self._question()
+
+    @contextmanager
+    def _question(self) -> Iterator[Answered]:
+        try:
+            yield self._answered
+        except ProviderError as error:
+            self._metrics.llm_requests.labels(bounded(error.error_type)).inc()
+            raise
+
+    def _answered(self, reply: Reply) -> None:
+        self._metrics.llm_requests.labels(outcome_of(reply)).inc()
+        self._metrics.llm_tokens.labels("prompt").inc(reply.usage.prompt_tokens)
+        self._metrics.llm_tokens.labels("completion").inc(reply.usage.completion_tokens)
+
+    def took(self, seconds: float) -> None:
+        self._metrics.llm_request_seconds.observe(seconds)
+
+    def retried(self, error_type: str) -> None:
+        self._metrics.llm_retries.labels(bounded(error_type)).inc()
+
+    def refused(self, reason: str) -> None:
+        self._metrics.quality_rejections.labels(bounded(reason)).inc()
+
+    def published(self, summary: SummaryCreated) -> None:
+        reason = summary.quality.reason
+        self._metrics.summaries.labels(summary.quality.source, bounded(reason) if reason else "").inc()
+
+    def buried(self, stage: str, error_type: str) -> None:
+        self._metrics.buried(stage, error_type)
+
+
+def outcome_of(reply: Reply) -> str:
+    """`refused`, `cut_off`, else `ok`; whether an `ok` can be used is another question."""
+    if reply.refused:
+        return "refused"
+    return "cut_off" if reply.cut_off else "ok"

@@ -1,0 +1,42 @@
+"""Who is told how the summarizer fares; nobody, unless somebody asks to be."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+from schemas import SummaryCreated
+
+if TYPE_CHECKING:  # the providers import this module
+    from streams.summarizer.providers.endpoint import Reply
+
+Answered = Callable[["Reply"], None]
+
+
+def _nobody(_: "Reply") -> None: ...
+
+
+class Observer:
+    """Does nothing; override what is of interest. Nothing of it may raise, nor let through what it is told."""
+
+    def step(self, _stage: str) -> AbstractContextManager[object]:
+        """Around one step of a summary, from its first attempt until it is done."""
+        return nullcontext()
+
+    def question(self, _endpoint: str, _model: str | None) -> AbstractContextManager[Answered]:
+        """Around one question to an LLM's server, with the wait for a turn. A reply is told to what it gives."""
+        return nullcontext(_nobody)
+
+    def took(self, seconds: float) -> None:
+        """An HTTP request of an LLM, without the wait for a turn."""
+
+    def retried(self, error_type: str) -> None:
+        """A question is put again."""
+
+    def refused(self, reason: str) -> None:
+        """A summary of the LLM is not passed on."""
+
+    def published(self, summary: SummaryCreated) -> None:
+        """Its event is acknowledged."""
+
+    def buried(self, stage: str, error_type: str) -> None:
+        """A record has become a dead letter."""

@@ -1,0 +1,23 @@
+"""All that one worker tells of itself, put together."""
+
+from streams.runtime.health import Health
+from streams.runtime.options import wall_clock_ms
+from streams.settings import Settings
+from streams.shown_settings import as_dict
+from streams.telemetry.engine import EngineMetrics
+from streams.telemetry.metrics import Metrics
+from streams.telemetry.status import VERSION, Status
+from streams.telemetry.views import views
+
+
+class WorkerTelemetry:
+    """`apart`: the health condition that is no stage at which work waits. `idle_seconds`: see `EngineMetrics`."""
+
+    def __init__(
+        self, role: str, settings: Settings, health: Health, *, apart: str, idle_seconds: float | None = None
+    ) -> None:
+        self.metrics = Metrics(role, VERSION)
+        self.metrics.watch_readiness(lambda: health.reasons, apart)
+        self.engine = EngineMetrics(self.metrics, wall_clock_ms, idle_seconds)
+        status = Status(role, as_dict(settings), lambda: health.reasons, lambda: self.engine.standings)
+        self.views = views(self.metrics, status)

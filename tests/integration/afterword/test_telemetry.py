@@ -1,0 +1,123 @@
+"""Workers on real servers, and what they tell of themselves over HTTP."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+import httpx
+import pytest
+import pytest_asyncio
+from prometheus_client.parser import text_string_to_metric_families
+
+from streams.settings import Settings
+from tests.e2e.deployment import Deployment, deployed
+
+SECONDS = 60
+LISTENING = re.compile(r'"port": (\d+)[^\n]*health_listening')
+SECRET = "hunter2"
+ROLES = ("segmenter", "summarizer", "archiver")
+CONVERSATIONS, MESSAGES = 3, 6
+LINES = [
+    json.dumps(
+        {"id": f"m{number}", "conversation_id": f"c{conversation}", "user_id": "u1", "role": "user", "content": "Hello"}
+    ).encode()
+    for conversation in range(CONVERSATIONS)
+    for number in range(MESSAGES)
+]
+
+
+@pytest.fixture
+def settings(make_settings: Callable[..., Settings]) -> Settings:
+    return make_settings(
+        kafka={"partitions": 1, "session_timeout_seconds": 6},
+        health={"port": 0},
+        llm={"api_key": SECRET},
+        drain_seconds=5,
+    )
+
+
+@pytest_asyncio.fixture
+async def deployment(settings: Settings, tmp_path) -> AsyncIterator[Deployment]:
+    async with deployed(settings, tmp_path) as ready:
+        for role in ROLES:
+            ready.start(role)
+        yield ready
+
+
+@dataclass
+class Worker:
+    deployment: Deployment
+    role: str
+
+    async def get(self, path: str) -> httpx.Response:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            return await client.get(f"http://127.0.0.1:{await self.port()}{path}")
+
+    async def port(self) -> str:
+        async with asyncio.timeout(SECONDS):
+            while not (found := re.search(LISTENING, self.deployment.logs(self.role))):  # noqa: ASYNC110 – no event tells
+                await asyncio.sleep(0.1)
+        return found[1]
+
+    async def samples(self) -> dict[tuple[str, ...], float]:
+        """By name and values of labels, those in the order of their names."""
+        families = text_string_to_metric_families((await self.get("/metrics")).text)
+        return {
+            (sample.name, *(sample.labels[label] for label in sorted(sample.labels))): sample.value
+            for family in families
+            for sample in family.samples
+        }
+
+    async def until(self, name: str, *labels: str, value: float) -> dict[tuple[str, ...], float]:
+        """All samples, as soon as this one is what it should be."""
+        samples: dict[tuple[str, ...], float] = {}
+        try:
+            async with asyncio.timeout(SECONDS):
+                while (samples := await self.samples()).get((name, *labels)) != value:  # noqa: ASYNC110 – no event tells
+                    await asyncio.sleep(0.2)
+        except TimeoutError:
+            pytest.fail(f"{samples}\n{self.deployment.logs(self.role)}")
+        return samples
+
+
+async def test_workers_tell_what_they_have_done_and_that_nothing_is_left_to_do(
+    settings: Settings, deployment: Deployment
+) -> None:
+    kafka, count = settings.kafka, CONVERSATIONS * MESSAGES
+    await deployment.produce([*LINES, *LINES[:1]])
+    segmenter, summarizer, archiver = (Worker(deployment, role) for role in ROLES)
+
+    told = await segmenter.until("afterword_messages_total", "taken", value=count)
+    assert told["afterword_messages_total", "duplicate"] == 1
+    closed = await segmenter.until("afterword_episodes_closed_total", "flush", value=CONVERSATIONS)
+    assert closed["afterword_recovery_duration_seconds_count", "segmenter"] == 1
+    assert closed["afterword_rebalance_duration_seconds_count", "segmenter"] >= 1
+    done = await segmenter.until("afterword_consumer_lag_records", "0", "segmenter", kafka.messages_topic, value=0)
+    assert done["afterword_consumer_lag_seconds", "0", "segmenter", kafka.messages_topic] == 0
+    assert done["afterword_state_bytes", "0"] > 0
+
+    made = await summarizer.until("afterword_summaries_total", "extractive_provider", "fallback", value=CONVERSATIONS)
+    assert made["afterword_step_duration_seconds_count", "publish"] == CONVERSATIONS
+    left = await summarizer.until("afterword_consumer_lag_records", "0", "summarizer", kafka.episodes_topic, value=0)
+    assert left["afterword_episodes_in_flight",] == 0
+    assert ("afterword_consumer_lag_seconds", "0", "summarizer", kafka.retry_topic) not in left
+
+    kept = await archiver.until("afterword_archived_records_total", "archived", value=count + 1)
+    assert kept["afterword_ready", "archiver"] == 1
+    await archiver.until("afterword_consumer_lag_records", "0", "archiver", kafka.messages_topic, value=0)
+
+
+async def test_the_status_names_version_settings_and_partitions_and_no_secret(
+    settings: Settings, deployment: Deployment
+) -> None:
+    worker = Worker(deployment, "segmenter")
+    await worker.until("afterword_consumer_lag_records", "0", "segmenter", settings.kafka.messages_topic, value=0)
+    answer = await worker.get("/status")
+    status = answer.json()
+    assert (status["role"], status["ready"], status["reasons"]) == ("segmenter", True, {})
+    assert [found["topic"] for found in status["partitions"]] == [settings.kafka.messages_topic]
+    assert status["settings"]["kafka"]["messages_topic"] == settings.kafka.messages_topic
+    assert status["settings"]["llm"]["api_key"] is not None
+    assert SECRET not in answer.text

@@ -1,0 +1,100 @@
+"""What a worker tells Prometheus: documented, bounded, and nothing that others would not understand."""
+
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from afterword.metrics_reference import reference
+from streams.telemetry import Metrics
+from streams.telemetry.labels import INVALID_RECORDS, OTHER, REFUSALS, error_type
+
+ROOT = Path(__file__).parents[4]
+PAGE = ROOT / "docs" / "reference" / "metrics.md"
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics("segmenter", "1.2.3")
+
+
+def values(metrics: Metrics) -> dict[tuple[str, ...], float]:
+    """By name and values of labels."""
+    families = text_string_to_metric_families(metrics.text().decode())
+    return {(sample.name, *sample.labels.values()): sample.value for family in families for sample in family.samples}
+
+
+def in_source(pattern: str, *folders: str) -> set[str]:
+    files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
+    return {name for file in files for name in re.findall(pattern, file.read_text())}
+
+
+def test_the_page_is_what_the_registry_says() -> None:
+    assert PAGE.read_text() == reference(Metrics("any", "any")), "docs/reference/metrics.md is stale: make docs"
+
+
+def test_every_metric_of_the_registry_is_described_as_it_is(metrics: Metrics) -> None:
+    families = {
+        (family.name + ("_total" if family.type == "counter" else "")): family
+        for family in text_string_to_metric_families(metrics.text().decode())
+    }
+    described = {name: (kind, meaning) for name, kind, _, meaning in metrics.described}
+    assert {name: (family.type, family.documentation) for name, family in families.items()} == described
+    assert all(name.startswith("afterword_") for name in families)
+
+
+def test_no_label_is_an_id(metrics: Metrics) -> None:
+    labels = {label for described in metrics.described for label in described.labels}
+    small = {"close_reason", "error_type", "outcome", "reason", "source", "stage", "step", "type"}
+    assert labels - small == {"partition", "role", "topic", "version"}
+
+
+def test_version_and_role_are_told(metrics: Metrics) -> None:
+    assert values(metrics)["afterword_build_info", "segmenter", "1.2.3"] == 1
+
+
+def test_two_workers_of_one_process_count_apart(metrics: Metrics) -> None:
+    metrics.messages.labels("taken").inc()
+    assert ("afterword_messages_total", "taken") in values(metrics)
+    assert ("afterword_messages_total", "taken") not in values(Metrics("segmenter", "1.2.3"))
+
+
+def test_no_series_tells_when_a_counter_was_made(metrics: Metrics) -> None:
+    metrics.messages.labels("taken").inc()
+    assert b"_created" not in metrics.text()
+
+
+def test_stalls_are_counted_from_nought_so_that_the_first_is_an_increase(metrics: Metrics) -> None:
+    assert values(metrics)["afterword_watchdog_stalls_total", "segmenter"] == 0
+
+
+def test_readiness_is_that_of_the_moment_and_says_where_work_waits(metrics: Metrics) -> None:
+    reasons = ["partitions", "mongodb"]
+    metrics.watch_readiness(lambda: reasons, apart="partitions")
+    before = values(metrics)
+    assert before["afterword_ready", "segmenter"] == 0
+    assert before["afterword_waiting", "mongodb"] == 1
+    assert ("afterword_waiting", "partitions") not in before
+    reasons.clear()
+    after = values(metrics)
+    assert after["afterword_ready", "segmenter"] == 1
+    assert ("afterword_waiting", "mongodb") not in after
+
+
+def test_an_error_that_nobody_knows_is_other() -> None:
+    assert error_type("conversation-4711") == OTHER
+    assert error_type("provider_rate_limited") == "provider_rate_limited"
+    assert error_type("ungrounded") == "ungrounded"
+    assert error_type("extractive_provider") == "extractive_provider"
+
+
+def test_every_reason_in_the_source_has_a_label_of_its_own() -> None:
+    assert in_source(r'InvalidRecord\(\s*"(\w+)"', "schemas", "streams") <= INVALID_RECORDS
+    assert in_source(r'Problem\(\s*"(\w+)"', "streams/summarizer/quality") == REFUSALS
+
+
+def test_a_hostile_stream_of_errors_makes_one_series(metrics: Metrics) -> None:
+    for number in range(1000):
+        metrics.buried("segmenter", f"error-{number}")
+    assert values(metrics)["afterword_dead_letters_total", OTHER, "segmenter"] == 1000

@@ -1,0 +1,93 @@
+"""What the summarizer's metrics tell of questions, answers and steps."""
+
+import pytest
+
+from schemas import Quality, Usage
+from streams.errors import AnswerInvalid, ProviderRateLimited, StoreUnavailable
+from streams.summarizer.counting import Counting
+from streams.summarizer.patience import Patience
+from streams.summarizer.providers.endpoint import ChatRequest, Reply
+from streams.summarizer.providers.retrying import Budget, retrying
+from streams.summarizer.providers.watched import Watched
+from streams.telemetry import Metrics
+from tests.samples import a_summary
+from tests.summarizer_world import NoHealth
+
+QUESTION = ChatRequest([{"role": "user", "content": "secret"}], 100)
+
+
+class Endpoint:
+    """Gives its replies, and raises those that are errors, one after the other."""
+
+    name = "endpoint"
+
+    def __init__(self, *replies: Reply | Exception) -> None:
+        self.replies = list(replies)
+
+    async def chat(self, request: ChatRequest) -> Reply:
+        reply = self.replies.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics("summarizer", "1.2.3")
+
+
+@pytest.fixture
+def counting(metrics: Metrics) -> Counting:
+    return Counting(metrics)
+
+
+async def test_each_question_is_counted_by_how_it_ended(counting: Counting, metrics: Metrics) -> None:
+    replies = [Reply("yes", Usage(prompt_tokens=7, completion_tokens=3)), Reply("", Usage(), cut_off=True)]
+    endpoint = Watched(Endpoint(*replies, ProviderRateLimited(retry_after=1)), counting, "m")
+    await endpoint.chat(QUESTION)
+    await endpoint.chat(QUESTION)
+    with pytest.raises(ProviderRateLimited):
+        await endpoint.chat(QUESTION)
+    value = metrics.registry.get_sample_value
+    ends = ("ok", "cut_off", "provider_rate_limited")
+    assert [value("afterword_llm_requests_total", {"outcome": end}) for end in ends] == [1, 1, 1]
+    assert value("afterword_llm_tokens_total", {"type": "prompt"}) == 7
+    assert value("afterword_llm_tokens_total", {"type": "completion"}) == 3
+    assert b"secret" not in metrics.text()
+
+
+async def test_a_retry_is_counted_when_the_question_is_put_again_and_not_when_it_is_given_up(
+    counting: Counting, metrics: Metrics
+) -> None:
+    failures = [ProviderRateLimited(retry_after=0) for _ in range(3)]
+
+    async def call() -> None:
+        raise failures.pop()
+
+    with pytest.raises(ProviderRateLimited):
+        await retrying("summarize", call, 3, Budget(0.2), counting.retried)
+    labels = {"error_type": "provider_rate_limited"}
+    assert metrics.registry.get_sample_value("afterword_llm_retries_total", labels) == 2 - len(failures)
+
+
+def test_summaries_are_counted_by_source_and_reason(counting: Counting, metrics: Metrics) -> None:
+    invalid = AnswerInvalid(problem="no JSON").error_type
+    counting.published(a_summary(quality=Quality(source="llm")))
+    counting.published(a_summary(quality=Quality(source="fallback", reason=invalid)))
+    value = metrics.registry.get_sample_value
+    assert value("afterword_summaries_total", {"source": "llm", "reason": ""}) == 1
+    assert value("afterword_summaries_total", {"source": "fallback", "reason": invalid}) == 1
+
+
+async def test_a_step_is_timed_when_it_is_done_however_often_it_was_tried(counting: Counting, metrics: Metrics) -> None:
+    tries = [StoreUnavailable(store="mongodb", problem="away"), None]
+
+    async def step() -> None:
+        error = tries.pop(0)
+        if error:
+            raise error
+
+    async def at_once(_: float) -> None: ...
+
+    await Patience(NoHealth(), at_once, counting).until_done("find", step)
+    assert metrics.registry.get_sample_value("afterword_step_duration_seconds_count", {"step": "find"}) == 1
