@@ -81,7 +81,7 @@ class OfAgents:
     def _adopt(self, agent: str, arrival: Arrival) -> list[Closed]:
         """What waited becomes the agent's, unless it has waited too long: then a living worker has closed it before."""
         waiting = self._of(NOBODY)
-        if waiting.state is None:
+        if waiting.state is None or not waiting.state.pending_messages:
             return []
         if is_silent(waiting.state, arrival.message.facts, arrival.rules.limits):
             return waiting.close("idle")

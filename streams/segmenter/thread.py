@@ -70,7 +70,7 @@ class Thread:
         self.state = _nothing_pending(state._replace(next_seq=state.next_seq + 1))
 
     def hand_over(self) -> Iterator[Taken]:
-        """All that is pending, which another thread must take; here it is gone."""
+        """All that is pending, which another thread must take; here it is gone, and so is the overlap before it."""
         state = self.state
         if state is None:
             return

@@ -135,6 +135,13 @@ class TestWhoIsAddressed:
         assert told(chat.hear(say("c"), flush())) == [("c:1", "c", "flush")]
         assert chat.wait(10_000) == []
 
+    @pytest.mark.parametrize(("waited", "overlap"), [(["b"], []), ([], ["a"])])
+    def test_what_nobody_got_overlaps_with_the_next_unless_something_went_to_an_agent_between(self, waited, overlap):
+        chat = of_agents(overlap=1)
+        chat.hear(say("a"), flush(), *says(*waited), say("x", agent_id="x"), flush(agent_id="x"))
+        (episode,) = chat.hear(say("c"), flush())
+        assert (episode.episode_id, [m.id for m in episode.overlap]) == ("c:2", overlap)
+
     def test_the_seconds_of_what_waits_begin_with_what_waits_now(self):
         chat = of_agents(trigger={"seconds": 30})
         assert chat.hear(say("a"), say("b", at=1, agent_id="x"), flush(agent_id="x"))
