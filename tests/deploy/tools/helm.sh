@@ -56,4 +56,4 @@ description: helm-unittest
 ignoreFlags: false
 command: "\$HELM_PLUGIN_DIR/untt"
 YAML
-build_copy "$PREFIX/bin/promtool" github.com/prometheus/prometheus@$PROMETHEUS ./cmd/promtool remove_all_sd
+build_copy "$PREFIX/bin/promtool" github.com/prometheus/prometheus@$PROMETHEUS ./cmd/promtool 'remove_all_sd enable_dns_sd'

@@ -82,6 +82,7 @@ def test_the_settings_for_a_model_of_ollama_can_be_taken(
     assert {variables["COMPOSE_PROFILES"]} == set(services["ollama"]["profiles"])
     llm = settings_of(variables, monkeypatch).llm
     assert (llm.provider, llm.base_url) == ("ollama", "http://ollama:11434")
+    assert required(services["ollama-model"]) == {"ollama": "service_healthy"}
     assert services["ollama-model"]["command"] == ["pull", f"${{AFTERWORD_LLM__MODEL:-{llm.model}}}"]
 
 

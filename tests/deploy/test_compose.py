@@ -1,0 +1,138 @@
+"""docker-compose.yml on an engine: our services as the file has them, beside stand-ins for the servers' images."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from afterword.crew import ROLES
+from afterword.embedded.ports import free_ports
+from tests.deploy import stand_in_images
+from tests.deploy.compose import Compose, program
+from tests.deploy.conftest import BASE, ROOT, TOOLS
+from tests.deploy.engine import Engine
+from tests.deploy.helm import Helm
+
+FILE = ROOT / "docker-compose.yml"
+OURS = Path(__file__).parent / "ours.yml"
+SAMPLES = ROOT / "afterword" / "samples" / "conversations.jsonl"
+PORTS = ("KAFKA_PORT", "MONGO_PORT", "QDRANT_PORT")
+UP_SECONDS = 600
+SUMMARY_SECONDS = 300
+SUMMARIES = 12
+"""One at least of each sample conversation: all that is pending is closed at the end."""
+
+
+@pytest.fixture(scope="module")
+def compose(engine: Engine, prefix: Path) -> Compose:
+    """On ports that are free, so that whoever runs the tests may have it up already."""
+    ports = dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
+    return Compose(program(engine, TOOLS / "compose.sh", prefix), engine.environment, (FILE, OURS), variables=ports)
+
+
+@pytest.fixture(scope="module", params=["stand-ins", "official images"])
+def with_servers(
+    request: pytest.FixtureRequest,
+    compose: Compose,
+    engine: Engine,
+    image: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Compose:
+    """Skips the test of the official images where they cannot be had."""
+    if request.param == "stand-ins":
+        stand_in_images.build(engine, BASE, tmp_path_factory.mktemp("stand-ins"))
+        return replace(compose, files=(*compose.files, stand_in_images.OVERRIDE))
+    try:
+        compose.run("pull", "--quiet", "--policy", "missing", "kafka", "mongo", "qdrant")
+    except AssertionError as error:
+        pytest.skip(f"the servers' images cannot be pulled: {str(error).splitlines()[-1]}")
+    return compose
+
+
+@contextmanager
+def up(compose: Compose) -> Iterator[None]:
+    """All of it working; removed at the end, with the volumes."""
+    try:
+        compose.run("up", "--detach", "--no-build", "--wait", "--wait-timeout", str(UP_SECONDS))
+        yield
+    except AssertionError as error:
+        error.add_note(compose.run("logs", "--no-color", "--tail", "40"))
+        raise
+    finally:
+        compose.run("down", "--volumes", "--timeout", "5")
+
+
+def afterword(compose: Compose, *arguments: str) -> str:
+    """The command on this machine, which reaches the servers at the ports that are published."""
+    kafka, mongo, _ = (f"127.0.0.1:{compose.variables[name]}" for name in PORTS)
+    ours = {"AFTERWORD_KAFKA__BOOTSTRAP_SERVERS": kafka, "AFTERWORD_MONGO__URI": f"mongodb://{mongo}"}
+    done = subprocess.run(
+        [sys.executable, "-m", "afterword", *arguments],
+        capture_output=True,
+        text=True,
+        env={name: value for name, value in os.environ.items() if not name.startswith("AFTERWORD_")} | ours,
+        timeout=SUMMARY_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_what_this_machine_produces_is_summarised_and_everything_goes_down_in_peace(
+    with_servers: Compose, engine: Engine
+) -> None:
+    with up(with_servers):
+        assert states(with_servers).items() >= dict.fromkeys(ROLES, "healthy").items()
+        afterword(with_servers, "produce", str(SAMPLES), "--flush")
+        watched = afterword(with_servers, "watch", "--from-beginning", "--limit", str(SUMMARIES), "--json")
+        summaries = [json.loads(line) for line in watched.splitlines()]
+        assert all(summary["short_summary"] for summary in summaries)
+        assert afterword(with_servers, "context", summaries[0]["conversation_id"])
+        assert all(f'role="{role}"' in metrics(with_servers, role) for role in ROLES)
+        began = datetime.now(UTC).isoformat()
+        with_servers.run("down")
+        assert exit_codes(engine, with_servers.project, began).items() >= dict.fromkeys(ROLES, 0).items()
+
+
+def metrics(compose: Compose, role: str) -> str:
+    """As Prometheus would be shown them, from another container of the project."""
+    code = f"import urllib.request as r; print(r.urlopen('http://{role}:8080/metrics', timeout=20).read().decode())"
+    return compose.run("exec", "-T", "archiver", "python3", "-c", code)
+
+
+def states(compose: Compose) -> dict[str, str]:
+    """Health by service."""
+    lines = compose.run("ps", "--all", "--format", "json").splitlines()
+    return {service["Service"]: service["Health"] for service in map(json.loads, lines)}
+
+
+def exit_codes(engine: Engine, project: str, since: str) -> dict[str, int]:
+    """By service, of the containers that have ended since then, though they are gone."""
+    filters = ("--filter", "event=die", "--filter", f"label=com.docker.compose.project={project}")
+    until = datetime.now(UTC).isoformat()
+    events = engine.docker("events", "--since", since, "--until", until, *filters, "--format", "{{json .Actor}}")
+    ended = [json.loads(line)["Attributes"] for line in events.splitlines()]
+    return {attributes["com.docker.compose.service"]: int(attributes["exitCode"]) for attributes in ended}
+
+
+def test_compose_takes_the_file_with_every_profile(compose: Compose) -> None:
+    some = json.loads(compose.run("config", "--format", "json"))["services"]
+    every = json.loads(compose.run("--profile", "ollama", "--profile", "observability", "config", "--format", "json"))[
+        "services"
+    ]
+    assert every.keys() - some.keys() == {"ollama", "ollama-model", "prometheus", "grafana"}
+    assert some.keys() == {"kafka", "mongo", "qdrant", "topics", *ROLES}
+
+
+def test_prometheus_takes_its_configuration(helm: Helm, tmp_path: Path) -> None:
+    shutil.copy(ROOT / "compose" / "prometheus.yml", tmp_path)
+    shutil.copytree(ROOT / "helm" / "afterword" / "rules", tmp_path / "rules")
+    assert "SUCCESS" in helm.promtool("check", "config", tmp_path / "prometheus.yml")
