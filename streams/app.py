@@ -30,6 +30,7 @@ from streams.summarizer.providers.checked import ATTEMPTS
 from streams.summarizer.providers.stack import make_summarizer_provider
 from streams.summarizer.searching import Searcher
 from streams.summarizer.so_far import Rules
+from streams.summarizer.tracing import Tracing
 from streams.telemetry import WorkerTelemetry
 
 HEARTBEATS_IN_SESSION = 6
@@ -103,7 +104,7 @@ def segmenter_app(settings: Settings, telemetry: WorkerTelemetry | None = None) 
         segmenter.attach(app, settings)
     else:
         app = faust_app(settings, settings.kafka.segmenter_id, telemetry.engine)
-        segmenter.attach(app, settings, counting(telemetry.metrics))
+        segmenter.attach(app, settings, counting(telemetry.metrics), telemetry.tracer)
     return app
 
 
@@ -115,11 +116,16 @@ async def run_segmenter(settings: Settings) -> None:
     await require_topics(kafka, kafka.messages_topic, kafka.episodes_topic, dead_letters, *changelogs)
     telemetry = segmenter_telemetry(settings, health)
     async with HealthServer(health, settings.health.host, settings.health.port, telemetry.views):
-        await run(segmenter_app(settings, telemetry), health)
+        try:
+            await run(segmenter_app(settings, telemetry), health)
+        finally:
+            await telemetry.close()
 
 
 def segmenter_telemetry(settings: Settings, health: Health) -> WorkerTelemetry:
-    return WorkerTelemetry("segmenter", settings, health, apart=PARTITIONS, idle_seconds=settings.episodes.idle_seconds)
+    return WorkerTelemetry(
+        "segmenter", settings, health, apart=PARTITIONS, idle_seconds=settings.episodes.idle_seconds, traced=True
+    )
 
 
 async def run_summarizer(settings: Settings) -> None:
@@ -127,9 +133,10 @@ async def run_summarizer(settings: Settings) -> None:
     kafka, health = settings.kafka, Health(PARTITIONS)
     dead_letters = kafka.dead_letters(kafka.episodes_topic)
     await require_topics(kafka, kafka.episodes_topic, kafka.summaries_topic, kafka.retry_topic, dead_letters)
-    telemetry = WorkerTelemetry("summarizer", settings, health, apart=PARTITIONS)
-    observer = Counting(telemetry.metrics)
+    telemetry = WorkerTelemetry("summarizer", settings, health, apart=PARTITIONS, traced=True)
+    observer = summarizer_observer(telemetry, kafka.summarizer_id)
     async with AsyncExitStack() as closing:
+        closing.push_async_callback(telemetry.close)
         database = mongo.connect(settings.mongo)
         closing.push_async_callback(mongo.close, database)
         index = open_index(settings.qdrant, settings.embedder)
@@ -163,6 +170,12 @@ async def run_summarizer(settings: Settings) -> None:
         closing.push_async_callback(lanes.drain, 0)
         await patience.until_done("indexes", lambda: mongo.ensure_indexes(database))
         await run(app, health)
+
+
+def summarizer_observer(telemetry: WorkerTelemetry, group: str) -> Counting:
+    if telemetry.tracer is None:
+        return Counting(telemetry.metrics)
+    return Tracing(telemetry.metrics, telemetry.tracer, group)
 
 
 class Waiting:

@@ -6,6 +6,7 @@ from typing import Any
 
 import stamina.instrumentation
 import structlog
+from opentelemetry.trace import get_current_span
 
 from streams.errors import AfterwordError
 from streams.settings import Logs
@@ -25,6 +26,8 @@ QUIET = {
     # a request's address may hold a key, and a transcript is in its body
     "httpx": logging.WARNING,
     "httpcore": logging.WARNING,
+    # it tells of every attempt to reach a collector that is away; what it gives up it tells at ERROR
+    "opentelemetry": logging.ERROR,
 }
 
 
@@ -33,6 +36,7 @@ def configure(settings: Logs) -> None:
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
+        add_trace,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     structlog.configure(
@@ -53,6 +57,14 @@ def configure(settings: Logs) -> None:
         logging.getLogger(name).setLevel(max(level, logging.getLevelName(settings.level)))
     # its own hook logs the arguments of what is retried, which may hold a transcript
     stamina.instrumentation.set_on_retry_hooks([log_retry])
+
+
+def add_trace(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Where a line was logged in a span."""
+    found = get_current_span().get_span_context()
+    if found.is_valid:
+        event.update(trace_id=f"{found.trace_id:032x}", span_id=f"{found.span_id:016x}")
+    return event
 
 
 def log_retry(details: stamina.instrumentation.RetryDetails) -> None:

@@ -4,12 +4,14 @@ from collections.abc import AsyncIterable, Callable, Iterable
 from typing import Any
 
 import structlog
+from opentelemetry.trace import Tracer
 
 from streams.runtime import App, Batches, Tick
 from streams.segmenter.outcome import Outcome, Outgoing, Totals
 from streams.segmenter.processor import Segmenter
 from streams.segmenter.state import deadline_of
 from streams.segmenter.tables import CONVERSATIONS, MESSAGES, TABLES
+from streams.segmenter.tracing import EpisodeTracing
 from streams.settings import Settings
 from streams.tokens import count_tokens
 
@@ -20,8 +22,10 @@ log = structlog.get_logger()
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
 
 
-def attach(app: App, settings: Settings, count: Callable[[Outcome], None] = lambda _: None) -> None:
-    """Gives the app its tables and its agent. `count` is told what each batch led to."""
+def attach(
+    app: App, settings: Settings, count: Callable[[Outcome], None] = lambda _: None, tracer: Tracer | None = None
+) -> None:
+    """Gives the app its tables and its agent. `count` is told what each batch led to; `tracer`: None for no traces."""
     kafka = settings.kafka
     conversations = app.Table(CONVERSATIONS, key_type=bytes, value_type=bytes, deadline=deadline_of)
     messages = app.Table(MESSAGES, key_type=bytes, value_type=bytes)
@@ -34,6 +38,7 @@ def attach(app: App, settings: Settings, count: Callable[[Outcome], None] = lamb
         conversations=conversations.data,
         messages=messages.data,
         count_tokens=count_tokens,
+        tracing=EpisodeTracing(tracer, kafka.episodes_topic) if tracer else None,
     )
 
     totals = Totals()

@@ -12,6 +12,9 @@ HEADER = struct.Struct(">BIqBB")
 HEADER_END = DIGEST_BYTES + HEADER.size
 SHIFTS = 0x80
 """In the byte of the seal before: the message began another topic, whether or not that sealed anything."""
+TRACED = 0x80
+"""In the byte of the seal after: a trace stands before the JSON."""
+TRACE_BYTES = 25
 
 SEALS: tuple[CloseReason | None, ...] = (None, "topic_shift", "max_size")
 """Their positions are stored: append only."""
@@ -28,13 +31,15 @@ class Body(NamedTuple):
     sealed_after: CloseReason | None
     shifts: bool = False
     """Its `is_continuation` is false."""
+    trace: bytes = b""
+    """Where tracing is on and the message's record named one: its trace id, span id and flags. Not for the event."""
 
 
 def encode_body(digest: bytes, body: Body) -> bytes:
     """`digest`: of the message's id."""
     before = SEALS.index(body.sealed_before) | (SHIFTS if body.shifts else 0)
-    after = SEALS.index(body.sealed_after)
-    return digest + HEADER.pack(VERSION, body.tokens, body.offset, before, after) + body.json
+    after = SEALS.index(body.sealed_after) | (TRACED if body.trace else 0)
+    return digest + HEADER.pack(VERSION, body.tokens, body.offset, before, after) + body.trace + body.json
 
 
 def decode_body(value: bytes) -> Body | None:
@@ -44,7 +49,9 @@ def decode_body(value: bytes) -> Body | None:
     if value[DIGEST_BYTES : DIGEST_BYTES + 1] != bytes((VERSION,)):
         raise StateUnreadable(problem=f"a message's row is not of version {VERSION}")
     _, tokens, offset, before, after = HEADER.unpack_from(value, DIGEST_BYTES)
-    return Body(value[HEADER_END:], tokens, offset, SEALS[before & ~SHIFTS], SEALS[after], bool(before & SHIFTS))
+    end = HEADER_END + (TRACE_BYTES if after & TRACED else 0)
+    seals = SEALS[before & ~SHIFTS], SEALS[after & ~TRACED]
+    return Body(value[end:], tokens, offset, *seals, bool(before & SHIFTS), value[HEADER_END:end])
 
 
 def digest_of(value: bytes) -> bytes:

@@ -20,7 +20,9 @@ from streams.segmenter.overrides import Rulebook
 from streams.segmenter.rows import BufferedRows, Rows
 from streams.segmenter.state import State, decode_state, encode_state
 from streams.segmenter.thread import Taken, Thread
+from streams.segmenter.tracing import EpisodeTracing
 from streams.settings import Episodes
+from streams.telemetry.tracing import trace_in
 
 STAGE = "segmenter"
 CE_SOURCE = "afterword/segmenter"
@@ -35,8 +37,8 @@ class Segmenter:
     """Keeps nothing between batches: what it knows is in the two tables.
 
     `conversations`: a row of counters for each, whose deadline `state.deadline_of` reads. `messages`: their bodies and
-    the ids that were seen. `count_tokens`: of a text. A call changes the tables at its end or, when it raises, not at
-    all, so that it can be run again.
+    the ids that were seen. `count_tokens`: of a text. `tracing`: None when it is off. A call changes the tables at its
+    end or, when it raises, not at all, so that it can be run again.
     """
 
     limits: Episodes
@@ -45,6 +47,7 @@ class Segmenter:
     conversations: Rows
     messages: Rows
     count_tokens: Callable[[str], int]
+    tracing: EpisodeTracing | None = None
     rulebook: Rulebook = field(init=False)
 
     def __post_init__(self) -> None:
@@ -139,7 +142,8 @@ class _Batch:
         if size > MAX_MESSAGE_BYTES:
             raise InvalidRecord("too_large", f"takes {size} bytes of an episode, at most {MAX_MESSAGE_BYTES} fit")
         tokens = self._own.count_tokens(message.content)
-        return Taken(facts(message, size, tokens, record.timestamp), json, digest, record.offset)
+        trace = trace_in(record.headers) if self._own.tracing else b""
+        return Taken(facts(message, size, tokens, record.timestamp), json, digest, record.offset, trace)
 
     def _conversation(self, root: Thread) -> Conversation:
         return OfAgents(root, self._thread, self._own.limits.max_agents) if self._own.of_agents else Whole(root)
@@ -166,6 +170,8 @@ class _Batch:
             event = build(closed, topic, partition, self._now_ms)
             ce_id = event_id(event.episode_id, event.revision)
             headers = cloud_event(EPISODE_CLOSED, ce_id, CE_SOURCE, event.closed_at)
+            if self._own.tracing:
+                headers += self._own.tracing.headers(closed, ce_id)
             key = keys.record_key(event.conversation_id)
             self._outcome.outgoing.append(Outgoing(self._own.episodes_topic, key, event.to_json(), headers))
             self._outcome.episodes[closed.reason] += 1

@@ -25,6 +25,8 @@ class Taken(NamedTuple):
     """Of its id."""
     offset: int
     """Where it was read."""
+    trace: bytes = b""
+    """As in its row."""
 
 
 class Thread:
@@ -59,7 +61,7 @@ class Thread:
         decision = decide(state, message.facts, rules, now_ms)
         seals = decision.sealed_before, decision.sealed_after
         shifts = message.facts.is_continuation is False
-        body = Body(message.json, message.facts.tokens, message.offset, *seals, shifts)
+        body = Body(message.json, message.facts.tokens, message.offset, *seals, shifts, message.trace)
         self._rows[self._body_key(state.next_seq)] = encode_body(message.digest, body)
         return self._emit(decision.state, decision.emissions)
 
@@ -76,7 +78,7 @@ class Thread:
             return
         for seq in range(state.first_pending, state.next_seq):
             row, body = self._row(self._body_key(seq)), self._body(seq)
-            yield Taken(facts_of_row(body, state.last_record_ms), body.json, digest_of(row), body.offset)
+            yield Taken(facts_of_row(body, state.last_record_ms), body.json, digest_of(row), body.offset, body.trace)
         self._strip(range(state.overlap_first, state.next_seq))
         self.state = _nothing_pending(state)._replace(since_ms=None)
 

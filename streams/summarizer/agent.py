@@ -42,6 +42,7 @@ class Outputs:
 
     async def publish(self, summary: SummaryCreated) -> None:
         headers = cloud_event(SUMMARY_CREATED, summary.event_id, CE_SOURCE, summary.created_at)
+        headers += self._observer.headers()
         await _acknowledged(self._summaries, summary.conversation_id.encode(), summary.to_json(), headers)
         self._observer.published(summary)
 

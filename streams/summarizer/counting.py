@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 from schemas import SummaryCreated
 from streams.errors import ProviderError
@@ -24,11 +24,8 @@ class Counting(Observer):
         yield
         self._metrics.step_seconds.labels(stage).observe(time.monotonic() - began)
 
-    def question(self, endpoint: str, model: str | None) -> AbstractContextManager[Answered]:  # noqa: ARG002 – not labels
-        return self._question()
-
     @contextmanager
-    def _question(self) -> Iterator[Answered]:
+    def question(self, _endpoint: str, _model: str | None) -> Iterator[Answered]:
         try:
             yield self._answered
         except ProviderError as error:

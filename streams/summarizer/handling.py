@@ -91,7 +91,8 @@ class Handling:
 
     async def _or_bury(self, record: Any, step: Callable[[Any], Awaitable[None]]) -> None:
         # whatever is logged until the record is done says of which one
-        with bound_contextvars(topic=record.topic, partition=record.partition, offset=record.offset):
+        where = bound_contextvars(topic=record.topic, partition=record.partition, offset=record.offset)
+        with where, self._observer.record(record):
             try:
                 await step(record)
             except InvalidRecord as error:

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from schemas import SummaryCreated
+from schemas.headers import Headers
 
 if TYPE_CHECKING:  # the providers import this module
     from streams.summarizer.providers.endpoint import Reply
@@ -17,6 +18,14 @@ def _nobody(_: "Reply") -> None: ...
 
 class Observer:
     """Does nothing; override what is of interest. Nothing of it may raise, nor let through what it is told."""
+
+    def record(self, _record: Any) -> AbstractContextManager[object]:
+        """Around all that is done about one record."""
+        return nullcontext()
+
+    def headers(self) -> Headers:
+        """What is added to those of a summary's record."""
+        return []
 
     def step(self, _stage: str) -> AbstractContextManager[object]:
         """Around one step of a summary, from its first attempt until it is done."""

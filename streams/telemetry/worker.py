@@ -1,5 +1,7 @@
 """All that one worker tells of itself, put together."""
 
+import os
+
 from streams.runtime.health import Health
 from streams.runtime.options import wall_clock_ms
 from streams.settings import Settings
@@ -7,17 +9,37 @@ from streams.shown_settings import as_dict
 from streams.telemetry.engine import EngineMetrics
 from streams.telemetry.metrics import Metrics
 from streams.telemetry.status import VERSION, Status
+from streams.telemetry.tracing import close, tracer_of, tracing_from
 from streams.telemetry.views import views
 
 
 class WorkerTelemetry:
-    """`apart`: the health condition that is no stage at which work waits. `idle_seconds`: see `EngineMetrics`."""
+    """`tracer`: None unless the standard variables name where spans go.
+
+    `traced`: whether this role makes spans. `apart`: the health condition that is no stage at which work waits.
+    `idle_seconds`: see `EngineMetrics`.
+    """
 
     def __init__(
-        self, role: str, settings: Settings, health: Health, *, apart: str, idle_seconds: float | None = None
+        self,
+        role: str,
+        settings: Settings,
+        health: Health,
+        *,
+        apart: str,
+        idle_seconds: float | None = None,
+        traced: bool = False,
     ) -> None:
+        """Raises: ConfigurationError when the variables ask for what is not spoken here."""
         self.metrics = Metrics(role, VERSION)
+        self._provider = tracing_from(os.environ, role, VERSION) if traced else None
+        self.tracer = tracer_of(self._provider) if self._provider else None
         self.metrics.watch_readiness(lambda: health.reasons, apart)
         self.engine = EngineMetrics(self.metrics, wall_clock_ms, idle_seconds)
         status = Status(role, as_dict(settings), lambda: health.reasons, lambda: self.engine.standings)
         self.views = views(self.metrics, status)
+
+    async def close(self) -> None:
+        """Sends the last spans."""
+        if self._provider is not None:
+            await close(self._provider)

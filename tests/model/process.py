@@ -10,6 +10,7 @@ from aiokafka import TopicPartition
 from faust.streams import _current_event
 
 from streams.runtime.messages import BatchMessage
+from streams.runtime.observer import Observer
 from tests.model.broker import Broker
 from tests.model.clients import Clients, Consumer
 from tests.model.loop import Loop
@@ -41,6 +42,7 @@ class Process:
         self.network, self.broker = network, broker
         self.app = SimpleNamespace(
             engine=engine,
+            observer=Observer(),
             conf=SimpleNamespace(id=app_id, broker_heartbeat_interval=HEARTBEAT_SECONDS),
             tables=tables,
             consumer_generation_id=0,

@@ -9,8 +9,11 @@ from dataclasses import dataclass
 import httpx
 import pytest
 import pytest_asyncio
+from aiohttp import web
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from prometheus_client.parser import text_string_to_metric_families
 
+from consumers.kafka import running_producer
 from streams.settings import Settings
 from tests.e2e.deployment import Deployment, deployed
 
@@ -121,3 +124,60 @@ async def test_the_status_names_version_settings_and_partitions_and_no_secret(
     assert status["settings"]["kafka"]["messages_topic"] == settings.kafka.messages_topic
     assert status["settings"]["llm"]["api_key"] is not None
     assert SECRET not in answer.text
+
+
+class Receiver:
+    """Stands for a collector: takes OTLP over HTTP."""
+
+    def __init__(self) -> None:
+        self.spans: dict[str, tuple[str, str]] = {}
+        """By name: trace id and service."""
+
+    async def take(self, request: web.Request) -> web.Response:
+        sent = ExportTraceServiceRequest.FromString(await request.read())
+        for resource in sent.resource_spans:
+            told = {attribute.key: attribute.value.string_value for attribute in resource.resource.attributes}
+            for scope in resource.scope_spans:
+                self.spans |= {span.name: (span.trace_id.hex(), told["service.name"]) for span in scope.spans}
+        return web.Response()
+
+    async def until(self, *names: str) -> None:
+        async with asyncio.timeout(SECONDS):
+            while not set(names) <= self.spans.keys():  # noqa: ASYNC110 – no event tells
+                await asyncio.sleep(0.1)
+
+
+@pytest_asyncio.fixture
+async def receiver(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Receiver]:
+    """Named to the workers by the standard variables."""
+    collector = Receiver()
+    app = web.Application()
+    app.router.add_post("/v1/traces", collector.take)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0]
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{host}:{port}")
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "200")
+    yield collector
+    await runner.cleanup()
+
+
+async def test_a_collector_gets_one_trace_from_a_message_to_its_summary(
+    settings: Settings, receiver: Receiver, deployment: Deployment
+) -> None:
+    kafka, trace = settings.kafka, "ab" * 16
+    end = b'{"type": "conversation.flush", "conversation_id": "c0"}'
+    async with running_producer(kafka) as producer:
+        header = ("traceparent", f"00-{trace}-{'cd' * 8}-01".encode())
+        await producer.send_and_wait(kafka.messages_topic, LINES[0], key=b"c0", headers=[header])
+        await producer.send_and_wait(kafka.messages_topic, end, key=b"c0")
+    send, process = f"send {kafka.episodes_topic}", f"process {kafka.episodes_topic}"
+    await receiver.until(send, process, "publish")
+    expected = {
+        send: (trace, "afterword-segmenter"),
+        process: (trace, "afterword-summarizer"),
+        "publish": (trace, "afterword-summarizer"),
+    }
+    assert {name: receiver.spans[name] for name in expected} == expected

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.errors import StateUnreadable
-from streams.segmenter.bodies import SEALS, Body, decode_body, digest_of, encode_body
+from streams.segmenter.bodies import SEALS, TRACE_BYTES, Body, decode_body, digest_of, encode_body
 
 DIGESTS = st.binary(min_size=16, max_size=16)
 BODIES = st.builds(
@@ -14,6 +14,7 @@ BODIES = st.builds(
     sealed_before=st.sampled_from(SEALS),
     sealed_after=st.sampled_from(SEALS),
     shifts=st.booleans(),
+    trace=st.just(b"") | st.binary(min_size=TRACE_BYTES, max_size=TRACE_BYTES),
 )
 
 

@@ -1,0 +1,44 @@
+"""A closed episode as a span: it continues the trace of its last message and links those of the others."""
+
+from opentelemetry.trace import Link, SpanKind, Tracer
+from opentelemetry.util.types import AttributeValue
+
+from schemas.headers import Headers
+from streams.segmenter.episodes import Closed
+from streams.telemetry.tracing import context_of, span_context, traceparent
+
+MAX_LINKS = 32
+"""The last ones: an episode may have thousands of messages, and collectors refuse spans that are too large."""
+
+
+class EpisodeTracing:
+    """Nothing here changes what an event says: only headers, which may differ when it is written again."""
+
+    def __init__(self, tracer: Tracer, topic: str) -> None:
+        self._tracer = tracer
+        self._attributes = {
+            "messaging.system": "kafka",
+            "messaging.operation.name": "send",
+            "messaging.operation.type": "send",
+            "messaging.destination.name": topic,
+        }
+
+    def headers(self, closed: Closed, event_id: str) -> Headers:
+        """What the event's record carries."""
+        traces = list(dict.fromkeys(body.trace for body in closed.core if body.trace))
+        parent, others = (traces[-1], traces[:-1]) if traces else (b"", [])
+        attributes: dict[str, AttributeValue] = {
+            **self._attributes,
+            "messaging.message.id": event_id,
+            "afterword.close_reason": closed.reason,
+            "afterword.message_count": len(closed.core),
+        }
+        span = self._tracer.start_span(
+            f"send {self._attributes['messaging.destination.name']}",
+            context=context_of(parent),
+            kind=SpanKind.PRODUCER,
+            attributes=attributes,
+            links=[Link(span_context(trace)) for trace in others[-MAX_LINKS:]],
+        )
+        span.end()
+        return traceparent(span)

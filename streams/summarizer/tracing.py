@@ -1,0 +1,93 @@
+"""The spans of one record's way through the summarizer, beside the metrics."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, get_current_span
+from opentelemetry.util.types import AttributeValue
+
+from schemas.headers import Headers
+from streams.errors import AfterwordError
+from streams.summarizer.counting import Counting, outcome_of
+from streams.summarizer.observer import Answered
+from streams.summarizer.providers.endpoint import Reply
+from streams.telemetry import Metrics
+from streams.telemetry.tracing import context_of, trace_in, traceparent
+
+STEP = "afterword.step"
+PUBLISH = "publish"
+"""The step in which the summary is sent."""
+
+
+class Tracing(Counting):
+    """Continues the trace that a record names, and hands it on with the summary."""
+
+    def __init__(self, metrics: Metrics, tracer: Tracer, group: str) -> None:
+        super().__init__(metrics)
+        self._tracer = tracer
+        self._group = group
+
+    @contextmanager
+    def record(self, record: Any) -> Iterator[None]:
+        attributes: dict[str, AttributeValue] = {
+            "messaging.system": "kafka",
+            "messaging.operation.name": "process",
+            "messaging.operation.type": "process",
+            "messaging.destination.name": record.topic,
+            "messaging.destination.partition.id": str(record.partition),
+            "messaging.kafka.offset": record.offset,
+            "messaging.consumer.group.name": self._group,
+        }
+        trace = trace_in(record.headers)
+        with self._span(f"process {record.topic}", SpanKind.CONSUMER, attributes, context=context_of(trace)):
+            yield
+
+    @contextmanager
+    def step(self, stage: str) -> Iterator[None]:
+        kind = SpanKind.PRODUCER if stage == PUBLISH else SpanKind.INTERNAL
+        with self._span(stage, kind, {STEP: stage}), super().step(stage):
+            yield
+
+    @contextmanager
+    def question(self, endpoint: str, model: str | None) -> Iterator[Answered]:
+        attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": endpoint}
+        if model:
+            attributes["gen_ai.request.model"] = model
+        name = f"chat {model}" if model else "chat"
+        with self._span(name, SpanKind.CLIENT, attributes) as span, super().question(endpoint, model) as answered:
+
+            def told(reply: Reply) -> None:
+                answered(reply)
+                span.set_attributes(
+                    {
+                        "gen_ai.usage.input_tokens": reply.usage.prompt_tokens,
+                        "gen_ai.usage.output_tokens": reply.usage.completion_tokens,
+                        "afterword.outcome": outcome_of(reply),
+                    }
+                )
+
+            yield told
+
+    def headers(self) -> Headers:
+        return traceparent(get_current_span())
+
+    def buried(self, stage: str, error_type: str) -> None:
+        super().buried(stage, error_type)
+        failed(get_current_span(), error_type)
+
+    @contextmanager
+    def _span(self, name: str, kind: SpanKind, attributes: Any, **options: Any) -> Iterator[Span]:
+        # what an exception says, and where it was raised, may hold what nobody should read in a trace
+        options |= {"record_exception": False, "set_status_on_exception": False}
+        with self._tracer.start_as_current_span(name, kind=kind, attributes=attributes, **options) as span:
+            try:
+                yield span
+            except Exception as error:
+                failed(span, error.error_type if isinstance(error, AfterwordError) else type(error).__name__)
+                raise
+
+
+def failed(span: Span, error_type: str) -> None:
+    span.set_attribute("error.type", error_type)
+    span.set_status(Status(StatusCode.ERROR))

@@ -1,0 +1,211 @@
+"""From a message's `traceparent` to that of its summary: one trace, no contents, and nothing where it is off."""
+
+import asyncio
+import os
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode, Tracer, get_current_span
+
+from schemas import Usage
+from streams.errors import ConfigurationError, ProviderRateLimited
+from streams.runtime.options import Options
+from streams.segmenter import Outgoing, Segmenter
+from streams.segmenter.tracing import MAX_LINKS, EpisodeTracing
+from streams.settings import Retry
+from streams.summarizer.handling import Handling
+from streams.summarizer.patience import Patience
+from streams.summarizer.providers.endpoint import Reply
+from streams.summarizer.tracing import Tracing
+from streams.telemetry import Metrics
+from streams.telemetry.tracing import LAST_EXPORT_SECONDS, close, trace_in, traceparent, tracer_of, tracing_from
+from tests.summarizer_world import NoHealth, World
+from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, Sent, characters, flush, limits, say
+
+SECRET = "hunter2"
+
+
+@pytest.fixture
+def spans() -> InMemorySpanExporter:
+    return InMemorySpanExporter()
+
+
+@pytest.fixture
+def tracer(spans: InMemorySpanExporter) -> Tracer:
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    return tracer_of(provider)
+
+
+def header(number: int, trace: int = 0xABC) -> tuple[str, bytes]:
+    return "traceparent", f"00-{trace:032x}-{number:016x}-01".encode()
+
+
+def traced(message_id: str, number: int, trace: int = 0xABC) -> Sent:
+    sent = say(message_id, SECRET)
+    return Sent(sent.key, sent.value, headers=(header(number, trace),))
+
+
+def closed(records: Iterable[Sent], tracer: Tracer | None) -> list[Outgoing]:
+    """Each record in a batch of its own, so that what is pending is read from its row."""
+    tracing = EpisodeTracing(tracer, EPISODES) if tracer else None
+    segmenter = Segmenter(limits(), EPISODES, DEAD_LETTERS, {}, {}, characters, tracing)
+    return [sent for record in records for sent in segmenter.process([record], NOON).outgoing]
+
+
+def by_name(spans: InMemorySpanExporter) -> dict[str, ReadableSpan]:
+    return {span.name: span for span in spans.get_finished_spans()}
+
+
+def ids(span: ReadableSpan) -> tuple[int, int]:
+    found = span.get_span_context()
+    assert found is not None
+    return found.trace_id, found.span_id
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "00", f"00-{0:032x}-{1:016x}-01", f"00-{1:032x}-{0:016x}-01", f"ff-{1:032x}-{1:016x}-01", "é" * 55],
+)
+def test_what_is_no_traceparent_is_none(text: str) -> None:
+    assert trace_in([("traceparent", text.encode())]) == b""
+
+
+def test_a_later_version_of_the_header_may_have_more_in_it() -> None:
+    assert trace_in([("traceparent", f"01-{5:032x}-{6:016x}-01-more".encode())]) == trace_in([header(6, 5)])
+
+
+def test_an_episode_continues_the_trace_of_its_last_message_and_links_the_others(
+    spans: InMemorySpanExporter, tracer: Tracer
+) -> None:
+    [event] = closed([traced("m1", 1), traced("m2", 2, trace=0xDEF), traced("m3", 3), say("m4"), flush()], tracer)
+    span = by_name(spans)["send episode.closed"]
+    assert span.parent is not None
+    assert (span.parent.trace_id, span.parent.span_id) == (0xABC, 3)
+    assert [(link.context.trace_id, link.context.span_id) for link in span.links] == [(0xABC, 1), (0xDEF, 2)]
+    sent = trace_in(event.headers)
+    assert (int.from_bytes(sent[:16]), int.from_bytes(sent[16:24])) == ids(span)
+
+
+def test_an_episode_of_many_messages_has_a_bounded_number_of_links(spans: InMemorySpanExporter, tracer: Tracer) -> None:
+    closed([*(traced(f"m{number}", number) for number in range(1, 101)), flush()], tracer)
+    assert len(by_name(spans)["send episode.closed"].links) == MAX_LINKS
+
+
+def test_an_episode_says_the_same_whether_or_not_it_is_traced(tracer: Tracer) -> None:
+    records, plain = [traced("m1", 1), traced("m2", 2), flush()], [say("m1", SECRET), say("m2", SECRET), flush()]
+    variants = [closed(records, tracer), closed(records, None), closed(plain, tracer), closed(plain, None)]
+    assert len({(event.key, event.value) for [event] in variants}) == 1
+    assert [event.headers for [event] in variants[1::2]] == [variants[1][0].headers] * 2
+    assert "traceparent" not in dict(variants[1][0].headers)
+
+
+async def summarized(record: Any, tracing: Tracing, world: World) -> list[bytes]:
+    """The traces that summaries were sent with."""
+    headers: list[bytes] = []
+
+    async def publish(summary: Any) -> None:
+        headers.append(trace_in(tracing.headers()))
+
+    patience = Patience(NoHealth(), observer=tracing)
+    pipeline = world.pipeline(patience=patience, publish=publish)
+    app: Any = SimpleNamespace(engine=Options())
+    event: Any = SimpleNamespace(value=record, ack=lambda: None)
+    outputs: Any = SimpleNamespace(bury=buried)
+    await Handling(app, pipeline, outputs, patience, Retry(attempts=0), tracing).handle(event)
+    return headers
+
+
+async def buried(*_: Any) -> None: ...
+
+
+def read(event: Outgoing) -> Any:
+    return SimpleNamespace(**event._asdict(), partition=2, offset=7, timestamp=NOON)
+
+
+async def test_one_trace_leads_from_a_message_to_its_summary(spans: InMemorySpanExporter, tracer: Tracer) -> None:
+    [event] = closed([traced("m1", 1), flush()], tracer)
+    tracing = Tracing(Metrics("summarizer", "1.2.3"), tracer, "summarizers")
+    [sent] = await summarized(read(event), tracing, World())
+    found = by_name(spans)
+    assert {ids(span)[0] for span in found.values()} == {0xABC}
+    process, publish = found["process episode.closed"], found["publish"]
+    assert process.parent is not None
+    assert process.parent.span_id == ids(found["send episode.closed"])[1]
+    steps = {"find", "summarize", "store_episode", "store_rolling", "store_messages", "index", "publish"}
+    assert steps <= found.keys()
+    assert {span.parent.span_id for name, span in found.items() if name in steps and span.parent} == {ids(process)[1]}
+    assert int.from_bytes(sent[16:24]) == ids(publish)[1]
+    assert SECRET not in "".join(span.to_json() for span in spans.get_finished_spans())
+
+
+async def test_a_record_that_is_refused_is_an_error_of_its_span(spans: InMemorySpanExporter, tracer: Tracer) -> None:
+    record = read(Outgoing("episode.closed", b"c1", SECRET.encode(), [header(1)]))
+    await summarized(record, Tracing(Metrics("summarizer", "1.2.3"), tracer, "summarizers"), World())
+    span = by_name(spans)["process episode.closed"]
+    assert span.status.status_code is StatusCode.ERROR
+    assert span.attributes is not None
+    assert span.attributes["error.type"] == "invalid_json"
+    assert SECRET not in span.to_json()
+
+
+def test_a_question_to_an_llm_is_a_span_with_its_tokens(spans: InMemorySpanExporter, tracer: Tracer) -> None:
+    tracing = Tracing(Metrics("summarizer", "1.2.3"), tracer, "summarizers")
+    with tracing.question("openai", "m-1") as answered:
+        answered(Reply(SECRET, Usage(prompt_tokens=7, completion_tokens=3)))
+    span = by_name(spans)["chat m-1"]
+    assert span.attributes is not None
+    expected = {"gen_ai.provider.name": "openai", "gen_ai.request.model": "m-1", "gen_ai.operation.name": "chat"}
+    tokens = {"gen_ai.usage.input_tokens": 7, "gen_ai.usage.output_tokens": 3}
+    assert {name: span.attributes[name] for name in expected | tokens} == expected | tokens
+    assert SECRET not in span.to_json()
+
+
+def test_a_question_that_fails_has_the_type_of_its_error_and_not_what_it_says(
+    spans: InMemorySpanExporter, tracer: Tracer
+) -> None:
+    tracing = Tracing(Metrics("summarizer", "1.2.3"), tracer, "summarizers")
+    with pytest.raises(ProviderRateLimited), tracing.question("openai", None):
+        raise ProviderRateLimited(retry_after=SECRET)
+    span = by_name(spans)["chat"]
+    assert span.attributes is not None
+    assert span.attributes["error.type"] == "provider_rate_limited"
+    assert not span.events
+    assert SECRET not in span.to_json()
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": ""},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_SDK_DISABLED": "true"},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_TRACES_EXPORTER": "none"},
+    ],
+)
+def test_it_is_off_unless_an_endpoint_is_set(environment: dict[str, str]) -> None:
+    assert tracing_from(environment, "segmenter", "1.2.3") is None
+
+
+def test_a_protocol_that_is_not_spoken_stops_the_start_and_names_the_variable() -> None:
+    environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
+    with pytest.raises(ConfigurationError, match="OTEL_EXPORTER_OTLP_PROTOCOL"):
+        tracing_from(environment, "segmenter", "1.2.3")
+
+
+async def test_a_collector_that_is_away_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    provider = tracing_from(os.environ, "segmenter", "1.2.3")
+    assert provider is not None
+    tracer_of(provider).start_span("one").end()
+    async with asyncio.timeout(2 * LAST_EXPORT_SECONDS + 5):
+        await close(provider)
+
+
+def test_outside_of_a_span_there_is_no_header() -> None:
+    assert traceparent(get_current_span()) == []
