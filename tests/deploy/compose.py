@@ -17,11 +17,21 @@ class Compose:
     project: str = "afterword-test"
     variables: dict[str, str] = field(default_factory=dict)
     """For what the files leave open."""
+    env_file: Path = Path(os.devnull)
+    """More of them; by default not those of the `.env` of whoever runs the tests."""
 
     def run(self, *arguments: str) -> str:
         """What it prints. Raises: AssertionError with what it complained about."""
         files = [part for file in self.files for part in ("--file", os.fspath(file))]
-        command = [*self.program, "--project-name", self.project, "--env-file", os.devnull, *files, *arguments]
+        command = [
+            *self.program,
+            "--project-name",
+            self.project,
+            "--env-file",
+            os.fspath(self.env_file),
+            *files,
+            *arguments,
+        ]
         done = subprocess.run(
             command,
             capture_output=True,

@@ -132,6 +132,16 @@ def test_compose_takes_the_file_with_every_profile(compose: Compose) -> None:
     assert some.keys() == {"kafka", "mongo", "qdrant", "topics", *ROLES}
 
 
+def test_a_file_of_settings_reaches_our_services_and_chooses_profiles(compose: Compose, tmp_path: Path) -> None:
+    shutil.copy(FILE, tmp_path)
+    shutil.copy(ROOT / "compose" / "ollama.env", tmp_path / ".env")
+    alone = replace(compose, files=(tmp_path / FILE.name,), env_file=tmp_path / ".env")
+    services = json.loads(alone.run("config", "--format", "json"))["services"]
+    assert services["summarizer"]["environment"]["AFTERWORD_LLM__BASE_URL"] == "http://ollama:11434"
+    assert services["summarizer"]["environment"]["AFTERWORD_KAFKA__BOOTSTRAP_SERVERS"] == "kafka:19092"
+    assert services["ollama-model"]["command"] == ["pull", "qwen2.5:3b"]
+
+
 def test_prometheus_takes_its_configuration(helm: Helm, tmp_path: Path) -> None:
     shutil.copy(ROOT / "compose" / "prometheus.yml", tmp_path)
     shutil.copytree(ROOT / "helm" / "afterword" / "rules", tmp_path / "rules")
