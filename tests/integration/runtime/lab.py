@@ -109,6 +109,7 @@ class Lab:
         return -1 if found is None else int(found.offset)
 
     async def until_committed(self, offset: int, partition: int = 0) -> None:
+        """The broker answers a commit before everybody can see its offsets."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while (found := await self.committed(partition)) < offset:
             assert time.monotonic() < deadline, f"committed {found}, not {offset}\n{self.logs()}"

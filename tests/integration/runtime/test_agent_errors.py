@@ -95,6 +95,7 @@ async def test_a_stop_lets_the_running_batch_finish(lab: Lab) -> None:
     assert not lab.outputs
     await lab.stop(worker)
     await lab.all_counted()
+    await lab.until_committed(1)
     assert await lab.committed() == 1
 
 

@@ -11,4 +11,5 @@ async def test_an_output_topic_that_is_gone_stops_the_worker_and_is_named(lab: L
     await lab.produce([(0, {})])
     assert await lab.exit_code(worker) == 1
     assert f"topic {lab.output}, to which the agent writes, does not exist" in worker.tail()
+    await lab.until_committed(1)
     assert await lab.committed() == 1

@@ -11,6 +11,7 @@ async def test_a_tick_comes_after_silence_and_leaves_the_source_offset_where_it_
     lab.worker()
     await until(lambda: lab.ticks(), watching=lab)
     assert [(seen.key, seen.value["n"]) for seen in lab.ticks()] == [(b"key-0", 2)]
+    await lab.until_committed(2)
     assert await lab.committed() == 2
     await lab.produce([(0, {})])
     await lab.all_counted()
