@@ -46,9 +46,9 @@ MUTANTS = (
         SEGMENTER,
         TRANSACTION,
         "        await self._producer.send_offsets_to_transaction({source: bookmark.source}, group)\n"
-        "        await asyncio.gather(*[batch.delivered for batch in sent])\n"
+        "        await asyncio.gather(*[batch.arrived() for batch in sent])\n"
         "        await self._producer.commit_transaction()\n",
-        "        await asyncio.gather(*[batch.delivered for batch in sent])\n"
+        "        await asyncio.gather(*[batch.arrived() for batch in sent])\n"
         "        await self._producer.commit_transaction()\n"
         "        await self._producer.begin_transaction()\n"
         "        await self._producer.send_offsets_to_transaction({source: bookmark.source}, group)\n"
