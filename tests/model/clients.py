@@ -53,6 +53,7 @@ class Producer:
         self._note: Any = None
         self._in_transaction = False
         self._tasks: list[asyncio.Task[Any]] = []
+        self._last: dict[TopicPartition, asyncio.Task[Any]] = {}
         self.client = SimpleNamespace(close=self.stop)
 
     async def start(self) -> None:
@@ -67,7 +68,7 @@ class Producer:
     async def begin_transaction(self) -> None:
         if self._in_transaction:
             raise IllegalOperation("in a transaction already")
-        self._in_transaction, self._note, self._tasks = True, self._process.note(), []
+        self._in_transaction, self._note, self._tasks, self._last = True, self._process.note(), [], {}
 
     def create_batch(self) -> Builder:
         return Builder()
@@ -77,14 +78,18 @@ class Producer:
 
     async def send_batch(self, builder: Builder, topic: str, *, partition: int) -> asyncio.Task[Any]:
         where, note, rows = TopicPartition(topic, partition), self._note, builder.rows
+        before = self._last.get(where)
 
         async def sent() -> Any:
+            if before is not None:  # aiokafka has one batch of a partition on its way at a time
+                await asyncio.wait([before])
             produced = await self._call(
                 "produce", lambda: self._broker.produce(self._id, self._epoch, note, where, rows)
             )
             return SimpleNamespace(offset=produced)
 
-        return self._in_background(sent())
+        self._last[where] = self._in_background(sent())
+        return self._last[where]
 
     async def send_offsets_to_transaction(self, offsets: dict[TopicPartition, int], group: str) -> None:
         note = self._note

@@ -37,7 +37,8 @@ LIMITS = Episodes(
 )
 """Small, so that a few messages go through all of the rules."""
 AGENTS_LIMITS = LIMITS.model_copy(update={"scope": "agent", "max_agents": 2})
-ENGINE = {"max_batch": 6, "tick_keys": 2, "agent_retries": 5}
+ENGINE = {"max_batch": 6, "tick_keys": 2, "agent_retries": 1000}
+"""More retries than an agent fails in any history: a worker that gives up rightly is not what is looked for."""
 
 
 class AgentTrouble(Exception):
