@@ -18,9 +18,10 @@ gaps = st.sampled_from([0, 0, 0, 0, 0, 0, 1, IDLE])
 ids = st.sampled_from([0, 0, 0, 0, 0, 0, 1, 2, 5])
 """How far back the message's id was used before; 0: never."""
 kinds = st.sampled_from(["message"] * 8 + ["shift", "flush", "rubbish", "skipped"])
-agents = st.sampled_from([None, None, None, "x", "x", "y", "z"])
-Said = tuple[str, str, int, int, str | None]
-one_said = st.tuples(kinds, st.sampled_from("aab"), ids, gaps, agents)
+scopes = st.sampled_from(["a", "a", "a/x", "a/x", "a/y", "a/z", "b", "b", "b/x"])
+"""Conversation and agent."""
+Said = tuple[str, str, int, int]
+one_said = st.tuples(kinds, scopes, ids, gaps)
 talk = st.lists(one_said, min_size=1, max_size=8)
 
 
@@ -63,7 +64,8 @@ class SegmenterMachine(FaultMachine):
         self.produce(0, [one], again=False)
         self.produce(when, more, again=False)
 
-    def sent(self, kind: str, conversation: str, back: int, gap: int, agent: str | None) -> Sent:
+    def sent(self, kind: str, scope: str, back: int, gap: int) -> Sent:
+        conversation, _, agent = scope.partition("/")
         self.at += gap
         if kind == "flush":
             return flush(conversation, agent_id=agent)
