@@ -5,7 +5,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import pytest
@@ -53,15 +53,25 @@ async def tls_before(port: int, context: ssl.SSLContext) -> AsyncIterator[int]:
         finally:
             target.close()
 
+    under_way: set[asyncio.Task[None]] = set()
+
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        under_way.add(cast("asyncio.Task[None]", asyncio.current_task()))
         inner, outer = await asyncio.open_connection("127.0.0.1", port)
-        await asyncio.gather(pass_on(reader, outer), pass_on(inner, writer))
+        try:
+            await asyncio.gather(pass_on(reader, outer), pass_on(inner, writer))
+        finally:  # a client that is gone never ends TLS as a polite close waits for
+            writer.transport.abort()
+            outer.transport.abort()
 
     server = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=context)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
         await server.wait_closed()
 
 
