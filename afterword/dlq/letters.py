@@ -6,13 +6,13 @@ expires after the letter.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple, Protocol
 
 from schemas.base import rfc3339
 from schemas.headers import DEAD_LETTER_PREFIX, Headers, header
+from streams.runtime import dead_letters
 
 RESOLUTION_PREFIX = "__afterword.dlq."
 UNKNOWN = "unknown"
@@ -22,23 +22,11 @@ BITS = 4096
 Action = Literal["replayed", "discarded"]
 
 
-class Record(Protocol):
+class Record(dead_letters.Record, Protocol):
     """The part of aiokafka's `ConsumerRecord` that is used."""
 
     @property
-    def topic(self) -> str: ...
-    @property
-    def partition(self) -> int: ...
-    @property
-    def offset(self) -> int: ...
-    @property
     def timestamp(self) -> int: ...
-    @property
-    def key(self) -> bytes | None: ...
-    @property
-    def value(self) -> bytes | None: ...
-    @property
-    def headers(self) -> Sequence[tuple[str, bytes]]: ...
 
 
 class Origin(NamedTuple):
