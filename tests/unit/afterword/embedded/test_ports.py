@@ -1,9 +1,13 @@
 """A server keeps its port, unless somebody else took it."""
 
+import json
 import socket
+import sys
+from contextlib import ExitStack
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen, run
 
-from afterword.embedded.ports import HOST, free_ports, is_free, remembered_ports
+from afterword.embedded.ports import HIGHEST, HOST, free_ports, is_free, remembered_ports
 
 LOWEST_EPHEMERAL = 32_768
 
@@ -37,3 +41,29 @@ def test_a_port_is_free_again_while_its_old_connections_linger() -> None:
     client.close()
     server.close()
     assert is_free(port)
+
+
+CLAIM = """
+import sys
+from afterword.embedded import ports
+ports.LOWEST, ports.HIGHEST = map(int, sys.argv[1:3])
+print(ports.free_ports(int(sys.argv[3])), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_two_processes_are_never_given_the_same_port_though_no_server_listens_yet() -> None:
+    """A JVM takes seconds to bind its port: two stacks that started at the same moment could have chosen one port."""
+    command = [sys.executable, "-c", CLAIM, str(HIGHEST - 200), str(HIGHEST), "60"]
+    with ExitStack() as stack:
+        processes = [stack.enter_context(Popen(command, stdin=PIPE, stdout=PIPE, text=True)) for _ in range(2)]
+        given = [port for process in processes if process.stdout for port in json.loads(process.stdout.readline())]
+    assert len(set(given)) == 120
+
+
+def test_the_port_of_a_server_that_is_down_is_given_to_nobody_else(tmp_path: Path) -> None:
+    port = remembered_ports(tmp_path / "ports.json", 1)[0]
+    assert is_free(port)
+    command = [sys.executable, "-c", CLAIM, str(port), str(port + 1), "1"]
+    other = run(command, stdin=DEVNULL, capture_output=True, text=True, check=False)
+    assert "StopIteration" in other.stderr
