@@ -39,8 +39,8 @@ test-deploy: $(STAMP) ## the image, the compose file and the chart; fetches Helm
 unit: $(STAMP) ## the tests that need no server
 	$(BIN)/pytest tests/unit
 
-bench: $(STAMP) ## the segmenter beside the same rules by hand and on stock Faust: ratios, some six minutes
-	$(BIN)/python -m benchmarks.segmenter --json build/bench.json
+bench: $(STAMP) ## how fast, beside others in the same run: ratios
+	$(BIN)/python -m benchmarks --json build/bench.json --markdown build/bench.md
 
 quality: $(STAMP) ## the quality gate's precision and recall, summaries without an LLM beside people's, and what recall finds
 	$(BIN)/python -m benchmarks.quality
