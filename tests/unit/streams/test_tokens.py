@@ -1,6 +1,11 @@
-import pytest
+from functools import cache
+from typing import Any
 
-from streams.tokens import PIECE_CHARACTERS, count_tokens
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams.tokens import ENCODING, PIECE_CHARACTERS, count_tokens, token_ids
 
 
 def test_nothing_has_no_tokens() -> None:
@@ -21,3 +26,18 @@ def test_a_long_text_counts_as_its_pieces() -> None:
     piece = "ab cd " * (PIECE_CHARACTERS // 6) + "ab"
     assert len(piece) == PIECE_CHARACTERS
     assert count_tokens(piece * 3) == 3 * count_tokens(piece)
+
+
+@given(st.text() | st.text(st.characters(categories=["Cs", "So", "Lu"])))
+@settings(max_examples=200, deadline=None)
+def test_texts_have_the_tokens_that_the_package_finds_whose_import_is_spared(text: str) -> None:
+    found = package().encode_ordinary(text)
+    assert token_ids(text) == found
+    assert count_tokens(text) == len(found)
+
+
+@cache
+def package() -> Any:
+    from bpe_openai import get_encoding
+
+    return get_encoding(ENCODING)
