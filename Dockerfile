@@ -18,7 +18,7 @@ RUN pip install --no-compile --no-deps --no-build-isolation . && pip uninstall -
 WORKDIR /opt/afterword
 RUN python3 -m compileall -q lib/python3*/site-packages/afterword lib/python3*/site-packages/consumers \
       lib/python3*/site-packages/schemas lib/python3*/site-packages/streams \
- && python3 -c 'import streams.app, consumers.run_archiver, afterword.cli, afterword.audit, afterword.checks' \
+ && python3 -c 'import streams.summarizer_app, consumers.run_archiver, afterword.cli, afterword.audit, afterword.checks' \
  && mkdir /state
 
 FROM ${BASE}

@@ -34,7 +34,7 @@ def segmenter() -> None:
 @app.command()
 def summarizer() -> None:
     """episode.closed → MongoDB, Qdrant and summary.created."""
-    from streams.app import run_summarizer
+    from streams.summarizer_app import run_summarizer
 
     _run(run_summarizer)
 
