@@ -1,0 +1,190 @@
+"""From the last message of an episode to its summary, both workers as their users start them; the LLM takes 0 ms.
+
+The clock starts when the message is handed to the producer and stops when a consumer has the `summary.created`. Both are
+in this process, so there is one clock; what this process itself takes to send and to receive is in the figures.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+from afterword.embedded import EmbeddedStack
+from afterword.topics import ensure_topics
+from benchmarks.llm import StandIn, chat, name_of
+from benchmarks.processes import worker
+from benchmarks.quantiles import milliseconds, quantile
+from benchmarks.suite import Finding, Form, Line
+from streams.settings import Kafka, load
+
+PARTITIONS = 4
+CONVERSATIONS = 50
+EPISODE_MESSAGES = 10
+"""The default trigger."""
+WARMING_EPISODES = 100
+CAPACITY_EPISODES = 300
+LEVELS = {0.1: 30.0, 0.5: 20.0, 0.8: 15.0}
+"""Share of the capacity: seconds."""
+P50_SECONDS, P99_SECONDS = 0.040, 0.150
+STEP_SECONDS = 0.001
+SETTLING_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Trip:
+    """Seconds from the last message on."""
+
+    closed: float
+    """Until its `episode.closed` can be read."""
+    summarised: float
+    """Until its `summary.created` can be read."""
+
+
+@dataclass
+class Trips:
+    """Of the episodes whose last message was sent from here."""
+
+    sent: dict[str, float] = field(default_factory=dict)
+    closed: dict[str, float] = field(default_factory=dict)
+    """Seconds of the monotonic clock, by message id and by episode id."""
+    done: list[Trip] = field(default_factory=list)
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def see_closed(self, episodes: AIOKafkaConsumer) -> None:
+        async for record in episodes:
+            now = time.monotonic()
+            self.closed[orjson.loads(record.value)["episode_id"]] = now
+
+    async def see_summarised(self, summaries: AIOKafkaConsumer) -> None:
+        async for record in summaries:
+            now, event = time.monotonic(), orjson.loads(record.value)
+            sent = self.sent[event["message_ids"][-1]]
+            closed = self.closed.get(event["episode_id"], now)  # its own consumer may be a moment behind
+            self.done.append(Trip(closed - sent, now - sent))
+            self.arrived.set()
+
+    async def until(self, count: int) -> None:
+        while len(self.done) < count:
+            self.arrived.clear()
+            await self.arrived.wait()
+
+
+class Talk:
+    """Conversations that go on, each from where it was."""
+
+    def __init__(self, producer: AIOKafkaProducer, topic: str, sent: dict[str, float]) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._sent = sent
+        self._said = [0] * CONVERSATIONS
+
+    @property
+    def episodes(self) -> int:
+        """That are over by now."""
+        return sum(said // EPISODE_MESSAGES for said in self._said)
+
+    async def say(self, number: int, count: int = 1) -> None:
+        name = name_of(number)
+        for message, value in chat(name, self._said[number], count):
+            self._sent[message] = time.monotonic()
+            await self._producer.send(self._topic, value, key=name.encode())
+        self._said[number] += count
+
+
+async def measured_capacity(talk: Talk, trips: Trips, episodes: int) -> float:
+    """Messages a second that both workers together can do: of a backlog, from the first summary to the last."""
+    before, each = len(trips.done), episodes // CONVERSATIONS * EPISODE_MESSAGES
+    for number in range(CONVERSATIONS):
+        await talk.say(number, each)
+    await trips.until(before + 1)
+    began, seen = time.monotonic(), len(trips.done)
+    await trips.until(talk.episodes)
+    return (len(trips.done) - seen) / (time.monotonic() - began) * EPISODE_MESSAGES
+
+
+async def trips_at(rate: float, seconds: float, talk: Talk, trips: Trips, chance: random.Random) -> list[Trip]:
+    """Of the episodes that end in so many seconds, at `rate` messages a second: Poisson arrivals, never held back."""
+    first, began, due = len(trips.done), time.monotonic(), 0.0
+    while due < seconds:
+        while due < min(seconds, time.monotonic() - began):
+            await talk.say(chance.randrange(CONVERSATIONS))
+            due += chance.expovariate(rate)
+        await asyncio.sleep(STEP_SECONDS)
+    async with asyncio.timeout(SETTLING_SECONDS):
+        await trips.until(talk.episodes)
+    return trips.done[first:]
+
+
+@asynccontextmanager
+async def workers(stack: EmbeddedStack, llm: StandIn, directory: Path) -> AsyncIterator[Kafka]:
+    settings = load(kafka={"bootstrap_servers": stack.bootstrap_servers, "partitions": PARTITIONS})
+    await ensure_topics(settings)
+    environment = {**stack.environment(), **llm.environment(slots=8)}
+    async with (
+        worker("segmenter", directory, environment) as segmenter,
+        worker("summarizer", directory, environment) as summarizer,
+    ):
+        await segmenter.until_ready()
+        await summarizer.until_ready()
+        yield settings.kafka
+
+
+@asynccontextmanager
+async def talking(kafka: Kafka) -> AsyncIterator[tuple[Talk, Trips]]:
+    trips, servers = Trips(), kafka.bootstrap_servers
+    options = {"bootstrap_servers": servers, "isolation_level": "read_committed", "auto_offset_reset": "earliest"}
+    async with (
+        AIOKafkaProducer(bootstrap_servers=servers, acks="all") as producer,
+        AIOKafkaConsumer(kafka.episodes_topic, **options) as episodes,
+        AIOKafkaConsumer(kafka.summaries_topic, **options) as summaries,
+        AsyncExitStack() as ending,
+    ):
+        for task in (trips.see_closed(episodes), trips.see_summarised(summaries)):
+            ending.callback(asyncio.create_task(task).cancel)
+        yield Talk(producer, kafka.messages_topic, trips.sent), trips
+
+
+async def run(form: Form, directory: Path) -> Sequence[Finding]:
+    """Not in the guard's form: a latency has no rival in the same run."""
+    if form.short:
+        return []
+    chance, found = random.Random(1), {}
+    async with (
+        EmbeddedStack(directory / "stack") as stack,
+        StandIn() as llm,
+        workers(stack, llm, directory) as kafka,
+        talking(kafka) as (talk, trips),
+    ):
+        await measured_capacity(talk, trips, WARMING_EPISODES)
+        capacity = await measured_capacity(talk, trips, CAPACITY_EPISODES)
+        for number in range(CONVERSATIONS):  # from here on they do not all end at the same time
+            await talk.say(number, chance.randrange(EPISODE_MESSAGES))
+        for share, seconds in LEVELS.items():
+            found[share] = await trips_at(share * capacity, seconds, talk, trips, chance)
+    return [finding(capacity, found)]
+
+
+def finding(capacity: float, found: dict[float, list[Trip]]) -> Finding:
+    notes = [f"capacity in this run: {capacity:,.0f} messages/s, {capacity / EPISODE_MESSAGES:.0f} episodes/s"]
+    title = "latency: last message of an episode → summary.created readable, both workers, LLM of 0 ms"
+    return Finding(title, [line(share, capacity, trips) for share, trips in found.items()], notes)
+
+
+def line(share: float, capacity: float, trips: Sequence[Trip]) -> Line:
+    summarised = [trip.summarised for trip in trips]
+    p50, p99 = quantile(summarised, 0.5), quantile(summarised, 0.99)
+    figures = {
+        "messages/s": f"{share * capacity:,.0f}",
+        "episodes": str(len(trips)),
+        "p50": milliseconds(p50),
+        "p99": milliseconds(p99),
+        "until episode.closed, p50": milliseconds(quantile([trip.closed for trip in trips], 0.5)),
+    }
+    aim = f"p50 ≤ {milliseconds(P50_SECONDS)}, p99 ≤ {milliseconds(P99_SECONDS)}"
+    return Line(f"at {share:.0%} of capacity", figures, None, aim, p50 <= P50_SECONDS and p99 <= P99_SECONDS)

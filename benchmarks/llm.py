@@ -1,0 +1,115 @@
+"""An OpenAI-compatible stand-in: it takes as long as it is told to, and notes who had a slot and when."""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple, Self
+
+import orjson
+from aiohttp import web
+
+from benchmarks.load import WORDS
+from schemas.base import rfc3339
+
+MODEL = "stand-in"
+TEXTS = {
+    "title": "Refund of the delivery fee",
+    "short_summary": "The order arrived late and the customer wants a refund of the delivery fee.",
+    "long_summary": (
+        "The order arrived late. The customer asks for a refund of the delivery fee. "
+        "The driver called twice but nobody answered, so the tracking number is checked again."
+    ),
+    "rolling_summary": "The customer of a late order asks for a refund of the delivery fee.",
+}
+"""What is true of every conversation of `chat`: the quality check passes it."""
+OPENING = "the order arrived late and the customer asks for a refund of the delivery fee"
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+NAME = re.compile(r"account-\d+")
+
+Seconds = Callable[[str], float]
+"""How long the answer about a conversation takes."""
+
+
+class Span(NamedTuple):
+    """One request, in seconds of the monotonic clock."""
+
+    conversation: str
+    began: float
+    ended: float
+
+
+class StandIn:
+    """On a free port of 127.0.0.1 while it is entered."""
+
+    def __init__(self, seconds: Seconds = lambda _: 0.0) -> None:
+        self._seconds = seconds
+        self.spans: list[Span] = []
+
+    async def __aenter__(self) -> Self:
+        app = web.Application()
+        app.router.add_post("/v1/chat/completions", self._chat)
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+
+    def environment(self, slots: int) -> dict[str, str]:
+        """Variables that send a summarizer here."""
+        return {
+            "AFTERWORD_LLM__PROVIDER": "openai",
+            "AFTERWORD_LLM__BASE_URL": f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1",
+            "AFTERWORD_LLM__MODEL": MODEL,
+            "AFTERWORD_LLM__MAX_CONCURRENCY": str(slots),
+        }
+
+    async def _chat(self, request: web.Request) -> web.Response:
+        began, conversation = time.monotonic(), conversation_of(await request.read())
+        await asyncio.sleep(self._seconds(conversation))
+        self.spans.append(Span(conversation, began, time.monotonic()))
+        return web.Response(body=REPLY, content_type="application/json")
+
+
+def conversation_of(body: bytes) -> str:
+    """Which of `chat`'s conversations a request is about; empty for none."""
+    found = NAME.search(body.decode())
+    return found.group() if found else ""
+
+
+def name_of(number: int) -> str:
+    """A conversation's id, which its messages name."""
+    return f"account-{number}"
+
+
+def chat(conversation: str, first: int, count: int) -> Iterator[tuple[str, bytes]]:
+    """Ids and JSON of a conversation's messages `first`, `first` + 1 …, each of some 300 bytes."""
+    for number in range(first, first + count):
+        words = " ".join(WORDS[(number * 7 + at) % len(WORDS)] for at in range(12))
+        message = {
+            "id": f"{conversation}-{number}",
+            "conversation_id": conversation,
+            "user_id": f"user-of-{conversation}",
+            "role": "user" if number % 2 == 0 else "assistant",
+            "content": f"{conversation}: {OPENING}, {words}",
+            "sent_at": rfc3339(BEGIN + timedelta(seconds=number)),
+        }
+        yield str(message["id"]), orjson.dumps(message)
+
+
+REPLY = orjson.dumps(
+    {
+        "model": MODEL,
+        "choices": [
+            {
+                "index": 0,
+                "finish_reason": "stop",
+                "message": {"role": "assistant", "content": orjson.dumps(TEXTS).decode()},
+            }
+        ],
+        "usage": {"prompt_tokens": 400, "completion_tokens": 100},
+    }
+)
