@@ -5,6 +5,7 @@ HISTORIES ?= 20000
 
 BIN := .venv/bin
 STAMP := .venv/installed
+BENCH_STAMP := build/bench-venv/installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 MINUTES ?= 20
@@ -39,8 +40,13 @@ test-deploy: $(STAMP) ## the image, the compose file and the chart; fetches Helm
 unit: $(STAMP) ## the tests that need no server
 	$(BIN)/pytest tests/unit
 
-bench: $(STAMP) ## how fast, beside others in the same run: ratios
+bench: $(STAMP) $(BENCH_STAMP) ## how fast, beside others in the same run: ratios
 	$(BIN)/python -m benchmarks --json build/bench.json --markdown build/bench.md
+
+$(BENCH_STAMP): requirements-bench.lock
+	test -x build/bench-venv/bin/python || $(PYTHON) -m venv build/bench-venv
+	build/bench-venv/bin/pip install --quiet --only-binary :all: --require-hashes -r requirements-bench.lock
+	@touch $@
 
 quality: $(STAMP) ## the quality gate's precision and recall, summaries without an LLM beside people's, and what recall finds
 	$(BIN)/python -m benchmarks.quality
@@ -65,17 +71,20 @@ format: $(STAMP) ## what ruff can mend
 docs: $(STAMP) ## docs/settings.md, docs/reference, schemas/generated and the chart's anew, after what they are made from
 	$(BIN)/python -m afterword.settings_reference > docs/settings.md.new
 	mv docs/settings.md.new docs/settings.md
-	$(BIN)/python -m afterword.metrics_reference > docs/reference/metrics.md.new
-	mv docs/reference/metrics.md.new docs/reference/metrics.md
+	for page in metrics cli events; do \
+	  $(BIN)/python -m afterword.$${page}_reference > docs/reference/$$page.md.new || exit 1; \
+	  mv docs/reference/$$page.md.new docs/reference/$$page.md || exit 1; \
+	done
 	$(BIN)/afterword schema export schemas/generated
 	$(BIN)/python -m helm.generate
 
 LOCK := build/uv/bin/uv pip compile pyproject.toml --universal --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header --quiet
 
-lock: build/uv/bin/uv ## both locks anew, after pyproject.toml has changed: ours, and the image's part of it
+lock: build/uv/bin/uv ## the locks anew, after pyproject.toml has changed: ours, the image's part of it, the benchmarks' other
 	$(LOCK) --extra dev -o requirements.lock
 	$(LOCK) --extra build --constraint requirements.lock --no-annotate -o requirements-image.lock
+	$(LOCK) --extra bench --no-annotate -o requirements-bench.lock
 
 build/uv/bin/uv:
 	$(PYTHON) -m venv build/uv

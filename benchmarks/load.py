@@ -14,6 +14,7 @@ SENTENCE = (
     "nobody answered please check the tracking number again before Friday thanks for your help with this ticket today"
 )
 WORDS = SENTENCE.split()
+MESSAGE_BYTES = 300
 
 
 def messages(count: int, conversations: int, seed: int = 1) -> Iterator[tuple[bytes, bytes]]:
@@ -31,3 +32,14 @@ def messages(count: int, conversations: int, seed: int = 1) -> Iterator[tuple[by
             "is_continuation": chance.random() > 0.1,
         }
         yield conversation.encode(), orjson.dumps(message)
+
+
+def amounts(count: int, keys: int, seed: int = 1) -> Iterator[tuple[bytes, bytes]]:
+    """Key and value: messages of 300 bytes for a counter, each with an `amount` that it adds."""
+    chance = random.Random(seed)
+    text = " ".join(chance.choices(WORDS, k=60))
+    for number in range(count):
+        key = f"key-{chance.randrange(keys)}"
+        message = {"id": number, "key": key, "amount": number % 9 + 1, "text": ""}
+        message["text"] = text[: MESSAGE_BYTES - len(orjson.dumps(message))]
+        yield key.encode(), orjson.dumps(message)

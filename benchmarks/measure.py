@@ -1,12 +1,12 @@
-"""One program on a full topic: how fast its committed offsets move, and what it costs."""
+"""Workers of one program on a topic that is full: how fast their committed offsets move, and what that costs."""
 
 import asyncio
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,12 +20,34 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
+class Worker:
+    """A process: its command line, and its environment beside ours."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be done, and the part of it that is timed."""
+
+    bootstrap: str
+    group: str
+    topic: str
+    total: int
+    """Records that are committed at the end; the topic may have more."""
+    after: int = 1
+    """Those that are committed when the clock starts, or a few more: what comes before is warming up."""
+
+
+@dataclass(frozen=True)
 class Round:
-    """What one run showed; `seconds` from the first commit that was seen to the last."""
+    """What one run showed, between two commits that were seen."""
 
     records: int
     seconds: float
     cpu_seconds: float
+    """Of all the program's workers; the broker's are not in it."""
 
     @property
     def rate(self) -> float:
@@ -38,41 +60,59 @@ class Round:
         return self.cpu_seconds / self.records * 1e6
 
 
-async def measure(
-    program: str, environment: Mapping[str, str], log: Path, *, bootstrap: str, group: str, topic: str, total: int
-) -> Round:
-    """Runs the program until it has committed all of the topic. Raises: TimeoutError, RuntimeError."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+Sight = tuple[int, float, float]
+"""Records committed, seconds on the clock, CPU seconds."""
+
+
+async def measure(work: Work, workers: Sequence[Worker], log: Path) -> Round:
+    """Runs the workers until they have committed `work.total`. Raises: TimeoutError, RuntimeError."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=work.bootstrap)
     await admin.start()
-    child = _start(program, environment, log)
     try:
-        async with asyncio.timeout(TIMEOUT_SECONDS):
-            return await _watch(child, admin, group, topic, total)
+        with _running(workers, log) as children:
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                return await _watch(children, admin, work)
     finally:
         await admin.close()
-        _stop(child)
 
 
-def _start(program: str, environment: Mapping[str, str], log: Path) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", f"benchmarks.programs.{program}"]
-    with log.open("ab") as output:
-        return subprocess.Popen(command, env={**os.environ, **environment}, stdout=output, stderr=subprocess.STDOUT)
+@contextmanager
+def _running(workers: Sequence[Worker], log: Path) -> "Iterator[list[subprocess.Popen[bytes]]]":
+    children = []
+    try:
+        with log.open("ab") as output:
+            for worker in workers:
+                environment = {**os.environ, **worker.environment}
+                children.append(
+                    subprocess.Popen(worker.command, env=environment, stdout=output, stderr=subprocess.STDOUT)
+                )
+        yield children
+    finally:
+        for child in children:
+            child.send_signal(signal.SIGTERM)
+        for child in children:
+            _end(child)
 
 
-async def _watch(
-    child: "subprocess.Popen[bytes]", admin: AIOKafkaAdminClient, group: str, topic: str, total: int
-) -> Round:
-    first: tuple[int, float, float] | None = None
+async def _watch(children: "Sequence[subprocess.Popen[bytes]]", admin: AIOKafkaAdminClient, work: Work) -> Round:
+    first: Sight | None = None
     while True:
-        if child.poll() is not None:
-            raise RuntimeError(f"{group}: the program ended with code {child.returncode}")
-        done = await _committed(admin, group, topic)
-        now, cpu = time.monotonic(), _cpu_seconds(child.pid)
-        if first is None and done:
-            first = done, now, cpu
-        if first and done >= total:
-            return Round(done - first[0], now - first[1], cpu - first[2])
+        if codes := [child.returncode for child in children if child.poll() is not None]:
+            raise RuntimeError(f"{work.group}: the program ended with code {codes[0]}")
+        done = await _committed(admin, work.group, work.topic)
+        now = done, time.monotonic(), sum(cpu_seconds(_stat(child.pid)) for child in children)
+        if first is None and done >= work.after:
+            first = now
+        if first and done >= work.total:
+            return between(first, now, work)
         await asyncio.sleep(POLL_SECONDS)
+
+
+def between(first: Sight, last: Sight, work: Work) -> Round:
+    """Raises: RuntimeError when they are one commit: nothing can be said of a program that commits so seldom."""
+    if last[0] == first[0]:
+        raise RuntimeError(f"{work.group}: all {last[0]} records in one commit: more records are needed")
+    return Round(last[0] - first[0], last[1] - first[1], last[2] - first[2])
 
 
 async def _committed(admin: AIOKafkaAdminClient, group: str, topic: str) -> int:
@@ -83,13 +123,17 @@ async def _committed(admin: AIOKafkaAdminClient, group: str, topic: str) -> int:
     return sum(max(0, position.offset) for source, position in found.items() if source.topic == topic)
 
 
-def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+def _stat(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text()
+
+
+def cpu_seconds(stat: str) -> float:
+    """User and system time of a process and its threads, from its `/proc/…/stat`."""
+    fields = stat.rpartition(")")[2].split()  # its name, in brackets, may have spaces
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
 
 
-def _stop(child: "subprocess.Popen[bytes]") -> None:
-    child.send_signal(signal.SIGTERM)
+def _end(child: "subprocess.Popen[bytes]") -> None:
     try:
         child.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:

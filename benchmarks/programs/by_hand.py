@@ -71,17 +71,17 @@ async def process(bench: Configuration, producer: Any, partition: Partition, rec
     sent = []
     for name, rows in partition.tables.items():
         changelog = f"{bench.group}-{name}-changelog"
-        for key, value in rows.changes():
-            sent.append(await producer.send(changelog, value, key, partition=records[0].partition))
-    for topic, key, value, headers in outcome.outgoing:
-        sent.append(await producer.send(topic, value, key, headers=headers))
+        for key, row in rows.changes():
+            sent.append(await producer.send(changelog, row, key, partition=records[0].partition))
+    for topic, key, body, headers in outcome.outgoing:
+        sent.append(await producer.send(topic, body, key, headers=headers))
     await asyncio.gather(*sent)
     for rows in partition.tables.values():
         rows.write()
 
 
-async def main() -> None:
-    bench = from_environment()
+def clients(bench: Configuration) -> tuple[Any, Any]:
+    """Consumer and producer, not started yet."""
     consumer = AIOKafkaConsumer(
         bench.messages,
         bootstrap_servers=bench.bootstrap,
@@ -90,6 +90,12 @@ async def main() -> None:
         auto_offset_reset="earliest",
     )
     producer = AIOKafkaProducer(bootstrap_servers=bench.bootstrap, acks="all", linger_ms=5, max_batch_size=1 << 18)
+    return consumer, producer
+
+
+async def main() -> None:
+    bench = from_environment()
+    consumer, producer = clients(bench)
     partitions = {number: Partition(bench, number) for number in range(bench.partitions)}
     async with consumer, producer:
         while True:

@@ -1,0 +1,36 @@
+"""A counter per key on our engine: an ordinary Faust app, written as docs/engine.md shows it."""
+
+import asyncio
+from collections.abc import AsyncIterable
+from typing import Any
+
+import orjson
+
+from benchmarks.programs.configuration import from_environment
+from streams import logs
+from streams.runtime import App, Batches, Options, Tick
+from streams.runtime.health import Health
+from streams.runtime.worker import PARTITIONS, run
+from streams.settings import Logs
+
+
+def make_app() -> App:
+    bench = from_environment()
+    app = App(bench.group, brokers=bench.bootstrap, engine=Options(), datadir=bench.state)
+    totals = app.Table("totals", key_type=bytes, value_type=bytes)
+
+    @app.agent(app.topic(bench.messages, schema=Batches()))  # type: ignore[untyped-decorator]
+    async def count(stream: AsyncIterable[Any]) -> None:
+        async for batch in stream:
+            if isinstance(batch, Tick):
+                continue
+            for record in batch:
+                amount = orjson.loads(record.value)["amount"]
+                totals[record.key] = b"%d" % (int(totals.get(record.key) or 0) + amount)
+
+    return app
+
+
+if __name__ == "__main__":
+    logs.configure(Logs())
+    asyncio.run(run(make_app(), Health(PARTITIONS)))
