@@ -12,11 +12,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import segmenter
+from benchmarks import engine, partitions, segmenter, startup, state
 from benchmarks.suite import Benchmark, Finding, Form, as_json, as_markdown, show
 
 BENCHMARKS: Mapping[str, Benchmark] = {
+    "engine": engine.run,
     "segmenter": segmenter.run,
+    "partitions": partitions.run,
+    "state": state.run,
+    "startup": startup.run,
 }
 
 
