@@ -40,26 +40,41 @@ class MessageCreated(Model):
     """One chat message; immutable once produced, unique by `id` within its conversation."""
 
     id: Id
+    """Unique within the conversation; a repeat is a duplicate and is dropped."""
     conversation_id: Id
+    """Equal to the record's key; unique across tenants."""
     user_id: PartyId
+    """Whose conversation it is; on a message of the assistant too."""
     agent_id: PartyId | None = None
+    """The agent that it belongs to."""
     tenant_id: PartyId | None = None
+    """The same on all messages of a conversation; another one is a dead letter."""
     role: Role
+    """Who speaks."""
     content: str
+    """The text; may be empty."""
     sent_at: Time | None = None
     """Event time; when absent, decoding fills in the record's timestamp."""
     is_continuation: bool | None = None
-    """False: the topic shifts with this message; None: unknown."""
+    """false: the topic shifts with this message; null: unknown."""
     sentiment: Annotated[float, Field(ge=-1, le=1)] | None = None
+    """Of the user: −1 is bad, 1 is good; null: unknown."""
     flows: tuple[str, ...] = ()
+    """Activated with this message."""
     tools: tuple[str, ...] = ()
+    """Invoked with this message."""
     skip_summarization: bool = False
+    """Archived, never summarised, never counted by a trigger."""
     metadata: Annotated[dict[str, Any], AfterValidator(storable)] = Field(default_factory=dict)
+    """Archived as it is; `afterword` in it overrides settings, see the triggers."""
 
 
 class ConversationFlush(Model):
     """Closes all that is pending of a conversation now."""
 
     conversation_id: Id
+    """Equal to the record's key."""
     agent_id: PartyId | None = None
+    """Where episodes are kept by agent: only what is pending of this one; null: of all."""
     reason: str | None = None
+    """For people."""

@@ -9,6 +9,7 @@ from afterword.contract.examples import example
 from afterword.contract.json_schemas import EVENTS, Event, Schema, event_schema
 from schemas.headers import DEAD_LETTER_PREFIX
 from streams.settings import Kafka
+from streams.telemetry.tracing import TRACEPARENT
 
 BINDING = {"bindingVersion": "0.5.0"}
 """Of the Kafka bindings for channels, operations and messages."""
@@ -16,23 +17,40 @@ TEXT: Schema = {"type": "string"}
 COMPONENTS = "#/components/schemas/{model}"
 
 KEY: Schema = {"type": "string", "minLength": 1, "maxLength": 256, "description": "The conversation_id, in UTF-8."}
+TIME: Schema = {"type": "string", "format": "date-time"}
+
+
+def _said(description: str, schema: Schema = TEXT) -> Schema:
+    return {**schema, "description": description}
+
+
 CLOUD_EVENT: Schema = {
     "type": "object",
     "description": "CloudEvents 1.0, binary mode of the Kafka protocol binding.",
     "properties": {
-        "ce_specversion": {"const": "1.0"},
-        "ce_id": TEXT,
-        "ce_type": TEXT,
-        "ce_source": TEXT,
-        "ce_time": {"type": "string", "format": "date-time"},
-        "content-type": {"const": "application/json"},
+        "ce_specversion": _said("Of CloudEvents.", {"const": "1.0"}),
+        "ce_id": _said("Of the event: a repeat has the same."),
+        "ce_type": _said("The type of the event."),
+        "ce_source": _said("Who wrote it."),
+        "ce_time": _said("Of the event.", TIME),
+        "content-type": _said("Of the value.", {"const": "application/json"}),
+        TRACEPARENT: _said("Of W3C Trace Context, where tracing is on."),
     },
 }
-DEAD_LETTER_FIELDS = ("topic", "partition", "offset", "stage", "type", "message", "timestamp", "attempts")
+DEAD_LETTER_FIELDS = {
+    "topic": "Where the record was.",
+    "partition": "Where the record was.",
+    "offset": "Where the record was.",
+    "stage": "What could not take it: segmenter or summarizer.",
+    "type": "A stable snake_case name of what is wrong.",
+    "message": "What is wrong, for people: one line without the record's content.",
+    "timestamp": "When it was given up, in RFC 3339.",
+    "attempts": "How often it was tried.",
+}
 DEAD_LETTER: Schema = {
     "type": "object",
     "description": "The original's headers, and these.",
-    "properties": {f"{DEAD_LETTER_PREFIX}{field}": TEXT for field in DEAD_LETTER_FIELDS},
+    "properties": {f"{DEAD_LETTER_PREFIX}{field}": _said(what) for field, what in DEAD_LETTER_FIELDS.items()},
     "required": [f"{DEAD_LETTER_PREFIX}{field}" for field in DEAD_LETTER_FIELDS],
 }
 

@@ -1,0 +1,67 @@
+"""docs/reference/cli.md, made from the commands: python -m afterword.cli_reference"""
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import typer.main
+
+from afterword.cli import app
+
+Command = Any
+"""Of the library that Typer is made from, whose classes it does not give out."""
+
+NOTHING = "–"
+HEADING = """\
+# Command line
+
+Made by `make docs` from `afterword/commands`; do not edit it by hand.
+
+Every command has `--help`. Results go to standard output, logs and errors to standard error. Where standard output is
+no terminal, tables are lines with tabs between their cells.
+
+| exit code | means |
+| --- | --- |
+| 0 | done; also when `dev`, `watch` or a worker was asked to stop |
+| 1 | something failed, or is not as it should be: what, is the last line of standard error, or in the report |
+| 2 | a setting, a topic or an argument is missing or wrong: the last line names it |
+
+| environment variable | meaning |
+| --- | --- |
+| `AFTERWORD_…` | [settings](../settings.md), for every command; one that sets nothing is an error |
+| `AFTERWORD_CONFIG` | the TOML file that holds settings; `afterword dev` writes one |
+| `OTEL_…` | where workers and `produce` send [traces](../how-to/observe.md#traces); none without |
+"""
+
+
+def reference(command: Command, name: str) -> str:
+    """A section for each command below this one, as Markdown."""
+    return HEADING + "".join(f"\n{section}" for section in _sections(command, name, None))
+
+
+def _sections(command: Command, name: str, parent: Any) -> Iterator[str]:
+    context = command.context_class(command, info_name=name, parent=parent)
+    commands = getattr(command, "commands", {})
+    if not commands:
+        yield _section(command, context)
+    for inner, found in commands.items():
+        yield from _sections(found, inner, context)
+
+
+def _section(command: Command, context: Any) -> str:
+    parameters = [parameter for parameter in command.get_params(context) if parameter.name != "help"]
+    shown = [_row(parameter, *parameter.get_help_record(context)) for parameter in parameters]
+    table = "\n| argument or option | default | meaning |\n| --- | --- | --- |\n" + "".join(shown) if shown else ""
+    return f"## {context.command_path}\n{command.help}\n{table}"
+
+
+def _row(parameter: Any, name: str, told: str) -> str:
+    """Of `told`, what it says in brackets at its end is a column: default, bounds, or that it must be given."""
+    meaning, _, extra = told.partition("  [")
+    shown = name.upper().partition(" ")[0] if parameter.param_type_name == "argument" else name
+    cells = (f"`{shown}`", extra.removesuffix("]").removeprefix("default: ") or NOTHING, meaning)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference(typer.main.get_command(app), "afterword"))

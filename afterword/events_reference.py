@@ -1,0 +1,168 @@
+"""docs/reference/events.md, made from the contract: python -m afterword.events_reference"""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+
+from afterword.contract.asyncapi import CLOUD_EVENT, DEAD_LETTER, Channel, channels
+from afterword.contract.examples import example
+from afterword.contract.json_schemas import EVENTS, Event, Schema, event_schema
+from afterword.topic_specs import wanted_topics
+from streams.settings import Settings
+
+HEADING = """\
+# Events
+
+Made by `make docs` from `schemas` and `afterword/contract`; do not edit it by hand. The same for programs: [JSON
+Schema](../../schemas/generated) of each event, and all of it as [AsyncAPI](../../schemas/generated/asyncapi.json).
+
+On every topic the key is the `conversation_id` in UTF-8, and the value is JSON in UTF-8; times are RFC 3339 with an
+offset. What we write has every field. Of what you write, unknown fields are ignored, and a record that cannot be taken
+becomes a [dead letter](#dead-letters). How large records may be, and how ids are made:
+[sizes](../segmentation.md#sizes), [ids](../segmentation.md#ids).
+
+## Topics
+With the names that they have by default. Changelogs are nobody else's.
+
+"""
+HEADERS = """
+## Headers
+We write the headers of CloudEvents 1.0 in binary mode. On the input none is needed: the type is that of `ce_type`, else
+the field `type`, else `message.created`. There structured mode (`content-type: application/cloudevents+json`) is taken,
+too.
+
+"""
+PARTS = """
+## Parts
+What events are made of.
+"""
+LETTERS = """
+## Dead letters
+Key, value and headers of the original record, untouched, and these headers, whose values are text in UTF-8. What to do
+with them: [dead letters](../how-to/dead-letters.md).
+
+"""
+WRITERS = {"input": "You write it.", "output": "Afterword writes it."}
+NAMES = {
+    "string": "text",
+    "integer": "whole number",
+    "number": "number",
+    "boolean": "boolean",
+    "object": "object",
+    "null": "null",
+}
+NOTHING = "–"
+BOUNDS = {
+    "minLength": "at least {} characters",
+    "maxLength": "at most {} characters",
+    "minimum": "at least {}",
+    "maximum": "at most {}",
+    "minItems": "at least {} of them",
+}
+
+
+def reference(settings: Settings) -> str:
+    """Topics, headers, every field of every event and an example of each, as Markdown."""
+    parts: dict[str, Schema] = {}
+    for event in EVENTS:
+        parts |= event_schema(event).get("$defs", {})
+    return "".join(
+        [
+            HEADING,
+            _topics(settings),
+            HEADERS,
+            _table(("header", "value", "meaning"), _header_rows(CLOUD_EVENT)),
+            *map(_event, EVENTS),
+            PARTS,
+            *(f"\n### {name}\n{_described(parts[name])}{_fields(parts[name])}" for name in sorted(parts)),
+            LETTERS,
+            _table(("header", "value", "meaning"), _header_rows(DEAD_LETTER)),
+        ]
+    )
+
+
+def _topics(settings: Settings) -> str:
+    policies = {topic.name: topic.configs["cleanup.policy"] for topic in wanted_topics(settings)}
+    rows = (
+        (f"`{found.topic}`", _types(found), policies[found.topic], found.description)
+        for found in channels(settings.kafka)
+    )
+    return _table(("topic", "events", "cleanup policy", "what for"), rows)
+
+
+def _types(channel: Channel) -> str:
+    return ", ".join(f"[`{name}`](#{_anchor(name)})" for name in channel.events) or "[dead letters](#dead-letters)"
+
+
+def _anchor(heading: str) -> str:
+    """As GitHub makes it of a heading."""
+    return heading.lower().replace(".", "").replace(" ", "-")
+
+
+def _event(event: Event) -> str:
+    schema = event_schema(event)
+    shown = json.dumps(example(event), indent=2, ensure_ascii=False)
+    heading = f"\n## {event.name}\n{WRITERS[event.direction]} {_described(schema)}"
+    return f"{heading}{_fields(schema)}\n```json\n{shown}\n```\n"
+
+
+def _described(schema: Schema) -> str:
+    text = schema.get("description", "")
+    return f"{text}\n\n" if text else "\n"
+
+
+def _fields(schema: Schema) -> str:
+    """With a column for what stands for an absent field, where one may be absent."""
+    fields, required = schema["properties"], set(schema.get("required", ()))
+    optional = bool(fields.keys() - required)
+    rows = (
+        (f"`{name}`", _type(found), *([_absent(name, found, required)] if optional else []), found["description"])
+        for name, found in fields.items()
+    )
+    return _table(("field", "type", *(("if absent",) if optional else ()), "meaning"), rows)
+
+
+def _absent(name: str, schema: Schema, required: set[str]) -> str:
+    if name in required:
+        return "refused"
+    return f"`{json.dumps(schema['default'])}`" if "default" in schema else NOTHING
+
+
+def _type(schema: Schema) -> str:
+    """In words, with its bounds; None only among others: `text, at most 256 characters, or null`."""
+    if "anyOf" in schema:
+        return ", or ".join(_type(choice) for choice in schema["anyOf"])
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{_anchor(name)})"
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    if "enum" in schema:
+        return ", ".join(f"`{choice}`" for choice in schema["enum"])
+    return ", ".join([_name(schema), *_bounds(schema)])
+
+
+def _name(schema: Schema) -> str:
+    if schema["type"] == "array":
+        return f"list of {_type(schema['items'])}"
+    return "time" if schema.get("format") == "date-time" else NAMES[schema["type"]]
+
+
+def _bounds(schema: Mapping[str, object]) -> Iterator[str]:
+    return (text.format(schema[name]) for name, text in BOUNDS.items() if name in schema)
+
+
+def _header_rows(headers: Schema) -> Iterator[tuple[str, ...]]:
+    return ((f"`{name}`", _type(found), found["description"]) for name, found in headers["properties"].items())
+
+
+def _table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    return "".join(_line(cells) for cells in (columns, ("---",) * len(columns), *rows))
+
+
+def _line(cells: tuple[str, ...]) -> str:
+    return f"| {' | '.join(' '.join(cell.split()).replace('|', chr(92) + '|') for cell in cells)} |\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference(Settings.model_construct()))

@@ -1,0 +1,52 @@
+import re
+from pathlib import Path
+
+import pytest
+
+from afterword.contract.json_schemas import EVENTS, Event, event_schema
+from afterword.events_reference import reference
+from afterword.topic_specs import wanted_topics
+from streams.settings import Settings
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "events.md"
+TEXT = PAGE.read_text()
+
+
+def section(heading: str) -> str:
+    return re.split(r"^##+ ", TEXT.partition(f"# {heading}\n")[2], maxsplit=1, flags=re.M)[0]
+
+
+def test_the_page_is_what_the_contract_says() -> None:
+    assert reference(Settings.model_construct()) == TEXT, "docs/reference/events.md is stale: make docs"
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.name)
+def test_every_field_of_an_event_and_of_its_parts_says_what_it_is_for(event: Event) -> None:
+    schema = event_schema(event)
+    found = {event.name: schema, **schema.get("$defs", {})}
+    unexplained = [
+        f"{name}.{field}"
+        for name, part in found.items()
+        for field, of in part["properties"].items()
+        if not of.get("description")
+    ]
+    assert unexplained == []
+    assert all(f"| `{field}` |" in section(name) for name, part in found.items() for field in part["properties"])
+
+
+def test_a_field_has_its_type_its_bounds_and_what_stands_for_it_when_it_is_absent() -> None:
+    rows = section("message.created").splitlines()
+    assert any(row.startswith("| `sentiment` | number, at least -1, at most 1, or null | `null` |") for row in rows)
+    assert any(row.startswith("| `role` | `user`, `assistant`, `system`, `tool` | refused |") for row in rows)
+    assert "if absent" not in section("summary.created")
+
+
+def test_every_topic_but_the_changelogs_is_there() -> None:
+    topics = {topic.name for topic in wanted_topics(Settings()) if not topic.name.endswith("-changelog")}
+    assert {row.split("`")[1] for row in section("Topics").splitlines() if row.startswith("| `")} == topics
+
+
+def test_links_to_sections_of_the_page_lead_there() -> None:
+    headings = re.findall(r"^##+ (.+)$", TEXT, re.M)
+    anchors = {heading.lower().replace(".", "").replace(" ", "-") for heading in headings}
+    assert set(re.findall(r"\]\(#([\w-]+)\)", TEXT)) <= anchors
