@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 MINUTES ?= 20
 SEED ?= 1
 
-.PHONY: help venv demo test test-deploy faults unit model mutants quality bench lint format docs lock clean
+.PHONY: help venv demo test test-deploy faults unit model mutants quality bench bench-check lint format docs lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -47,6 +47,10 @@ $(BENCH_STAMP): requirements-bench.lock
 	test -x build/bench-venv/bin/python || $(PYTHON) -m venv build/bench-venv
 	build/bench-venv/bin/pip install --quiet --only-binary :all: --require-hashes -r requirements-bench.lock
 	@touch $@
+
+bench-check: $(STAMP) ## whether it has become slower: the ratios of a short run beside benchmarks/baseline.json
+	$(BIN)/python -m benchmarks --short --json build/check.json
+	$(BIN)/python -m benchmarks.guard build/check.json
 
 quality: $(STAMP) ## the quality gate's precision and recall, summaries without an LLM beside people's, and what recall finds
 	$(BIN)/python -m benchmarks.quality

@@ -41,13 +41,13 @@ def test_a_ratio_is_the_median_of_the_rounds_ratios_not_the_ratio_of_the_medians
 
 
 def test_a_table_says_whether_each_aim_is_met() -> None:
-    rounds = {"ours": [Round(100, 1.0, 1.0)], "theirs": [Round(100, 1.4, 1.0)]}
+    rounds = {"ours": [Round(100, 1.0, 1.0)], "theirs": [Round(100, 1.4, 3.0)]}
     found = table("engine", "title", Results(rounds), [OURS, THEIRS])
     assert [(line.program, line.aim, line.met) for line in found.lines] == [
         ("ours", "", None),
         ("theirs", "≥ 1.5", False),
     ]
-    assert found.ratios == {"engine/theirs": pytest.approx(1.4)}
+    assert found.ratios == {"engine/theirs": pytest.approx(1.4), "engine/theirs, CPU": pytest.approx(3.0)}
 
 
 def test_shapes_are_compared_by_what_a_message_costs_not_by_how_fast_they_are() -> None:
