@@ -22,6 +22,7 @@ from streams.errors import (
     ProviderUnavailable,
 )
 from streams.settings import Llm, variable
+from streams.summarizer.providers.turns import Turns
 from streams.tls import trusting
 
 RETRIED_4XX = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY}
@@ -46,15 +47,19 @@ class Endpoint:
         self.address = f"{url.host}:{url.port}" if url.port else url.host
         self._timeout_seconds = llm.timeout_seconds
         self._took = took
-        self._slots = asyncio.Semaphore(llm.max_concurrency)
-        self._client = httpx.AsyncClient(
-            base_url=url,
-            headers=_authorization(llm),
-            verify=trusting(llm.ca_file, variable(("llm", "ca_file"))) if llm.ca_file else True,
-            timeout=llm.timeout_seconds,
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=llm.max_concurrency),
-            trust_env=not _is_loopback(url.host),  # a proxy can never lead to this machine
-        )
+        # one for all clients: reading the CAs takes longer than many a request
+        verify = trusting(llm.ca_file, variable(("llm", "ca_file"))) if llm.ca_file else httpx.create_ssl_context()
+
+        def client() -> httpx.AsyncClient:
+            return httpx.AsyncClient(
+                base_url=url,
+                headers=_authorization(llm),
+                verify=verify,
+                timeout=llm.timeout_seconds,
+                trust_env=not _is_loopback(url.host),  # a proxy can never lead to this machine
+            )
+
+        self._turns = Turns(llm.max_concurrency, client)
 
     async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """The JSON object of the response. Raises: ProviderError."""
@@ -65,13 +70,13 @@ class Endpoint:
         return await self._call("GET", path, None)
 
     async def close(self) -> None:
-        await self._client.aclose()
+        await self._turns.close()
 
     async def _call(self, method: str, path: str, content: bytes | None) -> dict[str, Any]:
-        async with self._slots:
+        async with self._turns.turn() as client:
             began = time.monotonic()
             try:
-                response = await self._send(method, path, content)
+                response = await self._send(client, method, path, content)
             finally:
                 if content is not None:
                     self._took(time.monotonic() - began)
@@ -79,13 +84,11 @@ class Endpoint:
             return _json_object(response)
         raise failure(response)
 
-    async def _send(self, method: str, path: str, content: bytes | None) -> httpx.Response:
+    async def _send(self, client: httpx.AsyncClient, method: str, path: str, content: bytes | None) -> httpx.Response:
         try:
             # httpx limits the silence between two bytes; a server that trickles is limited here
             async with asyncio.timeout(self._timeout_seconds):
-                return await self._client.request(
-                    method, path, content=content, headers={"content-type": "application/json"}
-                )
+                return await client.request(method, path, content=content, headers={"content-type": "application/json"})
         except (TimeoutError, httpx.TimeoutException):
             raise ProviderUnavailable(problem=f"{self.address} did not answer in time") from None
         except httpx.RequestError as error:
