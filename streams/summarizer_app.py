@@ -3,7 +3,7 @@
 Apart from `streams.app`, because the clients of its stores take longer to import than all of the segmenter.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from consumers.kafka import require_topics
@@ -12,26 +12,33 @@ from streams.runtime.health import Handler, Health, HealthServer
 from streams.runtime.worker import PARTITIONS, run
 from streams.settings import Settings
 from streams.stores import local_index, mongo
+from streams.stores.budgets import Budgets
 from streams.stores.mongo_budgets import MongoBudgets
 from streams.stores.mongo_episodes import MongoEpisodes
 from streams.stores.mongo_messages import MongoMessages
 from streams.stores.mongo_replies import MongoReplies
 from streams.stores.qdrant import QdrantIndex, open_index
+from streams.stores.replies import ReplyCache
 from streams.summarizer import agent as summarizer
 from streams.summarizer.counting import Counting
 from streams.summarizer.embedders import make_embedder
 from streams.summarizer.gate import Gate
 from streams.summarizer.handling import Handling
 from streams.summarizer.long_input.plan import rounds
+from streams.summarizer.observer import Observer
 from streams.summarizer.patience import Patience
 from streams.summarizer.pipeline import Pipeline, now
 from streams.summarizer.prompt import FIELDS, PLAIN
 from streams.summarizer.providers.checked import ATTEMPTS
+from streams.summarizer.providers.fallback import WithFallback
 from streams.summarizer.providers.stack import make_summarizer_provider
 from streams.summarizer.searching import Searcher
 from streams.summarizer.so_far import Rules
 from streams.summarizer.tracing import Tracing
 from streams.telemetry import WorkerTelemetry
+
+MakeProvider = Callable[[Settings, Budgets, ReplyCache, Observer], WithFallback]
+"""Whoever writes the summaries."""
 
 
 def longest_summary_seconds(settings: Settings) -> float:
@@ -60,15 +67,15 @@ def summary_rules(settings: Settings) -> Rules:
     )
 
 
-async def run_summarizer(settings: Settings) -> None:
+async def run_summarizer(settings: Settings, make_provider: MakeProvider = make_summarizer_provider) -> None:
     """Until SIGTERM, then drains. Raises: AfterwordError, KafkaError."""
     kafka, health = settings.kafka, Health(PARTITIONS)
     dead_letters = kafka.dead_letters(kafka.episodes_topic)
     await require_topics(kafka, kafka.episodes_topic, kafka.summaries_topic, kafka.retry_topic, dead_letters)
-    telemetry = WorkerTelemetry("summarizer", settings, health, apart=PARTITIONS, traced=True)
+    telemetry = WorkerTelemetry("summarizer", settings, health, apart=PARTITIONS)
     observer = summarizer_observer(telemetry, kafka.summarizer_id)
     async with AsyncExitStack() as closing:
-        closing.push_async_callback(telemetry.close)
+        closing.push_async_callback(telemetry.aclose)
         database = mongo.connect(settings.mongo)
         closing.push_async_callback(mongo.close, database)
         index = open_index(settings.qdrant, settings.embedder)
@@ -83,7 +90,7 @@ async def run_summarizer(settings: Settings) -> None:
         app = faust_app(settings, kafka.summarizer_id, telemetry.engine, handling_seconds=longest)
         patience = Patience(Waiting(health), observer=observer)
         outputs = summarizer.Outputs(app, settings.kafka, observer)
-        provider = make_summarizer_provider(settings, MongoBudgets(database), MongoReplies(database), observer)
+        provider = make_provider(settings, MongoBudgets(database), MongoReplies(database), observer)
         closing.push_async_callback(provider.close)
         pipeline = Pipeline(
             episodes=MongoEpisodes(database),
