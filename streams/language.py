@@ -21,6 +21,8 @@ MIN_CONFIDENCE = 0.2
 """Of 1; a text without any evidence scores 1/32."""
 PLAUSIBLE_CONFIDENCE = 0.02
 """Below that a language is out of the question; a text without any evidence leaves all of them."""
+LONGEST_STEMMED = 100
+"""Letters. What is longer is no word of a language, and the time of a stemmer grows with the square of the length."""
 DETECTED_CHARACTERS = 4000
 """A language does not change after that, and the time to detect it grows with the length."""
 
@@ -77,7 +79,7 @@ def stem_words(text: str, language: str) -> list[str]:
     """
     ignored, name = _stop_words(language), _stemmer_name(language)
     kept = (word for word in words(text) if word not in ignored)
-    return [_stem(word, name) for word in kept] if name else list(kept)
+    return [_stem(word, name) if len(word) <= LONGEST_STEMMED else word for word in kept] if name else list(kept)
 
 
 def is_common(word: str, language: str) -> bool:

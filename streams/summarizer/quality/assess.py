@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from streams.language import detect, stem_words, words
 from streams.summarizer.answer import is_refusal
 from streams.summarizer.quality.form import has_common_run, repeats_itself
-from streams.summarizer.quality.grounding import MAX_CHARACTERS, Evidence, ground
+from streams.summarizer.quality.grounding import Evidence, ground, plain
 from streams.summarizer.quality.topic import SHARED_TERMS, is_other_language, shared_terms
 from streams.summarizer.sentences import split_sentences
 
@@ -104,9 +104,9 @@ class _Source:
 
     def __init__(self, said: Said) -> None:
         self.said = said
-        self.episode = said.episode[:MAX_CHARACTERS]
+        self.episode = plain(said.episode)
         self.language = detect(self.episode)
-        whole = f"{said.context}\n{self.episode}"[:MAX_CHARACTERS]
+        whole = plain(f"{said.context}\n{self.episode}")
         self.evidence = Evidence(whole, self.language)
         self.words = words(whole)
         self.stems = stem_words(whole, self.language)
