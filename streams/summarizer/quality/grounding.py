@@ -119,7 +119,7 @@ def _share(tokens: Mapping[str, bool]) -> float:
 
 
 def plain(text: str) -> str:
-    """Compatibility-normalised: full-width digits, ligatures, hard spaces. Its length is bounded, and that of its runs."""
+    """Compatibility-normalised: full-width digits, ligatures, hard spaces. Of bounded length, and so are its runs."""
     normal = unicodedata.normalize("NFKC", text[:MAX_CHARACTERS])[:MAX_CHARACTERS]  # one character may become eighteen
     return _LONG_RUN.sub(r"\g<0> ", normal)
 
