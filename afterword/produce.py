@@ -1,17 +1,17 @@
 """Messages from lines of JSON to the topic `messages`."""
 
-import asyncio
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
+from opentelemetry.trace import NoOpTracer, Tracer
 
 from afterword.interleaving import Interleaving
 from afterword.lines import InvalidLine, Outgoing, flush, parse_all, parse_numbered
+from afterword.produce_sender import Sender
 from consumers.kafka import require_topics, running_producer
 from streams.errors import AfterwordError, BrokerUnavailable
 from streams.settings import Settings
@@ -87,8 +87,9 @@ async def produce(
     lines: AsyncIterable[bytes] | Iterable[bytes],
     options: Options,
     progress: Callable[[Produced], None] = lambda _: None,
+    tracer: Tracer | None = None,
 ) -> Produced:
-    """Sends all lines; returns when the broker has acknowledged every record.
+    """Sends all lines; returns when the broker has acknowledged every record. With a tracer each record begins a trace.
 
     Raises: LinesInvalid at the first invalid line, unless they are to be skipped (what came before it is sent then);
     TopicMissing; BrokerUnavailable.
@@ -96,7 +97,7 @@ async def produce(
     kafka = settings.kafka
     await require_topics(kafka, kafka.messages_topic)
     async with running_producer(kafka) as producer:
-        sender = Sender(producer, kafka.messages_topic, options.rate)
+        sender = Sender(producer, kafka.messages_topic, options.rate, tracer or NoOpTracer())
         try:
             return await _send_all(sender, _each(lines), options, progress)
         except KafkaError as error:
@@ -113,7 +114,7 @@ async def _each(lines: AsyncIterable[bytes] | Iterable[bytes]) -> AsyncIterator[
 
 
 async def _send_all(
-    sender: "Sender", lines: AsyncIterator[bytes], options: Options, progress: Callable[[Produced], None]
+    sender: Sender, lines: AsyncIterator[bytes], options: Options, progress: Callable[[Produced], None]
 ) -> Produced:
     produced = Produced()
     started = time.monotonic()
@@ -153,40 +154,3 @@ async def _valid(
         produced.refuse(parsed)
         if not options.skip_invalid:
             raise LinesInvalid(produced.first_invalid, produced.invalid)
-
-
-class Sender:
-    """Sends without waiting for each acknowledgement, at `rate` records a second at most."""
-
-    def __init__(self, producer: AIOKafkaProducer, topic: str, rate: float | None) -> None:
-        self._producer = producer
-        self._topic = topic
-        self._rate = rate
-        self._started = time.monotonic()
-        self._sent = 0
-        self._failure: BaseException | None = None
-
-    async def send(self, record: Outgoing) -> None:
-        """Waits only while the producer's buffer is full, or for the rate."""
-        await self._pace()
-        delivery = await self._producer.send(
-            self._topic, record.value, key=record.conversation_id.encode(), headers=record.headers
-        )
-        delivery.add_done_callback(self._delivered)
-        self._sent += 1
-
-    async def finish(self) -> None:
-        """Waits for every acknowledgement. Raises: KafkaError when one did not come."""
-        await self._producer.flush()
-        if self._failure is not None:
-            raise self._failure
-
-    def _delivered(self, delivery: asyncio.Future[Any]) -> None:
-        if not delivery.cancelled():
-            self._failure = self._failure or delivery.exception()
-
-    async def _pace(self) -> None:
-        if self._rate:
-            ahead = self._started + self._sent / self._rate - time.monotonic()
-            if ahead > 0:
-                await asyncio.sleep(ahead)

@@ -5,13 +5,14 @@ Records that cannot be taken are only counted here. The segmenter reads the same
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError
 
+from consumers.archiver_observer import Observer
 from schemas import InvalidRecord, MessageCreated, decode_input
 from streams.errors import StoreUnavailable
 from streams.runtime.health import Health
@@ -50,12 +51,19 @@ class Archiver:
     keeps what was there first. While the archive is away the batch is kept and tried again.
     """
 
-    def __init__(self, consumer: AIOKafkaConsumer, archive: MessageArchive, health: Health) -> None:
+    def __init__(
+        self,
+        consumer: AIOKafkaConsumer,
+        archive: MessageArchive,
+        health: Health,
+        observer: Observer = Observer(),  # noqa: B008 – does nothing, keeps nothing
+    ) -> None:
         self.counts = Counts()
         self._work: dict[TopicPartition, Work] = {}
         self._consumer = consumer
         self._archive = archive
         self._health = health
+        self._observer = observer
 
     async def run(self, stop: asyncio.Event) -> None:
         """Ends after the batch under way once `stop` is set. Cancelling drops that batch uncommitted."""
@@ -63,22 +71,31 @@ class Archiver:
             batch = await self._consumer.getmany(timeout_ms=POLL_MILLISECONDS, max_records=MAX_BATCH)
             self._note_assignment()
             if batch:
-                self._work |= {source: in_hand(records) for source, records in batch.items()}
-                await self._write([record for records in batch.values() for record in records])
-                await self._commit({partition: records[-1].offset + 1 for partition, records in batch.items()})
-                self._work |= {source: done(records) for source, records in batch.items()}
+                await self._take(batch)
 
     def work(self, source: TopicPartition) -> Work:
         """What it is at."""
         return self._work.get(source, Work())
 
-    async def _write(self, records: list[ConsumerRecord]) -> None:
-        messages = self._messages(records)
+    async def _take(self, batch: Mapping[TopicPartition, list[ConsumerRecord]]) -> None:
+        records = [record for found in batch.values() for record in found]
+        self._work |= {source: in_hand(found) for source, found in batch.items()}
+        with self._observer.batch(records):
+            await self._write(self._messages(records))
+            await self._commit({source: found[-1].offset + 1 for source, found in batch.items()})
+        self._work |= {source: done(found) for source, found in batch.items()}
+
+    async def _write(self, messages: list[ArchivedMessage]) -> None:
+        if messages:
+            with self._observer.writing(len(messages)):
+                await self._until_written(messages)
+            self.counts.archived += len(messages)
+
+    async def _until_written(self, messages: list[ArchivedMessage]) -> None:
         delay = FIRST_RETRY_SECONDS
-        while messages and not await self._written(messages):
+        while not await self._written(messages):
             await asyncio.sleep(delay)
             delay = min(2 * delay, LAST_RETRY_SECONDS)
-        self.counts.archived += len(messages)
 
     async def _written(self, messages: list[ArchivedMessage]) -> bool:
         try:
@@ -107,7 +124,7 @@ class Archiver:
         self.counts.other += 1
         return None
 
-    async def _commit(self, offsets: dict[object, int]) -> None:
+    async def _commit(self, offsets: dict[TopicPartition, int]) -> None:
         try:
             await self._consumer.commit(offsets)
         except (CommitFailedError, IllegalStateError):

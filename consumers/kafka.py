@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaConnectionError
 
@@ -75,12 +75,15 @@ async def running_producer(kafka: Kafka) -> AsyncIterator[AIOKafkaProducer]:
 
 
 @asynccontextmanager
-async def running_consumer(kafka: Kafka, *topics: str, **options: Any) -> AsyncIterator[AIOKafkaConsumer]:
+async def running_consumer(
+    kafka: Kafka, *topics: str, listener: ConsumerRebalanceListener | None = None, **options: Any
+) -> AsyncIterator[AIOKafkaConsumer]:
     """Reads committed records only and commits nothing by itself. Raises: BrokerUnavailable, TopicMissing."""
     await require_topics(kafka, *topics)
     ours = client_options(kafka)
     defaults = {"enable_auto_commit": False, "isolation_level": "read_committed"}
-    consumer = AIOKafkaConsumer(*topics, **ours | defaults | options)
+    consumer = AIOKafkaConsumer(**ours | defaults | options)
+    consumer.subscribe(topics, listener=listener)
     try:
         await start(consumer, ours)
         yield consumer

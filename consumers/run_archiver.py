@@ -4,12 +4,13 @@ import asyncio
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 
 import structlog
 from aiokafka import AIOKafkaConsumer
 
 from consumers.archiver import CONDITIONS, MONGODB, PARTITIONS, STAGE, Archiver, Counts
+from consumers.archiver_observer import Rebalances, Telling
 from consumers.kafka import running_consumer
 from streams.errors import StoreUnavailable
 from streams.runtime.health import Health, HealthServer
@@ -36,19 +37,23 @@ async def run_archiver(settings: Settings, stop: asyncio.Event | None = None) ->
     """
     stop = stop or stop_signal()
     health = Health(*CONDITIONS)
+    kafka = settings.kafka
     telemetry = WorkerTelemetry("archiver", settings, health, apart=PARTITIONS)
+    listener = Rebalances(telemetry.engine)
     async with (
+        aclosing(telemetry),
         HealthServer(health, settings.health.host, settings.health.port, telemetry.views),
         connected_archive(settings.mongo, health) as archive,
-        running_consumer(settings.kafka, settings.kafka.messages_topic, **group_options(settings.kafka)) as consumer,
+        running_consumer(kafka, kafka.messages_topic, listener=listener, **group_options(kafka)) as consumer,
     ):
-        archiver = Archiver(consumer, archive, health)
+        telling = Telling(telemetry.metrics, telemetry.tracer, kafka.messages_topic, kafka.archiver_id)
+        archiver = Archiver(consumer, archive, health, telling)
         telemetry.metrics.before_reading.append(counting(archiver.counts, telemetry.metrics))
-        telling = asyncio.create_task(tell(consumer, archiver, telemetry))
+        standing = asyncio.create_task(tell(consumer, archiver, telemetry))
         try:
             await until_stopped(archiver, stop, settings.drain_seconds)
         finally:
-            telling.cancel()
+            standing.cancel()
         log.info("archiver_stopped", **vars(archiver.counts))
 
 

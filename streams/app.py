@@ -76,10 +76,8 @@ async def run_segmenter(settings: Settings) -> None:
         try:
             await run(segmenter_app(settings, telemetry), health)
         finally:
-            await telemetry.close()
+            await telemetry.aclose()
 
 
 def segmenter_telemetry(settings: Settings, health: Health) -> WorkerTelemetry:
-    return WorkerTelemetry(
-        "segmenter", settings, health, apart=PARTITIONS, idle_seconds=settings.episodes.idle_seconds, traced=True
-    )
+    return WorkerTelemetry("segmenter", settings, health, apart=PARTITIONS, idle_seconds=settings.episodes.idle_seconds)

@@ -1,6 +1,7 @@
 """`afterword produce`: messages to Kafka."""
 
 import asyncio
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -58,13 +59,22 @@ def produce(
 
 
 def _produce(settings: "Settings", file: str, options: "Options", show_progress: bool) -> "Produced":
-    from afterword.line_source import read_lines
-    from afterword.produce import produce as send
-
     with _opened(file) as lines:
         total = _checked_total(lines, options)
         with _progress(total if show_progress else None) as progress:
-            return asyncio.run(send(settings, read_lines(lines), options, progress))
+            return asyncio.run(_send(settings, lines, options, progress))
+
+
+async def _send(
+    settings: "Settings", lines: BinaryIO, options: "Options", progress: Callable[["Produced"], None]
+) -> "Produced":
+    from afterword.line_source import read_lines
+    from afterword.produce import produce as send
+    from streams.telemetry.status import VERSION
+    from streams.telemetry.tracing import tracer_from
+
+    async with tracer_from(os.environ, "produce", VERSION) as tracer:
+        return await send(settings, read_lines(lines), options, progress, tracer)
 
 
 def _opened(file: str) -> AbstractContextManager[BinaryIO]:
@@ -112,8 +122,13 @@ def _report(produced: "Produced", as_json: bool) -> None:
 
 
 def _print_counts(conversations: int, messages: int, flushes: int, seconds: float, **_: int) -> None:
-    flushed = f", {flushes:,} flushes" if flushes else ""
-    typer.echo(f"{messages:,} messages of {conversations:,} conversations{flushed} in {seconds:.1f} s")
+    flushed = f", {_many(flushes, 'flush', 'flushes')}" if flushes else ""
+    sent = f"{_many(messages, 'message', 'messages')} of {_many(conversations, 'conversation', 'conversations')}"
+    typer.echo(f"{sent}{flushed} in {seconds:.1f} s")
+
+
+def _many(count: int, one: str, more: str) -> str:
+    return f"{count:,} {one if count == 1 else more}"
 
 
 def _print_invalid(first: list["InvalidLine"], found: int) -> None:

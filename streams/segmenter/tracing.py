@@ -1,14 +1,12 @@
 """A closed episode as a span: it continues the trace of its last message and links those of the others."""
 
-from opentelemetry.trace import Link, SpanKind, Tracer
+from opentelemetry.trace import SpanKind, Tracer
 from opentelemetry.util.types import AttributeValue
 
 from schemas.headers import Headers
 from streams.segmenter.episodes import Closed
-from streams.telemetry.tracing import context_of, span_context, traceparent
-
-MAX_LINKS = 32
-"""The last ones: an episode may have thousands of messages, and collectors refuse spans that are too large."""
+from streams.telemetry.spans import links
+from streams.telemetry.tracing import context_of, traceparent
 
 
 class EpisodeTracing:
@@ -38,7 +36,7 @@ class EpisodeTracing:
             context=context_of(parent),
             kind=SpanKind.PRODUCER,
             attributes=attributes,
-            links=[Link(span_context(trace)) for trace in others[-MAX_LINKS:]],
+            links=links(others),
         )
         span.end()
         return traceparent(span)

@@ -1,21 +1,20 @@
 """The spans of one record's way through the summarizer, beside the metrics."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, get_current_span
+from opentelemetry.trace import Span, SpanKind, Tracer, get_current_span
 from opentelemetry.util.types import AttributeValue
 
 from schemas.headers import Headers
-from streams.errors import AfterwordError
 from streams.summarizer.counting import Counting, outcome_of
 from streams.summarizer.observer import Answered
 from streams.summarizer.providers.endpoint import Reply
 from streams.telemetry import Metrics
+from streams.telemetry.spans import STEP, current, failed
 from streams.telemetry.tracing import context_of, trace_in, traceparent
 
-STEP = "afterword.step"
 PUBLISH = "publish"
 """The step in which the summary is sent."""
 
@@ -76,18 +75,5 @@ class Tracing(Counting):
         super().buried(stage, error_type)
         failed(get_current_span(), error_type)
 
-    @contextmanager
-    def _span(self, name: str, kind: SpanKind, attributes: Any, **options: Any) -> Iterator[Span]:
-        # what an exception says, and where it was raised, may hold what nobody should read in a trace
-        options |= {"record_exception": False, "set_status_on_exception": False}
-        with self._tracer.start_as_current_span(name, kind=kind, attributes=attributes, **options) as span:
-            try:
-                yield span
-            except Exception as error:
-                failed(span, error.error_type if isinstance(error, AfterwordError) else type(error).__name__)
-                raise
-
-
-def failed(span: Span, error_type: str) -> None:
-    span.set_attribute("error.type", error_type)
-    span.set_status(Status(StatusCode.ERROR))
+    def _span(self, name: str, kind: SpanKind, attributes: Any, **options: Any) -> AbstractContextManager[Span]:
+        return current(self._tracer, name, kind, attributes, **options)

@@ -154,7 +154,8 @@ class Metrics:
         self.in_flight = gauge("episodes_in_flight", "Episodes that the summarizer has in hand, queued ones included.")
         self.step_seconds = histogram(
             "step_duration_seconds",
-            "One step of a summary until it was done, with the time it waited for what was away.",
+            "One step of a summary, or the archiver's write of a batch (archive), until it was done, with the time it "
+            "waited for what was away.",
             STEP_SECONDS,
             "step",
         )

@@ -6,7 +6,8 @@ Names of attributes are those of the semantic conventions of version 1.37.0 (mes
 import asyncio
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from opentelemetry.context import Context
@@ -24,6 +25,9 @@ ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 PROTOCOL = "http/protobuf"
 LAST_EXPORT_SECONDS = 2.0
+"""Of a worker: its supervisor waits for it."""
+COMMANDS_EXPORT_SECONDS = 10.0
+"""Of a command: all that it has to tell may still be there at its end."""
 TRACE_BYTES = 25
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
 
@@ -65,11 +69,22 @@ def tracer_of(provider: "TracerProvider") -> Tracer:
     return provider.get_tracer("afterword", schema_url=SCHEMA_URL)
 
 
-async def close(provider: "TracerProvider") -> None:
+@asynccontextmanager
+async def tracer_from(environment: Mapping[str, str], role: str, version: str) -> AsyncIterator[Tracer | None]:
+    """See `tracing_from`; sends what is left at the end."""
+    provider = tracing_from(environment, role, version)
+    try:
+        yield tracer_of(provider) if provider else None
+    finally:
+        if provider:
+            await close(provider, COMMANDS_EXPORT_SECONDS)
+
+
+async def close(provider: "TracerProvider", seconds: float = LAST_EXPORT_SECONDS) -> None:
     """Sends what is left, if that is quickly done: a receiver that is away must not hold up the end."""
     sending = threading.Thread(target=provider.shutdown, daemon=True)  # of the loop's own threads each is waited for
     sending.start()
-    await asyncio.to_thread(sending.join, LAST_EXPORT_SECONDS)
+    await asyncio.to_thread(sending.join, seconds)
 
 
 def trace_in(headers: Iterable[tuple[str, bytes | None]] | None) -> bytes:

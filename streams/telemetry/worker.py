@@ -16,7 +16,7 @@ from streams.telemetry.views import views
 class WorkerTelemetry:
     """`tracer`: None unless the standard variables name where spans go.
 
-    `traced`: whether this role makes spans. `apart`: the health condition that is no stage at which work waits.
+    `apart`: the health condition that is no stage at which work waits.
     `idle_seconds`: see `EngineMetrics`.
     """
 
@@ -28,18 +28,17 @@ class WorkerTelemetry:
         *,
         apart: str,
         idle_seconds: float | None = None,
-        traced: bool = False,
     ) -> None:
         """Raises: ConfigurationError when the variables ask for what is not spoken here."""
         self.metrics = Metrics(role, VERSION)
-        self._provider = tracing_from(os.environ, role, VERSION) if traced else None
+        self._provider = tracing_from(os.environ, role, VERSION)
         self.tracer = tracer_of(self._provider) if self._provider else None
         self.metrics.watch_readiness(lambda: health.reasons, apart)
         self.engine = EngineMetrics(self.metrics, wall_clock_ms, idle_seconds)
         status = Status(role, as_dict(settings), lambda: health.reasons, lambda: self.engine.standings)
         self.views = views(self.metrics, status)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Sends the last spans."""
         if self._provider is not None:
             await close(self._provider)

@@ -2,9 +2,13 @@
 
 import asyncio
 import json
+import os
 import re
+import sys
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import httpx
 import pytest
@@ -13,9 +17,8 @@ from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from prometheus_client.parser import text_string_to_metric_families
 
-from consumers.kafka import running_producer
 from streams.settings import Settings
-from tests.e2e.deployment import Deployment, deployed
+from tests.e2e.deployment import Deployment, deployed, environment_of
 
 SECONDS = 60
 LISTENING = re.compile(r'"port": (\d+)[^\n]*health_listening')
@@ -109,6 +112,8 @@ async def test_workers_tell_what_they_have_done_and_that_nothing_is_left_to_do(
 
     kept = await archiver.until("afterword_archived_records_total", "archived", value=count + 1)
     assert kept["afterword_ready", "archiver"] == 1
+    assert kept["afterword_step_duration_seconds_count", "archive"] >= 1
+    assert kept["afterword_rebalance_duration_seconds_count", "archiver"] >= 1
     await archiver.until("afterword_consumer_lag_records", "0", "archiver", kafka.messages_topic, value=0)
 
 
@@ -131,14 +136,20 @@ class Receiver:
 
     def __init__(self) -> None:
         self.spans: dict[str, tuple[str, str]] = {}
-        """By name: trace id and service."""
+        """By name: trace id and service, of the last one."""
+        self.all: set[tuple[str, str]] = set()
+        self.linked: dict[str, set[str]] = defaultdict(set)
+        """By name: ids of the traces that such spans link."""
 
     async def take(self, request: web.Request) -> web.Response:
         sent = ExportTraceServiceRequest.FromString(await request.read())
         for resource in sent.resource_spans:
             told = {attribute.key: attribute.value.string_value for attribute in resource.resource.attributes}
             for scope in resource.scope_spans:
-                self.spans |= {span.name: (span.trace_id.hex(), told["service.name"]) for span in scope.spans}
+                for span in scope.spans:
+                    self.spans[span.name] = span.trace_id.hex(), told["service.name"]
+                    self.all.add(self.spans[span.name])
+                    self.linked[span.name] |= {link.trace_id.hex() for link in span.links}
         return web.Response()
 
     async def until(self, *names: str) -> None:
@@ -164,20 +175,21 @@ async def receiver(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Receiver]:
     await runner.cleanup()
 
 
-async def test_a_collector_gets_one_trace_from_a_message_to_its_summary(
-    settings: Settings, receiver: Receiver, deployment: Deployment
+async def test_a_collector_gets_one_trace_from_the_command_that_produces_to_the_summary(
+    settings: Settings, receiver: Receiver, deployment: Deployment, tmp_path: Path
 ) -> None:
-    kafka, trace = settings.kafka, "ab" * 16
-    end = b'{"type": "conversation.flush", "conversation_id": "c0"}'
-    async with running_producer(kafka) as producer:
-        header = ("traceparent", f"00-{trace}-{'cd' * 8}-01".encode())
-        await producer.send_and_wait(kafka.messages_topic, LINES[0], key=b"c0", headers=[header])
-        await producer.send_and_wait(kafka.messages_topic, end, key=b"c0")
-    send, process = f"send {kafka.episodes_topic}", f"process {kafka.episodes_topic}"
-    await receiver.until(send, process, "publish")
-    expected = {
-        send: (trace, "afterword-segmenter"),
-        process: (trace, "afterword-summarizer"),
-        "publish": (trace, "afterword-summarizer"),
-    }
-    assert {name: receiver.spans[name] for name in expected} == expected
+    kafka, file = settings.kafka, tmp_path / "chat.jsonl"
+    file.write_bytes(LINES[0] + b"\n")
+    producing = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "afterword", "produce", str(file), "--flush"), env=os.environ | environment_of(settings)
+    )
+    assert await producing.wait() == 0
+    begin, send = f"send {kafka.messages_topic}", f"send {kafka.episodes_topic}"
+    process, archive = f"process {kafka.episodes_topic}", f"process {kafka.messages_topic}"
+    await receiver.until(begin, send, process, "publish", archive, "archive")
+    trace, _ = receiver.spans[send]
+    expected = {send: "afterword-segmenter", process: "afterword-summarizer", "publish": "afterword-summarizer"}
+    assert {name: receiver.spans[name] for name in expected} == {name: (trace, role) for name, role in expected.items()}
+    assert (trace, "afterword-produce") in receiver.all
+    assert receiver.spans[archive][1] == receiver.spans["archive"][1] == "afterword-archiver"
+    assert trace in receiver.linked[archive]

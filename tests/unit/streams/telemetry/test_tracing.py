@@ -16,13 +16,14 @@ from schemas import Usage
 from streams.errors import ConfigurationError, ProviderRateLimited
 from streams.runtime.options import Options
 from streams.segmenter import Outgoing, Segmenter
-from streams.segmenter.tracing import MAX_LINKS, EpisodeTracing
+from streams.segmenter.tracing import EpisodeTracing
 from streams.settings import Retry
 from streams.summarizer.handling import Handling
 from streams.summarizer.patience import Patience
 from streams.summarizer.providers.endpoint import Reply
 from streams.summarizer.tracing import Tracing
 from streams.telemetry import Metrics
+from streams.telemetry.spans import MAX_LINKS
 from streams.telemetry.tracing import LAST_EXPORT_SECONDS, close, trace_in, traceparent, tracer_of, tracing_from
 from tests.summarizer_world import NoHealth, World
 from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, Sent, characters, flush, limits, say
