@@ -115,14 +115,14 @@ class ExactlyOncePartition:
                 await asyncio.sleep(1.5 * self._app.conf.broker_heartbeat_interval)
 
     async def _work(self, session: Session) -> None:
-        loop, horizon, looked = asyncio.get_running_loop(), None, 0.0
+        loop, horizon, looked, more = asyncio.get_running_loop(), None, 0.0, False
         while not self._draining:
-            await session.poll()
+            await session.poll(wait=not more)
             if horizon is None and loop.time() - looked >= self._options.tick_seconds:
                 horizon, looked = await session.horizon(), loop.time()
             if horizon is not None and await session.reached(horizon):
-                await session.tick(horizon.now_ms)
-                horizon = None
+                more = await session.tick(horizon.now_ms)
+                horizon = horizon if more else None  # many that are due together do not wait for as many looks
 
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[Session]:

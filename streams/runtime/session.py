@@ -46,12 +46,14 @@ class Session:
             for name, table in self.tables.items()
         }
 
-    async def poll(self) -> None:
-        """Takes what there is, at most one batch; waits a little where that makes a larger one."""
+    async def poll(self, *, wait: bool = True) -> None:
+        """Takes what there is, at most one batch; waits a little where that makes a larger one.
+
+        `wait`: for records, where there are none, until it is time to look at the deadlines.
+        """
         options = self.options
-        got = await self.kafka.getmany(
-            self.source, timeout_ms=int(options.tick_seconds * 1000), max_records=options.max_batch
-        )
+        timeout_ms = int(options.tick_seconds * 1000) if wait else 0
+        got = await self.kafka.getmany(self.source, timeout_ms=timeout_ms, max_records=options.max_batch)
         for records in got.values():
             check_order(self.source, records[0].offset, self.database.position.source)
             await self.process(records, records[-1].offset + 1)
@@ -77,12 +79,16 @@ class Session:
     async def reached(self, horizon: Horizon) -> bool:
         return bool(await self.kafka.position(self.source) >= horizon.end)
 
-    async def tick(self, now_ms: int) -> None:
-        """Gives the agent the keys whose deadlines had passed at that moment; the source offset stays."""
+    async def tick(self, now_ms: int) -> bool:
+        """Gives the agent the keys whose deadlines had passed at that moment; the source offset stays.
+
+        Returns whether there may be more of them.
+        """
         due = self.database.due(now_ms, self.options.tick_keys)
         if due:
             tick = Tick(self.source.topic, self.source.partition, now_ms, tuple(due))
             await self.process(tick, max(self.database.position.source, 0))
+        return len(due) == self.options.tick_keys
 
     async def process(self, work: Sequence[Any] | Tick, next_offset: int) -> None:
         """Runs the agent and commits what it did. Raises: AgentFailed, KafkaError, TimeoutError, StoreFailed."""

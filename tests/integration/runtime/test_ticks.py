@@ -66,3 +66,11 @@ async def test_deadlines_survive_a_kill_a_lost_disk_and_a_move_to_another_worker
     await until(lambda: len(lab.ticks()) == 4, watching=lab)
     assert time.time() - began >= 5
     assert sorted(seen.key for seen in lab.ticks()) == [b"key-%d" % number for number in range(4)]
+
+
+async def test_many_keys_that_are_due_together_do_not_wait_for_as_many_looks(lab: Lab) -> None:
+    on_one_partition = [(lab.partitions * number, {"due_ms": 100}) for number in range(20)]
+    await lab.produce(on_one_partition)
+    lab.worker(options={"tick_keys": 1, "tick_seconds": 2.0})
+    await until(lambda: len(lab.ticks()) == 20, watching=lab)
+    assert len({seen.key for seen in lab.ticks()}) == 20
