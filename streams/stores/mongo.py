@@ -103,6 +103,20 @@ async def bulk(collection: Collection, operations: Sequence[Any]) -> list[int]:
     return []
 
 
+async def upserted(collection: Collection, operations: Sequence[Any]) -> set[int]:
+    """Runs at most BATCH_SIZE upserts in any order; returns the positions of those that made a document.
+
+    Of the others there was one, or somebody else made it at the same time. Raises: StoreUnavailable.
+    """
+    with unavailable():
+        try:
+            details = (await collection.bulk_write(list(operations), ordered=False)).bulk_api_result
+        except BulkWriteError as error:
+            duplicates(error.details)
+            details = error.details
+    return {made["index"] for made in details["upserted"]}
+
+
 def duplicates(details: Mapping[str, Any]) -> list[int]:
     """Positions of the writes that met a duplicate key. Raises: StoreUnavailable if one failed for another reason."""
     failed = [*details["writeErrors"], *details["writeConcernErrors"]]

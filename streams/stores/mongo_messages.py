@@ -14,7 +14,7 @@ from streams.stores.documents import (
     message_ref_from,
 )
 from streams.stores.messages import ArchivedMessage, Counted, MessageRef, Selection, agent_scope
-from streams.stores.mongo import Database, batches, bulk, each, unavailable
+from streams.stores.mongo import Database, batches, bulk, each, unavailable, upserted
 
 NEWEST_FIRST = [("sent_at", -1), ("source.offset", -1)]
 PAGE_SIZE = 50
@@ -82,12 +82,15 @@ class MongoMessages:
             yield message_ref_from(document)
 
     async def _put(self, messages: dict[str, ArchivedMessage]) -> None:
-        """Reads first, and writes by `_id` alone: with a second condition the embedded server scans the collection.
+        """Makes what is not there, in one write; of what is there, completes what only the summarizer has written.
 
-        Between the two only another archiver of the same partition can write, and it writes the same.
+        Between reading that and completing it only another archiver of the same partition can write, and it writes the
+        same. By `_id` alone: with a second condition the embedded server scans the collection.
         """
-        there = await self._archived(list(messages))
-        missed = [key for key in messages if key not in there]
+        made = await upserted(self._messages, [_new(key, message) for key, message in messages.items()])
+        there = [key for position, key in enumerate(messages) if position not in made]
+        archived = await self._archived(there)
+        missed = [key for key in there if key not in archived]
         while missed:  # two upserts of one new document: the slower one meets the summarizer's, and is repeated
             writes = [_archive(key, messages[key]) for key in missed]
             missed = [missed[position] for position in await bulk(self._messages, writes)]
@@ -110,6 +113,10 @@ def _selected(selection: Selection) -> dict[str, Any]:
     elif selection.unsummarised:
         wanted["agent_scopes"] = {"$ne": scope_id(selection.conversation_id, selection.agent_id)}
     return wanted
+
+
+def _new(key: str, archived: ArchivedMessage) -> UpdateOne:
+    return UpdateOne({"_id": key}, {"$setOnInsert": message_document(archived)}, upsert=True)
 
 
 def _archive(key: str, archived: ArchivedMessage) -> UpdateOne:
