@@ -3,12 +3,14 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 
 from schemas import SummaryCreated
 from streams.errors import ProviderError
 from streams.summarizer.observer import Answered, Observer
 from streams.summarizer.providers.endpoint import Reply
 from streams.telemetry import Metrics
+from streams.telemetry.budgets import HourlyBudgets
 from streams.telemetry.labels import error_type as bounded
 
 
@@ -17,6 +19,7 @@ class Counting(Observer):
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
+        self._budgets = HourlyBudgets(metrics)
 
     @contextmanager
     def step(self, stage: str) -> Iterator[None]:
@@ -45,6 +48,12 @@ class Counting(Observer):
 
     def refused(self, reason: str) -> None:
         self._metrics.quality_rejections.labels(bounded(reason)).inc()
+
+    def used(self, budget: str, hour: datetime, tokens: int, limit: int) -> None:
+        self._budgets.used(budget, hour, tokens, limit)
+
+    def exhausted(self, budget: str) -> None:
+        self._metrics.budget_refusals.labels(budget).inc()
 
     def published(self, summary: SummaryCreated) -> None:
         reason = summary.quality.reason

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from schemas import SummaryCreated
@@ -43,6 +44,12 @@ class Observer:
 
     def refused(self, reason: str) -> None:
         """A summary of the LLM is not passed on."""
+
+    def used(self, budget: str, hour: datetime, tokens: int, limit: int) -> None:
+        """What the counter of a budget (`tenant`, one of them, or `all`) holds in that hour, and what it may."""
+
+    def exhausted(self, budget: str) -> None:
+        """The LLM is not asked, because nothing is left of this budget."""
 
     def published(self, summary: SummaryCreated) -> None:
         """Its event is acknowledged."""

@@ -130,6 +130,23 @@ class Metrics:
         self.llm_retries = counter(
             "llm_retries_total", "Questions that were put again, by what was wrong the time before.", "error_type"
         )
+        self.budget_limit = gauge(
+            "budget_limit_tokens",
+            "What may be used in an hour (UTC) of the budget of all tenants together (all), or of each one (tenant).",
+            "budget",
+        )
+        self.budget_used = gauge(
+            "budget_used_tokens",
+            "The most that was seen of it in this hour, by whichever worker it was used; of tenants, of the one that "
+            "used most. Questions under way are in it by their estimates. 0 where this worker has asked nothing yet.",
+            "budget",
+        )
+        self.budget_left = gauge(
+            "budget_left_tokens", "The limit without what is used, as this worker knows it; not below 0.", "budget"
+        )
+        self.budget_refusals = counter(
+            "budget_refusals_total", "Summaries for which no LLM was asked, because nothing was left of it.", "budget"
+        )
         self.dead_letters = counter(
             "dead_letters_total", "Records that went to a topic of dead letters.", "stage", "error_type"
         )

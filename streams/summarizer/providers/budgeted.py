@@ -10,6 +10,7 @@ from schemas import Usage
 from streams.errors import BudgetExhausted, ProviderError, StoreUnavailable
 from streams.settings import Budget
 from streams.stores.budgets import KEPT, Budgets, key_of
+from streams.summarizer.observer import Observer
 from streams.summarizer.providers.base import Provider, Summary, SummaryRequest
 from streams.tokens import count_tokens
 
@@ -24,8 +25,12 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Counter:
+    """`budget`: as the metrics call it."""
+
     key: str
+    hour: datetime
     limit: int
+    budget: str
     whose: str
 
 
@@ -43,12 +48,14 @@ class Budgeted:
         budgets: Budgets,
         budget: Budget,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        observer: Observer = Observer(),  # noqa: B008 – does nothing, keeps nothing
     ) -> None:
         self.name = provider.name
         self._provider = provider
         self._budgets = budgets
         self._budget = budget
         self._clock = clock
+        self._observer = observer
 
     async def summarize(self, request: SummaryRequest) -> Summary:
         """Raises: ProviderError, of which BudgetExhausted means that the LLM was not asked."""
@@ -75,6 +82,8 @@ class Budgeted:
             for counter in self._counters(now, tenant_id):
                 if not await self._budgets.take(counter.key, amount, counter.limit, now + KEPT):
                     await self._correct(taken, -amount)
+                    self._observer.used(counter.budget, counter.hour, counter.limit, counter.limit)
+                    self._observer.exhausted(counter.budget)
                     raise BudgetExhausted(whose=counter.whose, limit=counter.limit)
                 taken.append(counter)
         except StoreUnavailable as error:
@@ -85,16 +94,18 @@ class Budgeted:
         try:
             for counter in counters:
                 await self._budgets.correct(counter.key, amount)
+                used = await self._budgets.used(counter.key)
+                self._observer.used(counter.budget, counter.hour, used, counter.limit)
         except StoreUnavailable as error:
             log.warning("tokens not counted", stage=STAGE, error_type=error.error_type)
 
     def _counters(self, hour: datetime, tenant_id: str | None) -> list[Counter]:
         """A tenant's own comes first: whoever has used that up takes nothing of the others' either."""
         limits = (
-            (key_of(hour, tenant_id, of_tenant=True), self._budget.tenant_tokens_per_hour, "a tenant"),
-            (key_of(hour), self._budget.tokens_per_hour, "all tenants"),
+            (key_of(hour, tenant_id, of_tenant=True), self._budget.tenant_tokens_per_hour, "tenant", "a tenant"),
+            (key_of(hour), self._budget.tokens_per_hour, "all", "all tenants"),
         )
-        return [Counter(key, limit, whose) for key, limit, whose in limits if limit is not None]
+        return [Counter(key, hour, limit, *named) for key, limit, *named in limits if limit is not None]
 
 
 def tokens(usage: Usage) -> int:

@@ -28,7 +28,7 @@ def make_summarizer_provider(
         made = LongInput(made, settings.summarizer.tool_output_characters)
     llm: Provider = Checked(made, settings.quality, observer.refused, instructions(settings))
     if settings.budget.limited:
-        llm = Budgeted(llm, budgets, settings.budget)
+        llm = Budgeted(llm, budgets, settings.budget, observer=observer)
     fallback = Checked(ExtractiveProvider(), settings.quality)
     return WithFallback(llm, fallback, waited_for(settings.summarizer, settings.budget))
 

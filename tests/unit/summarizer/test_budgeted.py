@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from schemas import Quality, Usage
 from streams.errors import AnswerInvalid, BudgetExhausted, ProviderUnavailable, StoreUnavailable
 from streams.settings import Budget
 from streams.stores.budgets import MemoryBudgets, key_of
+from streams.summarizer.observer import Observer
 from streams.summarizer.providers import ScriptedProvider, Summary, SummaryRequest
 from streams.summarizer.providers.budgeted import Budgeted, estimate
 from tests.samples import NOON, a_closed_episode
@@ -135,3 +136,23 @@ async def test_counters_that_are_lost_in_between_lose_no_summary() -> None:
     budgeted = Budgeted(ScriptedProvider(), Lost(), Budget(tokens_per_hour=10_000), lambda: NOON)
     with capture_logs():
         assert (await budgeted.summarize(a_request())).quality.source == "llm"
+
+
+class Told(Observer):
+    def __init__(self) -> None:
+        self.counters: list[tuple[str, int, int]] = []
+        self.refusals: list[str] = []
+
+    def used(self, budget: str, hour: datetime, tokens: int, limit: int) -> None:
+        self.counters.append((budget, tokens, limit))
+
+    def exhausted(self, budget: str) -> None:
+        self.refusals.append(budget)
+
+
+async def test_what_is_used_of_each_budget_and_that_one_is_used_up_is_told() -> None:
+    told, budget = Told(), Budget(tokens_per_hour=10**6, tenant_tokens_per_hour=900)
+    budgeted = Budgeted(ScriptedProvider([costing(1000)]), MemoryBudgets(), budget, lambda: NOON, told)
+    assert [await is_refused(budgeted, a_request(n)) for n in (1, 2)] == [False, True]
+    assert told.counters == [("tenant", 1000, 900), ("all", 1000, 10**6), ("tenant", 900, 900)]
+    assert told.refusals == ["tenant"]
