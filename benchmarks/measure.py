@@ -101,11 +101,20 @@ async def _watch(children: "Sequence[subprocess.Popen[bytes]]", admin: AIOKafkaA
             raise RuntimeError(f"{work.group}: the program ended with code {codes[0]}")
         done = await _committed(admin, work.group, work.topic)
         now = done, time.monotonic(), sum(cpu_seconds(_stat(child.pid)) for child in children)
-        if first is None and done >= work.after:
+        if first is None and done >= work.after and await _settled(admin, work.group, len(children)):
             first = now
         if first and done >= work.total:
             return between(first, now, work)
         await asyncio.sleep(POLL_SECONDS)
+
+
+async def _settled(admin: AIOKafkaAdminClient, group: str, workers: int) -> bool:
+    """Whether every worker has its partitions: what they do before that, each alone, is starting."""
+    if workers == 1:
+        return True
+    (answer,) = await admin.describe_consumer_groups([group])
+    _, _, state, _, _, members, *_ = answer.groups[0]
+    return bool(state == "Stable" and len(members) == workers)
 
 
 def between(first: Sight, last: Sight, work: Work) -> Round:
