@@ -1,7 +1,7 @@
 """From the last message of an episode to its summary, both workers as their users start them; the LLM takes 0 ms.
 
-The clock starts when the message is handed to the producer and stops when a consumer has the `summary.created`. Both are
-in this process, so there is one clock; what this process itself takes to send and to receive is in the figures.
+The clock starts when the message is handed to the producer and stops when a consumer has the `summary.created`. Both
+are in this process, so there is one clock; what this process itself takes to send and to receive is in the figures.
 """
 
 import asyncio

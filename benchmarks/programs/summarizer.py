@@ -1,0 +1,24 @@
+"""Afterword's own summarizer; its LLM answers at once, from inside the process."""
+
+import asyncio
+from typing import Any
+
+from streams import logs
+from streams.settings import Logs, load
+from streams.summarizer.providers import ExtractiveProvider, WithFallback
+from streams.summarizer.providers.scripted import ScriptedProvider
+from streams.summarizer_app import run_summarizer
+
+
+def scripted(*_: Any) -> WithFallback:
+    """In the place of prompts, HTTP, kept answers and the quality check: what belongs to an LLM."""
+    return WithFallback(ScriptedProvider(), ExtractiveProvider())
+
+
+def main() -> None:
+    logs.configure(Logs())
+    asyncio.run(run_summarizer(load(), scripted))
+
+
+if __name__ == "__main__":
+    main()
