@@ -60,12 +60,12 @@ def ceilings(parameters: Parameters) -> list[Ceiling]:
         (
             one.state_bytes / p.volume_bytes,
             "the volume of one segmenter, after a year",
-            "segmenter.persistence.size, segmenter.replicas, AFTERWORD_EPISODES__DEDUPE_WINDOW",
+            "segmenter.persistence.size; segmenter.replicas; AFTERWORD_EPISODES__DEDUPE_WINDOW down",
         ),
         (
             one.recovery_seconds * one.segmenters / p.recovery_seconds,
             "recovery of one segmenter's lost disk in ten minutes, after a year",
-            "segmenter.replicas, AFTERWORD_EPISODES__DEDUPE_WINDOW, new topics for new conversations",
+            "segmenter.replicas; AFTERWORD_EPISODES__DEDUPE_WINDOW down; a new generation of topics",
         ),
         (one.messages / p.archiver_messages_per_second, "one archiver", "archiver.replicas"),
         (one.mongo_writes / p.mongo_writes_per_second, "the writes of one MongoDB primary", SHARD),
@@ -73,7 +73,7 @@ def ceilings(parameters: Parameters) -> list[Ceiling]:
         (
             one.qdrant_memory_bytes / p.qdrant_memory_bytes,
             "the memory of one Qdrant node, after a year",
-            "a cluster of Qdrant, vectors on disk, or no AFTERWORD_EMBEDDER__PROVIDER",
+            "a Qdrant cluster, or vectors on disk; a smaller AFTERWORD_EMBEDDER__MODEL, or none",
         ),
         (one.kafka_bytes_per_second / (3 * p.broker_bytes_per_second), "three brokers", "more brokers"),
     ]
@@ -81,7 +81,7 @@ def ceilings(parameters: Parameters) -> list[Ceiling]:
 
 
 PROVIDER = "a higher limit, a server of your own; AFTERWORD_EPISODES__TRIGGER up"
-SHARD = "shard `messages` and `episodes` by `_id`, hashed; let old messages expire"
+SHARD = "shard the collections by `_id`, hashed"
 
 
 def decade(messages_per_day: float, parameters: Parameters) -> Decade:

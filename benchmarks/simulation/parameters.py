@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 SIZES = "python -m benchmarks.simulation --measure: the sample conversations, in memory"
 TRANSACTIONS = "python -m benchmarks.simulation --measure: 400 transactions on the embedded broker, two cores, busy"
-SEGMENTER = "python -m benchmarks --only segmenter: CPU µs each, of engine"
+SEGMENTER = "python -m benchmarks --only segmenter: CPU µs each; replaced by that of build/bench.json"
 DEFAULT = "docs/settings.md: default"
 ASSUMED = "assumption"
 EXAMPLE = "example"
@@ -49,7 +49,9 @@ class Parameters:
     max_batch: float = known(2000, "messages", f"{DEFAULT} of AFTERWORD_ENGINE__MAX_BATCH")
     hop_seconds: float = known(0.004, "s", f"{ASSUMED}: from a producer's send to a consumer's hands, one topic")
     restart_seconds: float = known(13.0, "s", "docs/reliability.md: the longest stall of SIGTERM under load")
-    recovery_rows_per_second: float = known(100_000, "/s", f"{ASSUMED}: the aim of `make bench` for recovery")
+    recovery_rows_per_second: float = known(
+        100_000, "/s", f"{ASSUMED}, the aim of `make bench`; build/bench.json: row memory"
+    )
     changelog_bytes_per_message: float = known(676, "bytes", f"{SIZES}; each message a batch of its own")
     state_bytes_per_message: float = known(124, "bytes", f"{SIZES}; keys and values that stay, before compression")
     state_rows_per_message: float = known(2, "", SIZES)
@@ -61,7 +63,7 @@ class Parameters:
     hands_per_slot: float = known(
         4, "", f"{ASSUMED}: episodes in hand for each slot; 0 leaves the default of in_flight"
     )
-    episode_core_seconds: float = known(0.010, "s", f"{ASSUMED}, until build/bench.json has CPU each, of the row slots")
+    episode_core_seconds: float = known(0.010, "s", f"{ASSUMED}; build/bench.json: CPU of the row summarizer, or slots")
     store_seconds: float = known(0.020, "s", f"{ASSUMED}: ten round trips to MongoDB, Qdrant and Kafka of 2 ms")
 
     # the LLM
@@ -95,7 +97,7 @@ class Parameters:
     busy_share: float = known(0.5, "", f"{ASSUMED}: of a core at the peak, so that a backlog shrinks")
     slot_share: float = known(0.7, "", f"{ASSUMED}: of the slots at the peak")
     most_slots: float = known(128, "", "benchmarks/slots.py goes as far")
-    archiver_messages_per_second: float = known(3000, "/s", f"{ASSUMED}")
+    archiver_messages_per_second: float = known(3000, "/s", f"{ASSUMED}; build/bench.json: row archiver")
     mongo_writes_per_second: float = known(10_000, "/s", f"{ASSUMED}: one primary, journalled")
     mongo_disk_bytes: float = known(2e12, "bytes", f"{ASSUMED}: of one replica set")
     qdrant_memory_bytes: float = known(64e9, "bytes", f"{ASSUMED}: of one node, dense vectors in memory")

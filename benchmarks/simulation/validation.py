@@ -5,7 +5,6 @@ Service times are taken from the run; what the queues make of them is predicted,
 
 import math
 import re
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +24,14 @@ NUMBER = re.compile(r"-?[\d,]+(?:\.\d+)?")
 LEVEL_SECONDS = 30.0
 PARTITIONS = 4
 """Of the benchmarks `segmenter` and `latency`."""
+READ = (
+    ("message_core_seconds", 0, "segmenter", "CPU µs each", 1e-6),
+    ("episode_core_seconds", 0, "slots", "CPU each", 1e-3),
+    ("episode_core_seconds", 0, "summarizer", "CPU ms each", 1e-3),
+    ("archiver_messages_per_second", 0, "archiver", "messages/s", 1.0),
+    ("recovery_rows_per_second", -1, "memory", "recovery", 1.0),
+)
+"""Parameter, which line, benchmark, heading, factor; the later one wins."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +72,11 @@ def calibrated(parameters: Parameters, bench: Mapping[str, Any]) -> Parameters:
 
 
 def _measured(bench: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    for _, figures in list(lines(bench, "segmenter"))[:1]:  # the first line is ours
-        yield "message_core_seconds", number(figures["CPU µs each"]) / 1e6
-    core = [number(figures["CPU each"]) / 1e3 for _, figures in lines(bench, "slots") if "CPU each" in figures]
-    if core:
-        yield "episode_core_seconds", statistics.median(core)
+    """Of each row the first line, which is ours; of recovery the last, which has the most records."""
+    for name, at, benchmark, heading, factor in READ:
+        found = [number(figures[heading]) for _, figures in lines(bench, benchmark) if heading in figures]
+        if found:
+            yield name, found[at] * factor
 
 
 def episode_seconds(bench: Mapping[str, Any]) -> float | None:

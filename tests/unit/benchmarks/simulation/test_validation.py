@@ -31,6 +31,8 @@ BENCH = {
             a_finding(("8 slots", {"busy": "97.5%", "episodes": "120", "CPU each": "8 ms"})),
             a_finding(("no slow conversation", {"episodes": "48", "p50": "9 ms"})),
         ],
+        "archiver": [a_finding(("archiver", {"messages/s": "5,000"}), ("by hand", {"messages/s": "6,000"}))],
+        "memory": [a_finding(("10,000", {"recovery": "90,000/s"}), ("100,000", {"recovery": "120,000/s"}))],
         "latency": [
             a_finding(
                 ("at 10% of capacity", {"messages/s": "60", "p50": "31 ms", "p99": "80 ms"}),
@@ -55,6 +57,9 @@ def test_service_times_are_those_of_the_run() -> None:
     p = calibrated(P, BENCH)
     assert p.message_core_seconds == pytest.approx(60e-6)
     assert p.episode_core_seconds == pytest.approx(8e-3)
+    assert p.archiver_messages_per_second == 5_000
+    assert p.recovery_rows_per_second == 120_000
+    assert calibrated(P, {"findings": {}}) == P
 
 
 def test_everything_that_was_measured_is_compared_and_nothing_else() -> None:
