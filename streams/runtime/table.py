@@ -8,6 +8,7 @@ from faust.tables import TableManager as FaustTableManager
 from streams.runtime.database import DeadlineOf
 from streams.runtime.logger import LIFE_CYCLE
 
+ABSENT = object()
 STORE_URL = "eos://local"
 """With a host: `URL("eos://")` is falsy, and Faust would silently take its memory store."""
 
@@ -31,6 +32,19 @@ class Table(FaustTable):
     def takes(self, topic: str) -> bool:
         """Records of that topic change this table."""
         return self._source in (None, topic)
+
+    def __getitem__(self, key: Any) -> Any:
+        """As Faust's, which looks twice."""
+        self.on_key_get(key)
+        value = self.data.get(key, ABSENT)
+        return self.__missing__(key) if value is ABSENT else value
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """As Faust's, in which a default of the table's own comes first."""
+        if self.default is not None:
+            return self[key]
+        self.on_key_get(key)
+        return self.data.get(key, default)
 
     def on_key_set(self, key: Any, value: Any) -> None:
         self._sensor_on_set(self, key, value)

@@ -120,6 +120,31 @@ def test_a_row_that_was_read_but_not_written_is_no_change(table: Any, database: 
     assert table.data.changes(batch) == []
 
 
+def test_a_key_that_is_not_there_is_the_tables_default_or_else_what_was_asked_for(app: App, tmp_path: Path) -> None:
+    counts = app.Table("counts", key_type=bytes, value_type=bytes, default=lambda: b"0")
+    rows = app.Table("rows", key_type=bytes, value_type=bytes)
+    app.finalize()
+    database = Database(tmp_path / "db", {"rows": None, "counts": None})
+
+    def work() -> None:
+        assert (counts[b"a"], counts.get(b"a"), counts.get(b"a", b"1")) == (b"0", b"0", b"0")
+        assert (rows.get(b"a"), rows.get(b"a", b"1")) == (None, b"1")
+        with pytest.raises(KeyError):
+            rows[b"a"]
+
+    batch = in_agent(database, work)
+    assert rows.data.changes(batch) == counts.data.changes(batch) == []
+    database.close()
+
+
+def test_a_read_looks_into_the_database_once(table: Any, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bytes] = []
+    find = table.data._find
+    monkeypatch.setattr(table.data, "_find", lambda key: asked.append(key) or find(key))
+    in_agent(database, lambda: (table.get(b"a"), table.get(b"b")))
+    assert asked == [b"a", b"b"]
+
+
 def test_a_write_to_a_closed_batch_raises(table: Any, database: Database) -> None:
     async def late() -> None:
         batch = Batch("in-0", database)
