@@ -5,30 +5,32 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from qdrant_client import AsyncQdrantClient
 
+from streams.settings import Qdrant
 from streams.stores.index import EpisodeIndex, Query
 from streams.stores.memory_index import MemoryIndex
 from streams.stores.qdrant import QdrantIndex
-from streams.stores.qdrant_connection import Local, Server
+from streams.stores.qdrant_connection import Local, connect
+from tests.qdrant_server import QdrantServer
 from tests.samples import a_summary
 
 # the client warns that its local mode has no payload indexes, which only a server is asked for
 pytestmark = pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning")
 
 
-def make(kind: str, path: Path) -> EpisodeIndex:
+def make(kind: str, path: Path, port: int) -> EpisodeIndex:
     if kind == "memory":
         return MemoryIndex()
-    connection = Local(path) if kind == "local" else Server(AsyncQdrantClient(":memory:"))
+    connection = Local(path) if kind == "local" else connect(Qdrant(url=f"http://127.0.0.1:{port}"))
     return QdrantIndex(connection, "episodes")
 
 
-@pytest_asyncio.fixture(params=["memory", "local", "async client"])
+@pytest_asyncio.fixture(params=["memory", "local", "server"])
 async def index(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[EpisodeIndex]:
-    made = make(request.param, tmp_path / "qdrant")
-    yield made
-    await made.close()
+    async with QdrantServer() as server:
+        made = make(request.param, tmp_path / "qdrant", server.port)
+        yield made
+        await made.close()
 
 
 def a_query(text: str, **fields: Any) -> Query:

@@ -232,6 +232,8 @@ def settings_for(servers: Servers, directory: Path, kinds: Sequence[type[Fault]]
     for kind in kinds:
         for section, values in kind.settings.items():
             ours[section] |= values
+    if ours["qdrant"]["path"] is None:
+        ours["qdrant"]["url"] = servers.qdrant.url
     if ours["llm"]:
         ours["llm"]["base_url"] = servers.llm.base_url
     return load(**ours, state_dir=directory / "state", drain_seconds=10)

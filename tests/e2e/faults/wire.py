@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Self
 
+from afterword.embedded.ports import free_ports
+
 HOST = "127.0.0.1"
 CHUNK_BYTES = 64 * 1024
 
@@ -28,6 +30,11 @@ class Wire:
         """MongoDB's."""
         return f"mongodb://{HOST}:{self.port}/?directConnection=true"
 
+    @property
+    def url(self) -> str:
+        """Qdrant's."""
+        return f"http://{HOST}:{self.port}"
+
     def cut(self) -> None:
         """Resets the connections that there are."""
         for writer in list(self._writers):
@@ -43,6 +50,15 @@ class Wire:
             self.resets = False
 
     @contextlib.asynccontextmanager
+    async def away(self) -> AsyncIterator[None]:
+        """Nobody listens."""
+        self._close()
+        try:
+            yield
+        finally:
+            await self._open(self.port)
+
+    @contextlib.asynccontextmanager
     async def slowed(self, seconds: float) -> AsyncIterator[None]:
         self.delay_seconds = seconds
         try:
@@ -51,15 +67,21 @@ class Wire:
             self.delay_seconds = 0.0
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._connected, HOST, 0)
-        self.port = self._server.sockets[0].getsockname()[1]
+        await self._open(free_ports(1)[0])  # none that a client could be given while nobody listens
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._server is not None
-        self._server.close()
+        self._close()
+
+    async def _open(self, port: int) -> None:
+        self._server = await asyncio.start_server(self._connected, HOST, port)
+        self.port = port
+
+    def _close(self) -> None:
+        if self._server:
+            self._server.close()
         self.cut()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -21,6 +21,7 @@ from tests.e2e.faults.llm import Llm
 from tests.e2e.faults.load import Load
 from tests.e2e.faults.stalls import Stalls
 from tests.e2e.faults.wire import Wire
+from tests.qdrant_server import QdrantServer
 
 LOOK_SECONDS = 0.25
 PAUSE_SECONDS = 1.0
@@ -34,6 +35,9 @@ AUTHORIZING = {
 }
 """Everybody may do everything, until a fault forbids it. Of several nodes none would let another in at first."""
 
+OVER_HTTP = {"qdrant": {"path": None}}
+"""Settings of a deployment whose Qdrant is a server, which several summarizers can share."""
+
 
 @dataclass
 class Servers:
@@ -43,6 +47,8 @@ class Servers:
     mongo: Wire
     """Workers reach MongoDB through it."""
     llm: Llm
+    qdrant: Wire
+    """To a stand-in for a server; reached by those whose settings say OVER_HTTP."""
 
     @property
     def kafka(self) -> Any:
@@ -56,8 +62,10 @@ async def serving(directory: Path, brokers: int = 1) -> AsyncIterator[Servers]:
         EmbeddedStack(directory, brokers=brokers, access=access) as stack,
         Wire(stack.mongo.port) as wire,
         Llm() as llm,
+        QdrantServer() as server,
+        Wire(server.port) as qdrant,
     ):
-        yield Servers(stack, wire, llm)
+        yield Servers(stack, wire, llm, qdrant)
 
 
 @dataclass

@@ -15,14 +15,26 @@ from tests.e2e.faults.kinds.stores import (
     MongoResets,
     MongoSlow,
     QdrantDown,
+    QdrantResets,
+    QdrantSlow,
 )
 from tests.e2e.faults.kinds.topics import Compacted, Grown, OutputDeleted, TooSmall, Unauthorized
-from tests.e2e.faults.kinds.workers import Freeze, Kill, Membership, Sigterm, StateLost
+from tests.e2e.faults.kinds.workers import (
+    ArchiversMembership,
+    Freeze,
+    Kill,
+    Membership,
+    Sigterm,
+    StateLost,
+    SummarizersMembership,
+)
 
 FAULTS: tuple[type[Fault], ...] = (
     Kill,
     StateLost,
     Membership,
+    SummarizersMembership,
+    ArchiversMembership,
     Freeze,
     Sigterm,
     Repeats,
@@ -35,6 +47,8 @@ FAULTS: tuple[type[Fault], ...] = (
     MongoSlow,
     MongoResets,
     QdrantDown,
+    QdrantSlow,
+    QdrantResets,
     LlmDown,
     LlmSlow,
     LlmResets,

@@ -10,7 +10,8 @@ from typing import ClassVar
 from afterword.embedded import Process
 from streams.stores import mongo
 from tests.e2e.faults.fault import Fault
-from tests.e2e.faults.world import World
+from tests.e2e.faults.kinds.workers import WITH_QDRANT
+from tests.e2e.faults.world import OVER_HTTP, World
 from tests.openai_server import MODEL, after, resets, success
 
 MEMORY_MEGABYTES = 1000
@@ -142,12 +143,37 @@ class LlmResets(Llm):
             yield
 
 
-class QdrantDown(Fault):
+class QdrantDown(Away):
     name = "Qdrant down"
-    outcome = "waits, afterwards indexed"
+    settings: ClassVar = OVER_HTTP
+    company = WITH_QDRANT
 
-    async def skip(self) -> str:
-        return "the embedded Qdrant is a directory in the summarizer's process, no server"
+    @contextlib.asynccontextmanager
+    async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
+        async with world.servers.qdrant.away():
+            yield
+
+
+class QdrantSlow(Away):
+    name = "Qdrant slow"
+    settings: ClassVar = OVER_HTTP
+    company = WITH_QDRANT
+
+    @contextlib.asynccontextmanager
+    async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
+        async with world.servers.qdrant.slowed(world.seconds(1, 30)):
+            yield
+
+
+class QdrantResets(Away):
+    name = "Qdrant's connections reset"
+    settings: ClassVar = OVER_HTTP
+    company = WITH_QDRANT
+
+    @contextlib.asynccontextmanager
+    async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
+        async with world.servers.qdrant.resetting():
+            yield
 
 
 async def summary_sources(world: World) -> dict[str, int]:

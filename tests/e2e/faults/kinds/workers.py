@@ -7,18 +7,18 @@ import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 
 from streams.runtime.database import Database
 from streams.segmenter.tables import TABLES
 from tests.e2e.faults.fault import Fault
-from tests.e2e.faults.world import World, until
+from tests.e2e.faults.world import OVER_HTTP, World, until
 
 SESSION_SECONDS = 6.0
 """As short as the broker allows."""
-WORKERS, MEMBERS = "workers", "members"
+WORKERS, MEMBERS, WITH_QDRANT = "workers", "members", "qdrant"
 MARGIN_SECONDS = 5.0
 AT_WORK = 0.8
 """Share of kills."""
@@ -112,10 +112,11 @@ def recoveries(world: World) -> list[dict[str, Any]]:
 
 
 class Membership(Fault):
-    """Two, three, then one segmenter again; the first one stays, so that a state directory goes on living."""
+    """Two, three, then one worker of a role again; the first one stays, so that a state directory goes on living."""
 
-    name = "workers join and leave, TERM or KILL"
+    name = "segmenters join and leave, TERM or KILL"
     outcome = "audit clean, pause measured"
+    role: ClassVar = "segmenter"
     company = MEMBERS
     share = 200.0
     times = 4
@@ -128,10 +129,10 @@ class Membership(Fault):
 
     async def inject(self, world: World, chance: random.Random) -> None:
         self._note_pause(world)
-        joined = [name for name in world.running("segmenter") if name != "segmenter"]
+        joined = [name for name in world.running(self.role) if name != self.role]
         if self.injected % 4 < MORE:
-            free = next(name for name in ("segmenter-2", "segmenter-3") if name not in joined)
-            world.start("segmenter", free)
+            free = next(name for name in (f"{self.role}-2", f"{self.role}-3") if name not in joined)
+            world.start(self.role, free)
         elif chance.random() < 0.5:
             await world.stop(chance.choice(joined))
         else:
@@ -146,6 +147,23 @@ class Membership(Fault):
 
     def _note_pause(self, world: World) -> None:
         self._pauses.append(world.stalls.lap())
+
+
+class ArchiversMembership(Membership):
+    name = "archivers join and leave, TERM or KILL"
+    outcome = "audit clean"
+    role = "archiver"
+    share = 120.0
+
+    async def check(self, world: World) -> None:
+        """The pauses are the segmenter's: nothing is measured here."""
+
+
+class SummarizersMembership(ArchiversMembership):
+    name = "summarizers join and leave, TERM or KILL"
+    role = "summarizer"
+    company = WITH_QDRANT
+    settings: ClassVar = OVER_HTTP
 
 
 class Freeze(Fault):

@@ -1,0 +1,144 @@
+"""What our adapter asks of Qdrant over HTTP, answered by the client's own local mode: real searches and filters, but no
+server of Qdrant's. For faults of a server where no container runs; the containers' suite asks the real one."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Self
+
+from aiohttp import web
+from pydantic import TypeAdapter
+from qdrant_client import QdrantClient
+from qdrant_client.http import models
+
+HOST = "127.0.0.1"
+LARGEST_REQUEST_BYTES = 64 << 20
+
+Handler = Callable[[web.Request], Any]
+Answer = Callable[[QdrantClient, str, bytes], Any]
+"""Of the client, the collection's name and the request's body."""
+
+
+class QdrantServer:
+    """Listens on `port`, which stays the same."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self._client = QdrantClient(":memory:")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="qdrant-server")
+        self._runner: web.AppRunner | None = None
+
+    async def __aenter__(self) -> Self:
+        app = web.Application(client_max_size=LARGEST_REQUEST_BYTES)
+        for method, path, answer in ROUTES:
+            app.router.add_route(method, path, self._handler(answer))
+        self._runner = web.AppRunner(app)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, HOST, 0)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._runner:
+            await self._runner.cleanup()
+        self._thread.shutdown()
+
+    def _handler(self, answer: Answer) -> Handler:
+        async def handle(request: web.Request) -> web.Response:
+            body, name = await request.read(), request.match_info.get("collection", "")
+            try:
+                result = await asyncio.get_running_loop().run_in_executor(
+                    self._thread, answer, self._client, name, body
+                )
+            except ValueError as error:  # what the local mode says to a collection that it has not, or has already
+                return _response({"status": {"error": str(error)}}, status=404)
+            return _response({"result": result, "status": "ok", "time": 0.0})
+
+        return handle
+
+
+def _response(content: Any, status: int = 200) -> web.Response:
+    return web.Response(body=_ANY.dump_json(content), content_type="application/json", status=status)
+
+
+_ANY = TypeAdapter(Any)
+
+
+def _collections(client: QdrantClient, name: str, body: bytes) -> Any:
+    return client.get_collections()
+
+
+def _exists(client: QdrantClient, name: str, body: bytes) -> Any:
+    return {"exists": client.collection_exists(name)}
+
+
+def _collection(client: QdrantClient, name: str, body: bytes) -> Any:
+    return client.get_collection(name)
+
+
+def _create(client: QdrantClient, name: str, body: bytes) -> Any:
+    wanted = models.CreateCollection.model_validate_json(body)
+    return client.create_collection(
+        name,
+        vectors_config=wanted.vectors or {},  # type: ignore[arg-type]  # the request's type is wider than the method's
+        sparse_vectors_config=wanted.sparse_vectors,
+        metadata=wanted.metadata,
+    )
+
+
+def _create_index(client: QdrantClient, name: str, body: bytes) -> Any:
+    """The local mode has none, and finds everything all the same."""
+    return {"operation_id": 0, "status": "completed"}
+
+
+def _upsert(client: QdrantClient, name: str, body: bytes) -> Any:
+    wanted = models.PointsList.model_validate_json(body)
+    return client.upsert(name, points=wanted.points, update_filter=wanted.update_filter)
+
+
+def _points(client: QdrantClient, name: str, body: bytes) -> Any:
+    wanted = models.PointRequest.model_validate_json(body)
+    return client.retrieve(name, ids=wanted.ids, with_payload=wanted.with_payload or False)
+
+
+def _scroll(client: QdrantClient, name: str, body: bytes) -> Any:
+    wanted = models.ScrollRequest.model_validate_json(body)
+    points, following = client.scroll(
+        name,
+        scroll_filter=wanted.filter,
+        limit=wanted.limit or 10,
+        offset=wanted.offset,
+        with_payload=wanted.with_payload or False,
+    )
+    return {"points": points, "next_page_offset": following}
+
+
+def _query(client: QdrantClient, name: str, body: bytes) -> Any:
+    wanted = models.QueryRequest.model_validate_json(body)
+    return client.query_points(
+        name,
+        query=wanted.query,
+        prefetch=wanted.prefetch,
+        query_filter=wanted.filter,
+        using=wanted.using,
+        limit=wanted.limit or 10,
+        with_payload=wanted.with_payload or False,
+    )
+
+
+_ONE = "/collections/{collection}"
+ROUTES: tuple[tuple[str, str, Answer], ...] = (
+    ("GET", "/collections", _collections),
+    ("GET", _ONE + "/exists", _exists),
+    ("GET", _ONE, _collection),
+    ("PUT", _ONE, _create),
+    ("PUT", _ONE + "/index", _create_index),
+    ("PUT", _ONE + "/points", _upsert),
+    ("POST", _ONE + "/points", _points),
+    ("POST", _ONE + "/points/scroll", _scroll),
+    ("POST", _ONE + "/points/query", _query),
+)
