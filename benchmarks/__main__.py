@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import engine, partitions, segmenter, startup, state
+from benchmarks import archiver, context, engine, latency, partitions, segmenter, slots, startup, state, summarizer
 from benchmarks.suite import Benchmark, Finding, Form, as_json, as_markdown, show
 
 BENCHMARKS: Mapping[str, Benchmark] = {
@@ -21,6 +21,11 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "partitions": partitions.run,
     "state": state.run,
     "startup": startup.run,
+    "latency": latency.run,
+    "slots": slots.run,
+    "summarizer": summarizer.run,
+    "archiver": archiver.run,
+    "context": context.run,
 }
 
 

@@ -1,0 +1,16 @@
+"""Afterword's own archiver, as `afterword worker archiver` runs it."""
+
+import asyncio
+
+from consumers.run_archiver import run_archiver
+from streams import logs
+from streams.settings import Logs, load
+
+
+def main() -> None:
+    logs.configure(Logs())
+    asyncio.run(run_archiver(load()))
+
+
+if __name__ == "__main__":
+    main()

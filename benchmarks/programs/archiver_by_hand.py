@@ -1,0 +1,48 @@
+"""Messages into MongoDB by hand: aiokafka, one bulk write of upserts for each batch, one commit after it."""
+
+import asyncio
+from datetime import datetime
+from typing import Any
+
+import orjson
+from aiokafka import AIOKafkaConsumer
+from pymongo import UpdateOne
+
+from benchmarks.programs.stores import database, from_environment
+
+MAX_BATCH = 2000
+MAX_WRITES = 1000
+"""Of one bulk write: what both servers take."""
+
+
+def upsert(record: Any) -> UpdateOne:
+    """What was there first stays."""
+    message = orjson.loads(record.value)
+    message["sent_at"] = datetime.fromisoformat(message["sent_at"])
+    message["source"] = {"partition": record.partition, "offset": record.offset}
+    key = f"{message['conversation_id']}:{message['id']}"
+    return UpdateOne({"_id": key}, {"$setOnInsert": message}, upsert=True)
+
+
+async def main() -> None:
+    stores = from_environment()
+    consumer = AIOKafkaConsumer(
+        stores.source,
+        bootstrap_servers=stores.bootstrap,
+        group_id=stores.group,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+    )
+    messages = database(stores)["messages"]
+    async with consumer:
+        while True:
+            batch = await consumer.getmany(timeout_ms=500, max_records=MAX_BATCH)
+            writes = [upsert(record) for records in batch.values() for record in records]
+            for start in range(0, len(writes), MAX_WRITES):
+                await messages.bulk_write(writes[start : start + MAX_WRITES], ordered=False)
+            if batch:
+                await consumer.commit({source: records[-1].offset + 1 for source, records in batch.items()})
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
