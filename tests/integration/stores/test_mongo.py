@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 from pydantic import SecretStr
+from pymongo import UpdateOne
 
 from schemas import Usage
 from streams.errors import StoreUnavailable
@@ -100,5 +101,17 @@ async def test_indexes_may_be_made_again(make_settings) -> None:
         await mongo.ensure_indexes(database)
     expiring = (await database["llm_cache"].index_information())["expires_at_1"]
     assert expiring["expireAfterSeconds"] == 0
+    await database.client.drop_database(database.name)
+    await mongo.close(database)
+
+
+async def test_upserts_tell_which_documents_they_made(make_settings) -> None:
+    """The archiver reads nothing of those: on a server that told nothing it would only be slower."""
+    database = mongo.connect(make_settings().mongo)
+    upserts = [UpdateOne({"_id": key}, {"$setOnInsert": {"by": "us"}}, upsert=True) for key in "abc"]
+    await database["notes"].insert_one({"_id": "b", "by": "them"})
+    assert await mongo.upserted(database["notes"], upserts) == {0, 2}
+    assert await mongo.upserted(database["notes"], upserts) == set()
+    assert (await database["notes"].find_one({"_id": "b"}))["by"] == "them"
     await database.client.drop_database(database.name)
     await mongo.close(database)
