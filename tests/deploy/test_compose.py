@@ -43,10 +43,10 @@ def with_servers(
     request: pytest.FixtureRequest,
     compose: Compose,
     engine: Engine,
-    image: str,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Compose:
     """Skips the test of the official images where they cannot be had."""
+    engine.need_base(BASE)
     if request.param == "stand-ins":
         stand_in_images.build(engine, BASE, tmp_path_factory.mktemp("stand-ins"))
         return replace(compose, files=(*compose.files, stand_in_images.OVERRIDE))
@@ -59,9 +59,9 @@ def with_servers(
 
 @contextmanager
 def up(compose: Compose) -> Iterator[None]:
-    """All of it working; removed at the end, with the volumes."""
+    """All of it working, our image built by compose; removed at the end, with the volumes."""
     try:
-        compose.run("up", "--detach", "--no-build", "--wait", "--wait-timeout", str(UP_SECONDS))
+        compose.run("up", "--build", "--detach", "--wait", "--wait-timeout", str(UP_SECONDS))
         yield
     except AssertionError as error:
         error.add_note(compose.run("logs", "--no-color", "--tail", "40"))
