@@ -12,7 +12,19 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import archiver, context, engine, latency, partitions, segmenter, slots, startup, state, summarizer
+from benchmarks import (
+    archiver,
+    context,
+    engine,
+    latency,
+    memory,
+    partitions,
+    segmenter,
+    slots,
+    startup,
+    state,
+    summarizer,
+)
 from benchmarks.suite import Benchmark, Finding, Form, as_json, as_markdown, show
 
 BENCHMARKS: Mapping[str, Benchmark] = {
@@ -20,6 +32,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "segmenter": segmenter.run,
     "partitions": partitions.run,
     "state": state.run,
+    "memory": memory.run,
     "startup": startup.run,
     "latency": latency.run,
     "slots": slots.run,
