@@ -44,7 +44,7 @@ def ceilings(parameters: Parameters) -> list[Ceiling]:
             "AFTERWORD_LLM__MAX_CONCURRENCY up to 128",
         ),
         (
-            calls / (p.most_slots * p.default_partitions),
+            max(calls / p.most_slots, episodes_core) / p.default_partitions,
             "as many summarizers as partitions, with 128 slots",
             "AFTERWORD_KAFKA__PARTITIONS, chosen beforehand",
         ),

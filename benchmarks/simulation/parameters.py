@@ -63,7 +63,9 @@ class Parameters:
     hands_per_slot: float = known(
         4, "", f"{ASSUMED}: episodes in hand for each slot; 0 leaves the default of in_flight"
     )
-    episode_core_seconds: float = known(0.010, "s", f"{ASSUMED}; build/bench.json: CPU of the row summarizer, or slots")
+    episode_core_seconds: float = known(
+        0.024, "s", "benchmarks/slots.py: CPU each, on a busy machine, Qdrant in the process; row summarizer, or slots"
+    )
     store_seconds: float = known(0.020, "s", f"{ASSUMED}: ten round trips to MongoDB, Qdrant and Kafka of 2 ms")
 
     # the LLM

@@ -39,7 +39,8 @@ def test_numbers_are_short(value: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.013, "13 ms"), (5.24, "5.2 s"), (80, "80 s"), (300, "5 min"), (7300, "2 h"), (200_000, "2 d")]
+    ("value", "text"),
+    [(0.013, "13 ms"), (5.24, "5.2 s"), (80, "80 s"), (300, "5 min"), (7300, "2 h"), (200_000, "2 d")],
 )
 def test_times_have_the_unit_that_fits(value: float, text: str) -> None:
     assert report.seconds(value) == text
