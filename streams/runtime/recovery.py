@@ -13,6 +13,10 @@ from streams.runtime.database import Change, Database, Position
 from streams.runtime.errors import ChangelogLost, ChangelogMismatch
 
 POLL_MS = 200
+FETCH_BYTES = 1 << 20
+MOST_RECORDS = 5000
+"""At once: decoded they take some 500 bytes each, in each of the partitions that recover together; and while they are
+applied nothing else of the worker moves."""
 
 
 class OtherChangelog(Exception):
@@ -49,7 +53,7 @@ async def recover(
         enable_auto_commit=False,
         auto_offset_reset="earliest",
         fetch_max_wait_ms=50,
-        max_partition_fetch_bytes=4 << 20,
+        max_partition_fetch_bytes=FETCH_BYTES,
     )
     await consumer.start()
     try:
@@ -119,7 +123,8 @@ async def _replay(
         consumer.seek(changelog, max(bookmark, first[changelog]))
     known, marks, records = set(database.position.bookmarks), dict[str, Bookmark](), 0
     while any([await consumer.position(changelog) < end[changelog] for changelog in tables]):
-        for changelog, found in (await consumer.getmany(timeout_ms=POLL_MS)).items():
+        fetched = await consumer.getmany(timeout_ms=POLL_MS, max_records=MOST_RECORDS)
+        for changelog, found in fetched.items():
             table = tables[changelog]
             marks.update(_apply(database, table, found, as_of_ms))
             records += len(found)
