@@ -5,7 +5,7 @@ from quixstreams import Application
 from benchmarks.programs.configuration import Configuration
 
 COMMIT_SECONDS = 1.0
-"""Its own default is 5: as fast (docs/performance.md), but then a round has too few commits to be timed by."""
+"""Its own default is 5, with which a round has too few commits to be timed by."""
 
 
 def application(bench: Configuration) -> Application:
