@@ -71,8 +71,8 @@ async def process(bench: Configuration, producer: Any, partition: Partition, rec
     sent = []
     for name, rows in partition.tables.items():
         changelog = f"{bench.group}-{name}-changelog"
-        for key, row in rows.changes():
-            sent.append(await producer.send(changelog, row, key, partition=records[0].partition))
+        for row_key, row in rows.changes():
+            sent.append(await producer.send(changelog, row, row_key, partition=records[0].partition))
     for topic, key, body, headers in outcome.outgoing:
         sent.append(await producer.send(topic, body, key, headers=headers))
     await asyncio.gather(*sent)
