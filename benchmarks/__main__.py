@@ -5,11 +5,15 @@ python -m benchmarks [--only WORD] [--rounds 5] [--short] [--json FILE] [--markd
 
 import argparse
 import asyncio
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from aiokafka.errors import KafkaError
+from pymongo.errors import PyMongoError
 from rich.console import Console
 
 from benchmarks import (
@@ -42,16 +46,44 @@ BENCHMARKS: Mapping[str, Benchmark] = {
 }
 
 
-async def run_all(wanted: Mapping[str, Benchmark], form: Form, console: Console) -> dict[str, Sequence[Finding]]:
-    findings = {}
-    for name, benchmark in wanted.items():
+FAILURES = (RuntimeError, TimeoutError, KafkaError, PyMongoError)
+"""Of one benchmark, mostly on a machine that is too busy: the others go on."""
+
+
+@dataclass
+class Run:
+    """Written after each benchmark: what is cut off has kept what it found."""
+
+    form: Form
+    json: Path | None
+    markdown: Path | None
+    findings: dict[str, Sequence[Finding]] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+
+    async def one(self, name: str, benchmark: Benchmark, console: Console) -> None:
         began = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="afterword-bench-") as directory:
-            findings[name] = await benchmark(form, Path(directory))
-        for finding in findings[name]:
+        try:
+            with tempfile.TemporaryDirectory(prefix="afterword-bench-") as directory:
+                self.findings[name] = await benchmark(self.form, Path(directory))
+        except FAILURES as error:
+            self.failed.append(name)
+            console.print(f"  {name} failed: {type(error).__name__}: {error}")
+        for finding in self.findings.get(name, ()):
             show(finding, console)
         console.print(f"  {name} took {time.monotonic() - began:.0f} s")
-    return findings
+        self.write()
+
+    def write(self) -> None:
+        markdown = "\n".join(as_markdown(finding) for some in self.findings.values() for finding in some)
+        for path, text in ((self.json, as_json(self.findings, self.form)), (self.markdown, markdown)):
+            if path:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+
+
+async def run_all(run: Run, wanted: Mapping[str, Benchmark], console: Console) -> None:
+    for name, benchmark in wanted.items():
+        await run.one(name, benchmark, console)
 
 
 def main() -> None:
@@ -62,14 +94,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", type=Path)
     given = parser.parse_args()
-    form = Form(given.rounds, given.short)
+    run = Run(Form(given.rounds, given.short), given.json, given.markdown)
     wanted = {name: one for name, one in BENCHMARKS.items() if given.only in name}
-    findings = asyncio.run(run_all(wanted, form, Console(width=140)))
-    markdown = "\n".join(as_markdown(finding) for some in findings.values() for finding in some)
-    for path, text in ((given.json, as_json(findings, form)), (given.markdown, markdown)):
-        if path:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+    asyncio.run(run_all(run, wanted, Console(width=140)))
+    if run.failed:
+        sys.exit(f"failed: {', '.join(run.failed)}")
 
 
 if __name__ == "__main__":
