@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import hypothesis
 import pytest
 import pytest_asyncio
 
@@ -12,6 +13,10 @@ from streams.settings import Settings, load
 from tests.stack import Stack, running_stack
 
 MakeSettings = Callable[..., Settings]
+
+# a machine that is busy is no failure: whatever has to be quick shows it in a benchmark
+hypothesis.settings.register_profile("patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("patient")
 
 
 @pytest_asyncio.fixture(scope="session")

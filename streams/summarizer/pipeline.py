@@ -4,8 +4,10 @@ Every step may be repeated. What is stored first decides: a later attempt, or a 
 and goes through the steps after it again, so that a crash between any two of them leaves nothing undone.
 """
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime
+from typing import Any
 
 from schemas import Compression, EpisodeClosed, SummaryCreated
 from schemas.base import utc_milliseconds
@@ -118,11 +120,14 @@ class Pipeline:
         return stored.summary
 
     async def _store_the_rest(self, summary: SummaryCreated, episode: EpisodeClosed) -> None:
+        """At once: each is fenced by its own version and looks at none of the others."""
         keys = [message_key(summary.conversation_id, message_id) for message_id in summary.message_ids]
-        await self._until_done("store_rolling", lambda: self._store_rolling(summary))
-        await self._until_done("store_conversation", lambda: self._episodes.advance(summary))
-        await self._until_done("store_messages", lambda: self._messages.assign(summary.episode_id, keys))
-        await self._store_point(summary, raw_text(message.content for message in episode.messages))
+        await together(
+            self._until_done("store_rolling", lambda: self._store_rolling(summary)),
+            self._until_done("store_conversation", lambda: self._episodes.advance(summary)),
+            self._until_done("store_messages", lambda: self._messages.assign(summary.episode_id, keys)),
+            self._store_point(summary, raw_text(message.content for message in episode.messages)),
+        )
 
     async def _store_rolling(self, summary: SummaryCreated) -> None:
         while True:
@@ -136,6 +141,20 @@ class Pipeline:
         if embedder:
             dense = await self._until_done("embed", lambda: embedder.embed(summary_text(summary)))
         await self._until_done("index", lambda: self._index.put(summary, text, dense))
+
+
+async def together(*steps: Coroutine[Any, Any, None]) -> None:
+    """All steps, each in a task. The first error ends the others, and is raised when they have ended.
+
+    No task group: it takes a step that was cancelled for one that is done.
+    """
+    tasks = [asyncio.ensure_future(step) for step in steps]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def check_same(episode: EpisodeClosed, stored: StoredEpisode) -> None:

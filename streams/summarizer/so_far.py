@@ -1,5 +1,6 @@
 """What is known of a conversation before an episode, and what of it the episode's rolling summary takes in."""
 
+import asyncio
 from dataclasses import dataclass
 
 from schemas import EpisodeClosed, SummaryCreated
@@ -87,7 +88,7 @@ class SoFar:
 async def read_so_far(episodes: EpisodeStore, episode: EpisodeClosed, rules: Rules) -> SoFar:
     """Raises: StoreUnavailable."""
     scope = scope_of(episode)
-    row, conversation = await episodes.latest_row(scope), await episodes.conversation(scope)
+    row, conversation = await asyncio.gather(episodes.latest_row(scope), episodes.conversation(scope))
     if row is not None and row.last_ordinal >= episode.ordinal:  # made again: the rows have gone on without it
         row = None
     text, pending = await _since(episodes, episode, row)
