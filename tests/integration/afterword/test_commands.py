@@ -25,7 +25,7 @@ from streams.stores.mongo_episodes import MongoEpisodes
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 SAMPLES = Path(samples.__file__).parent / "conversations.jsonl"
-SECONDS = 30
+SECONDS = 120
 
 
 @pytest.fixture

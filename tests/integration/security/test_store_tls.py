@@ -21,6 +21,11 @@ from tests.certificates import Authority
 from tests.endpoints import serving
 
 
+# on a busy machine a client gives up in the middle of the handshake: asyncio gives the stand-in no hand on what it then
+# leaves to the garbage collector
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)

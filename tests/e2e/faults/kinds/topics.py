@@ -15,7 +15,7 @@ from tests.e2e.faults.kinds.records import everything
 from tests.e2e.faults.load import Sent
 from tests.e2e.faults.world import World
 
-CLEANER_SECONDS = 120.0
+CLEANER_SECONDS = 400.0
 HARD = {
     "cleanup_policy": "compact",
     "segment_ms": "500",
