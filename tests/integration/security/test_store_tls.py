@@ -20,7 +20,6 @@ from streams.summarizer.providers.http import Endpoint
 from tests.certificates import Authority
 from tests.endpoints import serving
 
-
 # on a busy machine a client gives up in the middle of the handshake: asyncio gives the stand-in no hand on what it then
 # leaves to the garbage collector
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
