@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -167,7 +167,15 @@ async def test_watch_prints_each_event_once(settings):
     assert out == "c:1  Title 1: Short.\n"
 
 
-async def test_watch_ends_cleanly_with_ctrl_c(settings):
+@pytest.fixture
+def obeyed_ctrl_c() -> Iterator[None]:
+    """Tests that a shell runs in the background ignore it, and every process that they start would, too."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+async def test_watch_ends_cleanly_with_ctrl_c(settings, obeyed_ctrl_c):
     await announce(settings, event(1))
     process = await started(settings, "watch", "--from-beginning")
     assert process.stdout is not None
