@@ -1,19 +1,17 @@
 """The index anew from MongoDB: what was indexed can always be made again."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from schemas.ids import message_key
+from streams.connected_stores import connected_stores
 from streams.settings import Settings
-from streams.stores import mongo
 from streams.stores.episodes import EpisodeStore, StoredEpisode
 from streams.stores.index import EpisodeIndex, raw_text, summary_text
 from streams.stores.messages import MessageArchive
 from streams.stores.mongo_episodes import MongoEpisodes
 from streams.stores.mongo_messages import MongoMessages
-from streams.stores.qdrant import open_index
-from streams.summarizer.embedders import Embedder, make_embedder
+from streams.summarizer.embedders import Embedder
 
 PAGE_EPISODES = 100
 """Held in memory at a time, their messages one episode after another."""
@@ -85,13 +83,6 @@ class Rebuild:
 
 async def rebuild(settings: Settings, progress: Progress, after: str | None, everything: bool) -> Rebuilt:
     """Raises: StoreUnavailable (of which StoreInUse: a summarizer has the directory open), ConfigurationError."""
-    async with AsyncExitStack() as closing:
-        database = mongo.connect(settings.mongo)
-        closing.push_async_callback(mongo.close, database)
-        index = open_index(settings.qdrant, settings.embedder)
-        closing.push_async_callback(index.close)
-        embedder = make_embedder(settings.embedder)
-        if embedder:
-            closing.push_async_callback(embedder.close)
-        made = Rebuild(MongoEpisodes(database), MongoMessages(database), index, embedder, everything)
-        return await made.run(progress, after)
+    async with connected_stores(settings) as stores:
+        episodes, messages = MongoEpisodes(stores.database), MongoMessages(stores.database)
+        return await Rebuild(episodes, messages, stores.index, stores.embedder, everything).run(progress, after)

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from consumers.kafka import require_topics
 from streams.app import faust_app
+from streams.connected_stores import connected_stores
 from streams.runtime.health import Handler, Health, HealthServer
 from streams.runtime.worker import PARTITIONS, run
 from streams.settings import Settings
@@ -17,11 +18,10 @@ from streams.stores.mongo_budgets import MongoBudgets
 from streams.stores.mongo_episodes import MongoEpisodes
 from streams.stores.mongo_messages import MongoMessages
 from streams.stores.mongo_replies import MongoReplies
-from streams.stores.qdrant import QdrantIndex, open_index
+from streams.stores.qdrant import QdrantIndex
 from streams.stores.replies import ReplyCache
 from streams.summarizer import agent as summarizer
 from streams.summarizer.counting import Counting
-from streams.summarizer.embedders import make_embedder
 from streams.summarizer.gate import Gate
 from streams.summarizer.handling import Handling
 from streams.summarizer.long_input.plan import rounds
@@ -76,13 +76,8 @@ async def run_summarizer(settings: Settings, make_provider: MakeProvider = make_
     observer = summarizer_observer(telemetry, kafka.summarizer_id)
     async with AsyncExitStack() as closing:
         closing.push_async_callback(telemetry.aclose)
-        database = mongo.connect(settings.mongo)
-        closing.push_async_callback(mongo.close, database)
-        index = open_index(settings.qdrant, settings.embedder)
-        closing.push_async_callback(index.close)
-        embedder = make_embedder(settings.embedder)
-        if embedder:
-            closing.push_async_callback(embedder.close)
+        stores = await closing.enter_async_context(connected_stores(settings))
+        database, index, embedder = stores.database, stores.index, stores.embedder
         await closing.enter_async_context(
             health_server(settings, health, index, Searcher(index, embedder), telemetry.views)
         )
