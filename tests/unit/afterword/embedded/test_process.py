@@ -1,5 +1,6 @@
 """Child processes end when they should, and say why when they should not have."""
 
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,6 +14,13 @@ from afterword.embedded.process import Process
 from tests.processes import SECONDS, alive, state, until
 
 Start = Callable[[str], Process]
+
+WRITES = """
+import time
+while True:
+    print(".")
+    time.sleep(0.01)
+"""
 
 
 @pytest.fixture
@@ -59,7 +67,8 @@ def test_kill_takes_the_children_too(start: Start) -> None:
 
 
 def test_a_suspended_process_does_nothing_until_it_is_resumed(start: Start) -> None:
-    process = start("while :; do echo .; sleep 0.01; done")
+    # Not a loop of the shell: stopped while its child has yet to exec, the shell waits in state D.
+    process = start(f"exec {shlex.quote(sys.executable)} -uc {shlex.quote(WRITES)}")
     until(lambda: len(process.tail()) > 2)
     process.suspend()
     until(lambda: state(process.pid) == "T")
