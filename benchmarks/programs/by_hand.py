@@ -10,9 +10,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from rocksdict import Options, Rdict, WriteBatch
 
 from benchmarks.programs.configuration import Configuration, from_environment
-from streams.segmenter import Segmenter
-from streams.settings import Episodes
-from streams.tokens import count_tokens
+from benchmarks.programs.rules import segmenter_of
 
 MAX_BATCH = 2000
 
@@ -56,14 +54,7 @@ class Rows:
 class Partition:
     def __init__(self, bench: Configuration, number: int) -> None:
         self.tables = {name: Rows(bench.state / f"{name}-{number}") for name in ("conversations", "messages")}
-        self.segmenter = Segmenter(
-            limits=Episodes(),
-            episodes_topic=bench.episodes,
-            dead_letters_topic=f"{bench.messages}.dlq",
-            conversations=self.tables["conversations"],
-            messages=self.tables["messages"],
-            count_tokens=count_tokens,
-        )
+        self.segmenter = segmenter_of(bench, self.tables["conversations"], self.tables["messages"])
 
 
 async def process(bench: Configuration, producer: Any, partition: Partition, records: list[Any]) -> None:

@@ -9,22 +9,9 @@ from quixstreams import message_context
 
 from benchmarks.programs.configuration import Configuration, from_environment
 from benchmarks.programs.quix_application import application
-from streams.segmenter import Segmenter
-from streams.settings import Episodes
-from streams.tokens import count_tokens
+from benchmarks.programs.rules import Record, segmenter_of
 
 RAW = {"value_deserializer": "bytes", "key_deserializer": "bytes", "value_serializer": "bytes"}
-
-
-@dataclass(frozen=True)
-class Record:
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes], ...] = ()
 
 
 @dataclass
@@ -51,14 +38,7 @@ class Rows:
 class Rules:
     def __init__(self, bench: Configuration) -> None:
         self._conversations, self._messages = Rows("c"), Rows("m")
-        self._segmenter = Segmenter(
-            limits=Episodes(),
-            episodes_topic=bench.episodes,
-            dead_letters_topic=f"{bench.messages}.dlq",
-            conversations=self._conversations,
-            messages=self._messages,
-            count_tokens=count_tokens,
-        )
+        self._segmenter = segmenter_of(bench, self._conversations, self._messages)
 
     def __call__(self, value: bytes, key: bytes, timestamp: int, _: Any, state: Any) -> Iterator[bytes]:
         """The episodes that the message closes."""

@@ -2,29 +2,15 @@
 
 import time
 from collections.abc import AsyncIterable
-from dataclasses import dataclass
 from typing import Any
 
 import faust
 
 from benchmarks.programs.configuration import Configuration, from_environment
-from streams.segmenter import Segmenter
-from streams.settings import Episodes
-from streams.tokens import count_tokens
+from benchmarks.programs.rules import Record, segmenter_of
 
 RAW = {"key_type": bytes, "value_type": bytes}
 SERIALIZERS = {"key_serializer": "raw", "value_serializer": "raw"}
-
-
-@dataclass(frozen=True)
-class Record:
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes], ...] = ()
 
 
 def tuned(bench: Configuration) -> Any:
@@ -49,14 +35,7 @@ def make_app() -> Any:
     app = tuned(bench)
     tables = {name: app.Table(name, partitions=bench.partitions, **RAW) for name in ("conversations", "messages")}
     episodes = app.topic(bench.episodes, **RAW, **SERIALIZERS)
-    segmenter = Segmenter(
-        limits=Episodes(),
-        episodes_topic=bench.episodes,
-        dead_letters_topic=f"{bench.messages}.dlq",
-        conversations=tables["conversations"],
-        messages=tables["messages"],
-        count_tokens=count_tokens,
-    )
+    segmenter = segmenter_of(bench, tables["conversations"], tables["messages"])
 
     @app.agent(app.topic(bench.messages, **RAW, **SERIALIZERS))  # type: ignore[untyped-decorator]
     async def segment(stream: AsyncIterable[Any]) -> None:

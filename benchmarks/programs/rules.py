@@ -1,0 +1,34 @@
+"""The segmenter's rules as every program runs them, whatever keeps its tables."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.programs.configuration import Configuration
+from streams.segmenter import Segmenter
+from streams.settings import Episodes
+from streams.tokens import count_tokens
+
+
+@dataclass(frozen=True)
+class Record:
+    """A Kafka record, for clients whose own is shaped otherwise."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+def segmenter_of(bench: Configuration, conversations: Any, messages: Any) -> Segmenter:
+    """All rules with their defaults."""
+    return Segmenter(
+        limits=Episodes(),
+        episodes_topic=bench.episodes,
+        dead_letters_topic=f"{bench.messages}.dlq",
+        conversations=conversations,
+        messages=messages,
+        count_tokens=count_tokens,
+    )
