@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from aiokafka.errors import KafkaTimeoutError
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import NoOpTracer, SpanKind, StatusCode, Tracer
 
@@ -16,24 +15,11 @@ from afterword.lines import Outgoing, flush, parse
 from afterword.produce_sender import Sender
 from streams.segmenter import Segmenter
 from streams.segmenter.tracing import EpisodeTracing
-from streams.telemetry.tracing import tracer_of
 from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, Sent, characters, limits
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 TOPIC = "messages"
 SECRET = "hunter2"
-
-
-@pytest.fixture
-def spans() -> InMemorySpanExporter:
-    return InMemorySpanExporter()
-
-
-@pytest.fixture
-def tracer(spans: InMemorySpanExporter) -> Tracer:
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(SimpleSpanProcessor(spans))
-    return tracer_of(provider)
 
 
 class Broker:

@@ -4,24 +4,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import StatusCode
+from opentelemetry.trace import StatusCode, Tracer
 
 from consumers.archiver_observer import Rebalances, Telling
 from streams.errors import StoreUnavailable
 from streams.telemetry import Metrics
 from streams.telemetry.engine import EngineMetrics
 from streams.telemetry.spans import MAX_LINKS
-from streams.telemetry.tracing import tracer_of
 
 SECRET = "hunter2"
-
-
-@pytest.fixture
-def spans() -> InMemorySpanExporter:
-    return InMemorySpanExporter()
 
 
 @pytest.fixture
@@ -30,10 +23,8 @@ def metrics() -> Metrics:
 
 
 @pytest.fixture
-def telling(spans: InMemorySpanExporter, metrics: Metrics) -> Telling:
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(SimpleSpanProcessor(spans))
-    return Telling(metrics, tracer_of(provider), "messages", "archivers")
+def telling(tracer: Tracer, metrics: Metrics) -> Telling:
+    return Telling(metrics, tracer, "messages", "archivers")
 
 
 def record(span: int | None = None) -> Any:

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode, Tracer, get_current_span
 
@@ -29,18 +28,6 @@ from tests.summarizer_world import NoHealth, World
 from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, Sent, characters, flush, limits, say
 
 SECRET = "hunter2"
-
-
-@pytest.fixture
-def spans() -> InMemorySpanExporter:
-    return InMemorySpanExporter()
-
-
-@pytest.fixture
-def tracer(spans: InMemorySpanExporter) -> Tracer:
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(SimpleSpanProcessor(spans))
-    return tracer_of(provider)
 
 
 def header(number: int, trace: int = 0xABC) -> tuple[str, bytes]:
