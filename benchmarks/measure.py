@@ -16,6 +16,8 @@ from aiokafka.errors import GroupCoordinatorNotAvailableError
 POLL_SECONDS = 0.05
 TIMEOUT_SECONDS = 180.0
 STOP_SECONDS = 20.0
+TAIL_CHARACTERS = 2000
+"""Of the log of a program that ended."""
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -71,7 +73,7 @@ async def measure(work: Work, workers: Sequence[Worker], log: Path) -> Round:
     try:
         with _running(workers, log) as children:
             async with asyncio.timeout(TIMEOUT_SECONDS):
-                return await _watch(children, admin, work)
+                return await _watch(children, admin, work, log)
     finally:
         await admin.close()
 
@@ -94,11 +96,14 @@ def _running(workers: Sequence[Worker], log: Path) -> "Iterator[list[subprocess.
             _end(child)
 
 
-async def _watch(children: "Sequence[subprocess.Popen[bytes]]", admin: AIOKafkaAdminClient, work: Work) -> Round:
+async def _watch(
+    children: "Sequence[subprocess.Popen[bytes]]", admin: AIOKafkaAdminClient, work: Work, log: Path
+) -> Round:
     first: Sight | None = None
     while True:
         if codes := [child.returncode for child in children if child.poll() is not None]:
-            raise RuntimeError(f"{work.group}: the program ended with code {codes[0]}")
+            last = log.read_text(errors="replace")[-TAIL_CHARACTERS:]
+            raise RuntimeError(f"{work.group}: the program ended with code {codes[0]}: {last}")
         done = await _committed(admin, work.group, work.topic)
         now = done, time.monotonic(), sum(cpu_seconds(_stat(child.pid)) for child in children)
         if first is None and done >= work.after and await _settled(admin, work.group, len(children)):

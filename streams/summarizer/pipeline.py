@@ -69,12 +69,12 @@ class Pipeline:
 
         Raises: EpisodeConflict.
         """
-        stored = await self._find(episode)
+        stored, so_far = await self._find(episode), None
         while stored is None or stored.summary.made_from < episode.revision:
             so_far = await self._so_far(episode)
             answer = await self._answer(so_far.request)
             stored = await self._add(so_far, answer, stored)  # another writer may have taken the revision
-        return await self._finish(episode, stored)
+        return await self._finish(episode, stored, so_far)
 
     async def mend(self, episode: EpisodeClosed) -> None:
         """Replaces the episode's fallback by what the LLM writes; drops the episode if that is not to be done any more.
@@ -84,11 +84,12 @@ class Pipeline:
         stored = await self._find(episode)
         if stored is None or stored.summary.made_from != episode.revision:  # erased, or closed anew
             return
+        so_far = None
         if is_mendable(stored.summary.quality):
             so_far = await self._so_far(episode)
             answer = await self._until_done("summarize", lambda: self._answer_or_error(so_far.request))
             stored = await self._add(so_far, written_by_llm(answer), stored)
-        await self._finish(episode, stored)
+        await self._finish(episode, stored, so_far)
 
     async def _so_far(self, episode: EpisodeClosed) -> SoFar:
         return await self._until_done("find", lambda: read_so_far(self._episodes, episode, self._rules))
@@ -112,29 +113,32 @@ class Pipeline:
         made = stored_episode(so_far.episode, so_far.completed(summary))
         return await self._until_done("store_episode", lambda: self._episodes.add(made))
 
-    async def _finish(self, episode: EpisodeClosed, stored: StoredEpisode) -> SummaryCreated:
+    async def _finish(self, episode: EpisodeClosed, stored: StoredEpisode, so_far: SoFar | None) -> SummaryCreated:
+        """`so_far`: what was read for the summary, where it has just been made."""
         check_same(episode, stored)
         if stored.summary.made_from == episode.revision:  # else a later one has been here, and its texts stay
-            await self._store_the_rest(stored.summary, episode)
+            await self._store_the_rest(stored.summary, episode, so_far)
         await self._until_done("publish", lambda: self._publish(stored.summary))
         return stored.summary
 
-    async def _store_the_rest(self, summary: SummaryCreated, episode: EpisodeClosed) -> None:
+    async def _store_the_rest(self, summary: SummaryCreated, episode: EpisodeClosed, so_far: SoFar | None) -> None:
         """At once: each is fenced by its own version and looks at none of the others."""
         keys = [message_key(summary.conversation_id, message_id) for message_id in summary.message_ids]
         await together(
-            self._until_done("store_rolling", lambda: self._store_rolling(summary)),
+            self._until_done("store_rolling", lambda: self._store_rolling(summary, so_far)),
             self._until_done("store_conversation", lambda: self._episodes.advance(summary)),
             self._until_done("store_messages", lambda: self._messages.assign(summary.episode_id, keys)),
             self._store_point(summary, raw_text(message.content for message in episode.messages)),
         )
 
-    async def _store_rolling(self, summary: SummaryCreated) -> None:
-        while True:
-            latest = await self._episodes.latest_row(scope_of(summary))
-            row = next_row(latest, summary, self._rules.rolling_max_tokens)
-            if row is None or await self._episodes.put_row(row, after=latest):
+    async def _store_rolling(self, summary: SummaryCreated, so_far: SoFar | None) -> None:
+        scope = scope_of(summary)
+        # the row that was read for the summary is most likely still the latest; where it is not, nothing is written
+        latest = so_far.latest_row if so_far else await self._episodes.latest_row(scope)
+        while row := next_row(latest, summary, self._rules.rolling_max_tokens):
+            if await self._episodes.put_row(row, after=latest):
                 return
+            latest = await self._episodes.latest_row(scope)
 
     async def _store_point(self, summary: SummaryCreated, text: str) -> None:
         embedder, dense = self._embedder, None

@@ -32,6 +32,8 @@ class SoFar:
 
     episode: EpisodeClosed
     rules: Rules
+    latest_row: RollingRow | None
+    """As it was then."""
     row: RollingRow | None
     """The one that the episode's rolling summary would follow; None too where an episode is made again later on."""
     rolling_summary: str
@@ -88,11 +90,11 @@ class SoFar:
 async def read_so_far(episodes: EpisodeStore, episode: EpisodeClosed, rules: Rules) -> SoFar:
     """Raises: StoreUnavailable."""
     scope = scope_of(episode)
-    row, conversation = await asyncio.gather(episodes.latest_row(scope), episodes.conversation(scope))
-    if row is not None and row.last_ordinal >= episode.ordinal:  # made again: the rows have gone on without it
-        row = None
+    latest, conversation = await asyncio.gather(episodes.latest_row(scope), episodes.conversation(scope))
+    # where it is made again, the rows have gone on without it
+    row = latest if latest is not None and latest.last_ordinal < episode.ordinal else None
     text, pending = await _since(episodes, episode, row)
-    return SoFar(episode, rules, row, text, tuple(pending), conversation)
+    return SoFar(episode, rules, latest, row, text, tuple(pending), conversation)
 
 
 async def _since(

@@ -3,10 +3,11 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
-from streams.language import detect, stem_words, words
+from streams.language import detect, words
 from streams.summarizer.answer import is_refusal
-from streams.summarizer.quality.form import has_common_run, repeats_itself
+from streams.summarizer.quality.form import has_common_run, repeats_itself, runs
 from streams.summarizer.quality.grounding import Evidence, ground, plain
 from streams.summarizer.quality.topic import SHARED_TERMS, is_other_language, shared_terms
 from streams.summarizer.sentences import split_sentences
@@ -108,8 +109,6 @@ class _Source:
         self.language = detect(self.episode)
         whole = plain(f"{said.context}\n{self.episode}")
         self.evidence = Evidence(whole, self.language)
-        self.words = words(whole)
-        self.stems = stem_words(whole, self.language)
 
 
 def _problems(texts: Texts, source: _Source) -> Iterator[Problem]:
@@ -129,9 +128,9 @@ def _problems(texts: Texts, source: _Source) -> Iterator[Problem]:
 def _beside(texts: Texts, source: _Source) -> Iterator[Problem]:
     told, length = f"{texts.short} {texts.long}", len(source.said.episode)
     spoken = (source.episode, *source.said.by_speaker)
-    if any(is_other_language(text, spoken) for text in (texts.short, texts.long)):
+    if is_other_language((texts.short, texts.long), spoken):
         yield Problem("wrong_language", "it was not in the language of the conversation")
-    elif shared_terms(told, source.stems, source.language) < SHARED_TERMS:
+    elif shared_terms(told, source.evidence.stems, source.language) < SHARED_TERMS:
         yield Problem("off_topic", "it was not about this conversation")
     if _is_copy(texts.long, source):
         yield Problem("copied", "it copied the conversation instead of summarising it")
@@ -143,14 +142,21 @@ def _beside(texts: Texts, source: _Source) -> Iterator[Problem]:
 
 def _echoes(texts: Texts, source: _Source) -> bool:
     """Where the conversation holds the same words, a summary may."""
-    instructions = words(source.said.instructions)
+    instructions = runs_of_instructions(source.said.instructions)
     told = [words(text) for text in texts.given]
     return any(
-        has_common_run(text, instructions, ECHOED_WORDS) and not has_common_run(text, source.words, ECHOED_WORDS)
+        not runs(text, ECHOED_WORDS).isdisjoint(instructions)
+        and not has_common_run(text, source.evidence.words, ECHOED_WORDS)
         for text in told
     )
 
 
+@lru_cache(maxsize=8)
+def runs_of_instructions(instructions: str) -> frozenset[int]:
+    """They are the same for every episode."""
+    return frozenset(runs(words(instructions), ECHOED_WORDS))
+
+
 def _is_copy(text: str, source: _Source) -> bool:
     copied = words(text)
-    return has_common_run(copied, source.words, max(COPIED_WORDS, math.ceil(COPIED_SHARE * len(copied))))
+    return has_common_run(copied, source.evidence.words, max(COPIED_WORDS, math.ceil(COPIED_SHARE * len(copied))))

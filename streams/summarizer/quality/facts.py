@@ -154,11 +154,12 @@ def _counted(text: str, number: re.Match[str], language: str) -> str:
 def _joined(text: str) -> Iterator[str]:
     """Codes as a summary may join them: "AB 1234" for "AB-1234"."""
     words = [word.casefold() for word in _WORD.findall(text)]
-    digits = [any(c.isdigit() for c in word) for word in words]
+    with_digits = [at for at, word in enumerate(words) if not word.isalpha() and any(c.isdigit() for c in word)]
     for size in range(1, _JOINED_WORDS + 1):
-        for at in range(len(words) - size + 1):
-            if any(digits[at : at + size]):
-                yield f"code {_letters_and_digits(''.join(words[at : at + size]))}"
+        begins = {begin for at in with_digits for begin in range(at - size + 1, at + 1)}
+        for begin in begins:
+            if 0 <= begin <= len(words) - size:
+                yield f"code {_letters_and_digits(''.join(words[begin : begin + size]))}"
 
 
 def _letters_and_digits(text: str) -> str:

@@ -42,10 +42,10 @@ def stutters(words: Sequence[str]) -> bool:
 
 def has_common_run(words: Sequence[str], source: Sequence[str], size: int) -> bool:
     """Both have the same `size` words in a row somewhere. In time linear in both."""
-    return len(words) >= size and not _runs(words, size).isdisjoint(_runs(source, size))
+    return len(words) >= size and not runs(words, size).isdisjoint(runs(source, size))
 
 
-def _runs(words: Sequence[str], size: int) -> set[int]:
+def runs(words: Sequence[str], size: int) -> set[int]:
     """Hashes of all runs of that many words; each in constant time from the one before (Rabin and Karp)."""
     lead = pow(_BASE, size, _MODULUS)
     codes = [hash(word) for word in words]

@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from streams.language import stem_words, words
+from streams.language import stem_words, stems, words
 from streams.summarizer.quality.dates import DATE, MONTHS
 from streams.summarizer.quality.facts import Claim, fact_keys, facts
 from streams.summarizer.quality.names import Name, acronyms, fold, names, words_of
@@ -45,8 +45,11 @@ class Evidence:
         source = plain(source)
         found = fact_keys(source, language)
         self._keys, self._counted = found.keys, found.counted
-        self._words = frozenset((*map(fold, words(source)), *words_of(source)))
-        self._stems = frozenset(fold(stem) for stem in stem_words(source, language))
+        self.words = words(source)
+        """Of the source, in order."""
+        self.stems = frozenset(stems(self.words, language))
+        self._words = frozenset((*map(fold, set(self.words)), *words_of(source)))
+        self._stems = frozenset(map(fold, self.stems))
         self._beginnings = frozenset(
             word[:size] for word in self._words for size in range(SHORTEST_STEM, min(len(word), LONGEST_BEGINNING + 1))
         )

@@ -91,8 +91,8 @@ def initials(words: Sequence[str]) -> str:
 
 
 def words_of(text: str) -> Iterator[str]:
-    """Folded, as names are."""
-    return (fold(match[0]) for match in _WORD.finditer(text))
+    """Its different words, folded as names are."""
+    return map(fold, set(_WORD.findall(text)))
 
 
 class _Rules:

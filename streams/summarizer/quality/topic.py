@@ -18,12 +18,18 @@ _TELLING = frozenset(_STEMS.split())
 """Stems of what summaries say of any conversation."""
 
 
-def is_other_language(text: str, sources: Iterable[str]) -> bool:
-    """The text is long enough to be sure, and in a language that none of the sources may be in."""
-    if len(text) < SURE_CHARACTERS:
-        return False
-    found = detect(text)
-    return found != UNDETERMINED and not any(_may_be(source, found, text) for source in sources)
+def is_other_language(texts: Iterable[str], sources: Iterable[str]) -> bool:
+    """One of the texts is long enough to be sure, and in a language that none of the sources may be in."""
+    told = {text: detect(text) for text in texts if len(text) >= SURE_CHARACTERS}
+    strange = [text for text, language in told.items() if language != UNDETERMINED]
+    for source in sources:
+        if len(source) < SURE_CHARACTERS or not strange:
+            return False
+        possible = plausible(source)
+        if UNDETERMINED in possible:
+            return False
+        strange = [text for text in strange if told[text] not in possible and detect(source) not in plausible(text)]
+    return bool(strange)
 
 
 def shared_terms(text: str, source: Iterable[str], language: str) -> float:
@@ -35,10 +41,3 @@ def shared_terms(text: str, source: Iterable[str], language: str) -> float:
     there = set(source)
     beginnings = {term[:BEGINNING] for term in there}
     return sum(term in there or term[:BEGINNING] in beginnings for term in terms) / len(terms)
-
-
-def _may_be(source: str, language: str, text: str) -> bool:
-    if len(source) < SURE_CHARACTERS:
-        return True
-    possible = plausible(source)
-    return UNDETERMINED in possible or language in possible or detect(source) in plausible(text)

@@ -19,7 +19,7 @@ FIRST: list[Turn] = [
     ("user", "Hi, my name is Ada Lovelace and I am allergic to peanuts."),
     ("assistant", "Thank you, I noted it."),
 ]
-CALLS = 11
+CALLS = 10
 """What a pipeline asks of its surroundings for one episode, the provider apart."""
 OPTIONS: dict[str, Any] = {"rules": Rules(MAX_TOKENS), "provider": ExtractiveProvider()}
 
