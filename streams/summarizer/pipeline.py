@@ -69,11 +69,13 @@ class Pipeline:
 
         Raises: EpisodeConflict.
         """
-        stored, so_far = await self._find(episode), None
+        # at once: most episodes are new, and then both are needed
+        stored, so_far = await asyncio.gather(self._find(episode), self._so_far(episode))
         while stored is None or stored.summary.made_from < episode.revision:
-            so_far = await self._so_far(episode)
             answer = await self._answer(so_far.request)
-            stored = await self._add(so_far, answer, stored)  # another writer may have taken the revision
+            stored = await self._add(so_far, answer, stored)
+            if stored.summary.made_from < episode.revision:  # another writer has taken the summary's revision
+                so_far = await self._so_far(episode)
         return await self._finish(episode, stored, so_far)
 
     async def mend(self, episode: EpisodeClosed) -> None:

@@ -13,6 +13,8 @@ from streams.summarizer.long_input.plan import Plan, Planner
 from streams.summarizer.providers.base import Provider, Summary, SummaryRequest
 from streams.summarizer.providers.endpoint import total
 
+FEW_TOKENS = 4000
+"""Of an episode: planning takes less than handing it to a thread."""
 COMBINED_AT_LEAST = 2
 """Summaries of parts that one call combines: the parts become fewer each time."""
 
@@ -53,6 +55,8 @@ class LongInput:
         await self._provider.close()
 
     async def _plan(self, request: SummaryRequest, at_least: int = 1) -> Plan:
+        if request.episode.token_count <= FEW_TOKENS:
+            return self._planner.plan(request, at_least)
         # in a thread: to count the tokens of a huge episode takes some hundred milliseconds
         return await asyncio.to_thread(self._planner.plan, request, at_least)
 
