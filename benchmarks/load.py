@@ -1,11 +1,16 @@
 """The input: many conversations at once, each message about 300 bytes of JSON."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import chain
+from itertools import count as count_from
 
 import orjson
 
+from afterword.dialogues import expand
+from benchmarks.recall.questions import dialogue_rows
+from schemas import MessageCreated
 from schemas.base import rfc3339
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -32,6 +37,32 @@ def messages(count: int, conversations: int, seed: int = 1) -> Iterator[tuple[by
             "is_continuation": chance.random() > 0.1,
         }
         yield conversation.encode(), orjson.dumps(message)
+
+
+def dialogues(count: int, conversations: int, seed: int = 1) -> Iterator[tuple[bytes, bytes]]:
+    """Key and value: what people said, so many conversations at once, each with one dialogue after the other.
+
+    400 dialogues of SuperDialseg, which tell where their topics shift.
+    """
+    told = [expand(row["id"], row["dialogue"]) for row in dialogue_rows()]
+    chance, turns = random.Random(seed), [_one_after_the_other(told, first) for first in range(conversations)]
+    for number in range(count):
+        at = chance.randrange(conversations)
+        turn, conversation = next(turns[at]), f"conversation-{at}"
+        message = {
+            "id": f"m-{number}",
+            "conversation_id": conversation,
+            "user_id": f"user-{at}",
+            "role": turn.role,
+            "content": turn.content,
+            "sent_at": rfc3339(BEGIN + timedelta(milliseconds=number)),
+            "is_continuation": bool(turn.is_continuation),
+        }
+        yield conversation.encode(), orjson.dumps(message)
+
+
+def _one_after_the_other(told: Sequence[Sequence[MessageCreated]], first: int) -> Iterator[MessageCreated]:
+    return chain.from_iterable(told[at % len(told)] for at in count_from(first))
 
 
 def amounts(count: int, keys: int, seed: int = 1) -> Iterator[tuple[bytes, bytes]]:

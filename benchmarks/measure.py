@@ -13,12 +13,13 @@ from pathlib import Path
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupCoordinatorNotAvailableError
 
+from benchmarks.processes import cpu_seconds_of
+
 POLL_SECONDS = 0.05
 TIMEOUT_SECONDS = 180.0
 STOP_SECONDS = 20.0
 TAIL_CHARACTERS = 2000
 """Of the log of a program that ended."""
-CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -101,16 +102,20 @@ async def _watch(
 ) -> Round:
     first: Sight | None = None
     while True:
-        if codes := [child.returncode for child in children if child.poll() is not None]:
-            last = log.read_text(errors="replace")[-TAIL_CHARACTERS:]
-            raise RuntimeError(f"{work.group}: the program ended with code {codes[0]}: {last}")
+        _check(children, work.group, log)
         done = await _committed(admin, work.group, work.topic)
-        now = done, time.monotonic(), sum(cpu_seconds(_stat(child.pid)) for child in children)
+        now = done, time.monotonic(), sum(cpu_seconds_of(_stat(child.pid)) for child in children)
         if first is None and done >= work.after and await _settled(admin, work.group, len(children)):
             first = now
         if first and done >= work.total:
             return between(first, now, work)
         await asyncio.sleep(POLL_SECONDS)
+
+
+def _check(children: "Sequence[subprocess.Popen[bytes]]", group: str, log: Path) -> None:
+    if codes := [child.returncode for child in children if child.poll() is not None]:
+        last = log.read_text(errors="replace")[-TAIL_CHARACTERS:]
+        raise RuntimeError(f"{group}: the program ended with code {codes[0]}: {last}")
 
 
 async def _settled(admin: AIOKafkaAdminClient, group: str, workers: int) -> bool:
@@ -139,12 +144,6 @@ async def _committed(admin: AIOKafkaAdminClient, group: str, topic: str) -> int:
 
 def _stat(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text()
-
-
-def cpu_seconds(stat: str) -> float:
-    """User and system time of a process and its threads, from its `/proc/…/stat`."""
-    fields = stat.rpartition(")")[2].split()  # its name, in brackets, may have spaces
-    return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
 
 
 def _end(child: "subprocess.Popen[bytes]") -> None:

@@ -70,10 +70,10 @@ async def _send(
 ) -> "Produced":
     from afterword.line_source import read_lines
     from afterword.produce import produce as send
-    from streams.telemetry.status import VERSION
+    from streams.telemetry.status import running_version
     from streams.telemetry.tracing import tracer_from
 
-    async with tracer_from(os.environ, "produce", VERSION) as tracer:
+    async with tracer_from(os.environ, "produce", running_version()) as tracer:
         return await send(settings, read_lines(lines), options, progress, tracer)
 
 

@@ -52,7 +52,7 @@ def meetings() -> Corpus:
 
 def dialogues() -> Corpus:
     episodes, questions = [], []
-    for row in _rows(DIALOGUES):
+    for row in dialogue_rows():
         said = expand(row["id"], row["dialogue"])
         asked = _question(said)
         made = list(_episodes(row["id"], [_copied(message) for message in said if message is not asked]))
@@ -112,6 +112,11 @@ def _message(conversation: str, at: int, role: Any, text: str) -> EpisodeMessage
 
 def _copied(message: MessageCreated) -> EpisodeMessage:
     return EpisodeMessage(**message.model_dump(include=set(EpisodeMessage.model_fields)))
+
+
+def dialogue_rows() -> Iterator[dict[str, Any]]:
+    """`id` and `dialogue` of each."""
+    return _rows(DIALOGUES)
 
 
 def _rows(file: Path) -> Iterator[dict[str, Any]]:

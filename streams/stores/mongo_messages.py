@@ -1,5 +1,6 @@
 """The archive of messages in MongoDB: one document for each, which archiver and summarizer fill from both sides."""
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any
 
@@ -29,8 +30,7 @@ class MongoMessages:
 
     async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
         first = {archived_key(archived): archived for archived in reversed(messages)}
-        for keys in batches(list(first)):
-            await self._put({key: first[key] for key in keys})
+        await asyncio.gather(*[self._put({key: first[key] for key in keys}) for keys in batches(list(first))])
 
     async def assign(self, episode_id: str, keys: Sequence[str]) -> None:
         change: dict[str, Any] = {"$set": {"episode_id": episode_id}}

@@ -1,12 +1,17 @@
 """What a worker answers when a person asks how it is."""
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
 from streams.runtime.observer import Standing
 
-VERSION = version("afterword")
+
+@cache
+def running_version() -> str:
+    """Ours, as it is installed. Raises: PackageNotFoundError where the sources are only on the path."""
+    return version("afterword")
 
 
 class Status:
@@ -27,7 +32,7 @@ class Status:
     def as_dict(self) -> dict[str, Any]:
         reasons = self._reasons()
         return {
-            "version": VERSION,
+            "version": running_version(),
             "role": self._role,
             "ready": not reasons,
             "reasons": dict(reasons),

@@ -8,7 +8,7 @@ from streams.settings import Settings
 from streams.shown_settings import as_dict
 from streams.telemetry.engine import EngineMetrics
 from streams.telemetry.metrics import Metrics
-from streams.telemetry.status import VERSION, Status
+from streams.telemetry.status import Status, running_version
 from streams.telemetry.tracing import close, tracer_of, tracing_from
 from streams.telemetry.views import views
 
@@ -30,8 +30,8 @@ class WorkerTelemetry:
         idle_seconds: float | None = None,
     ) -> None:
         """Raises: ConfigurationError when the variables ask for what is not spoken here."""
-        self.metrics = Metrics(role, VERSION)
-        self._provider = tracing_from(os.environ, role, VERSION)
+        self.metrics = Metrics(role, running_version())
+        self._provider = tracing_from(os.environ, role, running_version())
         self.tracer = tracer_of(self._provider) if self._provider else None
         self.metrics.watch_readiness(lambda: health.reasons, apart)
         self.engine = EngineMetrics(self.metrics, wall_clock_ms, idle_seconds)

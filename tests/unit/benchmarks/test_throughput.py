@@ -5,10 +5,12 @@ from itertools import islice
 import orjson
 import pytest
 
+from afterword.dialogues import expand
 from benchmarks import partitions
 from benchmarks.contest import Program, Results, group_id, table
-from benchmarks.load import MESSAGE_BYTES, amounts
-from benchmarks.measure import Round, Work, between, cpu_seconds
+from benchmarks.load import MESSAGE_BYTES, amounts, dialogues
+from benchmarks.measure import Round, Work, between
+from benchmarks.recall.questions import dialogue_rows
 
 WORK = Work("", "group", "topic", 100)
 OURS, THEIRS = Program("ours", []), Program("theirs", [], 1.5)
@@ -22,11 +24,6 @@ def test_a_round_is_what_lies_between_two_commits() -> None:
 def test_one_commit_is_no_round() -> None:
     with pytest.raises(RuntimeError, match="one commit"):
         between((100, 10.0, 3.0), (100, 10.0, 3.0), WORK)
-
-
-def test_cpu_time_is_read_behind_a_name_with_spaces_and_brackets() -> None:
-    stat = "42 (a (b) c) S 1 2 3 4 5 6 7 8 9 10 150 50 0 0 20 0 4 0"
-    assert cpu_seconds(stat) == pytest.approx(2.0)
 
 
 def test_a_ratio_is_the_median_of_the_rounds_ratios_not_the_ratio_of_the_medians() -> None:
@@ -67,3 +64,14 @@ def test_the_counters_messages_have_their_size_and_their_keys() -> None:
     assert {len(value) for _, value in found} == {MESSAGE_BYTES}
     assert {key for key, _ in found} == {b"key-0", b"key-1", b"key-2"}
     assert all(orjson.loads(value)["key"].encode() == key for key, value in found)
+
+
+def test_conversations_say_what_people_said_each_one_dialogue_after_the_other() -> None:
+    records = [orjson.loads(value) for _, value in dialogues(3000, 3)]
+    rows = list(islice(dialogue_rows(), 4))
+    for at in range(3):
+        said = [message for message in records if message["conversation_id"] == f"conversation-{at}"]
+        first, then = (expand(row["id"], row["dialogue"]) for row in rows[at : at + 2])
+        assert [message["content"] for message in said[: len(first)]] == [turn.content for turn in first]
+        assert said[len(first)]["content"] == then[0].content
+        assert not said[len(first)]["is_continuation"]
