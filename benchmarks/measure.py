@@ -40,7 +40,8 @@ class Work:
     total: int
     """Records that are committed at the end; the topic may have more."""
     after: int = 1
-    """Those that are committed when the clock starts, or a few more: what comes before is warming up."""
+    """Those that are committed when the clock starts, or a few more: what comes before is warming up. Counted from when
+    every worker has its partitions."""
 
 
 @dataclass(frozen=True)
@@ -101,11 +102,14 @@ async def _watch(
     children: "Sequence[subprocess.Popen[bytes]]", admin: AIOKafkaAdminClient, work: Work, log: Path
 ) -> Round:
     first: Sight | None = None
+    settled: int | None = None
     while True:
         _check(children, work.group, log)
         done = await _committed(admin, work.group, work.topic)
         now = done, time.monotonic(), sum(cpu_seconds_of(_stat(child.pid)) for child in children)
-        if first is None and done >= work.after and await _settled(admin, work.group, len(children)):
+        if settled is None and await _settled(admin, work.group, len(children)):
+            settled = done
+        if first is None and settled is not None and done >= settled + work.after:
             first = now
         if first and done >= work.total:
             return between(first, now, work)

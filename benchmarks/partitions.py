@@ -1,4 +1,8 @@
-"""The segmenter on 1, 8 and 32 partitions, and with two workers, beside itself on 4 with one: what a message costs."""
+"""The segmenter on 1, 8 and 32 partitions, and with two workers, beside itself on 4 with one: what a message costs.
+
+Every partition has as many conversations and messages as any other, whatever their number: a batch that has more
+messages of each conversation writes fewer rows for each of them.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,8 +16,11 @@ from benchmarks.segmenter import OURS
 from benchmarks.suite import Finding, Form, Line
 from streams.segmenter.tables import TABLES
 
-COUNT = 60_000
-CONVERSATIONS = 5_000
+EACH = 5_000
+LEAST = 48_000
+"""Messages of a partition, and those that a round has at least."""
+CONVERSATIONS = 410
+"""Of a partition."""
 SETTLED = 0.25
 """The part of the messages before the clock starts: caches and databases of all partitions are in use by then."""
 NO_WORSE = 0.95
@@ -30,7 +37,8 @@ class Shape(NamedTuple):
 
     @property
     def course(self) -> Course:
-        return Course(f"messages-{self.partitions}", COUNT, self.partitions, TABLES, self.workers, SETTLED)
+        count = max(self.partitions * EACH, LEAST)
+        return Course(f"messages-{self.partitions}", count, self.partitions, TABLES, self.workers, SETTLED)
 
 
 USUAL = Shape(4, 1)
@@ -48,7 +56,8 @@ async def run(form: Form, directory: Path) -> Sequence[Finding]:
 
 async def _results(stack: EmbeddedStack, rounds: int) -> Results:
     for partitions in dict.fromkeys(shape.partitions for shape in SHAPES):
-        await lay(stack, Shape(partitions, 1).course, messages(int(COUNT * TAIL), CONVERSATIONS))
+        course = Shape(partitions, 1).course
+        await lay(stack, course, messages(int(course.count * TAIL), partitions * CONVERSATIONS))
     results = Results({shape.name: [] for shape in SHAPES})
     for number in range(rounds):
         for shape in SHAPES:

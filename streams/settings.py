@@ -51,7 +51,7 @@ class Engine(Section):
     transaction_timeout_seconds: Seconds = Field(15.0, description="the broker ends a transaction older than this")
     commit_timeout_seconds: Seconds = Field(20.0, description="a commit that takes longer is started over")
     agent_retries: int = Field(3, ge=0, description="retries of a failing batch before the worker stops")
-    tick_seconds: Seconds = Field(1.0, description="how often deadlines are looked at")
+    tick_seconds: Seconds = Field(0.5, description="how often deadlines are looked at")
     commit_interval_seconds: Seconds = Field(1.0, description="offsets of the summarizer are committed this often")
     watchdog_seconds: float = Field(
         120.0, ge=5, description="a worker that has work and gets nothing done for so long ends, to be started again"

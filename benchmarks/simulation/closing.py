@@ -34,7 +34,7 @@ class Episodes:
 
 
 def close(
-    conversation: Numbers, arrived: Times, committed: Times, rules: Rules, chance: Random, tick_seconds: float = 1.0
+    conversation: Numbers, arrived: Times, committed: Times, rules: Rules, chance: Random, tick_seconds: float = 0.5
 ) -> Episodes:
     """Messages of one partition, in its order, to its episodes.
 

@@ -29,7 +29,7 @@ class Options:
     agent_retries: int = 3
     retry_wait_seconds: float = 0.5
     """Doubles with each retry of a batch."""
-    tick_seconds: float = 1.0
+    tick_seconds: float = 0.5
     """How often the deadlines of a caught-up partition are looked at."""
     tick_keys: int = 1000
     """Due keys that one tick takes at most."""
@@ -44,7 +44,7 @@ class Options:
     max_produce_batch_bytes: int = 512 * 1024
     max_request_bytes: int = 2 * 1024 * 1024
     """The largest record; topics that take such records need `max.message.bytes` to match."""
-    write_buffer_bytes: int = 8 * 1024 * 1024
+    write_buffer_bytes: int = 4 * 1024 * 1024
     block_cache_bytes: int = 64 * 1024 * 1024
     """One cache for all partitions of the worker; RocksDB's own default is far more, for each of them."""
     stale_seconds: float = 12 * 3600.0
