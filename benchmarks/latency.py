@@ -28,7 +28,8 @@ CONVERSATIONS = 50
 EPISODE_MESSAGES = 10
 """The default trigger."""
 WARMING_EPISODES = 100
-CAPACITY_EPISODES = 300
+BACKLOG_EPISODES = 300
+CAPACITY_SECONDS = 15.0
 LEVELS = {0.1: 30.0, 0.5: 20.0, 0.8: 15.0}
 """Share of the capacity: seconds."""
 P50_SECONDS, P99_SECONDS = 0.040, 0.150
@@ -97,8 +98,8 @@ class Talk:
         self._said[number] += count
 
 
-async def measured_capacity(talk: Talk, trips: Trips, episodes: int) -> float:
-    """Messages a second that both workers together can do: of a backlog, from the first summary to the last."""
+async def rate_of_backlog(talk: Talk, trips: Trips, episodes: int) -> float:
+    """Messages a second that both workers together can do when they have them all: first summary to last."""
     before, each = len(trips.done), episodes // CONVERSATIONS * EPISODE_MESSAGES
     for number in range(CONVERSATIONS):
         await talk.say(number, each)
@@ -108,17 +109,42 @@ async def measured_capacity(talk: Talk, trips: Trips, episodes: int) -> float:
     return (len(trips.done) - seen) / (time.monotonic() - began) * EPISODE_MESSAGES
 
 
+async def measured_capacity(offered: float, talk: Talk, trips: Trips, chance: random.Random) -> float:
+    """Messages a second that both can do when they come one by one, more of them than can be done.
+
+    That is less than of a backlog: a transaction of the segmenter has a few of them, not thousands.
+    """
+    saying = asyncio.create_task(arrivals(offered, CAPACITY_SECONDS, talk, chance))
+    await asyncio.sleep(CAPACITY_SECONDS / 3)
+    began, before = time.monotonic(), len(trips.done)
+    await saying
+    found = (len(trips.done) - before) / (time.monotonic() - began) * EPISODE_MESSAGES
+    await settled(talk, trips)
+    return found
+
+
 async def trips_at(rate: float, seconds: float, talk: Talk, trips: Trips, chance: random.Random) -> list[Trip]:
-    """Of the episodes that end in so many seconds, at `rate` messages a second: Poisson arrivals, never held back."""
-    first, began, due = len(trips.done), time.monotonic(), 0.0
+    """Of the episodes that end in so many seconds, at `rate` messages a second."""
+    first = len(trips.done)
+    await arrivals(rate, seconds, talk, chance)
+    await settled(talk, trips)
+    return trips.done[first:]
+
+
+async def arrivals(rate: float, seconds: float, talk: Talk, chance: random.Random) -> None:
+    """Poisson, never held back."""
+    began, due = time.monotonic(), 0.0
     while due < seconds:
         while due < min(seconds, time.monotonic() - began):
             await talk.say(chance.randrange(CONVERSATIONS))
             due += chance.expovariate(rate)
         await asyncio.sleep(STEP_SECONDS)
+
+
+async def settled(talk: Talk, trips: Trips) -> None:
+    """Every episode has its summary. Raises: TimeoutError."""
     async with asyncio.timeout(SETTLING_SECONDS):
         await trips.until(talk.episodes)
-    return trips.done[first:]
 
 
 @asynccontextmanager
@@ -161,17 +187,19 @@ async def run(form: Form, directory: Path) -> Sequence[Finding]:
         workers(stack, llm, directory) as kafka,
         talking(kafka) as (talk, trips),
     ):
-        await measured_capacity(talk, trips, WARMING_EPISODES)
-        capacity = await measured_capacity(talk, trips, CAPACITY_EPISODES)
+        await rate_of_backlog(talk, trips, WARMING_EPISODES)
+        backlog = await rate_of_backlog(talk, trips, BACKLOG_EPISODES)
         for number in range(CONVERSATIONS):  # from here on they do not all end at the same time
             await talk.say(number, chance.randrange(EPISODE_MESSAGES))
+        capacity = await measured_capacity(backlog, talk, trips, chance)
         for share, seconds in LEVELS.items():
             found[share] = await trips_at(share * capacity, seconds, talk, trips, chance)
-    return [finding(capacity, found)]
+    return [finding(backlog, capacity, found)]
 
 
-def finding(capacity: float, found: dict[float, list[Trip]]) -> Finding:
-    notes = [f"capacity in this run: {capacity:,.0f} messages/s, {capacity / EPISODE_MESSAGES:.0f} episodes/s"]
+def finding(backlog: float, capacity: float, found: dict[float, list[Trip]]) -> Finding:
+    told = f"{capacity:,.0f} messages/s, {capacity / EPISODE_MESSAGES:.0f} episodes/s"
+    notes = [f"capacity in this run, messages coming one by one: {told}; of a backlog: {backlog:,.0f} messages/s"]
     title = "latency: last message of an episode → summary.created readable, both workers, LLM of 0 ms"
     return Finding(title, [line(share, capacity, trips) for share, trips in found.items()], notes)
 

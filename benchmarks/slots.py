@@ -25,7 +25,7 @@ from benchmarks.suite import Finding, Form, Line
 from streams.settings import Settings, load
 
 PARTITIONS = 4
-EPISODES = {8: 80, 32: 320, 128: 640}
+EPISODES = {8: 80, 32: 320, 128: 1280}
 """Slots: episodes, half as many conversations with two each."""
 EACH = 2
 SLOW_EVERY = 20
