@@ -13,6 +13,7 @@ from schemas import InvalidRecord, decode_input
 from schemas.headers import DEAD_LETTER_PREFIX, header
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.load import Sent
+from tests.e2e.faults.memory import MOST_MEGABYTES, megabytes
 from tests.e2e.faults.world import World
 from tests.samples import a_closed_episode
 
@@ -40,6 +41,10 @@ class Poison(Fault):
     at_least = 100_000
     pause_seconds = (0.0, 0.01)
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._memory = 0
+
     async def inject(self, world: World, chance: random.Random) -> None:
         before = len(world.ended)
         accepted: set[str] = set()
@@ -51,6 +56,7 @@ class Poison(Fault):
             await world.load.put(name, orjson.dumps({"type": "conversation.flush", "conversation_id": name}))
         self.injected += AT_ONCE - 1
         await world.progress()
+        self._memory = max(self._memory, *(megabytes(world, role) for role in ("segmenter", "summarizer")))
         assert len(world.ended) == before, f"ended by themselves: {world.ended[before:]}"
 
     async def _send(self, world: World, record: Sent) -> set[str]:
@@ -66,6 +72,8 @@ class Poison(Fault):
         topics = (kafka.messages_topic, kafka.dead_letters(kafka.messages_topic))
         refused, dead, accepted = await sorted_out(kafka.bootstrap_servers, *topics, kafka.partitions)
         self.notes.append(f"{len(refused):,} records refused, {accepted:,} accepted, {len(dead):,} dead letters")
+        self.notes.append(f"the largest worker took {self._memory} MB")
+        assert self._memory <= MOST_MEGABYTES, f"a worker took {self._memory} MB"
         assert refused <= set(dead), f"without a dead letter: {sorted(refused - set(dead))[:5]}"
         assert len(dead) == len(set(dead)), "a record has two dead letters"
 

@@ -4,17 +4,15 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import ClassVar
 
-from afterword.embedded import Process
 from streams.stores import mongo
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.kinds.workers import WITH_QDRANT
+from tests.e2e.faults.memory import MOST_MEGABYTES, megabytes
 from tests.e2e.faults.world import OVER_HTTP, World
 from tests.openai_server import MODEL, after, resets, success
 
-MEMORY_MEGABYTES = 1000
 STORES = "stores"
 LLM = {"provider": "openai", "model": MODEL}
 
@@ -42,14 +40,14 @@ class Away(Fault):
         async with self.broken(world, chance):
             for _ in range(int(world.seconds(3, 60))):
                 await asyncio.sleep(1)
-                self._memory = max(self._memory, *(megabytes(world.worker(n)) for n in world.running("summarizer")))
+                self._memory = max(self._memory, megabytes(world, "summarizer"))
             await world.caught_up()
             self._stall = max(self._stall, world.stalls.lap())
 
     async def check(self, world: World) -> None:
         stalls = f"{self._stall:.1f} s, {self._undisturbed:.1f} s without the fault"
         self.notes.append(f"meanwhile: segmenter's longest stall {stalls}; summarizer at most {self._memory} MB")
-        assert self._memory <= MEMORY_MEGABYTES, f"the summarizer takes {self._memory} MB"
+        assert self._memory <= MOST_MEGABYTES, f"the summarizer takes {self._memory} MB"
         assert not world.ended, f"ended by themselves: {world.ended}"
 
 
@@ -184,13 +182,3 @@ async def summary_sources(world: World) -> dict[str, int]:
         return {source: await episodes.count_documents({"quality.source": source}) for source in ("llm", "fallback")}
     finally:
         await mongo.close(database)
-
-
-def megabytes(process: Process) -> int:
-    """Resident set; 0 when it has just gone."""
-    try:
-        status = Path(f"/proc/{process.pid}/status").read_text()
-    except OSError:
-        return 0
-    found = [line for line in status.splitlines() if line.startswith("VmRSS")]
-    return int(found[0].split()[1]) // 1024 if found else 0

@@ -1,0 +1,23 @@
+"""What workers take of the machine's memory."""
+
+from pathlib import Path
+
+from afterword.embedded.process import Process
+from tests.e2e.faults.world import World
+
+MOST_MEGABYTES = 1000
+
+
+def megabytes(world: World, role: str) -> int:
+    """Resident set of the largest worker of the role."""
+    return max((resident(world.worker(name)) for name in world.running(role)), default=0)
+
+
+def resident(process: Process) -> int:
+    """0 when it has just gone."""
+    try:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+    except OSError:
+        return 0
+    found = [line for line in status.splitlines() if line.startswith("VmRSS")]
+    return int(found[0].split()[1]) // 1024 if found else 0
