@@ -32,7 +32,7 @@ from streams.stores.mongo_episodes import MongoEpisodes
 from streams.stores.mongo_messages import MongoMessages
 from streams.tokens import count_tokens
 
-CALLS = {10: 20, 1_000: 20, 100_000: 5}
+CALLS = {10: 20, 1_000: 20, 100_000: 3}
 """By messages of the conversation: how often its context is read."""
 SHORT_CALLS = {10: 5, 1_000: 5}
 EPISODE_MESSAGES = 10

@@ -11,15 +11,15 @@ from benchmarks.suite import Finding, Form
 from streams.segmenter.tables import TABLES
 
 PARTITIONS = 4
-DIALOGUE_MESSAGES = 40_000
+DIALOGUE_MESSAGES = 30_000
 DIALOGUE_CONVERSATIONS = 3_000
 OURS = Program("segmenter", python("engine"))
 BY_HAND = Program("by hand", python("by_hand"), 1.2)
-STOCK_FAUST = Program("stock Faust", python("stock_faust"), 5.0, 1 / 3)
+STOCK_FAUST = Program("stock Faust", python("stock_faust"), 5.0, 1 / 6)
 
 
 async def run(form: Form, directory: Path) -> Sequence[Finding]:
-    """Of each round: this many messages for every program, and a third of them for the slow one."""
+    """Of each round: this many messages for every program, and a sixth of them for the slow one."""
     rounds, count, conversations = (3, 20_000, 2_000) if form.short else (form.rounds, 60_000, 5_000)
     made_up = Course("segmenter", count, PARTITIONS, TABLES)
     async with EmbeddedStack(directory / "stack") as stack:

@@ -116,7 +116,7 @@ class Pipeline:
         return await self._until_done("store_episode", lambda: self._episodes.add(made))
 
     async def _finish(self, episode: EpisodeClosed, stored: StoredEpisode, so_far: SoFar | None) -> SummaryCreated:
-        """`so_far`: what was read for the summary, where it has just been made."""
+        """`so_far`: what was read of the conversation a moment ago, if it was."""
         check_same(episode, stored)
         if stored.summary.made_from == episode.revision:  # else a later one has been here, and its texts stay
             await self._store_the_rest(stored.summary, episode, so_far)
