@@ -41,7 +41,7 @@ class Parameters:
     shift_chance: float = known(0.1, "", "benchmarks/load.py: every tenth message begins another topic")
 
     # the segmenter
-    message_core_seconds: float = known(57e-6, "s", SEGMENTER)
+    message_core_seconds: float = known(101e-6, "s", SEGMENTER)
     transaction_core_seconds: float = known(1.25e-3, "s", TRANSACTIONS)
     commit_seconds: float = known(3.5e-3, "s", f"{TRANSACTIONS}; median")
     commit_p99_seconds: float = known(39e-3, "s", f"{TRANSACTIONS}; quantile 0.99")
@@ -64,7 +64,7 @@ class Parameters:
         4, "", f"{ASSUMED}: episodes in hand for each slot; 0 leaves the default of in_flight"
     )
     episode_core_seconds: float = known(
-        0.024, "s", "benchmarks/slots.py: CPU each, on a busy machine, Qdrant in the process; row summarizer, or slots"
+        0.020, "s", "python -m benchmarks --only slots: CPU each with 128 of them, Qdrant in the process"
     )
     store_seconds: float = known(0.020, "s", f"{ASSUMED}: ten round trips to MongoDB, Qdrant and Kafka of 2 ms")
 
