@@ -22,7 +22,7 @@ CLOSED = "episode.closed"
 
 async def run(form: Form, directory: Path) -> Sequence[Finding]:
     """Every round begins with empty stores: the embedded server reads all of a collection for some filters."""
-    rounds, each = (2, EACH // 2) if form.short else (form.rounds, EACH)
+    rounds = 2 if form.short else form.rounds
     results = Results({program.name: [] for program in (OURS, BY_HAND)})
     async with EmbeddedStack(directory / "stack") as stack:
         await ensure_topics(
@@ -34,11 +34,11 @@ async def run(form: Form, directory: Path) -> Sequence[Finding]:
                 }
             )
         )
-        await topics.fill(stack.bootstrap_servers, CLOSED, PARTITIONS, closed_episodes(range(CONVERSATIONS), each))
+        await topics.fill(stack.bootstrap_servers, CLOSED, PARTITIONS, closed_episodes(range(CONVERSATIONS), EACH))
         await topics.create(stack.bootstrap_servers, [f"{CLOSED}.dlq"], PARTITIONS)
         for number in range(rounds):
             for program in (OURS, BY_HAND):
-                results.rounds[program.name].append(await one(stack, program, number, CONVERSATIONS * each))
+                results.rounds[program.name].append(await one(stack, program, number, CONVERSATIONS * EACH))
     return [finding(results, rounds)]
 
 

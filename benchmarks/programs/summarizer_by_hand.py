@@ -81,7 +81,7 @@ class Summarizer:
         await self._episodes.insert_one(
             {**summary, **times, "_id": episode["episode_id"], "fingerprint": episode["fingerprint"], "overlap_ids": []}
         )
-        await self._store_row(conversation, summary)
+        await self._store_row(conversation, summary, row)
         await self._store_conversation(conversation, summary)
         await self._messages.bulk_write(
             [
@@ -95,8 +95,7 @@ class Summarizer:
         await self._store_point(episode, summary)
         await self._producer.send_and_wait(self._summaries, orjson.dumps(summary), conversation.encode())
 
-    async def _store_row(self, conversation: str, summary: dict[str, Any]) -> None:
-        latest = await self._rows.find_one({"conversation_id": conversation}, sort=[("row", -1)])
+    async def _store_row(self, conversation: str, summary: dict[str, Any], latest: Any) -> None:
         row = {
             "_id": f"{conversation}:1",
             "conversation_id": conversation,
