@@ -16,9 +16,8 @@ RUN pip install --no-compile --no-deps --no-build-isolation . && pip uninstall -
  && find /opt/afterword/lib -type d -name tests -prune -exec rm -r {} + \
  && find /opt/afterword/lib -regextype egrep -regex '.*\.(c|cpp|h|pyx|pxd|pyi|a)' -delete
 WORKDIR /opt/afterword
-RUN python3 -m compileall -q lib/python3*/site-packages/afterword lib/python3*/site-packages/consumers \
-      lib/python3*/site-packages/schemas lib/python3*/site-packages/streams \
- && python3 -c 'import streams.summarizer_app, consumers.run_archiver, afterword.cli, afterword.audit, afterword.checks' \
+RUN python3 -m compileall -q lib/python3*/site-packages/afterword \
+ && python3 -c 'import afterword.streams.summarizer_app, afterword.consumers.run_archiver, afterword.cli, afterword.audit, afterword.checks' \
  && mkdir /state
 
 FROM ${BASE}

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from aiokafka.errors import KafkaError
 
+from afterword.consumers.kafka import admin_client
+from afterword.streams.errors import AfterwordError, StoreInUse
+from afterword.streams.settings import Settings
+from afterword.streams.shown_settings import without_credentials
+from afterword.streams.stores import mongo
+from afterword.streams.stores.qdrant import open_index
+from afterword.streams.summarizer.providers import make_provider
 from afterword.topics import check_topics
-from consumers.kafka import admin_client
-from streams.errors import AfterwordError, StoreInUse
-from streams.settings import Settings
-from streams.shown_settings import without_credentials
-from streams.stores import mongo
-from streams.stores.qdrant import open_index
-from streams.summarizer.providers import make_provider
 
 Check = Callable[[Settings], Awaitable[str]]
 """Says what was found. Raises an error that says what is wrong."""

@@ -22,7 +22,7 @@ from afterword.commands import (
     watch,
     worker,
 )
-from streams.errors import AfterwordError, ConfigurationError
+from afterword.streams.errors import AfterwordError, ConfigurationError
 
 FAILED = 1
 MISCONFIGURED = 2

@@ -6,14 +6,14 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from afterword.consumers.kafka import running_consumer
 from afterword.dev import deployment
 from afterword.embedded import Progress
 from afterword.produce import Options, check, produce
+from afterword.schemas import EpisodeClosed, SummaryCreated, decode_episode
+from afterword.streams.errors import AfterwordError
+from afterword.streams.settings import Kafka, Settings
 from afterword.watch import watch
-from consumers.kafka import running_consumer
-from schemas import EpisodeClosed, SummaryCreated, decode_episode
-from streams.errors import AfterwordError
-from streams.settings import Kafka, Settings
 
 TIMEOUT_SECONDS = 80.0
 MESSAGES_PER_SECOND = 40.0

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from afterword.crew import Crew, Ended
 from afterword.embedded import EmbeddedStack, Progress
+from afterword.streams.errors import AfterwordError
+from afterword.streams.settings import CONFIG_FILE_VARIABLE, Settings, load
+from afterword.streams.shown_settings import without_credentials
 from afterword.topics import ensure_topics
-from streams.errors import AfterwordError
-from streams.settings import CONFIG_FILE_VARIABLE, Settings, load
-from streams.shown_settings import without_credentials
 
 CONFIG_FILE = "afterword.toml"
 

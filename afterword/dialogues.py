@@ -7,8 +7,8 @@ topic shifts with the next one. There are no times in it, so each turn gets a fi
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from schemas import InvalidRecord, MessageCreated
-from schemas.messages import Role
+from afterword.schemas import InvalidRecord, MessageCreated
+from afterword.schemas.messages import Role
 
 NEWLINE = "[NEWLINE]"
 BOUNDARY = "[BOUNDARY]"

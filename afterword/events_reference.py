@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from afterword.contract.asyncapi import CLOUD_EVENT, DEAD_LETTER, Channel, channels
 from afterword.contract.examples import example
 from afterword.contract.json_schemas import EVENTS, Event, Schema, event_schema
+from afterword.streams.settings import Settings
 from afterword.topic_specs import wanted_topics
-from streams.settings import Settings
 
 HEADING = """\
 # Events

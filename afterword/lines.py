@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import orjson
 
 from afterword.dialogues import FIRST_SENT_AT, expand
-from schemas import ConversationFlush, InvalidRecord, MessageCreated, decode_input
-from schemas.base import Id, Model
-from schemas.decoding import validate
-from schemas.headers import Headers, cloud_event
-from schemas.ids import escape, message_key
-from schemas.messages import CONVERSATION_FLUSH, MESSAGE_CREATED
+from afterword.schemas import ConversationFlush, InvalidRecord, MessageCreated, decode_input
+from afterword.schemas.base import Id, Model
+from afterword.schemas.decoding import validate
+from afterword.schemas.headers import Headers, cloud_event
+from afterword.schemas.ids import escape, message_key
+from afterword.schemas.messages import CONVERSATION_FLUSH, MESSAGE_CREATED
 
 PRODUCER = "afterword/produce"
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from streams.telemetry import Metrics
+from afterword.streams.telemetry import Metrics
 
 HEADING = """\
 # Metrics

@@ -10,9 +10,9 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Tracer
 
 from afterword.lines import Outgoing
-from schemas.headers import CE_ID, header
-from streams.telemetry.spans import failed, type_of
-from streams.telemetry.tracing import traceparent
+from afterword.schemas.headers import CE_ID, header
+from afterword.streams.telemetry.spans import failed, type_of
+from afterword.streams.telemetry.tracing import traceparent
 
 
 class Sender:

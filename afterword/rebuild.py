@@ -3,15 +3,15 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from schemas.ids import message_key
-from streams.connected_stores import connected_stores
-from streams.settings import Settings
-from streams.stores.episodes import EpisodeStore, StoredEpisode
-from streams.stores.index import EpisodeIndex, raw_text, summary_text
-from streams.stores.messages import MessageArchive
-from streams.stores.mongo_episodes import MongoEpisodes
-from streams.stores.mongo_messages import MongoMessages
-from streams.summarizer.embedders import Embedder
+from afterword.schemas.ids import message_key
+from afterword.streams.connected_stores import connected_stores
+from afterword.streams.settings import Settings
+from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode
+from afterword.streams.stores.index import EpisodeIndex, raw_text, summary_text
+from afterword.streams.stores.messages import MessageArchive
+from afterword.streams.stores.mongo_episodes import MongoEpisodes
+from afterword.streams.stores.mongo_messages import MongoMessages
+from afterword.streams.summarizer.embedders import Embedder
 
 PAGE_EPISODES = 100
 """Held in memory at a time, their messages one episode after another."""

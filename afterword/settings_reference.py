@@ -9,7 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from streams.settings import Settings, variable
+from afterword.streams.settings import Settings, variable
 
 NOTHING = "–"
 NAMES: dict[Any, str] = {

@@ -8,12 +8,12 @@ from uuid import uuid4
 import orjson
 from aiokafka import AIOKafkaConsumer
 
+from afterword.consumers.kafka import running_consumer
 from afterword.produce import Options, produce
+from afterword.schemas import SummaryCreated
+from afterword.streams.errors import AfterwordError
+from afterword.streams.settings import Settings
 from afterword.watch import events
-from consumers.kafka import running_consumer
-from schemas import SummaryCreated
-from streams.errors import AfterwordError
-from streams.settings import Settings
 
 SAID = (
     ("user", "Is the smoke test of this deployment through yet?"),

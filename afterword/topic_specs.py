@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from streams.segmenter.tables import TABLES
-from streams.settings import Settings
+from afterword.streams.segmenter.tables import TABLES
+from afterword.streams.settings import Settings
 
 LARGE_RECORD_BYTES = 2 * 1024 * 1024
 """An episode, a row of state or a dead letter may be somewhat larger than the record that it came from, and that may

@@ -10,10 +10,10 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
 
+from afterword.consumers.kafka import admin_client
+from afterword.streams.errors import StoreUnavailable
+from afterword.streams.settings import Settings
 from afterword.topic_specs import FoundTopic, Topic, TopicReport, compare, wanted_topics
-from consumers.kafka import admin_client
-from streams.errors import StoreUnavailable
-from streams.settings import Settings
 
 __all__ = ["TopicReport", "check_topics", "ensure_topics"]
 

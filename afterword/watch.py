@@ -6,10 +6,10 @@ from contextlib import aclosing
 import structlog
 from aiokafka import AIOKafkaConsumer
 
-from consumers.kafka import running_consumer
-from consumers.subscriber import REPEATS_REMEMBERED, RecentIds, decode
-from schemas import InvalidRecord, SummaryCreated
-from streams.settings import Kafka
+from afterword.consumers.kafka import running_consumer
+from afterword.consumers.subscriber import REPEATS_REMEMBERED, RecentIds, decode
+from afterword.schemas import InvalidRecord, SummaryCreated
+from afterword.streams.settings import Kafka
 
 log = structlog.get_logger(__name__)
 

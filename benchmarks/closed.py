@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from afterword.streams.segmenter import Segmenter
+from afterword.streams.settings import Episodes
+from afterword.streams.tokens import count_tokens
 from benchmarks.llm import chat, name_of
-from streams.segmenter import Segmenter
-from streams.settings import Episodes
-from streams.tokens import count_tokens
 
 MESSAGES = 10
 """Of each episode."""

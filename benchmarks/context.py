@@ -19,18 +19,18 @@ from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStart
 
 from afterword.embedded import EmbeddedStack
 from afterword.memory import Memory
+from afterword.schemas import MessageCreated
+from afterword.schemas.ids import episode_id, row_id
+from afterword.streams.stores import mongo
+from afterword.streams.stores.documents import message_document
+from afterword.streams.stores.index import Query, Recalled
+from afterword.streams.stores.messages import ArchivedMessage
+from afterword.streams.stores.mongo_episodes import MongoEpisodes
+from afterword.streams.stores.mongo_messages import MongoMessages
+from afterword.streams.tokens import count_tokens
 from benchmarks.llm import BEGIN, OPENING, TEXTS, name_of
 from benchmarks.quantiles import quantile
 from benchmarks.suite import Finding, Form, Line
-from schemas import MessageCreated
-from schemas.ids import episode_id, row_id
-from streams.stores import mongo
-from streams.stores.documents import message_document
-from streams.stores.index import Query, Recalled
-from streams.stores.messages import ArchivedMessage
-from streams.stores.mongo_episodes import MongoEpisodes
-from streams.stores.mongo_messages import MongoMessages
-from streams.tokens import count_tokens
 
 CALLS = {10: 20, 1_000: 20, 100_000: 3}
 """By messages of the conversation: how often its context is read."""

@@ -12,10 +12,10 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupCoordinatorNotAvailableError
 
 from afterword.embedded import EmbeddedStack
+from afterword.streams.segmenter.tables import TABLES
+from afterword.streams.settings import PREFIX, Settings, load
 from afterword.topics import ensure_topics
 from benchmarks.processes import Worker, worker
-from streams.segmenter.tables import TABLES
-from streams.settings import PREFIX, Settings, load
 
 Values = Mapping[str, Any]
 """Settings by their names, nested as they are."""

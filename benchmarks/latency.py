@@ -16,12 +16,12 @@ import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from afterword.embedded import EmbeddedStack
+from afterword.streams.settings import Kafka, load
 from afterword.topics import ensure_topics
 from benchmarks.llm import StandIn, chat, name_of
 from benchmarks.processes import worker
 from benchmarks.quantiles import milliseconds, quantile
 from benchmarks.suite import Finding, Form, Line
-from streams.settings import Kafka, load
 
 PARTITIONS = 4
 CONVERSATIONS = 50

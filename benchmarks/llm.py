@@ -10,8 +10,8 @@ from typing import NamedTuple, Self
 import orjson
 from aiohttp import web
 
+from afterword.schemas.base import rfc3339
 from benchmarks.load import WORDS
-from schemas.base import rfc3339
 
 MODEL = "stand-in"
 TEXTS = {

@@ -9,9 +9,9 @@ from itertools import count as count_from
 import orjson
 
 from afterword.dialogues import expand
+from afterword.schemas import MessageCreated
+from afterword.schemas.base import rfc3339
 from benchmarks.recall.questions import dialogue_rows
-from schemas import MessageCreated
-from schemas.base import rfc3339
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 SENTENCE = (

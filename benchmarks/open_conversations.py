@@ -12,17 +12,17 @@ from typing import NamedTuple
 from aiokafka import TopicPartition
 from aiokafka.partitioner import DefaultPartitioner
 
+from afterword.streams.runtime import Options
+from afterword.streams.runtime.bookmark import Bookmark, new_lineage
+from afterword.streams.runtime.clients import Clients
+from afterword.streams.runtime.transaction import TransactionalProducer
+from afterword.streams.segmenter import Segmenter, keys
+from afterword.streams.segmenter.bodies import digest_of
+from afterword.streams.segmenter.state import DEADLINE_BYTES
+from afterword.streams.segmenter.tables import CONVERSATIONS, MESSAGES
+from afterword.streams.settings import Episodes
 from benchmarks.deployment import Deployment
 from benchmarks.state import message
-from streams.runtime import Options
-from streams.runtime.bookmark import Bookmark, new_lineage
-from streams.runtime.clients import Clients
-from streams.runtime.transaction import TransactionalProducer
-from streams.segmenter import Segmenter, keys
-from streams.segmenter.bodies import digest_of
-from streams.segmenter.state import DEADLINE_BYTES
-from streams.segmenter.tables import CONVERSATIONS, MESSAGES
-from streams.settings import Episodes
 
 DEADLINES_FROM_SECONDS, DEADLINES_FOR_SECONDS = 3600, 3600
 """When the silence of the first one is noticed, from now, and during how long that of the others."""

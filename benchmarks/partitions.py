@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from afterword.embedded import EmbeddedStack
+from afterword.streams.segmenter.tables import TABLES
 from benchmarks.contest import TAIL, Course, Results, lay, run_once
 from benchmarks.load import messages
 from benchmarks.segmenter import OURS
 from benchmarks.suite import Finding, Form, Line
-from streams.segmenter.tables import TABLES
 
 EACH = 5_000
 LEAST = 48_000

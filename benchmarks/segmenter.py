@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from afterword.embedded import EmbeddedStack
+from afterword.streams.segmenter.tables import TABLES
 from benchmarks import rivals
 from benchmarks.contest import TAIL, Course, Program, compete, lay, python, table
 from benchmarks.load import dialogues, messages
 from benchmarks.suite import Finding, Form
-from streams.segmenter.tables import TABLES
 
 PARTITIONS = 4
 DIALOGUE_MESSAGES = 30_000

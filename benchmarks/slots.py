@@ -15,6 +15,7 @@ from pathlib import Path
 from aiokafka import AIOKafkaProducer
 
 from afterword.embedded import EmbeddedStack
+from afterword.streams.settings import Settings, load
 from afterword.topics import ensure_topics
 from benchmarks.closed import closed_episodes
 from benchmarks.llm import Span, StandIn, name_of
@@ -22,7 +23,6 @@ from benchmarks.processes import Worker, worker
 from benchmarks.quantiles import milliseconds, quantile
 from benchmarks.schedule import busy_share, calls_of, ideal, last_start
 from benchmarks.suite import Finding, Form, Line
-from streams.settings import Settings, load
 
 PARTITIONS = 4
 EPISODES = {8: 80, 32: 320, 128: 1280}

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from afterword.crew import ROLES
 from afterword.embedded import EmbeddedStack
+from afterword.streams.settings import load
 from afterword.topics import ensure_topics
 from benchmarks.processes import worker
 from benchmarks.suite import Finding, Form, Line
-from streams.settings import load
 
 READY_SECONDS = 2.0
 IMPORT_SECONDS = 0.8
-IMPORTS = ("streams.app", "streams.summarizer_app", "consumers.run_archiver")
+IMPORTS = ("afterword.streams.app", "afterword.streams.summarizer_app", "afterword.consumers.run_archiver")
 IMPORT = "import time; began = time.perf_counter(); import {}; print(time.perf_counter() - began, time.process_time())"
 
 

@@ -12,10 +12,10 @@ import orjson
 from rocksdict import Options, Rdict
 
 from afterword.embedded import EmbeddedStack
+from afterword.schemas.base import rfc3339
 from benchmarks.deployment import Deployment
 from benchmarks.load import BEGIN, SENTENCE
 from benchmarks.suite import Finding, Form, Line
-from schemas.base import rfc3339
 
 LENGTHS = (5, 20, 100, 500)
 """Messages of an episode. Each divides the numbers of messages below, so that nothing is pending where is measured."""

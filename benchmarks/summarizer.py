@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from afterword.embedded import EmbeddedStack
+from afterword.streams.settings import load
 from afterword.topics import ensure_topics
 from benchmarks import topics
 from benchmarks.closed import closed_episodes
 from benchmarks.contest import Program, Results, python
 from benchmarks.measure import Round, Work, Worker, measure
 from benchmarks.suite import Finding, Form, Line
-from streams.settings import load
 
 PARTITIONS = 4
 CONVERSATIONS = 100

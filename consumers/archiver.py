@@ -12,12 +12,12 @@ import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError
 
-from consumers.archiver_observer import Observer
-from schemas import InvalidRecord, MessageCreated, decode_input
-from streams.errors import StoreUnavailable
-from streams.runtime.health import Health
-from streams.runtime.lag import Work
-from streams.stores.messages import ArchivedMessage, MessageArchive
+from afterword.consumers.archiver_observer import Observer
+from afterword.schemas import InvalidRecord, MessageCreated, decode_input
+from afterword.streams.errors import StoreUnavailable
+from afterword.streams.runtime.health import Health
+from afterword.streams.runtime.lag import Work
+from afterword.streams.stores.messages import ArchivedMessage, MessageArchive
 
 log = structlog.get_logger(__name__)
 

@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from aiokafka import ConsumerRebalanceListener, ConsumerRecord, TopicPartition
 from opentelemetry.trace import NoOpTracer, SpanKind, Tracer
 
-from streams.runtime import observer
-from streams.telemetry import Metrics
-from streams.telemetry.spans import STEP, current, links
-from streams.telemetry.tracing import trace_in
+from afterword.streams.runtime import observer
+from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.spans import STEP, current, links
+from afterword.streams.telemetry.tracing import trace_in
 
 ARCHIVE = "archive"
 """The only step."""

@@ -8,10 +8,10 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListen
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaConnectionError
 
-from consumers import refusal
-from streams.connection import security
-from streams.errors import BrokerRefuses, BrokerUnavailable, TopicMissing
-from streams.settings import Kafka
+from afterword.consumers import refusal
+from afterword.streams.connection import security
+from afterword.streams.errors import BrokerRefuses, BrokerUnavailable, TopicMissing
+from afterword.streams.settings import Kafka
 
 
 class Client(Protocol):

@@ -9,7 +9,7 @@ from aiokafka.conn import collect_hosts, create_conn
 from aiokafka.errors import KafkaConnectionError, KafkaError, SaslAuthenticationFailed, UnsupportedSaslMechanismError
 from aiokafka.protocol.metadata import MetadataRequest
 
-from streams.oauth import TokenUnavailable
+from afterword.streams.oauth import TokenUnavailable
 
 CONNECTION = {"client_id", "request_timeout_ms", "security_protocol", "ssl_context"}
 SASL = "sasl_"

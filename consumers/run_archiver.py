@@ -9,19 +9,19 @@ from contextlib import aclosing, asynccontextmanager, suppress
 import structlog
 from aiokafka import AIOKafkaConsumer
 
-from consumers.archiver import CONDITIONS, MONGODB, PARTITIONS, STAGE, Archiver, Counts
-from consumers.archiver_observer import Rebalances, Telling
-from consumers.kafka import running_consumer
-from streams.errors import StoreUnavailable
-from streams.runtime.health import Health, HealthServer
-from streams.runtime.lag import Lags, regularly
-from streams.runtime.observer import Standing
-from streams.runtime.options import wall_clock_ms
-from streams.settings import Kafka, Mongo, Settings
-from streams.stores import mongo
-from streams.stores.messages import ArchivedMessage, MessageArchive
-from streams.stores.mongo_messages import MongoMessages
-from streams.telemetry import Metrics, WorkerTelemetry
+from afterword.consumers.archiver import CONDITIONS, MONGODB, PARTITIONS, STAGE, Archiver, Counts
+from afterword.consumers.archiver_observer import Rebalances, Telling
+from afterword.consumers.kafka import running_consumer
+from afterword.streams.errors import StoreUnavailable
+from afterword.streams.runtime.health import Health, HealthServer
+from afterword.streams.runtime.lag import Lags, regularly
+from afterword.streams.runtime.observer import Standing
+from afterword.streams.runtime.options import wall_clock_ms
+from afterword.streams.settings import Kafka, Mongo, Settings
+from afterword.streams.stores import mongo
+from afterword.streams.stores.messages import ArchivedMessage, MessageArchive
+from afterword.streams.stores.mongo_messages import MongoMessages
+from afterword.streams.telemetry import Metrics, WorkerTelemetry
 
 log = structlog.get_logger(__name__)
 

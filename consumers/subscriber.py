@@ -10,13 +10,13 @@ import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError
 
-from consumers.kafka import client_options, require_topics, start
-from consumers.refusal import of_security
-from schemas import InvalidRecord, SummaryCreated
-from schemas.decoding import check_key, validate
-from schemas.headers import CE_ID, CE_TYPE, header
-from schemas.summaries import SUMMARY_CREATED
-from streams.settings import Kafka
+from afterword.consumers.kafka import client_options, require_topics, start
+from afterword.consumers.refusal import of_security
+from afterword.schemas import InvalidRecord, SummaryCreated
+from afterword.schemas.decoding import check_key, validate
+from afterword.schemas.headers import CE_ID, CE_TYPE, header
+from afterword.schemas.summaries import SUMMARY_CREATED
+from afterword.streams.settings import Kafka
 
 log = structlog.get_logger(__name__)
 

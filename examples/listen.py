@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from consumers import SummarySubscriber
+from afterword.consumers import SummarySubscriber
 
 
 async def main(bootstrap_servers: str) -> None:

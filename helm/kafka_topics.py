@@ -2,8 +2,8 @@
 
 import yaml
 
+from afterword.streams.settings import Kafka, Settings
 from afterword.topic_specs import Topic, wanted_topics
-from streams.settings import Kafka, Settings
 
 NAMED_BY = ("_topic", "_id")
 OF_ALL = "min.insync.replicas"

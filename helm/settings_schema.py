@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from streams.settings import Settings
+from afterword.streams.settings import Settings
 
 Schema = dict[str, Any]
 

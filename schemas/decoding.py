@@ -8,10 +8,10 @@ from typing import Any, TypeVar, cast
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from schemas.base import Model, utc_milliseconds
-from schemas.episodes import EpisodeClosed
-from schemas.headers import CE_TYPE, CONTENT_TYPE, STRUCTURED_JSON, header
-from schemas.messages import CONVERSATION_FLUSH, MESSAGE_CREATED, ConversationFlush, MessageCreated
+from afterword.schemas.base import Model, utc_milliseconds
+from afterword.schemas.episodes import EpisodeClosed
+from afterword.schemas.headers import CE_TYPE, CONTENT_TYPE, STRUCTURED_JSON, header
+from afterword.schemas.messages import CONVERSATION_FLUSH, MESSAGE_CREATED, ConversationFlush, MessageCreated
 
 RecordHeaders = Sequence[tuple[str, bytes | None]]
 M = TypeVar("M", bound=Model)

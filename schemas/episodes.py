@@ -7,8 +7,8 @@ from typing import Literal
 import orjson
 from pydantic import Field
 
-from schemas.base import Id, Model, PartyId, Time
-from schemas.messages import Role
+from afterword.schemas.base import Id, Model, PartyId, Time
+from afterword.schemas.messages import Role
 
 EPISODE_CLOSED = "episode.closed"
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from schemas.base import rfc3339
+from afterword.schemas.base import rfc3339
 
 Headers = list[tuple[str, bytes]]
 

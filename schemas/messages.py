@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from schemas.base import Id, Model, PartyId, Time
+from afterword.schemas.base import Id, Model, PartyId, Time
 
 MESSAGE_CREATED = "message.created"
 CONVERSATION_FLUSH = "conversation.flush"

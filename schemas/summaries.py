@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from schemas.base import Id, Model, PartyId, Time
-from schemas.episodes import EpisodeMetrics
+from afterword.schemas.base import Id, Model, PartyId, Time
+from afterword.schemas.episodes import EpisodeMetrics
 
 SUMMARY_CREATED = "summary.created"
 

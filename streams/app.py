@@ -1,14 +1,14 @@
 """The composition root: which classes a worker is made of. What only the summarizer needs is in `summarizer_app`."""
 
-from consumers.kafka import require_topics
-from streams.connection import security
-from streams.runtime import App, Observer, Options
-from streams.runtime.health import Health, HealthServer
-from streams.runtime.worker import PARTITIONS, run
-from streams.segmenter import agent as segmenter
-from streams.segmenter.counting import counting
-from streams.settings import Settings
-from streams.telemetry import WorkerTelemetry
+from afterword.consumers.kafka import require_topics
+from afterword.streams.connection import security
+from afterword.streams.runtime import App, Observer, Options
+from afterword.streams.runtime.health import Health, HealthServer
+from afterword.streams.runtime.worker import PARTITIONS, run
+from afterword.streams.segmenter import agent as segmenter
+from afterword.streams.segmenter.counting import counting
+from afterword.streams.settings import Settings
+from afterword.streams.telemetry import WorkerTelemetry
 
 HEARTBEATS_IN_SESSION = 6
 

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from streams.settings import Settings
-from streams.stores import mongo
-from streams.stores.mongo import Database
-from streams.stores.qdrant import QdrantIndex, open_index
-from streams.summarizer.embedders import Embedder, make_embedder
+from afterword.streams.settings import Settings
+from afterword.streams.stores import mongo
+from afterword.streams.stores.mongo import Database
+from afterword.streams.stores.qdrant import QdrantIndex, open_index
+from afterword.streams.summarizer.embedders import Embedder, make_embedder
 
 
 @dataclass(frozen=True)

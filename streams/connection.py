@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from streams.kafka_security import has_sasl, has_tls
-from streams.oauth import ClientCredentials
-from streams.settings import Kafka, variable
-from streams.tls import present, trusting
+from afterword.streams.kafka_security import has_sasl, has_tls
+from afterword.streams.oauth import ClientCredentials
+from afterword.streams.settings import Kafka, variable
+from afterword.streams.tls import present, trusting
 
 
 def security(kafka: Kafka) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import get_args
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from streams.errors import ConfigurationError
+from afterword.streams.errors import ConfigurationError
 
 PREFIX = "AFTERWORD_"
 FILE = "_FILE"

@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from streams.section import Seconds, Section
-from streams.triggers import Node, Preset, parse_trigger, preset_of, read_trigger
+from afterword.streams.section import Seconds, Section
+from afterword.streams.triggers import Node, Preset, parse_trigger, preset_of, read_trigger
 
 Scope = Literal["conversation", "agent"]
 

@@ -8,8 +8,8 @@ import stamina.instrumentation
 import structlog
 from opentelemetry.trace import get_current_span
 
-from streams.errors import AfterwordError
-from streams.settings import Logs
+from afterword.streams.errors import AfterwordError
+from afterword.streams.settings import Logs
 
 log = structlog.get_logger()
 

@@ -14,7 +14,7 @@ from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaError
 from pydantic import SecretStr
 
-from streams.errors import AfterwordError
+from afterword.streams.errors import AfterwordError
 
 RENEWED_AFTER = 0.8
 """Of a token's life; Kafka's own clients do the same (sasl.login.refresh.window.factor)."""

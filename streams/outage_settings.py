@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from streams.section import Seconds, Section
+from afterword.streams.section import Seconds, Section
 
 
 class Retry(Section):

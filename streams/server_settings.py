@@ -5,8 +5,8 @@ from typing import Self
 
 from pydantic import Field, SecretStr, model_validator
 
-from streams.kafka_security import Mechanism, Protocol, check
-from streams.section import Seconds, Section
+from afterword.streams.kafka_security import Mechanism, Protocol, check
+from afterword.streams.section import Seconds, Section
 
 
 class Kafka(Section):

@@ -13,13 +13,21 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from streams.environment import PREFIX, unknown_variables, variable, with_secrets_from_files
-from streams.episode_settings import Episodes
-from streams.errors import ConfigurationError
-from streams.outage_settings import Budget, Retry
-from streams.section import Seconds, Section
-from streams.server_settings import Kafka, Mongo, Qdrant
-from streams.summary_settings import LOCAL_EMBEDDER, MOST_PENDING_EPISODES, Embedder, Llm, Quality, Rolling, Summarizer
+from afterword.streams.environment import PREFIX, unknown_variables, variable, with_secrets_from_files
+from afterword.streams.episode_settings import Episodes
+from afterword.streams.errors import ConfigurationError
+from afterword.streams.outage_settings import Budget, Retry
+from afterword.streams.section import Seconds, Section
+from afterword.streams.server_settings import Kafka, Mongo, Qdrant
+from afterword.streams.summary_settings import (
+    LOCAL_EMBEDDER,
+    MOST_PENDING_EPISODES,
+    Embedder,
+    Llm,
+    Quality,
+    Rolling,
+    Summarizer,
+)
 
 __all__ = [
     "LOCAL_EMBEDDER",

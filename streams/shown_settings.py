@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel, SecretStr
 
-from streams.environment import Location, locations, variable
-from streams.settings import Settings
+from afterword.streams.environment import Location, locations, variable
+from afterword.streams.settings import Settings
 
 HIDDEN = "********"
 URI = ("mongo", "uri")

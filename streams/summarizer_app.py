@@ -6,36 +6,36 @@ Apart from `streams.app`, because the clients of its stores take longer to impor
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from consumers.kafka import require_topics
-from streams.app import faust_app
-from streams.connected_stores import connected_stores
-from streams.runtime.health import Handler, Health, HealthServer
-from streams.runtime.worker import PARTITIONS, run
-from streams.settings import Settings
-from streams.stores import local_index, mongo
-from streams.stores.budgets import Budgets
-from streams.stores.mongo_budgets import MongoBudgets
-from streams.stores.mongo_episodes import MongoEpisodes
-from streams.stores.mongo_messages import MongoMessages
-from streams.stores.mongo_replies import MongoReplies
-from streams.stores.qdrant import QdrantIndex
-from streams.stores.replies import ReplyCache
-from streams.summarizer import agent as summarizer
-from streams.summarizer.counting import Counting
-from streams.summarizer.gate import Gate
-from streams.summarizer.handling import Handling
-from streams.summarizer.long_input.plan import rounds
-from streams.summarizer.observer import Observer
-from streams.summarizer.patience import Patience
-from streams.summarizer.pipeline import Pipeline, now
-from streams.summarizer.prompt import FIELDS, PLAIN
-from streams.summarizer.providers.checked import ATTEMPTS
-from streams.summarizer.providers.fallback import WithFallback
-from streams.summarizer.providers.stack import make_summarizer_provider
-from streams.summarizer.searching import Searcher
-from streams.summarizer.so_far import Rules
-from streams.summarizer.tracing import Tracing
-from streams.telemetry import WorkerTelemetry
+from afterword.consumers.kafka import require_topics
+from afterword.streams.app import faust_app
+from afterword.streams.connected_stores import connected_stores
+from afterword.streams.runtime.health import Handler, Health, HealthServer
+from afterword.streams.runtime.worker import PARTITIONS, run
+from afterword.streams.settings import Settings
+from afterword.streams.stores import local_index, mongo
+from afterword.streams.stores.budgets import Budgets
+from afterword.streams.stores.mongo_budgets import MongoBudgets
+from afterword.streams.stores.mongo_episodes import MongoEpisodes
+from afterword.streams.stores.mongo_messages import MongoMessages
+from afterword.streams.stores.mongo_replies import MongoReplies
+from afterword.streams.stores.qdrant import QdrantIndex
+from afterword.streams.stores.replies import ReplyCache
+from afterword.streams.summarizer import agent as summarizer
+from afterword.streams.summarizer.counting import Counting
+from afterword.streams.summarizer.gate import Gate
+from afterword.streams.summarizer.handling import Handling
+from afterword.streams.summarizer.long_input.plan import rounds
+from afterword.streams.summarizer.observer import Observer
+from afterword.streams.summarizer.patience import Patience
+from afterword.streams.summarizer.pipeline import Pipeline, now
+from afterword.streams.summarizer.prompt import FIELDS, PLAIN
+from afterword.streams.summarizer.providers.checked import ATTEMPTS
+from afterword.streams.summarizer.providers.fallback import WithFallback
+from afterword.streams.summarizer.providers.stack import make_summarizer_provider
+from afterword.streams.summarizer.searching import Searcher
+from afterword.streams.summarizer.so_far import Rules
+from afterword.streams.summarizer.tracing import Tracing
+from afterword.streams.telemetry import WorkerTelemetry
 
 MakeProvider = Callable[[Settings, Budgets, ReplyCache, Observer], WithFallback]
 """Whoever writes the summaries."""

@@ -5,8 +5,8 @@ from typing import Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from streams import prompt_template
-from streams.section import Seconds, Section
+from afterword.streams import prompt_template
+from afterword.streams.section import Seconds, Section
 
 LOCAL_EMBEDDER = "wordllama-l2-supercat-256"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from streams.errors import ConfigurationError
+from afterword.streams.errors import ConfigurationError
 
 
 def trusting(ca_file: Path | None, setting: str) -> ssl.SSLContext:

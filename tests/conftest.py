@@ -9,7 +9,7 @@ import hypothesis
 import pytest
 import pytest_asyncio
 
-from streams.settings import Settings, load
+from afterword.streams.settings import Settings, load
 from tests.stack import Stack, running_stack
 
 MakeSettings = Callable[..., Settings]

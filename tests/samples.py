@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from schemas import (
+from afterword.schemas import (
     Compression,
     EpisodeClosed,
     EpisodeMessage,
@@ -15,8 +15,8 @@ from schemas import (
     Usage,
     fingerprint,
 )
-from schemas.ids import episode_id, event_id
-from streams.stores.episodes import StoredEpisode
+from afterword.schemas.ids import episode_id, event_id
+from afterword.streams.stores.episodes import StoredEpisode
 
 NOON = datetime(2026, 1, 5, 12, 0, 0, 123000, tzinfo=UTC)
 

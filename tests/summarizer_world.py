@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
-from schemas import EpisodeClosed, SummaryCreated
-from streams.errors import StoreUnavailable
-from streams.stores.memory import MemoryEpisodes, MemoryMessages
-from streams.stores.memory_index import MemoryIndex
-from streams.summarizer.patience import Patience
-from streams.summarizer.pipeline import Pipeline
-from streams.summarizer.providers.scripted import ScriptedProvider
-from streams.summarizer.so_far import Rules
+from afterword.schemas import EpisodeClosed, SummaryCreated
+from afterword.streams.errors import StoreUnavailable
+from afterword.streams.stores.memory import MemoryEpisodes, MemoryMessages
+from afterword.streams.stores.memory_index import MemoryIndex
+from afterword.streams.summarizer.patience import Patience
+from afterword.streams.summarizer.pipeline import Pipeline
+from afterword.streams.summarizer.providers.scripted import ScriptedProvider
+from afterword.streams.summarizer.so_far import Rules
 from tests.samples import NOON, a_closed_episode
 
 EPISODES = tuple(a_closed_episode(ordinal) for ordinal in (1, 2, 3))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple
 
-from schemas.ids import episode_id, message_key
+from afterword.schemas.ids import episode_id, message_key
 
 DIGEST_BYTES = 16
 """128 bits: no two of a billion messages share one by chance."""

@@ -3,11 +3,11 @@
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from streams.errors import AfterwordError, StoreInUse, StoreUnavailable
-from streams.settings import Settings
-from streams.stores.local_index import ids_of_owner
-from streams.stores.mongo import batches
-from streams.stores.qdrant import open_index
+from afterword.streams.errors import AfterwordError, StoreInUse, StoreUnavailable
+from afterword.streams.settings import Settings
+from afterword.streams.stores.local_index import ids_of_owner
+from afterword.streams.stores.mongo import batches
+from afterword.streams.stores.qdrant import open_index
 
 IndexReader = Callable[[Settings, Sequence[str]], Awaitable[set[str]]]
 """Which of these episodes (ids) have a point. Raises: IndexNotChecked, StoreUnavailable."""

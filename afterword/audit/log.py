@@ -9,9 +9,9 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupCoordinatorNotAvailableError, NotCoordinatorForGroupError
 
-from consumers.kafka import admin_client, client_options, start
-from streams.errors import AfterwordError
-from streams.settings import Kafka
+from afterword.consumers.kafka import admin_client, client_options, start
+from afterword.streams.errors import AfterwordError
+from afterword.streams.settings import Kafka
 
 Take = Callable[[ConsumerRecord], None]
 

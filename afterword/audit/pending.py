@@ -6,10 +6,10 @@ from typing import NamedTuple
 from aiokafka import ConsumerRecord
 
 from afterword.audit.facts import Pending, Position, scope_name
-from streams.runtime.bookmark import KEY as BOOKMARK
-from streams.segmenter.bodies import decode_body
-from streams.segmenter.keys import NOBODY, Scope, parse_key, parse_scope
-from streams.segmenter.state import decode_state
+from afterword.streams.runtime.bookmark import KEY as BOOKMARK
+from afterword.streams.segmenter.bodies import decode_body
+from afterword.streams.segmenter.keys import NOBODY, Scope, parse_key, parse_scope
+from afterword.streams.segmenter.state import decode_state
 
 
 class Body(NamedTuple):

@@ -14,10 +14,10 @@ from afterword.audit.facts import (
     digest_of_all,
     digest_of_message,
 )
-from schemas import EpisodeClosed, InvalidRecord, MessageCreated, SummaryCreated, decode_episode, decode_input
-from schemas.decoding import validate
-from schemas.episodes import fingerprint
-from schemas.headers import DEAD_LETTER_PREFIX, header
+from afterword.schemas import EpisodeClosed, InvalidRecord, MessageCreated, SummaryCreated, decode_episode, decode_input
+from afterword.schemas.decoding import validate
+from afterword.schemas.episodes import fingerprint
+from afterword.schemas.headers import DEAD_LETTER_PREFIX, header
 
 
 def take_message(facts: Facts, record: ConsumerRecord) -> None:

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from afterword.audit.facts import Facts, Flush, Produced, scope_name
-from streams.segmenter.agents import addressees, heard, left
+from afterword.streams.segmenter.agents import addressees, heard, left
 
 Scopes = tuple[str, ...]
 """As `scope_name` says them: of an agent with a slash, which no other has."""

@@ -13,9 +13,9 @@ from afterword.audit.records import take_dead_letter, take_episode, take_message
 from afterword.audit.report import Report
 from afterword.audit.stores import read_stores
 from afterword.audit.waiting import until_summarised
-from streams.errors import BrokerUnavailable, TopicMissing
-from streams.segmenter.tables import CONVERSATIONS, MESSAGES
-from streams.settings import Kafka, Settings
+from afterword.streams.errors import BrokerUnavailable, TopicMissing
+from afterword.streams.segmenter.tables import CONVERSATIONS, MESSAGES
+from afterword.streams.settings import Kafka, Settings
 
 
 async def run(settings: Settings, wait_seconds: float = 0, index: IndexReader = indexed_episodes) -> Report:

@@ -1,10 +1,10 @@
 """What MongoDB holds of messages and episodes."""
 
 from afterword.audit.facts import Archived, Facts, Stored, digest
-from streams.settings import Mongo
-from streams.stores import mongo
-from streams.stores.mongo_episodes import MongoEpisodes
-from streams.stores.mongo_messages import MongoMessages
+from afterword.streams.settings import Mongo
+from afterword.streams.stores import mongo
+from afterword.streams.stores.mongo_episodes import MongoEpisodes
+from afterword.streams.stores.mongo_messages import MongoMessages
 
 
 async def read_stores(settings: Mongo, facts: Facts) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Container
 from afterword.audit.episodes import latest_revisions, name
 from afterword.audit.facts import Announced, Closed, Facts
 from afterword.audit.report import Report
-from schemas.ids import event_id
+from afterword.schemas.ids import event_id
 
 
 def judge_summaries(facts: Facts, report: Report) -> None:

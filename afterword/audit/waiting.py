@@ -6,8 +6,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from afterword.audit.facts import digest
 from afterword.audit.log import POLL_MILLISECONDS, Log, reached
-from schemas.headers import CE_ID, header
-from streams.settings import Kafka
+from afterword.schemas.headers import CE_ID, header
+from afterword.streams.settings import Kafka
 
 
 async def until_summarised(log: Log, kafka: Kafka, seconds: float) -> list[str]:

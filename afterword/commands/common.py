@@ -11,7 +11,7 @@ import typer
 from afterword.terminal import printable
 
 if TYPE_CHECKING:
-    from streams.settings import Settings
+    from afterword.streams.settings import Settings
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
@@ -21,8 +21,8 @@ def start() -> "Settings":
 
     Raises: ConfigurationError.
     """
-    from streams.logs import configure
-    from streams.settings import load
+    from afterword.streams.logs import configure
+    from afterword.streams.settings import load
 
     settings = load()
     configure(settings.logs)

@@ -17,7 +17,7 @@ def config() -> None:
 @app.command()
 def show(as_json: Json = False) -> None:
     """Print every setting as it is in effect, without secrets; a star marks what was set."""
-    from streams.shown_settings import as_dict, shown
+    from afterword.streams.shown_settings import as_dict, shown
 
     settings = start()
     if as_json:

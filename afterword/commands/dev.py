@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from afterword.streams.errors import AfterwordError
 from afterword.terminal import printable
-from streams.errors import AfterwordError
 
 if TYPE_CHECKING:
     from afterword.demo import Shown
     from afterword.embedded import Progress
-    from schemas import EpisodeClosed, SummaryCreated
+    from afterword.schemas import EpisodeClosed, SummaryCreated
 
 
 class EmbeddedStackMissing(AfterwordError):

@@ -15,7 +15,7 @@ from afterword.commands.common import Json, print_json, start_quietly
 if TYPE_CHECKING:
     from afterword.lines import InvalidLine
     from afterword.produce import Options, Produced
-    from streams.settings import Settings
+    from afterword.streams.settings import Settings
 
 STANDARD_INPUT = "-"
 PROGRESS_EVERY = 100
@@ -70,8 +70,8 @@ async def _send(
 ) -> "Produced":
     from afterword.line_source import read_lines
     from afterword.produce import produce as send
-    from streams.telemetry.status import running_version
-    from streams.telemetry.tracing import tracer_from
+    from afterword.streams.telemetry.status import running_version
+    from afterword.streams.telemetry.tracing import tracer_from
 
     async with tracer_from(os.environ, "produce", running_version()) as tracer:
         return await send(settings, read_lines(lines), options, progress, tracer)

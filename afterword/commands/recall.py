@@ -8,7 +8,7 @@ import typer
 from afterword.commands.common import Json, print_json, print_table, start_quietly
 
 if TYPE_CHECKING:
-    from streams.stores.index import Recalled
+    from afterword.streams.stores.index import Recalled
 
 Query = Annotated[str, typer.Argument(help="What is searched for, in any words.")]
 User = Annotated[str, typer.Option("--user", help="Whose episodes.")]

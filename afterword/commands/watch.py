@@ -11,7 +11,7 @@ from afterword.commands.common import Json, start_quietly
 from afterword.terminal import printable
 
 if TYPE_CHECKING:
-    from schemas import SummaryCreated
+    from afterword.schemas import SummaryCreated
 
 FromBeginning = Annotated[bool, typer.Option("--from-beginning", help="Also those that are on the topic already.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="End after so many.")]

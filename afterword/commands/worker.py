@@ -11,7 +11,7 @@ import typer
 from afterword.commands.common import start
 
 if TYPE_CHECKING:
-    from streams.settings import Settings
+    from afterword.streams.settings import Settings
 
 LEAVE_SECONDS = 0.5
 
@@ -26,7 +26,7 @@ def worker() -> None:
 @app.command()
 def segmenter() -> None:
     """messages → episode.closed, exactly once."""
-    from streams.app import run_segmenter
+    from afterword.streams.app import run_segmenter
 
     _run(run_segmenter)
 
@@ -34,7 +34,7 @@ def segmenter() -> None:
 @app.command()
 def summarizer() -> None:
     """episode.closed → MongoDB, Qdrant and summary.created."""
-    from streams.summarizer_app import run_summarizer
+    from afterword.streams.summarizer_app import run_summarizer
 
     _run(run_summarizer)
 
@@ -42,7 +42,7 @@ def summarizer() -> None:
 @app.command()
 def archiver() -> None:
     """messages → MongoDB, every one as it was produced."""
-    from consumers.run_archiver import run_archiver
+    from afterword.consumers.run_archiver import run_archiver
 
     _run(run_archiver)
 
@@ -59,8 +59,8 @@ def _run(role: "Callable[[Settings], Coroutine[Any, Any, None]]") -> None:
     """A supervisor starts the worker again; its log ends with one line that says why it ended."""
     from aiokafka.errors import BrokerResponseError, KafkaError
 
-    from streams.errors import BrokerUnavailable, WorkerFailed
-    from streams.runtime.errors import described
+    from afterword.streams.errors import BrokerUnavailable, WorkerFailed
+    from afterword.streams.runtime.errors import described
 
     settings = start()
     try:

@@ -7,9 +7,9 @@ from typing import Any
 
 from afterword.contract.examples import example
 from afterword.contract.json_schemas import EVENTS, Event, Schema, event_schema
-from schemas.headers import DEAD_LETTER_PREFIX
-from streams.settings import Kafka
-from streams.telemetry.tracing import TRACEPARENT
+from afterword.schemas.headers import DEAD_LETTER_PREFIX
+from afterword.streams.settings import Kafka
+from afterword.streams.telemetry.tracing import TRACEPARENT
 
 BINDING = {"bindingVersion": "0.5.0"}
 """Of the Kafka bindings for channels, operations and messages."""

@@ -7,7 +7,7 @@ import orjson
 
 from afterword.contract.asyncapi import document
 from afterword.contract.json_schemas import event_schemas
-from streams.settings import Kafka
+from afterword.streams.settings import Kafka
 
 ASYNCAPI = "asyncapi.json"
 

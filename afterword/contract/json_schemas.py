@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from schemas import ConversationFlush, EpisodeClosed, MessageCreated, SummaryCreated
-from schemas.base import Model
-from schemas.episodes import EPISODE_CLOSED
-from schemas.messages import CONVERSATION_FLUSH, MESSAGE_CREATED
-from schemas.summaries import SUMMARY_CREATED
+from afterword.schemas import ConversationFlush, EpisodeClosed, MessageCreated, SummaryCreated
+from afterword.schemas.base import Model
+from afterword.schemas.episodes import EPISODE_CLOSED
+from afterword.schemas.messages import CONVERSATION_FLUSH, MESSAGE_CREATED
+from afterword.schemas.summaries import SUMMARY_CREATED
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, Any]

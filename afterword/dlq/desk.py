@@ -11,12 +11,12 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, ProducerFenced
 
 from afterword.audit.log import Log, opened
+from afterword.consumers.kafka import client_options, require_topics, start
 from afterword.dlq.letters import Action, Filters, Handled, Letter, letter, resolution, resolved_offset
+from afterword.schemas.headers import Headers
+from afterword.streams.errors import AfterwordError, BrokerUnavailable
+from afterword.streams.settings import Kafka
 from afterword.topic_specs import LARGE_RECORD_BYTES
-from consumers.kafka import client_options, require_topics, start
-from schemas.headers import Headers
-from streams.errors import AfterwordError, BrokerUnavailable
-from streams.settings import Kafka
 
 BATCH = 200
 """Letters in one transaction."""

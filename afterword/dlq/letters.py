@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple, Protocol
 
-from schemas.base import rfc3339
-from schemas.headers import DEAD_LETTER_PREFIX, Headers, header
-from streams.runtime import dead_letters
+from afterword.schemas.base import rfc3339
+from afterword.schemas.headers import DEAD_LETTER_PREFIX, Headers, header
+from afterword.streams.runtime import dead_letters
 
 RESOLUTION_PREFIX = "__afterword.dlq."
 UNKNOWN = "unknown"

@@ -1,6 +1,6 @@
 """What can keep the embedded stack from starting."""
 
-from streams.errors import AfterwordError
+from afterword.streams.errors import AfterwordError
 
 
 class EmbeddedError(AfterwordError):

@@ -3,7 +3,7 @@
 from afterword.memory.context import Context
 from afterword.memory.memory import EpisodePage, Memory
 from afterword.memory.recall import OwnerMissing
-from streams.stores.episodes import StoredEpisode
-from streams.stores.index import Recalled
+from afterword.streams.stores.episodes import StoredEpisode
+from afterword.streams.stores.index import Recalled
 
 __all__ = ["Context", "EpisodePage", "Memory", "OwnerMissing", "Recalled", "StoredEpisode"]

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from afterword.memory.window import Window, fit
-from schemas import MessageCreated
-from schemas.ids import scope_id
-from streams.settings import MOST_PENDING_EPISODES
-from streams.stores.episodes import Conversation, EpisodeStore, RollingRow
-from streams.stores.messages import ArchivedMessage, Counted, MessageArchive, Selection, position
-from streams.summarizer.extractive.rolling import SHORTEST_TOKENS, condense
-from streams.tokens import count_tokens
+from afterword.schemas import MessageCreated
+from afterword.schemas.ids import scope_id
+from afterword.streams.settings import MOST_PENDING_EPISODES
+from afterword.streams.stores.episodes import Conversation, EpisodeStore, RollingRow
+from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageArchive, Selection, position
+from afterword.streams.summarizer.extractive.rolling import SHORTEST_TOKENS, condense
+from afterword.streams.tokens import count_tokens
 
 MOST_MESSAGES = 500
 """Loaded by one walk through the archive, however short they are."""

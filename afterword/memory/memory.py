@@ -6,14 +6,14 @@ from typing import Self
 
 from afterword.memory.context import Context, Wish, read_context
 from afterword.memory.recall import DirectorySearch, ServerSearch, of_owner
-from streams.settings import Settings, load
-from streams.stores import mongo
-from streams.stores.episodes import EpisodeStore, StoredEpisode
-from streams.stores.index import Query, Recalled
-from streams.stores.local_index import Search
-from streams.stores.messages import MessageArchive
-from streams.stores.mongo_episodes import MongoEpisodes
-from streams.stores.mongo_messages import MongoMessages
+from afterword.streams.settings import Settings, load
+from afterword.streams.stores import mongo
+from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode
+from afterword.streams.stores.index import Query, Recalled
+from afterword.streams.stores.local_index import Search
+from afterword.streams.stores.messages import MessageArchive
+from afterword.streams.stores.mongo_episodes import MongoEpisodes
+from afterword.streams.stores.mongo_messages import MongoMessages
 
 KEEP_RECENT = 4
 MAX_TOKENS = 3500

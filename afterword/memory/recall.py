@@ -3,10 +3,10 @@
 from contextlib import suppress
 from pathlib import Path
 
-from streams.errors import AfterwordError, StoreUnavailable
-from streams.settings import Settings
-from streams.stores.index import Query, Recalled
-from streams.stores.local_index import Search, address_file, search_of_owner
+from afterword.streams.errors import AfterwordError, StoreUnavailable
+from afterword.streams.settings import Settings
+from afterword.streams.stores.index import Query, Recalled
+from afterword.streams.stores.local_index import Search, address_file, search_of_owner
 
 
 class OwnerMissing(AfterwordError):
@@ -71,9 +71,9 @@ class Opened:
     """The index and the embedder, imported only here: who reads a context needs neither, and they take a second."""
 
     def __init__(self, settings: Settings) -> None:
-        from streams.stores.qdrant import open_index
-        from streams.summarizer.embedders import make_embedder
-        from streams.summarizer.searching import Searcher
+        from afterword.streams.stores.qdrant import open_index
+        from afterword.streams.summarizer.embedders import make_embedder
+        from afterword.streams.summarizer.searching import Searcher
 
         self._embedder = make_embedder(settings.embedder)
         self._index = open_index(settings.qdrant, settings.embedder)

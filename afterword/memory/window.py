@@ -3,11 +3,11 @@
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from schemas import MessageCreated
-from streams.summarizer.long_input.groups import groups
-from streams.summarizer.long_input.middle import without_middle
-from streams.summarizer.long_input.ruler import water_level
-from streams.tokens import count_tokens
+from afterword.schemas import MessageCreated
+from afterword.streams.summarizer.long_input.groups import groups
+from afterword.streams.summarizer.long_input.middle import without_middle
+from afterword.streams.summarizer.long_input.ruler import water_level
+from afterword.streams.tokens import count_tokens
 
 SHORTEST_TOKENS = 16
 """A message cut shorter than this says nothing any more."""

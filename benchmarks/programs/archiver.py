@@ -2,9 +2,9 @@
 
 import asyncio
 
-from consumers.run_archiver import run_archiver
-from streams import logs
-from streams.settings import Logs, load
+from afterword.consumers.run_archiver import run_archiver
+from afterword.streams import logs
+from afterword.streams.settings import Logs, load
 
 
 def main() -> None:

@@ -8,9 +8,9 @@ import orjson
 from aiokafka import AIOKafkaConsumer
 from pymongo import UpdateOne
 
+from afterword.schemas import MessageCreated
+from afterword.streams.tokens import count_tokens
 from benchmarks.programs.stores import database, from_environment
-from schemas import MessageCreated
-from streams.tokens import count_tokens
 
 MAX_BATCH = 2000
 MAX_WRITES = 1000

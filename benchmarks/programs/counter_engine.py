@@ -6,12 +6,12 @@ from typing import Any
 
 import orjson
 
+from afterword.streams import logs
+from afterword.streams.runtime import App, Batches, Options, Tick
+from afterword.streams.runtime.health import Health
+from afterword.streams.runtime.worker import PARTITIONS, run
+from afterword.streams.settings import Logs
 from benchmarks.programs.configuration import from_environment
-from streams import logs
-from streams.runtime import App, Batches, Options, Tick
-from streams.runtime.health import Health
-from streams.runtime.worker import PARTITIONS, run
-from streams.settings import Logs
 
 
 def make_app() -> App:

@@ -2,10 +2,10 @@
 
 import asyncio
 
+from afterword.streams import logs
+from afterword.streams.app import run_segmenter
+from afterword.streams.settings import Logs, load
 from benchmarks.programs.configuration import from_environment
-from streams import logs
-from streams.app import run_segmenter
-from streams.settings import Logs, load
 
 
 def main() -> None:

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
+from afterword.streams.segmenter import Segmenter
+from afterword.streams.settings import Episodes
+from afterword.streams.tokens import count_tokens
 from benchmarks.programs.configuration import Configuration
-from streams.segmenter import Segmenter
-from streams.settings import Episodes
-from streams.tokens import count_tokens
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,11 @@
 import asyncio
 from typing import Any
 
-from streams import logs
-from streams.settings import Logs, load
-from streams.summarizer.providers import ExtractiveProvider, WithFallback
-from streams.summarizer.providers.scripted import ScriptedProvider
-from streams.summarizer_app import run_summarizer
+from afterword.streams import logs
+from afterword.streams.settings import Logs, load
+from afterword.streams.summarizer.providers import ExtractiveProvider, WithFallback
+from afterword.streams.summarizer.providers.scripted import ScriptedProvider
+from afterword.streams.summarizer_app import run_summarizer
 
 
 def scripted(*_: Any) -> WithFallback:

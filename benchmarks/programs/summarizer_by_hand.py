@@ -17,8 +17,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from pymongo import UpdateOne
 from qdrant_client import AsyncQdrantClient, models
 
+from afterword.streams.stores.sparse import document_vector
 from benchmarks.programs.stores import Stores, database, from_environment
-from streams.stores.sparse import document_vector
 
 IN_HAND = 64
 COMMIT_SECONDS = 1.0

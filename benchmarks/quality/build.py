@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from afterword.dialogues import expand
+from afterword.streams.summarizer.extractive import summarize
+from afterword.streams.summarizer.sentences import split_sentences
 from benchmarks.quality import spoil
 from benchmarks.quality.episodes import an_episode
 from benchmarks.quality.meetings import MEETINGS, part, spoken
 from benchmarks.quality.pairs import DATA, Pair, Split, write
-from streams.summarizer.extractive import summarize
-from streams.summarizer.sentences import split_sentences
 
 SEED = 20250901
 CORPORA = ("superseg_validation", "tiage_validation", "tiage_train")

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from schemas import EpisodeClosed, EpisodeMessage, EpisodeMetrics, Source, fingerprint
-from schemas.ids import episode_id
+from afterword.schemas import EpisodeClosed, EpisodeMessage, EpisodeMetrics, Source, fingerprint
+from afterword.schemas.ids import episode_id
 
 AT = datetime(2025, 1, 1, 12, tzinfo=UTC)
 

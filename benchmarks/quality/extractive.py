@@ -6,12 +6,12 @@ from statistics import mean
 from rich.console import Console
 from rich.table import Table
 
+from afterword.streams.summarizer.extractive import summarize
+from afterword.streams.summarizer.quality import Rules, Said, Texts, assess
+from afterword.streams.summarizer.sentences import cut_at_word, split_sentences
 from benchmarks.quality.episodes import an_episode
 from benchmarks.quality.meetings import Meeting, read
 from benchmarks.quality.rouge import rouge
-from streams.summarizer.extractive import summarize
-from streams.summarizer.quality import Rules, Said, Texts, assess
-from streams.summarizer.sentences import cut_at_word, split_sentences
 
 FIRST_CHARACTERS = 1000
 """What one of the systems that this one replaces falls back to."""

@@ -9,8 +9,8 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
+from afterword.streams.summarizer.quality import Rules, assess
 from benchmarks.quality.pairs import Pair, Split, read
-from streams.summarizer.quality import Rules, assess
 
 SPLITS: tuple[Split, ...] = ("dev", "test")
 PASSED = "passed"

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from streams.summarizer.quality import Said, Texts
+from afterword.streams.summarizer.quality import Said, Texts
 
 DATA = Path(__file__).parent / "data"
 PAIRS = DATA / "pairs.jsonl.gz"

@@ -5,8 +5,8 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
+from afterword.streams.summarizer.sentences import split_sentences
 from benchmarks.quality.pairs import Pair
-from streams.summarizer.sentences import split_sentences
 
 _NUMBER = re.compile(r"(?<![\w-])\d+(?:[.,]\d+)*(?![\w-])")
 _SMALL = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "twelve", "twenty")

@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 from qdrant_client import AsyncQdrantClient
 
+from afterword.streams.stores.index import EpisodeIndex, Query, raw_text, summary_text
+from afterword.streams.stores.qdrant import QdrantIndex
+from afterword.streams.stores.qdrant_connection import Server
+from afterword.streams.summarizer.embedders import LocalEmbedder
+from afterword.streams.summarizer.pipeline import now, summary_created
+from afterword.streams.summarizer.providers import ExtractiveProvider
+from afterword.streams.summarizer.providers.base import SummaryRequest
 from benchmarks.recall.questions import USER, Corpus, Question, dialogues, meetings
-from streams.stores.index import EpisodeIndex, Query, raw_text, summary_text
-from streams.stores.qdrant import QdrantIndex
-from streams.stores.qdrant_connection import Server
-from streams.summarizer.embedders import LocalEmbedder
-from streams.summarizer.pipeline import now, summary_created
-from streams.summarizer.providers import ExtractiveProvider
-from streams.summarizer.providers.base import SummaryRequest
 
 DEPTHS = (1, 5, 10)
 HALVES = ("chosen on", "held out")

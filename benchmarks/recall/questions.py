@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from afterword.dialogues import FIRST_SENT_AT, expand
-from schemas import EpisodeClosed, EpisodeMessage, EpisodeMetrics, MessageCreated, Source, fingerprint
-from schemas.ids import episode_id
-from streams.tokens import count_tokens
+from afterword.schemas import EpisodeClosed, EpisodeMessage, EpisodeMetrics, MessageCreated, Source, fingerprint
+from afterword.schemas.ids import episode_id
+from afterword.streams.tokens import count_tokens
 
 MEETINGS = Path(__file__).parents[1] / "quality" / "data" / "meetings.jsonl.gz"
 DIALOGUES = Path(__file__).parent / "data" / "dialogues.jsonl.gz"

@@ -11,21 +11,21 @@ import numpy as np
 import orjson
 
 import afterword.samples
-from schemas import EpisodeClosed, MessageCreated, SummaryCreated, decode_episode, decode_input
-from streams.segmenter import Segmenter
-from streams.settings import Episodes, Llm
-from streams.stores.documents import episode_document, message_document, row_document
-from streams.stores.episodes import first_advance, stored_episode
-from streams.stores.index import raw_text, summary_text
-from streams.stores.messages import ArchivedMessage
-from streams.stores.qdrant import payload
-from streams.stores.sparse import document_vector
-from streams.summarizer.pipeline import now, summary_created
-from streams.summarizer.prompt import build_prompt
-from streams.summarizer.providers.base import SummaryRequest
-from streams.summarizer.providers.extractive import ExtractiveProvider
-from streams.summarizer.rolling import next_row
-from streams.tokens import count_tokens
+from afterword.schemas import EpisodeClosed, MessageCreated, SummaryCreated, decode_episode, decode_input
+from afterword.streams.segmenter import Segmenter
+from afterword.streams.settings import Episodes, Llm
+from afterword.streams.stores.documents import episode_document, message_document, row_document
+from afterword.streams.stores.episodes import first_advance, stored_episode
+from afterword.streams.stores.index import raw_text, summary_text
+from afterword.streams.stores.messages import ArchivedMessage
+from afterword.streams.stores.qdrant import payload
+from afterword.streams.stores.sparse import document_vector
+from afterword.streams.summarizer.pipeline import now, summary_created
+from afterword.streams.summarizer.prompt import build_prompt
+from afterword.streams.summarizer.providers.base import SummaryRequest
+from afterword.streams.summarizer.providers.extractive import ExtractiveProvider
+from afterword.streams.summarizer.rolling import next_row
+from afterword.streams.tokens import count_tokens
 
 SAMPLES = Path(afterword.samples.__file__).parent / "conversations.jsonl"
 RECORD_OVERHEAD_BYTES = 30

@@ -11,11 +11,11 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from afterword.embedded import EmbeddedStack
-from streams.runtime.batch import Output
-from streams.runtime.bookmark import Bookmark
-from streams.runtime.clients import Clients
-from streams.runtime.options import Options
-from streams.runtime.transaction import TransactionalProducer
+from afterword.streams.runtime.batch import Output
+from afterword.streams.runtime.bookmark import Bookmark
+from afterword.streams.runtime.clients import Clients
+from afterword.streams.runtime.options import Options
+from afterword.streams.runtime.transaction import TransactionalProducer
 
 COUNT = 400
 WARM_UP = 50

@@ -13,10 +13,10 @@ One transactional producer for each source partition; a commit puts outputs, cha
 transaction. Whoever reads the outputs must use `isolation_level=read_committed`.
 """
 
-from streams.runtime.app import App
-from streams.runtime.batch import Tick
-from streams.runtime.observer import Observer
-from streams.runtime.options import Options
-from streams.runtime.schema import AtLeastOnce, Batches
+from afterword.streams.runtime.app import App
+from afterword.streams.runtime.batch import Tick
+from afterword.streams.runtime.observer import Observer
+from afterword.streams.runtime.options import Options
+from afterword.streams.runtime.schema import AtLeastOnce, Batches
 
 __all__ = ["App", "AtLeastOnce", "Batches", "Observer", "Options", "Tick"]

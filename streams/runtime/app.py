@@ -6,12 +6,12 @@ from typing import Any
 
 import faust
 
-from streams.runtime.batch import take_batch
-from streams.runtime.errors import StoreFailed
-from streams.runtime.logger import LIFE_CYCLE
-from streams.runtime.observer import Observer
-from streams.runtime.options import Options
-from streams.runtime.table import Table, TableManager
+from afterword.streams.runtime.batch import take_batch
+from afterword.streams.runtime.errors import StoreFailed
+from afterword.streams.runtime.logger import LIFE_CYCLE
+from afterword.streams.runtime.observer import Observer
+from afterword.streams.runtime.options import Options
+from afterword.streams.runtime.table import Table, TableManager
 
 SCHEME = "eos"
 MAX_POLL_INTERVAL_SECONDS = 14 * 86400.0

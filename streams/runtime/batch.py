@@ -8,7 +8,7 @@ from typing import Any
 
 from faust import current_event
 
-from streams.runtime.errors import AgentFailed, BatchClosed
+from afterword.streams.runtime.errors import AgentFailed, BatchClosed
 
 GONE = object()
 """In a batch's view of a table: this key is not there."""

@@ -9,12 +9,12 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from faust.types.tuples import TP
 
-from streams.runtime.lag import Work
-from streams.runtime.messages import ConcurrentMessage
-from streams.runtime.partition import FATAL, PASSING
-from streams.runtime.schema import AtLeastOnce
-from streams.runtime.session import check_order
-from streams.runtime.watchdog import Mark
+from afterword.streams.runtime.lag import Work
+from afterword.streams.runtime.messages import ConcurrentMessage
+from afterword.streams.runtime.partition import FATAL, PASSING
+from afterword.streams.runtime.schema import AtLeastOnce
+from afterword.streams.runtime.session import check_order
+from afterword.streams.runtime.watchdog import Mark
 
 log = structlog.get_logger()
 

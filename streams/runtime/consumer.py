@@ -14,15 +14,15 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types.tuples import TP
 from rocksdict import Cache
 
-from streams.runtime.batch import current_batch
-from streams.runtime.clients import Clients
-from streams.runtime.concurrent import AtLeastOncePartition
-from streams.runtime.database import Database, DeadlineOf
-from streams.runtime.errors import AgentFailed, described
-from streams.runtime.logger import LIFE_CYCLE
-from streams.runtime.messages import ConcurrentMessage
-from streams.runtime.partition import ExactlyOncePartition
-from streams.runtime.schema import AtLeastOnce, Batches
+from afterword.streams.runtime.batch import current_batch
+from afterword.streams.runtime.clients import Clients
+from afterword.streams.runtime.concurrent import AtLeastOncePartition
+from afterword.streams.runtime.database import Database, DeadlineOf
+from afterword.streams.runtime.errors import AgentFailed, described
+from afterword.streams.runtime.logger import LIFE_CYCLE
+from afterword.streams.runtime.messages import ConcurrentMessage
+from afterword.streams.runtime.partition import ExactlyOncePartition
+from afterword.streams.runtime.schema import AtLeastOnce, Batches
 
 log = structlog.get_logger()
 

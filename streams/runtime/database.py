@@ -14,8 +14,8 @@ import structlog
 from rocksdict import BlockBasedOptions, Cache, DbClosedError, Rdict, ReadOptions, WriteBatch
 from rocksdict import Options as RocksOptions
 
-from streams.runtime.errors import StoreFailed
-from streams.runtime.options import wall_clock_ms
+from afterword.streams.runtime.errors import StoreFailed
+from afterword.streams.runtime.options import wall_clock_ms
 
 log = structlog.get_logger()
 

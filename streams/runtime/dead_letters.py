@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-from schemas.base import rfc3339
-from schemas.headers import DEAD_LETTER_PREFIX, Headers
+from afterword.schemas.base import rfc3339
+from afterword.schemas.headers import DEAD_LETTER_PREFIX, Headers
 
 MAX_MESSAGE_CHARACTERS = 500
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

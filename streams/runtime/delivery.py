@@ -8,11 +8,11 @@ import structlog
 from aiokafka import TopicPartition
 from faust.types.tuples import TP
 
-from streams.runtime.batch import Batch, Tick
-from streams.runtime.database import Database
-from streams.runtime.errors import AgentFailed, NoAgent
-from streams.runtime.lag import Work
-from streams.runtime.messages import BatchMessage, NotTaken
+from afterword.streams.runtime.batch import Batch, Tick
+from afterword.streams.runtime.database import Database
+from afterword.streams.runtime.errors import AgentFailed, NoAgent
+from afterword.streams.runtime.lag import Work
+from afterword.streams.runtime.messages import BatchMessage, NotTaken
 
 log = structlog.get_logger()
 

@@ -1,6 +1,6 @@
 """What the engine raises; a class's docstring is its message."""
 
-from streams.errors import AfterwordError
+from afterword.streams.errors import AfterwordError
 
 
 def described(error: BaseException) -> str:

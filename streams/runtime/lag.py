@@ -8,7 +8,7 @@ from typing import Any
 from aiokafka import TopicPartition
 from aiokafka.errors import IllegalStateError, KafkaError
 
-from streams.runtime.observer import Standing
+from afterword.streams.runtime.observer import Standing
 
 LOOK_SECONDS = 2.0
 ANSWER_SECONDS = 10.0

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from streams.runtime.database import Change, DeadlineOf, Position
-from streams.runtime.errors import StoreFailed
-from streams.runtime.options import wall_clock_ms
+from afterword.streams.runtime.database import Change, DeadlineOf, Position
+from afterword.streams.runtime.errors import StoreFailed
+from afterword.streams.runtime.options import wall_clock_ms
 
 Row = tuple[str, bytes]
 """Table and key."""

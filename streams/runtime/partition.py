@@ -9,14 +9,14 @@ import structlog
 from aiokafka import TopicPartition
 from aiokafka import errors as kafka_errors
 
-from streams.runtime.clients import Clients
-from streams.runtime.delivery import Delivery
-from streams.runtime.errors import AgentFailed, ChangelogLost, SourceReplaced, StateLost
-from streams.runtime.lag import Work
-from streams.runtime.recovery import recover
-from streams.runtime.session import Session
-from streams.runtime.transaction import TransactionalProducer, require_topics
-from streams.runtime.watchdog import Mark
+from afterword.streams.runtime.clients import Clients
+from afterword.streams.runtime.delivery import Delivery
+from afterword.streams.runtime.errors import AgentFailed, ChangelogLost, SourceReplaced, StateLost
+from afterword.streams.runtime.lag import Work
+from afterword.streams.runtime.recovery import recover
+from afterword.streams.runtime.session import Session
+from afterword.streams.runtime.transaction import TransactionalProducer, require_topics
+from afterword.streams.runtime.watchdog import Mark
 
 log = structlog.get_logger()
 

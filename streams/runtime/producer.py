@@ -9,8 +9,8 @@ from faust.exceptions import NotReady
 from faust.transport.drivers import aiokafka as driver
 from faust.types.tuples import TP, RecordMetadata
 
-from streams.runtime.batch import Batch, Headers, Output, current_batch
-from streams.runtime.logger import LIFE_CYCLE
+from afterword.streams.runtime.batch import Batch, Headers, Output, current_batch
+from afterword.streams.runtime.logger import LIFE_CYCLE
 
 UNKNOWN_OFFSET = -1
 """Of a record in a batch: it has none before the commit."""

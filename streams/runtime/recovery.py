@@ -7,10 +7,10 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
-from streams.runtime.bookmark import KEY, Bookmark, decode, row_key
-from streams.runtime.clients import Clients
-from streams.runtime.database import Change, Database, Position
-from streams.runtime.errors import ChangelogLost, ChangelogMismatch
+from afterword.streams.runtime.bookmark import KEY, Bookmark, decode, row_key
+from afterword.streams.runtime.clients import Clients
+from afterword.streams.runtime.database import Change, Database, Position
+from afterword.streams.runtime.errors import ChangelogLost, ChangelogMismatch
 
 POLL_MS = 200
 FETCH_BYTES = 1 << 20

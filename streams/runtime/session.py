@@ -8,12 +8,12 @@ from typing import Any
 from aiokafka import TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 
-from streams.runtime.batch import Batch, Tick
-from streams.runtime.bookmark import Bookmark, new_lineage
-from streams.runtime.database import Database, Position
-from streams.runtime.delivery import Delivery
-from streams.runtime.options import Options
-from streams.runtime.transaction import TransactionalProducer
+from afterword.streams.runtime.batch import Batch, Tick
+from afterword.streams.runtime.bookmark import Bookmark, new_lineage
+from afterword.streams.runtime.database import Database, Position
+from afterword.streams.runtime.delivery import Delivery
+from afterword.streams.runtime.options import Options
+from afterword.streams.runtime.transaction import TransactionalProducer
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from typing import Any
 
 from faust.stores.base import Store as FaustStore
 
-from streams.runtime.batch import GONE, Batch, current_batch
-from streams.runtime.errors import NotInAgent
-from streams.runtime.logger import LIFE_CYCLE
+from afterword.streams.runtime.batch import GONE, Batch, current_batch
+from afterword.streams.runtime.errors import NotInAgent
+from afterword.streams.runtime.logger import LIFE_CYCLE
 
 UNREAD = object()
 

@@ -5,8 +5,8 @@ from typing import Any
 from faust import Table as FaustTable
 from faust.tables import TableManager as FaustTableManager
 
-from streams.runtime.database import DeadlineOf
-from streams.runtime.logger import LIFE_CYCLE
+from afterword.streams.runtime.database import DeadlineOf
+from afterword.streams.runtime.logger import LIFE_CYCLE
 
 ABSENT = object()
 STORE_URL = "eos://local"

@@ -9,12 +9,12 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError
 from aiokafka.partitioner import DefaultPartitioner
 
-from streams.runtime.batch import Output
-from streams.runtime.bookmark import KEY, Bookmark, changelog_key
-from streams.runtime.clients import Clients
-from streams.runtime.database import Change
-from streams.runtime.errors import OutputMissing
-from streams.runtime.options import Options
+from afterword.streams.runtime.batch import Output
+from afterword.streams.runtime.bookmark import KEY, Bookmark, changelog_key
+from afterword.streams.runtime.clients import Clients
+from afterword.streams.runtime.database import Change
+from afterword.streams.runtime.errors import OutputMissing
+from afterword.streams.runtime.options import Options
 
 STOP_SECONDS = 5.0
 RETRY_BACKOFF_MS = 10

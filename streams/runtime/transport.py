@@ -5,9 +5,9 @@ from typing import Any
 from faust.transport import base
 from faust.transport.drivers import aiokafka as driver
 
-from streams.runtime.consumer import Consumer
-from streams.runtime.logger import LIFE_CYCLE
-from streams.runtime.producer import Producer
+from afterword.streams.runtime.consumer import Consumer
+from afterword.streams.runtime.logger import LIFE_CYCLE
+from afterword.streams.runtime.producer import Producer
 
 
 class Conductor(base.Conductor):

@@ -13,7 +13,7 @@ import structlog
 from aiokafka import TopicPartition
 from aiokafka.errors import IllegalStateError, KafkaError
 
-from streams.runtime.errors import Stalled
+from afterword.streams.runtime.errors import Stalled
 
 log = structlog.get_logger()
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import structlog
 
-from streams.runtime.app import App
-from streams.runtime.errors import Stalled
-from streams.runtime.health import Health
-from streams.runtime.lag import standings
-from streams.runtime.watchdog import Watchdog
+from afterword.streams.runtime.app import App
+from afterword.streams.runtime.errors import Stalled
+from afterword.streams.runtime.health import Health
+from afterword.streams.runtime.lag import standings
+from afterword.streams.runtime.watchdog import Watchdog
 
 log = structlog.get_logger()
 

@@ -1,11 +1,11 @@
 """`messages` → `episode.closed`: when an episode is over, and what is in it."""
 
-from streams.segmenter.bodies import Body, decode_body
-from streams.segmenter.keys import Key, parse_key
-from streams.segmenter.outcome import Outcome, Outgoing, Record
-from streams.segmenter.processor import Segmenter
-from streams.segmenter.rows import Rows
-from streams.segmenter.state import deadline_of
+from afterword.streams.segmenter.bodies import Body, decode_body
+from afterword.streams.segmenter.keys import Key, parse_key
+from afterword.streams.segmenter.outcome import Outcome, Outgoing, Record
+from afterword.streams.segmenter.processor import Segmenter
+from afterword.streams.segmenter.rows import Rows
+from afterword.streams.segmenter.state import deadline_of
 
 __all__ = [
     "Body",

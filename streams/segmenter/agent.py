@@ -6,14 +6,14 @@ from typing import Any
 import structlog
 from opentelemetry.trace import Tracer
 
-from streams.runtime import App, Batches, Tick
-from streams.segmenter.outcome import Outcome, Outgoing, Totals
-from streams.segmenter.processor import Segmenter
-from streams.segmenter.state import deadline_of
-from streams.segmenter.tables import CONVERSATIONS, MESSAGES, TABLES
-from streams.segmenter.tracing import EpisodeTracing
-from streams.settings import Settings
-from streams.tokens import count_tokens
+from afterword.streams.runtime import App, Batches, Tick
+from afterword.streams.segmenter.outcome import Outcome, Outgoing, Totals
+from afterword.streams.segmenter.processor import Segmenter
+from afterword.streams.segmenter.state import deadline_of
+from afterword.streams.segmenter.tables import CONVERSATIONS, MESSAGES, TABLES
+from afterword.streams.segmenter.tracing import EpisodeTracing
+from afterword.streams.settings import Settings
+from afterword.streams.tokens import count_tokens
 
 __all__ = ["TABLES", "attach"]
 

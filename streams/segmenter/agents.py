@@ -7,7 +7,7 @@ they were last named, so that the one at its head is the one to leave when there
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from streams.segmenter.keys import NOBODY
+from afterword.streams.segmenter.keys import NOBODY
 
 
 class Roster(NamedTuple):

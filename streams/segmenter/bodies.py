@@ -3,9 +3,9 @@
 import struct
 from typing import NamedTuple
 
-from schemas import CloseReason
-from streams.errors import StateUnreadable
-from streams.segmenter.keys import DIGEST_BYTES
+from afterword.schemas import CloseReason
+from afterword.streams.errors import StateUnreadable
+from afterword.streams.segmenter.keys import DIGEST_BYTES
 
 VERSION = 1
 HEADER = struct.Struct(">BIqBB")

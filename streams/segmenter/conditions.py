@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from streams.segmenter.state import State
-from streams.triggers import Node
+from afterword.streams.segmenter.state import State
+from afterword.streams.triggers import Node
 
 Fires = Callable[[State], bool]
 """Whether pending messages are to be closed. Changes nothing, so no condition is lost because another one was asked."""

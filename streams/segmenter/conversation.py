@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
-from schemas import CloseReason
-from streams.segmenter.agents import addressees, heard, left
-from streams.segmenter.episodes import Closed
-from streams.segmenter.keys import NOBODY, Scope
-from streams.segmenter.rules import Rules, is_silent
-from streams.segmenter.state import State
-from streams.segmenter.thread import Taken, Thread
+from afterword.schemas import CloseReason
+from afterword.streams.segmenter.agents import addressees, heard, left
+from afterword.streams.segmenter.episodes import Closed
+from afterword.streams.segmenter.keys import NOBODY, Scope
+from afterword.streams.segmenter.rules import Rules, is_silent
+from afterword.streams.segmenter.state import State
+from afterword.streams.segmenter.thread import Taken, Thread
 
 
 class Arrival(NamedTuple):

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from streams.segmenter.outcome import Outcome
-from streams.telemetry import Metrics
+from afterword.streams.segmenter.outcome import Outcome
+from afterword.streams.telemetry import Metrics
 
 STAGE = "segmenter"
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import accumulate, islice, takewhile
 from typing import NamedTuple
 
-from schemas import CloseReason
+from afterword.schemas import CloseReason
 
 MAX_OVERLAP_BYTES = 100_000
 

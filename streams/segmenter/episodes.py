@@ -6,10 +6,18 @@ from itertools import chain
 from math import fsum
 from typing import NamedTuple
 
-from schemas import CloseReason, EpisodeClosed, EpisodeMessage, EpisodeMetrics, MessageCreated, Source, fingerprint
-from schemas.ids import episode_id
-from streams.segmenter.bodies import Body
-from streams.segmenter.keys import Scope
+from afterword.schemas import (
+    CloseReason,
+    EpisodeClosed,
+    EpisodeMessage,
+    EpisodeMetrics,
+    MessageCreated,
+    Source,
+    fingerprint,
+)
+from afterword.schemas.ids import episode_id
+from afterword.streams.segmenter.bodies import Body
+from afterword.streams.segmenter.keys import Scope
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)

@@ -2,10 +2,10 @@
 
 import orjson
 
-from schemas import EpisodeMessage, MessageCreated
-from streams.segmenter.bodies import Body
-from streams.segmenter.episodes import milliseconds
-from streams.segmenter.rules import Incoming
+from afterword.schemas import EpisodeMessage, MessageCreated
+from afterword.streams.segmenter.bodies import Body
+from afterword.streams.segmenter.episodes import milliseconds
+from afterword.streams.segmenter.rules import Incoming
 
 
 def added_bytes(message: MessageCreated | EpisodeMessage, json: bytes) -> int:

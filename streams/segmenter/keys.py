@@ -3,7 +3,7 @@
 from hashlib import blake2b
 from typing import Literal, NamedTuple
 
-from streams.errors import StateUnreadable
+from afterword.streams.errors import StateUnreadable
 
 BODY = b"m"
 SEEN = b"i"

@@ -4,8 +4,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from schemas.headers import Headers
-from streams.runtime import dead_letters
+from afterword.schemas.headers import Headers
+from afterword.streams.runtime import dead_letters
 
 
 class Record(dead_letters.Record, Protocol):

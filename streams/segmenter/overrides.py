@@ -7,10 +7,10 @@ import orjson
 import structlog
 from pydantic import ValidationError
 
-from schemas import InvalidRecord
-from streams.episode_settings import Episodes
-from streams.segmenter.rules import Rules, rules_of
-from streams.triggers import TriggerInvalid
+from afterword.schemas import InvalidRecord
+from afterword.streams.episode_settings import Episodes
+from afterword.streams.segmenter.rules import Rules, rules_of
+from afterword.streams.triggers import TriggerInvalid
 
 FIELD = "afterword"
 NAMES = (

@@ -5,24 +5,24 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from schemas import ConversationFlush, InvalidRecord, MessageCreated, decode_input
-from schemas.episodes import EPISODE_CLOSED
-from schemas.headers import cloud_event
-from schemas.ids import event_id
-from streams.errors import StateUnreadable
-from streams.runtime import dead_letters
-from streams.segmenter import keys
-from streams.segmenter.conversation import Arrival, Conversation, OfAgents, Whole, fits
-from streams.segmenter.episodes import Closed, build, carried
-from streams.segmenter.facts import added_bytes, facts
-from streams.segmenter.outcome import Outcome, Outgoing, Record
-from streams.segmenter.overrides import Rulebook
-from streams.segmenter.rows import BufferedRows, Rows
-from streams.segmenter.state import State, decode_state, encode_state
-from streams.segmenter.thread import Taken, Thread
-from streams.segmenter.tracing import EpisodeTracing
-from streams.settings import Episodes
-from streams.telemetry.tracing import trace_in
+from afterword.schemas import ConversationFlush, InvalidRecord, MessageCreated, decode_input
+from afterword.schemas.episodes import EPISODE_CLOSED
+from afterword.schemas.headers import cloud_event
+from afterword.schemas.ids import event_id
+from afterword.streams.errors import StateUnreadable
+from afterword.streams.runtime import dead_letters
+from afterword.streams.segmenter import keys
+from afterword.streams.segmenter.conversation import Arrival, Conversation, OfAgents, Whole, fits
+from afterword.streams.segmenter.episodes import Closed, build, carried
+from afterword.streams.segmenter.facts import added_bytes, facts
+from afterword.streams.segmenter.outcome import Outcome, Outgoing, Record
+from afterword.streams.segmenter.overrides import Rulebook
+from afterword.streams.segmenter.rows import BufferedRows, Rows
+from afterword.streams.segmenter.state import State, decode_state, encode_state
+from afterword.streams.segmenter.thread import Taken, Thread
+from afterword.streams.segmenter.tracing import EpisodeTracing
+from afterword.streams.settings import Episodes
+from afterword.streams.telemetry.tracing import trace_in
 
 STAGE = "segmenter"
 CE_SOURCE = "afterword/segmenter"

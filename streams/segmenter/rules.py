@@ -6,11 +6,11 @@ was dead meanwhile finds the same silence between the records' timestamps, and c
 
 from typing import NamedTuple
 
-from schemas import CloseReason
-from streams.segmenter.conditions import Fires, compiled, never
-from streams.segmenter.cuts import Emission
-from streams.segmenter.state import MAX_DEADLINE_MS, State
-from streams.settings import Episodes
+from afterword.schemas import CloseReason
+from afterword.streams.segmenter.conditions import Fires, compiled, never
+from afterword.streams.segmenter.cuts import Emission
+from afterword.streams.segmenter.state import MAX_DEADLINE_MS, State
+from afterword.streams.settings import Episodes
 
 MAX_EPISODE_BYTES = 700_000
 """JSON of the core messages; the rest of an `episode.closed` of less than a megabyte is for overlap and envelope."""

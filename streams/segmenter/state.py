@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import orjson
 
-from streams.errors import StateUnreadable
+from afterword.streams.errors import StateUnreadable
 
 VERSION = 2
 DEADLINE_BYTES = 8

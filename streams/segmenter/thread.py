@@ -3,16 +3,16 @@
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from schemas import CloseReason
-from streams.errors import StateUnreadable
-from streams.segmenter import keys
-from streams.segmenter.bodies import Body, decode_body, digest_of, encode_body
-from streams.segmenter.cuts import Emission, Seals, overlap_size, split
-from streams.segmenter.episodes import Closed
-from streams.segmenter.facts import facts_of_row
-from streams.segmenter.rows import Rows
-from streams.segmenter.rules import Incoming, Rules, close_all, decide, emitted, forgettable, is_duplicate
-from streams.segmenter.state import State
+from afterword.schemas import CloseReason
+from afterword.streams.errors import StateUnreadable
+from afterword.streams.segmenter import keys
+from afterword.streams.segmenter.bodies import Body, decode_body, digest_of, encode_body
+from afterword.streams.segmenter.cuts import Emission, Seals, overlap_size, split
+from afterword.streams.segmenter.episodes import Closed
+from afterword.streams.segmenter.facts import facts_of_row
+from afterword.streams.segmenter.rows import Rows
+from afterword.streams.segmenter.rules import Incoming, Rules, close_all, decide, emitted, forgettable, is_duplicate
+from afterword.streams.segmenter.state import State
 
 
 class Taken(NamedTuple):

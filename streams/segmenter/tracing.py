@@ -3,10 +3,10 @@
 from opentelemetry.trace import SpanKind, Tracer
 from opentelemetry.util.types import AttributeValue
 
-from schemas.headers import Headers
-from streams.segmenter.episodes import Closed
-from streams.telemetry.spans import links
-from streams.telemetry.tracing import context_of, traceparent
+from afterword.schemas.headers import Headers
+from afterword.streams.segmenter.episodes import Closed
+from afterword.streams.telemetry.spans import links
+from afterword.streams.telemetry.tracing import context_of, traceparent
 
 
 class EpisodeTracing:

@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from schemas.ids import escape
+from afterword.schemas.ids import escape
 
 KEPT = timedelta(days=7)
 """How long a counter stays to be looked at."""

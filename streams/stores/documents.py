@@ -5,11 +5,11 @@ from typing import Any
 
 from bson.int64 import Int64
 
-from schemas import MessageCreated, SummaryCreated
-from schemas.ids import message_key, row_id
-from streams.stores.episodes import Conversation, EpisodeRef, RollingRow, StoredEpisode
-from streams.stores.messages import ArchivedMessage, MessageRef
-from streams.tokens import count_tokens
+from afterword.schemas import MessageCreated, SummaryCreated
+from afterword.schemas.ids import message_key, row_id
+from afterword.streams.stores.episodes import Conversation, EpisodeRef, RollingRow, StoredEpisode
+from afterword.streams.stores.messages import ArchivedMessage, MessageRef
+from afterword.streams.tokens import count_tokens
 
 Document = dict[str, Any]
 Found = Mapping[str, Any]

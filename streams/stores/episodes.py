@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from schemas import CloseReason, EpisodeClosed, SummaryCreated
-from schemas.ids import episode_id, scope_id
+from afterword.schemas import CloseReason, EpisodeClosed, SummaryCreated
+from afterword.schemas.ids import episode_id, scope_id
 
 
 @dataclass(frozen=True)

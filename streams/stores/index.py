@@ -5,8 +5,8 @@ from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from schemas import SummaryCreated
-from schemas.base import Time
+from afterword.schemas import SummaryCreated
+from afterword.schemas.base import Time
 
 Dense = Sequence[float]
 

@@ -17,8 +17,8 @@ import orjson
 from aiohttp import web
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from streams.errors import StoreUnavailable
-from streams.stores.index import EpisodeIndex, Query, Recalled
+from afterword.streams.errors import StoreUnavailable
+from afterword.streams.stores.index import EpisodeIndex, Query, Recalled
 
 ROUTE = "/index/episodes"
 SEARCH_ROUTE = "/index/search"

@@ -3,9 +3,9 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import replace
 
-from schemas import SummaryCreated
-from schemas.ids import message_key, scope_id
-from streams.stores.episodes import (
+from afterword.schemas import SummaryCreated
+from afterword.schemas.ids import message_key, scope_id
+from afterword.streams.stores.episodes import (
     Conversation,
     EpisodeRef,
     RollingRow,
@@ -14,8 +14,16 @@ from streams.stores.episodes import (
     id_prefix,
     scope_of,
 )
-from streams.stores.messages import ArchivedMessage, Counted, MessageRef, Selection, agent_scope, position, selects
-from streams.tokens import count_tokens
+from afterword.streams.stores.messages import (
+    ArchivedMessage,
+    Counted,
+    MessageRef,
+    Selection,
+    agent_scope,
+    position,
+    selects,
+)
+from afterword.streams.tokens import count_tokens
 
 
 class MemoryEpisodes:

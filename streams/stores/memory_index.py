@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from schemas import SummaryCreated
-from streams.stores.fusion import DENSE, DEPTH, SUMMARY, TEXT, fused
-from streams.stores.index import Dense, Query, Recalled, summary_text
-from streams.stores.sparse import SparseVector, document_vector, query_vector
+from afterword.schemas import SummaryCreated
+from afterword.streams.stores.fusion import DENSE, DEPTH, SUMMARY, TEXT, fused
+from afterword.streams.stores.index import Dense, Query, Recalled, summary_text
+from afterword.streams.stores.sparse import SparseVector, document_vector, query_vector
 
 
 @dataclass(frozen=True)

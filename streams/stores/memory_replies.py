@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from streams.stores.replies import KeptReply
+from afterword.streams.stores.replies import KeptReply
 
 
 class MemoryReplies:

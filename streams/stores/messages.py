@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from schemas import MessageCreated
+from afterword.schemas import MessageCreated
 
 
 @dataclass(frozen=True)

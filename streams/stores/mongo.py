@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 from motor.motor_asyncio import AsyncIOMotorClient as Client
 from pymongo.errors import BulkWriteError, PyMongoError
 
-from streams.errors import StoreUnavailable
-from streams.settings import Mongo
-from streams.stores.mongo_options import tls_options, usable
+from afterword.streams.errors import StoreUnavailable
+from afterword.streams.settings import Mongo
+from afterword.streams.stores.mongo_options import tls_options, usable
 
 Database: TypeAlias = Any
 """A database handle, motor's or that of pymongo's async client."""

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from pymongo.errors import DuplicateKeyError
 
-from streams.stores.mongo import BUDGETS, Database, unavailable
+from afterword.streams.stores.mongo import BUDGETS, Database, unavailable
 
 
 class MongoBudgets:

@@ -9,9 +9,9 @@ from typing import Any
 
 from pymongo.errors import DuplicateKeyError
 
-from schemas import SummaryCreated
-from schemas.ids import row_id
-from streams.stores.documents import (
+from afterword.schemas import SummaryCreated
+from afterword.schemas.ids import row_id
+from afterword.streams.stores.documents import (
     EPISODE_REF_FIELDS,
     conversation_from,
     episode_document,
@@ -20,7 +20,7 @@ from streams.stores.documents import (
     row_document,
     row_from,
 )
-from streams.stores.episodes import (
+from afterword.streams.stores.episodes import (
     Conversation,
     EpisodeRef,
     RollingRow,
@@ -29,7 +29,7 @@ from streams.stores.episodes import (
     id_prefix,
     scope_of,
 )
-from streams.stores.mongo import Collection, Database, each, unavailable
+from afterword.streams.stores.mongo import Collection, Database, each, unavailable
 
 COUNTERS = ("episode_count", "message_count", "token_count", "counted_episodes")
 REVISED = ("title", "last_revision", "updated_at")

@@ -6,16 +6,16 @@ from typing import Any
 
 from pymongo import UpdateOne
 
-from schemas.ids import scope_id
-from streams.stores.documents import (
+from afterword.schemas.ids import scope_id
+from afterword.streams.stores.documents import (
     MESSAGE_REF_FIELDS,
     archived_key,
     message_document,
     message_from,
     message_ref_from,
 )
-from streams.stores.messages import ArchivedMessage, Counted, MessageRef, Selection, agent_scope
-from streams.stores.mongo import Database, batches, bulk, each, unavailable, upserted
+from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageRef, Selection, agent_scope
+from afterword.streams.stores.mongo import Database, batches, bulk, each, unavailable, upserted
 
 NEWEST_FIRST = [("sent_at", -1), ("source.offset", -1)]
 PAGE_SIZE = 50

@@ -7,9 +7,9 @@ from typing import Any
 
 from pymongo.errors import PyMongoError
 
-from streams.errors import ConfigurationError
-from streams.settings import Mongo, variable
-from streams.tls import present, trusting
+from afterword.streams.errors import ConfigurationError
+from afterword.streams.settings import Mongo, variable
+from afterword.streams.tls import present, trusting
 
 
 def tls_options(settings: Mongo) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from schemas import Usage
-from streams.stores.mongo import REPLIES, Database, unavailable
-from streams.stores.replies import KeptReply
+from afterword.schemas import Usage
+from afterword.streams.stores.mongo import REPLIES, Database, unavailable
+from afterword.streams.stores.replies import KeptReply
 
 
 class MongoReplies:

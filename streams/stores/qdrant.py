@@ -8,15 +8,15 @@ from typing import Any
 
 from qdrant_client import models
 
-from schemas import SummaryCreated
-from schemas.ids import point_id
-from streams.errors import ConfigurationError, StoreUnavailable
-from streams.settings import Embedder, Qdrant
-from streams.stores import qdrant_search
-from streams.stores.fusion import DENSE, SUMMARY, TEXT
-from streams.stores.index import Dense, Query, Recalled, summary_text
-from streams.stores.qdrant_connection import Connection, connect
-from streams.stores.sparse import document_vector
+from afterword.schemas import SummaryCreated
+from afterword.schemas.ids import point_id
+from afterword.streams.errors import ConfigurationError, StoreUnavailable
+from afterword.streams.settings import Embedder, Qdrant
+from afterword.streams.stores import qdrant_search
+from afterword.streams.stores.fusion import DENSE, SUMMARY, TEXT
+from afterword.streams.stores.index import Dense, Query, Recalled, summary_text
+from afterword.streams.stores.qdrant_connection import Connection, connect
+from afterword.streams.stores.sparse import document_vector
 
 PAGE_SIZE = 1000
 PAYLOAD_FIELDS = {

@@ -13,9 +13,9 @@ from qdrant_client import AsyncQdrantClient, QdrantClient
 from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ApiException
 
-from streams.errors import StoreInUse, StoreUnavailable
-from streams.settings import Qdrant, variable
-from streams.tls import trusting
+from afterword.streams.errors import StoreInUse, StoreUnavailable
+from afterword.streams.settings import Qdrant, variable
+from afterword.streams.tls import trusting
 
 STORE = "qdrant"
 DEFAULT_URL = "http://127.0.0.1:6333"

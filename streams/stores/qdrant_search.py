@@ -4,9 +4,9 @@ from typing import Any
 
 from qdrant_client import models
 
-from streams.stores.fusion import DENSE, DEPTH, SUMMARY, TEXT, WEIGHTS, K
-from streams.stores.index import Dense, Query, Recalled
-from streams.stores.sparse import query_vector
+from afterword.streams.stores.fusion import DENSE, DEPTH, SUMMARY, TEXT, WEIGHTS, K
+from afterword.streams.stores.index import Dense, Query, Recalled
+from afterword.streams.stores.sparse import query_vector
 
 
 def request(query: Query, dense: Dense | None) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from schemas import Usage
+from afterword.schemas import Usage
 
 
 @dataclass(frozen=True)

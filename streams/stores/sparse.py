@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import mmh3
 
-from streams.language import detect, plausible, stem_words
+from afterword.streams.language import detect, plausible, stem_words
 
 K1 = 1.2
 B = 0.75

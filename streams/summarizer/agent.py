@@ -9,16 +9,16 @@ import structlog
 from aiokafka.errors import KafkaError
 from faust.exceptions import ProducerSendError
 
-from schemas import SummaryCreated
-from schemas.headers import Headers, cloud_event
-from schemas.summaries import SUMMARY_CREATED
-from streams.runtime import App, AtLeastOnce
-from streams.runtime.schema import Hold
-from streams.settings import Kafka
-from streams.summarizer.handling import STAGE, Handling
-from streams.summarizer.lanes import Lanes
-from streams.summarizer.observer import Observer
-from streams.summarizer.retries import PREFIX, Try, headers_of
+from afterword.schemas import SummaryCreated
+from afterword.schemas.headers import Headers, cloud_event
+from afterword.schemas.summaries import SUMMARY_CREATED
+from afterword.streams.runtime import App, AtLeastOnce
+from afterword.streams.runtime.schema import Hold
+from afterword.streams.settings import Kafka
+from afterword.streams.summarizer.handling import STAGE, Handling
+from afterword.streams.summarizer.lanes import Lanes
+from afterword.streams.summarizer.observer import Observer
+from afterword.streams.summarizer.retries import PREFIX, Try, headers_of
 
 CE_SOURCE = "afterword/summarizer"
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}

@@ -7,11 +7,11 @@ from typing import Any
 
 import orjson
 
-from streams.errors import AnswerInvalid
-from streams.summarizer.control_tokens import strip_control_tokens
-from streams.summarizer.extractive import condense
-from streams.summarizer.prompt import FIELDS
-from streams.summarizer.sentences import cut_at_sentence, cut_at_word
+from afterword.streams.errors import AnswerInvalid
+from afterword.streams.summarizer.control_tokens import strip_control_tokens
+from afterword.streams.summarizer.extractive import condense
+from afterword.streams.summarizer.prompt import FIELDS
+from afterword.streams.summarizer.sentences import cut_at_sentence, cut_at_word
 
 TITLE_CHARACTERS = 60
 SHORT_CHARACTERS = 400

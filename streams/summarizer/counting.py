@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 
-from schemas import SummaryCreated
-from streams.errors import ProviderError
-from streams.summarizer.observer import Answered, Observer
-from streams.summarizer.providers.endpoint import Reply
-from streams.telemetry import Metrics
-from streams.telemetry.budgets import HourlyBudgets
-from streams.telemetry.labels import error_type as bounded
+from afterword.schemas import SummaryCreated
+from afterword.streams.errors import ProviderError
+from afterword.streams.summarizer.observer import Answered, Observer
+from afterword.streams.summarizer.providers.endpoint import Reply
+from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.budgets import HourlyBudgets
+from afterword.streams.telemetry.labels import error_type as bounded
 
 
 class Counting(Observer):

@@ -6,11 +6,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from streams.errors import ConfigurationError, ProviderError, ProviderMisconfigured, StoreUnavailable
-from streams.settings import LOCAL_EMBEDDER, Llm, variable
-from streams.settings import Embedder as EmbedderSettings
-from streams.summarizer.providers.http import Endpoint
-from streams.summarizer.providers.retrying import Budget, retrying
+from afterword.streams.errors import ConfigurationError, ProviderError, ProviderMisconfigured, StoreUnavailable
+from afterword.streams.settings import LOCAL_EMBEDDER, Llm, variable
+from afterword.streams.settings import Embedder as EmbedderSettings
+from afterword.streams.summarizer.providers.http import Endpoint
+from afterword.streams.summarizer.providers.retrying import Budget, retrying
 
 STORE = "embedder"
 STAGE = "embed"

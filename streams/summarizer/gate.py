@@ -8,11 +8,11 @@ from typing import Any
 
 import structlog
 
-from schemas import InvalidRecord
-from streams.errors import ProviderError, ProviderUnavailable
-from streams.settings import Retry
-from streams.summarizer.providers.base import Provider
-from streams.summarizer.retries import try_from
+from afterword.schemas import InvalidRecord
+from afterword.streams.errors import ProviderError, ProviderUnavailable
+from afterword.streams.settings import Retry
+from afterword.streams.summarizer.providers.base import Provider
+from afterword.streams.summarizer.retries import try_from
 
 STAGE = "retry"
 FIRST_WAIT_SECONDS = 1.0

@@ -7,17 +7,17 @@ from typing import Any, Protocol
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from schemas import InvalidRecord, decode_episode
-from schemas.headers import Headers
-from streams.errors import EpisodeConflict, ProviderError
-from streams.runtime import App
-from streams.runtime.dead_letters import dead_letter
-from streams.settings import Retry
-from streams.summarizer.observer import Observer
-from streams.summarizer.patience import Patience
-from streams.summarizer.pipeline import Pipeline
-from streams.summarizer.providers.fallback import is_mendable
-from streams.summarizer.retries import Try, first_try, next_try, try_from
+from afterword.schemas import InvalidRecord, decode_episode
+from afterword.schemas.headers import Headers
+from afterword.streams.errors import EpisodeConflict, ProviderError
+from afterword.streams.runtime import App
+from afterword.streams.runtime.dead_letters import dead_letter
+from afterword.streams.settings import Retry
+from afterword.streams.summarizer.observer import Observer
+from afterword.streams.summarizer.patience import Patience
+from afterword.streams.summarizer.pipeline import Pipeline
+from afterword.streams.summarizer.providers.fallback import is_mendable
+from afterword.streams.summarizer.retries import Try, first_try, next_try, try_from
 
 STAGE = "summarizer"
 

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
-from streams.errors import LaneStopped
+from afterword.streams.errors import LaneStopped
 
 K = TypeVar("K", bound=Hashable)
 Handler = Callable[[], Awaitable[None]]

@@ -5,11 +5,11 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from schemas import SummaryCreated
-from schemas.headers import Headers
+from afterword.schemas import SummaryCreated
+from afterword.schemas.headers import Headers
 
 if TYPE_CHECKING:  # the providers import this module
-    from streams.summarizer.providers.endpoint import Reply
+    from afterword.streams.summarizer.providers.endpoint import Reply
 
 Answered = Callable[["Reply"], None]
 

@@ -11,8 +11,14 @@ from typing import Protocol, TypeVar
 import structlog
 from aiokafka.errors import KafkaError
 
-from streams.errors import AfterwordError, ConfigurationError, ProviderError, ProviderMisconfigured, StoreUnavailable
-from streams.summarizer.observer import Observer
+from afterword.streams.errors import (
+    AfterwordError,
+    ConfigurationError,
+    ProviderError,
+    ProviderMisconfigured,
+    StoreUnavailable,
+)
+from afterword.streams.summarizer.observer import Observer
 
 log = structlog.get_logger()
 

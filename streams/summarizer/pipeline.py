@@ -9,20 +9,20 @@ from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime
 from typing import Any
 
-from schemas import Compression, EpisodeClosed, SummaryCreated
-from schemas.base import utc_milliseconds
-from schemas.ids import event_id, message_key
-from streams.errors import EpisodeConflict, ProviderError
-from streams.stores.episodes import EpisodeStore, StoredEpisode, scope_of, stored_episode
-from streams.stores.index import EpisodeIndex, raw_text, summary_text
-from streams.stores.messages import MessageArchive
-from streams.summarizer.embedders import Embedder
-from streams.summarizer.patience import Patience
-from streams.summarizer.providers.base import Provider, Summary, SummaryRequest
-from streams.summarizer.providers.fallback import is_mendable
-from streams.summarizer.rolling import next_row
-from streams.summarizer.so_far import Rules, SoFar, read_so_far
-from streams.tokens import count_tokens
+from afterword.schemas import Compression, EpisodeClosed, SummaryCreated
+from afterword.schemas.base import utc_milliseconds
+from afterword.schemas.ids import event_id, message_key
+from afterword.streams.errors import EpisodeConflict, ProviderError
+from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, scope_of, stored_episode
+from afterword.streams.stores.index import EpisodeIndex, raw_text, summary_text
+from afterword.streams.stores.messages import MessageArchive
+from afterword.streams.summarizer.embedders import Embedder
+from afterword.streams.summarizer.patience import Patience
+from afterword.streams.summarizer.providers.base import Provider, Summary, SummaryRequest
+from afterword.streams.summarizer.providers.fallback import is_mendable
+from afterword.streams.summarizer.rolling import next_row
+from afterword.streams.summarizer.so_far import Rules, SoFar, read_so_far
+from afterword.streams.tokens import count_tokens
 
 Publish = Callable[[SummaryCreated], Awaitable[None]]
 """Returns after the broker has acknowledged the event."""

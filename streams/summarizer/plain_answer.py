@@ -2,9 +2,9 @@
 
 import re
 
-from streams.summarizer.answer import Limits, checked, without_thinking
-from streams.summarizer.control_tokens import strip_control_tokens
-from streams.summarizer.sentences import first_sentences
+from afterword.streams.summarizer.answer import Limits, checked, without_thinking
+from afterword.streams.summarizer.control_tokens import strip_control_tokens
+from afterword.streams.summarizer.sentences import first_sentences
 
 _OPENED_TURN = re.compile(
     r"\s*<[|｜](?:im_start|start_header_id)[|｜]>\s*(?:assistant\b)?(?:<[|｜]end_header_id[|｜]>)?\s*"

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from schemas import InvalidRecord
-from schemas.base import rfc3339
-from schemas.headers import Headers, header
-from streams.errors import BudgetExhausted, ProviderError, ProviderMisconfigured, ProviderUnavailable
-from streams.settings import Retry
+from afterword.schemas import InvalidRecord
+from afterword.schemas.base import rfc3339
+from afterword.schemas.headers import Headers, header
+from afterword.streams.errors import BudgetExhausted, ProviderError, ProviderMisconfigured, ProviderUnavailable
+from afterword.streams.settings import Retry
 
 PREFIX = "afterword_retry_"
 NUMBER, UNUSABLE, NOT_BEFORE = PREFIX + "number", PREFIX + "unusable", PREFIX + "not_before"

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from schemas import SummaryCreated
-from streams.stores.episodes import RollingRow, scope_of
-from streams.tokens import count_tokens
+from afterword.schemas import SummaryCreated
+from afterword.streams.stores.episodes import RollingRow, scope_of
+from afterword.streams.tokens import count_tokens
 
 
 def longest_text(latest: RollingRow | None, max_tokens: int) -> int:

@@ -2,9 +2,9 @@
 
 import structlog
 
-from streams.errors import StoreUnavailable
-from streams.stores.index import Dense, EpisodeIndex, Query, Recalled
-from streams.summarizer.embedders import Embedder
+from afterword.streams.errors import StoreUnavailable
+from afterword.streams.stores.index import Dense, EpisodeIndex, Query, Recalled
+from afterword.streams.summarizer.embedders import Embedder
 
 STAGE = "recall"
 

@@ -3,12 +3,12 @@
 import asyncio
 from dataclasses import dataclass
 
-from schemas import EpisodeClosed, SummaryCreated
-from streams.settings import MOST_PENDING_EPISODES
-from streams.stores.episodes import Conversation, EpisodeStore, RollingRow, scope_of, sibling_id
-from streams.summarizer.providers.base import MAX_SUMMARY_LENGTH, SummaryRequest
-from streams.summarizer.rolling import longest_text
-from streams.tokens import count_tokens
+from afterword.schemas import EpisodeClosed, SummaryCreated
+from afterword.streams.settings import MOST_PENDING_EPISODES
+from afterword.streams.stores.episodes import Conversation, EpisodeStore, RollingRow, scope_of, sibling_id
+from afterword.streams.summarizer.providers.base import MAX_SUMMARY_LENGTH, SummaryRequest
+from afterword.streams.summarizer.rolling import longest_text
+from afterword.streams.tokens import count_tokens
 
 PENDING_TOKENS = 2000
 """Of the pending episodes' long summaries together; past that their short ones stand for them."""

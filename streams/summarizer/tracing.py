@@ -7,13 +7,13 @@ from typing import Any
 from opentelemetry.trace import Span, SpanKind, Tracer, get_current_span
 from opentelemetry.util.types import AttributeValue
 
-from schemas.headers import Headers
-from streams.summarizer.counting import Counting, outcome_of
-from streams.summarizer.observer import Answered
-from streams.summarizer.providers.endpoint import Reply
-from streams.telemetry import Metrics
-from streams.telemetry.spans import STEP, current, failed
-from streams.telemetry.tracing import context_of, trace_in, traceparent
+from afterword.schemas.headers import Headers
+from afterword.streams.summarizer.counting import Counting, outcome_of
+from afterword.streams.summarizer.observer import Answered
+from afterword.streams.summarizer.providers.endpoint import Reply
+from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.spans import STEP, current, failed
+from afterword.streams.telemetry.tracing import context_of, trace_in, traceparent
 
 PUBLISH = "publish"
 """The step in which the summary is sent."""

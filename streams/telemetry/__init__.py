@@ -3,7 +3,7 @@
 Nothing here is global: a worker's composition root makes one `Metrics` and hands it to whoever has something to count.
 """
 
-from streams.telemetry.metrics import Metrics
-from streams.telemetry.worker import WorkerTelemetry
+from afterword.streams.telemetry.metrics import Metrics
+from afterword.streams.telemetry.worker import WorkerTelemetry
 
 __all__ = ["Metrics", "WorkerTelemetry"]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from streams.telemetry.metrics import Metrics
+from afterword.streams.telemetry.metrics import Metrics
 
 
 class HourlyBudgets:

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from streams.runtime.observer import Observer, Standing
-from streams.telemetry.metrics import Metrics
+from afterword.streams.runtime.observer import Observer, Standing
+from afterword.streams.telemetry.metrics import Metrics
 
 
 class EngineMetrics(Observer):

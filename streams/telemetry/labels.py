@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from streams.errors import AfterwordError, snake_case
+from afterword.streams.errors import AfterwordError, snake_case
 
 OTHER = "other"
 INVALID_RECORDS = frozenset(

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from streams.telemetry.labels import error_type
+from afterword.streams.telemetry.labels import error_type
 
 PREFIX = "afterword_"
 CALL_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 20, 30, 45, 60, 120)

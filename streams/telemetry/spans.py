@@ -6,8 +6,8 @@ from typing import Any
 
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
 
-from streams.errors import AfterwordError
-from streams.telemetry.tracing import span_context
+from afterword.streams.errors import AfterwordError
+from afterword.streams.telemetry.tracing import span_context
 
 STEP = "afterword.step"
 MAX_LINKS = 32

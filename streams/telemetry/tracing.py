@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, TraceFlags, Tracer, set_span_in_context
 
-from schemas.headers import Headers, header
-from streams.errors import ConfigurationError
+from afterword.schemas.headers import Headers, header
+from afterword.streams.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider

@@ -6,9 +6,9 @@ import orjson
 from aiohttp import web
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from streams.runtime.health import Handler
-from streams.telemetry.metrics import Metrics
-from streams.telemetry.status import Status
+from afterword.streams.runtime.health import Handler
+from afterword.streams.telemetry.metrics import Metrics
+from afterword.streams.telemetry.status import Status
 
 
 def views(metrics: Metrics, status: Status) -> Mapping[str, Handler]:

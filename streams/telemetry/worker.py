@@ -2,15 +2,15 @@
 
 import os
 
-from streams.runtime.health import Health
-from streams.runtime.options import wall_clock_ms
-from streams.settings import Settings
-from streams.shown_settings import as_dict
-from streams.telemetry.engine import EngineMetrics
-from streams.telemetry.metrics import Metrics
-from streams.telemetry.status import Status, running_version
-from streams.telemetry.tracing import close, tracer_of, tracing_from
-from streams.telemetry.views import views
+from afterword.streams.runtime.health import Health
+from afterword.streams.runtime.options import wall_clock_ms
+from afterword.streams.settings import Settings
+from afterword.streams.shown_settings import as_dict
+from afterword.streams.telemetry.engine import EngineMetrics
+from afterword.streams.telemetry.metrics import Metrics
+from afterword.streams.telemetry.status import Status, running_version
+from afterword.streams.telemetry.tracing import close, tracer_of, tracing_from
+from afterword.streams.telemetry.views import views
 
 
 class WorkerTelemetry:

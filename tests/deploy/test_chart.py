@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from afterword.streams.settings import Kafka, Settings
 from afterword.topic_specs import wanted_topics
-from streams.settings import Kafka, Settings
 from tests.deploy.helm import KUBERNETES, Helm, Resource
 
 CHART = Path(__file__).parents[2] / "helm" / "afterword"

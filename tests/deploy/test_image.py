@@ -12,7 +12,7 @@ import pytest
 
 from afterword.crew import ROLES
 from afterword.embedded.ports import free_ports
-from streams.settings import Settings
+from afterword.streams.settings import Settings
 from tests.deploy.conftest import BASE
 from tests.deploy.engine import Engine
 from tests.e2e.deployment import environment_of

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from afterword.consumers.kafka import admin_client, running_producer
 from afterword.crew import ROLES
 from afterword.embedded import EmbeddedStack
 from afterword.embedded.access import Access, Listener
 from afterword.smoke import smoke
+from afterword.streams.errors import StoreUnavailable
+from afterword.streams.settings import Kafka, Settings, load
 from afterword.topics import ensure_topics
-from consumers.kafka import admin_client, running_producer
-from streams.errors import StoreUnavailable
-from streams.settings import Kafka, Settings, load
 from tests.deploy.acls import allow
 from tests.deploy.helm import Helm
 from tests.e2e.deployment import Deployment, environment_of

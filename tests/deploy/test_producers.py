@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from afterword.embedded.jars import JarCache, cache_directory, locked_jars
-from schemas import MessageCreated, decode_input
+from afterword.schemas import MessageCreated, decode_input
 from tests.stack import Stack
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(900)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from streams.settings import Settings
+from afterword.streams.settings import Settings
 from tests.e2e.deployment import Deployment, deployed
 
 DIALOGUES = Path(__file__).parents[1] / "data" / "dialogues.jsonl"

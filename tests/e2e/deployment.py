@@ -15,16 +15,16 @@ from pydantic import BaseModel, SecretStr
 
 from afterword import audit
 from afterword.audit.report import Report
+from afterword.consumers.kafka import client_options
 from afterword.crew import start_worker
 from afterword.embedded import Process
 from afterword.lines import InvalidLine, parse_all
 from afterword.produce import Options, Produced, produce
+from afterword.schemas import EpisodeClosed, decode_episode
+from afterword.streams.segmenter import Segmenter
+from afterword.streams.settings import Settings
+from afterword.streams.tokens import count_tokens
 from afterword.topics import ensure_topics
-from consumers.kafka import client_options
-from schemas import EpisodeClosed, decode_episode
-from streams.segmenter import Segmenter
-from streams.settings import Settings
-from streams.tokens import count_tokens
 
 STOP_SECONDS = 20.0
 EPISODES = "episodes"

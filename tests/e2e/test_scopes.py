@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from streams.settings import Settings
+from afterword.streams.settings import Settings
 from tests.e2e.deployment import deployed
 
 WAIT_SECONDS = 120

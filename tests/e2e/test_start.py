@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from afterword.crew import ROLES, start_worker
-from streams.settings import Settings
+from afterword.streams.settings import Settings
 from tests.e2e.deployment import environment_of
 
 SECONDS = 60.0

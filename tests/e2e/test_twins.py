@@ -6,8 +6,8 @@ from pathlib import Path
 
 import orjson
 
-from streams.settings import Settings
-from streams.stores import mongo
+from afterword.streams.settings import Settings
+from afterword.streams.stores import mongo
 from tests.e2e.deployment import deployed, expected_fingerprints, fingerprints
 
 SECONDS = 200.0

@@ -279,7 +279,7 @@ def mutated(mutant: Mutant) -> Iterator[Path]:
 
 def copy(source: Path, target: Path) -> None:
     if source.is_dir():
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     else:
         shutil.copy(source, target)
 

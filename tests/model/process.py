@@ -9,8 +9,8 @@ from typing import Any
 from aiokafka import TopicPartition
 from faust.streams import _current_event
 
-from streams.runtime.messages import BatchMessage
-from streams.runtime.observer import Observer
+from afterword.streams.runtime.messages import BatchMessage
+from afterword.streams.runtime.observer import Observer
 from tests.model.broker import Broker
 from tests.model.clients import Clients, Consumer
 from tests.model.loop import Loop

@@ -7,11 +7,11 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
-from schemas import EpisodeClosed, decode_episode
-from streams.runtime.bookmark import KEY, decode, row_key
-from streams.segmenter import Segmenter, deadline_of
-from streams.segmenter.keys import parse_scope
-from streams.tokens import count_tokens
+from afterword.schemas import EpisodeClosed, decode_episode
+from afterword.streams.runtime.bookmark import KEY, decode, row_key
+from afterword.streams.segmenter import Segmenter, deadline_of
+from afterword.streams.segmenter.keys import parse_scope
+from afterword.streams.tokens import count_tokens
 from tests.model.broker import Transaction
 from tests.model.segmenting import (
     DEAD_LETTERS,

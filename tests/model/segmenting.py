@@ -9,14 +9,14 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
-from streams.app import faust_app
-from streams.runtime import App, Options, Tick
-from streams.runtime.batch import current_batch, take_batch
-from streams.runtime.memory import Disk, MemoryDatabase
-from streams.runtime.partition import ExactlyOncePartition
-from streams.runtime.producer import Producer
-from streams.segmenter import agent as segmenter
-from streams.settings import Episodes, Settings, load
+from afterword.streams.app import faust_app
+from afterword.streams.runtime import App, Options, Tick
+from afterword.streams.runtime.batch import current_batch, take_batch
+from afterword.streams.runtime.memory import Disk, MemoryDatabase
+from afterword.streams.runtime.partition import ExactlyOncePartition
+from afterword.streams.runtime.producer import Producer
+from afterword.streams.segmenter import agent as segmenter
+from afterword.streams.settings import Episodes, Settings, load
 from tests.model.broker import Broker, Record
 from tests.model.loop import Loop
 from tests.model.network import Network

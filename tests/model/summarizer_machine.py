@@ -7,9 +7,9 @@ from aiokafka.errors import KafkaConnectionError
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from schemas import SummaryCreated
-from schemas.ids import message_key
-from streams.errors import StoreUnavailable
+from afterword.schemas import SummaryCreated
+from afterword.schemas.ids import message_key
+from afterword.streams.errors import StoreUnavailable
 from tests.model.machine import WORKERS, FaultMachine, Moment, moments, when_it_suits_least
 from tests.model.network import Call
 from tests.model.process import AGENT

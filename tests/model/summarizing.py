@@ -9,22 +9,22 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
-from schemas import EpisodeClosed, Quality, SummaryCreated, Usage
-from streams.errors import ProviderUnavailable
-from streams.runtime import Options
-from streams.runtime.concurrent import AtLeastOncePartition
-from streams.runtime.schema import AtLeastOnce
-from streams.settings import Retry
-from streams.stores.memory import MemoryEpisodes, MemoryMessages
-from streams.stores.memory_index import MemoryIndex
-from streams.summarizer.agent import LaneKey, lane_of
-from streams.summarizer.handling import Handling
-from streams.summarizer.lanes import Lanes
-from streams.summarizer.patience import Patience
-from streams.summarizer.pipeline import Pipeline
-from streams.summarizer.providers.base import Summary, SummaryRequest
-from streams.summarizer.retries import Try, headers_of
-from streams.summarizer.so_far import Rules
+from afterword.schemas import EpisodeClosed, Quality, SummaryCreated, Usage
+from afterword.streams.errors import ProviderUnavailable
+from afterword.streams.runtime import Options
+from afterword.streams.runtime.concurrent import AtLeastOncePartition
+from afterword.streams.runtime.schema import AtLeastOnce
+from afterword.streams.settings import Retry
+from afterword.streams.stores.memory import MemoryEpisodes, MemoryMessages
+from afterword.streams.stores.memory_index import MemoryIndex
+from afterword.streams.summarizer.agent import LaneKey, lane_of
+from afterword.streams.summarizer.handling import Handling
+from afterword.streams.summarizer.lanes import Lanes
+from afterword.streams.summarizer.patience import Patience
+from afterword.streams.summarizer.pipeline import Pipeline
+from afterword.streams.summarizer.providers.base import Summary, SummaryRequest
+from afterword.streams.summarizer.retries import Try, headers_of
+from afterword.streams.summarizer.so_far import Rules
 from tests.model.broker import Broker, Record
 from tests.model.loop import Loop
 from tests.model.network import Network

@@ -6,7 +6,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Tracer
 
-from streams.telemetry.tracing import tracer_of
+from afterword.streams.telemetry.tracing import tracer_of
 
 
 @pytest.fixture

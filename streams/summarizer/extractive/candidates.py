@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from schemas import EpisodeMessage
-from streams.summarizer.control_tokens import strip_control_tokens
-from streams.summarizer.sentences import cut_at_word, split_sentences
+from afterword.schemas import EpisodeMessage
+from afterword.streams.summarizer.control_tokens import strip_control_tokens
+from afterword.streams.summarizer.sentences import cut_at_word, split_sentences
 
 MAX_CANDIDATES = 240
 """Sentences that are compared, in pairs: with 240 of 300 characters a summary stays under half a second."""

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Sequence
 
-from streams.language import words
-from streams.summarizer.control_tokens import strip_control_tokens
-from streams.summarizer.extractive.candidates import Terms, is_question
-from streams.summarizer.extractive.weights import informativeness
-from streams.summarizer.sentences import ELLIPSIS, split_sentences
-from streams.tokens import count_tokens
+from afterword.streams.language import words
+from afterword.streams.summarizer.control_tokens import strip_control_tokens
+from afterword.streams.summarizer.extractive.candidates import Terms, is_question
+from afterword.streams.summarizer.extractive.weights import informativeness
+from afterword.streams.summarizer.sentences import ELLIPSIS, split_sentences
+from afterword.streams.tokens import count_tokens
 
 SAME = 0.8
 """Jaccard index of two sentences' terms from which they say the same, if their numbers agree."""

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from schemas import EpisodeClosed
-from streams.language import UNDETERMINED, detect, stem_words
-from streams.summarizer.extractive.candidates import Candidate, Terms, candidates
-from streams.summarizer.extractive.lexrank import Matrix, centrality, diverse, similarity
-from streams.summarizer.extractive.phrases import FILLERS
-from streams.summarizer.extractive.rolling import carry_forward
-from streams.summarizer.extractive.title import TITLE_CHARACTERS, phrase
-from streams.summarizer.extractive.weights import is_politeness, weight
-from streams.summarizer.sentences import cut_at_sentence, cut_at_word
+from afterword.schemas import EpisodeClosed
+from afterword.streams.language import UNDETERMINED, detect, stem_words
+from afterword.streams.summarizer.extractive.candidates import Candidate, Terms, candidates
+from afterword.streams.summarizer.extractive.lexrank import Matrix, centrality, diverse, similarity
+from afterword.streams.summarizer.extractive.phrases import FILLERS
+from afterword.streams.summarizer.extractive.rolling import carry_forward
+from afterword.streams.summarizer.extractive.title import TITLE_CHARACTERS, phrase
+from afterword.streams.summarizer.extractive.weights import is_politeness, weight
+from afterword.streams.summarizer.sentences import cut_at_sentence, cut_at_word
 
 SHORT_CHARACTERS = 400
 LONG_CHARACTERS = 1000

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-from streams.summarizer.extractive.candidates import Terms
-from streams.summarizer.sentences import cut_at_word
+from afterword.streams.summarizer.extractive.candidates import Terms
+from afterword.streams.summarizer.sentences import cut_at_word
 
 TITLE_CHARACTERS = 60
 MAX_PHRASE_WORDS = 7

@@ -2,8 +2,8 @@
 
 import re
 
-from streams.summarizer.extractive.candidates import Candidate, is_question
-from streams.summarizer.extractive.phrases import COMMITMENT, GREETING, OFFER_OF_HELP
+from afterword.streams.summarizer.extractive.candidates import Candidate, is_question
+from afterword.streams.summarizer.extractive.phrases import COMMITMENT, GREETING, OFFER_OF_HELP
 
 _NUMBER = re.compile(r"\d")
 _NAME = re.compile(r"(?<=[^\s.!?:。！？] )(?:[^\W\d_](?=\w*[A-Z])|[A-ZÀ-ÖØ-ÞА-ЯΑ-Ω])\w+")

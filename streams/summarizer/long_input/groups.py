@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Protocol
 
-from schemas.messages import Role
+from afterword.schemas.messages import Role
 
 
 class Spoken(Protocol):

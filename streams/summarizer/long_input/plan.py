@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from schemas import EpisodeClosed, EpisodeMessage
-from streams.summarizer.extractive import condense
-from streams.summarizer.long_input.groups import groups, packed
-from streams.summarizer.long_input.middle import without_middle
-from streams.summarizer.long_input.ruler import SMALLEST_TOKENS, Measured, Room, Ruler, emptied
-from streams.summarizer.providers.base import SummaryRequest
-from streams.tokens import count_tokens
+from afterword.schemas import EpisodeClosed, EpisodeMessage
+from afterword.streams.summarizer.extractive import condense
+from afterword.streams.summarizer.long_input.groups import groups, packed
+from afterword.streams.summarizer.long_input.middle import without_middle
+from afterword.streams.summarizer.long_input.ruler import SMALLEST_TOKENS, Measured, Room, Ruler, emptied
+from afterword.streams.summarizer.providers.base import SummaryRequest
+from afterword.streams.tokens import count_tokens
 
 MOST_PARTS = 16
 """Of one episode: where there would be more its longest messages are shortened, so that calls and time are bounded."""

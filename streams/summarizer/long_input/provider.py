@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import reduce
 from typing import Protocol
 
-from schemas import EpisodeMessage, Usage
-from streams.errors import ProviderError
-from streams.summarizer.long_input.plan import Plan, Planner
-from streams.summarizer.providers.base import Provider, Summary, SummaryRequest
-from streams.summarizer.providers.endpoint import total
+from afterword.schemas import EpisodeMessage, Usage
+from afterword.streams.errors import ProviderError
+from afterword.streams.summarizer.long_input.plan import Plan, Planner
+from afterword.streams.summarizer.providers.base import Provider, Summary, SummaryRequest
+from afterword.streams.summarizer.providers.endpoint import total
 
 FEW_TOKENS = 4000
 """Of an episode: planning takes less than handing it to a thread."""

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from schemas import EpisodeClosed, EpisodeMessage
-from streams.prompt_template import REQUIRED
-from streams.summarizer.long_input.middle import without_middle
-from streams.summarizer.prompt.fences import data_of
-from streams.summarizer.providers.base import SummaryRequest
-from streams.tokens import count_tokens
+from afterword.schemas import EpisodeClosed, EpisodeMessage
+from afterword.streams.prompt_template import REQUIRED
+from afterword.streams.summarizer.long_input.middle import without_middle
+from afterword.streams.summarizer.prompt.fences import data_of
+from afterword.streams.summarizer.providers.base import SummaryRequest
+from afterword.streams.tokens import count_tokens
 
 Room = Callable[[SummaryRequest], int]
 """Tokens that a request may still grow by; negative: as many as it has too many."""

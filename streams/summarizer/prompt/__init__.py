@@ -1,8 +1,8 @@
 """What the LLM is asked. Pure: the same episode always makes the same prompt."""
 
-from streams.summarizer.prompt.fences import Messages, unused_prefix
-from streams.summarizer.prompt.structured import FIELDS, SCHEMA, build_prompt, schema_of
-from streams.summarizer.prompt.templates import EPISODIC, PLAIN, PRESETS, Template
+from afterword.streams.summarizer.prompt.fences import Messages, unused_prefix
+from afterword.streams.summarizer.prompt.structured import FIELDS, SCHEMA, build_prompt, schema_of
+from afterword.streams.summarizer.prompt.templates import EPISODIC, PLAIN, PRESETS, Template
 
 __all__ = [
     "EPISODIC",

@@ -3,9 +3,9 @@
 import hashlib
 from collections.abc import Iterable, Mapping
 
-from schemas import EpisodeClosed, EpisodeMessage
-from streams.language import NAMES, detect
-from streams.summarizer.control_tokens import strip_control_tokens
+from afterword.schemas import EpisodeClosed, EpisodeMessage
+from afterword.streams.language import NAMES, detect
+from afterword.streams.summarizer.control_tokens import strip_control_tokens
 
 Messages = list[dict[str, str]]
 

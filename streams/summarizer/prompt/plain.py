@@ -1,8 +1,8 @@
 """One call for each text of a summary, answered in plain text: for models that cannot write JSON."""
 
-from schemas import EpisodeClosed
-from streams.prompt_template import placeholders
-from streams.summarizer.prompt.fences import (
+from afterword.schemas import EpisodeClosed
+from afterword.streams.prompt_template import placeholders
+from afterword.streams.summarizer.prompt.fences import (
     FENCE_RULE,
     Messages,
     cleaned,
@@ -11,7 +11,7 @@ from streams.summarizer.prompt.fences import (
     language_of,
     one_line,
 )
-from streams.summarizer.prompt.templates import Template
+from afterword.streams.summarizer.prompt.templates import Template
 
 _SYSTEM = f"""\
 You write the memory of a chat assistant. Answer with the text alone: no JSON, no list, no heading, no quotation \

@@ -3,10 +3,17 @@
 from collections.abc import Sequence
 from typing import Any
 
-from schemas import EpisodeClosed
-from streams.prompt_template import placeholders
-from streams.summarizer.prompt.fences import FENCE_RULE, Messages, data_of, fenced_prompt, language_of, one_line
-from streams.summarizer.prompt.templates import EPISODIC, Template
+from afterword.schemas import EpisodeClosed
+from afterword.streams.prompt_template import placeholders
+from afterword.streams.summarizer.prompt.fences import (
+    FENCE_RULE,
+    Messages,
+    data_of,
+    fenced_prompt,
+    language_of,
+    one_line,
+)
+from afterword.streams.summarizer.prompt.templates import EPISODIC, Template
 
 FIELDS = ("title", "short_summary", "long_summary", "rolling_summary")
 WITHOUT_ROLLING = FIELDS[:3]

@@ -1,19 +1,19 @@
 """Who writes the summaries: an LLM over HTTP, or the extractive method that needs none."""
 
-from streams.settings import Llm, Summarizer
-from streams.stores.replies import ReplyCache
-from streams.summarizer.observer import Observer
-from streams.summarizer.prompt import PRESETS, Template
-from streams.summarizer.providers.base import Provider, Summary, SummaryRequest
-from streams.summarizer.providers.cached import Cached
-from streams.summarizer.providers.chat import ChatProvider
-from streams.summarizer.providers.endpoint import ChatEndpoint
-from streams.summarizer.providers.extractive import ExtractiveProvider
-from streams.summarizer.providers.fallback import WithFallback
-from streams.summarizer.providers.ollama import OllamaChat
-from streams.summarizer.providers.openai import OpenAiChat
-from streams.summarizer.providers.scripted import ScriptedProvider
-from streams.summarizer.providers.watched import Watched
+from afterword.streams.settings import Llm, Summarizer
+from afterword.streams.stores.replies import ReplyCache
+from afterword.streams.summarizer.observer import Observer
+from afterword.streams.summarizer.prompt import PRESETS, Template
+from afterword.streams.summarizer.providers.base import Provider, Summary, SummaryRequest
+from afterword.streams.summarizer.providers.cached import Cached
+from afterword.streams.summarizer.providers.chat import ChatProvider
+from afterword.streams.summarizer.providers.endpoint import ChatEndpoint
+from afterword.streams.summarizer.providers.extractive import ExtractiveProvider
+from afterword.streams.summarizer.providers.fallback import WithFallback
+from afterword.streams.summarizer.providers.ollama import OllamaChat
+from afterword.streams.summarizer.providers.openai import OpenAiChat
+from afterword.streams.summarizer.providers.scripted import ScriptedProvider
+from afterword.streams.summarizer.providers.watched import Watched
 
 __all__ = [
     "ExtractiveProvider",

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from schemas import Usage
-from streams.errors import AnswerInvalid
-from streams.settings import Llm
-from streams.summarizer.providers.endpoint import ChatEndpoint, ChatRequest, Reply, total
-from streams.summarizer.providers.retrying import Budget, retrying
+from afterword.schemas import Usage
+from afterword.streams.errors import AnswerInvalid
+from afterword.streams.settings import Llm
+from afterword.streams.summarizer.providers.endpoint import ChatEndpoint, ChatRequest, Reply, total
+from afterword.streams.summarizer.providers.retrying import Budget, retrying
 
 T = TypeVar("T")
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from schemas import EpisodeClosed, Quality, Usage
+from afterword.schemas import EpisodeClosed, Quality, Usage
 
 MAX_SUMMARY_LENGTH = 1000
 """Characters of the long summary, unless the settings say otherwise."""

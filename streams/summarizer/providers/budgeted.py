@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 
 import structlog
 
-from schemas import Usage
-from streams.errors import BudgetExhausted, ProviderError, StoreUnavailable
-from streams.settings import Budget
-from streams.stores.budgets import KEPT, Budgets, key_of
-from streams.summarizer.observer import Observer
-from streams.summarizer.providers.base import Provider, Summary, SummaryRequest
-from streams.tokens import count_tokens
+from afterword.schemas import Usage
+from afterword.streams.errors import BudgetExhausted, ProviderError, StoreUnavailable
+from afterword.streams.settings import Budget
+from afterword.streams.stores.budgets import KEPT, Budgets, key_of
+from afterword.streams.summarizer.observer import Observer
+from afterword.streams.summarizer.providers.base import Provider, Summary, SummaryRequest
+from afterword.streams.tokens import count_tokens
 
 STAGE = "budget"
 PROMPT_TOKENS = 600

@@ -11,11 +11,11 @@ from weakref import WeakValueDictionary
 import orjson
 import structlog
 
-from schemas import Usage
-from streams.errors import StoreUnavailable
-from streams.settings import Llm
-from streams.stores.replies import KeptReply, ReplyCache
-from streams.summarizer.providers.endpoint import ChatEndpoint, ChatRequest, Reply
+from afterword.schemas import Usage
+from afterword.streams.errors import StoreUnavailable
+from afterword.streams.settings import Llm
+from afterword.streams.stores.replies import KeptReply, ReplyCache
+from afterword.streams.summarizer.providers.endpoint import ChatEndpoint, ChatRequest, Reply
 
 T = TypeVar("T")
 

@@ -3,15 +3,15 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from schemas import Quality
-from streams.settings import Llm
-from streams.summarizer.answer import Answer
-from streams.summarizer.prompt import EPISODIC, Template
-from streams.summarizer.providers.asking import Asking
-from streams.summarizer.providers.base import Summary, SummaryRequest
-from streams.summarizer.providers.endpoint import ChatEndpoint, ChatRequest
-from streams.summarizer.providers.plain import Plain
-from streams.summarizer.providers.structured import Structured
+from afterword.schemas import Quality
+from afterword.streams.settings import Llm
+from afterword.streams.summarizer.answer import Answer
+from afterword.streams.summarizer.prompt import EPISODIC, Template
+from afterword.streams.summarizer.providers.asking import Asking
+from afterword.streams.summarizer.providers.base import Summary, SummaryRequest
+from afterword.streams.summarizer.providers.endpoint import ChatEndpoint, ChatRequest
+from afterword.streams.summarizer.providers.plain import Plain
+from afterword.streams.summarizer.providers.structured import Structured
 
 
 class Method(Protocol):

@@ -1,6 +1,6 @@
 """A conversation as one ChatML text, for servers that have no chat template of the model."""
 
-from streams.summarizer.prompt import Messages
+from afterword.streams.summarizer.prompt import Messages
 
 STOP = ["<|im_end|>", "<|im_start|>", "<|endoftext|>"]
 """Where the answer ends, also for a model that goes on with the next turn."""

@@ -6,13 +6,22 @@ from dataclasses import replace
 
 import structlog
 
-from schemas import EpisodeMessage, Usage
-from streams.errors import ProviderError, SummaryRefused
-from streams.settings import Quality
-from streams.summarizer.providers.base import Provider, Summary, SummaryRequest
-from streams.summarizer.providers.endpoint import total
-from streams.summarizer.quality import LONG_SENTENCES, SHORT_SENTENCES, Assessment, Problem, Rules, Said, Texts, assess
-from streams.summarizer.sentences import first_sentences
+from afterword.schemas import EpisodeMessage, Usage
+from afterword.streams.errors import ProviderError, SummaryRefused
+from afterword.streams.settings import Quality
+from afterword.streams.summarizer.providers.base import Provider, Summary, SummaryRequest
+from afterword.streams.summarizer.providers.endpoint import total
+from afterword.streams.summarizer.quality import (
+    LONG_SENTENCES,
+    SHORT_SENTENCES,
+    Assessment,
+    Problem,
+    Rules,
+    Said,
+    Texts,
+    assess,
+)
+from afterword.streams.summarizer.sentences import first_sentences
 
 STAGE = "check"
 ATTEMPTS = 2

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from schemas import Usage
-from streams.summarizer.prompt import Messages
-from streams.tokens import TOKENIZER_MARGIN, count_tokens
+from afterword.schemas import Usage
+from afterword.streams.summarizer.prompt import Messages
+from afterword.streams.tokens import TOKENIZER_MARGIN, count_tokens
 
 
 @dataclass(frozen=True)

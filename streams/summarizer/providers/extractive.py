@@ -2,10 +2,10 @@
 
 import asyncio
 
-from schemas import Quality, Usage
-from streams.summarizer.extractive import summarize
-from streams.summarizer.extractive.candidates import MAX_MESSAGE_CHARACTERS
-from streams.summarizer.providers.base import Summary, SummaryRequest
+from afterword.schemas import Quality, Usage
+from afterword.streams.summarizer.extractive import summarize
+from afterword.streams.summarizer.extractive.candidates import MAX_MESSAGE_CHARACTERS
+from afterword.streams.summarizer.providers.base import Summary, SummaryRequest
 
 REASON = "extractive_provider"
 """A summary without an LLM is always marked, also where none was wanted."""

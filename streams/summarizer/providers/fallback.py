@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import structlog
 
-from schemas import Quality, Usage
-from streams.errors import BudgetExhausted, ProviderError, ProviderMisconfigured, ProviderUnavailable
-from streams.settings import Budget, Summarizer
-from streams.summarizer.providers.base import Provider, Summary, SummaryRequest
-from streams.summarizer.providers.extractive import REASON as EXTRACTIVE
+from afterword.schemas import Quality, Usage
+from afterword.streams.errors import BudgetExhausted, ProviderError, ProviderMisconfigured, ProviderUnavailable
+from afterword.streams.settings import Budget, Summarizer
+from afterword.streams.summarizer.providers.base import Provider, Summary, SummaryRequest
+from afterword.streams.summarizer.providers.extractive import REASON as EXTRACTIVE
 
 log = structlog.get_logger()
 

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import orjson
 
-from streams.errors import (
+from afterword.streams.errors import (
     AnswerInvalid,
     ConfigurationError,
     ProviderError,
@@ -21,9 +21,9 @@ from streams.errors import (
     ProviderRateLimited,
     ProviderUnavailable,
 )
-from streams.settings import Llm, variable
-from streams.summarizer.providers.turns import Turns
-from streams.tls import trusting
+from afterword.streams.settings import Llm, variable
+from afterword.streams.summarizer.providers.turns import Turns
+from afterword.streams.tls import trusting
 
 RETRIED_4XX = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY}
 CONFIGURATION = {

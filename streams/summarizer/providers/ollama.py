@@ -3,14 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from schemas import Usage
-from streams.errors import AnswerInvalid
-from streams.settings import Llm
-from streams.summarizer.prompt import Messages
-from streams.summarizer.providers.chatml import STOP, chatml
-from streams.summarizer.providers.endpoint import ChatRequest, Reply, count
-from streams.summarizer.providers.http import Endpoint
-from streams.tokens import TOKENIZER_MARGIN, count_tokens
+from afterword.schemas import Usage
+from afterword.streams.errors import AnswerInvalid
+from afterword.streams.settings import Llm
+from afterword.streams.summarizer.prompt import Messages
+from afterword.streams.summarizer.providers.chatml import STOP, chatml
+from afterword.streams.summarizer.providers.endpoint import ChatRequest, Reply, count
+from afterword.streams.summarizer.providers.http import Endpoint
+from afterword.streams.tokens import TOKENIZER_MARGIN, count_tokens
 
 DEFAULT_URL = "http://127.0.0.1:11434"
 SMALLEST_CONTEXT = 8192

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from schemas import Usage
-from streams.errors import AnswerInvalid, ProviderError, ProviderMisconfigured
-from streams.settings import Llm
-from streams.summarizer.providers.chatml import STOP, chatml
-from streams.summarizer.providers.endpoint import ChatRequest, Reply, count
-from streams.summarizer.providers.http import Endpoint
+from afterword.schemas import Usage
+from afterword.streams.errors import AnswerInvalid, ProviderError, ProviderMisconfigured
+from afterword.streams.settings import Llm
+from afterword.streams.summarizer.providers.chatml import STOP, chatml
+from afterword.streams.summarizer.providers.endpoint import ChatRequest, Reply, count
+from afterword.streams.summarizer.providers.http import Endpoint
 
 DEFAULT_URL = "https://api.openai.com/v1"
 REPLACEMENTS = {"max_tokens": "max_completion_tokens"}

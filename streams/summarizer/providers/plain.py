@@ -4,17 +4,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from streams.settings import Llm
-from streams.summarizer.answer import TITLE_CHARACTERS, Answer, Limits
-from streams.summarizer.extractive import condense
-from streams.summarizer.plain_answer import read_plain
-from streams.summarizer.prompt import Messages, Template, plain
-from streams.summarizer.prompt.structured import WORDS_PER_TOKEN
-from streams.summarizer.providers.asking import Asking
-from streams.summarizer.providers.base import SummaryRequest
-from streams.summarizer.providers.endpoint import ChatRequest
-from streams.summarizer.providers.titles import PLAIN_TOKENS, ask_for_title
-from streams.summarizer.sentences import cut_at_word
+from afterword.streams.settings import Llm
+from afterword.streams.summarizer.answer import TITLE_CHARACTERS, Answer, Limits
+from afterword.streams.summarizer.extractive import condense
+from afterword.streams.summarizer.plain_answer import read_plain
+from afterword.streams.summarizer.prompt import Messages, Template, plain
+from afterword.streams.summarizer.prompt.structured import WORDS_PER_TOKEN
+from afterword.streams.summarizer.providers.asking import Asking
+from afterword.streams.summarizer.providers.base import SummaryRequest
+from afterword.streams.summarizer.providers.endpoint import ChatRequest
+from afterword.streams.summarizer.providers.titles import PLAIN_TOKENS, ask_for_title
+from afterword.streams.summarizer.sentences import cut_at_word
 
 SHORT_SENTENCES = 2
 

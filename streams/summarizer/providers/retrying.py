@@ -8,7 +8,7 @@ from typing import TypeVar
 import stamina
 import structlog
 
-from streams.errors import AfterwordError, ProviderUnavailable
+from afterword.streams.errors import AfterwordError, ProviderUnavailable
 
 T = TypeVar("T")
 

@@ -4,10 +4,10 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 
-from schemas import Quality, Usage
-from streams.errors import ProviderError
-from streams.summarizer.extractive import condense
-from streams.summarizer.providers.base import Summary, SummaryRequest
+from afterword.schemas import Quality, Usage
+from afterword.streams.errors import ProviderError
+from afterword.streams.summarizer.extractive import condense
+from afterword.streams.summarizer.providers.base import Summary, SummaryRequest
 
 
 class ScriptedProvider:

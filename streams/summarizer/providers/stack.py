@@ -1,16 +1,22 @@
 """How the providers stand around each other: who checks, who shortens, who stands in."""
 
-from streams.settings import Settings
-from streams.stores.budgets import Budgets
-from streams.stores.replies import ReplyCache
-from streams.summarizer.long_input import LongInput
-from streams.summarizer.observer import Observer
-from streams.summarizer.prompt import plain, structured
-from streams.summarizer.providers import ExtractiveProvider, Provider, WithFallback, make_provider, template_of
-from streams.summarizer.providers.budgeted import Budgeted
-from streams.summarizer.providers.chat import ChatProvider
-from streams.summarizer.providers.checked import Checked
-from streams.summarizer.providers.fallback import waited_for
+from afterword.streams.settings import Settings
+from afterword.streams.stores.budgets import Budgets
+from afterword.streams.stores.replies import ReplyCache
+from afterword.streams.summarizer.long_input import LongInput
+from afterword.streams.summarizer.observer import Observer
+from afterword.streams.summarizer.prompt import plain, structured
+from afterword.streams.summarizer.providers import (
+    ExtractiveProvider,
+    Provider,
+    WithFallback,
+    make_provider,
+    template_of,
+)
+from afterword.streams.summarizer.providers.budgeted import Budgeted
+from afterword.streams.summarizer.providers.chat import ChatProvider
+from afterword.streams.summarizer.providers.checked import Checked
+from afterword.streams.summarizer.providers.fallback import waited_for
 
 
 def make_summarizer_provider(

@@ -3,14 +3,14 @@
 from dataclasses import replace
 from functools import partial
 
-from streams.settings import Llm
-from streams.summarizer.answer import Answer, Limits, read_answer
-from streams.summarizer.extractive import condense
-from streams.summarizer.prompt import FIELDS, Template, build_prompt, plain, schema_of, structured
-from streams.summarizer.providers.asking import Asking
-from streams.summarizer.providers.base import SummaryRequest
-from streams.summarizer.providers.endpoint import ChatRequest
-from streams.summarizer.providers.titles import ask_for_title
+from afterword.streams.settings import Llm
+from afterword.streams.summarizer.answer import Answer, Limits, read_answer
+from afterword.streams.summarizer.extractive import condense
+from afterword.streams.summarizer.prompt import FIELDS, Template, build_prompt, plain, schema_of, structured
+from afterword.streams.summarizer.providers.asking import Asking
+from afterword.streams.summarizer.providers.base import SummaryRequest
+from afterword.streams.summarizer.providers.endpoint import ChatRequest
+from afterword.streams.summarizer.providers.titles import ask_for_title
 
 TOKENS_AROUND = 250
 """Of an answer: title, short summary, names of the fields, quotation marks."""

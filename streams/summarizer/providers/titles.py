@@ -4,14 +4,14 @@ from functools import partial
 
 import structlog
 
-from streams.errors import ProviderError, ProviderMisconfigured
-from streams.settings import Llm
-from streams.summarizer.answer import Answer, Limits
-from streams.summarizer.plain_answer import read_plain
-from streams.summarizer.prompt import plain
-from streams.summarizer.providers.asking import STAGE, Asking
-from streams.summarizer.providers.base import SummaryRequest
-from streams.summarizer.providers.endpoint import ChatRequest
+from afterword.streams.errors import ProviderError, ProviderMisconfigured
+from afterword.streams.settings import Llm
+from afterword.streams.summarizer.answer import Answer, Limits
+from afterword.streams.summarizer.plain_answer import read_plain
+from afterword.streams.summarizer.prompt import plain
+from afterword.streams.summarizer.providers.asking import STAGE, Asking
+from afterword.streams.summarizer.providers.base import SummaryRequest
+from afterword.streams.summarizer.providers.endpoint import ChatRequest
 
 PLAIN_TOKENS = 500
 """Of a plain-text answer, unless the settings say otherwise."""

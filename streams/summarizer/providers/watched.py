@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from streams.summarizer.observer import Observer
-from streams.summarizer.providers.endpoint import ChatEndpoint, ChatRequest, Reply
+from afterword.streams.summarizer.observer import Observer
+from afterword.streams.summarizer.providers.endpoint import ChatEndpoint, ChatRequest, Reply
 
 
 class Watched:

@@ -1,6 +1,6 @@
 """Whether a summary may be stored, told from its texts and its source alone: no network, no second model."""
 
-from streams.summarizer.quality.assess import (
+from afterword.streams.summarizer.quality.assess import (
     LONG_SENTENCES,
     SHORT_SENTENCES,
     Assessment,

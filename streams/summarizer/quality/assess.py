@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from streams.language import detect, words
-from streams.summarizer.answer import is_refusal
-from streams.summarizer.quality.form import has_common_run, repeats_itself, runs
-from streams.summarizer.quality.grounding import Evidence, ground, plain
-from streams.summarizer.quality.topic import SHARED_TERMS, is_other_language, shared_terms
-from streams.summarizer.sentences import split_sentences
+from afterword.streams.language import detect, words
+from afterword.streams.summarizer.answer import is_refusal
+from afterword.streams.summarizer.quality.form import has_common_run, repeats_itself, runs
+from afterword.streams.summarizer.quality.grounding import Evidence, ground, plain
+from afterword.streams.summarizer.quality.topic import SHARED_TERMS, is_other_language, shared_terms
+from afterword.streams.summarizer.sentences import split_sentences
 
 SHORT_SENTENCES = 2
 LONG_SENTENCES = (3, 8)

@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from streams.language import stem_words
-from streams.summarizer.quality.dates import DATE, MONTHS, TIME, date_keys, date_parts, time_keys, year
-from streams.summarizer.quality.numbers import AMOUNT, amount_keys, integer, with_digits
+from afterword.streams.language import stem_words
+from afterword.streams.summarizer.quality.dates import DATE, MONTHS, TIME, date_keys, date_parts, time_keys, year
+from afterword.streams.summarizer.quality.numbers import AMOUNT, amount_keys, integer, with_digits
 
 COUNTED = 12
 """A number up to this may be a count that the writer made: "they compared three options"."""

@@ -5,10 +5,10 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from streams.language import stem_words, stems, words
-from streams.summarizer.quality.dates import DATE, MONTHS
-from streams.summarizer.quality.facts import Claim, fact_keys, facts
-from streams.summarizer.quality.names import Name, acronyms, fold, names, words_of
+from afterword.streams.language import stem_words, stems, words
+from afterword.streams.summarizer.quality.dates import DATE, MONTHS
+from afterword.streams.summarizer.quality.facts import Claim, fact_keys, facts
+from afterword.streams.summarizer.quality.names import Name, acronyms, fold, names, words_of
 
 UNSUPPORTED = 20
 """Tokens that are listed; what is past that still counts."""

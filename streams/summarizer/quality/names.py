@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from streams.language import is_common
-from streams.summarizer.quality.numbers import CURRENCIES
-from streams.tokens import token_ids
+from afterword.streams.language import is_common
+from afterword.streams.summarizer.quality.numbers import CURRENCIES
+from afterword.streams.tokens import token_ids
 
 NOUN_CAPITALS = frozenset({"de", "lb"})
 """Languages that capitalise every noun: there only what is marked as a name is one."""

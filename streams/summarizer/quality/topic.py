@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from streams.language import UNDETERMINED, detect, plausible, stem_words
-from streams.summarizer.quality.names import ROLES
+from afterword.streams.language import UNDETERMINED, detect, plausible, stem_words
+from afterword.streams.summarizer.quality.names import ROLES
 
 SURE_CHARACTERS = 60
 """A language is told apart reliably from this length on."""

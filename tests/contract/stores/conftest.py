@@ -5,18 +5,18 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from streams.stores import mongo
-from streams.stores.budgets import Budgets, MemoryBudgets
-from streams.stores.episodes import EpisodeStore
-from streams.stores.memory import MemoryEpisodes, MemoryMessages
-from streams.stores.memory_replies import MemoryReplies
-from streams.stores.messages import MessageArchive
-from streams.stores.mongo import Database
-from streams.stores.mongo_budgets import MongoBudgets
-from streams.stores.mongo_episodes import MongoEpisodes
-from streams.stores.mongo_messages import MongoMessages
-from streams.stores.mongo_replies import MongoReplies
-from streams.stores.replies import ReplyCache
+from afterword.streams.stores import mongo
+from afterword.streams.stores.budgets import Budgets, MemoryBudgets
+from afterword.streams.stores.episodes import EpisodeStore
+from afterword.streams.stores.memory import MemoryEpisodes, MemoryMessages
+from afterword.streams.stores.memory_replies import MemoryReplies
+from afterword.streams.stores.messages import MessageArchive
+from afterword.streams.stores.mongo import Database
+from afterword.streams.stores.mongo_budgets import MongoBudgets
+from afterword.streams.stores.mongo_episodes import MongoEpisodes
+from afterword.streams.stores.mongo_messages import MongoMessages
+from afterword.streams.stores.mongo_replies import MongoReplies
+from afterword.streams.stores.replies import ReplyCache
 
 
 @pytest_asyncio.fixture

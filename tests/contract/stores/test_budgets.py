@@ -1,7 +1,7 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from streams.stores.budgets import Budgets, key_of
+from afterword.streams.stores.budgets import Budgets, key_of
 
 NOW = datetime(2026, 3, 1, 12, 59, tzinfo=UTC)
 LATER = NOW + timedelta(days=1)

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from streams.stores.episodes import EpisodeRef, EpisodeStore, RollingRow
+from afterword.streams.stores.episodes import EpisodeRef, EpisodeStore, RollingRow
 from tests.samples import NOON, a_stored_episode, a_summary
 
 ROW = RollingRow("c1", 1, "So far.", 3, first_ordinal=1, last_ordinal=1, updated_at=NOON)

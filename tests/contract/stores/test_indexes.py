@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from streams.settings import Qdrant
-from streams.stores.index import EpisodeIndex, Query
-from streams.stores.memory_index import MemoryIndex
-from streams.stores.qdrant import QdrantIndex
-from streams.stores.qdrant_connection import Local, connect
+from afterword.streams.settings import Qdrant
+from afterword.streams.stores.index import EpisodeIndex, Query
+from afterword.streams.stores.memory_index import MemoryIndex
+from afterword.streams.stores.qdrant import QdrantIndex
+from afterword.streams.stores.qdrant_connection import Local, connect
 from tests.qdrant_server import QdrantServer
 from tests.samples import a_summary
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.ids import message_key
-from streams.stores.documents import original_names, safe_names
-from streams.stores.messages import ArchivedMessage, Counted, MessageArchive, MessageRef, Selection
-from streams.tokens import count_tokens
+from afterword.schemas.ids import message_key
+from afterword.streams.stores.documents import original_names, safe_names
+from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageArchive, MessageRef, Selection
+from afterword.streams.tokens import count_tokens
 from tests.samples import NOON, a_message
 
 HOSTILE_METADATA = {

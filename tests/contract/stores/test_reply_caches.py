@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from schemas import Usage
-from streams.stores.replies import KeptReply, ReplyCache
+from afterword.schemas import Usage
+from afterword.streams.stores.replies import KeptReply, ReplyCache
 
 REPLY = KeptReply("The answer: 💬 字 \u0000.", Usage(prompt_tokens=10, completion_tokens=5))
 HOUR = timedelta(hours=1)

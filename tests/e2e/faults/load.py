@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 from aiokafka import AIOKafkaProducer
 
-from streams.settings import Settings
+from afterword.streams.settings import Settings
 
 AT_A_TIME = 12
 """Conversations that go on side by side."""

@@ -16,7 +16,7 @@ from aiokafka.errors import KafkaError
 from afterword.audit.log import opened
 from afterword.audit.report import Report
 from afterword.audit.waiting import is_consumed
-from streams.settings import Settings, load
+from afterword.streams.settings import Settings, load
 from tests.e2e.deployment import Record, deployed, fingerprints, segmented
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.kinds.workers import SESSION_SECONDS

@@ -5,12 +5,12 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from streams import logs
-from streams.app import segmenter_app
-from streams.runtime.health import Health, HealthServer
-from streams.runtime.options import wall_clock_ms
-from streams.runtime.worker import PARTITIONS, run
-from streams.settings import Settings, load
+from afterword.streams import logs
+from afterword.streams.app import segmenter_app
+from afterword.streams.runtime.health import Health, HealthServer
+from afterword.streams.runtime.options import wall_clock_ms
+from afterword.streams.runtime.worker import PARTITIONS, run
+from afterword.streams.settings import Settings, load
 
 
 def main() -> None:

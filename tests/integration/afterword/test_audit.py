@@ -16,21 +16,21 @@ from afterword import audit, samples
 from afterword.audit.index import indexed_episodes
 from afterword.audit.log import opened
 from afterword.produce import Options, produce
+from afterword.schemas import Compression, EpisodeClosed, MessageCreated, Quality, SummaryCreated, Usage, decode_input
+from afterword.schemas.headers import CE_ID, cloud_event
+from afterword.schemas.ids import event_id, message_key
+from afterword.schemas.summaries import SUMMARY_CREATED
+from afterword.streams.errors import TopicMissing
+from afterword.streams.segmenter.outcome import Outgoing
+from afterword.streams.segmenter.processor import Segmenter
+from afterword.streams.settings import Settings
+from afterword.streams.stores import mongo
+from afterword.streams.stores.episodes import stored_episode
+from afterword.streams.stores.messages import ArchivedMessage
+from afterword.streams.stores.mongo_episodes import MongoEpisodes
+from afterword.streams.stores.mongo_messages import MongoMessages
+from afterword.streams.stores.qdrant import open_index
 from afterword.topics import ensure_topics
-from schemas import Compression, EpisodeClosed, MessageCreated, Quality, SummaryCreated, Usage, decode_input
-from schemas.headers import CE_ID, cloud_event
-from schemas.ids import event_id, message_key
-from schemas.summaries import SUMMARY_CREATED
-from streams.errors import TopicMissing
-from streams.segmenter.outcome import Outgoing
-from streams.segmenter.processor import Segmenter
-from streams.settings import Settings
-from streams.stores import mongo
-from streams.stores.episodes import stored_episode
-from streams.stores.messages import ArchivedMessage
-from streams.stores.mongo_episodes import MongoEpisodes
-from streams.stores.mongo_messages import MongoMessages
-from streams.stores.qdrant import open_index
 
 MESSAGES = len(samples.lines())
 

@@ -13,15 +13,15 @@ import pytest
 import pytest_asyncio
 
 from afterword import samples
+from afterword.consumers.kafka import running_producer
+from afterword.schemas import Compression, EpisodeMetrics, Quality, SummaryCreated, Usage
+from afterword.schemas.headers import cloud_event
+from afterword.schemas.summaries import SUMMARY_CREATED
+from afterword.streams.settings import Settings
+from afterword.streams.stores import mongo
+from afterword.streams.stores.episodes import RollingRow
+from afterword.streams.stores.mongo_episodes import MongoEpisodes
 from afterword.topics import ensure_topics
-from consumers.kafka import running_producer
-from schemas import Compression, EpisodeMetrics, Quality, SummaryCreated, Usage
-from schemas.headers import cloud_event
-from schemas.summaries import SUMMARY_CREATED
-from streams.settings import Settings
-from streams.stores import mongo
-from streams.stores.episodes import RollingRow
-from streams.stores.mongo_episodes import MongoEpisodes
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 SAMPLES = Path(samples.__file__).parent / "conversations.jsonl"

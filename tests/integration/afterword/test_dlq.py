@@ -14,9 +14,9 @@ from aiokafka.errors import ProducerFenced
 from afterword.audit.log import opened
 from afterword.dlq.desk import Desk, NoSuchLetter, ReplayOverlaps, desk
 from afterword.dlq.letters import Filters, Letter, Origin
+from afterword.streams.runtime.dead_letters import dead_letter
+from afterword.streams.settings import Settings
 from afterword.topics import ensure_topics
-from streams.runtime.dead_letters import dead_letter
-from streams.settings import Settings
 from tests.conftest import MakeSettings
 
 

@@ -8,8 +8,8 @@ import pytest_asyncio
 
 from afterword.audit.index import IndexNotChecked, indexed_episodes
 from afterword.checks import check_qdrant
-from streams.settings import Embedder, Qdrant, Settings
-from streams.stores.qdrant import QdrantIndex, open_index
+from afterword.streams.settings import Embedder, Qdrant, Settings
+from afterword.streams.stores.qdrant import QdrantIndex, open_index
 from tests.samples import a_summary
 
 pytestmark = [

@@ -11,11 +11,11 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord
 from afterword import samples
 from afterword.line_source import read_lines
 from afterword.produce import LinesInvalid, Options, Produced, produce
+from afterword.schemas import ConversationFlush, decode_input
+from afterword.schemas.headers import CE_ID, CE_TYPE, header
+from afterword.streams.errors import BrokerUnavailable, TopicMissing
+from afterword.streams.settings import Settings
 from afterword.topics import ensure_topics
-from schemas import ConversationFlush, decode_input
-from schemas.headers import CE_ID, CE_TYPE, header
-from streams.errors import BrokerUnavailable, TopicMissing
-from streams.settings import Settings
 
 PARTITIONS = 3
 DIALOGUES = Path(__file__).parents[2] / "data" / "dialogues.jsonl"

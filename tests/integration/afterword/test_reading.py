@@ -13,15 +13,15 @@ import pytest_asyncio
 from afterword import Memory
 from afterword.cli import main
 from afterword.rebuild import rebuild
-from schemas import MessageCreated
-from streams.runtime.health import Health, HealthServer
-from streams.settings import Settings
-from streams.stores import local_index, mongo
-from streams.stores.messages import ArchivedMessage
-from streams.stores.mongo_episodes import MongoEpisodes
-from streams.stores.mongo_messages import MongoMessages
-from streams.stores.qdrant import open_index
-from streams.summarizer.searching import Searcher
+from afterword.schemas import MessageCreated
+from afterword.streams.runtime.health import Health, HealthServer
+from afterword.streams.settings import Settings
+from afterword.streams.stores import local_index, mongo
+from afterword.streams.stores.messages import ArchivedMessage
+from afterword.streams.stores.mongo_episodes import MongoEpisodes
+from afterword.streams.stores.mongo_messages import MongoMessages
+from afterword.streams.stores.qdrant import open_index
+from afterword.streams.summarizer.searching import Searcher
 from tests.samples import NOON, a_message, a_stored_episode
 
 MESSAGES = 1000

@@ -17,7 +17,7 @@ from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from prometheus_client.parser import text_string_to_metric_families
 
-from streams.settings import Settings
+from afterword.streams.settings import Settings
 from tests.e2e.deployment import Deployment, deployed, environment_of
 
 SECONDS = 60

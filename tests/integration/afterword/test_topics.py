@@ -7,9 +7,9 @@ import pytest
 import pytest_asyncio
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from afterword.streams.errors import BrokerUnavailable
+from afterword.streams.settings import Settings
 from afterword.topics import TopicReport, check_topics, ensure_topics
-from streams.errors import BrokerUnavailable
-from streams.settings import Settings
 from tests.stack import Stack
 
 MakeSettings = Callable[..., Settings]

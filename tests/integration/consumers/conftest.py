@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Callable
 import pytest_asyncio
 from aiokafka import AIOKafkaProducer
 
+from afterword.consumers.kafka import running_producer
+from afterword.streams.settings import Settings
 from afterword.topics import ensure_topics
-from consumers.kafka import running_producer
-from streams.settings import Settings
 
 PARTITIONS = 2
 

@@ -14,20 +14,20 @@ import pytest_asyncio
 from aiokafka import AIOKafkaProducer
 
 from afterword.audit.log import opened
-from consumers.archiver import CONDITIONS, Archiver
-from consumers.kafka import running_consumer
-from consumers.run_archiver import group_options, run_archiver, until_stopped
-from schemas import ConversationFlush, MessageCreated
-from schemas.headers import CE_TYPE
-from schemas.ids import message_key
-from schemas.messages import CONVERSATION_FLUSH
-from streams.errors import StoreUnavailable, TopicMissing
-from streams.runtime.health import Health
-from streams.settings import Settings
-from streams.stores import mongo
-from streams.stores.memory import MemoryMessages
-from streams.stores.messages import ArchivedMessage
-from streams.stores.mongo_messages import MongoMessages
+from afterword.consumers.archiver import CONDITIONS, Archiver
+from afterword.consumers.kafka import running_consumer
+from afterword.consumers.run_archiver import group_options, run_archiver, until_stopped
+from afterword.schemas import ConversationFlush, MessageCreated
+from afterword.schemas.headers import CE_TYPE
+from afterword.schemas.ids import message_key
+from afterword.schemas.messages import CONVERSATION_FLUSH
+from afterword.streams.errors import StoreUnavailable, TopicMissing
+from afterword.streams.runtime.health import Health
+from afterword.streams.settings import Settings
+from afterword.streams.stores import mongo
+from afterword.streams.stores.memory import MemoryMessages
+from afterword.streams.stores.messages import ArchivedMessage
+from afterword.streams.stores.mongo_messages import MongoMessages
 
 CONVERSATION = "conversation"
 SECONDS = 30.0

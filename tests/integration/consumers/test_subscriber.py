@@ -8,12 +8,12 @@ import pytest
 from aiokafka import AIOKafkaProducer, ConsumerRecord
 
 from afterword.audit.log import opened
-from consumers import SummarySubscriber
-from schemas import Compression, EpisodeMetrics, InvalidRecord, Quality, SummaryCreated, Usage
-from schemas.headers import CE_ID, CE_TYPE
-from schemas.summaries import SUMMARY_CREATED
-from streams.errors import TopicMissing
-from streams.settings import Settings
+from afterword.consumers import SummarySubscriber
+from afterword.schemas import Compression, EpisodeMetrics, InvalidRecord, Quality, SummaryCreated, Usage
+from afterword.schemas.headers import CE_ID, CE_TYPE
+from afterword.schemas.summaries import SUMMARY_CREATED
+from afterword.streams.errors import TopicMissing
+from afterword.streams.settings import Settings
 
 CONVERSATION = "conversation"
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)

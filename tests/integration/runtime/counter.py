@@ -15,12 +15,12 @@ from typing import Any
 
 import orjson
 
-from streams import logs
-from streams.runtime import App, AtLeastOnce, Batches, Options, Tick
-from streams.runtime.batch import current_batch
-from streams.runtime.health import Health
-from streams.runtime.worker import PARTITIONS, run
-from streams.settings import Logs
+from afterword.streams import logs
+from afterword.streams.runtime import App, AtLeastOnce, Batches, Options, Tick
+from afterword.streams.runtime.batch import current_batch
+from afterword.streams.runtime.health import Health
+from afterword.streams.runtime.worker import PARTITIONS, run
+from afterword.streams.settings import Logs
 
 VARIABLE = "COUNTER"
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}

@@ -11,11 +11,11 @@ from aiokafka.errors import IllegalOperation, KafkaError
 from afterword.embedded.java import Java
 from afterword.embedded.kafka import Kafka
 from afterword.embedded.readiness import has_brokers, until_ready
-from streams.runtime.batch import Output
-from streams.runtime.bookmark import Bookmark
-from streams.runtime.clients import Clients
-from streams.runtime.options import Options
-from streams.runtime.transaction import TransactionalProducer
+from afterword.streams.runtime.batch import Output
+from afterword.streams.runtime.bookmark import Bookmark
+from afterword.streams.runtime.clients import Clients
+from afterword.streams.runtime.options import Options
+from afterword.streams.runtime.transaction import TransactionalProducer
 from tests.integration.runtime.lab import Lab, laboratory, until
 from tests.stack import Stack
 

@@ -5,8 +5,8 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from streams.runtime.bookmark import KEY
-from streams.runtime.database import Database
+from afterword.streams.runtime.bookmark import KEY
+from afterword.streams.runtime.database import Database
 from tests.integration.runtime.lab import Lab, until
 
 RECORDS = [(number % 4, {}) for number in range(40)]

@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from afterword.embedded import EmbeddedStack
 from afterword.embedded.access import Access, Listener
-from streams.settings import Settings
+from afterword.streams.settings import Settings
 from tests.certificates import Authority, Signed
 from tests.endpoints import TokenEndpoint, serving
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from streams.environment import FILE, is_secret, locations, variable
-from streams.settings import Settings
+from afterword.streams.environment import FILE, is_secret, locations, variable
+from afterword.streams.settings import Settings
 from tests.certificates import Authority
 from tests.e2e.deployment import Deployment, deployed
 from tests.endpoints import serving

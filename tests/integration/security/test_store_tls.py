@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
-from streams.errors import ConfigurationError, ProviderUnavailable, StoreUnavailable
-from streams.settings import Embedder, Llm, Mongo, Qdrant, Settings
-from streams.stores import mongo
-from streams.stores.qdrant import open_index
-from streams.summarizer.embedders import make_embedder
-from streams.summarizer.providers.http import Endpoint
+from afterword.streams.errors import ConfigurationError, ProviderUnavailable, StoreUnavailable
+from afterword.streams.settings import Embedder, Llm, Mongo, Qdrant, Settings
+from afterword.streams.stores import mongo
+from afterword.streams.stores.qdrant import open_index
+from afterword.streams.summarizer.embedders import make_embedder
+from afterword.streams.summarizer.providers.http import Endpoint
 from tests.certificates import Authority
 from tests.endpoints import serving
 

@@ -11,7 +11,7 @@ import pytest_asyncio
 from pydantic import SecretStr
 
 from afterword.crew import ROLES
-from streams.settings import Settings
+from afterword.streams.settings import Settings
 from tests.e2e.deployment import Deployment, deployed
 from tests.endpoints import CLIENT_ID, CLIENT_SECRET, TokenEndpoint
 from tests.hostile import IDS

@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 
-from schemas.ids import message_key
-from streams.settings import Settings
-from streams.stores import mongo
-from streams.stores.episodes import RollingRow
-from streams.stores.messages import ArchivedMessage
-from streams.stores.mongo import Database
-from streams.stores.mongo_episodes import MongoEpisodes
-from streams.stores.mongo_messages import MongoMessages
+from afterword.schemas.ids import message_key
+from afterword.streams.settings import Settings
+from afterword.streams.stores import mongo
+from afterword.streams.stores.episodes import RollingRow
+from afterword.streams.stores.messages import ArchivedMessage
+from afterword.streams.stores.mongo import Database
+from afterword.streams.stores.mongo_episodes import MongoEpisodes
+from afterword.streams.stores.mongo_messages import MongoMessages
 from tests.hostile import IDS
 from tests.samples import NOON, a_message, a_stored_episode, a_summary
 

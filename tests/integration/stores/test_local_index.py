@@ -8,11 +8,11 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from streams.errors import StoreUnavailable
-from streams.runtime.health import Health, HealthServer
-from streams.stores import local_index
-from streams.stores.index import Query
-from streams.stores.local_index import (
+from afterword.streams.errors import StoreUnavailable
+from afterword.streams.runtime.health import Health, HealthServer
+from afterword.streams.stores import local_index
+from afterword.streams.stores.index import Query
+from afterword.streams.stores.local_index import (
     MAX_PARAMETER_BYTES,
     PARAMETER,
     ROUTE,
@@ -23,7 +23,7 @@ from streams.stores.local_index import (
     ids_of_owner,
     search_of_owner,
 )
-from streams.stores.memory_index import MemoryIndex
+from afterword.streams.stores.memory_index import MemoryIndex
 from tests.samples import a_summary
 
 QUERY = Query(text="flights to Rome", user_id="u1", tenant_id="t1")

@@ -6,18 +6,18 @@ import pytest_asyncio
 from pydantic import SecretStr
 from pymongo import UpdateOne
 
-from schemas import Usage
-from streams.errors import StoreUnavailable
-from streams.settings import Mongo
-from streams.stores import mongo
-from streams.stores.episodes import RollingRow
-from streams.stores.messages import ArchivedMessage, Selection
-from streams.stores.mongo import Database
-from streams.stores.mongo_budgets import MongoBudgets
-from streams.stores.mongo_episodes import MongoEpisodes
-from streams.stores.mongo_messages import MongoMessages
-from streams.stores.mongo_replies import MongoReplies
-from streams.stores.replies import KeptReply
+from afterword.schemas import Usage
+from afterword.streams.errors import StoreUnavailable
+from afterword.streams.settings import Mongo
+from afterword.streams.stores import mongo
+from afterword.streams.stores.episodes import RollingRow
+from afterword.streams.stores.messages import ArchivedMessage, Selection
+from afterword.streams.stores.mongo import Database
+from afterword.streams.stores.mongo_budgets import MongoBudgets
+from afterword.streams.stores.mongo_episodes import MongoEpisodes
+from afterword.streams.stores.mongo_messages import MongoMessages
+from afterword.streams.stores.mongo_replies import MongoReplies
+from afterword.streams.stores.replies import KeptReply
 from tests.samples import NOON, a_message, a_stored_episode, a_summary
 
 ROW = RollingRow("c1", 1, "So far.", 3, first_ordinal=1, last_ordinal=1, updated_at=NOON)

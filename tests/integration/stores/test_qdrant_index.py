@@ -7,11 +7,11 @@ import pytest
 import pytest_asyncio
 from qdrant_client import QdrantClient, models
 
-from schemas.ids import point_id
-from streams.errors import ConfigurationError, StoreInUse, StoreUnavailable
-from streams.settings import Embedder, Qdrant
-from streams.stores.qdrant import QdrantIndex, open_index
-from streams.stores.sparse import query_vector
+from afterword.schemas.ids import point_id
+from afterword.streams.errors import ConfigurationError, StoreInUse, StoreUnavailable
+from afterword.streams.settings import Embedder, Qdrant
+from afterword.streams.stores.qdrant import QdrantIndex, open_index
+from afterword.streams.stores.sparse import query_vector
 from tests.samples import a_summary
 
 NO_EMBEDDER = Embedder()

@@ -7,9 +7,9 @@ import pytest_asyncio
 from aiohttp import web
 from pydantic import SecretStr
 
-from streams.errors import ConfigurationError, StoreUnavailable
-from streams.settings import Embedder as EmbedderSettings
-from streams.summarizer.embedders import make_embedder
+from afterword.streams.errors import ConfigurationError, StoreUnavailable
+from afterword.streams.settings import Embedder as EmbedderSettings
+from afterword.streams.summarizer.embedders import make_embedder
 
 ANSWERS: dict[str, dict[str, Any]] = {
     "/v1/embeddings": {"data": [{"embedding": [0.5, 1]}]},

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from schemas import SummaryCreated, Usage
-from streams.settings import Llm
-from streams.stores import mongo
-from streams.stores.mongo import Database
-from streams.stores.mongo_replies import MongoReplies
-from streams.summarizer.providers import Provider, make_provider
+from afterword.schemas import SummaryCreated, Usage
+from afterword.streams.settings import Llm
+from afterword.streams.stores import mongo
+from afterword.streams.stores.mongo import Database
+from afterword.streams.stores.mongo_replies import MongoReplies
+from afterword.streams.summarizer.providers import Provider, make_provider
 from tests import openai_server as llm
 from tests.openai_server import LlmServer
 from tests.samples import a_closed_episode

@@ -8,12 +8,12 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from schemas import EpisodeClosed
-from streams.settings import Llm, Summarizer
-from streams.summarizer.long_input import LongInput
-from streams.summarizer.providers import Provider, SummaryRequest, make_provider
-from streams.summarizer.providers.chat import ChatProvider
-from streams.tokens import TOKENIZER_MARGIN, count_tokens
+from afterword.schemas import EpisodeClosed
+from afterword.streams.settings import Llm, Summarizer
+from afterword.streams.summarizer.long_input import LongInput
+from afterword.streams.summarizer.providers import Provider, SummaryRequest, make_provider
+from afterword.streams.summarizer.providers.chat import ChatProvider
+from afterword.streams.tokens import TOKENIZER_MARGIN, count_tokens
 from tests import openai_server as llm
 from tests.openai_server import LlmServer
 from tests.unit.summarizer.conversations import an_episode_of

@@ -10,14 +10,14 @@ import pytest
 import pytest_asyncio
 from qdrant_client import QdrantClient
 
+from afterword.consumers import SummarySubscriber
+from afterword.consumers.kafka import running_consumer, running_producer
 from afterword.crew import ROLES
-from consumers import SummarySubscriber
-from consumers.kafka import running_consumer, running_producer
-from schemas import SummaryCreated
-from schemas.ids import point_id
-from streams.settings import Settings
-from streams.stores import mongo
-from streams.stores.mongo_episodes import MongoEpisodes
+from afterword.schemas import SummaryCreated
+from afterword.schemas.ids import point_id
+from afterword.streams.settings import Settings
+from afterword.streams.stores import mongo
+from afterword.streams.stores.mongo_episodes import MongoEpisodes
 from tests import openai_server as llm
 from tests.e2e.deployment import Deployment, deployed
 from tests.openai_server import LlmServer

@@ -9,12 +9,12 @@ import pytest
 import pytest_asyncio
 from pydantic import SecretStr
 
-from streams.errors import StoreUnavailable
-from streams.settings import Embedder, Mongo, Qdrant
-from streams.stores import mongo
-from streams.stores.mongo_episodes import MongoEpisodes
-from streams.stores.mongo_messages import MongoMessages
-from streams.stores.qdrant import open_index
+from afterword.streams.errors import StoreUnavailable
+from afterword.streams.settings import Embedder, Mongo, Qdrant
+from afterword.streams.stores import mongo
+from afterword.streams.stores.mongo_episodes import MongoEpisodes
+from afterword.streams.stores.mongo_messages import MongoMessages
+from afterword.streams.stores.qdrant import open_index
 from tests.samples import NOON
 from tests.summarizer_world import EPISODES, NO_FAULTS, Crash, Faults, Slowly, Worded, World, crash
 

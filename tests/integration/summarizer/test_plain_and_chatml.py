@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from streams.errors import AnswerInvalid, ProviderMisconfigured
-from streams.settings import Llm, Summarizer
-from streams.summarizer.providers import Provider, SummaryRequest, make_provider
-from streams.summarizer.providers.chatml import STOP
+from afterword.streams.errors import AnswerInvalid, ProviderMisconfigured
+from afterword.streams.settings import Llm, Summarizer
+from afterword.streams.summarizer.providers import Provider, SummaryRequest, make_provider
+from afterword.streams.summarizer.providers.chatml import STOP
 from tests import openai_server as llm
 from tests.openai_server import LlmServer
 from tests.samples import a_closed_episode, an_episode_message

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from streams.settings import Llm
-from streams.summarizer.providers import (
+from afterword.streams.settings import Llm
+from afterword.streams.summarizer.providers import (
     ExtractiveProvider,
     Provider,
     ScriptedProvider,
@@ -14,7 +14,7 @@ from streams.summarizer.providers import (
     WithFallback,
     make_provider,
 )
-from streams.tokens import count_tokens
+from afterword.streams.tokens import count_tokens
 from tests.openai_server import MODEL, LlmServer
 from tests.samples import a_closed_episode, an_episode_message
 

@@ -7,15 +7,21 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from streams.errors import (
+from afterword.streams.errors import (
     AnswerInvalid,
     ProviderError,
     ProviderMisconfigured,
     ProviderRateLimited,
     ProviderUnavailable,
 )
-from streams.settings import Llm
-from streams.summarizer.providers import ExtractiveProvider, Provider, SummaryRequest, WithFallback, make_provider
+from afterword.streams.settings import Llm
+from afterword.streams.summarizer.providers import (
+    ExtractiveProvider,
+    Provider,
+    SummaryRequest,
+    WithFallback,
+    make_provider,
+)
 from tests import openai_server as llm
 from tests.openai_server import LlmServer
 from tests.samples import a_closed_episode, an_episode_message

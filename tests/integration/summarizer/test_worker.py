@@ -13,13 +13,13 @@ import pytest
 import pytest_asyncio
 from aiokafka import ConsumerRecord
 
-from consumers import SummarySubscriber
-from consumers.kafka import running_consumer, running_producer
-from schemas import EpisodeClosed, SummaryCreated, fingerprint
-from schemas.headers import DEAD_LETTER_PREFIX
-from streams.settings import Settings
-from streams.stores import mongo
-from streams.stores.mongo_episodes import MongoEpisodes
+from afterword.consumers import SummarySubscriber
+from afterword.consumers.kafka import running_consumer, running_producer
+from afterword.schemas import EpisodeClosed, SummaryCreated, fingerprint
+from afterword.schemas.headers import DEAD_LETTER_PREFIX
+from afterword.streams.settings import Settings
+from afterword.streams.stores import mongo
+from afterword.streams.stores.mongo_episodes import MongoEpisodes
 from tests import openai_server as llm
 from tests.e2e.deployment import Deployment, deployed
 from tests.openai_server import LlmServer, Outcome

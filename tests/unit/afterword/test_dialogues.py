@@ -3,7 +3,7 @@ from datetime import timedelta
 import pytest
 
 from afterword.dialogues import FIRST_SENT_AT, expand
-from schemas import InvalidRecord
+from afterword.schemas import InvalidRecord
 
 DIALOGUE = "user: Hello[NEWLINE]agent: Yes: what?[NEWLINE][BOUNDARY][NEWLINE]user: Another thing[NEWLINE]bot: Fine"
 

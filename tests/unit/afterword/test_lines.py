@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from afterword import samples
 from afterword.lines import InvalidLine, Outgoing, flush, parse_all, parse_numbered
-from schemas import ConversationFlush, MessageCreated, decode_input
+from afterword.schemas import ConversationFlush, MessageCreated, decode_input
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MESSAGE = {"id": "1", "conversation_id": "c", "user_id": "u", "role": "user", "content": "secret words"}

@@ -13,8 +13,8 @@ from opentelemetry.trace import NoOpTracer, SpanKind, StatusCode, Tracer
 
 from afterword.lines import Outgoing, flush, parse
 from afterword.produce_sender import Sender
-from streams.segmenter import Segmenter
-from streams.segmenter.tracing import EpisodeTracing
+from afterword.streams.segmenter import Segmenter
+from afterword.streams.segmenter.tracing import EpisodeTracing
 from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, Sent, characters, limits
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -4,12 +4,12 @@ from itertools import count
 import pytest
 
 from afterword.rebuild import PAGE_EPISODES, Rebuild, Rebuilt
-from schemas import SummaryCreated
-from streams.errors import StoreUnavailable
-from streams.stores.index import Dense
-from streams.stores.memory import MemoryEpisodes, MemoryMessages
-from streams.stores.memory_index import MemoryIndex
-from streams.stores.messages import ArchivedMessage
+from afterword.schemas import SummaryCreated
+from afterword.streams.errors import StoreUnavailable
+from afterword.streams.stores.index import Dense
+from afterword.streams.stores.memory import MemoryEpisodes, MemoryMessages
+from afterword.streams.stores.memory_index import MemoryIndex
+from afterword.streams.stores.messages import ArchivedMessage
 from tests.samples import a_message, a_stored_episode, a_summary
 from tests.summarizer_world import FixedEmbedder
 

@@ -4,7 +4,7 @@ from typing import Literal
 from pydantic import BaseModel, Field, SecretStr
 
 from afterword.settings_reference import reference
-from streams.settings import OTHERS, PREFIX, Settings
+from afterword.streams.settings import OTHERS, PREFIX, Settings
 
 PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from afterword.streams.settings import Settings
 from afterword.topic_specs import FoundTopic, Topic, compare, wanted_topics
-from streams.settings import Settings
 
 MEBIBYTE = 1024 * 1024
 

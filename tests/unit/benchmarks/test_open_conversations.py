@@ -2,11 +2,11 @@
 
 import pytest
 
+from afterword.streams.segmenter import keys
+from afterword.streams.segmenter.state import DEADLINE_BYTES, deadline_of
 from benchmarks.memory import recovered
 from benchmarks.open_conversations import Record, Rewriter, deadlines, names, segmented
 from benchmarks.state import message
-from streams.segmenter import keys
-from streams.segmenter.state import DEADLINE_BYTES, deadline_of
 
 NOW_MS = 1_800_000_000_000
 

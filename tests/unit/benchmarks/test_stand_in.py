@@ -1,9 +1,9 @@
 import httpx
 
+from afterword.schemas import decode_episode
+from afterword.streams.summarizer.quality import Rules, Said, Texts, assess
 from benchmarks.closed import MESSAGES, closed_episodes
 from benchmarks.llm import TEXTS, StandIn, chat, conversation_of, name_of
-from schemas import decode_episode
-from streams.summarizer.quality import Rules, Said, Texts, assess
 
 
 def test_episodes_come_in_turns_each_complete_and_in_order() -> None:

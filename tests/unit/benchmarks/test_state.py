@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from afterword.streams.settings import load
 from benchmarks.deployment import environment
 from benchmarks.state import (
     CONVERSATIONS,
@@ -18,7 +19,6 @@ from benchmarks.state import (
     settings,
     spread,
 )
-from streams.settings import load
 
 
 def test_every_message_has_300_bytes_and_each_batch_one_of_each_conversation() -> None:

@@ -8,11 +8,11 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode, Tracer
 
-from consumers.archiver_observer import Rebalances, Telling
-from streams.errors import StoreUnavailable
-from streams.telemetry import Metrics
-from streams.telemetry.engine import EngineMetrics
-from streams.telemetry.spans import MAX_LINKS
+from afterword.consumers.archiver_observer import Rebalances, Telling
+from afterword.streams.errors import StoreUnavailable
+from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.engine import EngineMetrics
+from afterword.streams.telemetry.spans import MAX_LINKS
 
 SECRET = "hunter2"
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.subscriber import RecentIds
+from afterword.consumers.subscriber import RecentIds
 
 
 def test_an_id_is_known_until_so_many_others_came():

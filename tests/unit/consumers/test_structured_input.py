@@ -2,8 +2,8 @@
 
 import pytest
 
-from schemas import InvalidRecord, decode_input
-from schemas.headers import CONTENT_TYPE, STRUCTURED_JSON
+from afterword.schemas import InvalidRecord, decode_input
+from afterword.schemas.headers import CONTENT_TYPE, STRUCTURED_JSON
 
 
 def test_nesting_that_json_can_say_but_not_write_again_is_refused():

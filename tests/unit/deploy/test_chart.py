@@ -8,9 +8,9 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
+from afterword.streams.environment import locations, variable
+from afterword.streams.settings import Settings
 from helm.generate import CHART, generated
-from streams.environment import locations, variable
-from streams.settings import Settings
 
 GUIDE = CHART.parents[1] / "docs" / "how-to" / "kubernetes.md"
 TEMPLATES = sorted(CHART.glob("templates/**/*.*"))

@@ -13,7 +13,7 @@ from pymongo.uri_parser import parse_uri
 
 from afterword.crew import ROLES
 from afterword.embedded.jars import locked_jars
-from streams.settings import Settings, load
+from afterword.streams.settings import Settings, load
 from tests.containers import image_of
 
 ROOT = Path(__file__).parents[3]

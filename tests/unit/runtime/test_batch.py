@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from faust.types.tuples import TP
 
-from streams.runtime import App, Options
-from streams.runtime.batch import Batch, Output, current_batch
-from streams.runtime.errors import AgentFailed, BatchClosed
-from streams.runtime.messages import BatchMessage, ConcurrentMessage, NotTaken
+from afterword.streams.runtime import App, Options
+from afterword.streams.runtime.batch import Batch, Output, current_batch
+from afterword.streams.runtime.errors import AgentFailed, BatchClosed
+from afterword.streams.runtime.messages import BatchMessage, ConcurrentMessage, NotTaken
 
 SOURCE = TP("in", 0)
 SECONDS = 5.0

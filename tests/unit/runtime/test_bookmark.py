@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.runtime.bookmark import KEY, Bookmark, changelog_key, decode, new_lineage, row_key
+from afterword.streams.runtime.bookmark import KEY, Bookmark, changelog_key, decode, new_lineage, row_key
 
 
 @given(st.integers(0, 2**62))

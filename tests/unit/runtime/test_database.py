@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from streams.runtime.database import Database, Position
-from streams.runtime.errors import StoreFailed
-from streams.runtime.memory import Disk, MemoryDatabase
+from afterword.streams.runtime.database import Database, Position
+from afterword.streams.runtime.errors import StoreFailed
+from afterword.streams.runtime.memory import Disk, MemoryDatabase
 
 TABLES = ("rows", "row", "plain")
 """One name is the beginning of another; `plain` has no deadlines."""

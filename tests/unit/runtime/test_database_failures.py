@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from streams.runtime.database import Database, Position
-from streams.runtime.errors import StoreFailed
+from afterword.streams.runtime.database import Database, Position
+from afterword.streams.runtime.errors import StoreFailed
 
 
 class FullDisk:

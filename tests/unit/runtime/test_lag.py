@@ -1,6 +1,6 @@
 """How far behind a partition is, as far as that can be known without reading what is unread."""
 
-from streams.runtime.lag import Backlog, Work
+from afterword.streams.runtime.lag import Backlog, Work
 
 T = 1_000_000
 """Milliseconds since 1970."""

@@ -2,8 +2,8 @@
 
 import pytest
 
-from streams.app import engine_options
-from streams.settings import Settings
+from afterword.streams.app import engine_options
+from afterword.streams.settings import Settings
 
 ENGINE = {
     "max_batch": 7,

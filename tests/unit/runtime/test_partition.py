@@ -3,7 +3,7 @@
 import pytest
 from aiokafka import errors
 
-from streams.runtime.partition import FATAL, PASSING
+from afterword.streams.runtime.partition import FATAL, PASSING
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from aiokafka.errors import KafkaError
 
-from streams.runtime import App, Options
+from afterword.streams.runtime import App, Options
 
 
 async def test_a_send_of_a_worker_that_is_stopping_is_a_failure_of_kafka_like_any_other(tmp_path: Path) -> None:

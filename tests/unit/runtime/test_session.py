@@ -4,7 +4,7 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 
-from streams.runtime.session import check_order
+from afterword.streams.runtime.session import check_order
 
 SOURCE = TopicPartition("orders", 3)
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streams.runtime import App, Options
-from streams.runtime.batch import Batch, _current
-from streams.runtime.database import Database, Position
-from streams.runtime.errors import BatchClosed, NotInAgent
-from streams.runtime.store import Store
+from afterword.streams.runtime import App, Options
+from afterword.streams.runtime.batch import Batch, _current
+from afterword.streams.runtime.database import Database, Position
+from afterword.streams.runtime.errors import BatchClosed, NotInAgent
+from afterword.streams.runtime.store import Store
 
 KEYS = [b"a", b"b", b"\0", b""]
 Agent = Callable[[Callable[[], Any]], Awaitable[Batch]]

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from aiokafka.errors import KafkaConnectionError
 
-from streams.runtime.options import Options
-from streams.runtime.transaction import TransactionalProducer
+from afterword.streams.runtime.options import Options
+from afterword.streams.runtime.transaction import TransactionalProducer
 
 
 class Unstartable:

@@ -1,6 +1,6 @@
 """When a worker is doing nothing, and when it only seems so."""
 
-from streams.runtime.watchdog import BROKER, GROUP, Mark, Watch
+from afterword.streams.runtime.watchdog import BROKER, GROUP, Mark, Watch
 
 LIMIT, HANDLING, GAP = 10.0, 30.0, 5.0
 WORK = "nothing is committed of messages-0"

@@ -9,9 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas import ConversationFlush, EpisodeMessage, InvalidRecord, MessageCreated, decode_input, fingerprint
-from schemas.decoding import MAX_INPUT_BYTES
-from schemas.headers import cloud_event
+from afterword.schemas import (
+    ConversationFlush,
+    EpisodeMessage,
+    InvalidRecord,
+    MessageCreated,
+    decode_input,
+    fingerprint,
+)
+from afterword.schemas.decoding import MAX_INPUT_BYTES
+from afterword.schemas.headers import cloud_event
 
 MESSAGE = {"id": "m1", "conversation_id": "c1", "user_id": "u1", "role": "user", "content": "hello"}
 KEY = b"c1"

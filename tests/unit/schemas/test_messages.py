@@ -3,7 +3,7 @@ from enum import IntEnum
 import pytest
 from pydantic import ValidationError
 
-from schemas import ConversationFlush
+from afterword.schemas import ConversationFlush
 from tests.samples import a_message
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import orjson
 
-from schemas import EpisodeClosed, decode_episode
-from schemas.base import rfc3339
-from streams.segmenter import Outcome, Outgoing, Segmenter, deadline_of
-from streams.segmenter.episodes import moment
-from streams.settings import Episodes
+from afterword.schemas import EpisodeClosed, decode_episode
+from afterword.schemas.base import rfc3339
+from afterword.streams.segmenter import Outcome, Outgoing, Segmenter, deadline_of
+from afterword.streams.segmenter.episodes import moment
+from afterword.streams.settings import Episodes
 
 NOON = 1_767_268_800_000
 SECOND = 1000

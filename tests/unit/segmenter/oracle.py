@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from schemas import ConversationFlush, InvalidRecord, MessageCreated, decode_input
-from streams.settings import Episodes
+from afterword.schemas import ConversationFlush, InvalidRecord, MessageCreated, decode_input
+from afterword.streams.settings import Episodes
 from tests.unit.segmenter.chat import Sent
 
 EPISODE_BYTES = 700_000

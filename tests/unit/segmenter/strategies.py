@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from streams.settings import Episodes
+from afterword.streams.settings import Episodes
 from tests.unit.segmenter.chat import Sent, flush, say
 
 IDLE = 60

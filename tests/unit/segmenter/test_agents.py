@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.errors import StateUnreadable
-from streams.segmenter.agents import addressees, heard, left
-from streams.segmenter.keys import NOBODY
+from afterword.streams.errors import StateUnreadable
+from afterword.streams.segmenter.agents import addressees, heard, left
+from afterword.streams.segmenter.keys import NOBODY
 from tests.unit.segmenter.chat import Chat, episodes, flush, ids, limits, say, says
 
 AGENT_IDS = st.sampled_from(["a", "b", "c", "d"])

@@ -2,8 +2,8 @@
 
 import pytest
 
-from streams.segmenter.conditions import compiled
-from streams.segmenter.state import State
+from afterword.streams.segmenter.conditions import compiled
+from afterword.streams.segmenter.state import State
 from tests.unit.segmenter.chat import Chat, closed, flush, limits, say, says
 
 

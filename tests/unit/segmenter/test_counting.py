@@ -2,9 +2,9 @@
 
 from collections import Counter
 
-from streams.segmenter.counting import counting
-from streams.segmenter.outcome import Outcome
-from streams.telemetry import Metrics
+from afterword.streams.segmenter.counting import counting
+from afterword.streams.segmenter.outcome import Outcome
+from afterword.streams.telemetry import Metrics
 
 
 def test_an_outcome_is_added_to_the_metrics() -> None:

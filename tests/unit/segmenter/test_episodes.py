@@ -6,8 +6,8 @@ from statistics import mean, pvariance
 import orjson
 import pytest
 
-from schemas import EpisodeMessage, MessageCreated, Source, decode_input
-from streams.segmenter.episodes import carried, moment
+from afterword.schemas import EpisodeMessage, MessageCreated, Source, decode_input
+from afterword.streams.segmenter.episodes import carried, moment
 from tests.unit.segmenter.chat import NOON, SECOND, Chat, flush, limits, say, says
 
 

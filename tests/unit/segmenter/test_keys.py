@@ -2,8 +2,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streams.errors import StateUnreadable
-from streams.segmenter.keys import (
+from afterword.streams.errors import StateUnreadable
+from afterword.streams.segmenter.keys import (
     Key,
     Scope,
     body_key,

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from streams.segmenter.outcome import Outcome, Totals
+from afterword.streams.segmenter.outcome import Outcome, Totals
 
 
 def test_totals_add_up_over_batches() -> None:

@@ -4,8 +4,8 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from streams.segmenter.overrides import MAX_BYTES, NAMES, Rulebook
-from streams.settings import Episodes
+from afterword.streams.segmenter.overrides import MAX_BYTES, NAMES, Rulebook
+from afterword.streams.settings import Episodes
 from tests.unit.segmenter.chat import DEAD_LETTERS, Chat, closed, flush, limits, say, says
 
 

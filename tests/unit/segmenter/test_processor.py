@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from schemas.headers import DEAD_LETTER_PREFIX
-from streams.errors import StateUnreadable
-from streams.tokens import count_tokens
+from afterword.schemas.headers import DEAD_LETTER_PREFIX
+from afterword.streams.errors import StateUnreadable
+from afterword.streams.tokens import count_tokens
 from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, Chat, Sent, flush, limits, say, says
 
 MEGABYTE = 1_048_576

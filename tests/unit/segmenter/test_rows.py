@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.segmenter.rows import BufferedRows
+from afterword.streams.segmenter.rows import BufferedRows
 
 KEYS = st.sampled_from([b"a", b"b", b"c"])
 STEPS = st.lists(st.tuples(KEYS, st.one_of(st.none(), st.binary(max_size=2))))

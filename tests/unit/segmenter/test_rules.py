@@ -2,8 +2,8 @@
 
 import pytest
 
-from streams.segmenter.cuts import MAX_OVERLAP_BYTES
-from streams.segmenter.rules import MAX_EPISODE_BYTES
+from afterword.streams.segmenter.cuts import MAX_OVERLAP_BYTES
+from afterword.streams.segmenter.rules import MAX_EPISODE_BYTES
 from tests.unit.segmenter.chat import NOON, SECOND, Chat, closed, flush, limits, say, says
 
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from schemas import EpisodeClosed
-from streams.segmenter import Outcome, decode_body, parse_key
-from streams.segmenter.bodies import digest_of
-from streams.segmenter.keys import Scope, parse_scope, scope_key, seen_key
-from streams.segmenter.keys import prefix as prefix_of
-from streams.segmenter.state import State, decode_state
-from streams.settings import Episodes
+from afterword.schemas import EpisodeClosed
+from afterword.streams.segmenter import Outcome, decode_body, parse_key
+from afterword.streams.segmenter.bodies import digest_of
+from afterword.streams.segmenter.keys import Scope, parse_scope, scope_key, seen_key
+from afterword.streams.segmenter.keys import prefix as prefix_of
+from afterword.streams.segmenter.state import State, decode_state
+from afterword.streams.settings import Episodes
 from tests.unit.segmenter.chat import Chat, Sent, characters, episodes, flush, says
 from tests.unit.segmenter.oracle import Name, Oracle
 from tests.unit.segmenter.strategies import episode_limits, talk

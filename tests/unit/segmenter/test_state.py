@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.errors import StateUnreadable
-from streams.segmenter.state import MAX_DEADLINE_MS, State, deadline_of, decode_state, encode_state
+from afterword.streams.errors import StateUnreadable
+from afterword.streams.segmenter.state import MAX_DEADLINE_MS, State, deadline_of, decode_state, encode_state
 
 COUNTER = st.integers(0, 2**53)
 TIME = st.integers(-(2**63), 2**63 - 1)

@@ -1,7 +1,7 @@
 import pytest
 
-from streams.errors import StoreUnavailable
-from streams.stores.mongo import BATCH_SIZE, batches, duplicates
+from afterword.streams.errors import StoreUnavailable
+from afterword.streams.stores.mongo import BATCH_SIZE, batches, duplicates
 
 
 def details(*codes: int, concern: tuple[int, ...] = ()) -> dict[str, object]:

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from streams.environment import FILE, is_secret, locations, variable
-from streams.errors import ConfigurationError
-from streams.settings import Settings, load
+from afterword.streams.environment import FILE, is_secret, locations, variable
+from afterword.streams.errors import ConfigurationError
+from afterword.streams.settings import Settings, load
 
 SECRETS = [location for location, field in locations(Settings) if is_secret(field)]
 KEY = "AFTERWORD_LLM__API_KEY"

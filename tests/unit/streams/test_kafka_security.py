@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from streams.connection import security
-from streams.errors import ConfigurationError
-from streams.oauth import ClientCredentials
-from streams.settings import Kafka
+from afterword.streams.connection import security
+from afterword.streams.errors import ConfigurationError
+from afterword.streams.oauth import ClientCredentials
+from afterword.streams.settings import Kafka
 from tests.certificates import Authority
 
 SCRAM = {"sasl_mechanism": "SCRAM-SHA-512", "username": "alice", "password": "canary"}

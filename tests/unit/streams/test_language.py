@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.language import UNDETERMINED, detect, plausible, stem_words, words
+from afterword.streams.language import UNDETERMINED, detect, plausible, stem_words, words
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import sys
 
 PROGRAM = """
 import asyncio
-from streams.errors import ProviderRateLimited
-from streams.logs import configure
-from streams.settings import Logs
-from streams.summarizer.providers.retrying import Budget, retrying
+from afterword.streams.errors import ProviderRateLimited
+from afterword.streams.logs import configure
+from afterword.streams.settings import Logs
+from afterword.streams.summarizer.providers.retrying import Budget, retrying
 
 async def call():
     raise ProviderRateLimited(retry_after=0)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from streams.errors import ConfigurationError
-from streams.settings import Budget, load
+from afterword.streams.errors import ConfigurationError
+from afterword.streams.settings import Budget, load
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.prompt_template import PLACEHOLDERS, check, placeholders
+from afterword.streams.prompt_template import PLACEHOLDERS, check, placeholders
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from streams.errors import ConfigurationError
-from streams.settings import Settings, load
+from afterword.streams.errors import ConfigurationError
+from afterword.streams.settings import Settings, load
 
 
 @pytest.fixture(autouse=True)

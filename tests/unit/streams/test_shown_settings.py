@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.settings import Settings, load
-from streams.shown_settings import HIDDEN, as_dict, shown, without_credentials
+from afterword.streams.settings import Settings, load
+from afterword.streams.shown_settings import HIDDEN, as_dict, shown, without_credentials
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from streams.settings import Settings
-from streams.summarizer.so_far import Rules
-from streams.summarizer_app import longest_summary_seconds, questions, summary_rules
+from afterword.streams.settings import Settings
+from afterword.streams.summarizer.so_far import Rules
+from afterword.streams.summarizer_app import longest_summary_seconds, questions, summary_rules
 
 
 def settings(**given: Any) -> Settings:

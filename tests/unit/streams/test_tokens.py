@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.tokens import ENCODING, PIECE_CHARACTERS, count_tokens, token_ids
+from afterword.streams.tokens import ENCODING, PIECE_CHARACTERS, count_tokens, token_ids
 
 
 def test_nothing_has_no_tokens() -> None:

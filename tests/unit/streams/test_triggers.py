@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.episode_settings import Episodes
-from streams.errors import ConfigurationError
-from streams.settings import load
-from streams.triggers import MAX_DEPTH, PRESETS, TriggerInvalid, parse_trigger, read_trigger
+from afterword.streams.episode_settings import Episodes
+from afterword.streams.errors import ConfigurationError
+from afterword.streams.settings import load
+from afterword.streams.triggers import MAX_DEPTH, PRESETS, TriggerInvalid, parse_trigger, read_trigger
 
 VARIABLE = "AFTERWORD_EPISODES__TRIGGER"
 NESTED = '{"any": [{"messages": 10}, {"tokens": 4000}, {"all": [{"turns": 5}, {"seconds": 300}]}]}'

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from schemas import EpisodeClosed
+from afterword.schemas import EpisodeClosed
 from tests.samples import a_closed_episode, an_episode_message
 
 DIALOGUES = Path(__file__).parents[2] / "data" / "dialogues.jsonl"

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.errors import AnswerInvalid
-from streams.summarizer.answer import Limits, is_refusal, read_answer
-from streams.tokens import count_tokens
+from afterword.streams.errors import AnswerInvalid
+from afterword.streams.summarizer.answer import Limits, is_refusal, read_answer
+from afterword.streams.tokens import count_tokens
 
 LIMITS = Limits(800)
 GOOD = {

@@ -8,16 +8,16 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from schemas import Usage
-from streams.errors import AnswerInvalid, ProviderError, ProviderMisconfigured, ProviderUnavailable
-from streams.settings import Llm
-from streams.summarizer.prompt import EPISODIC, PLAIN, PRESETS, Template
-from streams.summarizer.providers import SummaryRequest
-from streams.summarizer.providers.chat import ChatProvider
-from streams.summarizer.providers.chatml import chatml
-from streams.summarizer.providers.endpoint import ChatRequest, Reply
-from streams.summarizer.so_far import Rules
-from streams.tokens import count_tokens
+from afterword.schemas import Usage
+from afterword.streams.errors import AnswerInvalid, ProviderError, ProviderMisconfigured, ProviderUnavailable
+from afterword.streams.settings import Llm
+from afterword.streams.summarizer.prompt import EPISODIC, PLAIN, PRESETS, Template
+from afterword.streams.summarizer.providers import SummaryRequest
+from afterword.streams.summarizer.providers.chat import ChatProvider
+from afterword.streams.summarizer.providers.chatml import chatml
+from afterword.streams.summarizer.providers.endpoint import ChatRequest, Reply
+from afterword.streams.summarizer.so_far import Rules
+from afterword.streams.tokens import count_tokens
 from tests.samples import a_closed_episode, an_episode_message
 from tests.summarizer_world import World
 

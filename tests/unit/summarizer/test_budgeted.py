@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from schemas import Quality, Usage
-from streams.errors import AnswerInvalid, BudgetExhausted, ProviderUnavailable, StoreUnavailable
-from streams.settings import Budget
-from streams.stores.budgets import MemoryBudgets, key_of
-from streams.summarizer.observer import Observer
-from streams.summarizer.providers import ScriptedProvider, Summary, SummaryRequest
-from streams.summarizer.providers.budgeted import Budgeted, estimate
+from afterword.schemas import Quality, Usage
+from afterword.streams.errors import AnswerInvalid, BudgetExhausted, ProviderUnavailable, StoreUnavailable
+from afterword.streams.settings import Budget
+from afterword.streams.stores.budgets import MemoryBudgets, key_of
+from afterword.streams.summarizer.observer import Observer
+from afterword.streams.summarizer.providers import ScriptedProvider, Summary, SummaryRequest
+from afterword.streams.summarizer.providers.budgeted import Budgeted, estimate
 from tests.samples import NOON, a_closed_episode
 
 HOUR = key_of(NOON)

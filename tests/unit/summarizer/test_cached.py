@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from schemas import Usage
-from streams.errors import AnswerInvalid, ProviderUnavailable, StoreUnavailable
-from streams.settings import Llm
-from streams.stores.memory_replies import MemoryReplies
-from streams.stores.replies import KeptReply
-from streams.summarizer.providers.asking import Asking
-from streams.summarizer.providers.cached import MAX_CHARACTERS, Cached
-from streams.summarizer.providers.endpoint import ChatRequest, Reply
+from afterword.schemas import Usage
+from afterword.streams.errors import AnswerInvalid, ProviderUnavailable, StoreUnavailable
+from afterword.streams.settings import Llm
+from afterword.streams.stores.memory_replies import MemoryReplies
+from afterword.streams.stores.replies import KeptReply
+from afterword.streams.summarizer.providers.asking import Asking
+from afterword.streams.summarizer.providers.cached import MAX_CHARACTERS, Cached
+from afterword.streams.summarizer.providers.endpoint import ChatRequest, Reply
 
 LLM = Llm(provider="openai", model="m")
 QUESTION = ChatRequest([{"role": "user", "content": "Where is my order?"}], 500, {"type": "object"})

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas import EpisodeClosed, SummaryCreated
-from streams.settings import MOST_PENDING_EPISODES
-from streams.summarizer.extractive import condense
-from streams.summarizer.providers import ExtractiveProvider, ScriptedProvider, SummaryRequest
-from streams.summarizer.so_far import PENDING_TOKENS, Rules
-from streams.tokens import count_tokens
+from afterword.schemas import EpisodeClosed, SummaryCreated
+from afterword.streams.settings import MOST_PENDING_EPISODES
+from afterword.streams.summarizer.extractive import condense
+from afterword.streams.summarizer.providers import ExtractiveProvider, ScriptedProvider, SummaryRequest
+from afterword.streams.summarizer.so_far import PENDING_TOKENS, Rules
+from afterword.streams.tokens import count_tokens
 from tests.samples import NOON, a_closed_episode
 from tests.summarizer_world import Crash, Fault, Faults, Slowly, Worded, World, cancelled, crash
 from tests.unit.summarizer.conversations import an_episode_of, dialogues

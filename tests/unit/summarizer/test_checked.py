@@ -7,12 +7,18 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from schemas import Quality as Measured
-from schemas import Usage
-from streams.errors import ProviderMisconfigured, ProviderUnavailable, SummaryRefused
-from streams.settings import Quality
-from streams.summarizer.providers import ExtractiveProvider, ScriptedProvider, Summary, SummaryRequest, WithFallback
-from streams.summarizer.providers.checked import Checked
+from afterword.schemas import Quality as Measured
+from afterword.schemas import Usage
+from afterword.streams.errors import ProviderMisconfigured, ProviderUnavailable, SummaryRefused
+from afterword.streams.settings import Quality
+from afterword.streams.summarizer.providers import (
+    ExtractiveProvider,
+    ScriptedProvider,
+    Summary,
+    SummaryRequest,
+    WithFallback,
+)
+from afterword.streams.summarizer.providers.checked import Checked
 from tests.unit.summarizer.conversations import an_episode_of
 
 EPISODE = an_episode_of(

@@ -2,14 +2,14 @@
 
 import pytest
 
-from schemas import Quality, Usage
-from streams.errors import AnswerInvalid, ProviderRateLimited, StoreUnavailable
-from streams.summarizer.counting import Counting
-from streams.summarizer.patience import Patience
-from streams.summarizer.providers.endpoint import ChatRequest, Reply
-from streams.summarizer.providers.retrying import Budget, retrying
-from streams.summarizer.providers.watched import Watched
-from streams.telemetry import Metrics
+from afterword.schemas import Quality, Usage
+from afterword.streams.errors import AnswerInvalid, ProviderRateLimited, StoreUnavailable
+from afterword.streams.summarizer.counting import Counting
+from afterword.streams.summarizer.patience import Patience
+from afterword.streams.summarizer.providers.endpoint import ChatRequest, Reply
+from afterword.streams.summarizer.providers.retrying import Budget, retrying
+from afterword.streams.summarizer.providers.watched import Watched
+from afterword.streams.telemetry import Metrics
 from tests.samples import a_summary
 from tests.summarizer_world import NoHealth
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from aiokafka.errors import KafkaConnectionError
 
-from schemas.headers import Headers
-from streams.runtime.options import Options
-from streams.settings import Retry
-from streams.summarizer.agent import Handling
-from streams.summarizer.patience import Patience
+from afterword.schemas.headers import Headers
+from afterword.streams.runtime.options import Options
+from afterword.streams.settings import Retry
+from afterword.streams.summarizer.agent import Handling
+from afterword.streams.summarizer.patience import Patience
 
 
 @dataclass

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from schemas import Usage
-from streams.errors import (
+from afterword.schemas import Usage
+from afterword.streams.errors import (
     AnswerInvalid,
     BudgetExhausted,
     ProviderError,
@@ -14,9 +14,9 @@ from streams.errors import (
     ProviderRateLimited,
     ProviderUnavailable,
 )
-from streams.settings import Budget, Summarizer
-from streams.summarizer.providers import ExtractiveProvider, ScriptedProvider, SummaryRequest, WithFallback
-from streams.summarizer.providers.fallback import waited_for
+from afterword.streams.settings import Budget, Summarizer
+from afterword.streams.summarizer.providers import ExtractiveProvider, ScriptedProvider, SummaryRequest, WithFallback
+from afterword.streams.summarizer.providers.fallback import waited_for
 from tests.samples import a_closed_episode, an_episode_message
 
 REQUEST = SummaryRequest(a_closed_episode(), "Before.", 800)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from streams.errors import ProviderMisconfigured, ProviderUnavailable
-from streams.settings import Retry
-from streams.summarizer.gate import LONGEST_WAIT_SECONDS, Gate
-from streams.summarizer.providers import ScriptedProvider
-from streams.summarizer.retries import NOT_BEFORE, Try, headers_of
+from afterword.streams.errors import ProviderMisconfigured, ProviderUnavailable
+from afterword.streams.settings import Retry
+from afterword.streams.summarizer.gate import LONGEST_WAIT_SECONDS, Gate
+from afterword.streams.summarizer.providers import ScriptedProvider
+from afterword.streams.summarizer.retries import NOT_BEFORE, Try, headers_of
 from tests.samples import NOON
 
 RETRY = Retry(longest_delay_seconds=900)

@@ -6,11 +6,11 @@ from typing import Any
 import orjson
 import pytest
 
-from schemas import EpisodeClosed, Usage
-from streams.settings import Llm
-from streams.summarizer.prompt import Messages, build_prompt
-from streams.summarizer.providers.chat import ChatProvider
-from streams.summarizer.providers.endpoint import ChatRequest, Reply
+from afterword.schemas import EpisodeClosed, Usage
+from afterword.streams.settings import Llm
+from afterword.streams.summarizer.prompt import Messages, build_prompt
+from afterword.streams.summarizer.providers.chat import ChatProvider
+from afterword.streams.summarizer.providers.endpoint import ChatRequest, Reply
 from tests.samples import a_closed_episode, an_episode_message
 from tests.summarizer_world import World
 

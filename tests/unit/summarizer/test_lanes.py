@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.errors import LaneStopped
-from streams.summarizer.lanes import Handler, Lanes
+from afterword.streams.errors import LaneStopped
+from afterword.streams.summarizer.lanes import Handler, Lanes
 
 
 class Owner:

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from schemas import EpisodeClosed
-from schemas.headers import Headers
-from streams.errors import AnswerInvalid, ProviderUnavailable
-from streams.settings import Retry
-from streams.summarizer.handling import Handling
-from streams.summarizer.patience import Patience
-from streams.summarizer.providers import ExtractiveProvider, WithFallback
-from streams.summarizer.retries import Try, headers_of
+from afterword.schemas import EpisodeClosed
+from afterword.schemas.headers import Headers
+from afterword.streams.errors import AnswerInvalid, ProviderUnavailable
+from afterword.streams.settings import Retry
+from afterword.streams.summarizer.handling import Handling
+from afterword.streams.summarizer.patience import Patience
+from afterword.streams.summarizer.providers import ExtractiveProvider, WithFallback
+from afterword.streams.summarizer.retries import Try, headers_of
 from tests.samples import a_closed_episode
 from tests.summarizer_world import EPISODES, NO_FAULTS, Crash, Fault, Faults, NoHealth, World, cancelled, crash, outage
 

@@ -5,8 +5,8 @@ import pytest
 from aiokafka.errors import KafkaTimeoutError
 from structlog.testing import capture_logs
 
-from streams.errors import ConfigurationError, ProviderMisconfigured, StoreUnavailable
-from streams.summarizer.patience import (
+from afterword.streams.errors import ConfigurationError, ProviderMisconfigured, StoreUnavailable
+from afterword.streams.summarizer.patience import (
     LONGEST_WAIT_SECONDS,
     MISCONFIGURED_WAIT_SECONDS,
     Patience,

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas import EpisodeClosed, SummaryCreated, fingerprint
-from schemas.ids import message_key
-from streams.errors import EpisodeConflict, ProviderMisconfigured, ProviderUnavailable
-from streams.settings import Budget, Summarizer
-from streams.stores.episodes import RollingRow, StoredEpisode
-from streams.stores.memory import MemoryEpisodes
-from streams.summarizer.patience import Patience
-from streams.summarizer.pipeline import compression
-from streams.summarizer.providers import ExtractiveProvider, WithFallback
-from streams.summarizer.providers.fallback import waited_for
-from streams.tokens import count_tokens
+from afterword.schemas import EpisodeClosed, SummaryCreated, fingerprint
+from afterword.schemas.ids import message_key
+from afterword.streams.errors import EpisodeConflict, ProviderMisconfigured, ProviderUnavailable
+from afterword.streams.settings import Budget, Summarizer
+from afterword.streams.stores.episodes import RollingRow, StoredEpisode
+from afterword.streams.stores.memory import MemoryEpisodes
+from afterword.streams.summarizer.patience import Patience
+from afterword.streams.summarizer.pipeline import compression
+from afterword.streams.summarizer.providers import ExtractiveProvider, WithFallback
+from afterword.streams.summarizer.providers.fallback import waited_for
+from afterword.streams.tokens import count_tokens
 from tests.samples import NOON, a_closed_episode, a_stored_episode, an_episode_message
 from tests.summarizer_world import (
     EPISODES,

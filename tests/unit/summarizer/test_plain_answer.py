@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.errors import AnswerInvalid
-from streams.summarizer.answer import Limits
-from streams.summarizer.plain_answer import read_plain
-from streams.tokens import count_tokens
+from afterword.streams.errors import AnswerInvalid
+from afterword.streams.summarizer.answer import Limits
+from afterword.streams.summarizer.plain_answer import read_plain
+from afterword.streams.tokens import count_tokens
 from tests.unit.summarizer.test_control_tokens import TOKENS
 
 LIMITS = Limits(800)

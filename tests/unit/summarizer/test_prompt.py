@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.summarizer.prompt import FIELDS, build_prompt, unused_prefix
+from afterword.streams.summarizer.prompt import FIELDS, build_prompt, unused_prefix
 from tests.samples import a_closed_episode, an_episode_message
 from tests.unit.summarizer.conversations import an_episode_of
 

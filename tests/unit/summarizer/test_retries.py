@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas import InvalidRecord
-from streams.errors import (
+from afterword.schemas import InvalidRecord
+from afterword.streams.errors import (
     AnswerInvalid,
     BudgetExhausted,
     ProviderError,
@@ -15,8 +15,17 @@ from streams.errors import (
     ProviderRateLimited,
     ProviderUnavailable,
 )
-from streams.settings import Retry
-from streams.summarizer.retries import NOT_BEFORE, NUMBER, UNUSABLE, Try, first_try, headers_of, next_try, try_from
+from afterword.streams.settings import Retry
+from afterword.streams.summarizer.retries import (
+    NOT_BEFORE,
+    NUMBER,
+    UNUSABLE,
+    Try,
+    first_try,
+    headers_of,
+    next_try,
+    try_from,
+)
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 AWAY = ProviderUnavailable(problem="x")

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import httpx
 import pytest
 
-from streams.errors import (
+from afterword.streams.errors import (
     AnswerInvalid,
     ConfigurationError,
     ProviderError,
@@ -13,11 +13,11 @@ from streams.errors import (
     ProviderRateLimited,
     ProviderUnavailable,
 )
-from streams.settings import Llm
-from streams.summarizer.providers import make_provider
-from streams.summarizer.providers.http import failure, retry_after_seconds
-from streams.summarizer.providers.ollama import context_tokens
-from streams.summarizer.providers.retrying import Budget, retrying
+from afterword.streams.settings import Llm
+from afterword.streams.summarizer.providers import make_provider
+from afterword.streams.summarizer.providers.http import failure, retry_after_seconds
+from afterword.streams.summarizer.providers.ollama import context_tokens
+from afterword.streams.summarizer.providers.retrying import Budget, retrying
 
 NOW = datetime(2026, 1, 5, 12, 0, 0, tzinfo=UTC)
 

@@ -4,9 +4,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.stores.episodes import RollingRow
-from streams.summarizer.rolling import longest_text, next_row
-from streams.tokens import count_tokens
+from afterword.streams.stores.episodes import RollingRow
+from afterword.streams.summarizer.rolling import longest_text, next_row
+from afterword.streams.tokens import count_tokens
 from tests.samples import NOON, a_summary
 
 MAX_TOKENS = 5

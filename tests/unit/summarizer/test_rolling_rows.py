@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from schemas import EpisodeClosed
-from schemas.ids import episode_id
-from streams.stores.episodes import RollingRow
-from streams.summarizer.providers import ExtractiveProvider
-from streams.summarizer.so_far import Rules
-from streams.tokens import count_tokens
+from afterword.schemas import EpisodeClosed
+from afterword.schemas.ids import episode_id
+from afterword.streams.stores.episodes import RollingRow
+from afterword.streams.summarizer.providers import ExtractiveProvider
+from afterword.streams.summarizer.so_far import Rules
+from afterword.streams.tokens import count_tokens
 from tests.summarizer_world import Crash, Faults, World, crash
 from tests.unit.summarizer.conversations import Turn, an_episode_of, dialogues
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from streams.summarizer.providers import ScriptedProvider, SummaryRequest
+from afterword.streams.summarizer.providers import ScriptedProvider, SummaryRequest
 from tests.samples import a_closed_episode
 from tests.summarizer_world import Crash, Faults, World, crash
 

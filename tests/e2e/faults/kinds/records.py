@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from schemas import InvalidRecord, decode_input
-from schemas.headers import DEAD_LETTER_PREFIX, header
+from afterword.schemas import InvalidRecord, decode_input
+from afterword.schemas.headers import DEAD_LETTER_PREFIX, header
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.load import Sent
 from tests.e2e.faults.memory import MOST_MEGABYTES, megabytes

@@ -6,7 +6,7 @@ import random
 from collections.abc import AsyncIterator
 from typing import ClassVar
 
-from streams.stores import mongo
+from afterword.streams.stores import mongo
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.kinds.workers import WITH_QDRANT
 from tests.e2e.faults.memory import MOST_MEGABYTES, megabytes

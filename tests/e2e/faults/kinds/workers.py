@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 import orjson
 
-from streams.runtime.database import Database
-from streams.segmenter.tables import TABLES
+from afterword.streams.runtime.database import Database
+from afterword.streams.segmenter.tables import TABLES
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.world import OVER_HTTP, World, until
 

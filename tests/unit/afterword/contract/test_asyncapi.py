@@ -4,8 +4,8 @@ import orjson
 import pytest
 
 from afterword.contract.asyncapi import channels, document
+from afterword.streams.settings import Kafka, Settings
 from afterword.topic_specs import wanted_topics
-from streams.settings import Kafka, Settings
 
 DOCUMENT = document(Kafka())
 

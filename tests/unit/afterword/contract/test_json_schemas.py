@@ -13,8 +13,8 @@ from jsonschema import Draft202012Validator
 from afterword.contract.examples import EXAMPLES, example
 from afterword.contract.files import stale
 from afterword.contract.json_schemas import EVENTS, Event, event_schemas
-from schemas import EpisodeClosed, InvalidRecord, MessageCreated, SummaryCreated, decode_input, fingerprint
-from streams.settings import Kafka
+from afterword.schemas import EpisodeClosed, InvalidRecord, MessageCreated, SummaryCreated, decode_input, fingerprint
+from afterword.streams.settings import Kafka
 from tests.samples import a_closed_episode, a_message, a_summary
 
 GENERATED = Path(__file__).parents[4] / "schemas" / "generated"

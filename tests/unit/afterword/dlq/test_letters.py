@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.dlq.letters import Filters, Handled, Letter, Origin, letter, resolution, resolved_offset
-from schemas.headers import DEAD_LETTER_PREFIX, Headers
-from streams.runtime.dead_letters import dead_letter
+from afterword.schemas.headers import DEAD_LETTER_PREFIX, Headers
+from afterword.streams.runtime.dead_letters import dead_letter
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)

@@ -6,18 +6,18 @@ from datetime import timedelta
 from typing import Any
 
 from afterword.memory import Context, Memory
-from schemas import EpisodeMessage, MessageCreated
-from schemas.ids import episode_id, message_key, scope_id
-from streams.stores.episodes import stored_episode
-from streams.stores.index import raw_text
-from streams.stores.memory import MemoryEpisodes, MemoryMessages
-from streams.stores.memory_index import MemoryIndex
-from streams.stores.messages import ArchivedMessage, Selection
-from streams.summarizer.pipeline import summary_created
-from streams.summarizer.providers import ExtractiveProvider
-from streams.summarizer.providers.base import SummaryRequest
-from streams.summarizer.rolling import longest_text, next_row
-from streams.tokens import count_tokens
+from afterword.schemas import EpisodeMessage, MessageCreated
+from afterword.schemas.ids import episode_id, message_key, scope_id
+from afterword.streams.stores.episodes import stored_episode
+from afterword.streams.stores.index import raw_text
+from afterword.streams.stores.memory import MemoryEpisodes, MemoryMessages
+from afterword.streams.stores.memory_index import MemoryIndex
+from afterword.streams.stores.messages import ArchivedMessage, Selection
+from afterword.streams.summarizer.pipeline import summary_created
+from afterword.streams.summarizer.providers import ExtractiveProvider
+from afterword.streams.summarizer.providers.base import SummaryRequest
+from afterword.streams.summarizer.rolling import longest_text, next_row
+from afterword.streams.tokens import count_tokens
 from tests.samples import NOON, a_closed_episode, a_message
 
 ROLLING_TOKENS = 800

@@ -5,8 +5,8 @@ from itertools import cycle, islice
 import pytest
 
 from afterword.memory.context import MOST_MESSAGES, Context, Summaries, bounded
-from schemas import MessageCreated
-from streams.tokens import count_tokens
+from afterword.schemas import MessageCreated
+from afterword.streams.tokens import count_tokens
 from tests.unit.afterword.memory.remembered import Remembered
 from tests.unit.summarizer.conversations import dialogues
 

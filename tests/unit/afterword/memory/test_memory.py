@@ -6,7 +6,7 @@ import pytest
 
 from afterword import Memory
 from afterword.memory import OwnerMissing
-from streams.settings import Settings
+from afterword.streams.settings import Settings
 from tests.unit.afterword.memory.remembered import Remembered
 from tests.unit.summarizer.conversations import dialogues
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from afterword.streams.environment import locations, variable
+from afterword.streams.settings import Settings
 from benchmarks.simulation.__main__ import main
 from benchmarks.simulation.parameters import ASSUMED, DEFAULT, EXAMPLE, Parameters, changed, listed
-from streams.environment import locations, variable
-from streams.settings import Settings
 
 ROOT = Path(__file__).parents[4]
 FILE = re.compile(r"^([\w/.-]+\.(?:md|py|yaml))")

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.headers import DEAD_LETTER_PREFIX
-from streams.runtime.dead_letters import MAX_MESSAGE_CHARACTERS, dead_letter
+from afterword.schemas.headers import DEAD_LETTER_PREFIX
+from afterword.streams.runtime.dead_letters import MAX_MESSAGE_CHARACTERS, dead_letter
 
 NOW_MS = 1_700_000_000_123
 

@@ -6,8 +6,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from streams.runtime.health import MAX_LINE_BYTES, Health, HealthServer
-from streams.settings import Health as HealthSettings
+from afterword.streams.runtime.health import MAX_LINE_BYTES, Health, HealthServer
+from afterword.streams.settings import Health as HealthSettings
 
 SECONDS = 10
 

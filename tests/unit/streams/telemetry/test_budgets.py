@@ -2,8 +2,8 @@ from datetime import timedelta
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from streams.telemetry import Metrics
-from streams.telemetry.budgets import HourlyBudgets
+from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.budgets import HourlyBudgets
 from tests.samples import NOON
 
 

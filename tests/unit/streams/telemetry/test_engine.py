@@ -3,9 +3,9 @@
 import pytest
 from prometheus_client import CollectorRegistry
 
-from streams.runtime.observer import Standing
-from streams.telemetry import Metrics
-from streams.telemetry.engine import EngineMetrics, oldest_pending_seconds
+from afterword.streams.runtime.observer import Standing
+from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.engine import EngineMetrics, oldest_pending_seconds
 
 NOW_MS = 1_000_000
 IDLE_SECONDS = 300.0

@@ -7,8 +7,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from afterword.metrics_reference import reference
-from streams.telemetry import Metrics
-from streams.telemetry.labels import INVALID_RECORDS, OTHER, REFUSALS, error_type
+from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.labels import INVALID_RECORDS, OTHER, REFUSALS, error_type
 
 ROOT = Path(__file__).parents[4]
 PAGE = ROOT / "docs" / "reference" / "metrics.md"

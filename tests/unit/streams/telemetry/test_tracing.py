@@ -11,19 +11,26 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode, Tracer, get_current_span
 
-from schemas import Usage
-from streams.errors import ConfigurationError, ProviderRateLimited
-from streams.runtime.options import Options
-from streams.segmenter import Outgoing, Segmenter
-from streams.segmenter.tracing import EpisodeTracing
-from streams.settings import Retry
-from streams.summarizer.handling import Handling
-from streams.summarizer.patience import Patience
-from streams.summarizer.providers.endpoint import Reply
-from streams.summarizer.tracing import Tracing
-from streams.telemetry import Metrics
-from streams.telemetry.spans import MAX_LINKS
-from streams.telemetry.tracing import LAST_EXPORT_SECONDS, close, trace_in, traceparent, tracer_of, tracing_from
+from afterword.schemas import Usage
+from afterword.streams.errors import ConfigurationError, ProviderRateLimited
+from afterword.streams.runtime.options import Options
+from afterword.streams.segmenter import Outgoing, Segmenter
+from afterword.streams.segmenter.tracing import EpisodeTracing
+from afterword.streams.settings import Retry
+from afterword.streams.summarizer.handling import Handling
+from afterword.streams.summarizer.patience import Patience
+from afterword.streams.summarizer.providers.endpoint import Reply
+from afterword.streams.summarizer.tracing import Tracing
+from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.spans import MAX_LINKS
+from afterword.streams.telemetry.tracing import (
+    LAST_EXPORT_SECONDS,
+    close,
+    trace_in,
+    traceparent,
+    tracer_of,
+    tracing_from,
+)
 from tests.summarizer_world import NoHealth, World
 from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, Sent, characters, flush, limits, say
 

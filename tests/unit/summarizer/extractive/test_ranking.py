@@ -5,11 +5,11 @@ from functools import partial
 
 import pytest
 
-from streams.language import stem_words
-from streams.summarizer.extractive.candidates import MAX_CANDIDATES, candidates
-from streams.summarizer.extractive.lexrank import centrality, diverse, similarity
-from streams.summarizer.extractive.title import phrase
-from streams.summarizer.extractive.weights import informativeness, is_politeness
+from afterword.streams.language import stem_words
+from afterword.streams.summarizer.extractive.candidates import MAX_CANDIDATES, candidates
+from afterword.streams.summarizer.extractive.lexrank import centrality, diverse, similarity
+from afterword.streams.summarizer.extractive.title import phrase
+from afterword.streams.summarizer.extractive.weights import informativeness, is_politeness
 from tests.samples import an_episode_message
 
 ENGLISH = partial(stem_words, language="en")

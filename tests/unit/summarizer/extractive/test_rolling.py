@@ -5,10 +5,10 @@ from functools import partial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.language import stem_words
-from streams.summarizer.extractive import carry_forward, condense, summarize
-from streams.summarizer.rolling import longest_text, next_row
-from streams.tokens import count_tokens
+from afterword.streams.language import stem_words
+from afterword.streams.summarizer.extractive import carry_forward, condense, summarize
+from afterword.streams.summarizer.rolling import longest_text, next_row
+from afterword.streams.tokens import count_tokens
 from tests.samples import a_summary
 from tests.unit.summarizer.conversations import Turn, an_episode_of, dialogues
 

@@ -2,12 +2,12 @@
 
 import asyncio
 
-from schemas import EpisodeMessage, Quality, Usage
-from streams.errors import ProviderError
-from streams.summarizer.extractive import condense
-from streams.summarizer.prompt import build_prompt
-from streams.summarizer.providers.base import Summary, SummaryRequest
-from streams.tokens import count_tokens
+from afterword.schemas import EpisodeMessage, Quality, Usage
+from afterword.streams.errors import ProviderError
+from afterword.streams.summarizer.extractive import condense
+from afterword.streams.summarizer.prompt import build_prompt
+from afterword.streams.summarizer.providers.base import Summary, SummaryRequest
+from afterword.streams.tokens import count_tokens
 
 USAGE = Usage(prompt_tokens=10, completion_tokens=1)
 

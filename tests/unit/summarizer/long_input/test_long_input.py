@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas import Usage
-from streams.errors import ProviderError
-from streams.summarizer.long_input import LongInput
-from streams.summarizer.long_input.plan import MOST_PARTS
-from streams.summarizer.providers import Summary, SummaryRequest
+from afterword.schemas import Usage
+from afterword.streams.errors import ProviderError
+from afterword.streams.summarizer.long_input import LongInput
+from afterword.streams.summarizer.long_input.plan import MOST_PARTS
+from afterword.streams.summarizer.providers import Summary, SummaryRequest
 from tests.samples import a_closed_episode, an_episode_message
 from tests.unit.summarizer.conversations import an_episode_of
 from tests.unit.summarizer.long_input.reader import USAGE, Reader

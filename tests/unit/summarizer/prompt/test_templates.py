@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from streams.prompt_template import check
-from streams.settings import Summarizer
-from streams.summarizer.prompt import PLAIN, PRESETS, Template, build_prompt, plain, structured
-from streams.summarizer.providers import template_of
+from afterword.streams.prompt_template import check
+from afterword.streams.settings import Summarizer
+from afterword.streams.summarizer.prompt import PLAIN, PRESETS, Template, build_prompt, plain, structured
+from afterword.streams.summarizer.providers import template_of
 from tests.unit.summarizer.conversations import Turn, an_episode_of
 
 ENGLISH: tuple[Turn, ...] = (

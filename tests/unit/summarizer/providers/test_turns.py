@@ -5,7 +5,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from streams.summarizer.providers.turns import Turns
+from afterword.streams.summarizer.providers.turns import Turns
 
 
 def never(_: httpx.Request) -> httpx.Response:

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from streams.summarizer.prompt.structured import FRAME
-from streams.summarizer.quality import Rules, Said, Texts, assess
+from afterword.streams.summarizer.prompt.structured import FRAME
+from afterword.streams.summarizer.quality import Rules, Said, Texts, assess
 
 LINES = [
     "Hello, I ordered a blue kettle last week and it arrived with a broken lid.",

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.language import detect
-from streams.summarizer.quality.grounding import Evidence, Grounding, ground
+from afterword.streams.language import detect
+from afterword.streams.summarizer.quality.grounding import Evidence, Grounding, ground
 
 
 def grounded(summary: str, source: str, language: str = "en") -> Grounding:

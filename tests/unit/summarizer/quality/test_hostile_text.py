@@ -4,9 +4,9 @@ import tracemalloc
 
 import pytest
 
-from streams.language import stem_words
-from streams.summarizer.quality.assess import Rules, Said, Texts, assess
-from streams.summarizer.quality.grounding import Evidence
+from afterword.streams.language import stem_words
+from afterword.streams.summarizer.quality.assess import Rules, Said, Texts, assess
+from afterword.streams.summarizer.quality.grounding import Evidence
 
 CHARACTERS = 100_000
 
