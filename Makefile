@@ -72,13 +72,8 @@ format: $(STAMP) ## what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(STAMP) ## docs/settings.md, docs/reference, schemas/generated and the chart's anew, after what they are made from
-	$(BIN)/python -m afterword.settings_reference > docs/settings.md.new
-	mv docs/settings.md.new docs/settings.md
-	for page in metrics cli events; do \
-	  $(BIN)/python -m afterword.$${page}_reference > docs/reference/$$page.md.new || exit 1; \
-	  mv docs/reference/$$page.md.new docs/reference/$$page.md || exit 1; \
-	done
+docs: $(STAMP) ## generate docs/settings.md, docs/reference, schemas/generated and the chart's files
+	$(BIN)/python -m tools.reference
 	$(BIN)/afterword schema export schemas/generated
 	$(BIN)/python -m helm.generate
 

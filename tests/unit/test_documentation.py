@@ -9,10 +9,10 @@ import pytest
 import typer.main
 
 from afterword.cli import app
-from afterword.settings_reference import reference
 from afterword.streams.environment import FILE, is_secret, locations, variable
 from afterword.streams.runtime import Options
 from afterword.streams.settings import Settings
+from tools.reference.settings import reference
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.md")])

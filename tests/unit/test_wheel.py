@@ -23,7 +23,7 @@ BUILD = "import setuptools.build_meta as backend; backend.build_wheel('.')"
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """The files in a wheel built from a copy of the sources, so that nothing is left among them."""
     copy = tmp_path_factory.mktemp("wheel")
-    for name in (*PACKAGES, "tests", "benchmarks"):
+    for name in (*PACKAGES, "tests", "benchmarks", "tools"):
         shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "LICENSE"):
         shutil.copy(ROOT / name, copy)

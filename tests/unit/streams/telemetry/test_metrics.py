@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from afterword.metrics_reference import reference
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.labels import INVALID_RECORDS, OTHER, REFUSALS, error_type
+from tools.reference.metrics import reference
 
 ROOT = Path(__file__).parents[4]
 PAGE = ROOT / "docs" / "reference" / "metrics.md"

@@ -1,7 +1,5 @@
-"""docs/settings.md, made from the settings: python -m afterword.settings_reference"""
+"""docs/settings.md, from the settings."""
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -9,9 +7,9 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from afterword.streams.settings import Settings, variable
+from afterword.streams.settings import variable
+from tools.reference.markdown import NOTHING, table
 
-NOTHING = "–"
 NAMES: dict[Any, str] = {
     str: "text",
     SecretStr: "secret",
@@ -50,24 +48,18 @@ def reference(settings: type[BaseModel]) -> str:
 
     Works on the class: of a secret it can show the default that is in the source, never a value that somebody set.
     """
-    tables = [(name, field.annotation) for name, field in settings.model_fields.items() if _is_section(field)]
-    parts = [HEADING, "\n".join(_table(settings, ())), *("\n".join(_section(name, model)) for name, model in tables)]
+    sections = [(name, field.annotation) for name, field in settings.model_fields.items() if _is_section(field)]
+    parts = [HEADING, _table(settings, ()), *(f"## {name}\n{_table(model, (name,))}" for name, model in sections)]
     return "\n".join([*parts, ENDING])
 
 
-def _section(name: str, model: Any) -> Iterator[str]:
-    yield f"## {name}"
-    yield from _table(model, (name,))
-
-
-def _table(model: type[BaseModel], prefix: tuple[str, ...]) -> Iterator[str]:
-    yield "| variable | type | default | meaning |"
-    yield "| --- | --- | --- | --- |"
-    for name, field in model.model_fields.items():
-        if not _is_section(field):
-            cells = (f"`{variable((*prefix, name))}`", _type(field), _default(field.default), field.description or "")
-            yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
-    yield ""
+def _table(model: Any, prefix: tuple[str, ...]) -> str:
+    fields = [(name, field) for name, field in model.model_fields.items() if not _is_section(field)]
+    rows = (
+        (f"`{variable((*prefix, name))}`", _type(field), _default(field.default), field.description or "")
+        for name, field in fields
+    )
+    return table(("variable", "type", "default", "meaning"), rows)
 
 
 def _is_section(field: FieldInfo) -> bool:
@@ -106,7 +98,3 @@ def _number(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(reference(Settings))

@@ -5,7 +5,7 @@ import typer
 import typer.main
 
 from afterword.cli import app
-from afterword.cli_reference import reference
+from tools.reference.cli import reference
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "cli.md"
 

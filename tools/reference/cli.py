@@ -1,17 +1,13 @@
-"""docs/reference/cli.md, made from the commands: python -m afterword.cli_reference"""
+"""docs/reference/cli.md, from the commands."""
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
-import typer.main
-
-from afterword.cli import app
+from tools.reference.markdown import NOTHING, table
 
 Command = Any
-"""Of the library that Typer is made from, whose classes it does not give out."""
+"""Click's, which Typer is made from and does not export."""
 
-NOTHING = "–"
 HEADING = """\
 # Command line
 
@@ -50,18 +46,13 @@ def _sections(command: Command, name: str, parent: Any) -> Iterator[str]:
 
 def _section(command: Command, context: Any) -> str:
     parameters = [parameter for parameter in command.get_params(context) if parameter.name != "help"]
-    shown = [_row(parameter, *parameter.get_help_record(context)) for parameter in parameters]
-    table = "\n| argument or option | default | meaning |\n| --- | --- | --- |\n" + "".join(shown) if shown else ""
-    return f"## {context.command_path}\n{command.help}\n{table}"
+    rows = [_row(parameter, *parameter.get_help_record(context)) for parameter in parameters]
+    shown = "\n" + table(("argument or option", "default", "meaning"), rows) if rows else ""
+    return f"## {context.command_path}\n{command.help}\n{shown}"
 
 
-def _row(parameter: Any, name: str, told: str) -> str:
-    """Of `told`, what it says in brackets at its end is a column: default, bounds, or that it must be given."""
-    meaning, _, extra = told.partition("  [")
+def _row(parameter: Any, name: str, text: str) -> tuple[str, ...]:
+    """Split the help `text`: brackets at its end hold the default, the bounds, or `required`."""
+    meaning, _, extra = text.partition("  [")
     shown = name.upper().partition(" ")[0] if parameter.param_type_name == "argument" else name
-    cells = (f"`{shown}`", extra.removesuffix("]").removeprefix("default: ") or NOTHING, meaning)
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(reference(typer.main.get_command(app), "afterword"))
+    return (f"`{shown}`", extra.removesuffix("]").removeprefix("default: ") or NOTHING, meaning)

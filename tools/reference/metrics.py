@@ -1,8 +1,7 @@
-"""docs/reference/metrics.md, made from the registry: python -m afterword.metrics_reference"""
-
-import sys
+"""docs/reference/metrics.md, from the registry."""
 
 from afterword.streams.telemetry import Metrics
+from tools.reference.markdown import NOTHING, table
 
 HEADING = """\
 # Metrics
@@ -13,19 +12,13 @@ Each worker shows its own at `/metrics` on its health port, in Prometheus' text 
 [how to observe](../how-to/observe.md). One that a role has nothing to say about stays at 0 or has no series. Labels
 have few values, none of which is an id; an error whose name is not one of ours is `other`.
 
-| metric | type | labels | meaning |
-| --- | --- | --- | --- |
 """
-NOTHING = "–"
 
 
 def reference(metrics: Metrics) -> str:
     """A table of all metrics, by name, as Markdown."""
-    return HEADING + "".join(
-        f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels) or NOTHING} | {meaning} |\n"
+    rows = (
+        (f"`{name}`", kind, ", ".join(f"`{label}`" for label in labels) or NOTHING, meaning)
         for name, kind, labels, meaning in sorted(metrics.described)
     )
-
-
-if __name__ == "__main__":
-    sys.stdout.write(reference(Metrics("any", "any")))
+    return HEADING + table(("metric", "type", "labels", "meaning"), rows)

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from afterword.contract.json_schemas import EVENTS, Event, event_schema
-from afterword.events_reference import reference
 from afterword.streams.settings import Settings
 from afterword.topic_specs import wanted_topics
+from tools.reference.events import reference
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "events.md"
 TEXT = PAGE.read_text()

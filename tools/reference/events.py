@@ -1,14 +1,14 @@
-"""docs/reference/events.md, made from the contract: python -m afterword.events_reference"""
+"""docs/reference/events.md, from the contract."""
 
 import json
-import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from afterword.contract.asyncapi import CLOUD_EVENT, DEAD_LETTER, Channel, channels
 from afterword.contract.examples import example
 from afterword.contract.json_schemas import EVENTS, Event, Schema, event_schema
 from afterword.streams.settings import Settings
 from afterword.topic_specs import wanted_topics
+from tools.reference.markdown import NOTHING, table
 
 HEADING = """\
 # Events
@@ -51,7 +51,6 @@ NAMES = {
     "object": "object",
     "null": "null",
 }
-NOTHING = "–"
 BOUNDS = {
     "minLength": "at least {} characters",
     "maxLength": "at most {} characters",
@@ -71,12 +70,12 @@ def reference(settings: Settings) -> str:
             HEADING,
             _topics(settings),
             HEADERS,
-            _table(("header", "value", "meaning"), _header_rows(CLOUD_EVENT)),
+            table(("header", "value", "meaning"), _header_rows(CLOUD_EVENT)),
             *map(_event, EVENTS),
             PARTS,
             *(f"\n### {name}\n{_described(parts[name])}{_fields(parts[name])}" for name in sorted(parts)),
             LETTERS,
-            _table(("header", "value", "meaning"), _header_rows(DEAD_LETTER)),
+            table(("header", "value", "meaning"), _header_rows(DEAD_LETTER)),
         ]
     )
 
@@ -87,7 +86,7 @@ def _topics(settings: Settings) -> str:
         (f"`{found.topic}`", _types(found), policies[found.topic], found.description)
         for found in channels(settings.kafka)
     )
-    return _table(("topic", "events", "cleanup policy", "what for"), rows)
+    return table(("topic", "events", "cleanup policy", "what for"), rows)
 
 
 def _types(channel: Channel) -> str:
@@ -119,7 +118,7 @@ def _fields(schema: Schema) -> str:
         (f"`{name}`", _type(found), *([_absent(name, found, required)] if optional else []), found["description"])
         for name, found in fields.items()
     )
-    return _table(("field", "type", *(("if absent",) if optional else ()), "meaning"), rows)
+    return table(("field", "type", *(("if absent",) if optional else ()), "meaning"), rows)
 
 
 def _absent(name: str, schema: Schema, required: set[str]) -> str:
@@ -154,15 +153,3 @@ def _bounds(schema: Mapping[str, object]) -> Iterator[str]:
 
 def _header_rows(headers: Schema) -> Iterator[tuple[str, ...]]:
     return ((f"`{name}`", _type(found), found["description"]) for name, found in headers["properties"].items())
-
-
-def _table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    return "".join(_line(cells) for cells in (columns, ("---",) * len(columns), *rows))
-
-
-def _line(cells: tuple[str, ...]) -> str:
-    return f"| {' | '.join(' '.join(cell.split()).replace('|', chr(92) + '|') for cell in cells)} |\n"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(reference(Settings.model_construct()))

@@ -3,8 +3,8 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, SecretStr
 
-from afterword.settings_reference import reference
 from afterword.streams.settings import OTHERS, PREFIX, Settings
+from tools.reference.settings import reference
 
 PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
 

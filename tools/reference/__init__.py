@@ -1,0 +1,1 @@
+"""Generators of the reference pages, from the code that they describe."""

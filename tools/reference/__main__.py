@@ -1,0 +1,27 @@
+"""Write every reference page anew: python -m tools.reference"""
+
+from pathlib import Path
+
+import typer.main
+
+from afterword.cli import app
+from afterword.streams.settings import Settings
+from afterword.streams.telemetry import Metrics
+from tools.reference import cli, events, metrics, settings
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def pages() -> dict[str, str]:
+    """Markdown by file below `docs`."""
+    return {
+        "settings.md": settings.reference(Settings),
+        "reference/cli.md": cli.reference(typer.main.get_command(app), "afterword"),
+        "reference/events.md": events.reference(Settings.model_construct()),
+        "reference/metrics.md": metrics.reference(Metrics("any", "any")),
+    }
+
+
+if __name__ == "__main__":
+    for name, page in pages().items():
+        (DOCS / name).write_text(page)
