@@ -1,7 +1,8 @@
-"""CloudEvents 1.0 over Kafka, and the headers of dead letters."""
+"""Records of Kafka and their headers: CloudEvents 1.0 in binary mode."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Protocol
 
 from afterword.schemas.base import rfc3339
 
@@ -13,7 +14,24 @@ STRUCTURED_JSON = "application/cloudevents+json"
 CE_TYPE = "ce_type"
 CE_ID = "ce_id"
 
-DEAD_LETTER_PREFIX = "__afterword.errors."
+
+class KafkaRecord(Protocol):
+    """The part of aiokafka's `ConsumerRecord` that pure code reads."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes]]: ...
 
 
 def cloud_event(event_type: str, event_id: str, source: str, time: datetime) -> Headers:

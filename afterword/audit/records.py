@@ -15,9 +15,10 @@ from afterword.audit.facts import (
     digest_of_message,
 )
 from afterword.schemas import EpisodeClosed, InvalidRecord, MessageCreated, SummaryCreated, decode_episode, decode_input
+from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX
 from afterword.schemas.decoding import validate
 from afterword.schemas.episodes import fingerprint
-from afterword.schemas.headers import DEAD_LETTER_PREFIX, header
+from afterword.schemas.headers import header
 
 
 def take_message(facts: Facts, record: ConsumerRecord) -> None:

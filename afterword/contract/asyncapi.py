@@ -7,7 +7,7 @@ from typing import Any
 
 from afterword.contract.examples import example
 from afterword.contract.json_schemas import EVENTS, Event, Schema, event_schema
-from afterword.schemas.headers import DEAD_LETTER_PREFIX
+from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX
 from afterword.streams.settings import Kafka
 from afterword.streams.telemetry.tracing import TRACEPARENT
 

@@ -12,7 +12,8 @@ from aiokafka.errors import KafkaError, ProducerFenced
 
 from afterword.audit.log import Log, opened
 from afterword.consumers.kafka import client_options, require_topics, start
-from afterword.dlq.letters import Action, Filters, Handled, Letter, letter, resolution, resolved_offset
+from afterword.dlq.letters import Action, Filters, Handled, resolution, resolved_offset
+from afterword.schemas.dead_letters import DeadLetter, read_dead_letter
 from afterword.schemas.headers import Headers
 from afterword.streams.errors import AfterwordError, BrokerUnavailable
 from afterword.streams.settings import Kafka
@@ -58,22 +59,22 @@ class Desk:
         self._kafka = kafka
         self._log = log
 
-    async def open_letters(self, topic: str, filters: Filters) -> AsyncGenerator[Letter, None]:
+    async def open_letters(self, topic: str, filters: Filters) -> AsyncGenerator[DeadLetter, None]:
         """Those that fit and were neither replayed nor discarded, each partition in order. Raises: TopicStalled."""
         handled = await self._handled(topic)
         async for record in self._log.records(topic):
             if resolved_offset(record) is None:
-                found = letter(record)
+                found = read_dead_letter(record)
                 if found not in handled and filters.fit(found):
                     yield found
 
-    async def find(self, address: str) -> Letter:
+    async def find(self, address: str) -> DeadLetter:
         """`address`: topic/partition/offset. Raises: NoSuchLetter, TopicStalled."""
         topic, *place = address.rsplit("/", 2)
         if topic in letter_topics(self._kafka) and len(place) == 2 and all(part.isdecimal() for part in place):
             record = await self._log.record_at(topic, *map(int, place))
             if record is not None and resolved_offset(record) is None:
-                return letter(record)
+                return read_dead_letter(record)
         raise NoSuchLetter(address=address)
 
     async def count(self, topic: str, filters: Filters, action: Action) -> Counts:
@@ -95,7 +96,7 @@ class Desk:
         """
         counts = Counts()
         async with self._producer(topic) as producer:
-            batch: list[Letter] = []
+            batch: list[DeadLetter] = []
             async for found in self.open_letters(topic, filters):
                 if _count(counts, found, action):
                     batch.append(found)
@@ -114,7 +115,7 @@ class Desk:
                 handled.add(record.partition, offset)
         return handled
 
-    async def _commit(self, producer: AIOKafkaProducer, letters: Sequence[Letter], action: Action) -> None:
+    async def _commit(self, producer: AIOKafkaProducer, letters: Sequence[DeadLetter], action: Action) -> None:
         if not letters:
             return
         sent: list[Awaitable[object]] = []
@@ -132,7 +133,7 @@ class Desk:
         finally:
             await asyncio.gather(*sent, return_exceptions=True)
 
-    async def _send_again(self, producer: AIOKafkaProducer, found: Letter) -> Awaitable[object]:
+    async def _send_again(self, producer: AIOKafkaProducer, found: DeadLetter) -> Awaitable[object]:
         """To the partition where it was: the producer's own way to choose one may not be ours."""
         assert found.origin is not None  # noqa: S101 – `_count` keeps the others out
         topic, partition, _ = found.origin
@@ -154,7 +155,7 @@ class Desk:
             await producer.stop()
 
 
-def _count(counts: Counts, found: Letter, action: Action) -> bool:
+def _count(counts: Counts, found: DeadLetter, action: Action) -> bool:
     """Whether the action can be taken."""
     counts.found += 1
     counts.by_type[found.error_type] += 1
@@ -172,7 +173,7 @@ def raise_first_error(results: Sequence[object]) -> None:
             raise result
 
 
-async def _put_on_record(producer: AIOKafkaProducer, found: Letter, action: Action) -> Awaitable[object]:
+async def _put_on_record(producer: AIOKafkaProducer, found: DeadLetter, action: Action) -> Awaitable[object]:
     headers = resolution(found, action, datetime.now(UTC))
     return await _sent(producer.send(found.topic, b"", partition=found.partition, headers=headers))
 

@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from afterword.dlq.letters import Letter
+from afterword.schemas.dead_letters import DeadLetter
 from afterword.terminal import printable
 
 
-def line(found: Letter) -> str:
+def line(found: DeadLetter) -> str:
     said = f"{found.stage} {found.error_type}  {found.conversation_id or '–'}  {found.problem}"
     return f"{found.address}  {found.failed_at:%Y-%m-%d %H:%M:%S}  {printable(said)}"
 
 
-def row(found: Letter) -> dict[str, Any]:
+def row(found: DeadLetter) -> dict[str, Any]:
     """All but the content."""
     return {
         "address": found.address,
@@ -25,13 +25,13 @@ def row(found: Letter) -> dict[str, Any]:
     }
 
 
-def whole(found: Letter) -> dict[str, Any]:
+def whole(found: DeadLetter) -> dict[str, Any]:
     """Bytes that are not UTF-8 are replaced; `--raw` shows them."""
     headers = [[name, _text(value)] for name, value in found.headers]
     return {**row(found), "headers": headers, "value": _text(found.value)}
 
 
-def page(found: Letter) -> str:
+def page(found: DeadLetter) -> str:
     lines = [f"{name:<16} {value}" for name, value in row(found).items()]
     lines += [f"{'header':<16} {name}: {_text(value)}" for name, value in found.headers]
     return printable("\n".join([*lines, "", _text(found.value) or ""]))

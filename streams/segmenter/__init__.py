@@ -2,7 +2,7 @@
 
 from afterword.streams.segmenter.bodies import Body, decode_body
 from afterword.streams.segmenter.keys import Key, parse_key
-from afterword.streams.segmenter.outcome import Outcome, Outgoing, Record
+from afterword.streams.segmenter.outcome import Outcome, Outgoing
 from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.segmenter.rows import Rows
 from afterword.streams.segmenter.state import deadline_of
@@ -12,7 +12,6 @@ __all__ = [
     "Key",
     "Outcome",
     "Outgoing",
-    "Record",
     "Rows",
     "Segmenter",
     "deadline_of",

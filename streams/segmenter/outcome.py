@@ -2,17 +2,9 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from afterword.schemas.headers import Headers
-from afterword.streams.runtime import dead_letters
-
-
-class Record(dead_letters.Record, Protocol):
-    """The part of aiokafka's `ConsumerRecord` that is used."""
-
-    @property
-    def timestamp(self) -> int: ...
 
 
 class Outgoing(NamedTuple):

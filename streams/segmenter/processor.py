@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 import structlog
 
 from afterword.schemas import ConversationFlush, InvalidRecord, MessageCreated, decode_input
+from afterword.schemas.dead_letters import dead_letter
 from afterword.schemas.episodes import EPISODE_CLOSED
-from afterword.schemas.headers import cloud_event
+from afterword.schemas.headers import KafkaRecord, cloud_event
 from afterword.schemas.ids import event_id
 from afterword.streams.errors import StateUnreadable
-from afterword.streams.runtime import dead_letters
 from afterword.streams.segmenter import keys
 from afterword.streams.segmenter.conversation import Arrival, Conversation, OfAgents, Whole, fits
 from afterword.streams.segmenter.episodes import Closed, build, carried
 from afterword.streams.segmenter.facts import added_bytes, facts
-from afterword.streams.segmenter.outcome import Outcome, Outgoing, Record
+from afterword.streams.segmenter.outcome import Outcome, Outgoing
 from afterword.streams.segmenter.overrides import Rulebook
 from afterword.streams.segmenter.rows import BufferedRows, Rows
 from afterword.streams.segmenter.state import State, decode_state, encode_state
@@ -57,7 +57,7 @@ class Segmenter:
     def of_agents(self) -> bool:
         return self.limits.scope == "agent"
 
-    def process(self, records: Iterable[Record], now_ms: int) -> Outcome:
+    def process(self, records: Iterable[KafkaRecord], now_ms: int) -> Outcome:
         """Records of one partition in order. `now_ms`: wall clock, milliseconds since 1970.
 
         Raises: StateUnreadable, never for what is in a record.
@@ -87,7 +87,7 @@ class _Batch:
         """Threads of this batch, and their rows before it."""
         self._outcome = Outcome()
 
-    def take(self, record: Record) -> None:
+    def take(self, record: KafkaRecord) -> None:
         try:
             event = decode_input(record.key, record.value, record.headers, record.timestamp)
             self._apply(event, record)
@@ -107,7 +107,7 @@ class _Batch:
                 self._own.conversations[keys.scope_key(scope)] = row
         return self._outcome
 
-    def _apply(self, event: MessageCreated | ConversationFlush, record: Record) -> None:
+    def _apply(self, event: MessageCreated | ConversationFlush, record: KafkaRecord) -> None:
         if isinstance(event, ConversationFlush):
             self._outcome.flushes += 1
             root = self._thread(keys.Scope(event.conversation_id))
@@ -117,7 +117,7 @@ class _Batch:
         else:
             self._add(event, record)
 
-    def _add(self, message: MessageCreated, record: Record) -> None:
+    def _add(self, message: MessageCreated, record: KafkaRecord) -> None:
         root = self._thread(keys.Scope(message.conversation_id))
         check_tenant(root, message.tenant_id)
         digest = keys.id_digest(message.id)
@@ -136,7 +136,7 @@ class _Batch:
         self._outcome.messages += 1
         self._send(closed, record.topic, record.partition)
 
-    def _taken(self, message: MessageCreated, digest: bytes, record: Record) -> Taken:
+    def _taken(self, message: MessageCreated, digest: bytes, record: KafkaRecord) -> Taken:
         json = carried(message)
         size = added_bytes(message, json)
         if size > MAX_MESSAGE_BYTES:
@@ -176,10 +176,10 @@ class _Batch:
             self._outcome.outgoing.append(Outgoing(self._own.episodes_topic, key, event.to_json(), headers))
             self._outcome.episodes[closed.reason] += 1
 
-    def _refuse(self, record: Record, error: InvalidRecord) -> None:
+    def _refuse(self, record: KafkaRecord, error: InvalidRecord) -> None:
         where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
         log.warning("record refused", stage=STAGE, error_type=error.error_type, problem=error.detail, **where)
-        letter = dead_letters.dead_letter(
+        letter = dead_letter(
             record, stage=STAGE, error_type=error.error_type, message=error.detail, attempts=1, now_ms=self._now_ms
         )
         self._outcome.outgoing.append(Outgoing(self._own.dead_letters_topic, *letter))

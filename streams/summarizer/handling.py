@@ -8,10 +8,10 @@ import structlog
 from structlog.contextvars import bound_contextvars
 
 from afterword.schemas import InvalidRecord, decode_episode
+from afterword.schemas.dead_letters import dead_letter
 from afterword.schemas.headers import Headers
 from afterword.streams.errors import EpisodeConflict, ProviderError
 from afterword.streams.runtime import App
-from afterword.streams.runtime.dead_letters import dead_letter
 from afterword.streams.settings import Retry
 from afterword.streams.summarizer.observer import Observer
 from afterword.streams.summarizer.patience import Patience

@@ -13,8 +13,8 @@ from aiokafka.errors import ProducerFenced
 
 from afterword.audit.log import opened
 from afterword.dlq.desk import Desk, NoSuchLetter, ReplayOverlaps, desk
-from afterword.dlq.letters import Filters, Letter, Origin
-from afterword.streams.runtime.dead_letters import dead_letter
+from afterword.dlq.letters import Filters
+from afterword.schemas.dead_letters import DeadLetter, Origin, dead_letter
 from afterword.streams.settings import Settings
 from afterword.topics import ensure_topics
 from tests.conftest import MakeSettings
@@ -58,7 +58,7 @@ class Office:
             )
             await self.producer.send_and_wait(self.topic, value, key=key, headers=headers, partition=number % 2)
 
-    async def open(self, filters: Filters | None = None) -> list[Letter]:
+    async def open(self, filters: Filters | None = None) -> list[DeadLetter]:
         async with aclosing(self.desk.open_letters(self.topic, filters or Filters())) as letters:
             return [found async for found in letters]
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from afterword.streams.runtime.dead_letters import dead_letter
+from afterword.schemas.dead_letters import dead_letter
 from afterword.streams.settings import Settings
 from afterword.topics import ensure_topics
 from tests.conftest import MakeSettings

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from afterword.schemas.headers import DEAD_LETTER_PREFIX
+from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX
 from afterword.streams.errors import StateUnreadable
 from afterword.streams.tokens import count_tokens
 from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, Chat, Sent, flush, limits, say, says

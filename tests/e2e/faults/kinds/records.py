@@ -10,7 +10,8 @@ import orjson
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from afterword.schemas import InvalidRecord, decode_input
-from afterword.schemas.headers import DEAD_LETTER_PREFIX, header
+from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX
+from afterword.schemas.headers import header
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.load import Sent
 from tests.e2e.faults.memory import MOST_MEGABYTES, megabytes

@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.dlq.letters import Filters, Handled, Letter, Origin, letter, resolution, resolved_offset
-from afterword.schemas.headers import DEAD_LETTER_PREFIX, Headers
-from afterword.streams.runtime.dead_letters import dead_letter
+from afterword.dlq.letters import Filters, Handled, resolution, resolved_offset
+from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX, DeadLetter, Origin, dead_letter, read_dead_letter
+from afterword.schemas.headers import Headers
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)
@@ -37,7 +37,7 @@ def lying(original: Record, at: int = 7, error_type: str = "invalid_json", minut
     st.lists(st.tuples(st.text(max_size=5), st.binary(max_size=5)), max_size=3),
 )
 def test_a_letter_gives_back_the_original_untouched(key: bytes | None, value: bytes | None, headers: Headers) -> None:
-    found = letter(lying(Record(key=key, value=value, headers=headers)))
+    found = read_dead_letter(lying(Record(key=key, value=value, headers=headers)))
     assert (found.key, found.value, found.headers) == (key, value, headers)
     assert found.origin == Origin("messages", 3, 42)
     assert (found.stage, found.error_type, found.problem) == ("segmenter", "invalid_json", "not JSON")
@@ -55,19 +55,19 @@ def test_what_is_handled_is_known_and_nothing_else(added: list[tuple[int, int]],
     assert (at(*asked) in handled) == (asked in added)
 
 
-def at(partition: int, offset: int) -> Letter:
-    return letter(lying(Record(partition=partition), at=offset))
+def at(partition: int, offset: int) -> DeadLetter:
+    return read_dead_letter(lying(Record(partition=partition), at=offset))
 
 
 def test_a_resolution_names_its_letter_and_is_no_letter() -> None:
-    found = letter(lying(Record()))
+    found = read_dead_letter(lying(Record()))
     record = Record("messages.dlq", 3, 8, value=None, headers=resolution(found, "replayed", NOON))
     assert resolved_offset(record) == 7
     assert resolved_offset(lying(Record())) is None
 
 
 def test_a_record_that_somebody_else_put_there_has_no_origin() -> None:
-    found = letter(Record("messages.dlq", headers=[(DEAD_LETTER_PREFIX + "offset", b"-1")]))
+    found = read_dead_letter(Record("messages.dlq", headers=[(DEAD_LETTER_PREFIX + "offset", b"-1")]))
     assert found.origin is None
     assert (found.stage, found.error_type) == ("unknown", "unknown")
     assert found.failed_at == NOON
@@ -75,13 +75,13 @@ def test_a_record_that_somebody_else_put_there_has_no_origin() -> None:
 
 def test_an_original_that_imitates_our_headers_does_not_choose_where_it_is_sent() -> None:
     forged = [(DEAD_LETTER_PREFIX + "topic", b"summary.created"), ("mine", b"1")]
-    found = letter(lying(Record(headers=forged)))
+    found = read_dead_letter(lying(Record(headers=forged)))
     assert found.origin == Origin("messages", 3, 42)
     assert found.headers == [("mine", b"1")]
 
 
 def test_each_filter_leaves_out_what_does_not_fit() -> None:
-    found = letter(lying(Record(), minutes=5))
+    found = read_dead_letter(lying(Record(), minutes=5))
     assert Filters().fit(found)
     assert Filters("segmenter", "invalid_json", NOON, NOON + timedelta(hours=1), "c1").fit(found)
     for wrong in (

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.schemas.headers import DEAD_LETTER_PREFIX
-from afterword.streams.runtime.dead_letters import MAX_MESSAGE_CHARACTERS, dead_letter
+from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX, MAX_MESSAGE_CHARACTERS, dead_letter
 
 NOW_MS = 1_700_000_000_123
 
@@ -15,6 +14,7 @@ class FakeRecord:
     topic: str = "messages"
     partition: int = 3
     offset: int = 42
+    timestamp: int = NOW_MS
     key: bytes | None = b"conversation"
     value: bytes | None = b"\xff not json"
     headers: Sequence[tuple[str, bytes]] = ()
