@@ -1,10 +1,13 @@
-"""What of the chart is made from values.yaml and from the code: python -m helm.generate"""
+"""Generate the chart's schema, README and topics from values.yaml and the code: python -m helm.generate"""
 
 import json
 from pathlib import Path
 
-from helm.kafka_topics import topics
-from helm.settings_schema import Schema, files_schema, secrets_schema, settings_schema
+import yaml
+
+from afterword.streams.settings import Kafka, Settings
+from afterword.topic_specs import Topic, wanted_topics
+from helm.settings_schema import Schema, definitions, files_schema, reference, secrets_schema
 from helm.values_file import Described, Place, described
 
 CHART = Path(__file__).parent / "afterword"
@@ -25,12 +28,18 @@ all: a misspelt name or a wrong type stops `helm install`.
 """
 
 
+TOPICS_HEADING = (
+    '# Made by "make docs" from afterword/topic_specs.py. %…% stands for a setting of Kafka; its default is in names.\n'
+)
+SET_BY_VALUES = "min.insync.replicas"
+
+
 def schema(text: str) -> str:
-    """The schema of these values, with no unknown name anywhere but in what is Kubernetes' own."""
+    """Build the JSON Schema of the values; it allows unknown names only inside of Kubernetes' own objects."""
     known = described(text)
     made = _object(known, (), [place for place in known if len(place) == 1])
     made["properties"]["global"] = {"type": "object"}
-    return json.dumps({"$schema": DRAFT, **made}, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps({"$schema": DRAFT, **made, "definitions": definitions()}, indent=2, ensure_ascii=False) + "\n"
 
 
 def _object(known: dict[Place, Described], place: Place, children: list[Place]) -> Schema:
@@ -50,12 +59,12 @@ def _schema_of(known: dict[Place, Described], place: Place) -> Schema:
 
 def _special(place: Place) -> Schema | None:
     if place[-1] == "settings":
-        return settings_schema()
+        return reference("settings")
     return {("secrets",): secrets_schema, ("files",): files_schema}.get(place, lambda: None)()
 
 
 def _children(known: dict[Place, Described], place: Place) -> list[Place]:
-    """The next keys below that are described, or lead to one that is."""
+    """Find the next keys below `place` that are described, or lead to one that is."""
     inside = {other[: len(place) + 1]: None for other in known if other[: len(place)] == place and other != place}
     return list(inside)
 
@@ -67,7 +76,7 @@ def readme(text: str) -> str:
 
 
 def _row(known: dict[Place, Described], value: Described) -> str | None:
-    """A value with its default, or a group with what it is for; nothing for a group that needs no explanation."""
+    """Describe a value with its default, or a group with its purpose; None for a group without description."""
     is_group = bool(_children(known, value.place))
     if is_group and not value.description:
         return None
@@ -78,8 +87,25 @@ def _row(known: dict[Place, Described], value: Described) -> str | None:
     )
 
 
+def topics() -> str:
+    """Describe the topics of `afterword topics create` for Strimzi, whatever their names.
+
+    YAML: the default of each setting that names a topic, and each topic with its own configuration.
+    """
+    names = {name: field.default for name, field in Kafka.model_fields.items() if name.endswith(("_topic", "_id"))}
+    named = {name: default for name, default in names.items() if isinstance(default, str)}
+    settings = Settings(kafka=Kafka(**{name: f"%{name}%" for name in named}))
+    made = {"names": named, "topics": [_described(topic) for topic in wanted_topics(settings)]}
+    return TOPICS_HEADING + yaml.safe_dump(made, sort_keys=False)
+
+
+def _described(topic: Topic) -> dict[str, object]:
+    configs = {key: value for key, value in topic.configs.items() if key != SET_BY_VALUES}
+    return {"name": topic.name, "config": configs}
+
+
 def generated(text: str) -> dict[str, str]:
-    """Each file that is made, by its name in the chart."""
+    """Contents of the generated files, by name in the chart."""
     return {"values.schema.json": schema(text), "README.md": readme(text), "topics.yaml": topics()}
 
 

@@ -1,4 +1,4 @@
-"""What the chart takes as settings, secrets and files: made from streams/settings.py, so that it cannot fall behind."""
+"""Schemas of the chart's settings, secrets and files, from streams/settings.py."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,42 +8,51 @@ from afterword.streams.settings import Settings
 Schema = dict[str, Any]
 
 OF_THE_CHART = {
-    ("config",),  # the environment says all
+    ("config",),  # the chart sets everything through the environment
     ("state_dir",),  # on the volume
-    ("health", "host"),  # see health
+    ("health", "host"),  # values.health
     ("health", "port"),
     ("kafka", "group_instance_id"),  # the pod's name
     ("qdrant", "path"),  # one process only
 }
 NOISE = {"title", "default", "writeOnly", "format"}
-REFERENCE = {
+SECRET: Schema = {
     "type": "object",
     "additionalProperties": False,
     "properties": {"existingSecret": {"type": "string", "minLength": 1}, "key": {"type": "string", "minLength": 1}},
     "required": ["existingSecret"],
 }
-FILE_REFERENCE = {
+FILE: Schema = {
     "type": "object",
     "additionalProperties": False,
-    "properties": {**REFERENCE["properties"], "existingConfigMap": {"type": "string", "minLength": 1}},
+    "properties": {**SECRET["properties"], "existingConfigMap": {"type": "string", "minLength": 1}},
     "oneOf": [{"required": ["existingSecret"]}, {"required": ["existingConfigMap"]}],
 }
 
 
-def settings_schema() -> Schema:
-    """Every setting that is neither secret, nor a file, nor the chart's own affair."""
+def definitions() -> dict[str, Schema]:
+    """Schemas that are used more than once, by name; `reference` points at one."""
+    return {"settings": _settings(), "secret": SECRET, "file": FILE}
+
+
+def reference(name: str) -> Schema:
+    return {"$ref": f"#/definitions/{name}"}
+
+
+def _settings() -> Schema:
+    """Every setting except secrets, files, and those that the chart sets itself."""
     plain = {place: field for place, field in _fields() if field.get("format") not in ("password", "path")}
     return _nested({place: _clean(field) for place, field in plain.items()})
 
 
 def secrets_schema() -> Schema:
     """Any setting of a section may come from a Secret."""
-    return _nested({place: REFERENCE for place, _ in _fields() if len(place) > 1})
+    return _nested({place: reference("secret") for place, _ in _fields() if len(place) > 1})
 
 
 def files_schema() -> Schema:
     paths = [place for place, field in _fields() if field.get("format") == "path" and len(place) > 1]
-    return _nested(dict.fromkeys(paths, FILE_REFERENCE))
+    return _nested(dict.fromkeys(paths, reference("file")))
 
 
 def _fields() -> Iterator[tuple[tuple[str, ...], Schema]]:
@@ -57,7 +66,7 @@ def _fields() -> Iterator[tuple[tuple[str, ...], Schema]]:
 
 
 def _resolved(field: Any, definitions: Schema) -> Any:
-    """Without references, and without the null that means "not set": a value that is not given is not set."""
+    """Replace pydantic's references, and drop null: a value that is not given is not set."""
     if isinstance(field, list):
         return [_resolved(part, definitions) for part in field]
     if not isinstance(field, dict):
@@ -81,7 +90,7 @@ def _clean(field: Any) -> Any:
 
 
 def _nested(fields: dict[tuple[str, ...], Schema]) -> Schema:
-    """An object that takes these and nothing else."""
+    """Build an object with these fields and no others."""
     properties: Schema = {}
     for place, schema in fields.items():
         if len(place) == 1:

@@ -1,4 +1,4 @@
-"""values.yaml with its comments: what each value is for, and which shape it has."""
+"""Reading values.yaml with its comments, which give each value's purpose and shape."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 Place = tuple[str, ...]
-"""Keys from the top."""
+"""Path of keys from the top."""
 
 KEY = re.compile(r"^(?P<indent> *)(?P<name>[\w.]+):")
 COMMENT = re.compile(r"^ *# ?(?P<text>.*)$")
@@ -18,7 +18,7 @@ TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: 
 
 @dataclass(frozen=True)
 class Described:
-    """One value; `schema` is what its comment adds to what its default shows."""
+    """A value; `schema` is what its comment adds to what its default shows."""
 
     place: Place
     default: Any
@@ -32,7 +32,10 @@ class Described:
 
 
 def described(text: str) -> dict[Place, Described]:
-    """Every value that has a comment, and the top ones in any case. Raises: KeyError if there is a type of no name."""
+    """Find every value that has a comment, and all top-level ones.
+
+    Raises: KeyError for a default whose type has no name in JSON Schema.
+    """
     values = yaml.safe_load(text)
     return {
         place: Described(place, at(values, place), *_split(comment))
@@ -48,7 +51,7 @@ def at(values: Any, place: Place) -> Any:
 
 
 def _commented(text: str) -> Iterator[tuple[Place, list[str]]]:
-    """Each key with the comment lines right above it."""
+    """Yield each key with the comment lines right above it."""
     stack: list[tuple[int, str]] = []
     comment: list[str] = []
     for line in text.splitlines():
@@ -63,6 +66,6 @@ def _commented(text: str) -> Iterator[tuple[Place, list[str]]]:
 
 
 def _split(comment: list[str]) -> tuple[str, dict[str, Any]]:
-    said = " ".join(line for line in comment if not line.startswith(SCHEMA))
+    text = " ".join(line for line in comment if not line.startswith(SCHEMA))
     added = [yaml.safe_load(line.removeprefix(SCHEMA)) for line in comment if line.startswith(SCHEMA)]
-    return said, {name: value for part in added for name, value in part.items()}
+    return text, {name: value for part in added for name, value in part.items()}

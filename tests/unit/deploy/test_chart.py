@@ -87,7 +87,10 @@ def test_the_values_in_the_guide_fit_the_schema(block: str, validator: Draft7Val
         ({"settings": {"kafka": {"group_instance_id": "a"}}}, "group_instance_id"),
         ({"secrets": {"llm": {"api_key": "hunter2"}}}, "hunter2"),
         ({"files": {"kafka": {"ssl_ca_file": {"key": "ca.crt"}}}}, "not valid under any"),
+        ({"secrets": {"llm": {"api_key": {"key": "token"}}}}, "existingSecret"),
         ({"segmenter": {"replica": 2}}, "replica"),
+        ({"archiver": {"settings": {"kafka": {"boostrap_servers": "a:1"}}}}, "boostrap_servers"),
+        ({"summarizer": {"settings": {"engine": {"max_batch": 0}}}}, "0 is less than"),
         ({"image": {"pullPolicy": "Sometimes"}}, "Sometimes"),
     ],
 )
