@@ -8,8 +8,7 @@ from aiokafka.errors import KafkaError
 
 from afterword.consumers.kafka import admin_client
 from afterword.streams.errors import AfterwordError, StoreInUse
-from afterword.streams.settings import Settings
-from afterword.streams.shown_settings import without_credentials
+from afterword.streams.settings import Settings, without_credentials
 from afterword.streams.stores import mongo
 from afterword.streams.stores.qdrant import open_index
 from afterword.streams.summarizer.providers import make_provider

@@ -11,8 +11,7 @@ from pathlib import Path
 from afterword.crew import Crew, Ended
 from afterword.embedded import EmbeddedStack, Progress
 from afterword.streams.errors import AfterwordError
-from afterword.streams.settings import CONFIG_FILE_VARIABLE, Settings, load
-from afterword.streams.shown_settings import without_credentials
+from afterword.streams.settings import CONFIG_FILE_VARIABLE, Settings, load_settings, without_credentials
 from afterword.topics import ensure_topics
 
 CONFIG_FILE = "afterword.toml"
@@ -33,7 +32,7 @@ async def deployment(directory: Path, progress: Progress, ended: Ended) -> Async
         # the workers inherit it, and so does whatever this process starts or loads
         os.environ.update(environment)
         write_config(directory / CONFIG_FILE, environment)
-        settings = load()
+        settings = load_settings()
         for report in await ensure_topics(settings):
             if not report.fine:
                 raise TopicsNotFine(name=report.name, detail=report.detail or report.status)

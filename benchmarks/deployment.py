@@ -13,7 +13,7 @@ from aiokafka.errors import GroupCoordinatorNotAvailableError
 
 from afterword.embedded import EmbeddedStack
 from afterword.streams.segmenter.tables import TABLES
-from afterword.streams.settings import PREFIX, Settings, load
+from afterword.streams.settings import PREFIX, Settings, load_settings
 from afterword.topics import ensure_topics
 from benchmarks.processes import Worker, worker
 
@@ -49,7 +49,7 @@ class Deployment:
 
     @property
     def settings(self) -> Settings:
-        return load(**self.all_values)
+        return load_settings(**self.all_values)
 
     @property
     def state(self) -> Path:

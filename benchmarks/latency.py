@@ -16,7 +16,7 @@ import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from afterword.embedded import EmbeddedStack
-from afterword.streams.settings import Kafka, load
+from afterword.streams.settings import Kafka, load_settings
 from afterword.topics import ensure_topics
 from benchmarks.llm import StandIn, chat, name_of
 from benchmarks.processes import worker
@@ -149,7 +149,7 @@ async def settled(talk: Talk, trips: Trips) -> None:
 
 @asynccontextmanager
 async def workers(stack: EmbeddedStack, llm: StandIn, directory: Path) -> AsyncIterator[Kafka]:
-    settings = load(kafka={"bootstrap_servers": stack.bootstrap_servers, "partitions": PARTITIONS})
+    settings = load_settings(kafka={"bootstrap_servers": stack.bootstrap_servers, "partitions": PARTITIONS})
     await ensure_topics(settings)
     environment = {**stack.environment(), **llm.environment(slots=8)}
     async with (

@@ -15,7 +15,7 @@ from pathlib import Path
 from aiokafka import AIOKafkaProducer
 
 from afterword.embedded import EmbeddedStack
-from afterword.streams.settings import Settings, load
+from afterword.streams.settings import Settings, load_settings
 from afterword.topics import ensure_topics
 from benchmarks.closed import closed_episodes
 from benchmarks.llm import Span, StandIn, name_of
@@ -67,7 +67,7 @@ async def summarizer(
     """With topics and stores of its own, once it is ready."""
     topic = f"closed-{name}"
     kafka = {"bootstrap_servers": stack.bootstrap_servers, "partitions": PARTITIONS, "episodes_topic": topic}
-    settings = load(kafka=kafka)
+    settings = load_settings(kafka=kafka)
     await ensure_topics(settings)
     environment = {
         **stack.environment(),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from afterword.crew import ROLES
 from afterword.embedded import EmbeddedStack
-from afterword.streams.settings import load
+from afterword.streams.settings import load_settings
 from afterword.topics import ensure_topics
 from benchmarks.processes import worker
 from benchmarks.suite import Finding, Form, Line
@@ -69,7 +69,7 @@ async def roles(rounds: int, directory: Path) -> list[Series]:
     """The roles in turn; each start has a directory of its own, and follows a stop that left the group in order."""
     async with EmbeddedStack(directory / "stack") as stack:
         environment = stack.environment()
-        await ensure_topics(load(kafka={"bootstrap_servers": stack.bootstrap_servers}))
+        await ensure_topics(load_settings(kafka={"bootstrap_servers": stack.bootstrap_servers}))
         series = {role: Series(f"{role} until ready", READY_SECONDS) for role in ROLES}
         for number in range(-1, rounds):
             for role in ROLES:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from afterword.embedded import EmbeddedStack
-from afterword.streams.settings import load
+from afterword.streams.settings import load_settings
 from afterword.topics import ensure_topics
 from benchmarks import topics
 from benchmarks.closed import closed_episodes
@@ -26,7 +26,7 @@ async def run(form: Form, directory: Path) -> Sequence[Finding]:
     results = Results({program.name: [] for program in (OURS, BY_HAND)})
     async with EmbeddedStack(directory / "stack") as stack:
         await ensure_topics(
-            load(
+            load_settings(
                 kafka={
                     "bootstrap_servers": stack.bootstrap_servers,
                     "partitions": PARTITIONS,

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from afterword.streams.kafka_security import has_sasl, has_tls
 from afterword.streams.oauth import ClientCredentials
 from afterword.streams.settings import Kafka, variable
 from afterword.streams.tls import present, trusting
@@ -14,9 +13,9 @@ def security(kafka: Kafka) -> dict[str, Any]:
     Clients that get the same ones share a token. Raises: ConfigurationError when a file cannot be used.
     """
     arguments: dict[str, Any] = {"security_protocol": kafka.security_protocol}
-    if has_tls(kafka.security_protocol):
+    if kafka.has_tls:
         arguments["ssl_context"] = _tls(kafka)
-    if has_sasl(kafka.security_protocol):
+    if kafka.has_sasl:
         arguments["sasl_mechanism"] = kafka.sasl_mechanism
         arguments |= _token(kafka) if kafka.sasl_mechanism == "OAUTHBEARER" else _password(kafka)
     return arguments

@@ -1,10 +1,26 @@
-"""Every setting, its default, its bounds and what it is for: the single source of the reference."""
+"""Every setting with its default, bounds and purpose; loading, environment variables, and display without secrets.
+
+docs/settings.md and the chart's schema are generated from this module.
+"""
 
 import os
+import re
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -13,44 +29,170 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from afterword.streams.environment import PREFIX, unknown_variables, variable, with_secrets_from_files
-from afterword.streams.episode_settings import Episodes
+from afterword.streams import prompt_template
 from afterword.streams.errors import ConfigurationError
-from afterword.streams.outage_settings import Budget, Retry
-from afterword.streams.section import Seconds, Section
-from afterword.streams.server_settings import Kafka, Mongo, Qdrant
-from afterword.streams.summary_settings import (
-    LOCAL_EMBEDDER,
-    MOST_PENDING_EPISODES,
-    Embedder,
-    Llm,
-    Quality,
-    Rolling,
-    Summarizer,
-)
+from afterword.streams.triggers import Node, Preset, parse_trigger, preset_of, read_trigger
 
-__all__ = [
-    "LOCAL_EMBEDDER",
-    "MOST_PENDING_EPISODES",
-    "PREFIX",
-    "Budget",
-    "Embedder",
-    "Episodes",
-    "Kafka",
-    "Llm",
-    "Mongo",
-    "Qdrant",
-    "Quality",
-    "Retry",
-    "Rolling",
-    "Section",
-    "Settings",
-    "Summarizer",
-    "load",
-    "variable",
-]
-
+PREFIX = "AFTERWORD_"
 CONFIG_FILE_VARIABLE = "AFTERWORD_CONFIG"
+FILE_SUFFIX = "_FILE"
+"""Marks a variable that names the file of a secret, as for the secrets of Docker and Kubernetes."""
+READ_ELSEWHERE = {"TEST_STACK", "CACHE_DIR"}
+"""Variables, without the prefix, that the tests and the embedded stack read."""
+KUBERNETES = re.compile(
+    PREFIX + r"(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)=.*|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?=.*|=\w+://.*))", re.S
+)
+"""Variables that Kubernetes gives to every pod in the namespace of a Service named afterword or afterword-*."""
+
+LOCAL_EMBEDDER = "wordllama-l2-supercat-256"
+MOST_PENDING_EPISODES = 20
+"""Episodes that the rolling summary may be behind: one update includes all of them."""
+
+Location = tuple[int | str, ...]
+"""A setting's section, if it is in one, and its name."""
+Seconds = Annotated[float, Field(gt=0)]
+SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+Scope = Literal["conversation", "agent"]
+
+
+def _parsed_trigger(written: object) -> Any:
+    trigger = read_trigger(written)
+    parse_trigger(trigger, tokens=1)
+    return trigger
+
+
+Trigger = Annotated[Any, BeforeValidator(_parsed_trigger)]
+"""A whole number, a preset's name, a table or a list. No type that pydantic-settings would decode and merge, because a
+trigger from the environment replaces the file's as a whole."""
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Kafka(Section):
+    bootstrap_servers: str = Field("127.0.0.1:9092", description="host:port, several separated by commas")
+    messages_topic: str = Field("messages", description="input")
+    episodes_topic: str = Field("episode.closed", description="closed episodes, written in transactions")
+    summaries_topic: str = Field("summary.created", description="what everyone downstream subscribes to")
+    retry_topic: str = Field("episode.retry", description="episodes whose fallback the LLM is to replace")
+    segmenter_id: str = Field(
+        "afterword-segmenter", description="Faust app id: consumer group, changelogs, transactions"
+    )
+    summarizer_id: str = Field("afterword-summarizer", description="Faust app id: consumer group")
+    archiver_id: str = Field("afterword-archiver", description="consumer group")
+    partitions: int = Field(8, ge=1, description="partitions of the topics that `topics create` makes")
+    replication_factor: int = Field(1, ge=1, description="of those topics; 3 in production")
+    min_insync_replicas: int = Field(1, ge=1, description="of those topics; 2 in production")
+    session_timeout_seconds: Seconds = Field(10.0, ge=6, description="a silent worker loses its partitions after this")
+    rebalance_timeout_seconds: Seconds = Field(60.0, description="how long a rebalance waits for a worker")
+    request_timeout_seconds: Seconds = Field(20.0, description="one request to the broker")
+    group_instance_id: str | None = Field(None, description="static membership: a restart causes no rebalance")
+    security_protocol: SecurityProtocol = Field("PLAINTEXT", description="of every connection to the brokers")
+    sasl_mechanism: SaslMechanism | None = Field(None, description="required with SASL")
+    username: str | None = Field(None, min_length=1, description="for PLAIN and SCRAM")
+    password: SecretStr | None = Field(None, min_length=1, description="for PLAIN and SCRAM")
+    oauth_token_endpoint: str | None = Field(
+        None, pattern="^https?://[^/@]+(/|$)", description="for OAUTHBEARER, by client credentials; https in production"
+    )
+    oauth_client_id: str | None = Field(None, min_length=1, description="for OAUTHBEARER")
+    oauth_client_secret: SecretStr | None = Field(None, min_length=1, description="for OAUTHBEARER")
+    oauth_scope: str | None = Field(None, description="for OAUTHBEARER, where the endpoint wants one")
+    oauth_ca_file: Path | None = Field(None, description="PEM: CAs of the token endpoint; default: the system's")
+    ssl_ca_file: Path | None = Field(None, description="PEM: CAs of the brokers; default: the system's")
+    ssl_cert_file: Path | None = Field(None, description="PEM: our own certificate, where brokers ask for one")
+    ssl_key_file: Path | None = Field(None, description="PEM: its key; default: in the certificate's file")
+    ssl_key_password: SecretStr | None = Field(None, description="of that key")
+
+    @property
+    def has_tls(self) -> bool:
+        return self.security_protocol in ("SSL", "SASL_SSL")
+
+    @property
+    def has_sasl(self) -> bool:
+        return self.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL")
+
+    def dead_letters(self, topic: str) -> str:
+        """The topic's dead-letter queue."""
+        return f"{topic}.dlq"
+
+    def changelog(self, table: str) -> str:
+        """The changelog topic of a segmenter's table."""
+        return f"{self.segmenter_id}-{table}-changelog"
+
+    @model_validator(mode="after")
+    def possible(self) -> Self:
+        """Refuse a setting without effect: whoever sets a password believes that it is asked for."""
+        given = {name for name in type(self).model_fields if getattr(self, name) is not None}
+        if not self.has_tls:
+            _refuse(TLS, given, "needs security_protocol SSL or SASL_SSL")
+        if not self.has_sasl:
+            _refuse(SASL, given, "needs security_protocol SASL_SSL or SASL_PLAINTEXT")
+        elif self.sasl_mechanism is None:
+            raise ValueError(f"security_protocol {self.security_protocol} needs sasl_mechanism")
+        elif self.sasl_mechanism == "OAUTHBEARER":
+            _refuse(PASSWORD, given, "has no use with sasl_mechanism OAUTHBEARER")
+            _require(TOKEN, given, "sasl_mechanism OAUTHBEARER")
+        else:
+            _refuse((*TOKEN, *TOKEN_OPTIONS), given, "needs sasl_mechanism OAUTHBEARER")
+            _require(PASSWORD, given, f"sasl_mechanism {self.sasl_mechanism}")
+        if "ssl_cert_file" not in given:
+            _refuse(("ssl_key_file", "ssl_key_password"), given, "needs ssl_cert_file")
+        return self
+
+
+TLS = ("ssl_ca_file", "ssl_cert_file", "ssl_key_file", "ssl_key_password")
+PASSWORD = ("username", "password")
+TOKEN = ("oauth_token_endpoint", "oauth_client_id", "oauth_client_secret")
+TOKEN_OPTIONS = ("oauth_scope", "oauth_ca_file")
+SASL = ("sasl_mechanism", *PASSWORD, *TOKEN, *TOKEN_OPTIONS)
+
+
+def _refuse(names: Sequence[str], given: Set[str], why: str) -> None:
+    for name in names:
+        if name in given:
+            raise ValueError(f"{name} {why}")
+
+
+def _require(names: Sequence[str], given: Set[str], what: str) -> None:
+    for name in names:
+        if name not in given:
+            raise ValueError(f"{what} needs {name}")
+
+
+class Mongo(Section):
+    uri: SecretStr = Field(
+        SecretStr("mongodb://127.0.0.1:27017"), description="connection string, with user and password in it"
+    )
+    database: str = Field("afterword", min_length=1, description="name of the database")
+    tls_ca_file: Path | None = Field(None, description="PEM: CAs of the servers; turns TLS on")
+    tls_cert_file: Path | None = Field(None, description="PEM: our own certificate and its key; turns TLS on")
+    tls_key_password: SecretStr | None = Field(None, description="of that key")
+    timeout_seconds: Seconds = Field(10.0, description="one operation, server selection included")
+
+    @model_validator(mode="after")
+    def possible(self) -> Self:
+        if self.tls_key_password and not self.tls_cert_file:
+            raise ValueError("tls_key_password needs tls_cert_file")
+        return self
+
+
+class Qdrant(Section):
+    url: str | None = Field(None, description="a Qdrant server; without url and path: http://127.0.0.1:6333")
+    path: Path | None = Field(None, description="a directory, for Qdrant's local mode (one process only)")
+    api_key: SecretStr | None = Field(None, description="of the server; give it an https url")
+    ca_file: Path | None = Field(None, description="PEM: CAs of the server; default: those of certifi")
+    collection: str = Field("episodes", min_length=1, description="the embedder's model, if any, is appended to it")
+    timeout_seconds: Seconds = Field(10.0, description="one request, in whole seconds")
+
+    @model_validator(mode="after")
+    def one_place(self) -> Self:
+        if self.url and self.path:
+            raise ValueError("url and path exclude each other")
+        if self.path and (self.api_key or self.ca_file):
+            raise ValueError("api_key and ca_file are of a server, and have no use with path")
+        return self
 
 
 class Engine(Section):
@@ -64,6 +206,216 @@ class Engine(Section):
     watchdog_seconds: float = Field(
         120.0, ge=5, description="a worker that has work and gets nothing done for so long ends, to be started again"
     )
+
+
+class Episodes(Section):
+    trigger: Trigger = Field(
+        10,
+        description="when pending messages close: so many of them, a preset or conditions; see docs/triggers.md",
+        json_schema_extra={"type_name": "whole number, name of a preset, or JSON"},
+    )
+    trigger_tokens: int = Field(
+        4000, ge=1, description="pending tokens that close episodes too, when trigger is a number or `default`"
+    )
+    auto_summarize: bool = Field(True, description="false: only flush and silence close episodes")
+    min_episode_size: int = Field(
+        2, ge=1, description="messages; a shorter one is sealed only by idle, flush or tokens"
+    )
+    max_episode_size: int = Field(20, ge=1, description="messages; a longer one is sealed whatever the topic")
+    max_episode_tokens: int = Field(4000, ge=1, description="tokens of one episode, unless one message alone has more")
+    overlap: int = Field(2, ge=0, description="messages of the episode before that the LLM is shown")
+    idle_seconds: Seconds = Field(300.0, description="silence that closes all that is pending")
+    dedupe_window: int = Field(1000, ge=1, description="messages of a conversation whose ids are remembered")
+    scope: Scope = Field(
+        "conversation", description="what is pending and numbered together; whoever changes it needs new ids and topics"
+    )
+    max_agents: int = Field(
+        16, ge=1, le=100, description="agents of a conversation that are active at a time, with scope = agent"
+    )
+
+    @model_validator(mode="after")
+    def possible(self) -> Self:
+        if self.overlap > self.max_episode_size:
+            raise ValueError(f"overlap ({self.overlap}) is larger than max_episode_size ({self.max_episode_size})")
+        if self.min_episode_size > self.max_episode_size:
+            raise ValueError(
+                f"min_episode_size ({self.min_episode_size}) is larger than max_episode_size ({self.max_episode_size})"
+            )
+        return self
+
+    def conditions(self) -> Node:
+        """The trigger, parsed."""
+        return parse_trigger(self.trigger, self.trigger_tokens)
+
+    @property
+    def preset(self) -> Preset:
+        """The one that `trigger` names, else the default one: what holds where nothing else is set."""
+        return preset_of(self.trigger)
+
+
+class Llm(Section):
+    provider: Literal["extractive", "openai", "ollama"] = Field("extractive", description="who writes the summaries")
+    base_url: str | None = Field(None, description="default: the provider's own address")
+    model: str | None = Field(None, description="required for openai and ollama")
+    title_model: str | None = Field(
+        None, min_length=1, description="of the same server: makes the titles, from the summaries; default: model"
+    )
+    chat_format: Literal["messages", "chatml"] = Field(
+        "messages", description="chatml: one raw ChatML prompt, for a server that knows no chat template of the model"
+    )
+    api_key: SecretStr | None = Field(None, description="sent as a bearer token")
+    ca_file: Path | None = Field(None, description="PEM: CAs of the server; default: those of certifi")
+    temperature: float = Field(0.2, ge=0, le=2, description="of the model; lower is more literal")
+    max_output_tokens: int | None = Field(
+        None, ge=64, description="tokens of one answer; default: 500 for plain text, for JSON what its texts may need"
+    )
+    context_tokens: int = Field(
+        32_768,
+        ge=4096,
+        description="what the model takes at a time; a longer episode is summarised in parts",
+    )
+    cache_seconds: int = Field(
+        2_592_000,
+        ge=0,
+        le=315_360_000,
+        description="how long an answer is kept, so that it is not asked for again; 0: not at all",
+    )
+    timeout_seconds: Seconds = Field(60.0, description="one call")
+    attempts: int = Field(4, ge=1, description="calls in all for connection errors, 429 and 5xx")
+    retry_budget_seconds: Seconds = Field(180.0, description="no further attempt is begun after this")
+    json_attempts: int = Field(3, ge=1, description="calls in all until the answer can be used")
+    max_concurrency: int = Field(8, ge=1, description="calls at a time")
+
+    @model_validator(mode="after")
+    def complete(self) -> Self:
+        if self.provider != "extractive" and not self.model:
+            raise ValueError(f"model is required with provider = {self.provider}")
+        if self.max_output_tokens and 2 * self.max_output_tokens > self.context_tokens:
+            given = f"max_output_tokens ({self.max_output_tokens})"
+            raise ValueError(f"{given} is more than half of context_tokens ({self.context_tokens})")
+        return self
+
+
+class Embedder(Section):
+    provider: Literal["none", "openai", "ollama", "local"] = Field("none", description="dense vectors; none by default")
+    base_url: str | None = Field(None, description="default: the provider's own address")
+    model: str | None = Field(None, description="required for openai and ollama")
+    api_key: SecretStr | None = Field(None, description="sent as a bearer token")
+    ca_file: Path | None = Field(None, description="PEM: CAs of the server; default: those of certifi")
+    timeout_seconds: Seconds = Field(30.0, description="one call")
+
+    @model_validator(mode="after")
+    def complete(self) -> Self:
+        if self.provider in ("openai", "ollama") and not self.model:
+            raise ValueError(f"model is required with provider = {self.provider}")
+        return self
+
+    @property
+    def vectors_model(self) -> str | None:
+        """What made the dense vectors; part of the collection's name. None: there are none."""
+        if self.provider == "local":
+            return LOCAL_EMBEDDER
+        return self.model if self.provider != "none" else None
+
+
+class Summarizer(Section):
+    on_llm_outage: Literal["fallback", "wait"] = Field(
+        "fallback",
+        description="fallback: summarise without the LLM, and ask it later; wait: store nothing, be not ready",
+    )
+    preset: Literal["episodic", "focus_points", "plain_3_5"] = Field(
+        "episodic", description="what the LLM is asked for; plain_3_5: plain text, for small models without JSON"
+    )
+    prompt: str | None = Field(None, description="a template instead of the preset's: see docs/summaries.md")
+    prompt_file: Path | None = Field(None, description="a file with that template")
+    max_summary_length: int | None = Field(
+        None, ge=400, le=10_000, description="characters of the long summary; default: 1000, or the trigger preset's"
+    )
+    tool_output_characters: int = Field(
+        2000, ge=100, description="a longer output of a tool is shown to the LLM without its middle"
+    )
+
+    @field_validator("prompt")
+    @classmethod
+    def is_template(cls, text: str | None) -> str | None:
+        if text is not None:
+            prompt_template.check(text)
+        return text
+
+    @field_validator("prompt_file")
+    @classmethod
+    def is_file_with_template(cls, file: Path | None) -> Path | None:
+        if file is not None:
+            prompt_template.check(_text_of(file))
+        return file
+
+    @model_validator(mode="after")
+    def one_template(self) -> Self:
+        if self.prompt is not None and self.prompt_file is not None:
+            raise ValueError("prompt and prompt_file exclude each other")
+        return self
+
+    def template(self) -> str | None:
+        """What was written instead of the preset's; None: nothing. Raises: ValueError if its file is gone."""
+        return _text_of(self.prompt_file) if self.prompt_file is not None else self.prompt
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"{file}: {error.strerror}") from None
+    except UnicodeDecodeError:  # the error's own text quotes the bytes
+        raise ValueError(f"{file}: not UTF-8 text") from None
+
+
+class Rolling(Section):
+    max_tokens: int = Field(800, ge=50, description="a rolling-summary row longer than this is followed by a new one")
+    min_new_episodes: int = Field(
+        1, ge=1, le=MOST_PENDING_EPISODES, description="episodes after which the rolling summary is made anew"
+    )
+    min_tokens: int = Field(0, ge=0, description="tokens that these episodes must have, too")
+
+
+class Quality(Section):
+    enabled: bool = Field(True, description="false: summaries are measured, and none is refused")
+    min_grounding: float = Field(
+        0.8, ge=0, le=1, description="share of a summary's names, numbers and dates that its source must have"
+    )
+    strict_figures: bool = Field(
+        True, description="one number, date, amount, code or address that its source lacks refuses a summary"
+    )
+
+
+class Retry(Section):
+    """Of fallbacks: when the LLM is asked again."""
+
+    attempts: int = Field(100, ge=0, description="how often the LLM is asked again; 0: fallbacks stay")
+    unusable_answers: int = Field(3, ge=1, description="of these, how many may end with an answer that cannot be used")
+    first_delay_seconds: Seconds = Field(30.0, description="before the first attempt; doubles with each")
+    longest_delay_seconds: Seconds = Field(900.0, description="between two attempts at most")
+
+    @model_validator(mode="after")
+    def possible(self) -> Self:
+        if self.first_delay_seconds > self.longest_delay_seconds:
+            given = f"first_delay_seconds ({self.first_delay_seconds:g})"
+            raise ValueError(f"{given} is longer than longest_delay_seconds ({self.longest_delay_seconds:g})")
+        return self
+
+
+class Budget(Section):
+    """Tokens of the LLM, of all summarizers together, in each hour of the clock (UTC)."""
+
+    tokens_per_hour: int | None = Field(None, ge=1, description="prompt and completion, of all tenants; default: any")
+    tenant_tokens_per_hour: int | None = Field(None, ge=1, description="of each tenant; default: any number")
+    on_exhausted: Literal["fallback", "wait"] = Field(
+        "fallback",
+        description="fallback: summarise without the LLM, and ask it later; wait: until the hour ends",
+    )
+
+    @property
+    def limited(self) -> bool:
+        return self.tokens_per_hour is not None or self.tenant_tokens_per_hour is not None
 
 
 class Health(Section):
@@ -116,15 +468,15 @@ class Settings(BaseSettings):
         return (init_settings, environment, *toml)
 
 
-def load(**overrides: Any) -> Settings:
-    """Settings from the environment and the file it names; keyword arguments win over both.
+def load_settings(**overrides: Any) -> Settings:
+    """Read the environment and the file that it names; keyword arguments override both.
 
-    Raises: ConfigurationError with the one setting that is wrong.
+    Raises: ConfigurationError with the first setting that is wrong.
     """
     file = os.environ.get(CONFIG_FILE_VARIABLE)
     if file and not Path(file).is_file():
         raise ConfigurationError(setting=CONFIG_FILE_VARIABLE, problem="no such file")
-    unknown = sorted(unknown_variables(Settings, OTHERS))
+    unknown = sorted(unknown_variables())
     if unknown:
         raise ConfigurationError(setting=unknown[0], problem="no such setting")
     try:
@@ -138,5 +490,124 @@ def load(**overrides: Any) -> Settings:
         raise ConfigurationError(setting=file or PREFIX + "*", problem=str(error)) from None
 
 
-OTHERS = {"TEST_STACK", "CACHE_DIR"}
-"""Read elsewhere: by the tests, and by the embedded stack."""
+def variable(location: Location) -> str:
+    """Name a setting by its environment variable, wherever it was set."""
+    return PREFIX + "__".join(str(part).upper() for part in location)
+
+
+def locations(model: type[BaseModel], section: Location = ()) -> Iterator[tuple[Location, FieldInfo]]:
+    """Yield every section and setting, a section before its settings."""
+    for name, field in model.model_fields.items():
+        yield (*section, name), field
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from locations(field.annotation, (*section, name))
+
+
+def is_secret(field: FieldInfo) -> bool:
+    """True for a secret, optional ones included."""
+    return SecretStr in (field.annotation, *get_args(field.annotation))
+
+
+def unknown_variables() -> set[str]:
+    """Find variables with our prefix that set nothing, which pydantic-settings ignores: probably misspelt."""
+    known = {PREFIX + name for name in READ_ELSEWHERE}
+    for location, field in locations(Settings):
+        known |= {variable(location), variable(location) + FILE_SUFFIX} if is_secret(field) else {variable(location)}
+    return {
+        name
+        for name, value in os.environ.items()
+        if name.startswith(PREFIX) and name.upper() not in known and not KUBERNETES.fullmatch(f"{name}={value}")
+    }
+
+
+def with_secrets_from_files(model: type[BaseModel], environment: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Replace each `…_FILE` variable by the secret in that file; names are in lower case.
+
+    Raises: ConfigurationError when a file cannot be read, or when its secret is also set directly.
+    """
+    found = dict(environment)
+    for location, field in locations(model):
+        name = variable(location)
+        if is_secret(field) and (file := found.pop((name + FILE_SUFFIX).lower(), None)):
+            if found.get(name.lower()):
+                problem = f"{name} is set too; only one of them can count"
+                raise ConfigurationError(setting=name + FILE_SUFFIX, problem=problem)
+            found[name.lower()] = read_secret(name + FILE_SUFFIX, Path(file))
+    return found
+
+
+def read_secret(setting: str, file: Path) -> str:
+    """Read a file without its final newline. Raises: ConfigurationError that names the setting."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(setting=setting, problem=f"{file}: {error.strerror}") from None
+    except UnicodeDecodeError:  # the error's own text quotes the bytes
+        raise ConfigurationError(setting=setting, problem=f"{file}: not UTF-8 text") from None
+    secret = text.removesuffix("\n").removesuffix("\r")
+    if not secret:
+        raise ConfigurationError(setting=setting, problem=f"{file}: the file is empty")
+    return secret
+
+
+HIDDEN = "********"
+URI = ("mongo", "uri")
+_HOST = r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\])(?::\d+)?"
+_ADDRESS = re.compile(
+    rf"(?P<scheme>[a-z][a-z0-9+]*://)(?:[^/?#@\s]*@)?(?P<place>{_HOST}(?:,{_HOST})*(?:/[\w./-]*)?)(?:\?.*)?"
+)
+
+
+@dataclass(frozen=True)
+class ShownSetting:
+    """A setting as it may be displayed: `value` is JSON, and `********` in place of a secret."""
+
+    location: Location
+    value: Any
+    is_default: bool
+
+    @property
+    def variable(self) -> str:
+        return variable(self.location)
+
+
+def without_credentials(address: str) -> str:
+    """`mongodb://user:password@host/db?option=…` → `mongodb://host/db`.
+
+    Anything else is hidden entirely: any part of it may be the password.
+    """
+    found = _ADDRESS.fullmatch(address)
+    return found["scheme"] + found["place"] if found else HIDDEN
+
+
+def shown_settings(settings: Settings) -> Iterator[ShownSetting]:
+    """Yield every setting, in the order of docs/settings.md."""
+    for location, field in locations(Settings):
+        if not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
+            *sections, name = map(str, location)
+            section: Any = settings
+            for step in sections:
+                section = getattr(section, step)
+            yield ShownSetting(
+                location, _presentable(location, getattr(section, name)), name not in section.model_fields_set
+            )
+
+
+def _presentable(location: Location, value: Any) -> Any:
+    if isinstance(value, SecretStr):
+        return without_credentials(value.get_secret_value()) if location == URI else HIDDEN
+    if isinstance(value, str) and "://" in value:
+        return without_credentials(value)
+    return str(value) if isinstance(value, Path) else value
+
+
+def shown_as_dict(settings: Settings) -> dict[str, Any]:
+    """The displayed values, nested as in the TOML file."""
+    nested: dict[str, Any] = {}
+    for setting in shown_settings(settings):
+        *sections, name = map(str, setting.location)
+        place = nested
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[name] = setting.value
+    return nested

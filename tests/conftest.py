@@ -9,7 +9,7 @@ import hypothesis
 import pytest
 import pytest_asyncio
 
-from afterword.streams.settings import Settings, load
+from afterword.streams.settings import Settings, load_settings
 from tests.stack import Stack, running_stack
 
 MakeSettings = Callable[..., Settings]
@@ -64,7 +64,7 @@ def make_settings(stack: Stack, unique: Callable[[str], str], database_name: str
             "mongo": {"uri": stack.mongo_uri, "database": database_name},
             "qdrant": {**index, "collection": unique("episodes")},
         }
-        return load(**_merged(ours, overrides))
+        return load_settings(**_merged(ours, overrides))
 
     return make
 

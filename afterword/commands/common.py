@@ -22,9 +22,9 @@ def start() -> "Settings":
     Raises: ConfigurationError.
     """
     from afterword.streams.logs import configure
-    from afterword.streams.settings import load
+    from afterword.streams.settings import load_settings
 
-    settings = load()
+    settings = load_settings()
     configure(settings.logs)
     return settings
 

@@ -17,13 +17,13 @@ def config() -> None:
 @app.command()
 def show(as_json: Json = False) -> None:
     """Print every setting as it is in effect, without secrets; a star marks what was set."""
-    from afterword.streams.shown_settings import as_dict, shown
+    from afterword.streams.settings import shown_as_dict, shown_settings
 
     settings = start()
     if as_json:
-        print_json(as_dict(settings))
+        print_json(shown_as_dict(settings))
         return
-    found = list(shown(settings))
+    found = list(shown_settings(settings))
     width = max(len(setting.variable) for setting in found)
     for setting in found:
         value = NOTHING if setting.value is None else setting.value

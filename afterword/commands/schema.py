@@ -20,9 +20,9 @@ def schema() -> None:
 def export(directory: Directory = Path("schemas/generated"), check: Check = False) -> None:
     """Write a JSON Schema (2020-12) for each event, and an AsyncAPI 3.1 document of the topics, with their names."""
     from afterword.contract.files import export, stale
-    from afterword.streams.settings import load
+    from afterword.streams.settings import load_settings
 
-    kafka = load().kafka
+    kafka = load_settings().kafka
     for name in stale(directory, kafka) if check else export(directory, kafka):
         typer.echo(f"{directory / name}{' is stale' if check else ''}")
     if check and stale(directory, kafka):

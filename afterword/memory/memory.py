@@ -6,7 +6,7 @@ from typing import Self
 
 from afterword.memory.context import Context, Wish, read_context
 from afterword.memory.recall import DirectorySearch, ServerSearch, of_owner
-from afterword.streams.settings import Settings, load
+from afterword.streams.settings import Settings, load_settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode
 from afterword.streams.stores.index import Query, Recalled
@@ -70,7 +70,7 @@ class Memory:
     @classmethod
     def open(cls) -> Self:
         """With the settings of the environment, and of the file it names. Raises: ConfigurationError."""
-        return cls.from_settings(load())
+        return cls.from_settings(load_settings())
 
     async def context(
         self,

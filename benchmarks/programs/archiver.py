@@ -4,12 +4,12 @@ import asyncio
 
 from afterword.consumers.run_archiver import run_archiver
 from afterword.streams import logs
-from afterword.streams.settings import Logs, load
+from afterword.streams.settings import Logs, load_settings
 
 
 def main() -> None:
     logs.configure(Logs())
-    asyncio.run(run_archiver(load()))
+    asyncio.run(run_archiver(load_settings()))
 
 
 if __name__ == "__main__":

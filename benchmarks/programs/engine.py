@@ -4,13 +4,13 @@ import asyncio
 
 from afterword.streams import logs
 from afterword.streams.app import run_segmenter
-from afterword.streams.settings import Logs, load
+from afterword.streams.settings import Logs, load_settings
 from benchmarks.programs.configuration import from_environment
 
 
 def main() -> None:
     bench = from_environment()
-    settings = load(
+    settings = load_settings(
         state_dir=bench.state,
         kafka={
             "bootstrap_servers": bench.bootstrap,

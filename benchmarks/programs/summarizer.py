@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from afterword.streams import logs
-from afterword.streams.settings import Logs, load
+from afterword.streams.settings import Logs, load_settings
 from afterword.streams.summarizer.providers import ExtractiveProvider, WithFallback
 from afterword.streams.summarizer.providers.scripted import ScriptedProvider
 from afterword.streams.summarizer_app import run_summarizer
@@ -17,7 +17,7 @@ def scripted(*_: Any) -> WithFallback:
 
 def main() -> None:
     logs.configure(Logs())
-    asyncio.run(run_summarizer(load(), scripted))
+    asyncio.run(run_summarizer(load_settings(), scripted))
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ import structlog
 from pydantic import ValidationError
 
 from afterword.schemas import InvalidRecord
-from afterword.streams.episode_settings import Episodes
 from afterword.streams.segmenter.rules import Rules, rules_of
+from afterword.streams.settings import Episodes
 from afterword.streams.triggers import TriggerInvalid
 
 FIELD = "afterword"

@@ -4,8 +4,7 @@ import os
 
 from afterword.streams.runtime.health import Health
 from afterword.streams.runtime.options import wall_clock_ms
-from afterword.streams.settings import Settings
-from afterword.streams.shown_settings import as_dict
+from afterword.streams.settings import Settings, shown_as_dict
 from afterword.streams.telemetry.engine import EngineMetrics
 from afterword.streams.telemetry.metrics import Metrics
 from afterword.streams.telemetry.status import Status, running_version
@@ -35,7 +34,7 @@ class WorkerTelemetry:
         self.tracer = tracer_of(self._provider) if self._provider else None
         self.metrics.watch_readiness(lambda: health.reasons, apart)
         self.engine = EngineMetrics(self.metrics, wall_clock_ms, idle_seconds)
-        status = Status(role, as_dict(settings), lambda: health.reasons, lambda: self.engine.standings)
+        status = Status(role, shown_as_dict(settings), lambda: health.reasons, lambda: self.engine.standings)
         self.views = views(self.metrics, status)
 
     async def aclose(self) -> None:

@@ -17,7 +17,7 @@ from afterword.embedded import EmbeddedStack
 from afterword.embedded.access import Access, Listener
 from afterword.smoke import smoke
 from afterword.streams.errors import StoreUnavailable
-from afterword.streams.settings import Kafka, Settings, load
+from afterword.streams.settings import Kafka, Settings, load_settings
 from afterword.topics import ensure_topics
 from tests.deploy.acls import allow
 from tests.deploy.helm import Helm
@@ -60,7 +60,9 @@ async def guarded(tmp_path: Path) -> AsyncIterator[Guarded]:
         }
         yield Guarded(
             stack,
-            load(kafka=login, mongo={"uri": stack.mongo_uri}, qdrant={"path": tmp_path / "qdrant"}, drain_seconds=10),
+            load_settings(
+                kafka=login, mongo={"uri": stack.mongo_uri}, qdrant={"path": tmp_path / "qdrant"}, drain_seconds=10
+            ),
         )
 
 

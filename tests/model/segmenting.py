@@ -16,7 +16,7 @@ from afterword.streams.runtime.memory import Disk, MemoryDatabase
 from afterword.streams.runtime.partition import ExactlyOncePartition
 from afterword.streams.runtime.producer import Producer
 from afterword.streams.segmenter import agent as segmenter
-from afterword.streams.settings import Episodes, Settings, load
+from afterword.streams.settings import Episodes, Settings, load_settings
 from tests.model.broker import Broker, Record
 from tests.model.loop import Loop
 from tests.model.network import Network
@@ -62,7 +62,7 @@ class JoiningProducer(Producer):
 @cache
 def segmenter_settings(scope: str) -> Settings:
     limits = AGENTS_LIMITS if scope == "agent" else LIMITS
-    return load(state_dir=Path(os.devnull), episodes=limits.model_dump())
+    return load_settings(state_dir=Path(os.devnull), episodes=limits.model_dump())
 
 
 @cache

@@ -9,9 +9,8 @@ import pytest
 import typer.main
 
 from afterword.cli import app
-from afterword.streams.environment import FILE, is_secret, locations, variable
 from afterword.streams.runtime import Options
-from afterword.streams.settings import Settings
+from afterword.streams.settings import FILE_SUFFIX, Settings, is_secret, locations, variable
 from tools.reference.settings import reference
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +52,7 @@ def test_tests_that_are_named_exist(page: Path) -> None:
 
 @pages
 def test_settings_that_are_named_exist(page: Path) -> None:
-    files = {variable(location) + FILE for location, field in locations(Settings) if is_secret(field)}
+    files = {variable(location) + FILE_SUFFIX for location, field in locations(Settings) if is_secret(field)}
     known = set(VARIABLE.findall(reference(Settings))) | files
     named = set(VARIABLE.findall(page.read_text()))
     assert {name for name in named - known if not any(other.startswith(f"{name}__") for other in known)} == set()

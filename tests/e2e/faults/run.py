@@ -16,7 +16,7 @@ from aiokafka.errors import KafkaError
 from afterword.audit.log import opened
 from afterword.audit.report import Report
 from afterword.audit.waiting import is_consumed
-from afterword.streams.settings import Settings, load
+from afterword.streams.settings import Settings, load_settings
 from tests.e2e.deployment import Record, deployed, fingerprints, segmented
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.kinds.workers import SESSION_SECONDS
@@ -236,4 +236,4 @@ def settings_for(servers: Servers, directory: Path, kinds: Sequence[type[Fault]]
         ours["qdrant"]["url"] = servers.qdrant.url
     if ours["llm"]:
         ours["llm"]["base_url"] = servers.llm.base_url
-    return load(**ours, state_dir=directory / "state", drain_seconds=10)
+    return load_settings(**ours, state_dir=directory / "state", drain_seconds=10)

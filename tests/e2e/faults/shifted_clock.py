@@ -10,11 +10,11 @@ from afterword.streams.app import segmenter_app
 from afterword.streams.runtime.health import Health, HealthServer
 from afterword.streams.runtime.options import wall_clock_ms
 from afterword.streams.runtime.worker import PARTITIONS, run
-from afterword.streams.settings import Settings, load
+from afterword.streams.settings import Settings, load_settings
 
 
 def main() -> None:
-    settings = load()
+    settings = load_settings()
     logs.configure(settings.logs)
     asyncio.run(run_shifted(settings, Path(os.environ["CLOCK_AHEAD"])))
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from afterword.streams.environment import FILE, is_secret, locations, variable
-from afterword.streams.settings import Settings
+from afterword.streams.settings import FILE_SUFFIX, Settings, is_secret, locations, variable
 from tests.certificates import Authority
 from tests.e2e.deployment import Deployment, deployed
 from tests.endpoints import serving
@@ -93,7 +92,7 @@ def in_files(environment: dict[str, str], directory: Path) -> dict[str, str]:
     for name in secret_variables():
         if name in moved:
             (directory / name).write_text(moved.pop(name) + "\n")
-            moved[name + FILE] = str(directory / name)
+            moved[name + FILE_SUFFIX] = str(directory / name)
     return moved
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from afterword.streams.settings import load
+from afterword.streams.settings import load_settings
 from benchmarks.deployment import environment
 from benchmarks.state import (
     CONVERSATIONS,
@@ -38,10 +38,10 @@ def test_a_worker_is_told_in_its_environment_what_the_settings_say(monkeypatch: 
     wanted = settings(20, 40)
     for name, value in environment(wanted).items():
         monkeypatch.setenv(name, value)
-    assert load().model_dump(include={"episodes", "engine"}) == load(**wanted).model_dump(
+    assert load_settings().model_dump(include={"episodes", "engine"}) == load_settings(**wanted).model_dump(
         include={"episodes", "engine"}
     )
-    assert load().engine.max_batch == 40
+    assert load_settings().engine.max_batch == 40
 
 
 def test_costs_are_flat_when_none_is_a_tenth_away_from_their_median() -> None:

@@ -8,8 +8,7 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from afterword.streams.environment import locations, variable
-from afterword.streams.settings import Settings
+from afterword.streams.settings import Settings, locations, variable
 from helm.generate import CHART, generated
 
 GUIDE = CHART.parents[1] / "docs" / "how-to" / "kubernetes.md"

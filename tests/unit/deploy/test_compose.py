@@ -13,7 +13,7 @@ from pymongo.uri_parser import parse_uri
 
 from afterword.crew import ROLES
 from afterword.embedded.jars import locked_jars
-from afterword.streams.settings import Settings, load
+from afterword.streams.settings import Settings, load_settings
 from tests.containers import image_of
 
 ROOT = Path(__file__).parents[3]
@@ -49,7 +49,7 @@ def settings_of(variables: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.delenv(name)
     for name, value in variables.items():
         monkeypatch.setenv(name, str(value))
-    return load()
+    return load_settings()
 
 
 def published(service: Service) -> tuple[str, int, int]:

@@ -3,7 +3,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, SecretStr
 
-from afterword.streams.settings import OTHERS, PREFIX, Settings
+from afterword.streams.settings import PREFIX, READ_ELSEWHERE, Settings
 from tools.reference.settings import reference
 
 PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
@@ -36,7 +36,7 @@ def test_every_setting_says_what_it_is_for() -> None:
 
 
 def test_variables_that_are_read_elsewhere_are_on_the_page_too() -> None:
-    assert all(f"`{PREFIX}{name}`" in reference(Settings) for name in OTHERS)
+    assert all(f"`{PREFIX}{name}`" in reference(Settings) for name in READ_ELSEWHERE)
 
 
 def test_a_setting_is_named_by_its_variable_with_type_bounds_and_default() -> None:

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from afterword.streams.environment import FILE, is_secret, locations, variable
 from afterword.streams.errors import ConfigurationError
-from afterword.streams.settings import Settings, load
+from afterword.streams.settings import FILE_SUFFIX, Settings, is_secret, load_settings, locations, variable
 
 SECRETS = [location for location, field in locations(Settings) if is_secret(field)]
 KEY = "AFTERWORD_LLM__API_KEY"
@@ -23,12 +22,12 @@ def empty_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def problem() -> str:
     with pytest.raises(ConfigurationError) as caught:
-        load()
+        load_settings()
     return str(caught.value)
 
 
 def key() -> str:
-    secret = load().llm.api_key
+    secret = load_settings().llm.api_key
     assert secret is not None
     return secret.get_secret_value()
 
@@ -41,7 +40,7 @@ def test_whatever_is_called_a_password_a_key_or_a_secret_is_one() -> None:
 
 def test_no_setting_has_the_name_of_a_secret_s_file() -> None:
     every = [variable(location) for location, _ in locations(Settings)]
-    assert {variable(location) + FILE for location in SECRETS} & set(every) == set()
+    assert {variable(location) + FILE_SUFFIX for location in SECRETS} & set(every) == set()
 
 
 @pytest.mark.parametrize("ending", ["", "\n", "\r\n"])
@@ -50,7 +49,7 @@ def test_a_secret_is_read_from_the_file_without_its_last_newline(
 ) -> None:
     file = tmp_path / "key"
     file.write_bytes(b" k\ney " + ending.encode())
-    monkeypatch.setenv(KEY + FILE, str(file))
+    monkeypatch.setenv(KEY + FILE_SUFFIX, str(file))
     assert key() == " k\ney "
 
 
@@ -60,10 +59,10 @@ def test_every_secret_can_be_in_a_file_and_one_that_is_set_twice_is_named(
 ) -> None:
     name = variable(location)
     monkeypatch.setenv(name, "mongodb://canary")
-    monkeypatch.setenv(name + FILE, str(tmp_path / "absent"))
-    assert problem() == f"{name}{FILE}: {name} is set too; only one of them can count"
+    monkeypatch.setenv(name + FILE_SUFFIX, str(tmp_path / "absent"))
+    assert problem() == f"{name}{FILE_SUFFIX}: {name} is set too; only one of them can count"
     monkeypatch.delenv(name)
-    assert problem() == f"{name}{FILE}: {tmp_path / 'absent'}: No such file or directory"
+    assert problem() == f"{name}{FILE_SUFFIX}: {tmp_path / 'absent'}: No such file or directory"
 
 
 @pytest.mark.parametrize(
@@ -74,7 +73,7 @@ def test_a_file_that_holds_no_secret_is_named(
 ) -> None:
     file = tmp_path / "key"
     file.write_bytes(content)
-    monkeypatch.setenv(KEY + FILE, str(file))
+    monkeypatch.setenv(KEY + FILE_SUFFIX, str(file))
     assert said in problem()
 
 
@@ -87,10 +86,10 @@ def test_an_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch, tm
     file = tmp_path / "key"
     file.write_text("from the file")
     monkeypatch.setenv(KEY, "")
-    monkeypatch.setenv(KEY + FILE, str(file))
+    monkeypatch.setenv(KEY + FILE_SUFFIX, str(file))
     assert key() == "from the file"
     monkeypatch.setenv(KEY, "direct")
-    monkeypatch.setenv(KEY + FILE, "")
+    monkeypatch.setenv(KEY + FILE_SUFFIX, "")
     assert key() == "direct"
 
 
@@ -100,7 +99,7 @@ def test_the_file_wins_over_toml_and_arguments_win_over_the_file(
     (tmp_path / "key").write_text("from the file")
     (tmp_path / "a.toml").write_text('[llm]\napi_key = "toml"\ntemperature = 1.0\n')
     monkeypatch.setenv("AFTERWORD_CONFIG", str(tmp_path / "a.toml"))
-    monkeypatch.setenv(KEY + FILE, str(tmp_path / "key"))
+    monkeypatch.setenv(KEY + FILE_SUFFIX, str(tmp_path / "key"))
     assert key() == "from the file"
-    assert load().llm.temperature == 1.0
-    assert load(llm={"api_key": "argument"}).llm.api_key == SecretStr("argument")
+    assert load_settings().llm.temperature == 1.0
+    assert load_settings(llm={"api_key": "argument"}).llm.api_key == SecretStr("argument")

@@ -3,7 +3,7 @@
 import pytest
 
 from afterword.streams.errors import ConfigurationError
-from afterword.streams.settings import Budget, load
+from afterword.streams.settings import Budget, load_settings
 
 
 @pytest.mark.parametrize(
@@ -21,14 +21,14 @@ def test_what_cannot_be_meant_stops_the_start_and_is_named(
 ) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(ConfigurationError, match=problem) as raised:
-        load()
+        load_settings()
     assert str(raised.value).startswith(f"{name}:")
 
 
 def test_a_first_delay_longer_than_the_longest_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AFTERWORD_RETRY__FIRST_DELAY_SECONDS", "1000")
     with pytest.raises(ConfigurationError, match=r"^AFTERWORD_RETRY: first_delay_seconds \(1000\) is longer"):
-        load()
+        load_settings()
 
 
 def test_nothing_is_limited_unless_it_is_set() -> None:

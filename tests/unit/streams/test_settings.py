@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from afterword.streams.errors import ConfigurationError
-from afterword.streams.settings import Settings, load
+from afterword.streams.settings import Settings, load_settings
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def empty_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def problem() -> str:
     with pytest.raises(ConfigurationError) as caught:
-        load()
+        load_settings()
     text = str(caught.value)
     assert "\n" not in text
     return text
@@ -54,7 +54,7 @@ def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch, name: str, va
 def test_names_that_kubernetes_adds_for_a_service_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AFTERWORD_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("AFTERWORD_PORT_8080_TCP", "tcp://10.0.0.1:8080")
-    assert load() == Settings()
+    assert load_settings() == Settings()
 
 
 def test_the_environment_wins_over_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_the_environment_wins_over_the_file(monkeypatch: pytest.MonkeyPatch, tmp
     file.write_text("drain_seconds = 5\n[episodes]\noverlap = 1\ntrigger = 7\n")
     monkeypatch.setenv("AFTERWORD_CONFIG", str(file))
     monkeypatch.setenv("AFTERWORD_EPISODES__TRIGGER", "9")
-    settings = load()
+    settings = load_settings()
     assert (settings.drain_seconds, settings.episodes.overlap, settings.episodes.trigger) == (5, 1, 9)
 
 
@@ -81,6 +81,6 @@ def test_a_prompt_in_a_file_is_checked_like_one_that_is_written_out(
     file.write_text("Tell {who} about {conversation_text}")
     assert "AFTERWORD_SUMMARIZER__PROMPT_FILE: unknown placeholder {who}" in problem()
     file.write_text("Summarise {conversation_text}")
-    assert load().summarizer.template() == "Summarise {conversation_text}"
+    assert load_settings().summarizer.template() == "Summarise {conversation_text}"
     monkeypatch.setenv("AFTERWORD_SUMMARIZER__PROMPT", "{conversation_text}")
     assert "prompt and prompt_file exclude each other" in problem()

@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.streams.settings import Settings, load
-from afterword.streams.shown_settings import HIDDEN, as_dict, shown, without_credentials
+from afterword.streams.settings import (
+    HIDDEN,
+    Settings,
+    load_settings,
+    shown_as_dict,
+    shown_settings,
+    without_credentials,
+)
 
 
 @pytest.mark.parametrize(
@@ -37,21 +43,21 @@ def test_a_password_of_any_form_is_not_shown(noise: str, rest: str) -> None:
 
 
 def test_every_setting_is_shown_and_those_that_are_not_the_default_are_marked() -> None:
-    found = {setting.variable: setting for setting in shown(load(kafka={"partitions": 3}))}
+    found = {setting.variable: setting for setting in shown_settings(load_settings(kafka={"partitions": 3}))}
     assert (found["AFTERWORD_KAFKA__PARTITIONS"].value, found["AFTERWORD_KAFKA__PARTITIONS"].is_default) == (3, False)
     assert found["AFTERWORD_KAFKA__BOOTSTRAP_SERVERS"].is_default
     assert found["AFTERWORD_LLM__API_KEY"].value is None
 
 
 def test_secrets_are_hidden_and_addresses_trimmed() -> None:
-    settings = load(
+    settings = load_settings(
         llm={"api_key": "canary", "base_url": "http://u:canary@h/v1?key=canary"},
         mongo={"uri": "mongodb://u:canary@h"},
         kafka={"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "username": "u", "password": "canary"},
     )
-    text = json.dumps(as_dict(settings))
+    text = json.dumps(shown_as_dict(settings))
     assert "canary" not in text
-    assert as_dict(settings)["llm"]["api_key"] == HIDDEN
-    assert as_dict(settings)["llm"]["base_url"] == "http://h/v1"
+    assert shown_as_dict(settings)["llm"]["api_key"] == HIDDEN
+    assert shown_as_dict(settings)["llm"]["base_url"] == "http://h/v1"
     assert "canary" not in repr(settings.kafka) + repr(settings.mongo) + str(settings.llm.api_key)
-    assert set(as_dict(settings)) == set(Settings.model_fields)
+    assert set(shown_as_dict(settings)) == set(Settings.model_fields)

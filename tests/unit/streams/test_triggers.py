@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.streams.episode_settings import Episodes
 from afterword.streams.errors import ConfigurationError
-from afterword.streams.settings import load
+from afterword.streams.settings import Episodes, load_settings
 from afterword.streams.triggers import MAX_DEPTH, PRESETS, TriggerInvalid, parse_trigger, read_trigger
 
 VARIABLE = "AFTERWORD_EPISODES__TRIGGER"
@@ -28,7 +27,7 @@ def episodes(monkeypatch: pytest.MonkeyPatch, variable: str | None, file: Path |
         monkeypatch.setenv(VARIABLE, variable)
     if file is not None:
         monkeypatch.setenv("AFTERWORD_CONFIG", str(file))
-    return load().episodes
+    return load_settings().episodes
 
 
 def test_by_default_ten_messages_or_4000_tokens_close_episodes() -> None:

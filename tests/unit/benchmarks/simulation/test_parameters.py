@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from afterword.streams.environment import locations, variable
-from afterword.streams.settings import Settings
+from afterword.streams.settings import Settings, locations, variable
 from benchmarks.simulation.__main__ import main
 from benchmarks.simulation.parameters import ASSUMED, DEFAULT, EXAMPLE, Parameters, changed, listed
 
