@@ -40,13 +40,13 @@ class Tick:
 
 
 class Overlay:
-    """A batch's own view of one table: what it has read, and what it has changed."""
+    """A batch's own view of one table: rows as the database has them, and rows as the batch leaves them."""
 
-    __slots__ = ("changed", "values")
+    __slots__ = ("changed", "read")
 
     def __init__(self) -> None:
-        self.values: dict[Any, Any] = {}
-        self.changed: set[Any] = set()
+        self.read: dict[Any, Any] = {}
+        self.changed: dict[Any, Any] = {}
 
 
 class Batch:

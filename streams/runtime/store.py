@@ -5,7 +5,7 @@ from typing import Any
 
 from faust.stores.base import Store as FaustStore
 
-from afterword.streams.runtime.batch import GONE, Batch, current_batch
+from afterword.streams.runtime.batch import GONE, Batch, Overlay, current_batch
 from afterword.streams.runtime.errors import NotInAgent
 from afterword.streams.runtime.logger import LIFE_CYCLE
 
@@ -48,13 +48,13 @@ class Store(FaustStore):
 
     def __iter__(self) -> Iterator[Any]:
         batch = current_batch()
-        values = batch.overlay(self.table_name).values if batch else {}
-        seen = dict(values)  # as it is now: rows that are read meanwhile get into the overlay too
+        overlay = batch.overlay(self.table_name) if batch else Overlay()
+        seen = overlay.read | overlay.changed  # a copy: rows that are read meanwhile get into the overlay too
         yield from [key for key, value in seen.items() if value is not GONE]
         for database in self._databases(batch):
             for raw in database.keys(self.table_name):
                 key = self._decode_key(raw)
-                if key not in seen and values.get(key) is not GONE:
+                if key not in seen and overlay.changed.get(key) is not GONE:
                     yield key
 
     # Faust's mapping looks for all of these in a dictionary that a store of this kind does not have
@@ -69,21 +69,25 @@ class Store(FaustStore):
         overlay = batch.tables.get(self.table_name)
         if overlay is None:
             return []
-        values = overlay.values
         return [
-            (self._encode_key(key), None if values[key] is GONE else self._encode_value(values[key]))
-            for key in overlay.changed
+            (self._encode_key(key), None if value is GONE else self._encode_value(value))
+            for key, value in overlay.changed.items()
         ]
 
     def _find(self, key: Any) -> Any:
         batch = current_batch()
         if batch is None:
             return self._committed(key)
-        values = batch.overlay(self.table_name).values
-        found = values.get(key, UNREAD)
+        overlay = batch.overlay(self.table_name)
+        found = overlay.changed.get(key, UNREAD)
+        return self._stored(batch, overlay, key) if found is UNREAD else found
+
+    def _stored(self, batch: Batch, overlay: Overlay, key: Any) -> Any:
+        """The row as it was before the batch; the database is asked once for each key."""
+        found = overlay.read.get(key, UNREAD)
         if found is UNREAD:
             raw = batch.database.get(self.table_name, self._encode_key(key))
-            found = values[key] = GONE if raw is None else self._decode_value(raw)
+            found = overlay.read[key] = GONE if raw is None else self._decode_value(raw)
         return found
 
     def _committed(self, key: Any) -> Any:
@@ -100,8 +104,10 @@ class Store(FaustStore):
             raise NotInAgent(table=self.table_name)
         if batch.accepts(f"table {self.table_name}"):
             overlay = batch.overlay(self.table_name)
-            overlay.values[key] = value
-            overlay.changed.add(key)
+            if value is GONE and self._stored(batch, overlay, key) is GONE:
+                overlay.changed.pop(key, None)  # made and deleted in one batch: the changelog need not know
+            else:
+                overlay.changed[key] = value
 
     def _databases(self, batch: Batch | None) -> list[Any]:
         return [batch.database] if batch else list(self.app.consumer.databases())

@@ -131,8 +131,8 @@ MUTANTS = (
         "deletions do not get into the changelog",
         SEGMENTER,
         "runtime/store.py",
-        "            for key in overlay.changed\n",
-        "            for key in overlay.changed\n            if values[key] is not GONE\n",
+        "            for key, value in overlay.changed.items()\n",
+        "            for key, value in overlay.changed.items()\n            if value is not GONE\n",
     ),
     Mutant(
         "a batch of outputs that is full loses a record",

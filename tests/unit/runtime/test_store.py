@@ -41,7 +41,7 @@ def database(app: App, table: Any, tmp_path: Path) -> Iterator[Database]:
     database.close()
 
 
-def in_agent(database: Database, do: Callable[[], Any]) -> Batch:
+def in_agent(database: Any, do: Callable[[], Any]) -> Batch:
     """Runs it as an agent would, in a batch of its own."""
 
     async def run() -> Batch:
@@ -118,6 +118,32 @@ def test_a_row_that_was_read_but_not_written_is_no_change(table: Any, database: 
     database.write({"rows": [(b"a", b"1")]}, Position())
     batch = in_agent(database, lambda: table.get(b"a"))
     assert table.data.changes(batch) == []
+
+
+def test_a_row_that_is_made_and_deleted_in_one_batch_is_no_change(table: Any, database: Database) -> None:
+    database.write({"rows": [(b"b", b"2")]}, Position())
+
+    def work() -> None:
+        for key in (b"a", b"b"):
+            table[key] = b"1"
+            del table[key]
+            assert table.get(key) is None
+
+    assert table.data.changes(in_agent(database, work)) == [(b"b", None)]
+
+
+def test_the_database_is_asked_once_for_a_row_and_told_of_it_once(table: Any) -> None:
+    asked: list[bytes] = []
+
+    def work() -> None:
+        for number in range(5):
+            assert table.get(b"missing") is None
+            assert table.get(b"a", b"0") == b"%d" % number
+            table[b"a"] = b"%d" % (number + 1)
+
+    batch = in_agent(SimpleNamespace(get=lambda _, key: asked.append(key)), work)
+    assert asked == [b"missing", b"a"]
+    assert table.data.changes(batch) == [(b"a", b"5")]
 
 
 def test_a_key_that_is_not_there_is_the_tables_default_or_else_what_was_asked_for(app: App, tmp_path: Path) -> None:
