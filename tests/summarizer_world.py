@@ -9,12 +9,12 @@ from typing import Any
 
 from afterword.schemas import EpisodeClosed, SummaryCreated
 from afterword.streams.errors import StoreUnavailable
-from afterword.streams.stores.memory import MemoryEpisodes, MemoryMessages
-from afterword.streams.stores.memory_index import MemoryIndex
 from afterword.streams.summarizer.patience import Patience
 from afterword.streams.summarizer.pipeline import Pipeline
 from afterword.streams.summarizer.providers.scripted import ScriptedProvider
 from afterword.streams.summarizer.so_far import Rules
+from tests.doubles.index import MemoryIndex
+from tests.doubles.stores import MemoryEpisodes, MemoryMessages
 from tests.samples import NOON, a_closed_episode
 
 EPISODES = tuple(a_closed_episode(ordinal) for ordinal in (1, 2, 3))

@@ -30,23 +30,3 @@ def key_of(hour: datetime, tenant_id: str | None = None, *, of_tenant: bool = Fa
     """The counter of an hour (UTC), of all tenants or of one; of messages without a tenant, too."""
     name = f"{hour:%Y-%m-%dT%H}"
     return f"{name}/{escape(tenant_id or '')}" if of_tenant else name
-
-
-class MemoryBudgets:
-    """Budgets of one process, for tests and for trying things out."""
-
-    def __init__(self) -> None:
-        self.counters: dict[str, int] = {}
-
-    async def take(self, key: str, amount: int, limit: int, expires_at: datetime) -> bool:  # noqa: ARG002 – kept for good
-        if self.counters.get(key, 0) >= limit:
-            return False
-        self.counters[key] = self.counters.get(key, 0) + amount
-        return True
-
-    async def correct(self, key: str, amount: int) -> None:
-        if key in self.counters:
-            self.counters[key] += amount
-
-    async def used(self, key: str) -> int:
-        return self.counters.get(key, 0)

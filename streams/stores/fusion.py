@@ -9,9 +9,6 @@ chosen on all of them. The dense vector must not hurt, and the summary is for wo
 an LLM writes.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import TypeVar
-
 SUMMARY = "summary"
 TEXT = "text"
 DENSE = "dense"
@@ -20,14 +17,3 @@ K = 1
 WEIGHTS = {TEXT: 6.0, SUMMARY: 1.0, DENSE: 0.3}
 DEPTH = 50
 """How far down each ranking is looked."""
-
-Item = TypeVar("Item", bound=Hashable)
-
-
-def fused(rankings: Mapping[str, Sequence[Item]]) -> list[tuple[Item, float]]:
-    """Best first, with scores; `rankings`: by the name of their vector, best first. Of equals the first seen leads."""
-    scores: dict[Item, float] = {}
-    for name, ranking in rankings.items():
-        for rank, item in enumerate(ranking):
-            scores[item] = scores.get(item, 0.0) + 1 / ((rank + 1) / WEIGHTS[name] + K - 1)
-    return sorted(scores.items(), key=lambda found: -found[1])

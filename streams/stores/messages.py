@@ -64,16 +64,6 @@ def agent_scope(episode_id: str) -> str | None:
     return scope if "/" in scope else None
 
 
-def selects(selection: Selection, archived: ArchivedMessage) -> bool:
-    """Whether the message is one of them, but for `unsummarised`, which only the store can tell."""
-    message = archived.message
-    return (
-        message.conversation_id == selection.conversation_id
-        and message.tenant_id == selection.tenant_id
-        and (selection.agent_id is None or message.agent_id in (None, selection.agent_id))
-    )
-
-
 class MessageArchive(Protocol):
     """Archiver and summarizer write different fields of the same document, in either order, any number of times.
 

@@ -187,7 +187,7 @@ MUTANTS = (
     Mutant(
         "a row that another worker wrote meanwhile is written over",
         SUMMARIZER,
-        "stores/memory.py",
+        "../tests/doubles/stores.py",
         "        if (rows[-1] if rows else None) != after:",
         "        if False:",
     ),

@@ -15,8 +15,6 @@ from afterword.streams.runtime import Options
 from afterword.streams.runtime.concurrent import AtLeastOncePartition
 from afterword.streams.runtime.schema import AtLeastOnce
 from afterword.streams.settings import Retry
-from afterword.streams.stores.memory import MemoryEpisodes, MemoryMessages
-from afterword.streams.stores.memory_index import MemoryIndex
 from afterword.streams.summarizer.agent import LaneKey, lane_of
 from afterword.streams.summarizer.handling import Handling
 from afterword.streams.summarizer.lanes import Lanes
@@ -25,6 +23,8 @@ from afterword.streams.summarizer.pipeline import Pipeline
 from afterword.streams.summarizer.providers.base import Summary, SummaryRequest
 from afterword.streams.summarizer.retries import Try, headers_of
 from afterword.streams.summarizer.so_far import Rules
+from tests.doubles.index import MemoryIndex
+from tests.doubles.stores import MemoryEpisodes, MemoryMessages
 from tests.model.broker import Broker, Record
 from tests.model.loop import Loop
 from tests.model.network import Network

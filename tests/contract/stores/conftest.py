@@ -6,10 +6,8 @@ import pytest
 import pytest_asyncio
 
 from afterword.streams.stores import mongo
-from afterword.streams.stores.budgets import Budgets, MemoryBudgets
+from afterword.streams.stores.budgets import Budgets
 from afterword.streams.stores.episodes import EpisodeStore
-from afterword.streams.stores.memory import MemoryEpisodes, MemoryMessages
-from afterword.streams.stores.memory_replies import MemoryReplies
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.mongo import Database
 from afterword.streams.stores.mongo_budgets import MongoBudgets
@@ -17,6 +15,7 @@ from afterword.streams.stores.mongo_episodes import MongoEpisodes
 from afterword.streams.stores.mongo_messages import MongoMessages
 from afterword.streams.stores.mongo_replies import MongoReplies
 from afterword.streams.stores.replies import ReplyCache
+from tests.doubles.stores import MemoryBudgets, MemoryEpisodes, MemoryMessages, MemoryReplies
 
 
 @pytest_asyncio.fixture

@@ -8,9 +8,9 @@ import pytest_asyncio
 
 from afterword.streams.settings import Qdrant
 from afterword.streams.stores.index import EpisodeIndex, Query
-from afterword.streams.stores.memory_index import MemoryIndex
 from afterword.streams.stores.qdrant import QdrantIndex
 from afterword.streams.stores.qdrant_connection import Local, connect
+from tests.doubles.index import MemoryIndex
 from tests.qdrant_server import QdrantServer
 from tests.samples import a_summary
 

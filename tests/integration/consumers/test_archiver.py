@@ -25,9 +25,9 @@ from afterword.streams.errors import StoreUnavailable, TopicMissing
 from afterword.streams.runtime.health import Health
 from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
-from afterword.streams.stores.memory import MemoryMessages
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.mongo_messages import MongoMessages
+from tests.doubles.stores import MemoryMessages
 
 CONVERSATION = "conversation"
 SECONDS = 30.0

@@ -23,7 +23,7 @@ from afterword.streams.stores.local_index import (
     ids_of_owner,
     search_of_owner,
 )
-from afterword.streams.stores.memory_index import MemoryIndex
+from tests.doubles.index import MemoryIndex
 from tests.samples import a_summary
 
 QUERY = Query(text="flights to Rome", user_id="u1", tenant_id="t1")

@@ -7,9 +7,9 @@ from afterword.rebuild import PAGE_EPISODES, Rebuild, Rebuilt
 from afterword.schemas import SummaryCreated
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.stores.index import Dense
-from afterword.streams.stores.memory import MemoryEpisodes, MemoryMessages
-from afterword.streams.stores.memory_index import MemoryIndex
 from afterword.streams.stores.messages import ArchivedMessage
+from tests.doubles.index import MemoryIndex
+from tests.doubles.stores import MemoryEpisodes, MemoryMessages
 from tests.samples import a_message, a_stored_episode, a_summary
 from tests.summarizer_world import FixedEmbedder
 

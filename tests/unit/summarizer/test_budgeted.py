@@ -11,10 +11,11 @@ from structlog.testing import capture_logs
 from afterword.schemas import Quality, Usage
 from afterword.streams.errors import AnswerInvalid, BudgetExhausted, ProviderUnavailable, StoreUnavailable
 from afterword.streams.settings import Budget
-from afterword.streams.stores.budgets import MemoryBudgets, key_of
+from afterword.streams.stores.budgets import key_of
 from afterword.streams.summarizer.observer import Observer
 from afterword.streams.summarizer.providers import ScriptedProvider, Summary, SummaryRequest
 from afterword.streams.summarizer.providers.budgeted import Budgeted, estimate
+from tests.doubles.stores import MemoryBudgets
 from tests.samples import NOON, a_closed_episode
 
 HOUR = key_of(NOON)

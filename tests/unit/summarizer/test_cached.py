@@ -12,11 +12,11 @@ from structlog.testing import capture_logs
 from afterword.schemas import Usage
 from afterword.streams.errors import AnswerInvalid, ProviderUnavailable, StoreUnavailable
 from afterword.streams.settings import Llm
-from afterword.streams.stores.memory_replies import MemoryReplies
 from afterword.streams.stores.replies import KeptReply
 from afterword.streams.summarizer.providers.asking import Asking
 from afterword.streams.summarizer.providers.cached import MAX_CHARACTERS, Cached
 from afterword.streams.summarizer.providers.endpoint import ChatRequest, Reply
+from tests.doubles.stores import MemoryReplies
 
 LLM = Llm(provider="openai", model="m")
 QUESTION = ChatRequest([{"role": "user", "content": "Where is my order?"}], 500, {"type": "object"})

@@ -12,12 +12,12 @@ from afterword.schemas.ids import message_key
 from afterword.streams.errors import EpisodeConflict, ProviderMisconfigured, ProviderUnavailable
 from afterword.streams.settings import Budget, Summarizer
 from afterword.streams.stores.episodes import RollingRow, StoredEpisode
-from afterword.streams.stores.memory import MemoryEpisodes
 from afterword.streams.summarizer.patience import Patience
 from afterword.streams.summarizer.pipeline import compression
 from afterword.streams.summarizer.providers import ExtractiveProvider, WithFallback
 from afterword.streams.summarizer.providers.fallback import waited_for
 from afterword.streams.tokens import count_tokens
+from tests.doubles.stores import MemoryEpisodes
 from tests.samples import NOON, a_closed_episode, a_stored_episode, an_episode_message
 from tests.summarizer_world import (
     EPISODES,

@@ -10,14 +10,14 @@ from afterword.schemas import EpisodeMessage, MessageCreated
 from afterword.schemas.ids import episode_id, message_key, scope_id
 from afterword.streams.stores.episodes import stored_episode
 from afterword.streams.stores.index import raw_text
-from afterword.streams.stores.memory import MemoryEpisodes, MemoryMessages
-from afterword.streams.stores.memory_index import MemoryIndex
 from afterword.streams.stores.messages import ArchivedMessage, Selection
 from afterword.streams.summarizer.pipeline import summary_created
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.providers.base import SummaryRequest
 from afterword.streams.summarizer.rolling import longest_text, next_row
 from afterword.streams.tokens import count_tokens
+from tests.doubles.index import MemoryIndex
+from tests.doubles.stores import MemoryEpisodes, MemoryMessages
 from tests.samples import NOON, a_closed_episode, a_message
 
 ROLLING_TOKENS = 800

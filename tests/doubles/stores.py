@@ -1,7 +1,8 @@
-"""Stores in memory, for tests and for trying things out. They keep the contracts of the real ones, and nothing else."""
+"""Stores in memory, which pass the same contract tests as the real ones (tests/contract/stores)."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from afterword.schemas import SummaryCreated
 from afterword.schemas.ids import message_key, scope_id
@@ -21,8 +22,8 @@ from afterword.streams.stores.messages import (
     Selection,
     agent_scope,
     position,
-    selects,
 )
+from afterword.streams.stores.replies import KeptReply
 from afterword.streams.tokens import count_tokens
 
 
@@ -143,7 +144,7 @@ class MemoryMessages:
         return min(found, key=lambda archived: archived.offset, default=None)
 
     def _selected(self, selection: Selection) -> list[ArchivedMessage]:
-        return [m for key, m in self.messages.items() if selects(selection, m) and self._is_selected(selection, key)]
+        return [m for key, m in self.messages.items() if _selects(selection, m) and self._is_selected(selection, key)]
 
     def _is_selected(self, selection: Selection, key: str) -> bool:
         if not selection.unsummarised:
@@ -164,3 +165,51 @@ class MemoryMessages:
                 archived=archived is not None,
                 skipped=archived is not None and archived.message.skip_summarization,
             )
+
+
+def _selects(selection: Selection, archived: ArchivedMessage) -> bool:
+    """Whether the message matches the selection, `unsummarised` aside."""
+    message = archived.message
+    return (
+        message.conversation_id == selection.conversation_id
+        and message.tenant_id == selection.tenant_id
+        and (selection.agent_id is None or message.agent_id in (None, selection.agent_id))
+    )
+
+
+class MemoryReplies:
+    """A ReplyCache."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, tuple[KeptReply, datetime]] = {}
+
+    async def get(self, key: str) -> KeptReply | None:
+        reply, expires_at = self.kept.get(key, (None, datetime.max.replace(tzinfo=UTC)))
+        return reply if expires_at > datetime.now(UTC) else None
+
+    async def put(self, key: str, reply: KeptReply, expires_at: datetime) -> None:
+        self.kept[key] = reply, expires_at
+
+    async def forget(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self.kept.pop(key, None)
+
+
+class MemoryBudgets:
+    """Budgets of one process; its counters never expire."""
+
+    def __init__(self) -> None:
+        self.counters: dict[str, int] = {}
+
+    async def take(self, key: str, amount: int, limit: int, expires_at: datetime) -> bool:
+        if self.counters.get(key, 0) >= limit:
+            return False
+        self.counters[key] = self.counters.get(key, 0) + amount
+        return True
+
+    async def correct(self, key: str, amount: int) -> None:
+        if key in self.counters:
+            self.counters[key] += amount
+
+    async def used(self, key: str) -> int:
+        return self.counters.get(key, 0)
