@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from aiokafka.errors import KafkaError
 
-from afterword.consumers.kafka import admin_client
 from afterword.streams.errors import AfterwordError, StoreInUse
+from afterword.streams.kafka import admin_client
 from afterword.streams.settings import Settings, without_credentials
 from afterword.streams.stores import mongo
 from afterword.streams.stores.qdrant import open_index

@@ -6,12 +6,12 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from afterword.consumers.kafka import running_consumer
 from afterword.dev import deployment
 from afterword.embedded import Progress
 from afterword.produce import Options, check, produce
 from afterword.schemas import EpisodeClosed, SummaryCreated, decode_episode
 from afterword.streams.errors import AfterwordError
+from afterword.streams.kafka import running_consumer
 from afterword.streams.settings import Kafka, Settings
 from afterword.watch import watch
 

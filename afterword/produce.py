@@ -9,11 +9,11 @@ from typing import Any
 from aiokafka.errors import KafkaError
 from opentelemetry.trace import NoOpTracer, Tracer
 
-from afterword.consumers.kafka import require_topics, running_producer
 from afterword.interleaving import Interleaving
 from afterword.lines import InvalidLine, Outgoing, flush, parse_all, parse_numbered
 from afterword.produce_sender import Sender
 from afterword.streams.errors import AfterwordError, BrokerUnavailable
+from afterword.streams.kafka import require_topics, running_producer
 from afterword.streams.settings import Settings
 
 INVALID_LINES_NAMED = 10

@@ -8,10 +8,10 @@ from uuid import uuid4
 import orjson
 from aiokafka import AIOKafkaConsumer
 
-from afterword.consumers.kafka import running_consumer
 from afterword.produce import Options, produce
 from afterword.schemas import SummaryCreated
 from afterword.streams.errors import AfterwordError
+from afterword.streams.kafka import running_consumer
 from afterword.streams.settings import Settings
 from afterword.watch import events
 

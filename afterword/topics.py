@@ -10,8 +10,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
 
-from afterword.consumers.kafka import admin_client
 from afterword.streams.errors import StoreUnavailable
+from afterword.streams.kafka import admin_client
 from afterword.streams.settings import Settings
 from afterword.topic_specs import FoundTopic, Topic, TopicReport, compare, wanted_topics
 

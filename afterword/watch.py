@@ -6,9 +6,9 @@ from contextlib import aclosing
 import structlog
 from aiokafka import AIOKafkaConsumer
 
-from afterword.consumers.kafka import running_consumer
 from afterword.consumers.subscriber import REPEATS_REMEMBERED, RecentIds, decode
 from afterword.schemas import InvalidRecord, SummaryCreated
+from afterword.streams.kafka import running_consumer
 from afterword.streams.settings import Kafka
 
 log = structlog.get_logger(__name__)

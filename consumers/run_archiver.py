@@ -11,8 +11,8 @@ from aiokafka import AIOKafkaConsumer
 
 from afterword.consumers.archiver import CONDITIONS, MONGODB, PARTITIONS, STAGE, Archiver, Counts
 from afterword.consumers.archiver_observer import Rebalances, Telling
-from afterword.consumers.kafka import running_consumer
 from afterword.streams.errors import StoreUnavailable
+from afterword.streams.kafka import running_consumer
 from afterword.streams.runtime.health import Health, HealthServer
 from afterword.streams.runtime.lag import Lags, regularly
 from afterword.streams.runtime.observer import Standing

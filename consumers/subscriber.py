@@ -10,12 +10,11 @@ import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError
 
-from afterword.consumers.kafka import client_options, require_topics, start
-from afterword.consumers.refusal import of_security
 from afterword.schemas import InvalidRecord, SummaryCreated
 from afterword.schemas.decoding import check_key, validate
 from afterword.schemas.headers import CE_ID, CE_TYPE, header
 from afterword.schemas.summaries import SUMMARY_CREATED
+from afterword.streams.kafka import client_options, require_topics, security_of, start_client
 from afterword.streams.settings import Kafka
 
 log = structlog.get_logger(__name__)
@@ -48,7 +47,7 @@ class SummarySubscriber(AbstractAsyncContextManager["SummarySubscriber"], AsyncI
 
     `topic`: see `kafka.summaries_topic`. `start_from`: where a group without committed offsets begins. `options`: any
     more arguments of `AIOKafkaConsumer`, such as `security_protocol` and what belongs to it; with Afterword's own
-    settings, `**streams.connection.security(settings.kafka)`.
+    settings, `**streams.kafka.security(settings.kafka)`.
     """
 
     def __init__(
@@ -73,14 +72,14 @@ class SummarySubscriber(AbstractAsyncContextManager["SummarySubscriber"], AsyncI
 
     async def __aenter__(self) -> Self:
         """Raises: BrokerUnavailable, TopicMissing."""
-        await require_topics(self._kafka, self._topic, **of_security(self._options))
+        await require_topics(self._kafka, self._topic, **security_of(self._options))
         self._in_hand, self._progress = None, Progress()
         ours = client_options(self._kafka) | {"enable_auto_commit": False, "isolation_level": "read_committed"}
         options = ours | self._options
         self._consumer = AIOKafkaConsumer(**options)
         self._consumer.subscribe([self._topic], listener=self._progress)
         try:
-            await start(self._consumer, options)
+            await start_client(self._consumer, options)
         except BaseException:
             await self._consumer.stop()
             raise

@@ -1,7 +1,6 @@
 """The composition root: which classes a worker is made of. What only the summarizer needs is in `summarizer_app`."""
 
-from afterword.consumers.kafka import require_topics
-from afterword.streams.connection import security
+from afterword.streams.kafka import require_topics, security
 from afterword.streams.runtime import App, Observer, Options
 from afterword.streams.runtime.health import Health, HealthServer
 from afterword.streams.runtime.worker import PARTITIONS, run

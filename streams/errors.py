@@ -38,7 +38,7 @@ class BrokerUnavailable(AfterwordError):
 
 
 class BrokerRefuses(BrokerUnavailable):
-    """Kafka at {servers} does not take us: {problem}"""
+    """Kafka at {servers} rejected the connection: {problem}"""
 
 
 class WorkerFailed(AfterwordError):

@@ -6,9 +6,9 @@ Apart from `streams.app`, because the clients of its stores take longer to impor
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from afterword.consumers.kafka import require_topics
 from afterword.streams.app import faust_app
 from afterword.streams.connected_stores import connected_stores
+from afterword.streams.kafka import require_topics
 from afterword.streams.runtime.health import Handler, Health, HealthServer
 from afterword.streams.runtime.worker import PARTITIONS, run
 from afterword.streams.settings import Settings

@@ -9,8 +9,8 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupCoordinatorNotAvailableError, NotCoordinatorForGroupError
 
-from afterword.consumers.kafka import admin_client, client_options, start
 from afterword.streams.errors import AfterwordError
+from afterword.streams.kafka import admin_client, client_options, start_client
 from afterword.streams.settings import Kafka
 
 Take = Callable[[ConsumerRecord], None]
@@ -102,7 +102,7 @@ class Log:
         options = client_options(self._kafka)
         consumer = AIOKafkaConsumer(**options, isolation_level=isolation_level, auto_offset_reset="earliest")
         try:
-            await start(consumer, options)
+            await start_client(consumer, options)
             consumer.assign(partitions)
             yield consumer
         finally:

@@ -11,11 +11,11 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, ProducerFenced
 
 from afterword.audit.log import Log, opened
-from afterword.consumers.kafka import client_options, require_topics, start
 from afterword.dlq.letters import Action, Filters, Handled, resolution, resolved_offset
 from afterword.schemas.dead_letters import DeadLetter, read_dead_letter
 from afterword.schemas.headers import Headers
 from afterword.streams.errors import AfterwordError, BrokerUnavailable
+from afterword.streams.kafka import client_options, require_topics, start_client
 from afterword.streams.settings import Kafka
 from afterword.topic_specs import LARGE_RECORD_BYTES
 
@@ -149,7 +149,7 @@ class Desk:
             **options, transactional_id=f"afterword-dlq-{topic}", acks="all", max_request_size=LARGE_RECORD_BYTES
         )
         try:
-            await start(producer, options)
+            await start_client(producer, options)
             yield producer
         finally:
             await producer.stop()

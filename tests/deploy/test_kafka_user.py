@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from afterword.consumers.kafka import admin_client, running_producer
 from afterword.crew import ROLES
 from afterword.embedded import EmbeddedStack
 from afterword.embedded.access import Access, Listener
 from afterword.smoke import smoke
 from afterword.streams.errors import StoreUnavailable
+from afterword.streams.kafka import admin_client, running_producer
 from afterword.streams.settings import Kafka, Settings, load_settings
 from afterword.topics import ensure_topics
 from tests.deploy.acls import allow

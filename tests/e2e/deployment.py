@@ -15,12 +15,12 @@ from pydantic import BaseModel, SecretStr
 
 from afterword import audit
 from afterword.audit.report import Report
-from afterword.consumers.kafka import client_options
 from afterword.crew import start_worker
 from afterword.embedded import Process
 from afterword.lines import InvalidLine, parse_all
 from afterword.produce import Options, Produced, produce
 from afterword.schemas import EpisodeClosed, decode_episode
+from afterword.streams.kafka import client_options
 from afterword.streams.segmenter import Segmenter
 from afterword.streams.settings import Settings
 from afterword.streams.tokens import count_tokens

@@ -13,10 +13,10 @@ import pytest
 import pytest_asyncio
 
 from afterword import samples
-from afterword.consumers.kafka import running_producer
 from afterword.schemas import Compression, EpisodeMetrics, Quality, SummaryCreated, Usage
 from afterword.schemas.headers import cloud_event
 from afterword.schemas.summaries import SUMMARY_CREATED
+from afterword.streams.kafka import running_producer
 from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.episodes import RollingRow

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest_asyncio
 from aiokafka import AIOKafkaProducer
 
-from afterword.consumers.kafka import running_producer
+from afterword.streams.kafka import running_producer
 from afterword.streams.settings import Settings
 from afterword.topics import ensure_topics
 

@@ -15,13 +15,13 @@ from aiokafka import AIOKafkaProducer
 
 from afterword.audit.log import opened
 from afterword.consumers.archiver import CONDITIONS, Archiver
-from afterword.consumers.kafka import running_consumer
 from afterword.consumers.run_archiver import group_options, run_archiver, until_stopped
 from afterword.schemas import ConversationFlush, MessageCreated
 from afterword.schemas.headers import CE_TYPE
 from afterword.schemas.ids import message_key
 from afterword.schemas.messages import CONVERSATION_FLUSH
 from afterword.streams.errors import StoreUnavailable, TopicMissing
+from afterword.streams.kafka import running_consumer
 from afterword.streams.runtime.health import Health
 from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from afterword.consumers.kafka import admin_client, running_consumer, running_producer
 from afterword.consumers.subscriber import SummarySubscriber
-from afterword.streams.connection import security
 from afterword.streams.errors import BrokerRefuses, ConfigurationError, TopicMissing
+from afterword.streams.kafka import admin_client, running_consumer, running_producer, security
 from afterword.streams.settings import Kafka, Settings
 from tests.endpoints import CLIENT_ID, CLIENT_SECRET, TokenEndpoint
 from tests.integration.security.conftest import MUTUAL, PASSWORD, SecureStack

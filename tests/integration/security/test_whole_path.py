@@ -72,7 +72,9 @@ async def test_a_worker_with_a_wrong_password_ends_with_one_line(deployment: Dep
     until(lambda: not worker.running, ENDS_SECONDS)
     assert worker.returncode == 1
     *_, last = deployment.logs(role).splitlines()
-    assert last.startswith(f"afterword: Kafka at {kafka.bootstrap_servers} does not take us: authentication fails: ")
+    assert last.startswith(
+        f"afterword: Kafka at {kafka.bootstrap_servers} rejected the connection: authentication fails: "
+    )
     assert "canary-7" not in deployment.logs(role)
     assert "Traceback" not in deployment.logs(role)
 

@@ -11,10 +11,10 @@ import pytest_asyncio
 from qdrant_client import QdrantClient
 
 from afterword.consumers import SummarySubscriber
-from afterword.consumers.kafka import running_consumer, running_producer
 from afterword.crew import ROLES
 from afterword.schemas import SummaryCreated
 from afterword.schemas.ids import point_id
+from afterword.streams.kafka import running_consumer, running_producer
 from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.mongo_episodes import MongoEpisodes

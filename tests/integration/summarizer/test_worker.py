@@ -14,9 +14,9 @@ import pytest_asyncio
 from aiokafka import ConsumerRecord
 
 from afterword.consumers import SummarySubscriber
-from afterword.consumers.kafka import running_consumer, running_producer
 from afterword.schemas import EpisodeClosed, SummaryCreated, fingerprint
 from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX
+from afterword.streams.kafka import running_consumer, running_producer
 from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.mongo_episodes import MongoEpisodes

@@ -9,7 +9,7 @@ from aiohttp import web
 from aiokafka.errors import KafkaError
 from pydantic import SecretStr
 
-from afterword.streams.oauth import ClientCredentials, TokenUnavailable
+from afterword.streams.kafka import ClientCredentials, TokenUnavailable
 from tests.endpoints import CLIENT_ID, CLIENT_SECRET, TokenEndpoint, serving
 
 

@@ -1,14 +1,15 @@
 """What cannot be meant stops the start; what is meant becomes arguments of aiokafka."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from afterword.streams.connection import security
 from afterword.streams.errors import ConfigurationError
-from afterword.streams.oauth import ClientCredentials
+from afterword.streams.kafka import ClientCredentials, security
 from afterword.streams.settings import Kafka
 from tests.certificates import Authority
 
@@ -91,3 +92,10 @@ def test_a_file_without_certificates_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"AFTERWORD_KAFKA__SSL_CA_FILE: .*: no certificates in PEM") as caught:
         security(Kafka(security_protocol="SSL", ssl_ca_file=file))
     assert "canary" not in str(caught.value)
+
+
+def test_producers_and_subscribers_import_it_without_the_workers_dependencies() -> None:
+    loaded = "import sys, afterword.streams.kafka; print(*{name.partition('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    heavy = {"faust", "httpx", "motor", "numpy", "opentelemetry", "prometheus_client", "qdrant_client", "rocksdict"}
+    assert heavy.isdisjoint(done.stdout.split())

@@ -1,0 +1,344 @@
+"""Connections to Kafka: TLS, SASL and OAuth, the plain aiokafka clients, and why a broker rejects one.
+
+Needs aiokafka, pydantic and orjson, which producers and subscribers have; httpx only with OAUTHBEARER.
+"""
+
+import asyncio
+import re
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import quote_plus, urlsplit
+
+import orjson
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener
+from aiokafka.abc import AbstractTokenProvider
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.conn import collect_hosts, create_conn
+from aiokafka.errors import KafkaConnectionError, KafkaError, SaslAuthenticationFailed, UnsupportedSaslMechanismError
+from aiokafka.protocol.metadata import MetadataRequest
+from pydantic import SecretStr
+
+from afterword.streams.errors import AfterwordError, BrokerRefuses, BrokerUnavailable, TopicMissing
+from afterword.streams.settings import Kafka, variable
+from afterword.streams.tls import present, trusting
+
+if TYPE_CHECKING:
+    import httpx
+
+SASL_PREFIX = "sasl_"
+SECURITY_OPTIONS = {"security_protocol", "ssl_context"}
+CONNECTION_OPTIONS = SECURITY_OPTIONS | {"client_id", "request_timeout_ms"}
+
+RENEWED_AFTER = 0.8
+"""Share of a token's life, as in Kafka's own clients (sasl.login.refresh.window.factor)."""
+DEFAULT_TOKEN_SECONDS = 60.0
+"""Life of a token whose endpoint does not state one."""
+TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
+"""RFC 6750, 2.1."""
+OAUTH_ERRORS = {
+    *("invalid_request", "invalid_client", "invalid_grant", "invalid_scope"),
+    *("unauthorized_client", "unsupported_grant_type"),
+}
+"""RFC 6749, 5.2. Any other text of an endpoint may quote the request."""
+
+
+class Client(Protocol):
+    async def start(self) -> None: ...
+
+
+# Clients
+
+
+def client_options(kafka: Kafka) -> dict[str, Any]:
+    """Keyword arguments that consumers, producers and admin clients share.
+
+    Raises: ConfigurationError when a certificate or key file cannot be used.
+    """
+    return {
+        "bootstrap_servers": kafka.bootstrap_servers,
+        "client_id": "afterword",
+        "request_timeout_ms": int(kafka.request_timeout_seconds * 1000),
+        **security(kafka),
+    }
+
+
+@asynccontextmanager
+async def admin_client(kafka: Kafka, **options: Any) -> AsyncIterator[AIOKafkaAdminClient]:
+    """Run an admin client; `options` override the settings. Raises: BrokerUnavailable."""
+    given = client_options(kafka) | options
+    client = AIOKafkaAdminClient(**given)
+    try:
+        await start_client(client, given)
+        yield client
+    finally:
+        await client.close()
+
+
+@asynccontextmanager
+async def running_producer(kafka: Kafka) -> AsyncIterator[AIOKafkaProducer]:
+    """Run an idempotent producer with `acks=all` and the default partitioner (murmur2, as in the Java client).
+
+    Raises: BrokerUnavailable.
+    """
+    options = client_options(kafka)
+    producer = AIOKafkaProducer(**options, acks="all", enable_idempotence=True, linger_ms=5)
+    try:
+        await start_client(producer, options)
+        yield producer
+    finally:
+        await producer.stop()
+
+
+@asynccontextmanager
+async def running_consumer(
+    kafka: Kafka, *topics: str, listener: ConsumerRebalanceListener | None = None, **options: Any
+) -> AsyncIterator[AIOKafkaConsumer]:
+    """Run a consumer that reads committed records only and does not commit by itself.
+
+    Raises: BrokerUnavailable, TopicMissing.
+    """
+    await require_topics(kafka, *topics)
+    ours = client_options(kafka)
+    defaults = {"enable_auto_commit": False, "isolation_level": "read_committed"}
+    consumer = AIOKafkaConsumer(**ours | defaults | options)
+    consumer.subscribe(topics, listener=listener)
+    try:
+        await start_client(consumer, ours)
+        yield consumer
+    finally:
+        await consumer.stop()
+
+
+async def require_topics(kafka: Kafka, *topics: str, **options: Any) -> None:
+    """Check that topics exist, because a client would wait for a missing one without an error.
+
+    `options` override the settings. Raises: BrokerUnavailable; TopicMissing with the first missing topic.
+    """
+    async with admin_client(kafka, **options) as admin:
+        existing = set(await admin.list_topics())
+    for topic in topics:
+        if topic not in existing:
+            raise TopicMissing(topic=topic)
+
+
+async def start_client(client: Client, options: Mapping[str, Any]) -> None:
+    """Start an aiokafka client made with these options. Raises: BrokerUnavailable; its subclass BrokerRefuses."""
+    try:
+        if options.get("sasl_mechanism") == "OAUTHBEARER":
+            # aiokafka does not read a broker's answer to a token: a rejected client starts, and never finds a broker
+            await _require_acceptance(options)
+        await client.start()
+    except KafkaConnectionError as error:
+        await _require_acceptance(options)
+        raise BrokerUnavailable(servers=options["bootstrap_servers"], problem=str(error)) from None
+
+
+# Rejected connections: aiokafka logs the reason, and raises only that there was no broker
+
+
+async def _require_acceptance(options: Mapping[str, Any]) -> None:
+    if problem := await _rejection(options):
+        raise BrokerRefuses(servers=options["bootstrap_servers"], problem=problem) from None
+
+
+async def _rejection(options: Mapping[str, Any]) -> str | None:
+    """Try each broker once. Returns the first reason for a rejection; None if one accepts us or none answers."""
+    wanted = {name: value for name, value in options.items() if name in CONNECTION_OPTIONS or _is_sasl(name)}
+    for host, port, _ in collect_hosts(options["bootstrap_servers"]):
+        try:
+            await _connect(host, port, wanted)
+        except (OSError, KafkaError) as error:
+            if problem := _reason_of(error, wanted):
+                return problem
+        else:
+            return None
+    return None
+
+
+async def _connect(host: str, port: int, options: Mapping[str, Any]) -> None:
+    async with asyncio.timeout(options["request_timeout_ms"] / 1000):
+        connection = await create_conn(host, port, **options)
+        try:
+            metadata = await connection.send(MetadataRequest([]))
+        finally:
+            connection.close()
+    if not metadata.brokers:
+        raise KafkaConnectionError("the metadata names no broker")
+
+
+def _reason_of(error: Exception, options: Mapping[str, Any]) -> str | None:
+    """Translate the error of a connection; None: the broker was not reached."""
+    match error:
+        case ssl.SSLCertVerificationError():
+            return f"its certificate is not trusted: {error.verify_message}"
+        case ssl.SSLError():
+            return f"TLS fails ({error.reason or 'no reason given'})"
+        case SaslAuthenticationFailed() | UnsupportedSaslMechanismError() | TokenUnavailable():
+            return f"authentication fails: {' '.join(map(str, error.args))}"
+        case ConnectionResetError() | KafkaConnectionError():
+            return _reason_of_closing(options)
+    return None
+
+
+def _reason_of_closing(options: Mapping[str, Any]) -> str:
+    if options.get("sasl_mechanism") == "OAUTHBEARER":
+        return "authentication fails: the broker rejected the token"
+    return f"the broker closed the connection; does this port speak {options.get('security_protocol', 'PLAINTEXT')}?"
+
+
+# TLS and SASL
+
+
+def security(kafka: Kafka) -> dict[str, Any]:
+    """Keyword arguments for TLS and SASL of any aiokafka client; clients given the same ones share a token.
+
+    Raises: ConfigurationError when a certificate or key file cannot be used.
+    """
+    arguments: dict[str, Any] = {"security_protocol": kafka.security_protocol}
+    if kafka.has_tls:
+        arguments["ssl_context"] = _tls(kafka)
+    if kafka.has_sasl:
+        arguments["sasl_mechanism"] = kafka.sasl_mechanism
+        arguments |= _token(kafka) if kafka.sasl_mechanism == "OAUTHBEARER" else _password(kafka)
+    return arguments
+
+
+def security_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Select a client's options for TLS and SASL."""
+    return {name: value for name, value in options.items() if name in SECURITY_OPTIONS or _is_sasl(name)}
+
+
+def _is_sasl(option: str) -> bool:
+    return option.startswith(SASL_PREFIX)
+
+
+def _tls(kafka: Kafka) -> ssl.SSLContext:
+    context = trusting(kafka.ssl_ca_file, variable(("kafka", "ssl_ca_file")))
+    if kafka.ssl_cert_file:
+        setting = variable(("kafka", "ssl_cert_file"))
+        present(context, kafka.ssl_cert_file, kafka.ssl_key_file, kafka.ssl_key_password, setting)
+    return context
+
+
+def _password(kafka: Kafka) -> dict[str, Any]:
+    assert kafka.username is not None  # noqa: S101 – the settings have been checked
+    assert kafka.password is not None  # noqa: S101 – the settings have been checked
+    return {"sasl_plain_username": kafka.username, "sasl_plain_password": kafka.password.get_secret_value()}
+
+
+def _token(kafka: Kafka) -> dict[str, Any]:
+    assert kafka.oauth_client_id is not None  # noqa: S101 – the settings have been checked
+    assert kafka.oauth_client_secret is not None  # noqa: S101 – the settings have been checked
+    return {
+        "sasl_oauth_token_provider": ClientCredentials(
+            str(kafka.oauth_token_endpoint),
+            kafka.oauth_client_id,
+            kafka.oauth_client_secret,
+            scope=kafka.oauth_scope,
+            tls=trusting(kafka.oauth_ca_file, variable(("kafka", "oauth_ca_file"))),
+            timeout_seconds=kafka.request_timeout_seconds,
+        )
+    }
+
+
+# OAuth
+
+
+class TokenUnavailable(AfterwordError, KafkaError):  # type: ignore[misc]  # aiokafka is not typed
+    """no token from {address}: {problem}"""
+
+    # a KafkaError, so that clients treat it as a failed connection, and retry
+
+
+class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka is not typed
+    """Access tokens by the client-credentials grant (RFC 6749, 4.4), shared by all clients given this provider.
+
+    A token is renewed shortly before it expires; while that fails, the old one is used until its end.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        client_id: str,
+        client_secret: SecretStr,
+        *,
+        scope: str | None,
+        tls: ssl.SSLContext,
+        timeout_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._endpoint = endpoint
+        self._client_id = client_id
+        self._client_secret = client_secret
+        self._form = {"grant_type": "client_credentials"} | ({"scope": scope} if scope else {})
+        self._tls = tls
+        self._timeout_seconds = timeout_seconds
+        self._clock = clock
+        self._token = ""
+        self._renew_at = self._expires_at = clock()
+        self._fetching = asyncio.Lock()
+
+    async def token(self) -> str:
+        """Return a valid token. Raises: TokenUnavailable."""
+        async with self._fetching:
+            if self._clock() >= self._renew_at:
+                await self._renew()
+        return self._token
+
+    async def _renew(self) -> None:
+        asked_at = self._clock()
+        try:
+            self._token, life_seconds = _read_token(await self._ask())
+        except _NoToken as error:
+            if asked_at >= self._expires_at:
+                address = urlsplit(self._endpoint).netloc.rpartition("@")[2]
+                raise TokenUnavailable(address=address, problem=error) from None
+            return  # the old token is still valid
+        self._renew_at = asked_at + RENEWED_AFTER * life_seconds
+        self._expires_at = asked_at + life_seconds
+
+    async def _ask(self) -> "httpx.Response":
+        import httpx  # only with OAUTHBEARER: it is not in every installation, and takes 0.1 s to import
+
+        # RFC 6749, 2.3.1: encoded as in a form before they become a user and a password
+        auth = (quote_plus(self._client_id), quote_plus(self._client_secret.get_secret_value()))
+        try:
+            async with (
+                asyncio.timeout(self._timeout_seconds),
+                httpx.AsyncClient(verify=self._tls, timeout=self._timeout_seconds) as client,
+            ):
+                return await client.post(self._endpoint, data=self._form, auth=auth)
+        except TimeoutError:
+            raise _NoToken("it did not answer in time") from None
+        except httpx.HTTPError as error:
+            raise _NoToken(type(error).__name__) from None
+
+
+class _NoToken(Exception):
+    """Why there is no token."""
+
+
+def _read_token(response: "httpx.Response") -> tuple[str, float]:
+    """Return the token and its life in seconds. Raises: _NoToken."""
+    body = _json_object(response)
+    if not response.is_success:
+        error = body.get("error")
+        raise _NoToken(f"it answers with {response.status_code}" + (f" {error}" if error in OAUTH_ERRORS else ""))
+    token, life_seconds = body.get("access_token"), body.get("expires_in", DEFAULT_TOKEN_SECONDS)
+    if not isinstance(token, str) or not TOKEN.fullmatch(token):
+        raise _NoToken("its answer holds no token")
+    try:
+        return token, float(life_seconds)
+    except (TypeError, ValueError):
+        return token, DEFAULT_TOKEN_SECONDS
+
+
+def _json_object(response: "httpx.Response") -> dict[str, Any]:
+    try:
+        body = orjson.loads(response.content)
+    except orjson.JSONDecodeError:
+        return {}
+    return body if isinstance(body, dict) else {}
