@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from aiokafka import ConsumerRebalanceListener, ConsumerRecord, TopicPartition
 from opentelemetry.trace import NoOpTracer, SpanKind, Tracer
 
-from afterword.streams.runtime import observer
+from afterword.streams.runtime import EngineMetrics
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.spans import STEP, current, links
 from afterword.streams.telemetry.tracing import trace_in
@@ -60,12 +60,12 @@ class Telling(Observer):
 class Rebalances(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is not typed
     """Tells how long each took, as the engine does for the other roles."""
 
-    def __init__(self, told: observer.Observer) -> None:
-        self._told = told
+    def __init__(self, metrics: EngineMetrics) -> None:
+        self._metrics = metrics
         self._began = time.monotonic()
 
     def on_partitions_revoked(self, _revoked: Iterable[TopicPartition]) -> None:
         self._began = time.monotonic()
 
     def on_partitions_assigned(self, _assigned: Iterable[TopicPartition]) -> None:
-        self._told.rebalanced(time.monotonic() - self._began)
+        self._metrics.rebalanced(time.monotonic() - self._began)

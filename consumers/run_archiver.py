@@ -14,8 +14,7 @@ from afterword.consumers.archiver_observer import Rebalances, Telling
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.kafka import running_consumer
 from afterword.streams.runtime.health import Health, HealthServer
-from afterword.streams.runtime.lag import Lags, regularly
-from afterword.streams.runtime.observer import Standing
+from afterword.streams.runtime.lag import Lags, Standing, regularly
 from afterword.streams.runtime.options import wall_clock_ms
 from afterword.streams.settings import Kafka, Mongo, Settings
 from afterword.streams.stores import mongo
@@ -39,7 +38,7 @@ async def run_archiver(settings: Settings, stop: asyncio.Event | None = None) ->
     health = Health(*CONDITIONS)
     kafka = settings.kafka
     telemetry = WorkerTelemetry("archiver", settings, health, apart=PARTITIONS)
-    listener = Rebalances(telemetry.engine)
+    listener = Rebalances(telemetry.metrics.engine)
     async with (
         aclosing(telemetry),
         HealthServer(health, settings.health.host, settings.health.port, telemetry.views),
@@ -73,7 +72,8 @@ async def tell(consumer: AIOKafkaConsumer, archiver: Archiver, telemetry: Worker
     """Of its partitions, regularly."""
     lags = Lags(consumer, archiver.work, wall_clock_ms)
     async for found in regularly(lags):
-        telemetry.engine.stands([Standing(source.topic, source.partition, True, *lag) for source, lag in found.items()])
+        standings = [Standing(source.topic, source.partition, True, *lag) for source, lag in found.items()]
+        telemetry.metrics.engine.show(standings)
 
 
 def group_options(kafka: Kafka) -> dict[str, object]:

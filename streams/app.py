@@ -1,7 +1,7 @@
 """The composition root: which classes a worker is made of. What only the summarizer needs is in `summarizer_app`."""
 
 from afterword.streams.kafka import require_topics, security
-from afterword.streams.runtime import App, Observer, Options
+from afterword.streams.runtime import App, EngineMetrics, Options
 from afterword.streams.runtime.health import Health, HealthServer
 from afterword.streams.runtime.worker import PARTITIONS, run
 from afterword.streams.segmenter import agent as segmenter
@@ -32,7 +32,7 @@ def engine_options(settings: Settings, handling_seconds: float = 0.0) -> Options
 
 
 def faust_app(
-    settings: Settings, app_id: str, observer: Observer | None = None, *, handling_seconds: float = 0.0
+    settings: Settings, app_id: str, metrics: EngineMetrics | None = None, *, handling_seconds: float = 0.0
 ) -> App:
     """A Faust app on the engine, without agents yet. `handling_seconds`: as the engine's option.
 
@@ -50,7 +50,7 @@ def faust_app(
         broker_request_timeout=kafka.request_timeout_seconds,
         consumer_group_instance_id=kafka.group_instance_id,
         security=security(kafka),
-        observer=observer,
+        metrics=metrics,
     )
 
 
@@ -59,7 +59,7 @@ def segmenter_app(settings: Settings, telemetry: WorkerTelemetry | None = None) 
         app = faust_app(settings, settings.kafka.segmenter_id)
         segmenter.attach(app, settings)
     else:
-        app = faust_app(settings, settings.kafka.segmenter_id, telemetry.engine)
+        app = faust_app(settings, settings.kafka.segmenter_id, telemetry.metrics.engine)
         segmenter.attach(app, settings, counting(telemetry.metrics), telemetry.tracer)
     return app
 

@@ -82,7 +82,7 @@ async def run_summarizer(settings: Settings, make_provider: MakeProvider = make_
             health_server(settings, health, index, Searcher(index, embedder), telemetry.views)
         )
         longest = longest_summary_seconds(settings)
-        app = faust_app(settings, kafka.summarizer_id, telemetry.engine, handling_seconds=longest)
+        app = faust_app(settings, kafka.summarizer_id, telemetry.metrics.engine, handling_seconds=longest)
         patience = Patience(Waiting(health), observer=observer)
         outputs = summarizer.Outputs(app, settings.kafka, observer)
         provider = make_provider(settings, MongoBudgets(database), MongoReplies(database), observer)

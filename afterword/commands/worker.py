@@ -60,7 +60,7 @@ def _run(role: "Callable[[Settings], Coroutine[Any, Any, None]]") -> None:
     from aiokafka.errors import BrokerResponseError, KafkaError
 
     from afterword.streams.errors import BrokerUnavailable, WorkerFailed
-    from afterword.streams.runtime.errors import described
+    from afterword.streams.runtime.errors import EngineError, described
 
     settings = start()
     try:
@@ -69,5 +69,5 @@ def _run(role: "Callable[[Settings], Coroutine[Any, Any, None]]") -> None:
         raise WorkerFailed(problem=f"Kafka says: {described(error)}") from error
     except KafkaError as error:
         raise BrokerUnavailable(servers=settings.kafka.bootstrap_servers, problem=str(error)) from error
-    except OSError as error:  # a port in use, a disk that is full
+    except (EngineError, OSError) as error:  # a port in use, a disk that is full
         raise WorkerFailed(problem=str(error)) from error

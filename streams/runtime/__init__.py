@@ -15,8 +15,8 @@ transaction. Whoever reads the outputs must use `isolation_level=read_committed`
 
 from afterword.streams.runtime.app import App
 from afterword.streams.runtime.batch import Tick
-from afterword.streams.runtime.observer import Observer
+from afterword.streams.runtime.metrics import EngineMetrics
 from afterword.streams.runtime.options import Options
 from afterword.streams.runtime.schema import AtLeastOnce, Batches
 
-__all__ = ["App", "AtLeastOnce", "Batches", "Observer", "Options", "Tick"]
+__all__ = ["App", "AtLeastOnce", "Batches", "EngineMetrics", "Options", "Tick"]

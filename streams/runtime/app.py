@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import faust
+from prometheus_client import CollectorRegistry
 
 from afterword.streams.runtime.batch import take_batch
 from afterword.streams.runtime.errors import StoreFailed
 from afterword.streams.runtime.logger import LIFE_CYCLE
-from afterword.streams.runtime.observer import Observer
+from afterword.streams.runtime.metrics import EngineMetrics
 from afterword.streams.runtime.options import Options
 from afterword.streams.runtime.table import Table, TableManager
 
@@ -24,8 +25,8 @@ class App(faust.App):
     """An ordinary `faust.App`: agents, topics, tables and sends are Faust's; their guarantees are the engine's.
 
     `brokers` is host:port, several separated by commas; `engine` holds what can be set about the engine; `security`
-    goes to every aiokafka client, Faust's own too: its arguments about TLS and SASL, such as `ssl_context`. `observer`
-    is told how the engine fares.
+    goes to every aiokafka client, Faust's own too: its arguments about TLS and SASL, such as `ssl_context`. `metrics`:
+    where the engine counts; by default a registry of its own that nobody reads.
     """
 
     logger = LIFE_CYCLE
@@ -38,12 +39,12 @@ class App(faust.App):
         engine: Options,
         datadir: Path,
         security: Mapping[str, Any] = PLAINTEXT,
-        observer: Observer | None = None,
+        metrics: EngineMetrics | None = None,
         **options: Any,
     ) -> None:
         self.engine = engine
         self.security = security
-        self.observer = observer or Observer()
+        self.engine_metrics = metrics or EngineMetrics(CollectorRegistry(), app_id)
         super().__init__(
             app_id,
             broker=[f"{SCHEME}://{broker.strip()}" for broker in brokers.split(",")],

@@ -58,7 +58,7 @@ class Listener(ConsumerRebalanceListener):
         app.flow_control.resume()
         app.on_rebalance_end()
         consumer.take(sources)
-        app.observer.rebalanced(time.monotonic() - self._began)
+        app.engine_metrics.rebalanced(time.monotonic() - self._began)
 
 
 class Consumer(base.Consumer):

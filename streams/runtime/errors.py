@@ -1,15 +1,24 @@
-"""What the engine raises; a class's docstring is its message."""
+"""Errors of the engine; a class's docstring is its message."""
 
-from afterword.streams.errors import AfterwordError
+from typing import Any
 
 
 def described(error: BaseException) -> str:
-    """Its message and its notes."""
+    """Return the error's message and its notes."""
     return "; ".join([str(error), *getattr(error, "__notes__", ())])
 
 
-class EngineError(AfterwordError):
+class EngineError(Exception):
     """the engine cannot go on"""
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__((type(self).__doc__ or "").format(**values))
+        self.__dict__.update(values)
+
+    @property
+    def error_type(self) -> str:
+        """Stable snake_case name of the class, for logs."""
+        return "".join("_" + c.lower() if c.isupper() else c for c in type(self).__name__).lstrip("_")
 
 
 class AgentFailed(EngineError):

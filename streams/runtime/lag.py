@@ -8,10 +8,28 @@ from typing import Any
 from aiokafka import TopicPartition
 from aiokafka.errors import IllegalStateError, KafkaError
 
-from afterword.streams.runtime.observer import Standing
-
 LOOK_SECONDS = 2.0
 ANSWER_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Progress of one source partition at one look."""
+
+    topic: str
+    partition: int
+    ready: bool
+    """Open: its records are being handled."""
+    lag_records: int
+    """Not done yet: unread, in hand, or not committed. Of a source written in transactions, their markers count."""
+    lag_seconds: float | None
+    """Age of the oldest of these records; see `Backlog` for how it is known. None where records are held back."""
+    state_bytes: int | None = None
+    """Size of the local state on disk; None without state."""
+    scheduled: int | None = None
+    """Rows in the index of deadlines."""
+    next_deadline_ms: int | None = None
+    """The earliest in that index, in milliseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)

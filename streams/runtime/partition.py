@@ -177,7 +177,7 @@ class ExactlyOncePartition:
                 self._note_replayed,
             )
             session.database.count_scheduled()
-            self._app.observer.recovered(done.records, done.seconds)
+            self._app.engine_metrics.recovered(done.records, done.seconds)
             log.info(
                 "recovered",
                 partition=self._where,

@@ -44,7 +44,9 @@ async def run(app: App, health: Health) -> None:
         loop.add_signal_handler(number, asked_to_stop)
     try:
         async with running(app):
-            watchers = [asyncio.create_task(watch) for watch in (_show(app, health), _guard(app, health), _tell(app))]
+            watchers = [
+                asyncio.create_task(watch) for watch in (_show(app, health), _guard(app, health), _measure(app))
+            ]
             try:
                 await app.wait_first(stop)
             finally:
@@ -108,14 +110,14 @@ async def _guard(app: Any, health: Health) -> None:
     try:
         await Watchdog(app, lambda: bool(health.reasons.keys() - {PARTITIONS})).run()
     except Stalled as error:
-        app.observer.stalled()
+        app.engine_metrics.stalled()
         log.error("stalled", app=app.conf.id, stage="watchdog", error_type=error.error_type, problem=str(error))
         await app.crash(error)
 
 
-async def _tell(app: Any) -> None:
+async def _measure(app: Any) -> None:
     async for found in standings(app):
-        app.observer.stands(found)
+        app.engine_metrics.show(found)
 
 
 async def _show(app: Any, health: Health) -> None:

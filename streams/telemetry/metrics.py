@@ -1,12 +1,13 @@
 """Every metric of every role, with its labels and its meaning. `docs/reference/metrics.md` is made from this."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, Metric
+from prometheus_client import CollectorRegistry, Info, Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
+from afterword.streams.runtime.lag import Standing
+from afterword.streams.runtime.metrics import EngineMetrics, Families
 from afterword.streams.telemetry.labels import error_type
 
 PREFIX = "afterword_"
@@ -14,18 +15,8 @@ CALL_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 20, 30, 45, 60, 120)
 """Calls of an LLM: the default timeout is 60 seconds."""
 STEP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 """Steps of a summary, which may wait for a server that is away."""
-MOVE_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
 NotReady = Callable[[], Iterable[str]]
-
-
-class Described(NamedTuple):
-    """A metric, as it is in the reference."""
-
-    name: str
-    kind: str
-    labels: tuple[str, ...]
-    meaning: str
 
 
 class Metrics:
@@ -34,46 +25,19 @@ class Metrics:
     def __init__(self, role: str, version: str) -> None:
         self.role = role
         self.registry = registry = CollectorRegistry()
-        self.described: list[Described] = []
+        self.engine = EngineMetrics(registry, role, PREFIX)
         self.before_reading: list[Callable[[], None]] = []
         """Called before the values are read: for what is known elsewhere."""
-
-        def described(name: str, kind: str, meaning: str, labels: tuple[str, ...]) -> str:
-            self.described.append(Described(PREFIX + name, kind, labels, meaning))
-            return PREFIX + name
-
-        def counter(name: str, meaning: str, *labels: str) -> Counter:
-            return Counter(described(name, "counter", meaning, labels), meaning, labels, registry=registry)
-
-        def gauge(name: str, meaning: str, *labels: str) -> Gauge:
-            return Gauge(described(name, "gauge", meaning, labels), meaning, labels, registry=registry)
-
-        def histogram(name: str, meaning: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-            name = described(name, "histogram", meaning, labels)
-            return Histogram(name, meaning, labels, buckets=buckets, registry=registry)
-
+        families = Families(registry, PREFIX)
+        counter, gauge, histogram = families.counter, families.gauge, families.histogram
         meaning = "The version of this worker, and its role; always 1."
-        described("build_info", "gauge", meaning, ("version", "role"))
+        families.describe("build_info", "gauge", meaning, ("version", "role"))
         Info(PREFIX + "build", meaning, registry=registry).info({"version": version, "role": role})
         self.ready = gauge("ready", "1 when the worker answers 200 at /readyz, 0 when it does not.", "role")
         self.waiting = gauge(
             "waiting",
             "1 while work waits at this stage for what is away or misconfigured; /readyz has the reason.",
             "stage",
-        )
-        source = ("role", "topic", "partition")
-        self.lag_records = gauge(
-            "consumer_lag_records",
-            "Records of an assigned partition that are not done: unread, in hand, or not committed. "
-            "Looked at every two seconds; markers of transactions count while there is any lag.",
-            *source,
-        )
-        self.lag_seconds = gauge(
-            "consumer_lag_seconds",
-            "Age of the oldest record that is not done, by its timestamp while it is in hand; while it is unread, "
-            "at most the time since the last one that was done or since nothing was unread, and after a start since "
-            "that. 0 without lag. Not for the topic of retries, whose records wait on purpose.",
-            *source,
         )
         self.messages = counter(
             "messages_total",
@@ -150,24 +114,6 @@ class Metrics:
         self.dead_letters = counter(
             "dead_letters_total", "Records that went to a topic of dead letters.", "stage", "error_type"
         )
-        self.state_bytes = gauge(
-            "state_bytes", "What the local state of a source partition takes on disk.", "partition"
-        )
-        self.recovery_seconds = histogram(
-            "recovery_duration_seconds", "Bringing one partition's state up to date.", MOVE_SECONDS, "role"
-        )
-        self.recovered_records = counter(
-            "recovered_records_total", "Records of changelogs that were replayed to recover state."
-        )
-        self.rebalance_seconds = histogram(
-            "rebalance_duration_seconds",
-            "From giving up the partitions to being assigned the new ones, the first assignment included.",
-            MOVE_SECONDS,
-            "role",
-        )
-        self.stalls = counter(
-            "watchdog_stalls_total", "Stalls that the watchdog found; the worker ends after the first.", "role"
-        )
         self.in_flight = gauge("episodes_in_flight", "Episodes that the summarizer has in hand, queued ones included.")
         self.step_seconds = histogram(
             "step_duration_seconds",
@@ -176,7 +122,7 @@ class Metrics:
             STEP_SECONDS,
             "step",
         )
-        self.stalls.labels(role)  # 0 from the start: an increase to 1 can only be seen by whoever saw 0
+        self.described = families.described + self.engine.described
 
     def text(self) -> bytes:
         """In Prometheus' text format, as of now."""
@@ -197,8 +143,25 @@ class Metrics:
 
         self.before_reading.append(refresh)
 
+    def watch_pending(self, idle_seconds: float, clock: Callable[[], int]) -> None:
+        """Show the conversations with pending messages. `clock`: milliseconds since 1970."""
+
+        def refresh() -> None:
+            standings = self.engine.standings
+            self.pending_conversations.set(sum(found.scheduled or 0 for found in standings))
+            self.oldest_pending.set(oldest_pending_seconds(standings, clock(), idle_seconds))
+
+        self.before_reading.append(refresh)
+
     def buried(self, stage: str, kind: str, count: int = 1) -> None:
         self.dead_letters.labels(stage, error_type(kind)).inc(count)
+
+
+def oldest_pending_seconds(standings: Iterable[Standing], now_ms: int, idle_seconds: float) -> float:
+    deadlines = [found.next_deadline_ms for found in standings if found.next_deadline_ms is not None]
+    if not deadlines:
+        return 0.0
+    return max(0.0, (now_ms - min(deadlines)) / 1000 + idle_seconds)
 
 
 class _WithoutCreated(Collector):

@@ -6,7 +6,6 @@ from typing import Any
 
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
 
-from afterword.streams.errors import AfterwordError
 from afterword.streams.telemetry.tracing import span_context
 
 STEP = "afterword.step"
@@ -33,7 +32,8 @@ def failed(span: Span, error_type: str) -> None:
 
 
 def type_of(error: BaseException) -> str:
-    return error.error_type if isinstance(error, AfterwordError) else type(error).__name__
+    """Return the stable name of an error of ours or of the engine, else its class."""
+    return str(getattr(error, "error_type", type(error).__name__))
 
 
 def links(traces: Iterable[bytes]) -> list[Link]:

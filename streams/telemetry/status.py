@@ -5,7 +5,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
-from afterword.streams.runtime.observer import Standing
+from afterword.streams.runtime.lag import Standing
 
 
 @cache

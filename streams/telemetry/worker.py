@@ -5,7 +5,6 @@ import os
 from afterword.streams.runtime.health import Health
 from afterword.streams.runtime.options import wall_clock_ms
 from afterword.streams.settings import Settings, shown_as_dict
-from afterword.streams.telemetry.engine import EngineMetrics
 from afterword.streams.telemetry.metrics import Metrics
 from afterword.streams.telemetry.status import Status, running_version
 from afterword.streams.telemetry.tracing import close, tracer_of, tracing_from
@@ -16,7 +15,7 @@ class WorkerTelemetry:
     """`tracer`: None unless the standard variables name where spans go.
 
     `apart`: the health condition that is no stage at which work waits.
-    `idle_seconds`: see `EngineMetrics`.
+    `idle_seconds`: idle timeout of conversations, where there are pending ones; else None.
     """
 
     def __init__(
@@ -33,8 +32,9 @@ class WorkerTelemetry:
         self._provider = tracing_from(os.environ, role, running_version())
         self.tracer = tracer_of(self._provider) if self._provider else None
         self.metrics.watch_readiness(lambda: health.reasons, apart)
-        self.engine = EngineMetrics(self.metrics, wall_clock_ms, idle_seconds)
-        status = Status(role, shown_as_dict(settings), lambda: health.reasons, lambda: self.engine.standings)
+        if idle_seconds is not None:
+            self.metrics.watch_pending(idle_seconds, wall_clock_ms)
+        status = Status(role, shown_as_dict(settings), lambda: health.reasons, lambda: self.metrics.engine.standings)
         self.views = views(self.metrics, status)
 
     async def aclose(self) -> None:

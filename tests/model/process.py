@@ -8,9 +8,10 @@ from typing import Any
 
 from aiokafka import TopicPartition
 from faust.streams import _current_event
+from prometheus_client import CollectorRegistry
 
+from afterword.streams.runtime import EngineMetrics
 from afterword.streams.runtime.messages import BatchMessage
-from afterword.streams.runtime.observer import Observer
 from tests.model.broker import Broker
 from tests.model.clients import Clients, Consumer
 from tests.model.loop import Loop
@@ -42,7 +43,7 @@ class Process:
         self.network, self.broker = network, broker
         self.app = SimpleNamespace(
             engine=engine,
-            observer=Observer(),
+            engine_metrics=EngineMetrics(CollectorRegistry(), name),
             conf=SimpleNamespace(id=app_id, broker_heartbeat_interval=HEARTBEAT_SECONDS),
             tables=tables,
             consumer_generation_id=0,

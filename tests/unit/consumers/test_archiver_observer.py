@@ -11,7 +11,6 @@ from opentelemetry.trace import StatusCode, Tracer
 from afterword.consumers.archiver_observer import Rebalances, Telling
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.telemetry import Metrics
-from afterword.streams.telemetry.engine import EngineMetrics
 from afterword.streams.telemetry.spans import MAX_LINKS
 
 SECRET = "hunter2"
@@ -81,7 +80,7 @@ def test_writes_are_measured_without_a_collector_too(metrics: Metrics) -> None:
 
 
 def test_each_rebalance_is_measured_the_first_assignment_included(metrics: Metrics) -> None:
-    rebalances = Rebalances(EngineMetrics(metrics, lambda: 0))
+    rebalances = Rebalances(metrics.engine)
     rebalances.on_partitions_assigned([])
     rebalances.on_partitions_revoked([])
     rebalances.on_partitions_assigned([])

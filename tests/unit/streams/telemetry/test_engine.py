@@ -3,9 +3,10 @@
 import pytest
 from prometheus_client import CollectorRegistry
 
-from afterword.streams.runtime.observer import Standing
+from afterword.streams.runtime import EngineMetrics
+from afterword.streams.runtime.lag import Standing
 from afterword.streams.telemetry import Metrics
-from afterword.streams.telemetry.engine import EngineMetrics, oldest_pending_seconds
+from afterword.streams.telemetry.metrics import oldest_pending_seconds
 
 NOW_MS = 1_000_000
 IDLE_SECONDS = 300.0
@@ -18,7 +19,8 @@ def metrics() -> Metrics:
 
 @pytest.fixture
 def engine(metrics: Metrics) -> EngineMetrics:
-    return EngineMetrics(metrics, lambda: NOW_MS, IDLE_SECONDS)
+    metrics.watch_pending(IDLE_SECONDS, lambda: NOW_MS)
+    return metrics.engine
 
 
 def standing(partition: int, next_deadline_ms: int | None = None) -> Standing:
@@ -31,21 +33,27 @@ def lag(registry: CollectorRegistry, partition: int, what: str = "records") -> f
 
 
 def test_each_partition_has_its_lag_and_its_state(engine: EngineMetrics, metrics: Metrics) -> None:
-    engine.stands([standing(0), standing(1)])
+    engine.show([standing(0), standing(1)])
     assert (lag(metrics.registry, 1), lag(metrics.registry, 1, "seconds")) == (7, 1.5)
     assert metrics.registry.get_sample_value("afterword_state_bytes", {"partition": "1"}) == 4096
+
+
+def test_pending_conversations_are_those_of_all_partitions(engine: EngineMetrics, metrics: Metrics) -> None:
+    engine.show([standing(0), standing(1, NOW_MS)])
+    metrics.text()  # as Prometheus reads it
+    assert metrics.registry.get_sample_value("afterword_oldest_pending_seconds") == IDLE_SECONDS
     assert metrics.registry.get_sample_value("afterword_pending_conversations") == 6
 
 
 def test_a_partition_that_has_moved_has_no_series_here_any_more(engine: EngineMetrics, metrics: Metrics) -> None:
-    engine.stands([standing(0), standing(1)])
-    engine.stands([standing(1)])
+    engine.show([standing(0), standing(1)])
+    engine.show([standing(1)])
     assert lag(metrics.registry, 0) is None
     assert lag(metrics.registry, 1) == 7
 
 
 def test_records_that_wait_on_purpose_have_no_lag_in_seconds(engine: EngineMetrics, metrics: Metrics) -> None:
-    engine.stands([Standing("episode.retry", 0, True, 7, None)])
+    engine.show([Standing("episode.retry", 0, True, 7, None)])
     labels = {"role": "segmenter", "topic": "episode.retry", "partition": "0"}
     assert metrics.registry.get_sample_value("afterword_consumer_lag_records", labels) == 7
     assert metrics.registry.get_sample_value("afterword_consumer_lag_seconds", labels) is None

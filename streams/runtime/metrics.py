@@ -1,0 +1,115 @@
+"""Prometheus metrics of the engine."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from afterword.streams.runtime.lag import Standing
+
+MOVE_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+
+
+class Family(NamedTuple):
+    """A metric family as a reference page shows it."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    meaning: str
+
+
+class Families:
+    """Makes metric families in one registry and keeps a description of each."""
+
+    def __init__(self, registry: CollectorRegistry, prefix: str) -> None:
+        self._registry = registry
+        self._prefix = prefix
+        self.described: list[Family] = []
+
+    def counter(self, name: str, meaning: str, *labels: str) -> Counter:
+        return Counter(self.describe(name, "counter", meaning, labels), meaning, labels, registry=self._registry)
+
+    def gauge(self, name: str, meaning: str, *labels: str) -> Gauge:
+        return Gauge(self.describe(name, "gauge", meaning, labels), meaning, labels, registry=self._registry)
+
+    def histogram(self, name: str, meaning: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        name = self.describe(name, "histogram", meaning, labels)
+        return Histogram(name, meaning, labels, buckets=buckets, registry=self._registry)
+
+    def describe(self, name: str, kind: str, meaning: str, labels: tuple[str, ...]) -> str:
+        """Return the full name of the family."""
+        name = self._prefix + name
+        self.described.append(Family(name, kind, labels, meaning))
+        return name
+
+
+class EngineMetrics:
+    """Lag, state, recoveries, rebalances and stalls of one worker. Nothing here is called for a single record."""
+
+    def __init__(self, registry: CollectorRegistry, role: str, prefix: str = "engine_") -> None:
+        """`role`: value of the label `role`. `prefix`: of every name."""
+        families = Families(registry, prefix)
+        self.described = families.described
+        self.standings: Sequence[Standing] = ()
+        """Assigned partitions at the last look."""
+        self._role = role
+        source = ("role", "topic", "partition")
+        self._lag_records = families.gauge(
+            "consumer_lag_records",
+            "Records of an assigned partition that are not done: unread, in hand, or not committed. "
+            "Looked at every two seconds; markers of transactions count while there is any lag.",
+            *source,
+        )
+        self._lag_seconds = families.gauge(
+            "consumer_lag_seconds",
+            "Age of the oldest record that is not done, by its timestamp while it is in hand; while it is unread, "
+            "at most the time since the last one that was done or since nothing was unread, and after a start since "
+            "that. 0 without lag. Not for the topic of retries, whose records wait on purpose.",
+            *source,
+        )
+        self._state_bytes = families.gauge(
+            "state_bytes", "What the local state of a source partition takes on disk.", "partition"
+        )
+        self._recovery_seconds = families.histogram(
+            "recovery_duration_seconds", "Bringing one partition's state up to date.", MOVE_SECONDS, "role"
+        )
+        self._recovered_records = families.counter(
+            "recovered_records_total", "Records of changelogs that were replayed to recover state."
+        )
+        self._rebalance_seconds = families.histogram(
+            "rebalance_duration_seconds",
+            "From giving up the partitions to being assigned the new ones, the first assignment included.",
+            MOVE_SECONDS,
+            "role",
+        )
+        self._stalls = families.counter(
+            "watchdog_stalls_total", "Stalls that the watchdog found; the worker ends after the first.", "role"
+        )
+        self._stalls.labels(role)  # 0 from the start: an increase to 1 can only be seen by whoever saw 0
+
+    def recovered(self, records: int, seconds: float) -> None:
+        """Count a partition whose state was brought up to date from so many changelog records."""
+        self._recovery_seconds.labels(self._role).observe(seconds)
+        self._recovered_records.inc(records)
+
+    def rebalanced(self, seconds: float) -> None:
+        """Count a rebalance: `seconds` from revoking the old partitions to assigning the new ones."""
+        self._rebalance_seconds.labels(self._role).observe(seconds)
+
+    def stalled(self) -> None:
+        """Count a stall, after which the watchdog ends the worker."""
+        self._stalls.labels(self._role).inc()
+
+    def show(self, standings: Sequence[Standing]) -> None:
+        """Replace lag and state of the partitions that were assigned before by those of `standings`."""
+        self.standings = standings
+        for gauge in (self._lag_records, self._lag_seconds, self._state_bytes):
+            gauge.clear()  # a partition that has moved is reported by its new owner
+        for found in standings:
+            labels = self._role, found.topic, str(found.partition)
+            self._lag_records.labels(*labels).set(found.lag_records)
+            if found.lag_seconds is not None:
+                self._lag_seconds.labels(*labels).set(found.lag_seconds)
+            if found.state_bytes is not None:
+                self._state_bytes.labels(str(found.partition)).set(found.state_bytes)
