@@ -1,6 +1,12 @@
-"""Bytes and tokens of the sample conversations, as they travel and as they are stored; no server is needed."""
+"""Measured inputs of the scaling formulas: bytes and tokens of the sample conversations, and the cost of a transaction.
+
+python -m benchmarks.costs
+"""
 
 import asyncio
+import statistics
+import tempfile
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +15,17 @@ from typing import Any, NamedTuple
 import bson
 import numpy as np
 import orjson
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 import afterword.samples
+from afterword.embedded import EmbeddedStack
 from afterword.schemas import EpisodeClosed, MessageCreated, SummaryCreated, decode_episode, decode_input
+from afterword.streams.runtime.batch import Output
+from afterword.streams.runtime.bookmark import Bookmark
+from afterword.streams.runtime.clients import Clients
+from afterword.streams.runtime.options import Options
+from afterword.streams.runtime.transaction import TransactionalProducer
 from afterword.streams.segmenter import Segmenter
 from afterword.streams.settings import Episodes, Llm
 from afterword.streams.stores.documents import episode_document, message_document, row_document
@@ -29,10 +43,15 @@ from afterword.streams.tokens import count_tokens
 
 SAMPLES = Path(afterword.samples.__file__).parent / "conversations.jsonl"
 RECORD_OVERHEAD_BYTES = 30
-"""Of a record in a changelog, as tests/unit/segmenter/test_state_cost.py has it."""
+"""Overhead of a changelog record, as in tests/unit/segmenter/test_state_cost.py."""
 SPARSE_TERM_BYTES = 8
 """An index and a weight, four bytes each."""
 NOON_MS = 1_767_268_800_000
+COUNT = 400
+WARM_UP = 50
+GROUP = "costs"
+SOURCE, EPISODES = TopicPartition("source", 0), TopicPartition("episodes", 0)
+CHANGELOGS = (TopicPartition("first-changelog", 0), TopicPartition("second-changelog", 0))
 
 
 class Record(NamedTuple):
@@ -48,7 +67,7 @@ class Record(NamedTuple):
 
 
 class Changelog(dict[bytes, bytes]):
-    """A table that counts what its changelog takes."""
+    """A table that counts the bytes of its changelog."""
 
     written = 0
 
@@ -62,7 +81,7 @@ class Changelog(dict[bytes, bytes]):
 
     @property
     def kept(self) -> int:
-        """Bytes of keys and values."""
+        """Bytes of the keys and values that are left."""
         return sum(len(key) + len(value) for key, value in self.items())
 
 
@@ -76,7 +95,7 @@ class Segmented:
 
 @dataclass(frozen=True)
 class Stored:
-    """Bytes, unless its name says otherwise; of all episodes together."""
+    """Bytes of all episodes together, unless a name says otherwise."""
 
     episodes: int = 0
     rows: int = 0
@@ -89,7 +108,7 @@ class Stored:
 
 
 def records() -> Iterator[Record]:
-    """Of the samples, each conversation with a flush at its end."""
+    """Messages of the samples, with a flush at the end of each conversation."""
     lines = [line for line in SAMPLES.read_bytes().splitlines() if line]
     keys = [orjson.loads(line)["conversation_id"] for line in lines]
     flushes = [orjson.dumps({"type": "conversation.flush", "conversation_id": key}) for key in dict.fromkeys(keys)]
@@ -98,7 +117,7 @@ def records() -> Iterator[Record]:
 
 
 def segmented(given: Iterable[Record]) -> Segmented:
-    """By the default rules; each record is a batch of its own, which costs the changelogs most."""
+    """Segment by the default rules, one record per batch: the worst case for the changelogs."""
     conversations, messages = Changelog(), Changelog()
     segmenter = Segmenter(Episodes(), "episodes", "dead", conversations, messages, count_tokens=count_tokens)
     sent = [out for record in given for out in segmenter.process([record], NOON_MS).outgoing]
@@ -107,7 +126,7 @@ def segmented(given: Iterable[Record]) -> Segmented:
 
 
 async def stored(episodes: Iterable[EpisodeClosed]) -> Stored:
-    """Summarised without an LLM, whose answers are about as long as the texts that this finds."""
+    """Summarise extractively; an LLM's answers are about as long."""
     total: dict[str, int] = {}
     latest: dict[str, Any] = {}
     for episode in episodes:
@@ -138,7 +157,7 @@ def _sizes(request: SummaryRequest, summary: SummaryCreated, row: Any) -> dict[s
 
 
 def archived_bytes(given: Iterable[Record]) -> int:
-    """Of the documents in `messages`."""
+    """Bytes of the documents in `messages`."""
     total = 0
     for record in given:
         event = decode_input(record.key, record.value, record.headers, record.timestamp)
@@ -148,7 +167,7 @@ def archived_bytes(given: Iterable[Record]) -> int:
 
 
 def sizes() -> dict[str, float]:
-    """By the names of `Parameters`."""
+    """Sizes and tokens, by the names of `scaling.Parameters`."""
     given = list(records())
     done = segmented(given)
     kept = asyncio.run(stored(done.episodes))
@@ -176,3 +195,50 @@ def sizes() -> dict[str, float]:
         "tokens_per_message": said / messages,
         "answer_tokens": kept.answer_tokens / episodes,
     }
+
+
+async def transactions() -> dict[str, float]:
+    """Seconds by the names of `scaling.Parameters`. Each transaction has one output and a row in two changelogs."""
+    with tempfile.TemporaryDirectory(prefix="afterword-costs-") as directory:
+        async with EmbeddedStack(Path(directory) / "stack") as stack:
+            await _create(stack.bootstrap_servers)
+            seconds, core = await _commits(stack.bootstrap_servers)
+    waits = [whole - busy for whole, busy in zip(seconds, core, strict=True)]
+    return {
+        "transaction_core_seconds": statistics.fmean(core),
+        "commit_seconds": statistics.median(waits),
+    }
+
+
+async def _create(bootstrap: str) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        await admin.create_topics([NewTopic(place.topic, 1, 1) for place in (SOURCE, EPISODES, *CHANGELOGS)])
+    finally:
+        await admin.close()
+
+
+async def _commits(bootstrap: str) -> tuple[list[float], list[float]]:
+    """Wall and CPU seconds of each commit."""
+    producer = TransactionalProducer("costs", Clients({"bootstrap_servers": bootstrap}), Options())
+    await producer.open(60.0)
+    try:
+        found = [await _commit(producer, number) for number in range(WARM_UP + COUNT)]
+    finally:
+        await producer.close()
+    return [whole for whole, _ in found[WARM_UP:]], [core for _, core in found[WARM_UP:]]
+
+
+async def _commit(producer: TransactionalProducer, number: int) -> tuple[float, float]:
+    began, core = time.perf_counter(), time.process_time()
+    output = Output(EPISODES.topic, b"key", b"x" * 1000, None, None, [])
+    rows = {place: [(b"key", b"x" * 300)] for place in CHANGELOGS}
+    bookmark = Bookmark(number, "lineage", [place.topic for place in CHANGELOGS])
+    await producer.commit([output], rows, bookmark, SOURCE, GROUP)
+    return time.perf_counter() - began, time.process_time() - core
+
+
+if __name__ == "__main__":
+    for name, value in {**sizes(), **asyncio.run(transactions())}.items():
+        print(f"{name} = {value:.6g}")
