@@ -1,22 +1,40 @@
-"""Messages from lines of JSON to the topic `messages`."""
+"""Lines of JSON to the topic `messages`: what `afterword produce` reads, checks, interleaves and sends."""
 
+import asyncio
+import os
+import stat
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, BinaryIO
 
-from aiokafka.errors import KafkaError
-from opentelemetry.trace import NoOpTracer, Tracer
+import orjson
+from opentelemetry.trace import Tracer
 
-from afterword.interleaving import Interleaving
-from afterword.lines import InvalidLine, Outgoing, flush, parse_all, parse_numbered
-from afterword.produce_sender import Sender
-from afterword.streams.errors import AfterwordError, BrokerUnavailable
-from afterword.streams.kafka import require_topics, running_producer
+from afterword.dialogues import FIRST_SENT_AT, expand
+from afterword.producer import Producer, ProducerRecord, to_record
+from afterword.schemas import ConversationFlush, InvalidRecord, MessageCreated, decode_input
+from afterword.schemas.base import Id, Model
+from afterword.schemas.decoding import validate
+from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Settings
 
+SOURCE = "afterword/produce"
+CHUNK_BYTES = 256 * 1024
 INVALID_LINES_NAMED = 10
+
+
+@dataclass(frozen=True)
+class InvalidLine:
+    """`number` counts from 1; `problem` never repeats what was in the line."""
+
+    number: int
+    problem: str
+
+    def __str__(self) -> str:
+        return f"line {self.number}: {self.problem}"
 
 
 class LinesInvalid(AfterwordError):
@@ -40,7 +58,7 @@ class Options:
 
 @dataclass
 class Produced:
-    """What was sent and acknowledged, and what could not be."""
+    """Counts of what was sent and acknowledged, and the first lines that were invalid."""
 
     messages: int = 0
     flushes: int = 0
@@ -49,14 +67,14 @@ class Produced:
     first_invalid: list[InvalidLine] = field(default_factory=list)
     conversation_ids: dict[str, None] = field(default_factory=dict)
 
-    def count(self, record: Outgoing) -> None:
+    def count(self, record: ProducerRecord) -> None:
         if record.is_message:
             self.messages += 1
             self.conversation_ids[record.conversation_id] = None
         else:
             self.flushes += 1
 
-    def refuse(self, line: InvalidLine) -> None:
+    def reject(self, line: InvalidLine) -> None:
         self.invalid += 1
         if len(self.first_invalid) < INVALID_LINES_NAMED:
             self.first_invalid.append(line)
@@ -72,11 +90,11 @@ class Produced:
 
 
 def check(lines: Iterable[bytes]) -> Produced:
-    """What sending these lines would send, without sending anything."""
+    """Count what sending these lines would send, without sending anything."""
     found = Produced()
     for parsed in parse_all(lines, datetime.now(UTC)):
         if isinstance(parsed, InvalidLine):
-            found.refuse(parsed)
+            found.reject(parsed)
         else:
             found.count(parsed)
     return found
@@ -89,19 +107,23 @@ async def produce(
     progress: Callable[[Produced], None] = lambda _: None,
     tracer: Tracer | None = None,
 ) -> Produced:
-    """Sends all lines; returns when the broker has acknowledged every record. With a tracer each record begins a trace.
+    """Send all lines; return when the broker has acknowledged every record. With a tracer each record begins a trace.
 
     Raises: LinesInvalid at the first invalid line, unless they are to be skipped (what came before it is sent then);
     TopicMissing; BrokerUnavailable.
     """
-    kafka = settings.kafka
-    await require_topics(kafka, kafka.messages_topic)
-    async with running_producer(kafka) as producer:
-        sender = Sender(producer, kafka.messages_topic, options.rate, tracer or NoOpTracer())
+    produced = Produced()
+    async with Producer.from_settings(settings, source=SOURCE, tracer=tracer) as producer:
+        started = time.monotonic()
         try:
-            return await _send_all(sender, _each(lines), options, progress)
-        except KafkaError as error:
-            raise BrokerUnavailable(servers=kafka.bootstrap_servers, problem=str(error)) from error
+            async for record in _paced(_records(_each(lines), options, produced), options.rate):
+                await producer.enqueue(record)
+                produced.count(record)
+                progress(produced)
+        finally:
+            await producer.drain()
+        produced.seconds = time.monotonic() - started
+    return produced
 
 
 async def _each(lines: AsyncIterable[bytes] | Iterable[bytes]) -> AsyncIterator[bytes]:
@@ -113,23 +135,16 @@ async def _each(lines: AsyncIterable[bytes] | Iterable[bytes]) -> AsyncIterator[
             yield line
 
 
-async def _send_all(
-    sender: Sender, lines: AsyncIterator[bytes], options: Options, progress: Callable[[Produced], None]
-) -> Produced:
-    produced = Produced()
-    started = time.monotonic()
-    try:
-        async for record in _records(lines, options, produced):
-            await sender.send(record)
-            produced.count(record)
-            progress(produced)
-    finally:
-        await sender.finish()
-    produced.seconds = time.monotonic() - started
-    return produced
+async def _paced(records: AsyncIterator[ProducerRecord], rate: float | None) -> AsyncIterator[ProducerRecord]:
+    started, yielded = time.monotonic(), 0
+    async for record in records:
+        if rate and (ahead := started + yielded / rate - time.monotonic()) > 0:
+            await asyncio.sleep(ahead)
+        yield record
+        yielded += 1
 
 
-async def _records(lines: AsyncIterator[bytes], options: Options, produced: Produced) -> AsyncIterator[Outgoing]:
+async def _records(lines: AsyncIterator[bytes], options: Options, produced: Produced) -> AsyncIterator[ProducerRecord]:
     interleaving = Interleaving(options.interleave)
     async for records in _valid(lines, options, produced):
         for record in interleaving.add(records):
@@ -143,7 +158,7 @@ async def _records(lines: AsyncIterator[bytes], options: Options, produced: Prod
 
 async def _valid(
     lines: AsyncIterator[bytes], options: Options, produced: Produced
-) -> AsyncIterator[Iterable[Outgoing]]:
+) -> AsyncIterator[Iterable[ProducerRecord]]:
     number = 0
     async for line in lines:
         number += 1
@@ -151,6 +166,142 @@ async def _valid(
         if not isinstance(parsed, InvalidLine):
             yield parsed
             continue
-        produced.refuse(parsed)
+        produced.reject(parsed)
         if not options.skip_invalid:
             raise LinesInvalid(produced.first_invalid, produced.invalid)
+
+
+class Dialogue(Model):
+    """A line of a dialogue corpus; `dialogue` is described in `afterword.dialogues`."""
+
+    id: Id
+    dialogue: str
+
+
+def parse_all(lines: Iterable[bytes], now: datetime) -> Iterator[ProducerRecord | InvalidLine]:
+    """Parse lines. Blank ones give no record, and count in the numbers."""
+    for number, line in enumerate(lines, start=1):
+        parsed = parse_numbered(number, line, now)
+        yield from [parsed] if isinstance(parsed, InvalidLine) else parsed
+
+
+def parse_numbered(number: int, line: bytes, now: datetime) -> list[ProducerRecord] | InvalidLine:
+    """Parse one line: its records, none for a blank one, or why it is invalid."""
+    try:
+        return parse(line, now) if line.strip() else []
+    except InvalidRecord as error:
+        return InvalidLine(number, str(error))
+
+
+def parse(line: bytes, now: datetime) -> list[ProducerRecord]:
+    """Parse one line: a message or a flush as the contract has it, or a whole dialogue.
+
+    `now` stands for the time of a message without `sent_at`. A message travels as it was written, so that fields
+    which only a newer consumer knows arrive there.
+
+    Raises: InvalidRecord.
+    """
+    data = _json_object(line)
+    if "dialogue" in data and "conversation_id" not in data:
+        return _expanded(validate(Dialogue, line))
+    conversation_id = data.get("conversation_id")
+    key = conversation_id.encode(errors="replace") if isinstance(conversation_id, str) else None
+    event: MessageCreated | ConversationFlush = decode_input(key, line.strip(), (), int(now.timestamp() * 1000))
+    return [to_record(event, now, SOURCE, value=line.strip())]
+
+
+def flush(conversation_id: str, now: datetime) -> ProducerRecord:
+    """Build the record that closes all that is pending of a conversation."""
+    event = ConversationFlush(conversation_id=conversation_id, reason="produced with --flush")
+    return to_record(event, now, SOURCE)
+
+
+def _expanded(line: Dialogue) -> list[ProducerRecord]:
+    return [to_record(message, FIRST_SENT_AT, SOURCE) for message in expand(line.id, line.dialogue)]
+
+
+def _json_object(line: bytes) -> dict[str, Any]:
+    try:
+        data = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRecord("invalid_json", f"not JSON at column {error.colno}") from None
+    if not isinstance(data, dict):
+        raise InvalidRecord("schema_violation", "not a JSON object")
+    return data
+
+
+class Interleaving:
+    """Round robin over `width` conversations at a time; a width of 1 keeps the order of the input.
+
+    A record is held back until `width` conversations are open, so that each round takes one of each.
+    """
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._open: dict[str, deque[ProducerRecord]] = {}
+
+    def add(self, records: Iterable[ProducerRecord]) -> Iterator[ProducerRecord]:
+        """Take records in; yield those that are due now."""
+        for record in records:
+            if self._width == 1:
+                yield record
+                continue
+            while record.conversation_id not in self._open and len(self._open) >= self._width:
+                yield from self._round()
+            self._open.setdefault(record.conversation_id, deque()).append(record)
+
+    def rest(self) -> Iterator[ProducerRecord]:
+        """Yield all that was held back."""
+        while self._open:
+            yield from self._round()
+
+    def _round(self) -> Iterator[ProducerRecord]:
+        for conversation_id, held in list(self._open.items()):
+            yield held.popleft()
+            if not held:
+                del self._open[conversation_id]
+
+
+def is_regular(file: BinaryIO) -> bool:
+    """Tell whether it can be read twice: first to check it, then to send it."""
+    return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+
+
+async def read_lines(file: BinaryIO, chunk_bytes: int = CHUNK_BYTES) -> AsyncIterator[bytes]:
+    """Yield lines of a file, a pipe or a terminal as they come, without blocking the event loop.
+
+    Lines are without their ends, from where the file stands. A pipe is closed afterwards. Raises: OSError.
+    """
+    rest: list[bytes] = []
+    async for chunk in _chunks(file, chunk_bytes):
+        first, *others = chunk.split(b"\n")
+        rest.append(first)
+        if others:
+            yield b"".join(rest)
+            for line in others[:-1]:
+                yield line
+            rest = [others[-1]]
+    if last := b"".join(rest):
+        yield last
+
+
+async def _chunks(file: BinaryIO, size: int) -> AsyncIterator[bytes]:
+    if not is_regular(file):
+        async for chunk in _arriving(file, size):
+            yield chunk
+        return
+    while chunk := file.read(size):
+        yield chunk
+        await asyncio.sleep(0)
+
+
+async def _arriving(file: BinaryIO, size: int) -> AsyncIterator[bytes]:
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), file
+    )
+    try:
+        while chunk := await reader.read(size):
+            yield chunk
+    finally:
+        transport.close()

@@ -78,13 +78,13 @@ async def admin_client(kafka: Kafka, **options: Any) -> AsyncIterator[AIOKafkaAd
 
 
 @asynccontextmanager
-async def running_producer(kafka: Kafka) -> AsyncIterator[AIOKafkaProducer]:
+async def running_producer(kafka: Kafka, **given: Any) -> AsyncIterator[AIOKafkaProducer]:
     """Run an idempotent producer with `acks=all` and the default partitioner (murmur2, as in the Java client).
 
-    Raises: BrokerUnavailable.
+    `given` override the settings. Raises: BrokerUnavailable.
     """
-    options = client_options(kafka)
-    producer = AIOKafkaProducer(**options, acks="all", enable_idempotence=True, linger_ms=5)
+    options = client_options(kafka) | given
+    producer = AIOKafkaProducer(**{"acks": "all", "enable_idempotence": True, "linger_ms": 5} | options)
     try:
         await start_client(producer, options)
         yield producer

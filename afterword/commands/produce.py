@@ -13,8 +13,7 @@ import typer
 from afterword.commands.common import Json, print_json, start_quietly
 
 if TYPE_CHECKING:
-    from afterword.lines import InvalidLine
-    from afterword.produce import Options, Produced
+    from afterword.produce import InvalidLine, Options, Produced
     from afterword.streams.settings import Settings
 
 STANDARD_INPUT = "-"
@@ -68,8 +67,8 @@ def _produce(settings: "Settings", file: str, options: "Options", show_progress:
 async def _send(
     settings: "Settings", lines: BinaryIO, options: "Options", progress: Callable[["Produced"], None]
 ) -> "Produced":
-    from afterword.line_source import read_lines
     from afterword.produce import produce as send
+    from afterword.produce import read_lines
     from afterword.streams.telemetry.status import running_version
     from afterword.streams.telemetry.tracing import tracer_from
 
@@ -83,8 +82,7 @@ def _opened(file: str) -> AbstractContextManager[BinaryIO]:
 
 def _checked_total(lines: BinaryIO, options: "Options") -> int | None:
     """Messages in the file; None when it cannot be read twice. Raises: LinesInvalid, unless they are skipped."""
-    from afterword.line_source import is_regular
-    from afterword.produce import LinesInvalid, check
+    from afterword.produce import LinesInvalid, check, is_regular
 
     if not is_regular(lines):
         return None

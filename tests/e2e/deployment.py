@@ -17,8 +17,7 @@ from afterword import audit
 from afterword.audit.report import Report
 from afterword.crew import start_worker
 from afterword.embedded import Process
-from afterword.lines import InvalidLine, parse_all
-from afterword.produce import Options, Produced, produce
+from afterword.produce import InvalidLine, Options, Produced, parse_all, produce
 from afterword.schemas import EpisodeClosed, decode_episode
 from afterword.streams.kafka import client_options
 from afterword.streams.segmenter import Segmenter

@@ -9,8 +9,7 @@ import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, ConsumerRecord
 
 from afterword import samples
-from afterword.line_source import read_lines
-from afterword.produce import LinesInvalid, Options, Produced, produce
+from afterword.produce import LinesInvalid, Options, Produced, produce, read_lines
 from afterword.schemas import ConversationFlush, decode_input
 from afterword.schemas.headers import CE_ID, CE_TYPE, header
 from afterword.streams.errors import BrokerUnavailable, TopicMissing

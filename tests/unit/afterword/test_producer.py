@@ -1,4 +1,4 @@
-"""A trace begins where messages are sent, and the segmenter goes on with it."""
+"""Records that a producer makes, and the trace that begins with them and that the segmenter continues."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -11,10 +11,13 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import NoOpTracer, SpanKind, StatusCode, Tracer
 
-from afterword.lines import Outgoing, flush, parse
-from afterword.produce_sender import Sender
+from afterword.produce import flush, parse
+from afterword.producer import Producer, ProducerRecord, Sender, to_record
+from afterword.schemas import ConversationFlush, MessageCreated, decode_input
+from afterword.streams.errors import BrokerUnavailable
 from afterword.streams.segmenter import Segmenter
 from afterword.streams.segmenter.tracing import EpisodeTracing
+from afterword.streams.settings import Settings
 from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, Sent, characters, limits
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -42,16 +45,16 @@ class Broker:
         await asyncio.sleep(0)
 
 
-def messages(count: int) -> list[Outgoing]:
+def messages(count: int) -> list[ProducerRecord]:
     line = '{"id": "%d", "conversation_id": "c1", "user_id": "u1", "role": "user", "content": "%s"}'
     return [record for n in range(count) for record in parse((line % (n, SECRET)).encode(), NOW)]
 
 
-async def sent(broker: Any, tracer: Tracer, records: list[Outgoing]) -> None:
-    sender = Sender(broker, TOPIC, None, tracer)
+async def sent(broker: Any, tracer: Tracer, records: list[ProducerRecord]) -> None:
+    sender = Sender(broker, TOPIC, tracer)
     for record in records:
-        await sender.send(record)
-    await sender.finish()
+        sender.remember(await sender.send(record))
+    await sender.drain()
 
 
 def named(spans: InMemorySpanExporter, name: str) -> list[ReadableSpan]:
@@ -98,3 +101,47 @@ async def test_without_a_tracer_there_is_no_header() -> None:
     broker = Broker()
     await sent(broker, NoOpTracer(), messages(1))
     assert "traceparent" not in dict(broker.records[0].headers)
+
+
+async def test_a_span_is_below_the_callers_own(spans: InMemorySpanExporter, tracer: Tracer) -> None:
+    with tracer.start_as_current_span("request") as request:
+        await sent(Broker(), tracer, messages(1))
+    [span] = named(spans, f"send {TOPIC}")
+    assert span.parent
+    assert span.parent.span_id == request.get_span_context().span_id
+
+
+async def test_a_failure_is_raised_once() -> None:
+    sender = Sender(Broker(KafkaTimeoutError()), TOPIC, NoOpTracer())
+    sender.remember(await sender.send(messages(1)[0]))
+    with pytest.raises(KafkaTimeoutError):
+        await sender.drain()
+    await sender.drain()
+
+
+def test_a_message_becomes_a_record_that_a_worker_takes() -> None:
+    message = MessageCreated(id="1", conversation_id="ü", user_id="u", role="user", content="Hello", sent_at=NOW)
+    record = to_record(message, NOW, "crm")
+    assert decode_input("ü".encode(), record.value, record.headers, 0) == message
+    assert dict(record.headers) == {
+        "ce_specversion": b"1.0",
+        "ce_id": "ü:1".encode(),
+        "ce_type": b"message.created",
+        "ce_source": b"crm",
+        "ce_time": b"2026-03-01T00:00:00.000Z",
+        "content-type": b"application/json",
+    }
+
+
+def test_a_flush_becomes_a_record_that_a_worker_takes() -> None:
+    flushed = ConversationFlush(conversation_id="c", agent_id="a")
+    record = to_record(flushed, NOW)
+    assert decode_input(b"c", record.value, record.headers, 0) == flushed
+    assert dict(record.headers)["ce_type"] == b"conversation.flush"
+
+
+async def test_the_settings_say_where_and_how_to_connect() -> None:
+    away = Settings(kafka={"bootstrap_servers": "127.0.0.1:9", "messages_topic": "chat"})
+    with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:9"):
+        async with Producer.from_settings(away):
+            pass

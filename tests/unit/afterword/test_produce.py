@@ -1,4 +1,8 @@
+"""Lines of JSON: how they are read, checked, interleaved and turned into records."""
+
 import json
+import os
+import tempfile
 from datetime import UTC, datetime
 
 import orjson
@@ -7,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword import samples
-from afterword.lines import InvalidLine, Outgoing, flush, parse_all, parse_numbered
+from afterword.produce import (
+    CHUNK_BYTES,
+    Interleaving,
+    InvalidLine,
+    flush,
+    is_regular,
+    parse_all,
+    parse_numbered,
+    read_lines,
+)
+from afterword.producer import ProducerRecord
 from afterword.schemas import ConversationFlush, MessageCreated, decode_input
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -18,13 +32,13 @@ def line(**changes: object) -> bytes:
     return orjson.dumps(MESSAGE | changes)
 
 
-def one(data: bytes) -> Outgoing:
+def one(data: bytes) -> ProducerRecord:
     [found] = parse_all([data], NOW)
-    assert isinstance(found, Outgoing)
+    assert isinstance(found, ProducerRecord)
     return found
 
 
-def taken(record: Outgoing) -> MessageCreated | ConversationFlush:
+def taken(record: ProducerRecord) -> MessageCreated | ConversationFlush:
     """What a worker makes of it."""
     return decode_input(record.conversation_id.encode(), record.value, record.headers, 0)
 
@@ -91,4 +105,67 @@ def test_any_object_is_taken_or_refused(changes):
 def test_the_samples_are_twelve_conversations_that_can_be_taken():
     found = list(parse_all(samples.lines(), NOW))
     assert not [f for f in found if isinstance(f, InvalidLine)]
-    assert len({f.conversation_id for f in found if isinstance(f, Outgoing)}) == 12
+    assert len({f.conversation_id for f in found if isinstance(f, ProducerRecord)}) == 12
+
+
+def records(*conversations: str) -> list[ProducerRecord]:
+    return [ProducerRecord(c, str(n).encode(), []) for n, c in enumerate(conversations)]
+
+
+def order(width: int, *lines: list[ProducerRecord]) -> list[ProducerRecord]:
+    interleaving = Interleaving(width)
+    return [r for line in lines for r in interleaving.add(line)] + list(interleaving.rest())
+
+
+def test_a_width_of_one_keeps_the_order_of_the_input():
+    lines = records("a", "b", "a", "c")
+    assert order(1, lines) == lines
+
+
+def test_conversations_take_turns():
+    assert "".join(r.conversation_id for r in order(2, records(*"aaabbbcc"))) == "abababcc"
+
+
+def test_a_freed_place_goes_to_the_next_conversation():
+    assert "".join(r.conversation_id for r in order(2, records(*"abbbbcc"))) == "abbcbcb"
+
+
+@given(st.text("abcdef", max_size=60), st.integers(1, 8))
+def test_nothing_is_lost_and_each_conversation_keeps_its_order(conversations, width):
+    before = records(*conversations)
+    after = order(width, before)
+    assert sorted(after) == sorted(before)
+    for name in set(conversations):
+        assert [r for r in after if r.conversation_id == name] == [r for r in before if r.conversation_id == name]
+
+
+async def lines_of(data: bytes, chunk_bytes: int = CHUNK_BYTES) -> list[bytes]:
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.seek(0)
+        assert is_regular(file)
+        return [line async for line in read_lines(file, chunk_bytes)]
+
+
+async def test_the_last_line_may_lack_its_end():
+    assert await lines_of(b"a\n\nb") == [b"a", b"", b"b"]
+    assert await lines_of(b"a\n") == [b"a"]
+    assert await lines_of(b"") == []
+
+
+@given(data=st.text("ab\n", max_size=60).map(str.encode), chunk_bytes=st.integers(1, 7))
+async def test_lines_do_not_depend_on_how_they_arrive(data, chunk_bytes):
+    assert b"\n".join(await lines_of(data, chunk_bytes)) == data.removesuffix(b"\n")
+
+
+async def test_a_line_of_a_pipe_comes_before_the_next_is_written():
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as file, os.fdopen(writing, "wb", buffering=0) as pipe:
+        assert not is_regular(file)
+        lines = read_lines(file)
+        pipe.write(b"first\nsec")
+        assert await anext(lines) == b"first"
+        pipe.write(b"ond\n")
+        assert await anext(lines) == b"second"
+        pipe.close()
+        assert [line async for line in lines] == []

@@ -1,0 +1,214 @@
+"""Typed messages to the topic `messages`, for Python services and for `afterword produce`."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+from opentelemetry.trace import NoOpTracer, Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from afterword.streams.kafka import client_options, require_topics, running_producer, security_of
+from afterword.schemas import ConversationFlush, MessageCreated
+from afterword.schemas.headers import CE_ID, Headers, cloud_event, header
+from afterword.schemas.ids import escape, message_key
+from afterword.schemas.messages import CONVERSATION_FLUSH, MESSAGE_CREATED
+from afterword.streams.errors import BrokerUnavailable
+from afterword.streams.settings import Kafka, Settings, load
+
+SOURCE = "afterword/producer"
+"""The CloudEvents source of records whose producer names no other."""
+
+Delivery = asyncio.Future[Any]
+
+
+class ProducerRecord(NamedTuple):
+    """One record for `messages`. Its key is the conversation's id in UTF-8."""
+
+    conversation_id: str
+    value: bytes
+    headers: Headers
+    is_message: bool = True
+
+
+def to_record(
+    event: MessageCreated | ConversationFlush, now: datetime, source: str = SOURCE, value: bytes | None = None
+) -> ProducerRecord:
+    """Build the record of an event. `value`: its JSON, where that is at hand already."""
+    if isinstance(event, MessageCreated):
+        headers = cloud_event(
+            MESSAGE_CREATED, message_key(event.conversation_id, event.id), source, event.sent_at or now
+        )
+        value = value or event.model_dump_json(exclude_defaults=True).encode()
+        return ProducerRecord(event.conversation_id, value, headers)
+    event_id = f"{escape(event.conversation_id)}:flush:{int(now.timestamp() * 1000)}"
+    headers = cloud_event(CONVERSATION_FLUSH, event_id, source, now)
+    return ProducerRecord(event.conversation_id, value or event.to_json(), headers, is_message=False)
+
+
+class Producer(AbstractAsyncContextManager["Producer"]):
+    """Send typed messages, each under the key and to the partition of its conversation:
+
+        async with Producer(bootstrap_servers="kafka:9092") as producer:
+            await producer.send(message)
+            await producer.flush(message.conversation_id)
+
+    The producer is idempotent and asks for `acks=all`: a message that `send` has returned for is not lost any more, and
+    a retry by the client writes it once. Partitions are chosen by murmur2 of the key, as in the Java client.
+
+    `source`: of the CloudEvents headers. `tracer`: makes a span for each record, below the current one, and names it in
+    the header `traceparent`, so that the trace continues through the segmenter and the summarizer. `options`: further
+    arguments of `AIOKafkaProducer`, such as `compression_type` or `security_protocol`.
+    """
+
+    def __init__(
+        self,
+        *,
+        bootstrap_servers: str,
+        topic: str = "messages",
+        source: str = SOURCE,
+        tracer: Tracer | None = None,
+        **options: Any,
+    ) -> None:
+        self._kafka = Kafka(bootstrap_servers=bootstrap_servers)
+        self._topic = topic
+        self._source = source
+        self._tracer = tracer or NoOpTracer()
+        self._options = options
+        self._running = AsyncExitStack()
+        self._sender: Sender
+
+    @classmethod
+    def from_settings(cls, settings: Settings | None = None, **options: Any) -> Self:
+        """Build a producer for the servers, topic, TLS and SASL of the settings; None loads them.
+
+        Raises: ConfigurationError.
+        """
+        kafka = (settings or load()).kafka
+        return cls(**{**client_options(kafka), "topic": kafka.messages_topic, **options})
+
+    async def __aenter__(self) -> Self:
+        """Connect. Raises: BrokerUnavailable, TopicMissing."""
+        await require_topics(self._kafka, self._topic, **security_of(self._options))
+        client = await self._running.enter_async_context(running_producer(self._kafka, **self._options))
+        self._sender = Sender(client, self._topic, self._tracer)
+        return self
+
+    async def __aexit__(
+        self, error: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Wait for every acknowledgement. Raises: BrokerUnavailable, if the block was left without an error."""
+        async with self._running:
+            if error is None:
+                await self.drain()
+
+    async def send(self, event: MessageCreated | ConversationFlush) -> None:
+        """Return when the broker has acknowledged the event. Raises: BrokerUnavailable."""
+        with self._broker_errors():
+            delivery = await self._sender.send(to_record(event, datetime.now(UTC), self._source))
+            await asyncio.shield(delivery)  # a caller that gives up does not take the record back
+
+    async def flush(self, conversation_id: str, *, agent_id: str | None = None, reason: str | None = None) -> None:
+        """Close what is pending of a conversation, of one agent only where `agent_id` is given.
+
+        Raises: BrokerUnavailable.
+        """
+        await self.send(ConversationFlush(conversation_id=conversation_id, agent_id=agent_id, reason=reason))
+
+    async def enqueue(self, event: MessageCreated | ConversationFlush | ProducerRecord) -> None:
+        """Return when the event is in the client's buffer; `drain` raises what goes wrong later.
+
+        Raises: BrokerUnavailable.
+        """
+        record = event if isinstance(event, ProducerRecord) else to_record(event, datetime.now(UTC), self._source)
+        with self._broker_errors():
+            self._sender.remember(await self._sender.send(record))
+
+    async def drain(self) -> None:
+        """Return when the broker has acknowledged all that was enqueued. Raises: BrokerUnavailable."""
+        with self._broker_errors():
+            await self._sender.drain()
+
+    @contextmanager
+    def _broker_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except KafkaError as error:
+            raise BrokerUnavailable(servers=self._kafka.bootstrap_servers, problem=str(error)) from error
+
+
+class Sender:
+    """Send records without waiting for their acknowledgements, each in a span that ends with its own."""
+
+    def __init__(self, client: AIOKafkaProducer, topic: str, tracer: Tracer) -> None:
+        self._client = client
+        self._topic = topic
+        self._tracer = tracer
+        self._failure: BaseException | None = None
+
+    async def send(self, record: ProducerRecord) -> Delivery:
+        """Wait only while the client's buffer is full. The future is done with the acknowledgement."""
+        span = self._span(record)
+        headers = [*record.headers, *_trace_headers(span)]
+        try:
+            delivery: Delivery = await self._client.send(
+                self._topic, record.value, key=record.conversation_id.encode(), headers=headers
+            )
+        except BaseException as error:
+            _end(span, error)
+            raise
+        delivery.add_done_callback(partial(_delivered, span))
+        return delivery
+
+    def remember(self, delivery: Delivery) -> None:
+        """Keep the first failure for `drain`."""
+        delivery.add_done_callback(self._keep_failure)
+
+    async def drain(self) -> None:
+        """Wait for every acknowledgement. Raises: KafkaError, the first since the last call."""
+        await self._client.flush()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _keep_failure(self, delivery: Delivery) -> None:
+        if not delivery.cancelled():
+            self._failure = self._failure or delivery.exception()
+
+    def _span(self, record: ProducerRecord) -> Span:
+        attributes = {
+            "messaging.system": "kafka",
+            "messaging.operation.name": "send",
+            "messaging.operation.type": "send",
+            "messaging.destination.name": self._topic,
+            "messaging.message.id": header(record.headers, CE_ID) or "",
+        }
+        return self._tracer.start_span(f"send {self._topic}", kind=SpanKind.PRODUCER, attributes=attributes)
+
+
+def _trace_headers(span: Span) -> Headers:
+    """W3C Trace Context; none without a tracer."""
+    carrier: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(carrier, set_span_in_context(span))
+    return [(name, value.encode()) for name, value in carrier.items()]
+
+
+def _delivered(span: Span, delivery: Delivery) -> None:
+    error = None if delivery.cancelled() else delivery.exception()
+    if error is None and not delivery.cancelled():
+        written = delivery.result()
+        span.set_attribute("messaging.destination.partition.id", str(written.partition))
+        span.set_attribute("messaging.kafka.offset", written.offset)
+    _end(span, error)
+
+
+def _end(span: Span, error: BaseException | None) -> None:
+    if error is not None:  # its text may quote the record
+        span.set_attribute("error.type", type(error).__name__)
+        span.set_status(Status(StatusCode.ERROR))
+    span.end()
