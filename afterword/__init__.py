@@ -1,17 +1,74 @@
-"""Afterword's memory for agents, the command line, and the embedded stack for laptops and tests."""
+"""Long-term memory for chat assistants, from the Kafka topic their messages are on.
 
+What a service needs is named here. Each name is imported when it is first used, so that a subscriber does not load the
+stores' clients: `Memory` needs the extra `memory`, everything else the base install.
+"""
+
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from afterword.consumers.subscriber import SummarySubscriber
+    from afterword.extras import ExtraMissing
     from afterword.memory import Memory
+    from afterword.producer import Producer
+    from afterword.schemas import ConversationFlush, EpisodeClosed, InvalidRecord, MessageCreated, SummaryCreated
+    from afterword.streams.errors import (
+        AfterwordError,
+        BrokerRefuses,
+        BrokerUnavailable,
+        ConfigurationError,
+        StoreInUse,
+        StoreUnavailable,
+        TopicMissing,
+    )
+    from afterword.streams.settings import Settings, load_settings
 
-__all__ = ["Memory"]
+__all__ = [
+    "AfterwordError",
+    "BrokerRefuses",
+    "BrokerUnavailable",
+    "ConfigurationError",
+    "ConversationFlush",
+    "EpisodeClosed",
+    "ExtraMissing",
+    "InvalidRecord",
+    "Memory",
+    "MessageCreated",
+    "Producer",
+    "Settings",
+    "StoreInUse",
+    "StoreUnavailable",
+    "SummaryCreated",
+    "SummarySubscriber",
+    "TopicMissing",
+    "load_settings",
+]
+
+_MODULES = {
+    "ExtraMissing": "afterword.extras",
+    "Memory": "afterword.memory",
+    "Producer": "afterword.producer",
+    "SummarySubscriber": "afterword.consumers.subscriber",
+    **dict.fromkeys(
+        ("ConversationFlush", "EpisodeClosed", "InvalidRecord", "MessageCreated", "SummaryCreated"), "afterword.schemas"
+    ),
+    **dict.fromkeys(("Settings", "load_settings"), "afterword.streams.settings"),
+}
+"""Where each name is from; the rest are errors."""
 
 
 def __getattr__(name: str) -> Any:
-    """`Memory` is imported when it is first asked for: the command line starts without the stores' clients."""
+    """Import a public name on first use. Raises: AttributeError, ExtraMissing."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from afterword.memory import Memory
+    from afterword.extras import extra_required
 
-    return Memory
+    with extra_required("memory", f"afterword.{name}"):
+        found = getattr(import_module(_MODULES.get(name, "afterword.streams.errors")), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,5 +1,19 @@
-"""`python -m afterword`: the command line."""
+"""`python -m afterword` and the script `afterword`: the command line."""
 
-from afterword.cli import main
+import sys
 
-main()
+from afterword.extras import ExtraMissing, extra_required
+
+
+def main() -> None:
+    """Run the command line, or say in one line what it needs."""
+    try:
+        with extra_required("worker", "the command line"):
+            from afterword.cli import main as run
+    except ExtraMissing as error:
+        sys.exit(f"afterword: {error}")
+    run()
+
+
+if __name__ == "__main__":
+    main()

@@ -13,13 +13,13 @@ from aiokafka.errors import KafkaError
 from opentelemetry.trace import NoOpTracer, Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from afterword.streams.kafka import client_options, require_topics, running_producer, security_of
 from afterword.schemas import ConversationFlush, MessageCreated
 from afterword.schemas.headers import CE_ID, Headers, cloud_event, header
 from afterword.schemas.ids import escape, message_key
 from afterword.schemas.messages import CONVERSATION_FLUSH, MESSAGE_CREATED
 from afterword.streams.errors import BrokerUnavailable
-from afterword.streams.settings import Kafka, Settings, load
+from afterword.streams.kafka import client_options, require_topics, running_producer, security_of
+from afterword.streams.settings import Kafka, Settings, load_settings
 
 SOURCE = "afterword/producer"
 """The CloudEvents source of records whose producer names no other."""
@@ -89,7 +89,7 @@ class Producer(AbstractAsyncContextManager["Producer"]):
 
         Raises: ConfigurationError.
         """
-        kafka = (settings or load()).kafka
+        kafka = (settings or load_settings()).kafka
         return cls(**{**client_options(kafka), "topic": kafka.messages_topic, **options})
 
     async def __aenter__(self) -> Self:

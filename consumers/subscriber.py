@@ -1,4 +1,4 @@
-"""How a Python service listens to `summary.created`."""
+"""Typed events of `summary.created`, for Python services."""
 
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
@@ -15,39 +15,38 @@ from afterword.schemas.decoding import check_key, validate
 from afterword.schemas.headers import CE_ID, CE_TYPE, header
 from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.streams.kafka import client_options, require_topics, security_of, start_client
-from afterword.streams.settings import Kafka
+from afterword.streams.settings import Kafka, Settings, load_settings
 
 log = structlog.get_logger(__name__)
 
 REPEATS_REMEMBERED = 10_000
-"""Ids of the last events processed. The summarizer repeats an event after a restart, so the repeat follows soon."""
+"""Ids of processed events. The summarizer repeats an event after a restart, so a repeat follows soon."""
 
 OnInvalid = Callable[[ConsumerRecord, InvalidRecord], None]
 
 
 class SummarySubscriber(AbstractAsyncContextManager["SummarySubscriber"], AsyncIterator[SummaryCreated]):
-    """Typed events, one at a time, each at least once:
+    """Iterate over typed events, one at a time, each at least once:
 
         async with SummarySubscriber(bootstrap_servers="kafka:9092", group_id="crm") as events:
             async for event in events:
                 await store(event)
 
-    An event counts as processed when the next one is asked for, or when the block is left without an exception; only
-    then its offset is committed. When the block is left by an exception (a cancellation too) or the process dies, the
-    event under way comes again.
+    An event counts as processed when the next one is asked for, or when the block ends without an exception; only then
+    is its offset committed. If the block ends with an exception (a cancellation too) or the process dies, the event
+    comes again.
 
-    An event that was processed is dropped when it is repeated under the same `ce_id`. The last `remember` ids are
-    kept, in memory: a repeat after a restart, or after the partition moved to another member, is seen again. Where that
-    matters, make your own write idempotent by `event.event_id`.
+    A processed event that is repeated under the same `ce_id` is dropped. The last `remember` ids are kept in memory, so
+    a repeat after a restart, or after the partition has moved to another member, is seen again. Where that matters,
+    make your own write idempotent by `event.event_id`.
 
-    A record that is no `summary.created` of this schema is skipped: it would be as invalid the next time, and must
-    not stop what follows. It is logged as a warning without its content, and handed to `on_invalid`, if given; raise
-    there to stop instead, and the record stays uncommitted. Records of another `ce_type` are passed over in silence,
-    because later versions announce more on this topic.
+    A record that is not a valid `summary.created` is skipped, because it would be as invalid the next time: it is
+    logged as a warning without its content and passed to `on_invalid`, if given. Raise there to stop instead; the
+    record then stays uncommitted. Records of another `ce_type` are ignored, because later versions may announce more on
+    this topic.
 
-    `topic`: see `kafka.summaries_topic`. `start_from`: where a group without committed offsets begins. `options`: any
-    more arguments of `AIOKafkaConsumer`, such as `security_protocol` and what belongs to it; with Afterword's own
-    settings, `**streams.kafka.security(settings.kafka)`.
+    `topic`: see `kafka.summaries_topic`. `start_from`: where a group without committed offsets begins. `options`:
+    further arguments of `AIOKafkaConsumer`. `from_settings` fills in servers, topic, TLS and SASL.
     """
 
     def __init__(
@@ -66,14 +65,24 @@ class SummarySubscriber(AbstractAsyncContextManager["SummarySubscriber"], AsyncI
         self._options = {"group_id": group_id, "auto_offset_reset": start_from, **options}
         self._on_invalid = on_invalid
         self._processed = RecentIds(remember)
-        self._in_hand: str | None = None
+        self._current_id: str | None = None
         self._progress = Progress()
         self._consumer: AIOKafkaConsumer
 
+    @classmethod
+    def from_settings(cls, settings: Settings | None = None, *, group_id: str, **options: Any) -> Self:
+        """Build a subscriber for the servers, topic, TLS and SASL of the settings; None loads them.
+
+        `options`: as for the class itself. Raises: ConfigurationError.
+        """
+        kafka = (settings or load_settings()).kafka
+        ours = {**client_options(kafka), "topic": kafka.summaries_topic, "group_id": group_id}
+        return cls(**ours | options)
+
     async def __aenter__(self) -> Self:
-        """Raises: BrokerUnavailable, TopicMissing."""
+        """Connect and join the group. Raises: BrokerUnavailable, TopicMissing."""
         await require_topics(self._kafka, self._topic, **security_of(self._options))
-        self._in_hand, self._progress = None, Progress()
+        self._current_id, self._progress = None, Progress()
         ours = client_options(self._kafka) | {"enable_auto_commit": False, "isolation_level": "read_committed"}
         options = ours | self._options
         self._consumer = AIOKafkaConsumer(**options)
@@ -95,21 +104,21 @@ class SummarySubscriber(AbstractAsyncContextManager["SummarySubscriber"], AsyncI
             await self._consumer.stop()
 
     async def __anext__(self) -> SummaryCreated:
-        """The next event; the one before it is processed now."""
+        """Return the next event; the one before it counts as processed."""
         while True:
             await self._settle()
             record = await self._consumer.getone()
             event = self._event(record)
             self._progress.passed(record)
             if event is not None:
-                self._in_hand = header(record.headers, CE_ID) or event.event_id
-                if self._in_hand not in self._processed:
+                self._current_id = header(record.headers, CE_ID) or event.event_id
+                if self._current_id not in self._processed:
                     return event
 
     async def _settle(self) -> None:
-        if self._in_hand is not None:
-            self._processed.add(self._in_hand)
-            self._in_hand = None
+        if self._current_id is not None:
+            self._processed.add(self._current_id)
+            self._current_id = None
         await self._progress.commit(self._consumer)
 
     def _event(self, record: ConsumerRecord) -> SummaryCreated | None:
@@ -124,7 +133,7 @@ class SummarySubscriber(AbstractAsyncContextManager["SummarySubscriber"], AsyncI
 
 
 def decode(record: ConsumerRecord) -> SummaryCreated | None:
-    """The event of a record, None when it is of another type. Raises: InvalidRecord."""
+    """Decode a record; None for one of another type. Raises: InvalidRecord."""
     if header(record.headers, CE_TYPE) not in (SUMMARY_CREATED, None):
         return None
     if record.value is None:
@@ -135,7 +144,7 @@ def decode(record: ConsumerRecord) -> SummaryCreated | None:
 
 
 class RecentIds:
-    """The last `limit` ids, in order of their last use."""
+    """The last `limit` ids, in order of use."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -152,9 +161,9 @@ class RecentIds:
 
 
 class Progress(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is not typed
-    """Offsets that may be committed; forgotten with the partition.
+    """Offsets that may be committed.
 
-    A partition may be another member's for a while and come back: what we knew of it would set its offset back.
+    Those of a revoked partition are dropped: if it comes back after another member had it, they would set it back.
     """
 
     def __init__(self) -> None:
@@ -164,7 +173,7 @@ class Progress(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is 
         self._offsets[TopicPartition(record.topic, record.partition)] = record.offset + 1
 
     async def commit(self, consumer: AIOKafkaConsumer) -> None:
-        """A commit that a rebalance has overtaken is dropped: whoever has the partition now reads the event again."""
+        """Commit what was passed. A commit overtaken by a rebalance is dropped: the new owner reads the event again."""
         offsets, self._offsets = self._offsets, {}
         try:
             if offsets:

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from afterword.consumers import SummarySubscriber
+from afterword import SummarySubscriber
 
 
 async def main(bootstrap_servers: str) -> None:

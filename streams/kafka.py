@@ -301,7 +301,7 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # aiokafk
         self._expires_at = asked_at + life_seconds
 
     async def _ask(self) -> "httpx.Response":
-        import httpx  # only with OAUTHBEARER: it is not in every installation, and takes 0.1 s to import
+        import httpx  # only with OAUTHBEARER: it takes 0.1 s to import
 
         # RFC 6749, 2.3.1: encoded as in a form before they become a user and a password
         auth = (quote_plus(self._client_id), quote_plus(self._client_secret.get_secret_value()))

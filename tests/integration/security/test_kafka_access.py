@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from afterword.consumers.subscriber import SummarySubscriber
+from afterword import Producer, SummarySubscriber
 from afterword.streams.errors import BrokerRefuses, ConfigurationError, TopicMissing
-from afterword.streams.kafka import admin_client, running_consumer, running_producer, security
+from afterword.streams.kafka import admin_client, running_consumer, running_producer
 from afterword.streams.settings import Kafka, Settings
 from tests.endpoints import CLIENT_ID, CLIENT_SECRET, TokenEndpoint
 from tests.integration.security.conftest import MUTUAL, PASSWORD, SecureStack
@@ -120,17 +120,16 @@ async def test_a_listener_of_another_kind_is_named_as_the_cause(
 
 
 async def test_producers_consumers_and_subscribers_are_let_in_too(secured: MakeSettings) -> None:
-    kafka = secured().kafka
+    settings = secured(kafka={"messages_topic": "no-such-topic", "summaries_topic": "no-such-topic"})
     with pytest.raises(TopicMissing):
-        async with running_consumer(kafka, "no such topic"):
+        async with running_consumer(settings.kafka, "no-such-topic"):
             pass
-    async with running_producer(kafka):
+    async with running_producer(settings.kafka):
         pass
-    subscriber = SummarySubscriber(
-        bootstrap_servers=kafka.bootstrap_servers, group_id="g", topic="no-such-topic", **security(kafka)
-    )
     with pytest.raises(TopicMissing):
-        await subscriber.__aenter__()
+        await Producer.from_settings(settings).__aenter__()
+    with pytest.raises(TopicMissing):
+        await SummarySubscriber.from_settings(settings, group_id="g").__aenter__()
 
 
 async def test_a_file_that_is_missing_is_named(secured: MakeSettings, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from qdrant_client import QdrantClient
 
-from afterword.consumers import SummarySubscriber
+from afterword import SummarySubscriber
 from afterword.crew import ROLES
 from afterword.schemas import SummaryCreated
 from afterword.schemas.ids import point_id

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from aiokafka import ConsumerRecord
 
-from afterword.consumers import SummarySubscriber
+from afterword import SummarySubscriber
 from afterword.schemas import EpisodeClosed, SummaryCreated, fingerprint
 from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX
 from afterword.streams.kafka import running_consumer, running_producer

