@@ -15,7 +15,7 @@ from aiokafka.errors import CommitFailedError, IllegalStateError
 from afterword.consumers.archiver_observer import Observer
 from afterword.schemas import InvalidRecord, MessageCreated, decode_input
 from afterword.streams.errors import StoreUnavailable
-from afterword.streams.runtime.health import Health
+from afterword.streams.runtime.health import Readiness
 from afterword.streams.runtime.lag import Work
 from afterword.streams.stores.messages import ArchivedMessage, MessageArchive
 
@@ -55,7 +55,7 @@ class Archiver:
         self,
         consumer: AIOKafkaConsumer,
         archive: MessageArchive,
-        health: Health,
+        health: Readiness,
         observer: Observer = Observer(),  # noqa: B008 – does nothing, keeps nothing
     ) -> None:
         self.counts = Counts()

@@ -13,7 +13,7 @@ from afterword.consumers.archiver import CONDITIONS, MONGODB, PARTITIONS, STAGE,
 from afterword.consumers.archiver_observer import Rebalances, Telling
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.kafka import running_consumer
-from afterword.streams.runtime.health import Health, HealthServer
+from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.runtime.lag import Lags, Standing, regularly
 from afterword.streams.runtime.options import wall_clock_ms
 from afterword.streams.settings import Kafka, Mongo, Settings
@@ -35,7 +35,7 @@ async def run_archiver(settings: Settings, stop: asyncio.Event | None = None) ->
     Raises: BrokerUnavailable, TopicMissing, OSError (health port).
     """
     stop = stop or stop_signal()
-    health = Health(*CONDITIONS)
+    health = Readiness(*CONDITIONS)
     kafka = settings.kafka
     telemetry = WorkerTelemetry("archiver", settings, health, apart=PARTITIONS)
     listener = Rebalances(telemetry.metrics.engine)
@@ -106,7 +106,7 @@ class IndexedMessages(MongoMessages):
 
 
 @asynccontextmanager
-async def connected_archive(settings: Mongo, health: Health) -> AsyncIterator[MessageArchive]:
+async def connected_archive(settings: Mongo, health: Readiness) -> AsyncIterator[MessageArchive]:
     """MongoDB may be away: that is for the archiver to wait out."""
     database = mongo.connect(settings)
     contact = asyncio.create_task(first_contact(database, health))
@@ -117,7 +117,7 @@ async def connected_archive(settings: Mongo, health: Health) -> AsyncIterator[Me
         await mongo.close(database)
 
 
-async def first_contact(database: mongo.Database, health: Health) -> None:
+async def first_contact(database: mongo.Database, health: Readiness) -> None:
     """Readiness until there is something to write; from then on the writes tell."""
     while True:
         try:

@@ -2,7 +2,7 @@
 
 from afterword.streams.kafka import require_topics, security
 from afterword.streams.runtime import App, EngineMetrics, Options
-from afterword.streams.runtime.health import Health, HealthServer
+from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.runtime.worker import PARTITIONS, run
 from afterword.streams.segmenter import agent as segmenter
 from afterword.streams.segmenter.counting import counting
@@ -66,7 +66,7 @@ def segmenter_app(settings: Settings, telemetry: WorkerTelemetry | None = None) 
 
 async def run_segmenter(settings: Settings) -> None:
     """Until SIGTERM, then drains. Raises: AfterwordError, KafkaError."""
-    kafka, health = settings.kafka, Health(PARTITIONS)
+    kafka, health = settings.kafka, Readiness(PARTITIONS)
     changelogs = [kafka.changelog(table) for table in segmenter.TABLES]
     dead_letters = kafka.dead_letters(kafka.messages_topic)
     await require_topics(kafka, kafka.messages_topic, kafka.episodes_topic, dead_letters, *changelogs)
@@ -78,5 +78,5 @@ async def run_segmenter(settings: Settings) -> None:
             await telemetry.aclose()
 
 
-def segmenter_telemetry(settings: Settings, health: Health) -> WorkerTelemetry:
+def segmenter_telemetry(settings: Settings, health: Readiness) -> WorkerTelemetry:
     return WorkerTelemetry("segmenter", settings, health, apart=PARTITIONS, idle_seconds=settings.episodes.idle_seconds)

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from afterword.streams.app import faust_app
 from afterword.streams.connected_stores import connected_stores
 from afterword.streams.kafka import require_topics
-from afterword.streams.runtime.health import Handler, Health, HealthServer
+from afterword.streams.runtime.health import Handler, HealthServer, Readiness
 from afterword.streams.runtime.worker import PARTITIONS, run
 from afterword.streams.settings import Settings
 from afterword.streams.stores import local_index, mongo
@@ -69,7 +69,7 @@ def summary_rules(settings: Settings) -> Rules:
 
 async def run_summarizer(settings: Settings, make_provider: MakeProvider = make_summarizer_provider) -> None:
     """Until SIGTERM, then drains. Raises: AfterwordError, KafkaError."""
-    kafka, health = settings.kafka, Health(PARTITIONS)
+    kafka, health = settings.kafka, Readiness(PARTITIONS)
     dead_letters = kafka.dead_letters(kafka.episodes_topic)
     await require_topics(kafka, kafka.episodes_topic, kafka.summaries_topic, kafka.retry_topic, dead_letters)
     telemetry = WorkerTelemetry("summarizer", settings, health, apart=PARTITIONS)
@@ -116,7 +116,7 @@ def summarizer_observer(telemetry: WorkerTelemetry, group: str) -> Counting:
 class Waiting:
     """Turns readiness false while work waits at some stage."""
 
-    def __init__(self, health: Health) -> None:
+    def __init__(self, health: Readiness) -> None:
         self._health = health
 
     def waiting(self, stage: str, error_type: str) -> None:
@@ -128,7 +128,7 @@ class Waiting:
 
 @asynccontextmanager
 async def health_server(
-    settings: Settings, health: Health, index: QdrantIndex, search: Searcher, views: Mapping[str, Handler]
+    settings: Settings, health: Readiness, index: QdrantIndex, search: Searcher, views: Mapping[str, Handler]
 ) -> AsyncIterator[HealthServer]:
     """With an index in a directory, which nobody else can open meanwhile, it shows that too."""
     path, token = settings.qdrant.path, local_index.new_token()

@@ -25,10 +25,10 @@ SHUTDOWN_SECONDS = 1.0
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Health:
+class Readiness:
     """Named conditions; the worker is ready when all of them hold.
 
-    Those named at the start do not hold until `ready` is said of them.
+    The conditions that are named at the start do not hold until `ready` is called for them.
     """
 
     def __init__(self, *conditions: str) -> None:
@@ -48,14 +48,14 @@ class Health:
 
 
 class HealthServer:
-    """Serves a `Health` from start to stop; `port` is the one in use, also where 0 was asked for.
+    """Serves liveness, readiness and the `views` of a worker, by path.
 
-    `views`: what else this worker shows, by path.
+    `port` is the one in use, also where 0 was asked for.
     """
 
     def __init__(
         self,
-        health: Health,
+        readiness: Readiness,
         host: str,
         port: int,
         views: Mapping[str, Handler] | None = None,
@@ -64,10 +64,10 @@ class HealthServer:
         self.port = port
         self._connection_seconds = connection_seconds
         self._listening: asyncio.Server
-        self._health = health
+        self._readiness = readiness
         self._host = host
         self._runner: Any = web.AppRunner(
-            application(health, views or {}),
+            application(readiness, views or {}),
             access_log=None,
             logger=request_logger(),
             shutdown_timeout=SHUTDOWN_SECONDS,
@@ -103,14 +103,14 @@ class HealthServer:
         await self.stop()
 
 
-def application(health: Health, views: Mapping[str, Handler]) -> web.Application:
+def application(readiness: Readiness, views: Mapping[str, Handler]) -> web.Application:
     """The routes, for a server of one's own."""
 
     async def livez(_: web.Request) -> web.Response:
         return web.json_response({"status": "alive"})
 
     async def readyz(_: web.Request) -> web.Response:
-        reasons = health.reasons
+        reasons = readiness.reasons
         if not reasons:
             return web.json_response({"status": "ready"})
         return web.json_response({"status": "not_ready", "reasons": reasons}, status=503)

@@ -12,7 +12,7 @@ import structlog
 
 from afterword.streams.runtime.app import App
 from afterword.streams.runtime.errors import Stalled
-from afterword.streams.runtime.health import Health
+from afterword.streams.runtime.health import Readiness
 from afterword.streams.runtime.lag import standings
 from afterword.streams.runtime.watchdog import Watchdog
 
@@ -27,7 +27,7 @@ STOP_SECONDS = 4.0
 """For all but the draining: leaving the group, closing connections, whether or not the broker answers."""
 
 
-async def run(app: App, health: Health) -> None:
+async def run(app: App, readiness: Readiness) -> None:
     """Until SIGTERM or SIGINT; then drains and returns. Raises: whatever made the app crash.
 
     A worker that does not manage to stop in time ends without: what it has not committed, whoever comes next does.
@@ -45,14 +45,14 @@ async def run(app: App, health: Health) -> None:
     try:
         async with running(app):
             watchers = [
-                asyncio.create_task(watch) for watch in (_show(app, health), _guard(app, health), _measure(app))
+                asyncio.create_task(watch) for watch in (_show(app, readiness), _guard(app, readiness), _measure(app))
             ]
             try:
                 await app.wait_first(stop)
             finally:
                 for watcher in watchers:
                     watcher.cancel()
-                health.not_ready(PARTITIONS, "stopping")
+                readiness.not_ready(PARTITIONS, "stopping")
                 log.info("draining", app=app.conf.id)
                 end.begin(code=int(app.crashed))
     finally:
@@ -105,10 +105,10 @@ async def _started(app: Any) -> None:
         raise Stalled(what="the worker does not start", seconds=START_SECONDS) from None
 
 
-async def _guard(app: Any, health: Health) -> None:
+async def _guard(app: Any, readiness: Readiness) -> None:
     """Ends the worker when it gets nothing done."""
     try:
-        await Watchdog(app, lambda: bool(health.reasons.keys() - {PARTITIONS})).run()
+        await Watchdog(app, lambda: bool(readiness.reasons.keys() - {PARTITIONS})).run()
     except Stalled as error:
         app.engine_metrics.stalled()
         log.error("stalled", app=app.conf.id, stage="watchdog", error_type=error.error_type, problem=str(error))
@@ -120,10 +120,10 @@ async def _measure(app: Any) -> None:
         app.engine_metrics.show(found)
 
 
-async def _show(app: Any, health: Health) -> None:
+async def _show(app: Any, readiness: Readiness) -> None:
     while True:
         if app.consumer.ready:
-            health.ready(PARTITIONS)
+            readiness.ready(PARTITIONS)
         else:
-            health.not_ready(PARTITIONS, "recovering")
+            readiness.not_ready(PARTITIONS, "recovering")
         await asyncio.sleep(WATCH_SECONDS)

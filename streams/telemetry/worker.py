@@ -2,7 +2,7 @@
 
 import os
 
-from afterword.streams.runtime.health import Health
+from afterword.streams.runtime.health import Readiness
 from afterword.streams.runtime.options import wall_clock_ms
 from afterword.streams.settings import Settings, shown_as_dict
 from afterword.streams.telemetry.metrics import Metrics
@@ -22,7 +22,7 @@ class WorkerTelemetry:
         self,
         role: str,
         settings: Settings,
-        health: Health,
+        health: Readiness,
         *,
         apart: str,
         idle_seconds: float | None = None,

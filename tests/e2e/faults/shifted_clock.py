@@ -7,7 +7,7 @@ from pathlib import Path
 
 from afterword.streams import logs
 from afterword.streams.app import segmenter_app
-from afterword.streams.runtime.health import Health, HealthServer
+from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.runtime.options import wall_clock_ms
 from afterword.streams.runtime.worker import PARTITIONS, run
 from afterword.streams.settings import Settings, load_settings
@@ -22,7 +22,7 @@ def main() -> None:
 async def run_shifted(settings: Settings, ahead: Path) -> None:
     app = segmenter_app(settings)
     app.engine = replace(app.engine, clock=lambda: wall_clock_ms() + 1000 * int(ahead.read_text() or 0))
-    health = Health(PARTITIONS)
+    health = Readiness(PARTITIONS)
     async with HealthServer(health, settings.health.host, settings.health.port):
         await run(app, health)
 

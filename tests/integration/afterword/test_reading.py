@@ -14,7 +14,7 @@ from afterword import Memory
 from afterword.cli import main
 from afterword.rebuild import rebuild
 from afterword.schemas import MessageCreated
-from afterword.streams.runtime.health import Health, HealthServer
+from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.settings import Settings
 from afterword.streams.stores import local_index, mongo
 from afterword.streams.stores.messages import ArchivedMessage
@@ -92,7 +92,9 @@ async def owned(settings: Settings) -> AsyncIterator[None]:
     path = settings.qdrant.path
     assert path is not None
     index, token = open_index(settings.qdrant, settings.embedder), local_index.new_token()
-    async with HealthServer(Health(), "127.0.0.1", 0, local_index.views(index, Searcher(index, None), token)) as server:
+    async with HealthServer(
+        Readiness(), "127.0.0.1", 0, local_index.views(index, Searcher(index, None), token)
+    ) as server:
         await index.ping()
         local_index.announce(path, "127.0.0.1", server.port, token)
         yield

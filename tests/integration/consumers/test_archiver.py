@@ -22,7 +22,7 @@ from afterword.schemas.ids import message_key
 from afterword.schemas.messages import CONVERSATION_FLUSH
 from afterword.streams.errors import StoreUnavailable, TopicMissing
 from afterword.streams.kafka import running_consumer
-from afterword.streams.runtime.health import Health
+from afterword.streams.runtime.health import Readiness
 from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.messages import ArchivedMessage
@@ -157,7 +157,7 @@ class BrokenArchive(MemoryMessages):
 
 
 async def test_an_outage_of_the_store_loses_nothing_and_shows_in_readiness(settings, producer):
-    archive, health, stop = BrokenArchive(), Health(*CONDITIONS), asyncio.Event()
+    archive, health, stop = BrokenArchive(), Readiness(*CONDITIONS), asyncio.Event()
     topic = settings.kafka.messages_topic
     async with running_consumer(settings.kafka, topic, **group_options(settings.kafka)) as consumer:
         running = asyncio.create_task(Archiver(consumer, archive, health).run(stop))
@@ -177,7 +177,7 @@ async def test_an_outage_of_an_hour_does_not_cost_it_its_membership(settings, pr
     archive, stop = BrokenArchive(), asyncio.Event()
     options = group_options(settings.kafka) | {"heartbeat_interval_ms": 50}
     async with running_consumer(settings.kafka, settings.kafka.messages_topic, **options) as consumer:
-        running = asyncio.create_task(Archiver(consumer, archive, Health(*CONDITIONS)).run(stop))
+        running = asyncio.create_task(Archiver(consumer, archive, Readiness(*CONDITIONS)).run(stop))
         await send(producer, settings, message(1))
         await until(lambda: attempted(archive, 1))
         member = consumer._coordinator.member_id
@@ -208,12 +208,12 @@ async def test_what_was_written_before_a_crash_is_written_again_to_no_effect(set
     await send(producer, settings, message(1))
     async with running_consumer(settings.kafka, topic, **group_options(settings.kafka)) as consumer:
         with pytest.raises(Crash):
-            await Archiver(consumer, dying, Health(*CONDITIONS)).run(stop)
+            await Archiver(consumer, dying, Readiness(*CONDITIONS)).run(stop)
     assert await committed(settings) == 0
     before = archive.messages = dying.messages
     await send(producer, settings, message(2))
     async with running_consumer(settings.kafka, topic, **group_options(settings.kafka)) as consumer:
-        running = asyncio.create_task(Archiver(consumer, archive, Health(*CONDITIONS)).run(stop))
+        running = asyncio.create_task(Archiver(consumer, archive, Readiness(*CONDITIONS)).run(stop))
         await until(lambda: is_committed(settings, 2))
         stop.set()
         await running
@@ -230,7 +230,7 @@ async def test_a_stop_during_an_outage_ends_in_time_and_commits_nothing(settings
     topic = settings.kafka.messages_topic
     await send(producer, settings, message(1))
     async with running_consumer(settings.kafka, topic, **group_options(settings.kafka)) as consumer:
-        archiver = Archiver(consumer, archive, Health(*CONDITIONS))
+        archiver = Archiver(consumer, archive, Readiness(*CONDITIONS))
         running = asyncio.create_task(until_stopped(archiver, stop, drain_seconds=0.2))
         await until(lambda: attempted(archive, 1))
         stop.set()

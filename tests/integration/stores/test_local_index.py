@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from afterword.streams.errors import StoreUnavailable
-from afterword.streams.runtime.health import Health, HealthServer
+from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.stores import local_index
 from afterword.streams.stores.index import Query
 from afterword.streams.stores.local_index import (
@@ -39,7 +39,7 @@ async def owner(path: Path) -> AsyncIterator[Address]:
     index, token = MemoryIndex(), local_index.new_token()
     for n, fields in enumerate([{}, {"user_id": "u2"}, {"tenant_id": None}], start=1):
         await index.put(a_summary(conversation_id=f"c{n}", **fields), "A flight.")
-    async with HealthServer(Health(), "127.0.0.1", 0, local_index.views(index, index.search, token)) as server:
+    async with HealthServer(Readiness(), "127.0.0.1", 0, local_index.views(index, index.search, token)) as server:
         local_index.announce(path, "127.0.0.1", server.port, token)
         yield Address.model_validate_json(address_file(path).read_text())
 

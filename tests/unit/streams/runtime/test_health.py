@@ -6,19 +6,19 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from afterword.streams.runtime.health import MAX_LINE_BYTES, Health, HealthServer
+from afterword.streams.runtime.health import MAX_LINE_BYTES, HealthServer, Readiness
 from afterword.streams.settings import Health as HealthSettings
 
 SECONDS = 10
 
 
 @pytest.fixture
-def health() -> Health:
-    return Health("partitions", "llm")
+def health() -> Readiness:
+    return Readiness("partitions", "llm")
 
 
 @pytest.fixture
-async def client(health: Health) -> AsyncIterator[aiohttp.ClientSession]:
+async def client(health: Readiness) -> AsyncIterator[aiohttp.ClientSession]:
     async with (
         HealthServer(health, "127.0.0.1", 0) as server,
         aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session,
@@ -52,7 +52,7 @@ async def test_readiness_is_lost_with_its_reason_and_comes_back(client, health):
 
 
 async def test_a_worker_without_conditions_is_ready():
-    assert Health().reasons == {}
+    assert Readiness().reasons == {}
 
 
 async def test_liveness_does_not_depend_on_readiness(client):
@@ -98,7 +98,7 @@ async def raw(server: HealthServer, *parts: bytes) -> bytes:
 
 
 @pytest.fixture
-async def server(health: Health) -> AsyncIterator[HealthServer]:
+async def server(health: Readiness) -> AsyncIterator[HealthServer]:
     async with HealthServer(health, "127.0.0.1", 0) as started:
         yield started
 
@@ -119,12 +119,12 @@ async def test_what_is_no_http_is_refused(server: HealthServer) -> None:
     assert b" 400 " in await raw(server, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 \r\n\r\n")
 
 
-async def test_a_request_that_never_ends_is_cut_off(health: Health) -> None:
+async def test_a_request_that_never_ends_is_cut_off(health: Readiness) -> None:
     async with HealthServer(health, "127.0.0.1", 0, connection_seconds=0.2) as server:
         assert await raw(server, b"GET /livez HTTP/1.1\r\nhost: x\r\nx") == b""
 
 
-async def test_a_view_that_fails_is_logged(health: Health, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_view_that_fails_is_logged(health: Readiness, caplog: pytest.LogCaptureFixture) -> None:
     async def broken(_: web.Request) -> web.Response:
         raise LookupError("what it was")
 
