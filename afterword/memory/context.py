@@ -11,7 +11,7 @@ from afterword.schemas.ids import scope_id
 from afterword.streams.settings import MOST_PENDING_EPISODES
 from afterword.streams.stores.episodes import Conversation, EpisodeStore, RollingRow
 from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageArchive, Selection, position
-from afterword.streams.summarizer.extractive.rolling import SHORTEST_TOKENS, condense
+from afterword.streams.summarizer.extractive.condensing import SHORTEST_TOKENS, condense
 from afterword.streams.tokens import count_tokens
 
 MOST_MESSAGES = 500

@@ -9,7 +9,7 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from afterword.streams.summarizer.quality import Rules, assess
+from afterword.streams.summarizer.quality import QualityRules, assess
 from benchmarks.quality.pairs import Pair, Split, read
 
 SPLITS: tuple[Split, ...] = ("dev", "test")
@@ -73,7 +73,7 @@ def show(console: Console) -> None:
 
 
 def _verdict(pair: Pair) -> Verdict:
-    problems = assess(pair.said, pair.texts, Rules()).problems
+    problems = assess(pair.source, pair.texts, QualityRules()).problems
     return Verdict(pair, problems[0].reason if problems else PASSED)
 
 

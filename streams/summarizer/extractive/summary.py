@@ -1,18 +1,27 @@
-"""An episode's four texts, made of its most central sentences."""
+"""Extractive summaries: an episode's texts made of its most central sentences, and its title of their phrases."""
 
+import math
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 
 from afterword.schemas import EpisodeClosed
 from afterword.streams.language import UNDETERMINED, detect, stem_words
-from afterword.streams.summarizer.extractive.candidates import Candidate, Terms, candidates
-from afterword.streams.summarizer.extractive.lexrank import Matrix, centrality, diverse, similarity
-from afterword.streams.summarizer.extractive.phrases import FILLERS
-from afterword.streams.summarizer.extractive.rolling import carry_forward
-from afterword.streams.summarizer.extractive.title import TITLE_CHARACTERS, phrase
-from afterword.streams.summarizer.extractive.weights import is_politeness, weight
+from afterword.streams.summarizer.extractive.condensing import carry_forward
+from afterword.streams.summarizer.extractive.ranking import (
+    FILLERS,
+    Candidate,
+    Matrix,
+    Terms,
+    candidates,
+    centrality,
+    diverse,
+    is_politeness,
+    similarity,
+    weight,
+)
 from afterword.streams.summarizer.sentences import cut_at_sentence, cut_at_word
 
 SHORT_CHARACTERS = 400
@@ -21,14 +30,27 @@ LONG_SENTENCES = (3, 8)
 ROLLING_SENTENCES = 3
 TITLE_SENTENCES = 4
 ASKED = 1.5
-"""What the user says names the topic; what is said to the user tells about it."""
+"""Factor for the user's sentences in a title: the user names the topic, others tell about it."""
 ENGLISH = "en"
 NO_TEXT_TITLE = "No text"
 NO_TEXT = "No text was exchanged."
 
+TITLE_CHARACTERS = 60
+MAX_PHRASE_WORDS = 7
+FILLER = 0.2
+"""Cost of a stop word inside a phrase: "proof of citizenship" is worth it, a whole clause is not."""
+SINGLE = 5
+"""Stop words that a single word counts as, because it says little alone."""
+NUMBER = 0.3
+"""Highest value of a number: it belongs in the summary, and in a title it is worth less than any word."""
+_WORD = re.compile(r"[^\W_]+(?:['’.,:/&-][^\W_]+)*")
+_CLAUSE_END = re.compile(r"(?<!\d)[,:.]|[,:.](?!\d|\w)|[;!?()\[\]…–—\"“”，、；：。！？「」（）]")
+
 
 @dataclass(frozen=True)
 class ExtractiveTexts:
+    """The four texts of an extractive summary; none is empty."""
+
     title: str
     short_summary: str
     long_summary: str
@@ -38,10 +60,10 @@ class ExtractiveTexts:
 def summarize(
     episode: EpisodeClosed, previous_rolling: str, rolling_tokens: int, long_characters: int = LONG_CHARACTERS
 ) -> ExtractiveTexts:
-    """Deterministic, and under a second whatever the episode holds; none of the texts is ever empty."""
+    """Summarise an episode by its own sentences: deterministic, in less than a second whatever it contains."""
     found = candidates(episode.messages)
     terms = _terms_of_language(" ".join(candidate.text for candidate in found))
-    ranked = Ranked(_worth_telling(found, terms), terms, long_characters)
+    ranked = Ranked(_informative(found, terms), terms, long_characters)
     rolling = carry_forward(previous_rolling, ranked.lines(ROLLING_SENTENCES), rolling_tokens, terms)
     return ExtractiveTexts(
         title=ranked.title() or NO_TEXT_TITLE,
@@ -52,7 +74,7 @@ def summarize(
 
 
 class Ranked:
-    """An episode's sentences with their weights; the best first in `best`."""
+    """Holds an episode's sentences with their weights; `best`: indices, best first."""
 
     def __init__(self, sentences: Sequence[Candidate], terms: Terms, long_characters: int) -> None:
         self.sentences = sentences
@@ -69,39 +91,39 @@ class Ranked:
     def title(self) -> str:
         chosen = self.best[:TITLE_SENTENCES]
         weighted = [(self.sentences[i].text, self.weights[i] * self._asked(i)) for i in chosen]
-        found = phrase(weighted, self.used, self.terms)
+        found = title_phrase(weighted, self.used, self.terms)
         return found or (cut_at_word(self.sentences[chosen[0]].text, TITLE_CHARACTERS) if chosen else "")
 
     def short(self) -> str:
-        """The best sentence and the best one of somebody else, or the two best of one who spoke alone."""
+        """Join the best sentence and the best one of another role, or the two best of a single role."""
         first, others = self.best[:1], self.best[1:]
         replies = [i for i in others if self.sentences[i].role != self.sentences[first[0]].role]
-        return cut_at_sentence(self._told(first + (replies or others)[:1]), SHORT_CHARACTERS)
+        return cut_at_sentence(self._quoted(first + (replies or others)[:1]), SHORT_CHARACTERS)
 
     def long(self) -> str:
-        return cut_at_sentence(self._told(self.best), self.long_characters)
+        return cut_at_sentence(self._quoted(self.best), self.long_characters)
 
     def lines(self, count: int) -> list[str]:
-        """The best sentences in the order in which they were said, each with its speaker."""
-        return [self._told([i]) for i in sorted(self.best[:count])]
+        """List the best sentences in the order of the conversation, each with its speaker."""
+        return [self._quoted([i]) for i in sorted(self.best[:count])]
 
     def _asked(self, index: int) -> float:
         return ASKED if self.sentences[index].role == "user" else 1.0
 
     def _choose(self, count: int, limit: int) -> list[int]:
         def fits(chosen: list[int]) -> bool:
-            return len(self._told(chosen)) <= limit
+            return len(self._quoted(chosen)) <= limit
 
         return diverse(self.weights, self.similar, count, fits)
 
-    def _told(self, chosen: Sequence[int]) -> str:
-        said = [self.sentences[i] for i in sorted(chosen)]
-        turns = [(role, list(turn)) for role, turn in groupby(said, key=lambda candidate: candidate.role)]
+    def _quoted(self, chosen: Sequence[int]) -> str:
+        quoted = [self.sentences[i] for i in sorted(chosen)]
+        turns = [(role, list(turn)) for role, turn in groupby(quoted, key=lambda candidate: candidate.role)]
         return " ".join(f"{role.capitalize()}: {' '.join(_ended(c.text) for c in turn)}" for role, turn in turns)
 
 
-def _worth_telling(found: Sequence[Candidate], terms: Terms) -> Sequence[Candidate]:
-    """No repetition; not the politeness and the wordless either, unless there is nothing else."""
+def _informative(found: Sequence[Candidate], terms: Terms) -> Sequence[Candidate]:
+    """Drop repetitions; drop politeness and sentences without words too, unless nothing else is left."""
     once: dict[str, Candidate] = {}
     for candidate in found:
         once.setdefault(candidate.text.casefold(), candidate)
@@ -118,3 +140,41 @@ def _terms_of_language(sample: str) -> Terms:
 
 def _ended(sentence: str) -> str:
     return sentence + "." if sentence[-1:].isalnum() and sentence.isascii() else sentence
+
+
+def title_phrase(weighted: Sequence[tuple[str, float]], used: Counter[str], terms: Terms) -> str:
+    """Find the run of words, of at most 60 characters, whose terms are used most, with content words at both ends.
+
+    `weighted`: sentences with their weights; `used`: number of the episode's sentences in which a term occurs.
+
+    The method is that of RAKE (Rose et al., "Automatic keyword extraction from individual documents", 2010), except
+    that stop words may occur inside. Empty when no sentence has a term.
+    """
+    best, best_score = "", 0.0
+    for sentence, factor in weighted:
+        for text, score in _phrases(sentence, used, terms):
+            if score * factor > best_score:
+                best, best_score = text, score * factor
+    return best[:1].upper() + best[1:]
+
+
+def _phrases(sentence: str, used: Counter[str], terms: Terms) -> Iterator[tuple[str, float]]:
+    for clause in _CLAUSE_END.split(sentence):
+        found = list(_WORD.finditer(clause))
+        values = [_word_value(word[0], used, terms) for word in found]
+        yield from _runs(clause, [word.span() for word in found], values)
+
+
+def _runs(clause: str, spans: list[tuple[int, int]], values: list[float]) -> Iterator[tuple[str, float]]:
+    total = [0.0, *accumulate(values)]
+    for first in (i for i, value in enumerate(values) if value):
+        for last in range(first, min(len(values), first + MAX_PHRASE_WORDS)):
+            text = clause[spans[first][0] : spans[last][1]]
+            if values[last] and (len(text) <= TITLE_CHARACTERS or first == last):
+                fillers = values[first:last].count(0.0) + (SINGLE if first == last else 0)
+                yield cut_at_word(text, TITLE_CHARACTERS), (total[last + 1] - total[first]) / (1 + FILLER * fillers)
+
+
+def _word_value(word: str, used: Counter[str], terms: Terms) -> float:
+    value = max((math.log1p(used[term]) for term in terms(word)), default=0.0)
+    return value if any(c.isalpha() for c in word) else min(value, NUMBER)

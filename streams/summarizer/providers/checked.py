@@ -16,8 +16,8 @@ from afterword.streams.summarizer.quality import (
     SHORT_SENTENCES,
     Assessment,
     Problem,
-    Rules,
-    Said,
+    QualityRules,
+    Source,
     Texts,
     assess,
 )
@@ -50,7 +50,7 @@ class Checked:
         self.name = provider.name
         self._provider = provider
         self._enabled = quality.enabled
-        self._rules = Rules(quality.min_grounding, quality.strict_figures)
+        self._rules = QualityRules(quality.min_grounding, quality.strict_figures)
         self._count = count
         self._instructions = instructions
 
@@ -63,8 +63,8 @@ class Checked:
                 return summary
             worst, was_kept, used = self._refused(request, assessment), summary.usage == used, summary.usage
             if asked is not request and (asked.fresh or not was_kept):
-                raise SummaryRefused(reason=worst.reason, problem=worst.told, usage=used)
-            told = "; ".join(problem.told for problem in assessment.problems)
+                raise SummaryRefused(reason=worst.reason, problem=worst.feedback, usage=used)
+            told = "; ".join(problem.feedback for problem in assessment.problems)
             # a kept answer that is refused again must be asked for anew, or no later revision would ever get another
             asked = replace(request, problem=told, fresh=asked is not request)
 
@@ -87,9 +87,9 @@ class Checked:
         return replace(summary, quality=summary.quality.model_copy(update=measured)), assessment
 
     async def _assess(self, request: SummaryRequest, summary: Summary) -> Assessment:
-        said, texts = said_in(request, self._instructions), texts_of(request, summary)
+        source, texts = source_of(request, self._instructions), texts_of(request, summary)
         # in a thread: the first one loads models, and a huge source takes its time, in which other lanes go on
-        return await asyncio.to_thread(assess, said, texts, self._rules)
+        return await asyncio.to_thread(assess, source, texts, self._rules)
 
     def _may_refuse(self, summary: Summary) -> bool:
         return self._enabled and summary.quality.source == "llm"
@@ -118,11 +118,11 @@ def trimmed(summary: Summary) -> Summary:
     )
 
 
-def said_in(request: SummaryRequest, instructions: str) -> Said:
+def source_of(request: SummaryRequest, instructions: str) -> Source:
     """All that the summary's writer was shown. What the rolling summary holds already was checked when it was made."""
     messages = request.episode.messages
     roles = dict.fromkeys(message.role for message in messages)
-    return Said(
+    return Source(
         episode=_contents(messages),
         context="\n".join((request.previous_rolling, _contents(request.episode.overlap))),
         by_speaker=tuple(_contents(m for m in messages if m.role == role) for role in roles),

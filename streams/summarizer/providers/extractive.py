@@ -4,7 +4,7 @@ import asyncio
 
 from afterword.schemas import Quality, Usage
 from afterword.streams.summarizer.extractive import summarize
-from afterword.streams.summarizer.extractive.candidates import MAX_MESSAGE_CHARACTERS
+from afterword.streams.summarizer.extractive.ranking import MAX_MESSAGE_CHARACTERS
 from afterword.streams.summarizer.providers.base import Summary, SummaryRequest
 
 REASON = "extractive_provider"

@@ -1,14 +1,14 @@
-"""Whether a summary may be stored, told from its texts and its source alone: no network, no second model."""
+"""The quality gate: whether a summary may be stored, judged by its texts and its source alone."""
 
 from afterword.streams.summarizer.quality.assess import (
     LONG_SENTENCES,
     SHORT_SENTENCES,
     Assessment,
     Problem,
-    Rules,
-    Said,
+    QualityRules,
+    Source,
     Texts,
     assess,
 )
 
-__all__ = ["LONG_SENTENCES", "SHORT_SENTENCES", "Assessment", "Problem", "Rules", "Said", "Texts", "assess"]
+__all__ = ["LONG_SENTENCES", "SHORT_SENTENCES", "Assessment", "Problem", "QualityRules", "Source", "Texts", "assess"]

@@ -1,47 +1,89 @@
-"""The verdict on a summary: how grounded it is, and what is wrong with it. Pure; the same texts, the same verdict."""
+"""The verdict on a summary: how grounded it is, and why it must not be stored. Pure and deterministic."""
 
 import math
-from collections.abc import Iterator
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from afterword.streams.language import detect, words
+from afterword.streams.language import UNDETERMINED, detect, plausible, stem_words, words
 from afterword.streams.summarizer.answer import is_refusal
-from afterword.streams.summarizer.quality.form import has_common_run, repeats_itself, runs
 from afterword.streams.summarizer.quality.grounding import Evidence, ground, plain
-from afterword.streams.summarizer.quality.topic import SHARED_TERMS, is_other_language, shared_terms
+from afterword.streams.summarizer.quality.names import ROLES
 from afterword.streams.summarizer.sentences import split_sentences
 
 SHORT_SENTENCES = 2
 LONG_SENTENCES = (3, 8)
 FEW_SENTENCES_CHARACTERS = 1500
-"""Of a source: there is enough in a longer one for a long summary's three sentences."""
+"""A source longer than this has enough for the three sentences of a long summary."""
 TINY_SOURCE_CHARACTERS = 400
-"""A source shorter than this may have a summary that is longer: two words take a sentence to tell."""
+"""A source shorter than this may have a longer summary: it takes a sentence to report two words."""
 COPIED_WORDS = 40
 COPIED_SHARE = 0.5
-"""Of a text's words, a single run that stands in the source just so; a quoted sentence is shorter than both."""
+"""Share of a text's words in one run that occurs verbatim in the source; a quoted sentence stays below both limits."""
 ECHOED_WORDS = 9
-"""So many words of our instructions in a row are no coincidence."""
+"""This many words of our instructions in a row are no coincidence."""
+
+GRAM = 4
+FEWEST_GRAMS = 12
+REPEATED_SHARE = 0.3
+"""Share of a text's runs of four words that occurred before; plain prose stays under 0.1."""
+STUTTER = 4
+"""Times in a row that the same words must not occur."""
+LONGEST_STUTTER = 30
+"""Longest repeated phrase that is looked for, in words."""
+COMPRESSED_CHARACTERS = 200
+COMPRESSION = 3.5
+"""Characters over compressed bytes; prose of this length has 1.3 to 2.2."""
+
+SURE_CHARACTERS = 60
+"""Language detection is reliable from this length on."""
+FEWEST_TERMS = 8
+SHARED_TERMS = 0.3
+"""Least share of a summary's distinct content words that its source has."""
+BEGINNING = 5
+"""Letters from which two words are forms of one: "renewal" and "renew", "benefits" and "beneficiary"."""
+_REPORTING = frozenset(
+    [
+        "convers",
+        "discuss",
+        "ask",
+        "explain",
+        "say",
+        "tell",
+        "mention",
+        "assist",
+        "want",
+        "need",
+        "inform",
+        "clarifi",
+        "confirm",
+    ]
+)
+"""Stems that summaries of any conversation use."""
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a summary is checked against."""
+class Source:
+    """The texts that a summary is checked against."""
 
     episode: str
-    """Contents of its messages, each on its own line."""
+    """Contents of the episode's messages, each on its own line."""
     context: str = ""
-    """What else the writer was shown: the rolling summary so far, and the overlap."""
+    """Everything else that the writer was shown: the rolling summary so far, and the overlap."""
     carried: str = ""
     """The part of the context that a rolling summary repeats."""
     by_speaker: tuple[str, ...] = ()
-    """The episode's contents apart by role: each may have a language of its own."""
+    """The episode's contents by role: each role may have its own language."""
     instructions: str = ""
+    """The prompt, which a summary must not repeat."""
 
 
 @dataclass(frozen=True)
 class Texts:
+    """The texts of one summary."""
+
     title: str
     short: str
     long: str
@@ -58,12 +100,12 @@ class Texts:
 
 
 @dataclass(frozen=True)
-class Rules:
-    """What may be chosen."""
+class QualityRules:
+    """The limits that an operator may choose."""
 
     min_grounding: float = 0.8
     strict_figures: bool = True
-    """One figure that the source lacks is enough to refuse a summary."""
+    """Refuse a summary for a single figure that the source lacks."""
 
 
 @dataclass(frozen=True)
@@ -72,67 +114,74 @@ class Problem:
 
     reason: str
     """Stable snake_case name: the reason of a fallback, and the label of a counter."""
-    told: str
-    """To the LLM, after "your previous answer could not be used:"; it never repeats what anybody said."""
+    feedback: str
+    """Text for the LLM, after "your previous answer could not be used:"; it never repeats what anybody said."""
 
 
 @dataclass(frozen=True)
 class Assessment:
+    """The verdict on one summary."""
+
     grounding: float
-    """0 … 1: of the summary's checkable tokens, the share that the source has; 1.0 when there are none."""
+    """0 … 1: share of the summary's checkable tokens that the source has; 1.0 when there are none."""
     unsupported: tuple[str, ...]
     """The other tokens, bounded in number and length."""
     problems: tuple[Problem, ...]
     """Worst first; empty for a summary that may be stored."""
 
 
-def assess(said: Said, texts: Texts, rules: Rules) -> Assessment:
-    """Some milliseconds for twenty messages; linear in the source, of which 400,000 characters are read."""
-    source = _Source(said)
-    grounding = ground(texts.of_episode, source.evidence, source.language, texts.rolling, said.carried)
-    problems = list(_problems(texts, source))
+def assess(source: Source, texts: Texts, rules: QualityRules) -> Assessment:
+    """Check a summary against its source.
+
+    Takes some milliseconds for twenty messages; linear in the source, of which 400,000 characters are read.
+    """
+    read = _ReadSource(source)
+    grounding = ground(texts.of_episode, read.evidence, read.language, texts.rolling, source.carried)
+    problems = list(_problems(texts, read))
     if grounding.wrong_figure and rules.strict_figures:
-        told = "a number, date, amount, code or address in it does not occur in the conversation"
-        problems.append(Problem("unsupported_figure", told))
+        feedback = "a number, date, amount, code or address in it does not occur in the conversation"
+        problems.append(Problem("unsupported_figure", feedback))
     if grounding.share < rules.min_grounding:
-        told = "names, numbers or dates in it do not occur in the conversation; state only what the conversation says"
-        problems.append(Problem("ungrounded", told))
+        feedback = (
+            "names, numbers or dates in it do not occur in the conversation; state only what the conversation says"
+        )
+        problems.append(Problem("ungrounded", feedback))
     return Assessment(grounding.share, grounding.unsupported, tuple(problems))
 
 
-class _Source:
-    """Read once, used by all checks."""
+class _ReadSource:
+    """A source, read once for all checks."""
 
-    def __init__(self, said: Said) -> None:
-        self.said = said
-        self.episode = plain(said.episode)
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.episode = plain(source.episode)
         self.language = detect(self.episode)
-        whole = plain(f"{said.context}\n{self.episode}")
-        self.evidence = Evidence(whole, self.language)
+        self.evidence = Evidence(plain(f"{source.context}\n{self.episode}"), self.language)
 
 
-def _problems(texts: Texts, source: _Source) -> Iterator[Problem]:
-    """Those of which one is too many."""
+def _problems(texts: Texts, read: _ReadSource) -> Iterator[Problem]:
+    """Problems of which one is enough to refuse a summary, whatever the rules."""
     if not all(any(c.isalnum() for c in text) for text in texts.given):
         yield Problem("empty", "one of its texts was empty")
         return
     if any(is_refusal(text) for text in texts.given):
         yield Problem("refused", "it was a refusal")
-    if _echoes(texts, source):
+    if _echoes(texts, read):
         yield Problem("echo", "it repeated the instructions")
     if any(repeats_itself(words(text), text) for text in (texts.short, texts.long)):
         yield Problem("repetition", "it repeated itself")
-    yield from _beside(texts, source)
+    yield from _mismatches(texts, read)
 
 
-def _beside(texts: Texts, source: _Source) -> Iterator[Problem]:
-    told, length = f"{texts.short} {texts.long}", len(source.said.episode)
-    spoken = (source.episode, *source.said.by_speaker)
+def _mismatches(texts: Texts, read: _ReadSource) -> Iterator[Problem]:
+    """Problems of language, topic and length, compared with the source."""
+    summary, length = f"{texts.short} {texts.long}", len(read.source.episode)
+    spoken = (read.episode, *read.source.by_speaker)
     if is_other_language((texts.short, texts.long), spoken):
         yield Problem("wrong_language", "it was not in the language of the conversation")
-    elif shared_terms(told, source.evidence.stems, source.language) < SHARED_TERMS:
+    elif shared_terms(summary, read.evidence.stems, read.language) < SHARED_TERMS:
         yield Problem("off_topic", "it was not about this conversation")
-    if _is_copy(texts.long, source):
+    if _is_copy(texts.long, read):
         yield Problem("copied", "it copied the conversation instead of summarising it")
     if len(texts.long) > max(length, TINY_SOURCE_CHARACTERS):
         yield Problem("too_long", "it was longer than the conversation")
@@ -140,23 +189,101 @@ def _beside(texts: Texts, source: _Source) -> Iterator[Problem]:
         yield Problem("too_short", f"its longest text had fewer than {LONG_SENTENCES[0]} sentences")
 
 
-def _echoes(texts: Texts, source: _Source) -> bool:
-    """Where the conversation holds the same words, a summary may."""
-    instructions = runs_of_instructions(source.said.instructions)
-    told = [words(text) for text in texts.given]
+def _echoes(texts: Texts, read: _ReadSource) -> bool:
+    """Whether a text repeats the instructions in words that the conversation does not have."""
+    instructions = runs_of_instructions(read.source.instructions)
     return any(
         not runs(text, ECHOED_WORDS).isdisjoint(instructions)
-        and not has_common_run(text, source.evidence.words, ECHOED_WORDS)
-        for text in told
+        and not has_common_run(text, read.evidence.words, ECHOED_WORDS)
+        for text in map(words, texts.given)
     )
 
 
 @lru_cache(maxsize=8)
 def runs_of_instructions(instructions: str) -> frozenset[int]:
-    """They are the same for every episode."""
+    """Runs of the instructions, cached: they are the same for every episode."""
     return frozenset(runs(words(instructions), ECHOED_WORDS))
 
 
-def _is_copy(text: str, source: _Source) -> bool:
-    copied = words(text)
-    return has_common_run(copied, source.evidence.words, max(COPIED_WORDS, math.ceil(COPIED_SHARE * len(copied))))
+def _is_copy(text: str, read: _ReadSource) -> bool:
+    tokens = words(text)
+    return has_common_run(tokens, read.evidence.words, max(COPIED_WORDS, math.ceil(COPIED_SHARE * len(tokens))))
+
+
+def repeats_itself(tokens: Sequence[str], text: str) -> bool:
+    """Whether a text loops, as models do: the same words again and again. `tokens`: its words."""
+    return repeated_share(tokens) > REPEATED_SHARE or stutters(tokens) or _compresses(text)
+
+
+def repeated_share(tokens: Sequence[str]) -> float:
+    """Share of repeated runs of GRAM words, 0 … 1; 0 for a text too short to judge."""
+    grams = Counter(tuple(tokens[i : i + GRAM]) for i in range(len(tokens) - GRAM + 1))
+    total = grams.total()
+    return 1 - len(grams) / total if total >= FEWEST_GRAMS else 0.0
+
+
+def stutters(tokens: Sequence[str]) -> bool:
+    """Whether the same words, up to LONGEST_STUTTER of them, occur STUTTER times in a row."""
+    for size in range(1, LONGEST_STUTTER + 1):
+        same = 0
+        for i in range(size, len(tokens)):
+            same = same + 1 if tokens[i] == tokens[i - size] else 0
+            if same >= size * (STUTTER - 1):
+                return True
+    return False
+
+
+def _compresses(text: str) -> bool:
+    if len(text) < COMPRESSED_CHARACTERS:
+        return False
+    raw = text.encode()
+    return len(raw) / len(zlib.compress(raw)) > COMPRESSION
+
+
+def has_common_run(tokens: Sequence[str], source: Sequence[str], size: int) -> bool:
+    """Whether both have the same `size` words in a row somewhere. Linear in both."""
+    return len(tokens) >= size and not runs(tokens, size).isdisjoint(runs(source, size))
+
+
+def runs(tokens: Sequence[str], size: int) -> set[int]:
+    """Hashes of all runs of `size` words, each made in constant time from the one before (Rabin and Karp)."""
+    lead = pow(_BASE, size, _MODULUS)
+    codes = [hash(word) for word in tokens]
+    value, found = 0, set()
+    for i, code in enumerate(codes):
+        value = value * _BASE + code - (codes[i - size] * lead if i >= size else 0)
+        value %= _MODULUS
+        if i >= size - 1:
+            found.add(value)
+    return found
+
+
+_BASE = 1_000_003
+_MODULUS = (1 << 61) - 1
+
+
+def is_other_language(texts: Iterable[str], sources: Iterable[str]) -> bool:
+    """Whether a text is long enough to be sure, and in a language that none of the sources may be in."""
+    detected = {text: detect(text) for text in texts if len(text) >= SURE_CHARACTERS}
+    foreign = [text for text, language in detected.items() if language != UNDETERMINED]
+    for source in sources:
+        if len(source) < SURE_CHARACTERS or not foreign:
+            return False
+        possible = plausible(source)
+        if UNDETERMINED in possible:
+            return False
+        foreign = [t for t in foreign if detected[t] not in possible and detect(source) not in plausible(t)]
+    return bool(foreign)
+
+
+def shared_terms(text: str, source: Iterable[str], language: str) -> float:
+    """Share of the text's content words whose stems, or their beginnings, are among the source's stems.
+
+    1.0 when the text has too few content words to judge.
+    """
+    terms = {term for term in stem_words(text, language) if term not in ROLES and term not in _REPORTING}
+    if len(terms) < FEWEST_TERMS:
+        return 1.0
+    known = set(source)
+    beginnings = {term[:BEGINNING] for term in known}
+    return sum(term in known or term[:BEGINNING] in beginnings for term in terms) / len(terms)

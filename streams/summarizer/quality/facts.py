@@ -1,18 +1,29 @@
-"""What of a text can be checked to the letter: addresses, codes, dates, times, amounts and numbers."""
+"""Facts that can be checked to the letter: addresses, codes, dates, times, amounts and numbers."""
 
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from afterword.streams.language import stem_words
-from afterword.streams.summarizer.quality.dates import DATE, MONTHS, TIME, date_keys, date_parts, time_keys, year
-from afterword.streams.summarizer.quality.numbers import AMOUNT, amount_keys, integer, with_digits
+from afterword.streams.summarizer.quality.figures import (
+    AMOUNT,
+    DATE,
+    MONTHS,
+    TIME,
+    amount_keys,
+    date_keys,
+    date_parts,
+    integer,
+    time_keys,
+    with_digits,
+    year,
+)
 
 COUNTED = 12
-"""A number up to this may be a count that the writer made: "they compared three options"."""
+"""Largest number that may be a count made by the writer: "they compared three options"."""
 LEAST_PHONE_DIGITS = 7
 NATIONAL_DIGITS = 9
-"""Of a telephone number, the last ones that count: what stands before may be left out or written differently."""
+"""Last digits of a telephone number that are compared: the prefix may be missing or written differently."""
 
 # Codes and addresses are of ASCII letters: in scripts without spaces the words around them touch them.
 _START, _END = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
@@ -30,12 +41,12 @@ _CODE = re.compile(
 _MEASURE = re.compile(
     r"\d+(?:[-/]\d+)*(?:(?:st|nd|rd|th|er|re|e)?(?:-[A-Za-z]+)*|-?[a-z]+(?:-[A-Za-z]+)*|[KM])|[a-z]+-\d+"
 )
-"""Not a code: 21st, 30-day, 62-year-old, 5k, mid-1990."""
+"""Measures that are no codes: 21st, 30-day, 62-year-old, 5k, mid-1990."""
 _WORD = re.compile(r"\w+")
 _NEXT_WORD = re.compile(r"\s*[-–]?\s*([^\W\d_]+)")
 _JOINED_WORDS = 3
 NOTHING = "-"
-"""No word follows."""
+"""Placeholder of the counted word where no word follows."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +54,7 @@ class Claim:
     """One checkable token. A source with any of `keys` supports it, and so does one with all of `together`."""
 
     text: str
-    """As it was written."""
+    """The token as it was written."""
     keys: frozenset[str]
     together: frozenset[str] = frozenset()
     counted: str = ""
@@ -52,7 +63,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class FactKeys:
-    """What a source has to offer: every reading of everything in it."""
+    """Keys of a source: every reading of every fact in it."""
 
     keys: frozenset[str]
     counted: frozenset[str]
@@ -60,7 +71,7 @@ class FactKeys:
 
 
 def facts(text: str, language: str) -> list[Claim]:
-    """The claims of a summary. Linear in its length."""
+    """Find the claims of a summary. Linear in its length."""
     found: list[Claim] = []
     for pattern, claims in _EXACT:
         text = _taken(text, pattern, claims, found)
@@ -72,7 +83,7 @@ def facts(text: str, language: str) -> list[Claim]:
 
 
 def fact_keys(text: str, language: str) -> FactKeys:
-    """What a source supports. Linear in its length."""
+    """Find the keys that a source supports. Linear in its length."""
     keys = {
         key for pattern, claims in _EXACT for match in pattern.finditer(text) for c in claims(match) for key in c.keys
     }
@@ -90,7 +101,7 @@ Claims = Callable[[re.Match[str]], list[Claim]]
 
 
 def _taken(text: str, pattern: re.Pattern[str], claims: Claims, found: list[Claim]) -> str:
-    """The text without what makes claims, which are put among those found."""
+    """Move claims from the text to `found`; returns the rest of the text."""
 
     def take(match: re.Match[str]) -> str:
         made = claims(match)
@@ -105,7 +116,7 @@ def _email(match: re.Match[str]) -> list[Claim]:
 
 
 def _url(match: re.Match[str]) -> list[Claim]:
-    """A source that has a page of a site supports the site too."""
+    """Claim the address, and its site: a source that has a page of a site supports the site too."""
     address = re.sub(r"^(?:https?://)?(?:www\.)?", "", match[0].casefold()).rstrip(".,;:!?/")
     return [Claim(match[0], frozenset({f"url {address}"})), *_site(address)]
 
@@ -152,7 +163,7 @@ def _counted(text: str, number: re.Match[str], language: str) -> str:
 
 
 def _joined(text: str) -> Iterator[str]:
-    """Codes as a summary may join them: "AB 1234" for "AB-1234"."""
+    """Join neighbouring words to codes as a summary may do: "AB 1234" for "AB-1234"."""
     words = [word.casefold() for word in _WORD.findall(text)]
     with_digits = [at for at, word in enumerate(words) if not word.isalpha() and any(c.isdigit() for c in word)]
     for size in range(1, _JOINED_WORDS + 1):

@@ -1,4 +1,4 @@
-"""How much of what a summary states to the letter its source has."""
+"""Grounding: the share of a summary's checkable tokens that its source supports."""
 
 import re
 import unicodedata
@@ -6,22 +6,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from afterword.streams.language import stem_words, stems, words
-from afterword.streams.summarizer.quality.dates import DATE, MONTHS
 from afterword.streams.summarizer.quality.facts import Claim, fact_keys, facts
+from afterword.streams.summarizer.quality.figures import DATE, MONTHS
 from afterword.streams.summarizer.quality.names import Name, acronyms, fold, names, words_of
 
 UNSUPPORTED = 20
-"""Tokens that are listed; what is past that still counts."""
+"""Most unsupported tokens that are listed; all of them count."""
 TOKEN_CHARACTERS = 60
 MAX_CHARACTERS = 400_000
-"""Of a source; what is past that is not read."""
+"""Characters of a source that are read."""
 LONGEST_RUN = 300
-"""Characters without a space that are read as one. Some patterns take a time that grows with the square of a run, and
-what people write has no such runs but for addresses, of which the site is in front."""
+"""Longest run without a space, in characters. Some patterns take a time that grows with the square of a run; people
+write no such runs except addresses, whose site comes first."""
 SHORTEST_STEM = 4
-"""Letters that two forms of a name share at least: "Ital" is too little to tell "Italy" from "Italian"."""
+"""Fewest letters that two forms of a name share: "Ital" is too little to tell "Italy" from "Italian"."""
 LONGEST_BEGINNING = 40
-"""Letters. Without an end a word of n letters has n² / 2 of them in its beginnings: 200 MB for one of 20,000."""
+"""Letters. Without this bound the beginnings of a word of n letters take n² / 2 of them: 200 MB for 20,000."""
 ENDING = 3
 
 _WEEKDAYS = frozenset(["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"])
@@ -29,24 +29,26 @@ _WEEKDAYS = frozenset(["monday", "tuesday", "wednesday", "thursday", "friday", "
 
 @dataclass(frozen=True)
 class Grounding:
+    """The result of checking a summary's tokens."""
+
     share: float
-    """Of the different checkable tokens, those that the source has; 1.0 when there are none. Figures and names apart,
-    and the lower of the two: many numbers that are right must not make up for a person who was made up."""
+    """Share of the distinct checkable tokens that the source has; 1.0 when there are none. The lower of the shares of
+    figures and of names: many correct numbers must not make up for an invented person."""
     unsupported: tuple[str, ...]
-    """The rest as they were written, figures first, at most UNSUPPORTED."""
+    """The other tokens as they were written, figures first, at most UNSUPPORTED."""
     wrong_figure: bool
-    """Among them is a number, a date, an amount, a code or an address."""
+    """Whether a number, a date, an amount, a code or an address is among them."""
 
 
 class Evidence:
-    """What a source supports. Built in time linear in its length."""
+    """Everything that a source supports. Built in time linear in its length."""
 
     def __init__(self, source: str, language: str) -> None:
         source = plain(source)
         found = fact_keys(source, language)
         self._keys, self._counted = found.keys, found.counted
         self.words = words(source)
-        """Of the source, in order."""
+        """Words of the source, in order."""
         self.stems = frozenset(stems(self.words, language))
         self._words = frozenset((*map(fold, set(self.words)), *words_of(source)))
         self._stems = frozenset(map(fold, self.stems))
@@ -60,7 +62,7 @@ class Evidence:
         return bool(claim.keys & self._keys) or (bool(claim.together) and claim.together <= self._keys)
 
     def leaves_open(self, claim: Claim) -> bool:
-        """A count that the summary's writer may have made: the source counts no such thing."""
+        """Whether the claim is a count that the writer may have made: the source counts no such thing."""
         return bool(claim.counted) and claim.counted not in self._counted and not self.supports(claim)
 
     def names(self, name: Name) -> bool:
@@ -83,10 +85,10 @@ class Evidence:
 
 
 def ground(texts: Iterable[str], evidence: Evidence, language: str, rolling: str = "", carried: str = "") -> Grounding:
-    """All the texts together, each token once. `language`: theirs.
+    """Check all the texts together, each token once. `language`: the source's.
 
-    Of a rolling summary only that counts which the text that it carries on does not hold: else the many tokens that
-    were checked before would hide the one that was made up now.
+    Tokens of a rolling summary count only where the carried text does not have them: otherwise the many tokens that
+    were checked before would hide one that is invented now.
     """
     tally = _Tally(evidence, language)
     for text in texts:
@@ -122,7 +124,7 @@ def _share(tokens: Mapping[str, bool]) -> float:
 
 
 def plain(text: str) -> str:
-    """Compatibility-normalised: full-width digits, ligatures, hard spaces. Of bounded length, and so are its runs."""
+    """Normalise full-width digits, ligatures and hard spaces (NFKC); bound the length of the text and of its runs."""
     normal = unicodedata.normalize("NFKC", text[:MAX_CHARACTERS])[:MAX_CHARACTERS]  # one character may become eighteen
     return _LONG_RUN.sub(r"\g<0> ", normal)
 

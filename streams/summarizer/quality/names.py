@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from afterword.streams.language import is_common
-from afterword.streams.summarizer.quality.numbers import CURRENCIES
+from afterword.streams.summarizer.quality.figures import CURRENCIES
 from afterword.streams.tokens import token_ids
 
 NOUN_CAPITALS = frozenset({"de", "lb"})
-"""Languages that capitalise every noun: there only what is marked as a name is one."""
+"""Languages that capitalise every noun: only words marked as a name count there."""
 TITLE_CASE = 0.6
-"""Share of capitals from which a text, a heading most likely, capitalises its ordinary words as well."""
+"""Share of capitals from which a text is a heading that capitalises ordinary words too."""
 LONGEST = 40
-"""Characters; what is longer is no name."""
+"""Characters of the longest name."""
 
 _ROLES = """
 user users assistant agent bot chatbot ai system tool tools customer client speaker operator representative advisor
@@ -29,7 +29,7 @@ _NO_NAMES = frozenset(f"{_ADDRESS} ok okay id faq pdf url firstly lastly".split(
 
 _USUAL = "ly ing tion tions ment ments ness ies ed mente zione zioni ción ciones ção ung ungen"
 _ENDINGS = tuple(_USUAL.split())
-"""Of words that are no names, where nothing better tells."""
+"""Endings of ordinary words, for words that the tokenizer splits."""
 
 _LETTERS = r"[^\W\d_\u0e00-\u0e7f\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]"  # of scripts with spaces
 _WORD = re.compile(rf"(?<![A-Za-zÀ-ɏ\d_]){_LETTERS}++(?:[’']{_LETTERS}++)*+(?![\d_])")
@@ -48,30 +48,30 @@ class Name:
 
     text: str
     word: str
-    """Folded, without its possessive."""
+    """The folded word, without its possessive."""
     initials: str
-    """Of the run of capitalised words that it stands in: "dmv" for "Department of Motor Vehicles"."""
+    """Initials of its run of capitalised words: "dmv" for "Department of Motor Vehicles"."""
 
 
 def names(text: str, language: str) -> list[Name]:
-    """The words of a summary that are names, in order. Linear in its length."""
+    """Find the words of a summary that are names, in order. Linear in its length."""
     capitals = [match for match in _WORD.finditer(text) if match[0][0].isupper() and len(match[0]) < LONGEST]
     link = _LINK
     if language in NOUN_CAPITALS:
         link, capitals = _SPACE, [m for m in capitals if not is_common(m[0], language) and not _follows_number(text, m)]
     if not capitals:
         return []
-    rules = _Rules(text, capitals, language)
+    finder = _NameFinder(text, capitals, language)
     return [
         Name(_POSSESSIVE.sub("", match[0]), fold(match[0]), initials([match[0] for match in run]))
         for run in _runs(text, capitals, link)
         for match in run
-        if rules.is_name(match, run)
+        if finder.is_name(match, run)
     ]
 
 
 def fold(word: str) -> str:
-    """Without case, accents, possessive and elided article: "Zoë's" → "zoe", "l'Olympia" → "olympia"."""
+    """Fold case, accents, possessive and elided article: "Zoë's" → "zoe", "l'Olympia" → "olympia"."""
     if word.isascii() and word.isalnum():
         return word.lower()
     apart = unicodedata.normalize("NFKD", _POSSESSIVE.sub("", _ELISION.sub("", word))).casefold()
@@ -79,7 +79,7 @@ def fold(word: str) -> str:
 
 
 def acronyms(text: str) -> Iterator[str]:
-    """Initials of the text's runs of capitalised words, of three and more."""
+    """Yield the initials of the text's runs of three and more capitalised words."""
     capitals = [match for match in _WORD.finditer(text) if match[0][0].isupper()]
     for run in _runs(text, capitals):
         letters = initials([match[0] for match in run])
@@ -91,12 +91,12 @@ def initials(words: Sequence[str]) -> str:
 
 
 def words_of(text: str) -> Iterator[str]:
-    """Its different words, folded as names are."""
+    """Yield the text's distinct words, folded as names are."""
     return map(fold, set(_WORD.findall(text)))
 
 
-class _Rules:
-    """Which of a text's capitalised words are names."""
+class _NameFinder:
+    """Decides which of a text's capitalised words are names."""
 
     def __init__(self, text: str, capitals: Sequence[re.Match[str]], language: str) -> None:
         self._text = text
@@ -125,16 +125,16 @@ class _Rules:
         return self._heading or bool(_BEFORE_START.search(self._text, max(0, match.start() - 8), match.start()))
 
     def _is_marked(self, match: re.Match[str], run: Sequence[re.Match[str]]) -> bool:
-        """A first name and a surname follow each other; nouns hardly ever do."""
+        """Whether a title or a neighbouring name marks it: nouns hardly ever follow each other, names do."""
         before = self._text[max(0, match.start() - 30) : match.start()]
         return bool(_ADDRESSED.search(before)) or (len(run) > 1 and not _BEFORE_START.search(before))
 
 
 @lru_cache(maxsize=4096)
 def is_ordinary(word: str) -> bool:
-    """The word is written without a capital more often than with one.
+    """Whether the word is written without a capital more often than with one.
 
-    A tokenizer's vocabulary tells: it was learned from text of the whole web, the more frequent a piece, the earlier.
+    Read from a tokenizer's vocabulary, learned from web text: the more frequent a piece, the lower its id.
     """
     small, capital = token_ids(" " + word.lower()), token_ids(" " + word[:1].upper() + word[1:].lower())
     if len(small) != len(capital):
@@ -143,7 +143,7 @@ def is_ordinary(word: str) -> bool:
 
 
 def _follows_number(text: str, match: re.Match[str]) -> bool:
-    """A unit: "39,5 Grad Fieber" names nobody."""
+    """Whether it is a unit after a number: "39,5 Grad Fieber" names nobody."""
     return text[max(0, match.start() - 8) : match.start()].rstrip()[-1:].isdigit()
 
 

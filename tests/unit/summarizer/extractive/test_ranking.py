@@ -6,10 +6,16 @@ from functools import partial
 import pytest
 
 from afterword.streams.language import stem_words
-from afterword.streams.summarizer.extractive.candidates import MAX_CANDIDATES, candidates
-from afterword.streams.summarizer.extractive.lexrank import centrality, diverse, similarity
-from afterword.streams.summarizer.extractive.title import phrase
-from afterword.streams.summarizer.extractive.weights import informativeness, is_politeness
+from afterword.streams.summarizer.extractive.ranking import (
+    MAX_CANDIDATES,
+    candidates,
+    centrality,
+    diverse,
+    informativeness,
+    is_politeness,
+    similarity,
+)
+from afterword.streams.summarizer.extractive.summary import title_phrase
 from tests.samples import an_episode_message
 
 ENGLISH = partial(stem_words, language="en")
@@ -71,7 +77,7 @@ def test_more_sentences_than_can_be_compared_are_thinned_evenly() -> None:
 
 
 def title(sentence: str) -> str:
-    return phrase([(sentence, 1.0)], Counter(ENGLISH(sentence)), ENGLISH)
+    return title_phrase([(sentence, 1.0)], Counter(ENGLISH(sentence)), ENGLISH)
 
 
 def test_a_phrase_begins_and_ends_with_a_word_that_tells_something() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from afterword.streams.summarizer.prompt.structured import FRAME
-from afterword.streams.summarizer.quality import Rules, Said, Texts, assess
+from afterword.streams.summarizer.quality import QualityRules, Source, Texts, assess
 
 LINES = [
     "Hello, I ordered a blue kettle last week and it arrived with a broken lid.",
@@ -17,7 +17,7 @@ LINES = [
     "That suits me well. Do I have to send the broken kettle back to you first?",
     "No, keep it or recycle it. We only ask you to confirm when the new one has arrived.",
 ]
-SAID = Said("\n".join(LINES))
+SOURCE = Source("\n".join(LINES))
 GOOD = Texts(
     title="Replacement for a broken kettle",
     short="The user's new kettle arrived broken. A replacement will be delivered by Friday.",
@@ -27,8 +27,8 @@ GOOD = Texts(
 )
 
 
-def reasons(texts: Texts, said: Said = SAID) -> list[str]:
-    return [problem.reason for problem in assess(said, texts, Rules()).problems]
+def reasons(texts: Texts, source: Source = SOURCE) -> list[str]:
+    return [problem.reason for problem in assess(source, texts, QualityRules()).problems]
 
 
 def test_a_faithful_summary_has_no_problems() -> None:
@@ -67,31 +67,31 @@ def test_a_spoilt_summary_is_told_as_what_it_is(reason: str, spoilt: Texts) -> N
 def test_an_echo_of_the_instructions_is_told_unless_the_conversation_itself_holds_them() -> None:
     sentence = next(line for line in FRAME.splitlines() if len(line.split()) > 12)
     echo = replace(GOOD, long=f"{GOOD.long} {sentence}")
-    assert "echo" in reasons(echo, replace(SAID, instructions=FRAME))
-    said_so = replace(SAID, episode=f"{SAID.episode}\n{sentence}", instructions=FRAME)
+    assert "echo" in reasons(echo, replace(SOURCE, instructions=FRAME))
+    said_so = replace(SOURCE, episode=f"{SOURCE.episode}\n{sentence}", instructions=FRAME)
     assert "echo" not in reasons(echo, said_so)
 
 
 def test_a_tiny_conversation_may_have_a_summary_that_is_longer_than_it() -> None:
     texts = Texts("Greeting", "The user greeted.", "The user said hello. So did the assistant. Nothing else came.")
-    assert reasons(texts, Said("hello\nhello there")) == []
+    assert reasons(texts, Source("hello\nhello there")) == []
 
 
 def test_few_sentences_are_a_fault_of_long_conversations_only() -> None:
     brief = replace(GOOD, long="The kettle was broken on arrival and will be replaced by Friday.")
     assert reasons(brief) == []
-    assert reasons(brief, replace(SAID, episode="\n".join(LINES + [f"{line} Really." for line in LINES] * 2))) == [
+    assert reasons(brief, replace(SOURCE, episode="\n".join(LINES + [f"{line} Really." for line in LINES] * 2))) == [
         "too_short"
     ]
 
 
 def test_a_conversation_in_two_languages_may_be_summarised_in_either() -> None:
     german = "Der Wasserkocher kam mit einem kaputten Deckel an, und ich hätte gerne einen neuen."
-    said = Said("\n".join([german, *LINES[1:6]]), by_speaker=(german, "\n".join(LINES[1:6])))
+    source = Source("\n".join([german, *LINES[1:6]]), by_speaker=(german, "\n".join(LINES[1:6])))
     texts = Texts("Wasserkocher", "Er kam kaputt an.", "Der Wasserkocher kam mit einem kaputten Deckel an.")
-    assert "wrong_language" not in reasons(texts, said)
+    assert "wrong_language" not in reasons(texts, source)
 
 
 def test_a_huge_conversation_is_read_up_to_a_bound() -> None:
-    said = Said("\n".join(LINES) * 2000 + " The code is QX-99812.")
-    assert "QX-99812" in assess(said, replace(GOOD, short="The code is QX-99812."), Rules()).unsupported
+    source = Source("\n".join(LINES) * 2000 + " The code is QX-99812.")
+    assert "QX-99812" in assess(source, replace(GOOD, short="The code is QX-99812."), QualityRules()).unsupported

@@ -5,7 +5,7 @@ import tracemalloc
 import pytest
 
 from afterword.streams.language import stem_words
-from afterword.streams.summarizer.quality.assess import Rules, Said, Texts, assess
+from afterword.streams.summarizer.quality.assess import QualityRules, Source, Texts, assess
 from afterword.streams.summarizer.quality.grounding import Evidence
 
 CHARACTERS = 100_000
@@ -19,7 +19,7 @@ CHARACTERS = 100_000
 def test_a_long_run_of_anything_is_checked_in_linear_time(unit: str) -> None:
     text = (unit * CHARACTERS)[:CHARACTERS]
     texts = Texts("An order of 12", "Bob ordered 12 hats.", text[:4000], text[:4000])
-    found = assess(Said(text, by_speaker=(text,)), texts, Rules())
+    found = assess(Source(text, by_speaker=(text,)), texts, QualityRules())
     assert 0 <= found.grounding <= 1
 
 

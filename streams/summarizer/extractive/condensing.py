@@ -1,23 +1,22 @@
-"""The conversation so far: one line for each episode, never longer than a number of tokens."""
+"""Condensing of a rolling summary: one line for each episode, at most a number of tokens."""
 
 import re
 from collections.abc import Sequence
 
 from afterword.streams.language import words
 from afterword.streams.summarizer.control_tokens import strip_control_tokens
-from afterword.streams.summarizer.extractive.candidates import Terms, is_question
-from afterword.streams.summarizer.extractive.weights import informativeness
+from afterword.streams.summarizer.extractive.ranking import Terms, informativeness, is_question
 from afterword.streams.summarizer.sentences import ELLIPSIS, split_sentences
 from afterword.streams.tokens import count_tokens
 
 SAME = 0.8
-"""Jaccard index of two sentences' terms from which they say the same, if their numbers agree."""
+"""Jaccard index of two sentences' terms from which they are duplicates, if their numbers agree."""
 MAX_CHARACTERS = 100_000
-"""No model writes more; what a broken server may send is not worth the time."""
+"""Characters that are read: no model writes more, only a broken server sends it."""
 LENGTH = 0.001
-"""What a character costs: of two sentences that tell as much, the shorter one stays."""
+"""Cost of a character: of two equally informative sentences the shorter one stays."""
 SHORTEST_TOKENS = 12
-"""A sentence cut shorter than this no longer says anything: then whole lines are dropped."""
+"""Fewest tokens of a sentence that still has content; below that, whole lines are dropped."""
 USUAL_WORDS = range(4, 25)
 _SPEAKER = re.compile(r"^(\w+): ")
 
@@ -26,7 +25,7 @@ Line = list[str]
 
 
 def carry_forward(previous: str, new: Sequence[str], max_tokens: int, terms: Terms) -> str:
-    """The previous rolling summary and a line with those of the new sentences that it does not hold yet."""
+    """Append a line with those new sentences that the previous rolling summary does not have yet, and condense."""
     carried = tidy(previous)
     known = [_signature(sentence, terms) for line in carried.splitlines() for sentence in split_sentences(line)]
     added = [s for s in new if not any(_same(_signature(s, terms), other) for other in known)]
@@ -34,10 +33,10 @@ def carry_forward(previous: str, new: Sequence[str], max_tokens: int, terms: Ter
 
 
 def condense(text: str, max_tokens: int) -> str:
-    """The text with its least informative sentences left out, as many as `max_tokens` asks for.
+    """Leave out the least informative sentences until the text has at most `max_tokens` tokens.
 
-    Each line keeps its best sentence while that is possible at all: first lines lose sentences, then sentences lose
-    their ends, then lines between the first and the last are dropped.
+    Each line keeps its best sentence as long as possible: first lines lose sentences, then lines between the first and
+    the last are dropped, then sentences lose their ends.
     """
     text = tidy(text[:MAX_CHARACTERS])
     if count_tokens(text) <= max_tokens:
@@ -48,13 +47,13 @@ def condense(text: str, max_tokens: int) -> str:
 
 
 def tidy(text: str) -> str:
-    """No control tokens, single spaces, no empty lines."""
+    """Remove control tokens, repeated spaces and empty lines."""
     lines = (" ".join(line.split()) for line in strip_control_tokens(text).splitlines())
     return "\n".join(line for line in lines if line)
 
 
 def cut_to_tokens(text: str, max_tokens: int) -> str:
-    """At most `max_tokens` tokens; what is longer ends at a word's end with an ellipsis."""
+    """Cut a text to at most `max_tokens` tokens, at a word's end and with an ellipsis."""
     if count_tokens(text) <= max_tokens:
         return text
     fits, too_long = 0, len(text)
@@ -74,7 +73,7 @@ def _whole_words(text: str, end: int) -> str:
 
 
 def _leave_out_sentences(lines: list[Line], max_tokens: int) -> list[Line]:
-    """Least informative first, the older one of two equals; no line loses its last sentence."""
+    """Drop the least informative sentences, the older of two equals first; no line loses its last sentence."""
     excess = sum(_cost(sentence) for line in lines for sentence in line) - max_tokens
     kept = [dict(enumerate(line)) for line in lines]
     order = sorted((_value(s, i), at, i) for at, line in enumerate(lines) for i, s in enumerate(line))
@@ -85,7 +84,7 @@ def _leave_out_sentences(lines: list[Line], max_tokens: int) -> list[Line]:
 
 
 def _leave_out_lines(lines: list[Line], max_tokens: int) -> list[Line]:
-    """Only when there are so many lines that each would be cut to nothing; the first and the last always stay."""
+    """Drop lines if there are so many that each would be cut to nothing; the first and the last always stay."""
     surplus = len(lines) - max(2, max_tokens // SHORTEST_TOKENS)
     between = sorted(range(1, len(lines) - 1), key=lambda at: (_value(lines[at][0], 0), at))
     dropped = set(between[: max(0, surplus)])
@@ -93,15 +92,15 @@ def _leave_out_lines(lines: list[Line], max_tokens: int) -> list[Line]:
 
 
 def _shorten(lines: list[Line], max_tokens: int) -> list[Line]:
-    """Cuts the ends off sentences, the least informative first and the very first last, until all fit."""
-    told = [sentence for line in lines for sentence in line]
-    excess = sum(_cost(sentence) for sentence in told) - max_tokens
-    for at in sorted(range(len(told)), key=lambda at: (at == 0, _value(told[at], 0), at)):
+    """Cut the ends off sentences, the least informative first and the very first last, until all fit."""
+    sentences = [sentence for line in lines for sentence in line]
+    excess = sum(_cost(sentence) for sentence in sentences) - max_tokens
+    for at in sorted(range(len(sentences)), key=lambda at: (at == 0, _value(sentences[at], 0), at)):
         if excess > 0:
-            cost = _cost(told[at])
-            told[at] = cut_to_tokens(told[at], max(SHORTEST_TOKENS, cost - excess) - 1)
-            excess -= cost - _cost(told[at])
-    left = iter(told)
+            cost = _cost(sentences[at])
+            sentences[at] = cut_to_tokens(sentences[at], max(SHORTEST_TOKENS, cost - excess) - 1)
+            excess -= cost - _cost(sentences[at])
+    left = iter(sentences)
     return [[next(left) for _ in line] for line in lines]
 
 
@@ -110,15 +109,15 @@ def _cost(sentence: str) -> int:
 
 
 def _value(sentence: str, place: int) -> float:
-    told = 0.2 * (len(words(sentence)) in USUAL_WORDS) + 0.05 * (place == 0)
-    return informativeness(_SPEAKER.sub("", sentence)) + told - 0.3 * is_question(sentence) - LENGTH * len(sentence)
+    usual = 0.2 * (len(words(sentence)) in USUAL_WORDS) + 0.05 * (place == 0)
+    return informativeness(_SPEAKER.sub("", sentence)) + usual - 0.3 * is_question(sentence) - LENGTH * len(sentence)
 
 
 def _signature(sentence: str, terms: Terms) -> tuple[frozenset[str], tuple[str, ...]]:
-    said = _SPEAKER.sub("", sentence)
-    return frozenset(terms(said)), tuple(word for word in words(said) if any(c.isdigit() for c in word))
+    text = _SPEAKER.sub("", sentence)
+    return frozenset(terms(text)), tuple(word for word in words(text) if any(c.isdigit() for c in word))
 
 
 def _same(one: tuple[frozenset[str], tuple[str, ...]], other: tuple[frozenset[str], tuple[str, ...]]) -> bool:
-    together = len(one[0] | other[0])
-    return one[1] == other[1] and (together == 0 or len(one[0] & other[0]) / together >= SAME)
+    union = len(one[0] | other[0])
+    return one[1] == other[1] and (union == 0 or len(one[0] & other[0]) / union >= SAME)
