@@ -9,8 +9,7 @@ from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode
 from afterword.streams.stores.index import EpisodeIndex, raw_text, summary_text
 from afterword.streams.stores.messages import MessageArchive
-from afterword.streams.stores.mongo_episodes import MongoEpisodes
-from afterword.streams.stores.mongo_messages import MongoMessages
+from afterword.streams.stores.mongo import MongoEpisodes, MongoMessages
 from afterword.streams.summarizer.embedders import Embedder
 
 PAGE_EPISODES = 100

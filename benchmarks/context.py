@@ -25,8 +25,7 @@ from afterword.streams.stores import mongo
 from afterword.streams.stores.documents import message_document
 from afterword.streams.stores.index import Query, Recalled
 from afterword.streams.stores.messages import ArchivedMessage
-from afterword.streams.stores.mongo_episodes import MongoEpisodes
-from afterword.streams.stores.mongo_messages import MongoMessages
+from afterword.streams.stores.mongo import MongoEpisodes, MongoMessages
 from afterword.streams.tokens import count_tokens
 from benchmarks.llm import BEGIN, OPENING, TEXTS, name_of
 from benchmarks.quantiles import quantile

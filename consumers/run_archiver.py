@@ -19,7 +19,7 @@ from afterword.streams.runtime.options import wall_clock_ms
 from afterword.streams.settings import Kafka, Mongo, Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.messages import ArchivedMessage, MessageArchive
-from afterword.streams.stores.mongo_messages import MongoMessages
+from afterword.streams.stores.mongo import MongoMessages
 from afterword.streams.telemetry import Metrics, WorkerTelemetry
 
 log = structlog.get_logger(__name__)

@@ -14,10 +14,7 @@ from afterword.streams.runtime.worker import PARTITIONS, run
 from afterword.streams.settings import Settings
 from afterword.streams.stores import local_index, mongo
 from afterword.streams.stores.budgets import Budgets
-from afterword.streams.stores.mongo_budgets import MongoBudgets
-from afterword.streams.stores.mongo_episodes import MongoEpisodes
-from afterword.streams.stores.mongo_messages import MongoMessages
-from afterword.streams.stores.mongo_replies import MongoReplies
+from afterword.streams.stores.mongo import MongoBudgets, MongoEpisodes, MongoMessages, MongoReplies
 from afterword.streams.stores.qdrant import QdrantIndex
 from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.summarizer import agent as summarizer

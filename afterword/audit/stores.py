@@ -3,8 +3,7 @@
 from afterword.audit.facts import Archived, Facts, Stored, digest
 from afterword.streams.settings import Mongo
 from afterword.streams.stores import mongo
-from afterword.streams.stores.mongo_episodes import MongoEpisodes
-from afterword.streams.stores.mongo_messages import MongoMessages
+from afterword.streams.stores.mongo import MongoEpisodes, MongoMessages
 
 
 async def read_stores(settings: Mongo, facts: Facts) -> None:

@@ -12,8 +12,7 @@ from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode
 from afterword.streams.stores.index import Query, Recalled
 from afterword.streams.stores.local_index import Search
 from afterword.streams.stores.messages import MessageArchive
-from afterword.streams.stores.mongo_episodes import MongoEpisodes
-from afterword.streams.stores.mongo_messages import MongoMessages
+from afterword.streams.stores.mongo import MongoEpisodes, MongoMessages
 
 KEEP_RECENT = 4
 MAX_TOKENS = 3500

@@ -12,8 +12,7 @@ from typing import NamedTuple
 from qdrant_client import AsyncQdrantClient
 
 from afterword.streams.stores.index import EpisodeIndex, Query, raw_text, summary_text
-from afterword.streams.stores.qdrant import QdrantIndex
-from afterword.streams.stores.qdrant_connection import Server
+from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex
 from afterword.streams.summarizer.embedders import LocalEmbedder
 from afterword.streams.summarizer.pipeline import now, summary_created
 from afterword.streams.summarizer.providers import ExtractiveProvider
@@ -38,7 +37,7 @@ class Figures(NamedTuple):
 async def measure(corpus: Corpus) -> dict[str, Figures]:
     """Without and with dense vectors, on one collection that has them, for each half of the questions."""
     embedder = LocalEmbedder()
-    index = QdrantIndex(Server(AsyncQdrantClient(":memory:")), corpus.name, embedder.model)
+    index = QdrantIndex(HttpConnection(AsyncQdrantClient(":memory:")), corpus.name, embedder.model)
     try:
         await fill(index, corpus, embedder)
         words = [await ranked(index, question, None) for question in corpus.questions]

@@ -1,15 +1,50 @@
-"""Connecting to MongoDB, and what all that talk to it share. The only module that imports motor (see docs/adr)."""
+"""Episodes, messages, budgets and kept LLM replies in MongoDB. The only module that imports motor (see docs/adr).
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+Every write goes by `_id` and names the version it replaces, so a repeated or late write changes nothing: an upsert
+whose filter asks for an older version meets a duplicate key when a newer one is stored.
+"""
+
+import asyncio
+import warnings
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, TypeAlias
 
 from motor.motor_asyncio import AsyncIOMotorClient as Client
-from pymongo.errors import BulkWriteError, PyMongoError
+from pymongo import UpdateOne
+from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
 
-from afterword.streams.errors import StoreUnavailable
-from afterword.streams.settings import Mongo
-from afterword.streams.stores.mongo_options import tls_options, usable
+from afterword.schemas import SummaryCreated, Usage
+from afterword.schemas.ids import row_id, scope_id
+from afterword.streams.errors import ConfigurationError, StoreUnavailable
+from afterword.streams.settings import Mongo, variable
+from afterword.streams.stores.documents import (
+    EPISODE_REF_FIELDS,
+    MESSAGE_REF_FIELDS,
+    archived_key,
+    conversation_from,
+    episode_document,
+    episode_from,
+    episode_ref_from,
+    message_document,
+    message_from,
+    message_ref_from,
+    row_document,
+    row_from,
+)
+from afterword.streams.stores.episodes import (
+    Conversation,
+    EpisodeRef,
+    RollingRow,
+    StoredEpisode,
+    first_advance,
+    id_prefix,
+    scope_of,
+)
+from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageRef, Selection, agent_scope
+from afterword.streams.stores.replies import KeptReply
+from afterword.streams.tls import present, trusting
 
 Database: TypeAlias = Any
 """A database handle, motor's or that of pymongo's async client."""
@@ -18,7 +53,10 @@ Collection: TypeAlias = Any
 STORE = "mongodb"
 BATCH_SIZE = 1000
 """Operations in one bulk write, and ids in one `$in`."""
+PAGE_SIZE = 50
+"""Documents fetched at a time by a reader that may stop early."""
 DUPLICATE_KEY = 11000
+NEWEST_FIRST = [("sent_at", -1), ("source.offset", -1)]
 
 INDEXES: dict[str, tuple[tuple[tuple[str, int], ...], ...]] = {
     "messages": (
@@ -33,13 +71,17 @@ INDEXES: dict[str, tuple[tuple[tuple[str, int], ...], ...]] = {
 REPLIES = "llm_cache"
 BUDGETS = "budgets"
 EXPIRING = {REPLIES: "expires_at", BUDGETS: "expires_at"}
-"""A document is deleted when the moment that this field names has passed."""
+"""The field that holds the moment after which the server deletes a document."""
+
+COUNTERS = ("episode_count", "message_count", "token_count", "counted_episodes")
+REVISED = ("title", "last_revision", "updated_at")
+"""Fields of a conversation that a higher revision of its last episode changes."""
 
 
 def connect(settings: Mongo) -> Database:
     """A handle of the configured database. Connects at its first use; ends with `close`. Raises: ConfigurationError."""
     milliseconds = int(settings.timeout_seconds * 1000)
-    with usable():
+    with _usable():
         client: Any = Client(
             settings.uri.get_secret_value(),
             tz_aware=True,
@@ -49,13 +91,13 @@ def connect(settings: Mongo) -> Database:
             w="majority",
             journal=True,  # an offset is committed after the write: it must outlive the server's crash
             appname="afterword",
-            **tls_options(settings),
+            **_tls_options(settings),
         )
     return client[settings.database]
 
 
 async def close(database: Database) -> None:
-    """Ends the handle's connections."""
+    """Close the handle's connections."""
     database.client.close()  # to be awaited with pymongo's async client
 
 
@@ -66,7 +108,7 @@ async def ping(database: Database) -> None:
 
 
 async def ensure_indexes(database: Database) -> None:
-    """Creates what is missing; may be repeated. Raises: StoreUnavailable."""
+    """Create the indexes that are missing; may be repeated. Raises: StoreUnavailable."""
     with unavailable():
         for name, indexes in INDEXES.items():
             for keys in indexes:
@@ -75,12 +117,242 @@ async def ensure_indexes(database: Database) -> None:
             await database[name].create_index(field, expireAfterSeconds=0)
 
 
+class MongoEpisodes:
+    """An EpisodeStore."""
+
+    def __init__(self, database: Database) -> None:
+        self._episodes = database["episodes"]
+        self._rows = database["conversation_summaries"]
+        self._conversations = database["conversations"]
+
+    async def find(self, episode_id: str) -> StoredEpisode | None:
+        document = await _find(self._episodes, episode_id)
+        return episode_from(document) if document else None
+
+    async def add(self, episode: StoredEpisode) -> StoredEpisode:
+        document = episode_document(episode)
+        older = {"_id": document["_id"], "revision": {"$lt": document["revision"]}}
+        while not await _unless_duplicate(self._episodes.insert_one(document)):
+            known = await self.find(document["_id"])
+            if known and known.summary.revision >= document["revision"]:
+                return known
+            with unavailable():
+                if (await self._episodes.replace_one(older, document)).matched_count:
+                    return episode
+        return episode
+
+    async def latest_row(self, conversation_id: str) -> RollingRow | None:
+        with unavailable():
+            document = await self._rows.find_one({"conversation_id": conversation_id}, sort=[("row", -1)])
+        return row_from(document) if document else None
+
+    async def put_row(self, row: RollingRow, after: RollingRow | None) -> bool:
+        document = row_document(row)
+        if after is None or after.row != row.row:
+            return await _unless_duplicate(self._rows.insert_one(document))
+        # rows of an older version have no revision
+        revision: Any = after.last_revision if after.last_revision > 1 else {"$in": [1, None]}
+        fence = {"last_ordinal": after.last_ordinal, "last_revision": revision}
+        unchanged = {"_id": row_id(after.conversation_id, after.row), **fence}
+        with unavailable():
+            result = await self._rows.replace_one(unchanged, document)
+        return bool(result.matched_count)
+
+    async def advance(self, summary: SummaryCreated) -> None:
+        key = scope_of(summary)
+        while not await self._advanced(key, summary):
+            known = await self.conversation(key)
+            if known and known.last_ordinal >= summary.ordinal:
+                await self._revise(key, summary)
+                return
+
+    async def conversation(self, conversation_id: str) -> Conversation | None:
+        document = await _find(self._conversations, conversation_id)
+        return conversation_from(document) if document else None
+
+    async def latest(
+        self, conversation_id: str, limit: int, *, before: int | None = None, agent_id: str | None = None
+    ) -> list[StoredEpisode]:
+        wanted = _in_scope(conversation_id, agent_id) | ({} if before is None else {"ordinal": {"$lt": before}})
+        cursor = self._episodes.find(wanted, sort=[("ordinal", -1)], limit=limit)
+        return [episode_from(document) async for document in _each(cursor)]
+
+    async def tokens_before(self, conversation_id: str, agent_id: str | None = None) -> int:
+        total = {"$group": {"_id": None, "tokens": {"$sum": "$compression.tokens_before"}}}
+        with unavailable():
+            found = await self._episodes.aggregate([{"$match": _in_scope(conversation_id, agent_id)}, total]).to_list(1)
+        return int(found[0]["tokens"]) if found else 0
+
+    async def following(self, episode_id: str | None, limit: int) -> list[StoredEpisode]:
+        wanted = {} if episode_id is None else {"_id": {"$gt": episode_id}}
+        cursor = self._episodes.find(wanted, sort=[("_id", 1)], limit=limit)
+        return [episode_from(document) async for document in _each(cursor)]
+
+    async def all_episodes(self) -> AsyncIterator[EpisodeRef]:
+        async for document in _each(self._episodes.find({}, (*EPISODE_REF_FIELDS, "episode_revision"))):
+            yield episode_ref_from(document)
+
+    async def _advanced(self, key: str, summary: SummaryCreated) -> bool:
+        first = first_advance(summary)
+        behind = {"_id": key, "last_ordinal": {"$lt": summary.ordinal}}
+        change = {
+            "$set": {name: getattr(first, name) for name in ("last_ordinal", *REVISED)},
+            "$inc": {name: getattr(first, name) for name in COUNTERS},
+            "$setOnInsert": {"user_id": first.user_id, "tenant_id": first.tenant_id},
+        }
+        return await _unless_duplicate(self._conversations.update_one(behind, change, upsert=True))
+
+    async def _revise(self, key: str, summary: SummaryCreated) -> None:
+        first = first_advance(summary)
+        older = {"$not": {"$gte": summary.revision}}
+        change = {"$set": {name: getattr(first, name) for name in REVISED}}
+        with unavailable():
+            await self._conversations.update_one(
+                {"_id": key, "last_ordinal": summary.ordinal, "last_revision": older}, change
+            )
+
+
+class MongoMessages:
+    """A MessageArchive: one document for each message, to which archiver and summarizer write different fields."""
+
+    def __init__(self, database: Database) -> None:
+        self._messages = database["messages"]
+
+    async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
+        first = {archived_key(archived): archived for archived in reversed(messages)}
+        await asyncio.gather(*[self._put({key: first[key] for key in keys}) for keys in batches(list(first))])
+
+    async def assign(self, episode_id: str, keys: Sequence[str]) -> None:
+        change: dict[str, Any] = {"$set": {"episode_id": episode_id}}
+        if scope := agent_scope(episode_id):
+            change["$addToSet"] = {"agent_scopes": scope}  # a user's message may be in an episode of each agent
+        for batch in batches(keys):
+            await self._upsert(batch, lambda _: change)
+
+    async def recent(self, conversation_id: str, limit: int) -> list[ArchivedMessage]:
+        if limit < 1:
+            return []
+        cursor = self._messages.find({"conversation_id": conversation_id}, sort=NEWEST_FIRST, limit=limit)
+        return [message_from(document) async for document in _each(cursor)][::-1]
+
+    async def newest(self, selection: Selection) -> AsyncGenerator[ArchivedMessage, None]:
+        cursor = self._messages.find(_selected(selection), sort=NEWEST_FIRST, batch_size=PAGE_SIZE)
+        try:
+            async for document in _each(cursor):
+                yield message_from(document)
+        finally:
+            await cursor.close()
+
+    async def count(self, selection: Selection) -> Counted:
+        counts = {"messages": {"$sum": 1}, "tokens": {"$sum": "$token_count"}}
+        groups = {"$group": {"_id": "$skip_summarization", **counts}}
+        with unavailable():
+            found = await self._messages.aggregate([{"$match": _selected(selection)}, groups]).to_list(None)
+        messages = {group["_id"]: group["messages"] for group in found}
+        return Counted(sum(messages.values()), sum(group["tokens"] for group in found), messages.get(True, 0))
+
+    async def first(self, conversation_id: str) -> ArchivedMessage | None:
+        with unavailable():
+            found = await self._messages.find_one({"conversation_id": conversation_id}, sort=[("source.offset", 1)])
+        return message_from(found) if found else None
+
+    async def get_many(self, keys: Sequence[str]) -> dict[str, ArchivedMessage]:
+        found = {}
+        for batch in batches(keys):
+            async for document in _each(self._messages.find({"_id": {"$in": list(batch)}})):
+                if "source" in document:  # else only the summarizer has written it
+                    found[document["_id"]] = message_from(document)
+        return found
+
+    async def all_messages(self) -> AsyncIterator[MessageRef]:
+        async for document in _each(self._messages.find({}, MESSAGE_REF_FIELDS)):
+            yield message_ref_from(document)
+
+    async def _put(self, messages: dict[str, ArchivedMessage]) -> None:
+        """Create the missing documents in one write, then complete those that only the summarizer has written.
+
+        Between the read and the second write only another archiver of the same partition can write, and it writes the
+        same. Filters by `_id` alone: with a second condition the embedded server scans the collection.
+        """
+        new = [
+            UpdateOne({"_id": key}, {"$setOnInsert": message_document(message)}, upsert=True)
+            for key, message in messages.items()
+        ]
+        created = (await bulk(self._messages, new)).created
+        there = [key for position, key in enumerate(messages) if position not in created]
+        archived = await self._archived(there)
+        incomplete = [key for key in there if key not in archived]
+        await self._upsert(incomplete, lambda key: {"$set": message_document(messages[key])})
+
+    async def _upsert(self, keys: Sequence[str], change: Callable[[str], Mapping[str, Any]]) -> None:
+        """Upsert each document; where archiver and summarizer create one at the same time, the slower one repeats."""
+        while keys:
+            writes = [UpdateOne({"_id": key}, change(key), upsert=True) for key in keys]
+            keys = [keys[position] for position in (await bulk(self._messages, writes)).duplicates]
+
+    async def _archived(self, keys: Sequence[str]) -> set[str]:
+        if not keys:
+            return set()
+        with unavailable():
+            cursor = self._messages.find({"_id": {"$in": list(keys)}}, {"source": 1})
+            documents: list[Mapping[str, Any]] = await cursor.to_list(None)
+        return {document["_id"] for document in documents if "source" in document}
+
+
+class MongoBudgets:
+    """Budgets of all workers on one database: a document for each counter, which the server deletes when it expires."""
+
+    def __init__(self, database: Database) -> None:
+        self._counters = database[BUDGETS]
+
+    async def take(self, key: str, amount: int, limit: int, expires_at: datetime) -> bool:
+        below = {"_id": key, "tokens": {"$lt": limit}}
+        change = {"$inc": {"tokens": amount}, "$setOnInsert": {"expires_at": expires_at}}
+        with unavailable():
+            for _ in range(2):  # a counter that another worker created meanwhile is a duplicate key too: look again
+                try:
+                    await self._counters.update_one(below, change, upsert=True)
+                except DuplicateKeyError:
+                    continue
+                return True
+        return False
+
+    async def correct(self, key: str, amount: int) -> None:
+        with unavailable():
+            await self._counters.update_one({"_id": key}, {"$inc": {"tokens": amount}})
+
+    async def used(self, key: str) -> int:
+        found = await _find(self._counters, key)
+        return int(found["tokens"]) if found else 0
+
+
+class MongoReplies:
+    """A ReplyCache. Expired replies that the server has not deleted yet are ignored."""
+
+    def __init__(self, database: Database) -> None:
+        self._replies = database[REPLIES]
+
+    async def get(self, key: str) -> KeptReply | None:
+        found = await _find(self._replies, key)
+        return _reply_from(found) if found and found["expires_at"] > datetime.now(UTC) else None
+
+    async def put(self, key: str, reply: KeptReply, expires_at: datetime) -> None:
+        document = {**vars(reply), "_id": key, "usage": reply.usage.model_dump(), "expires_at": expires_at}
+        with unavailable():
+            await self._replies.replace_one({"_id": key}, document, upsert=True)
+
+    async def forget(self, keys: Sequence[str]) -> None:
+        if keys:
+            with unavailable():
+                await self._replies.delete_many({"_id": {"$in": list(keys)}})
+
+
 @contextmanager
 def unavailable() -> Iterator[None]:
-    """Turns the driver's errors into StoreUnavailable.
+    """Turn the driver's errors into StoreUnavailable.
 
-    All of them: also what a server refuses (credentials, a full disk) is repaired outside, and then goes on. The
-    driver's text is left out, for it may quote documents and addresses.
+    All of them: what a server refuses (credentials, a full disk) is repaired outside as well, and then work goes on.
+    The driver's text is left out, for it may quote documents and addresses.
     """
     try:
         yield
@@ -90,31 +362,23 @@ def unavailable() -> Iterator[None]:
         raise StoreUnavailable(store=STORE, problem=problem) from error
 
 
-async def bulk(collection: Collection, operations: Sequence[Any]) -> list[int]:
-    """Runs at most BATCH_SIZE writes in any order; returns the positions of those that met a duplicate key.
+class Bulk(NamedTuple):
+    """The result of a bulk write, by positions of its operations."""
 
-    Raises: StoreUnavailable.
-    """
-    with unavailable():
-        try:
-            await collection.bulk_write(list(operations), ordered=False)
-        except BulkWriteError as error:
-            return duplicates(error.details)
-    return []
+    created: set[int]
+    """Upserts that created a document."""
+    duplicates: list[int]
+    """Writes that met a duplicate key."""
 
 
-async def upserted(collection: Collection, operations: Sequence[Any]) -> set[int]:
-    """Runs at most BATCH_SIZE upserts in any order; returns the positions of those that made a document.
-
-    Of the others there was one, or somebody else made it at the same time. Raises: StoreUnavailable.
-    """
+async def bulk(collection: Collection, operations: Sequence[Any]) -> Bulk:
+    """Run at most BATCH_SIZE writes in any order. Raises: StoreUnavailable."""
     with unavailable():
         try:
             details = (await collection.bulk_write(list(operations), ordered=False)).bulk_api_result
         except BulkWriteError as error:
-            duplicates(error.details)
             details = error.details
-    return {made["index"] for made in details["upserted"]}
+    return Bulk({made["index"] for made in details["upserted"]}, duplicates(details))
 
 
 def duplicates(details: Mapping[str, Any]) -> list[int]:
@@ -126,13 +390,90 @@ def duplicates(details: Mapping[str, Any]) -> list[int]:
     return [error["index"] for error in details["writeErrors"]]
 
 
-async def each(cursor: Any) -> AsyncIterator[Mapping[str, Any]]:
-    """The cursor's documents. Raises: StoreUnavailable."""
+def batches(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """The items, at most BATCH_SIZE at a time."""
+    return (items[start : start + BATCH_SIZE] for start in range(0, len(items), BATCH_SIZE))
+
+
+async def _each(cursor: Any) -> AsyncIterator[Mapping[str, Any]]:
     with unavailable():
         async for document in cursor:
             yield document
 
 
-def batches(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """The items, at most BATCH_SIZE at a time."""
-    return (items[start : start + BATCH_SIZE] for start in range(0, len(items), BATCH_SIZE))
+async def _find(collection: Collection, key: str) -> Mapping[str, Any] | None:
+    with unavailable():
+        found: Mapping[str, Any] | None = await collection.find_one({"_id": key})
+    return found
+
+
+async def _unless_duplicate(write: Awaitable[Any]) -> bool:
+    """False if a document with this `_id` exists."""
+    with unavailable():
+        try:
+            await write
+        except DuplicateKeyError:
+            return False
+    return True
+
+
+def _in_scope(conversation_id: str, agent_id: str | None) -> dict[str, Any]:
+    prefix = id_prefix(conversation_id, agent_id)
+    return {"conversation_id": conversation_id, "_id": {"$gte": prefix, "$lt": prefix[:-1] + chr(ord(prefix[-1]) + 1)}}
+
+
+def _selected(selection: Selection) -> dict[str, Any]:
+    wanted: dict[str, Any] = {"conversation_id": selection.conversation_id, "tenant_id": selection.tenant_id}
+    if selection.agent_id is not None:
+        wanted["agent_id"] = {"$in": [selection.agent_id, None]}
+    if selection.unsummarised and selection.agent_id is None:
+        wanted["episode_id"] = None  # there is an index for it
+    elif selection.unsummarised:
+        wanted["agent_scopes"] = {"$ne": scope_id(selection.conversation_id, selection.agent_id)}
+    return wanted
+
+
+def _reply_from(document: Mapping[str, Any]) -> KeptReply:
+    return KeptReply(
+        text=document["text"],
+        usage=Usage.model_validate(document["usage"]),
+        cut_off=document["cut_off"],
+        refused=document["refused"],
+    )
+
+
+def _tls_options(settings: Mongo) -> dict[str, Any]:
+    """The options that are set; the URI may set the same. Raises: ConfigurationError when a file cannot be used."""
+    options: dict[str, Any] = {}
+    # read here first: the driver's error for an unusable file does not say what is wrong with it
+    context = trusting(settings.tls_ca_file, variable(("mongo", "tls_ca_file")))
+    if settings.tls_ca_file:
+        options |= {"tls": True, "tlsCAFile": str(settings.tls_ca_file)}
+    if settings.tls_cert_file:
+        setting = variable(("mongo", "tls_cert_file"))
+        present(context, settings.tls_cert_file, None, settings.tls_key_password, setting)
+        options |= {"tls": True, "tlsCertificateKeyFile": str(settings.tls_cert_file)}
+    if settings.tls_key_password:
+        options["tlsCertificateKeyFilePassword"] = settings.tls_key_password.get_secret_value()
+    return options
+
+
+@contextmanager
+def _usable() -> Iterator[None]:
+    """Turn the driver's errors about a connection string into ConfigurationError, without their text: it may quote it.
+
+    Its warnings too: it ignores an option that it does not understand, and would connect without TLS where somebody
+    wrote `tls=yes`.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            yield
+    except UserWarning:
+        raise _unusable("an option in it is unknown, or its value is not one it can have") from None
+    except (PyMongoError, ValueError, TypeError, OSError) as error:
+        raise _unusable(f"it cannot be used: {type(error).__name__}") from None
+
+
+def _unusable(problem: str) -> ConfigurationError:
+    return ConfigurationError(setting=variable(("mongo", "uri")), problem=problem)

@@ -1,22 +1,45 @@
-"""Episodes in Qdrant: a sparse vector of the summary, one of the raw text, and a dense one if there is an embedder."""
+"""The search index in Qdrant, on a server or in a directory: its local mode, which one process at a time can open.
+
+A point holds a sparse vector of the summary, one of the raw text, and a dense one if there is an embedder.
+"""
 
 import asyncio
+import math
 import re
-from collections.abc import AsyncIterator, Sequence
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from operator import methodcaller
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
-from qdrant_client import models
+from qdrant_client import AsyncQdrantClient, QdrantClient, models
+from qdrant_client.common.client_exceptions import QdrantException
+from qdrant_client.http.exceptions import ApiException
 
 from afterword.schemas import SummaryCreated
 from afterword.schemas.ids import point_id
-from afterword.streams.errors import ConfigurationError, StoreUnavailable
-from afterword.streams.settings import Embedder, Qdrant
-from afterword.streams.stores import qdrant_search
-from afterword.streams.stores.fusion import DENSE, SUMMARY, TEXT
-from afterword.streams.stores.index import Dense, Query, Recalled, summary_text
-from afterword.streams.stores.qdrant_connection import Connection, connect
-from afterword.streams.stores.sparse import document_vector
+from afterword.streams.errors import ConfigurationError, StoreInUse, StoreUnavailable
+from afterword.streams.settings import Embedder, Qdrant, variable
+from afterword.streams.stores.index import (
+    DENSE,
+    DEPTH,
+    SUMMARY,
+    TEXT,
+    WEIGHTS,
+    Dense,
+    K,
+    Query,
+    Recalled,
+    summary_text,
+)
+from afterword.streams.stores.sparse import document_vector, query_vector
+from afterword.streams.tls import trusting
+
+STORE = "qdrant"
+DEFAULT_URL = "http://127.0.0.1:6333"
+"""Where a Qdrant server listens by default."""
 
 PAGE_SIZE = 1000
 PAYLOAD_FIELDS = {
@@ -26,12 +49,109 @@ PAYLOAD_FIELDS = {
 FILTERED_FIELDS = ("tenant_id", "user_id", "agent_id", "conversation_id")
 """Indexed on a server; the local mode has no payload indexes."""
 
+Call = Callable[[Any], Any]
+"""Calls one method of a client. Both clients have the same methods; those of the server's are awaited."""
+
+
+class Connection(Protocol):
+    """A server, or a directory."""
+
+    is_server: bool
+
+    async def run(self, call: Call) -> Any:
+        """Raises: StoreUnavailable, of which StoreInUse means that another process has the directory."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class HttpConnection:
+    """A Qdrant server."""
+
+    is_server = True
+
+    def __init__(self, client: AsyncQdrantClient) -> None:
+        self._client = client
+
+    async def run(self, call: Call) -> Any:
+        with unavailable():
+            return await call(self._client)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+class LocalConnection:
+    """Qdrant's local mode on a directory: one process at a time, every call in the one thread that opened it.
+
+    Its client blocks, the asynchronous one too, and must not run in the event loop.
+    """
+
+    is_server = False
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._client: QdrantClient | None = None
+        self._closed = False
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="qdrant")
+
+    async def run(self, call: Call) -> Any:
+        with unavailable():
+            return await asyncio.get_running_loop().run_in_executor(self._thread, self._call, call)
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
+            self._thread.shutdown(wait=False)
+
+    def _call(self, call: Call) -> Any:
+        if self._client is None:
+            self._client = _open(self._path)
+        return call(self._client)
+
+    def _close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+
+
+def connect(settings: Qdrant) -> Connection:
+    """A connection, opened at its first use; without url and path, to DEFAULT_URL. Raises: ConfigurationError."""
+    if settings.path:
+        return LocalConnection(settings.path)
+    client = AsyncQdrantClient(
+        url=settings.url or DEFAULT_URL,
+        api_key=settings.api_key.get_secret_value() if settings.api_key else None,
+        timeout=math.ceil(settings.timeout_seconds),
+        check_compatibility=False,  # it would call the server at once, and block
+        verify=trusting(settings.ca_file, variable(("qdrant", "ca_file"))) if settings.ca_file else True,
+    )
+    return HttpConnection(client)
+
+
+@contextmanager
+def unavailable() -> Iterator[None]:
+    """Turn the client's and the local mode's errors into StoreUnavailable, without their text: it may quote content."""
+    try:
+        yield
+    except (ApiException, QdrantException, OSError, sqlite3.Error) as error:
+        status = getattr(error, "status_code", None)
+        problem = type(error).__name__ + (f" {status}" if status else "")
+        raise StoreUnavailable(store=STORE, problem=problem) from error
+
+
+def _open(path: Path) -> QdrantClient:
+    try:
+        return QdrantClient(path=str(path))
+    except RuntimeError as error:
+        raise StoreInUse(store=STORE) from error
+
 
 class QdrantIndex:
-    """An EpisodeIndex; its collection is made when the first episode comes.
+    """An EpisodeIndex; the first episode creates its collection.
 
-    The collection's name carries the embedder's model: vectors of two models cannot be compared, so another model
-    means another collection, to be rebuilt from MongoDB.
+    The collection's name holds the embedder's model: vectors of two models cannot be compared, so another model
+    means another collection, which `afterword index rebuild` fills.
     """
 
     def __init__(self, connection: Connection, collection: str, embedder_model: str | None = None) -> None:
@@ -51,24 +171,23 @@ class QdrantIndex:
                 )
             )
         except StoreUnavailable:
-            self._ready = False  # perhaps the collection is gone
+            self._ready = False  # the collection may have been deleted
             raise
 
     async def search(self, query: Query, dense: Dense | None = None) -> list[Recalled]:
-        request = await asyncio.to_thread(qdrant_search.request, query, dense)
+        request = await asyncio.to_thread(_search_request, query, dense)
         if request is None or not await self._exists():
             return []
         found = await self._connection.run(lambda client: client.query_points(self.collection, **request))
-        return [qdrant_search.recalled(point) for point in found.points]
+        return [_recalled(point) for point in found.points]
 
     async def revisions(self, episode_ids: Sequence[str]) -> dict[str, int]:
         ids = {point_id(episode): episode for episode in episode_ids}
         if not ids or not await self._exists():
             return {}
-        found = await self._connection.run(
-            lambda client: client.retrieve(self.collection, ids=list(ids), with_payload=["revision"])
-        )
-        return {ids[record.id]: record.payload["revision"] for record in found}
+        points = list(ids)
+        pages = [await self._retrieve(points[start : start + PAGE_SIZE]) for start in range(0, len(points), PAGE_SIZE)]
+        return {ids[record.id]: record.payload["revision"] for page in pages for record in page}
 
     async def has(self, episode_ids: Sequence[str]) -> set[str]:
         return set(await self.revisions(episode_ids))
@@ -91,6 +210,11 @@ class QdrantIndex:
     async def _page(self, offset: Any) -> Any:
         return await self._connection.run(
             lambda client: client.scroll(self.collection, limit=PAGE_SIZE, offset=offset, with_payload=["episode_id"])
+        )
+
+    async def _retrieve(self, points: Sequence[str]) -> Any:
+        return await self._connection.run(
+            lambda client: client.retrieve(self.collection, ids=points, with_payload=["revision"])
         )
 
     async def _exists(self) -> bool:
@@ -117,7 +241,7 @@ class QdrantIndex:
             raise ConfigurationError(setting="AFTERWORD_EMBEDDER__MODEL", problem=problem)
 
     async def _create(self, dimension: int | None) -> None:
-        """Two processes may meet here: the slower one gets an error, and finds the collection when it tries again."""
+        """Create the collection. Of two processes the slower one gets an error; its next try finds the collection."""
         dense = {DENSE: models.VectorParams(size=dimension, distance=models.Distance.COSINE)} if dimension else {}
         sparse = models.SparseVectorParams(modifier=models.Modifier.IDF)
         await self._connection.run(
@@ -137,7 +261,7 @@ class QdrantIndex:
 
 
 def open_index(settings: Qdrant, embedder: Embedder) -> QdrantIndex:
-    """The configured index, in the collection of the configured embedder; nothing is reached before its first use."""
+    """The configured index, in the collection of the configured embedder. Connects at its first use."""
     return QdrantIndex(connect(settings), settings.collection, embedder.vectors_model)
 
 
@@ -147,7 +271,7 @@ def collection_name(collection: str, embedder_model: str | None) -> str:
 
 
 def payload(summary: SummaryCreated) -> dict[str, Any]:
-    """What is kept beside the vectors: all ids, times as RFC 3339, and what a search shows."""
+    """All ids, times as RFC 3339, and the fields of `Recalled`: what is stored beside the vectors."""
     return {
         **summary.model_dump(mode="json", include=PAYLOAD_FIELDS),
         "quality": {"source": summary.quality.source},
@@ -167,5 +291,51 @@ def _point(summary: SummaryCreated, raw_text: str, dense: Dense | None) -> model
 
 
 def _up_to(revision: int) -> models.Filter:
-    """Which stored points may be overwritten (conditional updates, Qdrant 1.16); a new one is always inserted."""
+    """The stored points that an update may overwrite (Qdrant 1.16); a new point is always inserted."""
     return models.Filter(must=[models.FieldCondition(key="revision", range=models.Range(lte=revision))])
+
+
+def _search_request(query: Query, dense: Dense | None) -> dict[str, Any] | None:
+    """Arguments of `query_points` without the collection; None for a query without words and vector."""
+    vectors = _query_vectors(query.text, dense)
+    if not vectors:
+        return None
+    prefetch = [
+        models.Prefetch(query=vector, using=name, filter=_owned_by(query), limit=max(DEPTH, query.k))
+        for name, vector in vectors.items()
+    ]
+    fusion = models.RrfQuery(rrf=models.Rrf(k=K, weights=[WEIGHTS[name] for name in vectors]))
+    # the filter once more: whatever the prefetches return, no other user's episode gets out
+    owned = _owned_by(query)
+    return {"prefetch": prefetch, "query": fusion, "query_filter": owned, "limit": query.k, "with_payload": True}
+
+
+def _recalled(point: models.ScoredPoint) -> Recalled:
+    """The hit of a point that `payload` wrote."""
+    found = point.payload or {}
+    return Recalled(**{**found, "score": point.score, "source": found["quality"]["source"]})
+
+
+def _query_vectors(text: str, dense: Dense | None) -> dict[str, Any]:
+    sparse = query_vector(text)
+    words = models.SparseVector(indices=list(sparse.indices), values=list(sparse.values))
+    return ({TEXT: words, SUMMARY: words} if sparse.indices else {}) | ({DENSE: list(dense)} if dense else {})
+
+
+def _owned_by(query: Query) -> models.Filter:
+    conditions: list[models.Condition] = [_is("user_id", query.user_id), _of_tenant(query.tenant_id)]
+    if query.agent_id is not None:
+        conditions.append(_is("agent_id", query.agent_id))
+    if query.conversation_id is not None:
+        conditions.append(_is("conversation_id", query.conversation_id))
+    return models.Filter(must=conditions)
+
+
+def _of_tenant(tenant_id: str | None) -> models.Condition:
+    if tenant_id is None:
+        return models.IsEmptyCondition(is_empty=models.PayloadField(key="tenant_id"))
+    return _is("tenant_id", tenant_id)
+
+
+def _is(field: str, value: str) -> models.FieldCondition:
+    return models.FieldCondition(key=field, match=models.MatchValue(value=value))

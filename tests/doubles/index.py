@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from afterword.schemas import SummaryCreated
-from afterword.streams.stores.fusion import DENSE, DEPTH, SUMMARY, TEXT, WEIGHTS, K
-from afterword.streams.stores.index import Dense, Query, Recalled, summary_text
+from afterword.streams.stores.index import DENSE, DEPTH, SUMMARY, TEXT, WEIGHTS, Dense, K, Query, Recalled, summary_text
 from afterword.streams.stores.sparse import SparseVector, document_vector, query_vector
 
 

@@ -9,11 +9,7 @@ from afterword.streams.stores import mongo
 from afterword.streams.stores.budgets import Budgets
 from afterword.streams.stores.episodes import EpisodeStore
 from afterword.streams.stores.messages import MessageArchive
-from afterword.streams.stores.mongo import Database
-from afterword.streams.stores.mongo_budgets import MongoBudgets
-from afterword.streams.stores.mongo_episodes import MongoEpisodes
-from afterword.streams.stores.mongo_messages import MongoMessages
-from afterword.streams.stores.mongo_replies import MongoReplies
+from afterword.streams.stores.mongo import Database, MongoBudgets, MongoEpisodes, MongoMessages, MongoReplies
 from afterword.streams.stores.replies import ReplyCache
 from tests.doubles.stores import MemoryBudgets, MemoryEpisodes, MemoryMessages, MemoryReplies
 

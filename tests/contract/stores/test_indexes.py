@@ -8,8 +8,7 @@ import pytest_asyncio
 
 from afterword.streams.settings import Qdrant
 from afterword.streams.stores.index import EpisodeIndex, Query
-from afterword.streams.stores.qdrant import QdrantIndex
-from afterword.streams.stores.qdrant_connection import Local, connect
+from afterword.streams.stores.qdrant import LocalConnection, QdrantIndex, connect
 from tests.doubles.index import MemoryIndex
 from tests.qdrant_server import QdrantServer
 from tests.samples import a_summary
@@ -21,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Payload indexes have no effect:U
 def make(kind: str, path: Path, port: int) -> EpisodeIndex:
     if kind == "memory":
         return MemoryIndex()
-    connection = Local(path) if kind == "local" else connect(Qdrant(url=f"http://127.0.0.1:{port}"))
+    connection = LocalConnection(path) if kind == "local" else connect(Qdrant(url=f"http://127.0.0.1:{port}"))
     return QdrantIndex(connection, "episodes")
 
 

@@ -27,8 +27,7 @@ from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.episodes import stored_episode
 from afterword.streams.stores.messages import ArchivedMessage
-from afterword.streams.stores.mongo_episodes import MongoEpisodes
-from afterword.streams.stores.mongo_messages import MongoMessages
+from afterword.streams.stores.mongo import MongoEpisodes, MongoMessages
 from afterword.streams.stores.qdrant import open_index
 from afterword.topics import ensure_topics
 

@@ -20,7 +20,7 @@ from afterword.streams.kafka import running_producer
 from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.episodes import RollingRow
-from afterword.streams.stores.mongo_episodes import MongoEpisodes
+from afterword.streams.stores.mongo import MongoEpisodes
 from afterword.topics import ensure_topics
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)

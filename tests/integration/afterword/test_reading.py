@@ -18,8 +18,7 @@ from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.settings import Settings
 from afterword.streams.stores import local_index, mongo
 from afterword.streams.stores.messages import ArchivedMessage
-from afterword.streams.stores.mongo_episodes import MongoEpisodes
-from afterword.streams.stores.mongo_messages import MongoMessages
+from afterword.streams.stores.mongo import MongoEpisodes, MongoMessages
 from afterword.streams.stores.qdrant import open_index
 from afterword.streams.summarizer.searching import Searcher
 from tests.samples import NOON, a_message, a_stored_episode

@@ -26,7 +26,7 @@ from afterword.streams.runtime.health import Readiness
 from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.messages import ArchivedMessage
-from afterword.streams.stores.mongo_messages import MongoMessages
+from afterword.streams.stores.mongo import MongoMessages
 from tests.doubles.stores import MemoryMessages
 
 CONVERSATION = "conversation"

@@ -11,9 +11,7 @@ from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.episodes import RollingRow
 from afterword.streams.stores.messages import ArchivedMessage
-from afterword.streams.stores.mongo import Database
-from afterword.streams.stores.mongo_episodes import MongoEpisodes
-from afterword.streams.stores.mongo_messages import MongoMessages
+from afterword.streams.stores.mongo import Database, MongoEpisodes, MongoMessages
 from tests.hostile import IDS
 from tests.samples import NOON, a_message, a_stored_episode, a_summary
 

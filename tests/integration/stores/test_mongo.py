@@ -12,11 +12,7 @@ from afterword.streams.settings import Mongo
 from afterword.streams.stores import mongo
 from afterword.streams.stores.episodes import RollingRow
 from afterword.streams.stores.messages import ArchivedMessage, Selection
-from afterword.streams.stores.mongo import Database
-from afterword.streams.stores.mongo_budgets import MongoBudgets
-from afterword.streams.stores.mongo_episodes import MongoEpisodes
-from afterword.streams.stores.mongo_messages import MongoMessages
-from afterword.streams.stores.mongo_replies import MongoReplies
+from afterword.streams.stores.mongo import Database, MongoBudgets, MongoEpisodes, MongoMessages, MongoReplies
 from afterword.streams.stores.replies import KeptReply
 from tests.samples import NOON, a_message, a_stored_episode, a_summary
 
@@ -110,8 +106,8 @@ async def test_upserts_tell_which_documents_they_made(make_settings) -> None:
     database = mongo.connect(make_settings().mongo)
     upserts = [UpdateOne({"_id": key}, {"$setOnInsert": {"by": "us"}}, upsert=True) for key in "abc"]
     await database["notes"].insert_one({"_id": "b", "by": "them"})
-    assert await mongo.upserted(database["notes"], upserts) == {0, 2}
-    assert await mongo.upserted(database["notes"], upserts) == set()
+    assert (await mongo.bulk(database["notes"], upserts)).created == {0, 2}
+    assert (await mongo.bulk(database["notes"], upserts)).created == set()
     assert (await database["notes"].find_one({"_id": "b"}))["by"] == "them"
     await database.client.drop_database(database.name)
     await mongo.close(database)

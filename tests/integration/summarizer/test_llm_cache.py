@@ -10,8 +10,7 @@ import pytest_asyncio
 from afterword.schemas import SummaryCreated, Usage
 from afterword.streams.settings import Llm
 from afterword.streams.stores import mongo
-from afterword.streams.stores.mongo import Database
-from afterword.streams.stores.mongo_replies import MongoReplies
+from afterword.streams.stores.mongo import Database, MongoReplies
 from afterword.streams.summarizer.providers import Provider, make_provider
 from tests import openai_server as llm
 from tests.openai_server import LlmServer

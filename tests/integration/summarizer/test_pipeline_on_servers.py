@@ -12,8 +12,7 @@ from pydantic import SecretStr
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import Embedder, Mongo, Qdrant
 from afterword.streams.stores import mongo
-from afterword.streams.stores.mongo_episodes import MongoEpisodes
-from afterword.streams.stores.mongo_messages import MongoMessages
+from afterword.streams.stores.mongo import MongoEpisodes, MongoMessages
 from afterword.streams.stores.qdrant import open_index
 from tests.samples import NOON
 from tests.summarizer_world import EPISODES, NO_FAULTS, Crash, Faults, Slowly, Worded, World, crash

@@ -19,7 +19,7 @@ from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX
 from afterword.streams.kafka import running_consumer, running_producer
 from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
-from afterword.streams.stores.mongo_episodes import MongoEpisodes
+from afterword.streams.stores.mongo import MongoEpisodes
 from tests import openai_server as llm
 from tests.e2e.deployment import Deployment, deployed
 from tests.openai_server import LlmServer, Outcome
