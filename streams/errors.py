@@ -1,4 +1,4 @@
-"""Everything that Afterword raises on purpose; a class's docstring is its message."""
+"""Exceptions that Afterword raises; a class's docstring is its message."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ class AfterwordError(Exception):
 
 
 def snake_case(kind: type) -> str:
-    """The class's name."""
+    """Convert the name of a class."""
     return "".join("_" + c.lower() if c.isupper() else c for c in kind.__name__).lstrip("_")
 
 
@@ -42,7 +42,7 @@ class BrokerRefuses(BrokerUnavailable):
 
 
 class WorkerFailed(AfterwordError):
-    """the worker cannot go on: {problem}"""
+    """the worker cannot continue: {problem}"""
 
 
 class StoreUnavailable(AfterwordError):
@@ -54,11 +54,11 @@ class StoreInUse(StoreUnavailable):
 
 
 class EpisodeConflict(AfterwordError):
-    """episode {episode_id}, revision {revision}, is stored already with another fingerprint"""
+    """episode {episode_id}, revision {revision}, is already stored with another fingerprint"""
 
 
 class LaneStopped(AfterwordError):
-    """an earlier record of {key} failed: nothing after it may be handled"""
+    """an earlier record of {key} failed: no later record may be handled"""
 
 
 class StateUnreadable(AfterwordError):
@@ -78,7 +78,7 @@ class ProviderRateLimited(ProviderUnavailable):
 
 
 class ProviderMisconfigured(ProviderError):
-    """the LLM refuses this configuration: {problem}"""
+    """the LLM rejects this configuration: {problem}"""
 
 
 class BudgetExhausted(ProviderError):
@@ -94,5 +94,5 @@ class SummaryRefused(ProviderError):
 
     @property
     def error_type(self) -> str:
-        """What was wrong with it, such as `ungrounded`."""
+        """Reason for the refusal, such as `ungrounded`."""
         return str(vars(self)["reason"])

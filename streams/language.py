@@ -1,4 +1,4 @@
-"""Which language a text is in, and its words reduced to what a search should match."""
+"""Language detection, and words reduced to stems for search."""
 
 import re
 import unicodedata
@@ -12,20 +12,20 @@ from py3langid.langid import MODEL_FILE, LanguageIdentifier
 from stop_words import LANGUAGE_MAPPING, get_stop_words
 
 UNDETERMINED = "und"
-"""ISO 639-2's code for a text too short, or too strange, to tell."""
+"""ISO 639-2 code of a text whose language cannot be detected."""
 
 NAMES: dict[str, str] = {**LANGUAGE_MAPPING, "no": "norwegian"}
-"""ISO 639-1 → the name that stop words and stemmers go by. These are the languages that are told apart: among fewer
-candidates short texts are recognised more often (with all 139 of the model, "yes please" is Walloon)."""
+"""ISO 639-1 code → name in the stop-word and stemmer packages. Only these languages are candidates: short texts are
+recognised better among few (with all 139 of the model, "yes please" is Walloon)."""
 
 MIN_CONFIDENCE = 0.2
-"""Of 1; a text without any evidence scores 1/32."""
+"""Probability; a text without any evidence has 1/32."""
 PLAUSIBLE_CONFIDENCE = 0.02
-"""Below that a language is out of the question; a text without any evidence leaves all of them."""
+"""Probability below which a language is ruled out; a text without any evidence rules out none."""
 LONGEST_STEMMED = 100
-"""Letters. What is longer is no word of a language, and the time of a stemmer grows with the square of the length."""
+"""Letters; a longer string is no word, and a stemmer's time grows with the square of the length."""
 DETECTED_CHARACTERS = 4000
-"""A language does not change after that, and the time to detect it grows with the length."""
+"""Characters used for detection, whose time grows with the length."""
 
 ENGLISH_STOP_WORDS = """
 i me my myself we our ours ourselves you your yours yourself yourselves he him his himself she her hers herself it its
@@ -36,10 +36,10 @@ down in out on off over under again further then once here there when where why 
 other some such no nor not only own same so than too very s t d m ll re ve don isn aren wasn weren hasn haven hadn doesn
 didn won wouldn shan shouldn couldn mustn let
 """
-"""Snowball's list and the halves of its contractions. The stop-words package has 1,300 English ones, "order", "room",
-"problem" and "microsoft" among them, which are what people search for."""
+"""Snowball's list, with contractions split. The 1,300 English ones of the stop-words package include "order", "room",
+"problem" and "microsoft", which people search for."""
 
-# Written without spaces: a run of such characters is no word, so it becomes overlapping pairs (as in Lucene's
+# Scripts without spaces: a run of these characters is split into overlapping pairs (as in Lucene's
 # CJKAnalyzer). Thai, Lao, Myanmar, Khmer, Hiragana, Katakana, and the Han ideographs.
 _UNSPACED = (
     r"\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ebd\u0ec0-\u0ece\u1000-\u103f\u1050-\u108f\u1780-\u17d3"
@@ -47,24 +47,24 @@ _UNSPACED = (
 )
 _UNSPACED_RUN = re.compile(rf"[{_UNSPACED}]+")
 _ASCII_WORD = re.compile(r"[a-z0-9]+")
-"""What the pattern of all words comes to in a case-folded text of ASCII, several times as fast."""
+"""Equal to the general pattern for case-folded ASCII, and several times as fast."""
 _MARK_CODES = range(0x300, 0x1F000)
-"""All marks that belong to words lie here; searching all of Unicode for them takes 0.2 s."""
+"""Range of all marks that belong to words; searching all of Unicode takes 0.2 s."""
 _LOADING = Lock()
 _VARIATION_SELECTORS = range(0xFE00, 0xFE10)
-"""Marks to Unicode, but they choose the look of a character: no part of a word."""
+"""Marks that only select the look of a character, so they are no part of a word."""
 
 
 def detect(text: str) -> str:
-    """The text's language as an ISO 639-1 code, or `und`. Deterministic; some 0.2 ms a call."""
+    """Detect the language: an ISO 639-1 code, or `und`. Deterministic; about 0.2 ms."""
     code, confidence = _ranked(text[:DETECTED_CHARACTERS])[0]
     return code if confidence >= MIN_CONFIDENCE else UNDETERMINED
 
 
 def plausible(text: str) -> tuple[str, ...]:
-    """All languages that the text may be in, most likely first: one or two for a sentence, many for a single word.
+    """List the languages that the text may be in, most likely first: one or two for a sentence, many for a single word.
 
-    `und` is among them where `detect` would say it.
+    Starts with `und` where `detect` returns it.
     """
     ranked = _ranked(text[:DETECTED_CHARACTERS])
     likely = tuple(code for code, confidence in ranked if confidence >= PLAUSIBLE_CONFIDENCE)
@@ -72,28 +72,28 @@ def plausible(text: str) -> tuple[str, ...]:
 
 
 def words(text: str) -> list[str]:
-    """Unicode words, compatibility-normalised and case-folded, in order; unspaced scripts as character pairs."""
+    """Split a text into words, NFKC-normalised and case-folded; scripts without spaces become character pairs."""
     text = unicodedata.normalize("NFKC", text).casefold()
     return _ASCII_WORD.findall(text) if text.isascii() else list(_split(text))
 
 
 def stem_words(text: str, language: str) -> list[str]:
-    """The text's words in order, without the language's stop words, each reduced to its stem (Snowball).
+    """Split a text into words in order, drop the language's stop words and reduce the rest to stems (Snowball).
 
-    A language without stop words or stemmer keeps its words as they are.
+    Words of a language without stop words or stemmer stay unchanged.
     """
     return stems(words(text), language)
 
 
 def stems(words: Iterable[str], language: str) -> list[str]:
-    """As `stem_words`, of words as `words` makes them."""
+    """Drop stop words and reduce the rest to stems; `words` as from the function `words`."""
     ignored, name = _stop_words(language), _stemmer_name(language)
     kept = [word for word in words if word not in ignored]
     return [_stem(word, name) if len(word) <= LONGEST_STEMMED else word for word in kept] if name else kept
 
 
 def is_common(word: str, language: str) -> bool:
-    """A word that tells nothing by itself, after the stop-words package's list: a long one for English."""
+    """True for a word in the stop-words package's list, which is long for English."""
     return word.casefold() in _common_words(language)
 
 
@@ -107,7 +107,7 @@ def _split(text: str) -> Iterator[str]:
 
 @cache
 def _word_pattern() -> re.Pattern[str]:
-    r"""Marks continue a word: vowel signs of Indic scripts, points of Hebrew and Arabic. They are not in `\w`."""
+    r"""Compile the general pattern: marks, which `\w` lacks, continue a word (in Indic scripts, Hebrew, Arabic)."""
     codes = (chr(code) for code in _MARK_CODES if code not in _VARIATION_SELECTORS)
     found = (mark for mark in codes if unicodedata.category(mark) in ("Mn", "Mc"))
     marks = "".join(mark for mark in found if not _UNSPACED_RUN.match(mark))
@@ -117,7 +117,7 @@ def _word_pattern() -> re.Pattern[str]:
 
 @lru_cache(maxsize=65_536)
 def _stem(word: str, name: str) -> str:
-    # A stemmer keeps its working state in itself; one for each call costs 0.3 µs and is safe in any thread.
+    # a stemmer holds state, so each call makes its own, which takes 0.3 µs and is thread-safe
     return str(snowballstemmer.stemmer(name).stemWord(word))
 
 
@@ -142,11 +142,11 @@ def _stemmer_name(language: str) -> str | None:
 
 @lru_cache(maxsize=64)
 def _ranked(text: str) -> Sequence[tuple[str, float]]:
-    """Languages with their probabilities, most likely first.
+    """Rank the languages by probability, most likely first.
 
-    The last ones are kept: of one episode the prompt, the quality check and the index ask the same.
+    Cached, because prompt, quality check and index ask for the same texts of an episode.
     """
-    with _LOADING:  # threads that need it at the same moment would each take 0.7 s of CPU to load it
+    with _LOADING:  # otherwise each thread that needs it now would load it, at 0.7 s of CPU
         identifier = _identifier()
     ranked: Sequence[tuple[str, float]] = identifier.rank(text)
     return ranked
@@ -154,7 +154,7 @@ def _ranked(text: str) -> Sequence[tuple[str, float]]:
 
 @cache
 def _identifier() -> Any:
-    # our own instance: restricting the library's shared one would change it for everybody in the process
+    # not the library's shared instance, which other users of the process would find restricted
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
     identifier.set_languages([code for code in NAMES if code in identifier.labels])
     return identifier

@@ -1,4 +1,4 @@
-"""One format for our own log lines and those of the libraries."""
+"""Logging: one format for our log lines and those of the libraries."""
 
 import logging
 import sys
@@ -14,25 +14,25 @@ from afterword.streams.settings import Logs
 log = structlog.get_logger()
 
 QUIET = {
-    # Faust leaves it at DEBUG, and building those records was a third of the CPU
+    # Faust sets it to DEBUG, and building those records took a third of the CPU
     "aiokafka": logging.WARNING,
-    # Kafka 4 answers the first produce of each transaction with a retriable NotEnoughReplicas while it verifies it
+    # Kafka 4 answers the first produce of a transaction with a retriable NotEnoughReplicas while it verifies it
     "aiokafka.producer.sender": logging.ERROR,
-    # of a topic that does not exist it would tell a hundred times a second; the engine names it
+    # it logs a missing topic a hundred times a second; the engine names it once
     "aiokafka.cluster": logging.CRITICAL,
-    # Faust and mode tell of every start and stop of every service at INFO
+    # Faust and mode log every start and stop of every service at INFO
     "faust": logging.WARNING,
     "mode": logging.WARNING,
-    # a request's address may hold a key, and a transcript is in its body
+    # they log addresses, which may hold a key
     "httpx": logging.WARNING,
     "httpcore": logging.WARNING,
-    # it tells of every attempt to reach a collector that is away; what it gives up it tells at ERROR
+    # it logs every attempt to reach an unavailable collector; what it drops, at ERROR
     "opentelemetry": logging.ERROR,
 }
 
 
 def configure(settings: Logs) -> None:
-    """To standard error; JSON when it is not a terminal, or as set."""
+    """Log to standard error: as set, by default JSON where it is not a terminal."""
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -55,12 +55,12 @@ def configure(settings: Logs) -> None:
     logging.basicConfig(handlers=[handler], level=settings.level, force=True)
     for name, level in QUIET.items():
         logging.getLogger(name).setLevel(max(level, logging.getLevelName(settings.level)))
-    # its own hook logs the arguments of what is retried, which may hold a transcript
+    # stamina's own hook logs the arguments of the retried call, which may hold a transcript
     stamina.instrumentation.set_on_retry_hooks([log_retry])
 
 
 def add_trace(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Where a line was logged in a span."""
+    """Add the ids of the current span, if any."""
     found = get_current_span().get_span_context()
     if found.is_valid:
         event.update(trace_id=f"{found.trace_id:032x}", span_id=f"{found.span_id:016x}")
@@ -68,11 +68,11 @@ def add_trace(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.t
 
 
 def log_retry(details: stamina.instrumentation.RetryDetails) -> None:
-    """One warning for a retry that is to come; its `stage` is in the context variables of whoever retries."""
+    """Log a scheduled retry as a warning; the retrying code sets `stage` as a context variable."""
     error = details.caused_by
     ours = {"error_type": error.error_type, "problem": str(error)} if isinstance(error, AfterwordError) else {}
-    told = ours or {"error_type": type(error).__name__}
-    log.warning("retries", **told, attempt=details.retry_num, wait_seconds=round(details.wait_for, 2))
+    known = ours or {"error_type": type(error).__name__}
+    log.warning("retry_scheduled", **known, attempt=details.retry_num, wait_seconds=round(details.wait_for, 2))
 
 
 def _renderers(settings: Logs) -> list[Any]:

@@ -72,38 +72,51 @@ class Section(BaseModel):
 
 
 class Kafka(Section):
-    bootstrap_servers: str = Field("127.0.0.1:9092", description="host:port, several separated by commas")
-    messages_topic: str = Field("messages", description="input")
+    bootstrap_servers: str = Field("127.0.0.1:9092", description="brokers as host:port, separated by commas")
+    messages_topic: str = Field("messages", description="input: chat messages")
     episodes_topic: str = Field("episode.closed", description="closed episodes, written in transactions")
-    summaries_topic: str = Field("summary.created", description="what everyone downstream subscribes to")
-    retry_topic: str = Field("episode.retry", description="episodes whose fallback the LLM is to replace")
+    summaries_topic: str = Field("summary.created", description="summaries, for downstream subscribers")
+    retry_topic: str = Field("episode.retry", description="episodes whose fallback summary the LLM has yet to replace")
     segmenter_id: str = Field(
-        "afterword-segmenter", description="Faust app id: consumer group, changelogs, transactions"
+        "afterword-segmenter",
+        description="Faust app id of the segmenter: names its consumer group, changelogs and transactions",
     )
-    summarizer_id: str = Field("afterword-summarizer", description="Faust app id: consumer group")
-    archiver_id: str = Field("afterword-archiver", description="consumer group")
-    partitions: int = Field(8, ge=1, description="partitions of the topics that `topics create` makes")
-    replication_factor: int = Field(1, ge=1, description="of those topics; 3 in production")
-    min_insync_replicas: int = Field(1, ge=1, description="of those topics; 2 in production")
-    session_timeout_seconds: Seconds = Field(10.0, ge=6, description="a silent worker loses its partitions after this")
-    rebalance_timeout_seconds: Seconds = Field(60.0, description="how long a rebalance waits for a worker")
-    request_timeout_seconds: Seconds = Field(20.0, description="one request to the broker")
-    group_instance_id: str | None = Field(None, description="static membership: a restart causes no rebalance")
-    security_protocol: SecurityProtocol = Field("PLAINTEXT", description="of every connection to the brokers")
-    sasl_mechanism: SaslMechanism | None = Field(None, description="required with SASL")
-    username: str | None = Field(None, min_length=1, description="for PLAIN and SCRAM")
-    password: SecretStr | None = Field(None, min_length=1, description="for PLAIN and SCRAM")
+    summarizer_id: str = Field(
+        "afterword-summarizer", description="Faust app id of the summarizer: names its consumer group"
+    )
+    archiver_id: str = Field("afterword-archiver", description="consumer group of the archiver")
+    partitions: int = Field(8, ge=1, description="partitions of each topic that `afterword topics create` makes")
+    replication_factor: int = Field(1, ge=1, description="replicas of each of these topics; 3 in production")
+    min_insync_replicas: int = Field(
+        1, ge=1, description="in-sync replicas that a write to these topics needs; 2 in production"
+    )
+    session_timeout_seconds: Seconds = Field(
+        10.0, ge=6, description="a worker without a heartbeat for this long loses its partitions"
+    )
+    rebalance_timeout_seconds: Seconds = Field(60.0, description="how long a rebalance waits for a worker to rejoin")
+    request_timeout_seconds: Seconds = Field(20.0, description="timeout of a request to a broker")
+    group_instance_id: str | None = Field(None, description="static group membership: a restart causes no rebalance")
+    security_protocol: SecurityProtocol = Field("PLAINTEXT", description="protocol of every connection to the brokers")
+    sasl_mechanism: SaslMechanism | None = Field(None, description="required with SASL_PLAINTEXT and SASL_SSL")
+    username: str | None = Field(None, min_length=1, description="user name for PLAIN and SCRAM")
+    password: SecretStr | None = Field(None, min_length=1, description="password for PLAIN and SCRAM")
     oauth_token_endpoint: str | None = Field(
-        None, pattern="^https?://[^/@]+(/|$)", description="for OAUTHBEARER, by client credentials; https in production"
+        None,
+        pattern="^https?://[^/@]+(/|$)",
+        description="token endpoint for OAUTHBEARER (client credentials); https in production",
     )
-    oauth_client_id: str | None = Field(None, min_length=1, description="for OAUTHBEARER")
-    oauth_client_secret: SecretStr | None = Field(None, min_length=1, description="for OAUTHBEARER")
-    oauth_scope: str | None = Field(None, description="for OAUTHBEARER, where the endpoint wants one")
-    oauth_ca_file: Path | None = Field(None, description="PEM: CAs of the token endpoint; default: the system's")
-    ssl_ca_file: Path | None = Field(None, description="PEM: CAs of the brokers; default: the system's")
-    ssl_cert_file: Path | None = Field(None, description="PEM: our own certificate, where brokers ask for one")
-    ssl_key_file: Path | None = Field(None, description="PEM: its key; default: in the certificate's file")
-    ssl_key_password: SecretStr | None = Field(None, description="of that key")
+    oauth_client_id: str | None = Field(None, min_length=1, description="client id for OAUTHBEARER")
+    oauth_client_secret: SecretStr | None = Field(None, min_length=1, description="client secret for OAUTHBEARER")
+    oauth_scope: str | None = Field(None, description="scope for OAUTHBEARER, where the token endpoint requires one")
+    oauth_ca_file: Path | None = Field(
+        None, description="PEM file: trusted CAs for the token endpoint; default: the system's"
+    )
+    ssl_ca_file: Path | None = Field(None, description="PEM file: trusted CAs for the brokers; default: the system's")
+    ssl_cert_file: Path | None = Field(None, description="PEM file: client certificate, where brokers require one")
+    ssl_key_file: Path | None = Field(
+        None, description="PEM file: key of that certificate; default: in the certificate's file"
+    )
+    ssl_key_password: SecretStr | None = Field(None, description="password of that key")
 
     @property
     def has_tls(self) -> bool:
@@ -163,13 +176,13 @@ def _require(names: Sequence[str], given: Set[str], what: str) -> None:
 
 class Mongo(Section):
     uri: SecretStr = Field(
-        SecretStr("mongodb://127.0.0.1:27017"), description="connection string, with user and password in it"
+        SecretStr("mongodb://127.0.0.1:27017"), description="connection string, including user and password"
     )
     database: str = Field("afterword", min_length=1, description="name of the database")
-    tls_ca_file: Path | None = Field(None, description="PEM: CAs of the servers; turns TLS on")
-    tls_cert_file: Path | None = Field(None, description="PEM: our own certificate and its key; turns TLS on")
-    tls_key_password: SecretStr | None = Field(None, description="of that key")
-    timeout_seconds: Seconds = Field(10.0, description="one operation, server selection included")
+    tls_ca_file: Path | None = Field(None, description="PEM file: trusted CAs for the servers; turns TLS on")
+    tls_cert_file: Path | None = Field(None, description="PEM file: client certificate and its key; turns TLS on")
+    tls_key_password: SecretStr | None = Field(None, description="password of that key")
+    timeout_seconds: Seconds = Field(10.0, description="timeout of an operation, server selection included")
 
     @model_validator(mode="after")
     def possible(self) -> Self:
@@ -179,12 +192,18 @@ class Mongo(Section):
 
 
 class Qdrant(Section):
-    url: str | None = Field(None, description="a Qdrant server; without url and path: http://127.0.0.1:6333")
-    path: Path | None = Field(None, description="a directory, for Qdrant's local mode (one process only)")
-    api_key: SecretStr | None = Field(None, description="of the server; give it an https url")
-    ca_file: Path | None = Field(None, description="PEM: CAs of the server; default: those of certifi")
-    collection: str = Field("episodes", min_length=1, description="the embedder's model, if any, is appended to it")
-    timeout_seconds: Seconds = Field(10.0, description="one request, in whole seconds")
+    url: str | None = Field(None, description="address of a Qdrant server; without url and path: http://127.0.0.1:6333")
+    path: Path | None = Field(
+        None, description="directory for Qdrant's local mode, in which only one process can open it"
+    )
+    api_key: SecretStr | None = Field(None, description="API key of the server; needs an https url in production")
+    ca_file: Path | None = Field(None, description="PEM file: trusted CAs for the server; default: those of certifi")
+    collection: str = Field(
+        "episodes",
+        min_length=1,
+        description="prefix of the collection's name, which ends with the embedder's model, if any",
+    )
+    timeout_seconds: Seconds = Field(10.0, description="timeout of a request, rounded to whole seconds")
 
     @model_validator(mode="after")
     def one_place(self) -> Self:
@@ -196,41 +215,48 @@ class Qdrant(Section):
 
 
 class Engine(Section):
-    max_batch: int = Field(2000, ge=1, description="records that one transaction takes at most")
+    max_batch: int = Field(2000, ge=1, description="most records in one transaction")
     linger_ms: int = Field(20, ge=0, description="wait between polls of a partition that lags; none when caught up")
-    transaction_timeout_seconds: Seconds = Field(15.0, description="the broker ends a transaction older than this")
-    commit_timeout_seconds: Seconds = Field(20.0, description="a commit that takes longer is started over")
+    transaction_timeout_seconds: Seconds = Field(15.0, description="the broker aborts a transaction older than this")
+    commit_timeout_seconds: Seconds = Field(20.0, description="a commit that takes longer is aborted and retried")
     agent_retries: int = Field(3, ge=0, description="retries of a failing batch before the worker stops")
-    tick_seconds: Seconds = Field(0.5, description="how often deadlines are looked at")
-    commit_interval_seconds: Seconds = Field(1.0, description="offsets of the summarizer are committed this often")
+    tick_seconds: Seconds = Field(0.5, description="interval between checks for due deadlines")
+    commit_interval_seconds: Seconds = Field(1.0, description="interval between commits of the summarizer's offsets")
     watchdog_seconds: float = Field(
-        120.0, ge=5, description="a worker that has work and gets nothing done for so long ends, to be started again"
+        120.0, ge=5, description="a worker that has work but makes no progress for this long exits, to be restarted"
     )
 
 
 class Episodes(Section):
     trigger: Trigger = Field(
         10,
-        description="when pending messages close: so many of them, a preset or conditions; see docs/triggers.md",
+        description="what closes an episode: a number of messages, a preset or conditions; see docs/triggers.md",
         json_schema_extra={"type_name": "whole number, name of a preset, or JSON"},
     )
     trigger_tokens: int = Field(
-        4000, ge=1, description="pending tokens that close episodes too, when trigger is a number or `default`"
+        4000, ge=1, description="pending tokens that also close an episode, when trigger is a number or `default`"
     )
-    auto_summarize: bool = Field(True, description="false: only flush and silence close episodes")
+    auto_summarize: bool = Field(True, description="false: only a flush or the idle timeout closes an episode")
     min_episode_size: int = Field(
-        2, ge=1, description="messages; a shorter one is sealed only by idle, flush or tokens"
+        2, ge=1, description="messages; only idle timeout, flush or tokens close a shorter episode"
     )
-    max_episode_size: int = Field(20, ge=1, description="messages; a longer one is sealed whatever the topic")
-    max_episode_tokens: int = Field(4000, ge=1, description="tokens of one episode, unless one message alone has more")
-    overlap: int = Field(2, ge=0, description="messages of the episode before that the LLM is shown")
-    idle_seconds: Seconds = Field(300.0, description="silence that closes all that is pending")
-    dedupe_window: int = Field(1000, ge=1, description="messages of a conversation whose ids are remembered")
+    max_episode_size: int = Field(
+        20, ge=1, description="messages; an episode this long closes even in the middle of a topic"
+    )
+    max_episode_tokens: int = Field(4000, ge=1, description="tokens of an episode, unless a single message has more")
+    overlap: int = Field(2, ge=0, description="messages of the previous episode that the LLM is also given")
+    idle_seconds: Seconds = Field(
+        300.0, description="idle timeout: silence after which pending messages close as an episode"
+    )
+    dedupe_window: int = Field(
+        1000, ge=1, description="last messages of a conversation whose ids are kept to recognise duplicates"
+    )
     scope: Scope = Field(
-        "conversation", description="what is pending and numbered together; whoever changes it needs new ids and topics"
+        "conversation",
+        description="what has its own pending messages and episode numbers; a change needs new ids and topics",
     )
     max_agents: int = Field(
-        16, ge=1, le=100, description="agents of a conversation that are active at a time, with scope = agent"
+        16, ge=1, le=100, description="active agents of a conversation at a time, with scope = agent"
     )
 
     @model_validator(mode="after")
@@ -254,37 +280,41 @@ class Episodes(Section):
 
 
 class Llm(Section):
-    provider: Literal["extractive", "openai", "ollama"] = Field("extractive", description="who writes the summaries")
-    base_url: str | None = Field(None, description="default: the provider's own address")
-    model: str | None = Field(None, description="required for openai and ollama")
+    provider: Literal["extractive", "openai", "ollama"] = Field(
+        "extractive", description="what writes the summaries; extractive needs no LLM"
+    )
+    base_url: str | None = Field(None, description="address of the server; default: the provider's own")
+    model: str | None = Field(None, description="name of the model; required for openai and ollama")
     title_model: str | None = Field(
-        None, min_length=1, description="of the same server: makes the titles, from the summaries; default: model"
+        None, min_length=1, description="model of the same server that writes titles from summaries; default: model"
     )
     chat_format: Literal["messages", "chatml"] = Field(
-        "messages", description="chatml: one raw ChatML prompt, for a server that knows no chat template of the model"
+        "messages", description="chatml: one raw ChatML prompt, for a server without the model's chat template"
     )
     api_key: SecretStr | None = Field(None, description="sent as a bearer token")
-    ca_file: Path | None = Field(None, description="PEM: CAs of the server; default: those of certifi")
-    temperature: float = Field(0.2, ge=0, le=2, description="of the model; lower is more literal")
+    ca_file: Path | None = Field(None, description="PEM file: trusted CAs for the server; default: those of certifi")
+    temperature: float = Field(0.2, ge=0, le=2, description="sampling temperature; lower is more literal")
     max_output_tokens: int | None = Field(
-        None, ge=64, description="tokens of one answer; default: 500 for plain text, for JSON what its texts may need"
+        None,
+        ge=64,
+        description="tokens of an answer; default: 500 for plain text, for JSON as many as its texts can need",
     )
     context_tokens: int = Field(
         32_768,
         ge=4096,
-        description="what the model takes at a time; a longer episode is summarised in parts",
+        description="context window of the model; a longer episode is summarised in parts",
     )
     cache_seconds: int = Field(
         2_592_000,
         ge=0,
         le=315_360_000,
-        description="how long an answer is kept, so that it is not asked for again; 0: not at all",
+        description="how long an answer is cached; 0: not at all",
     )
-    timeout_seconds: Seconds = Field(60.0, description="one call")
-    attempts: int = Field(4, ge=1, description="calls in all for connection errors, 429 and 5xx")
-    retry_budget_seconds: Seconds = Field(180.0, description="no further attempt is begun after this")
-    json_attempts: int = Field(3, ge=1, description="calls in all until the answer can be used")
-    max_concurrency: int = Field(8, ge=1, description="calls at a time")
+    timeout_seconds: Seconds = Field(60.0, description="timeout of a call")
+    attempts: int = Field(4, ge=1, description="calls, the first included, on connection errors, 429 and 5xx")
+    retry_budget_seconds: Seconds = Field(180.0, description="no retry begins after this")
+    json_attempts: int = Field(3, ge=1, description="calls, the first included, until an answer can be used")
+    max_concurrency: int = Field(8, ge=1, description="concurrent calls")
 
     @model_validator(mode="after")
     def complete(self) -> Self:
@@ -297,12 +327,14 @@ class Llm(Section):
 
 
 class Embedder(Section):
-    provider: Literal["none", "openai", "ollama", "local"] = Field("none", description="dense vectors; none by default")
-    base_url: str | None = Field(None, description="default: the provider's own address")
-    model: str | None = Field(None, description="required for openai and ollama")
+    provider: Literal["none", "openai", "ollama", "local"] = Field(
+        "none", description="what computes dense vectors; none: search by words only"
+    )
+    base_url: str | None = Field(None, description="address of the server; default: the provider's own")
+    model: str | None = Field(None, description="name of the model; required for openai and ollama")
     api_key: SecretStr | None = Field(None, description="sent as a bearer token")
-    ca_file: Path | None = Field(None, description="PEM: CAs of the server; default: those of certifi")
-    timeout_seconds: Seconds = Field(30.0, description="one call")
+    ca_file: Path | None = Field(None, description="PEM file: trusted CAs for the server; default: those of certifi")
+    timeout_seconds: Seconds = Field(30.0, description="timeout of a call")
 
     @model_validator(mode="after")
     def complete(self) -> Self:
@@ -321,18 +353,18 @@ class Embedder(Section):
 class Summarizer(Section):
     on_llm_outage: Literal["fallback", "wait"] = Field(
         "fallback",
-        description="fallback: summarise without the LLM, and ask it later; wait: store nothing, be not ready",
+        description="fallback: summarise without the LLM and ask it again later; wait: store nothing and be not ready",
     )
     preset: Literal["episodic", "focus_points", "plain_3_5"] = Field(
-        "episodic", description="what the LLM is asked for; plain_3_5: plain text, for small models without JSON"
+        "episodic", description="style of the summaries; plain_3_5: plain text, for small models without JSON"
     )
-    prompt: str | None = Field(None, description="a template instead of the preset's: see docs/summaries.md")
-    prompt_file: Path | None = Field(None, description="a file with that template")
+    prompt: str | None = Field(None, description="prompt template that replaces the preset's; see docs/summaries.md")
+    prompt_file: Path | None = Field(None, description="file with that template")
     max_summary_length: int | None = Field(
-        None, ge=400, le=10_000, description="characters of the long summary; default: 1000, or the trigger preset's"
+        None, ge=400, le=10_000, description="characters of the long summary; default: the trigger preset's, else 1000"
     )
     tool_output_characters: int = Field(
-        2000, ge=100, description="a longer output of a tool is shown to the LLM without its middle"
+        2000, ge=100, description="the LLM gets a longer tool output without its middle"
     )
 
     @field_validator("prompt")
@@ -370,30 +402,32 @@ def _text_of(file: Path) -> str:
 
 
 class Rolling(Section):
-    max_tokens: int = Field(800, ge=50, description="a rolling-summary row longer than this is followed by a new one")
-    min_new_episodes: int = Field(
-        1, ge=1, le=MOST_PENDING_EPISODES, description="episodes after which the rolling summary is made anew"
+    max_tokens: int = Field(
+        800, ge=50, description="length at which a rolling-summary row is complete and a new one begins"
     )
-    min_tokens: int = Field(0, ge=0, description="tokens that these episodes must have, too")
+    min_new_episodes: int = Field(
+        1, ge=1, le=MOST_PENDING_EPISODES, description="new episodes before the rolling summary is updated"
+    )
+    min_tokens: int = Field(0, ge=0, description="tokens that these episodes must have in total, too")
 
 
 class Quality(Section):
-    enabled: bool = Field(True, description="false: summaries are measured, and none is refused")
+    enabled: bool = Field(True, description="false: summaries are measured, but none is refused")
     min_grounding: float = Field(
-        0.8, ge=0, le=1, description="share of a summary's names, numbers and dates that its source must have"
+        0.8, ge=0, le=1, description="share of a summary's names, numbers and dates that must occur in its source"
     )
     strict_figures: bool = Field(
-        True, description="one number, date, amount, code or address that its source lacks refuses a summary"
+        True, description="refuse a summary with any number, date, amount, code or address that its source lacks"
     )
 
 
 class Retry(Section):
     """Of fallbacks: when the LLM is asked again."""
 
-    attempts: int = Field(100, ge=0, description="how often the LLM is asked again; 0: fallbacks stay")
-    unusable_answers: int = Field(3, ge=1, description="of these, how many may end with an answer that cannot be used")
-    first_delay_seconds: Seconds = Field(30.0, description="before the first attempt; doubles with each")
-    longest_delay_seconds: Seconds = Field(900.0, description="between two attempts at most")
+    attempts: int = Field(100, ge=0, description="how often the LLM is asked again; 0: fallback summaries stay")
+    unusable_answers: int = Field(3, ge=1, description="how many of these attempts may end with an unusable answer")
+    first_delay_seconds: Seconds = Field(30.0, description="delay before the first attempt; doubles with each")
+    longest_delay_seconds: Seconds = Field(900.0, description="longest delay between two attempts")
 
     @model_validator(mode="after")
     def possible(self) -> Self:
@@ -406,11 +440,13 @@ class Retry(Section):
 class Budget(Section):
     """Tokens of the LLM, of all summarizers together, in each hour of the clock (UTC)."""
 
-    tokens_per_hour: int | None = Field(None, ge=1, description="prompt and completion, of all tenants; default: any")
-    tenant_tokens_per_hour: int | None = Field(None, ge=1, description="of each tenant; default: any number")
+    tokens_per_hour: int | None = Field(
+        None, ge=1, description="prompt and completion tokens of all tenants together; default: unlimited"
+    )
+    tenant_tokens_per_hour: int | None = Field(None, ge=1, description="the same for each tenant; default: unlimited")
     on_exhausted: Literal["fallback", "wait"] = Field(
         "fallback",
-        description="fallback: summarise without the LLM, and ask it later; wait: until the hour ends",
+        description="fallback: summarise without the LLM and ask it again later; wait: until the hour ends",
     )
 
     @property
@@ -419,13 +455,13 @@ class Budget(Section):
 
 
 class Health(Section):
-    host: str = Field("127.0.0.1", description="where the health server listens")
-    port: int = Field(0, ge=0, le=65535, description="0: any free one, named in the log")
+    host: str = Field("127.0.0.1", description="address on which the health server listens")
+    port: int = Field(0, ge=0, le=65535, description="port of the health server; 0: any free one, named in the log")
 
 
 class Logs(Section):
-    level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="what is less severe is left out")
-    format: Literal["auto", "json", "console"] = Field("auto", description="auto: JSON when not on a terminal")
+    level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="lowest level that is logged")
+    format: Literal["auto", "json", "console"] = Field("auto", description="auto: console on a terminal, else JSON")
 
 
 class Settings(BaseSettings):
@@ -433,10 +469,12 @@ class Settings(BaseSettings):
         env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, env_ignore_empty=True
     )
 
-    state_dir: Path = Field(Path(".afterword/state"), description="RocksDB of the segmenter; may be lost, not shared")
-    drain_seconds: Seconds = Field(30.0, description="SIGTERM: what is in flight is finished within this")
-    max_in_flight: int = Field(64, ge=1, description="episodes that a summarizer holds at a time, for each partition")
-    config: Path | None = Field(None, exclude=True, description="TOML file; the environment wins")
+    state_dir: Path = Field(
+        Path(".afterword/state"), description="RocksDB directory of the segmenter; may be lost, must not be shared"
+    )
+    drain_seconds: Seconds = Field(30.0, description="after SIGTERM: time to finish the work in flight")
+    max_in_flight: int = Field(64, ge=1, description="episodes in flight in a summarizer, for each partition")
+    config: Path | None = Field(None, exclude=True, description="TOML file; environment variables override it")
     kafka: Kafka = Kafka()
     engine: Engine = Engine()
     episodes: Episodes = Episodes()

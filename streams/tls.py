@@ -9,7 +9,7 @@ from afterword.streams.errors import ConfigurationError
 
 
 def trusting(ca_file: Path | None, setting: str) -> ssl.SSLContext:
-    """Checks the server's certificate and its name, against the system's CAs or against those in the file (PEM).
+    """Make a context that verifies the server's certificate and name by the system's CAs, or by those in a PEM file.
 
     Raises: ConfigurationError.
     """
@@ -23,11 +23,11 @@ def trusting(ca_file: Path | None, setting: str) -> ssl.SSLContext:
 def present(
     context: ssl.SSLContext, cert_file: Path, key_file: Path | None, password: SecretStr | None, setting: str
 ) -> None:
-    """Adds our own certificate, with its chain. The key may be in the same file. Raises: ConfigurationError."""
+    """Add a client certificate with its chain; the key may be in the same file. Raises: ConfigurationError."""
     require_file(cert_file, setting)
     require_file(key_file, setting)
     try:
-        # as a function, or OpenSSL would ask whoever sits at the terminal
+        # a function, because OpenSSL would ask at the terminal for a password that is not given
         context.load_cert_chain(cert_file, key_file, lambda: password.get_secret_value() if password else "")
     except ssl.SSLError as error:
         why = error.reason or "not PEM, or the key's password is wrong"
@@ -35,7 +35,7 @@ def present(
 
 
 def require_file(file: Path | None, setting: str) -> None:
-    """Raises: ConfigurationError if it cannot be read."""
+    """Check that a file can be read. Raises: ConfigurationError."""
     try:
         if file is not None:
             file.open("rb").close()

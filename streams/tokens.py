@@ -1,4 +1,4 @@
-"""Counting tokens with a real tokenizer, whose vocabulary comes inside its wheel."""
+"""Token counts by a BPE tokenizer whose vocabulary is part of its wheel."""
 
 from functools import cache
 from importlib.machinery import PathFinder
@@ -8,31 +8,31 @@ from typing import Any
 PACKAGE = "bpe_openai"
 EXTENSION = "_bindings"
 ENCODING = "o200k_base"
-"""One fixed encoding, whatever the model: limits must not move when somebody changes the model."""
+"""Fixed for all models, so that limits stay the same when the model changes."""
 
 TOKENIZER_MARGIN = 1.3
-"""The tokenizers of other models make up to that many times the tokens of ours."""
+"""Upper bound of the ratio of other models' token counts to ours."""
 
 PIECE_CHARACTERS = 50_000
-"""The tokenizer refuses texts of more than 200,000 tokens, and a character may be four."""
+"""Safe length of a text: the tokenizer refuses more than 200,000 tokens, and a character may be four."""
 
 
 def count_tokens(text: str) -> int:
-    """BPE tokens of the text; control tokens in it count as the plain text they are.
+    """Count BPE tokens; control tokens count as plain text.
 
-    A text of more than PIECE_CHARACTERS is counted in pieces of that length: at each cut it may count a token more.
+    A text of more than PIECE_CHARACTERS is counted in pieces of that length; each cut may add a token.
     """
     pieces = (text[start : start + PIECE_CHARACTERS] for start in range(0, len(text), PIECE_CHARACTERS))
     return sum(int(_tokenizer().count(without_surrogates(piece))) for piece in pieces)
 
 
 def token_ids(text: str) -> list[int]:
-    """The tokens of a short text; the more frequent a token was where the vocabulary was learned, the lower."""
+    """Encode a short text; the lower an id, the more frequent the token was in the vocabulary's training data."""
     return list(_tokenizer().encode(without_surrogates(text)))
 
 
 def without_surrogates(text: str) -> str:
-    """Pairs of surrogates become the character they stand for, lone ones U+FFFD: the tokenizer takes UTF-8."""
+    """Replace surrogate pairs by their character and lone surrogates by U+FFFD, because the tokenizer takes UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -42,10 +42,10 @@ def without_surrogates(text: str) -> str:
 
 @cache
 def _tokenizer() -> Any:
-    """With the vocabulary that the extension has itself: 50 ms and 70 MB, once in a process.
+    """Load the extension with its built-in vocabulary: 50 ms and 70 MB, once per process.
 
-    Without the package around it, which at import decodes every vocabulary it has into dictionaries that nothing here
-    looks at: half a second and another 75 MB, in every worker. Raises: ImportError.
+    The package around it is not imported: it would decode all its vocabularies into dictionaries that nothing here
+    uses, at a cost of 0.5 s and another 75 MB per worker. Raises: ImportError.
     """
     package = find_spec(PACKAGE)
     spec = package and PathFinder.find_spec(EXTENSION, package.submodule_search_locations)

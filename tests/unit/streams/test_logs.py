@@ -31,7 +31,7 @@ def test_a_retry_is_one_warning_with_its_stage_and_the_type_of_its_error() -> No
     assert line.pop("timestamp")
     assert line.pop("wait_seconds") <= 0.1
     assert line == {
-        "event": "retries",
+        "event": "retry_scheduled",
         "level": "warning",
         "stage": "summarize",
         "error_type": "provider_rate_limited",
