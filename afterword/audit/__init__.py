@@ -1,4 +1,4 @@
-"""The checker of the promise: every message in one episode, every episode stored once and announced."""
+"""Audit of the delivery promise: every message in one episode, every episode stored once and announced."""
 
 from afterword.audit.report import Finding, Kind, Report
 from afterword.audit.run import run

@@ -1,4 +1,4 @@
-"""Reading whole topics and groups' offsets."""
+"""Reading whole topics, and the offsets of consumer groups."""
 
 import asyncio
 import time
@@ -18,9 +18,9 @@ Take = Callable[[ConsumerRecord], None]
 POLL_MILLISECONDS = 500
 RETRY_SECONDS = 0.1
 STALLED_SECONDS = 60.0
-"""Longer than a transaction of ours may stay open: whoever waits behind one longer waits for somebody else's."""
+"""Longer than our transactions may stay open; a longer wait is caused by another producer's."""
 COORDINATOR_SECONDS = 20.0
-"""A new cluster makes the topic of the offsets when it is first asked for one."""
+"""A new cluster creates its offsets topic on the first request."""
 
 
 class TopicStalled(AfterwordError):
@@ -28,7 +28,7 @@ class TopicStalled(AfterwordError):
 
 
 class Log:
-    """The topics of one cluster, each read from its first record to where it ended when the reading began."""
+    """Topics of one cluster, read from the first record to the end at the time of the call."""
 
     def __init__(self, kafka: Kafka, admin: AIOKafkaAdminClient) -> None:
         self._kafka = kafka
@@ -38,7 +38,7 @@ class Log:
         return set(await self._admin.list_topics())
 
     async def committed(self, group_id: str, topic: str) -> dict[int, int]:
-        """The group's offsets by partition; partitions without one are left out."""
+        """Committed offsets of the group, by partition; partitions without one are left out."""
         deadline = time.monotonic() + COORDINATOR_SECONDS
         while True:
             try:
@@ -51,13 +51,13 @@ class Log:
                 return {tp.partition: o.offset for tp, o in found.items() if tp.topic == topic and o.offset >= 0}
 
     async def ends(self, topic: str) -> dict[TopicPartition, int]:
-        """High watermarks: what an open transaction has written counts."""
+        """High watermarks, which include records of open transactions."""
         async with self.reader(topic, isolation_level="read_uncommitted") as consumer:
             ends: dict[TopicPartition, int] = await consumer.end_offsets(list(consumer.assignment()))
             return ends
 
     async def read(self, topic: str, take: Take) -> bool:
-        """Gives every committed record to `take`; True if the topic's oldest records are gone.
+        """Pass every committed record to `take`; return True if the topic's oldest records were deleted.
 
         Raises: TopicStalled.
         """
@@ -69,10 +69,9 @@ class Log:
         return any(first.values())
 
     async def records(self, topic: str) -> AsyncIterator[ConsumerRecord]:
-        """Every committed record.
+        """Yield every committed record up to the high watermark.
 
-        It reads up to the high watermark, so it waits for transactions that are open: what they committed elsewhere
-        may have been seen already. Raises: TopicStalled.
+        Waits for open transactions: their output on other topics may have been read already. Raises: TopicStalled.
         """
         ends = await self.ends(topic)
         async with self.reader(topic, isolation_level="read_committed") as consumer:
@@ -81,7 +80,7 @@ class Log:
                 yield record
 
     async def record_at(self, topic: str, partition: int, offset: int) -> ConsumerRecord | None:
-        """The committed record there; None where there is none, or none any more. Raises: TopicStalled."""
+        """Committed record at this offset; None if there is none, or no longer. Raises: TopicStalled."""
         where = TopicPartition(topic, partition)
         if where not in await self._partitions((topic,)):
             return None
@@ -97,7 +96,7 @@ class Log:
 
     @asynccontextmanager
     async def reader(self, *topics: str, isolation_level: str) -> AsyncIterator[AIOKafkaConsumer]:
-        """A consumer without a group that has every partition of the topics."""
+        """Open a consumer of every partition of the topics, without a group."""
         partitions = await self._partitions(topics)
         options = client_options(self._kafka)
         consumer = AIOKafkaConsumer(**options, isolation_level=isolation_level, auto_offset_reset="earliest")
@@ -115,7 +114,7 @@ class Log:
 
 @asynccontextmanager
 async def opened(kafka: Kafka) -> AsyncIterator[Log]:
-    """Raises: BrokerUnavailable."""
+    """Open the log of a cluster. Raises: BrokerUnavailable."""
     async with admin_client(kafka) as admin:
         yield Log(kafka, admin)
 
@@ -138,5 +137,5 @@ async def _until(
 
 
 async def reached(consumer: AIOKafkaConsumer, ends: dict[TopicPartition, int]) -> bool:
-    """Whether all before these offsets was read, markers of transactions included."""
+    """Whether everything before these offsets was read, transaction markers included."""
     return all([await consumer.position(tp) >= end for tp, end in ends.items()])

@@ -1,12 +1,23 @@
 """Judging where every message went."""
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from afterword.audit.episodes import by_scope, latest_revisions
-from afterword.audit.facts import Closed, Core, Facts, Pending, Position, Produced
 from afterword.audit.report import Report
-from afterword.audit.routing import expected_scopes
+from afterword.audit.snapshot import (
+    Closed,
+    Core,
+    Flush,
+    Pending,
+    Position,
+    Produced,
+    Snapshot,
+    by_scope,
+    latest_revisions,
+    scope_name,
+)
+from afterword.streams.segmenter.agents import addressees, heard, left
 
 FATES = (
     "skipped",
@@ -37,33 +48,33 @@ Expected = dict[Copy, list[Produced]]
 Placements = dict[Copy, list[Placement]]
 
 
-def judge_messages(facts: Facts, report: Report) -> None:
-    """Every message has one fate, and the counts of the fates add up to the total.
+def judge_messages(snapshot: Snapshot, report: Report) -> None:
+    """Assign one fate to each message; the counts add up to the total.
 
-    One that is for several agents has the fate of its copy that has got least far.
+    A message for several agents has the fate of the copy that is furthest behind.
     """
     fates: Counter[str] = Counter()
     expected: Expected = defaultdict(list)
-    placements = _placements(facts)
+    placements = _placements(snapshot)
     offsets = Offsets()
-    for produced, scopes in expected_scopes(facts, _accepted(facts, fates)):
+    for produced, scopes in expected_scopes(snapshot, _accepted(snapshot, fates)):
         copies = []
         for copy in (Copy(produced.message, scope) for scope in scopes):
             found = placements.get(copy, [])[len(expected[copy]) :]
             expected[copy].append(produced)
-            copies.append(_fate(facts, produced, copy.scope, found[0] if found else None, report))
+            copies.append(_fate(snapshot, produced, copy.scope, found[0] if found else None, report))
             if found:
                 offsets.note(found[0], produced)
         fates[max(copies, key=FATES.index)] += 1
-    _judge_surplus(facts, expected, placements, report)
-    _judge_order(facts, offsets, report)
-    _judge_refused(facts, fates, report)
-    total = len(facts.produced) + len(facts.refused)
-    report.messages = {"total": total, **{fate: fates[fate] for fate in FATES}, "flushes": facts.flushes}
+    _judge_surplus(snapshot, expected, placements, report)
+    _judge_order(snapshot, offsets, report)
+    _judge_refused(snapshot, fates, report)
+    total = len(snapshot.produced) + len(snapshot.refused)
+    report.messages = {"total": total, **{fate: fates[fate] for fate in FATES}, "flushes": snapshot.flushes}
 
 
 class Offsets:
-    """Where the messages of each episode were produced."""
+    """Offsets at which the messages of each episode were produced."""
 
     def __init__(self) -> None:
         self._of: dict[str, dict[bytes, list[int]]] = defaultdict(lambda: defaultdict(list))
@@ -78,13 +89,13 @@ class Offsets:
         ]
 
 
-def _accepted(facts: Facts, fates: Counter[str]) -> list[Produced]:
-    """What the segmenter must have taken: all but skipped messages, dead letters, and repeats within the window."""
+def _accepted(snapshot: Snapshot, fates: Counter[str]) -> list[Produced]:
+    """Messages that belong in episodes: all except skipped ones, dead letters, and duplicates within the window."""
     accepted: list[Produced] = []
-    windows: dict[str, Window] = defaultdict(lambda: Window(facts.dedupe_window))
-    for produced in facts.produced:
-        consumed = _is_consumed(facts.consumed, produced.position)
-        if produced.position in facts.dead:
+    windows: dict[str, Window] = defaultdict(lambda: Window(snapshot.dedupe_window))
+    for produced in snapshot.produced:
+        consumed = _is_consumed(snapshot.consumed, produced.position)
+        if produced.position in snapshot.dead:
             fates["dead_lettered"] += 1
         elif produced.skipped:
             fates["skipped" if consumed else "not_consumed"] += 1
@@ -96,7 +107,7 @@ def _accepted(facts: Facts, fates: Counter[str]) -> list[Produced]:
 
 
 class Window:
-    """The last messages that were accepted in a conversation."""
+    """Last messages that were accepted in a conversation."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -104,7 +115,7 @@ class Window:
         self._seen: dict[bytes, int] = {}
 
     def takes(self, message: bytes) -> bool:
-        """False for a repeat within the window."""
+        """Accept a message; False for a duplicate within the window."""
         if self._seen.get(message, -1) >= max(0, self._next - self._size):
             return False
         self._seen[message] = self._next
@@ -112,40 +123,42 @@ class Window:
         return True
 
 
-def _placements(facts: Facts) -> Placements:
+def _placements(snapshot: Snapshot) -> Placements:
     placements: Placements = defaultdict(list)
-    for scope in by_scope(latest_revisions(facts.closed)):
+    for scope in by_scope(latest_revisions(snapshot.closed)):
         for episode in scope:
             for core in episode.core:
                 placements[Copy(core.message, episode.scope)].append(Placement(episode, core))
     return placements
 
 
-def _fate(facts: Facts, produced: Produced, scope: str, placement: Placement | None, report: Report) -> str:
-    pending = Pending(produced.position, scope) in facts.pending
+def _fate(snapshot: Snapshot, produced: Produced, scope: str, placement: Placement | None, report: Report) -> str:
+    pending = Pending(produced.position, scope) in snapshot.pending
     if placement is not None:
-        _judge_placement(facts, produced, placement, pending, report)
+        _judge_placement(snapshot, produced, placement, pending, report)
         return "in_an_episode"
-    if pending or (produced.position in facts.handed_over and not facts.quiet):
+    if pending or (produced.position in snapshot.handed_over and not snapshot.quiet):
         return "pending"
-    if not _is_consumed(facts.consumed, produced.position):
+    if not _is_consumed(snapshot.consumed, produced.position):
         return "not_consumed"
-    if "episodes" in facts.truncated and _has_label(facts, produced.message):
+    if "episodes" in snapshot.truncated and _has_label(snapshot, produced.message):
         return "in_an_episode"
     report.found("lost", _name(produced))
     return "lost"
 
 
-def _judge_placement(facts: Facts, produced: Produced, placement: Placement, pending: bool, report: Report) -> None:
+def _judge_placement(
+    snapshot: Snapshot, produced: Produced, placement: Placement, pending: bool, report: Report
+) -> None:
     if placement.core.content != produced.content:
         report.found("altered", f"{_name(produced)}, in {placement.episode.episode_id}")
-    if pending and facts.quiet:
+    if pending and snapshot.quiet:
         report.found("duplicated", f"{_name(produced)}, in {placement.episode.episode_id} and pending")
 
 
-def _judge_surplus(facts: Facts, expected: Expected, placements: Placements, report: Report) -> None:
-    """Messages that are in episodes more often than they should be."""
-    known = {p.message for p in facts.produced}
+def _judge_surplus(snapshot: Snapshot, expected: Expected, placements: Placements, report: Report) -> None:
+    """Find messages that are in more episodes than they should be."""
+    known = {p.message for p in snapshot.produced}
     accepted = {copy.message for copy in expected}
     for copy, found in placements.items():
         wanted = expected.get(copy, [])
@@ -158,12 +171,12 @@ def _judge_surplus(facts: Facts, expected: Expected, placements: Placements, rep
             report.found("wrong_agent", f"in {episodes}")
         elif copy.message in known:
             report.found("excluded_message", f"in {episodes}")
-        elif "messages" not in facts.truncated:
+        elif "messages" not in snapshot.truncated:
             report.found("unknown_message", f"in {episodes}")
 
 
-def _judge_order(facts: Facts, offsets: Offsets, report: Report) -> None:
-    for scope in by_scope(latest_revisions(facts.closed)):
+def _judge_order(snapshot: Snapshot, offsets: Offsets, report: Report) -> None:
+    for scope in by_scope(latest_revisions(snapshot.closed)):
         last = -1
         for episode in scope:
             core = offsets.in_core_order(episode)
@@ -172,21 +185,21 @@ def _judge_order(facts: Facts, offsets: Offsets, report: Report) -> None:
             last = max([last, *core])
 
 
-def _judge_refused(facts: Facts, fates: Counter[str], report: Report) -> None:
-    """Records that cannot be taken: to the dead letters, or not consumed yet."""
-    for position in sorted(facts.refused):
-        if position in facts.dead:
+def _judge_refused(snapshot: Snapshot, fates: Counter[str], report: Report) -> None:
+    """Count invalid records: dead-lettered, or not consumed yet."""
+    for position in sorted(snapshot.refused):
+        if position in snapshot.dead:
             fates["dead_lettered"] += 1
-        elif not _is_consumed(facts.consumed, position):
+        elif not _is_consumed(snapshot.consumed, position):
             fates["not_consumed"] += 1
         else:
             fates["lost"] += 1
-            report.found("lost", f"a record that cannot be taken, {_where(position)}, without a dead letter")
+            report.found("lost", f"an invalid record, {_where(position)}, without a dead letter")
 
 
-def _has_label(facts: Facts, message: bytes) -> bool:
-    """Whether MongoDB knows the message's episode: all that is left when the topic has let go of it."""
-    known = facts.messages.get(message)
+def _has_label(snapshot: Snapshot, message: bytes) -> bool:
+    """Whether MongoDB has the message's episode: the only trace once the topic has deleted it."""
+    known = snapshot.messages.get(message)
     return known is not None and known.episode_id is not None
 
 
@@ -200,3 +213,87 @@ def _name(produced: Produced) -> str:
 
 def _where(position: Position) -> str:
     return f"partition {position.partition}, offset {position.offset}"
+
+
+Scopes = tuple[str, ...]
+"""Scopes in the form of `scope_name`; only those of agents contain a slash."""
+
+
+def expected_scopes(snapshot: Snapshot, accepted: Iterable[Produced]) -> Iterator[tuple[Produced, Scopes]]:
+    """Yield each accepted message with the scopes that it must be in: its conversation, or each of its agents.
+
+    `accepted`: in order within each partition.
+    """
+    if snapshot.max_agents is None:
+        yield from ((produced, (scope_name(produced.conversation_id),)) for produced in accepted)
+    elif "messages" in snapshot.truncated:  # agents that were active before the oldest record are unknown
+        yield from _found_scopes(snapshot, accepted)
+    else:
+        yield from sorted(_of_agents(snapshot, accepted), key=lambda pair: pair[0].position)
+
+
+def _of_agents(snapshot: Snapshot, accepted: Iterable[Produced]) -> Iterator[tuple[Produced, Scopes]]:
+    talks: dict[str, Talk] = defaultdict(lambda: Talk(snapshot.max_agents or 1))
+    events: list[Produced | Flush] = sorted([*accepted, *snapshot.flushed_agents], key=lambda event: event.position)
+    for event in events:
+        talk = talks[event.conversation_id]
+        if isinstance(event, Flush):
+            talk.active = left(talk.active, event.agent_id)
+        else:
+            yield from talk.take(event)
+    found = _without_agent(snapshot)
+    for produced, agent in (waited for talk in talks.values() for waited in talk.waited()):
+        is_nobodys = any(produced.position.offset in offsets for offsets in found[produced.message])
+        yield produced, (scope_name(produced.conversation_id, None if is_nobodys else agent),)
+
+
+def _without_agent(snapshot: Snapshot) -> dict[bytes, list[range]]:
+    """Map each message that no agent has to the offset ranges of its episodes, or its offset while pending."""
+    found: dict[bytes, list[range]] = defaultdict(list)
+    messages = {produced.position: produced.message for produced in snapshot.produced}
+    for position, scope in snapshot.pending:
+        if "/" not in scope and position in messages:
+            found[messages[position]].append(range(position.offset, position.offset + 1))
+    for episode in snapshot.closed:
+        if "/" not in episode.scope:
+            for core in episode.core:
+                found[core.message].append(range(episode.first_offset, episode.last_offset + 1))
+    return found
+
+
+class Talk:
+    """Agents of a conversation, as the log shows them."""
+
+    def __init__(self, max_agents: int) -> None:
+        self.active: list[str] = []
+        self._max_agents = max_agents
+        self._waiting: list[Produced] = []
+        self._adopted: list[tuple[Produced, str | None]] = []
+
+    def take(self, produced: Produced) -> Iterator[tuple[Produced, Scopes]]:
+        agent, active = produced.agent_id, self.active
+        if agent is None and not active:
+            self._waiting.append(produced)
+            return
+        if not active:
+            self._adopted += [(waiting, agent) for waiting in self._waiting]
+            self._waiting.clear()
+        yield produced, tuple(scope_name(produced.conversation_id, each) for each in addressees(active, agent))
+        self.active = heard(active, agent, self._max_agents).active
+
+    def waited(self) -> list[tuple[Produced, str | None]]:
+        """Messages that named no agent while none was active, with the first agent after them."""
+        return [*self._adopted, *((waiting, None) for waiting in self._waiting)]
+
+
+def _found_scopes(snapshot: Snapshot, accepted: Iterable[Produced]) -> Iterator[tuple[Produced, Scopes]]:
+    found: dict[bytes, set[str]] = defaultdict(set)
+    pending: dict[object, set[str]] = defaultdict(set)
+    for episode in snapshot.closed:
+        for core in episode.core:
+            found[core.message].add(episode.scope)
+    for waiting in snapshot.pending:
+        pending[waiting.position].add(waiting.scope)
+    for produced in accepted:
+        scopes = found[produced.message] | pending[produced.position]
+        yield produced, tuple(sorted(scopes)) or (scope_name(produced.conversation_id),)

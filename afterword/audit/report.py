@@ -1,4 +1,4 @@
-"""What an audit found."""
+"""Findings of an audit, for people and for programs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -28,30 +28,30 @@ Kind = Literal[
 ]
 
 MEANING: dict[Kind, str] = {
-    "lost": "consumed, and not in an episode of all it is for, not pending, not dead-lettered",
+    "lost": "consumed, but missing in an episode, not pending, not dead-lettered",
     "duplicated": "in more than one episode of the same conversation or agent, or in one and still pending",
-    "out_of_order": "episodes whose messages are not in the order of the log",
-    "altered": "content in the episode is not what was produced",
+    "out_of_order": "episodes whose messages are not in log order",
+    "altered": "content in the episode differs from what was produced",
     "unknown_message": "in an episode, but never produced",
     "excluded_message": "in an episode, although skipped or dead-lettered",
-    "wrong_agent": "in an episode of an agent that it was not for",
-    "not_archived": "passed by the archiver, and not in MongoDB",
+    "wrong_agent": "in an episode of an agent it was not addressed to",
+    "not_archived": "before the archiver's offset, but not in MongoDB",
     "ordinal_gap": "ordinals are not 1, 2, 3 …",
     "committed_twice": "the same revision of an episode was committed more than once",
-    "fingerprint_wrong": "fingerprint is not that of the messages",
-    "not_stored": "episodes summarised, and not in MongoDB",
-    "stored_differently": "fingerprint in MongoDB is another one",
-    "label_wrong": "core messages in MongoDB do not carry the episode's id",
-    "not_indexed": "episodes summarised, and not in Qdrant",
-    "not_announced": "the summarizer has passed the episode without summary.created",
-    "announced_differently": "one event id with different contents",
+    "fingerprint_wrong": "fingerprint does not match the messages",
+    "not_stored": "episodes summarised, but not in MongoDB",
+    "stored_differently": "fingerprint in MongoDB differs",
+    "label_wrong": "core messages in MongoDB do not have the episode's id",
+    "not_indexed": "episodes summarised, but not in Qdrant",
+    "not_announced": "episodes before the summarizer's offset, but without summary.created",
+    "announced_differently": "events with the same id, but different contents",
     "announced_wrongly": "summary.created does not match its episode",
 }
 
 
 @dataclass
 class Finding:
-    """`examples` names the first ones; ids and positions, never contents."""
+    """Number of violations of one kind, with the first `examples`: ids and positions, never contents."""
 
     count: int = 0
     examples: list[str] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Finding:
 
 @dataclass
 class Report:
-    """`messages`, `episodes`, `summaries`: counts; whatever is in `findings` breaks the promise."""
+    """Counts of `messages`, `episodes` and `summaries`; anything in `findings` breaks the promise."""
 
     messages: dict[str, int] = field(default_factory=dict)
     episodes: dict[str, int] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class Report:
         }
 
     def lines(self) -> Iterator[str]:
-        """For people."""
+        """Format for people."""
         for title, counts in (("messages", self.messages), ("episodes", self.episodes), ("summaries", self.summaries)):
             yield title
             yield from (f"  {name.replace('_', ' '):<20}{count:>12,}" for name, count in counts.items())

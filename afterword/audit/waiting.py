@@ -1,19 +1,19 @@
-"""Waiting until the work is done, before it is judged."""
+"""Waiting until everything is consumed and summarised."""
 
 import time
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from afterword.audit.facts import digest
 from afterword.audit.log import POLL_MILLISECONDS, Log, reached
+from afterword.audit.snapshot import digest
 from afterword.schemas.headers import CE_ID, header
 from afterword.streams.settings import Kafka
 
 
 async def until_summarised(log: Log, kafka: Kafka, seconds: float) -> list[str]:
-    """Waits until all of `messages` is consumed and each closed episode announced or dead-lettered.
+    """Wait until all of `messages` is consumed and each closed episode is announced or dead-lettered.
 
-    Returns notes: empty when that came true, or when `seconds` is 0.
+    Returns notes: empty on success, or when `seconds` is 0.
     """
     topics = [kafka.episodes_topic, kafka.summaries_topic, kafka.dead_letters(kafka.episodes_topic)]
     if not seconds or not {*topics, kafka.messages_topic} <= await log.topics():
@@ -23,16 +23,16 @@ async def until_summarised(log: Log, kafka: Kafka, seconds: float) -> list[str]:
         await consumer.seek_to_beginning()
         open_events = OpenEvents(kafka.episodes_topic)
         while time.monotonic() < deadline:
-            # the order matters: what was consumed before the look has its episodes among those looked at
+            # order matters: what was consumed by now has its episodes among those that are read next
             consumed = await is_consumed(log, kafka)
             await open_events.catch_up(log, consumer, topics, deadline)
             if consumed and not open_events.ids:
                 return []
-        return [f"waited {seconds:g} s in vain: {len(open_events.ids)} episodes are not summarised"]
+        return [f"after {seconds:g} s, {len(open_events.ids)} episodes are still not summarised"]
 
 
 class OpenEvents:
-    """Episodes that were closed, and neither announced nor dead-lettered; `ce_id` is the same on all three topics."""
+    """Closed episodes that are neither announced nor dead-lettered; `ce_id` is the same on all three topics."""
 
     def __init__(self, episodes_topic: str) -> None:
         self.ids: set[bytes] = set()
@@ -40,7 +40,7 @@ class OpenEvents:
         self._episodes_topic = episodes_topic
 
     async def catch_up(self, log: Log, consumer: AIOKafkaConsumer, topics: list[str], deadline: float) -> None:
-        """Reads what is there now, or until the deadline."""
+        """Read up to the current end of the topics, or until the deadline."""
         ends = {tp: end for topic in topics for tp, end in (await log.ends(topic)).items()}
         while True:
             for tp, records in (await consumer.getmany(timeout_ms=POLL_MILLISECONDS)).items():
@@ -61,7 +61,7 @@ class OpenEvents:
 
 
 async def is_consumed(log: Log, kafka: Kafka) -> bool:
-    """Whether the segmenter has committed an offset past every record, markers of transactions aside."""
+    """Whether the segmenter's offsets are past every record, transaction markers aside."""
     committed = await log.committed(kafka.segmenter_id, kafka.messages_topic)
     ends = await log.ends(kafka.messages_topic)
     behind = {tp: end for tp, end in ends.items() if committed.get(tp.partition, 0) < end}

@@ -7,24 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.audit.facts import (
+from afterword.audit.judge import judge
+from afterword.audit.messages import FATES
+from afterword.audit.report import EXAMPLES_NAMED, MEANING, Report
+from afterword.audit.snapshot import (
     Announced,
     Archived,
     Closed,
     Core,
-    Facts,
     Flush,
     Pending,
     Position,
     Produced,
+    Snapshot,
     Stored,
     digest,
     digest_of_all,
     digest_of_message,
 )
-from afterword.audit.judge import judge
-from afterword.audit.messages import FATES
-from afterword.audit.report import EXAMPLES_NAMED, MEANING, Report
 
 CONVERSATION = "c"
 
@@ -62,13 +62,13 @@ def announcement(episode: Closed, event: str = "e") -> Announced:
     return Announced(event_id, episode.episode_id, episode.revision, digest(event), episode.message_ids)
 
 
-def clean_facts() -> Facts:
+def clean_facts() -> Snapshot:
     """Six messages, two episodes of two, one message pending, one not consumed; all that is closed is done."""
     episodes = [closed(1, [1, 2], offset=0), closed(2, [3, 4], offset=2)]
     labels = {
         message(n): Archived(e.episode_id, True) for e, ns in zip(episodes, ([1, 2], [3, 4]), strict=True) for n in ns
     }
-    return Facts(
+    return Snapshot(
         produced=[produced(n, offset=n - 1) for n in range(1, 7)],
         consumed={0: 5},
         archived_to={0: 6},
@@ -83,16 +83,16 @@ def clean_facts() -> Facts:
 
 
 @pytest.fixture
-def facts() -> Facts:
+def snapshot() -> Snapshot:
     return clean_facts()
 
 
-def kinds(facts: Facts) -> set[str]:
-    return set(judge(facts).findings)
+def kinds(snapshot: Snapshot) -> set[str]:
+    return set(judge(snapshot).findings)
 
 
-def test_all_in_order_is_clean(facts):
-    report = judge(facts)
+def test_all_in_order_is_clean(snapshot):
+    report = judge(snapshot)
     assert report.clean
     assert report.messages == {
         "total": 6,
@@ -110,141 +110,141 @@ def test_all_in_order_is_clean(facts):
 
 
 def test_nothing_at_all_is_clean():
-    assert judge(Facts()).clean
+    assert judge(Snapshot()).clean
 
 
 # What breaks the promise
 
 
-def lose(facts: Facts) -> None:
-    facts.pending.clear()
+def lose(snapshot: Snapshot) -> None:
+    snapshot.pending.clear()
 
 
-def lose_a_bad_record(facts: Facts) -> None:
-    facts.refused.add(Position(1, 0))
-    facts.consumed[1] = 1
+def lose_a_bad_record(snapshot: Snapshot) -> None:
+    snapshot.refused.add(Position(1, 0))
+    snapshot.consumed[1] = 1
 
 
-def place_twice(facts: Facts) -> None:
-    facts.closed[1] = closed(2, [3, 4, 2], offset=2)
+def place_twice(snapshot: Snapshot) -> None:
+    snapshot.closed[1] = closed(2, [3, 4, 2], offset=2)
 
 
-def place_twice_in_one_episode(facts: Facts) -> None:
-    facts.closed[1] = closed(2, [3, 4, 4], offset=2)
+def place_twice_in_one_episode(snapshot: Snapshot) -> None:
+    snapshot.closed[1] = closed(2, [3, 4, 4], offset=2)
 
 
-def keep_pending_what_is_closed(facts: Facts) -> None:
-    facts.pending.add(pending(0))
+def keep_pending_what_is_closed(snapshot: Snapshot) -> None:
+    snapshot.pending.add(pending(0))
 
 
-def swap_within_an_episode(facts: Facts) -> None:
-    facts.closed[0] = closed(1, [2, 1], offset=0)
+def swap_within_an_episode(snapshot: Snapshot) -> None:
+    snapshot.closed[0] = closed(1, [2, 1], offset=0)
 
 
-def swap_between_episodes(facts: Facts) -> None:
-    facts.closed = [closed(1, [3, 4], offset=0), closed(2, [1, 2], offset=2)]
+def swap_between_episodes(snapshot: Snapshot) -> None:
+    snapshot.closed = [closed(1, [3, 4], offset=0), closed(2, [1, 2], offset=2)]
 
 
-def change_a_content(facts: Facts) -> None:
-    facts.produced[0] = produced(1, offset=0, content="what the user really said")
+def change_a_content(snapshot: Snapshot) -> None:
+    snapshot.produced[0] = produced(1, offset=0, content="what the user really said")
 
 
-def invent_a_message(facts: Facts) -> None:
-    facts.closed[1] = closed(2, [3, 4, 99], offset=2)
+def invent_a_message(snapshot: Snapshot) -> None:
+    snapshot.closed[1] = closed(2, [3, 4, 99], offset=2)
 
 
-def summarise_a_skipped_message(facts: Facts) -> None:
-    facts.produced[0] = produced(1, offset=0, skipped=True)
+def summarise_a_skipped_message(snapshot: Snapshot) -> None:
+    snapshot.produced[0] = produced(1, offset=0, skipped=True)
 
 
-def summarise_a_dead_letter(facts: Facts) -> None:
-    facts.dead.add(Position(0, 0))
+def summarise_a_dead_letter(snapshot: Snapshot) -> None:
+    snapshot.dead.add(Position(0, 0))
 
 
-def forget_to_archive(facts: Facts) -> None:
-    del facts.messages[message(6)]
+def forget_to_archive(snapshot: Snapshot) -> None:
+    del snapshot.messages[message(6)]
 
 
-def label_without_archiving(facts: Facts) -> None:
-    facts.messages[message(1)] = Archived("c:1", archived=False)
+def label_without_archiving(snapshot: Snapshot) -> None:
+    snapshot.messages[message(1)] = Archived("c:1", archived=False)
 
 
-def skip_an_ordinal(facts: Facts) -> None:
-    facts.closed[1] = closed(3, [3, 4], offset=2)
+def skip_an_ordinal(snapshot: Snapshot) -> None:
+    snapshot.closed[1] = closed(3, [3, 4], offset=2)
 
 
-def begin_at_two(facts: Facts) -> None:
-    facts.closed = [closed(2, [1, 2], offset=0), closed(3, [3, 4], offset=2)]
+def begin_at_two(snapshot: Snapshot) -> None:
+    snapshot.closed = [closed(2, [1, 2], offset=0), closed(3, [3, 4], offset=2)]
 
 
-def commit_twice(facts: Facts) -> None:
-    facts.closed.append(facts.closed[0]._replace(position=Position(0, 4)))
+def commit_twice(snapshot: Snapshot) -> None:
+    snapshot.closed.append(snapshot.closed[0]._replace(position=Position(0, 4)))
 
 
-def commit_a_conflicting_episode(facts: Facts) -> None:
-    facts.closed.append(closed(1, [1, 2, 3], offset=4, fingerprint="other"))
+def commit_a_conflicting_episode(snapshot: Snapshot) -> None:
+    snapshot.closed.append(closed(1, [1, 2, 3], offset=4, fingerprint="other"))
 
 
-def break_the_fingerprint(facts: Facts) -> None:
-    facts.closed[0] = facts.closed[0]._replace(recomputed="other")
+def break_the_fingerprint(snapshot: Snapshot) -> None:
+    snapshot.closed[0] = snapshot.closed[0]._replace(recomputed="other")
 
 
-def forget_to_store(facts: Facts) -> None:
-    del facts.stored["c:1"]
+def forget_to_store(snapshot: Snapshot) -> None:
+    del snapshot.stored["c:1"]
 
 
-def store_something_else(facts: Facts) -> None:
-    facts.stored["c:1"] = Stored(1, "other")
+def store_something_else(snapshot: Snapshot) -> None:
+    snapshot.stored["c:1"] = Stored(1, "other")
 
 
-def forget_a_new_revision(facts: Facts) -> None:
-    facts.closed.append(closed(1, [1, 2], offset=4, revision=2))
-    facts.announced.append(announcement(facts.closed[-1]))
+def forget_a_new_revision(snapshot: Snapshot) -> None:
+    snapshot.closed.append(closed(1, [1, 2], offset=4, revision=2))
+    snapshot.announced.append(announcement(snapshot.closed[-1]))
 
 
-def replace_what_was_never_announced(facts: Facts) -> None:
-    made_again = facts.announced[0]._replace(event_id="c:1:3", revision=3, episode_revision=1, supersedes="c:1:2")
-    facts.announced.append(made_again)
+def replace_what_was_never_announced(snapshot: Snapshot) -> None:
+    made_again = snapshot.announced[0]._replace(event_id="c:1:3", revision=3, episode_revision=1, supersedes="c:1:2")
+    snapshot.announced.append(made_again)
 
 
-def forget_a_label(facts: Facts) -> None:
-    facts.messages[message(2)] = Archived(None, True)
+def forget_a_label(snapshot: Snapshot) -> None:
+    snapshot.messages[message(2)] = Archived(None, True)
 
 
-def label_with_another_episode(facts: Facts) -> None:
-    facts.messages[message(2)] = Archived("c:2", True)
+def label_with_another_episode(snapshot: Snapshot) -> None:
+    snapshot.messages[message(2)] = Archived("c:2", True)
 
 
-def forget_to_index(facts: Facts) -> None:
-    facts.indexed = {"c:1"}
+def forget_to_index(snapshot: Snapshot) -> None:
+    snapshot.indexed = {"c:1"}
 
 
-def forget_to_announce(facts: Facts) -> None:
-    facts.announced.pop()
+def forget_to_announce(snapshot: Snapshot) -> None:
+    snapshot.announced.pop()
 
 
-def announce_two_contents(facts: Facts) -> None:
-    facts.announced.append(announcement(facts.closed[0], event="another summary"))
+def announce_two_contents(snapshot: Snapshot) -> None:
+    snapshot.announced.append(announcement(snapshot.closed[0], event="another summary"))
 
 
-def announce_under_a_wrong_id(facts: Facts) -> None:
-    facts.announced.append(facts.announced[0]._replace(event_id="c:1:7"))
+def announce_under_a_wrong_id(snapshot: Snapshot) -> None:
+    snapshot.announced.append(snapshot.announced[0]._replace(event_id="c:1:7"))
 
 
-def announce_other_messages(facts: Facts) -> None:
-    facts.announced[0] = facts.announced[0]._replace(message_ids=digest_of_all(["9"]))
+def announce_other_messages(snapshot: Snapshot) -> None:
+    snapshot.announced[0] = snapshot.announced[0]._replace(message_ids=digest_of_all(["9"]))
 
 
-def announce_what_was_never_closed(facts: Facts) -> None:
-    facts.announced.append(announcement(closed(9, [9], offset=9)))
+def announce_what_was_never_closed(snapshot: Snapshot) -> None:
+    snapshot.announced.append(announcement(closed(9, [9], offset=9)))
 
 
-def close_for_another_agent(facts: Facts) -> None:
-    facts.max_agents = 2
-    facts.closed[1] = facts.closed[1]._replace(episode_id="c/y:1", ordinal=1)
+def close_for_another_agent(snapshot: Snapshot) -> None:
+    snapshot.max_agents = 2
+    snapshot.closed[1] = snapshot.closed[1]._replace(episode_id="c/y:1", ordinal=1)
 
 
-BREAKAGES: list[tuple[Callable[[Facts], None], str]] = [
+BREAKAGES: list[tuple[Callable[[Snapshot], None], str]] = [
     (lose, "lost"),
     (lose_a_bad_record, "lost"),
     (place_twice, "duplicated"),
@@ -280,9 +280,9 @@ BREAKAGES: list[tuple[Callable[[Facts], None], str]] = [
 
 
 @pytest.mark.parametrize(("breakage", "kind"), BREAKAGES, ids=[b.__name__ for b, _ in BREAKAGES])
-def test_what_breaks_the_promise_turns_the_report_red(facts, breakage, kind):
-    breakage(facts)
-    report = judge(facts)
+def test_what_breaks_the_promise_turns_the_report_red(snapshot, breakage, kind):
+    breakage(snapshot)
+    report = judge(snapshot)
     assert not report.clean
     assert kind in report.findings
     assert report.findings[kind].examples
@@ -295,272 +295,272 @@ def test_every_kind_of_finding_is_tried():
 @pytest.mark.parametrize(
     "breakage", [lose, forget_to_store, forget_to_announce, change_a_content, announce_two_contents]
 )
-def test_one_breakage_is_one_kind_of_finding(facts, breakage):
-    breakage(facts)
-    assert len(kinds(facts)) == 1
+def test_one_breakage_is_one_kind_of_finding(snapshot, breakage):
+    breakage(snapshot)
+    assert len(kinds(snapshot)) == 1
 
 
 # What does not
 
 
-def test_work_under_way_is_counted_and_is_no_finding(facts):
-    facts.closed.append(closed(3, [5], offset=4))
-    facts.pending.clear()
-    report = judge(facts)
+def test_work_under_way_is_counted_and_is_no_finding(snapshot):
+    snapshot.closed.append(closed(3, [5], offset=4))
+    snapshot.pending.clear()
+    report = judge(snapshot)
     assert report.clean
     assert report.summaries["not_yet_summarised"] == 1
 
 
-def test_a_message_that_moves_on_during_the_look_is_no_duplicate(facts):
-    keep_pending_what_is_closed(facts)
-    facts.quiet = False
-    assert judge(facts).clean
+def test_a_message_that_moves_on_during_the_look_is_no_duplicate(snapshot):
+    keep_pending_what_is_closed(snapshot)
+    snapshot.quiet = False
+    assert judge(snapshot).clean
 
 
-def test_an_announcement_that_came_during_the_look_is_no_finding(facts):
-    announce_what_was_never_closed(facts)
-    facts.quiet = False
-    assert judge(facts).clean
+def test_an_announcement_that_came_during_the_look_is_no_finding(snapshot):
+    announce_what_was_never_closed(snapshot)
+    snapshot.quiet = False
+    assert judge(snapshot).clean
 
 
-def test_repeats_of_one_event_are_counted(facts):
-    facts.announced.append(facts.announced[0])
-    report = judge(facts)
+def test_repeats_of_one_event_are_counted(snapshot):
+    snapshot.announced.append(snapshot.announced[0])
+    report = judge(snapshot)
     assert report.clean
     assert report.summaries["repeats"] == 1
 
 
-def test_a_fallback_that_was_replaced_is_one_episode_and_clean(facts):
+def test_a_fallback_that_was_replaced_is_one_episode_and_clean(snapshot):
     again = {"event_id": "c:1:2", "revision": 2, "event": digest("again")}
-    facts.announced.append(facts.announced[0]._replace(**again, episode_revision=1, supersedes="c:1:1"))
-    report = judge(facts)
+    snapshot.announced.append(snapshot.announced[0]._replace(**again, episode_revision=1, supersedes="c:1:1"))
+    report = judge(snapshot)
     assert report.clean
     counts = report.summaries
     assert (counts["announced"], counts["events"], counts["repeats"], counts["superseded"]) == (2, 3, 0, 1)
 
 
-def test_an_episode_that_is_closed_anew_after_that_is_announced_under_the_next_number(facts):
-    facts.closed.append(closed(1, [1, 2], offset=4, revision=2))
-    facts.summarized_to = {0: 5}
-    facts.stored["c:1"] = Stored(2, "f")
-    first = facts.announced[0]
-    facts.announced += [
+def test_an_episode_that_is_closed_anew_after_that_is_announced_under_the_next_number(snapshot):
+    snapshot.closed.append(closed(1, [1, 2], offset=4, revision=2))
+    snapshot.summarized_to = {0: 5}
+    snapshot.stored["c:1"] = Stored(2, "f")
+    first = snapshot.announced[0]
+    snapshot.announced += [
         first._replace(event_id="c:1:2", revision=2, episode_revision=1, supersedes="c:1:1"),
         first._replace(event_id="c:1:3", revision=3, episode_revision=2, supersedes="c:1:2"),
     ]
-    assert judge(facts).clean
+    assert judge(snapshot).clean
 
 
-def test_a_repeated_message_is_a_duplicate_and_dropped(facts):
-    facts.produced.append(produced(1, offset=6))
-    facts.consumed[0] = 7
-    facts.pending.add(pending(5))
-    report = judge(facts)
+def test_a_repeated_message_is_a_duplicate_and_dropped(snapshot):
+    snapshot.produced.append(produced(1, offset=6))
+    snapshot.consumed[0] = 7
+    snapshot.pending.add(pending(5))
+    report = judge(snapshot)
     assert report.clean
     assert report.messages["duplicates"] == 1
 
 
-def test_an_id_used_again_past_the_window_is_a_message_of_its_own(facts):
-    facts.dedupe_window = 3
-    facts.produced.append(produced(1, offset=6))
-    facts.consumed[0] = 7
-    facts.pending.add(pending(5))
-    assert kinds(facts) == {"lost"}
-    facts.closed.append(closed(3, [5, 6, 1], offset=4))
-    facts.pending.clear()
-    assert judge(facts).clean
+def test_an_id_used_again_past_the_window_is_a_message_of_its_own(snapshot):
+    snapshot.dedupe_window = 3
+    snapshot.produced.append(produced(1, offset=6))
+    snapshot.consumed[0] = 7
+    snapshot.pending.add(pending(5))
+    assert kinds(snapshot) == {"lost"}
+    snapshot.closed.append(closed(3, [5, 6, 1], offset=4))
+    snapshot.pending.clear()
+    assert judge(snapshot).clean
 
 
-def test_the_later_episode_of_an_id_used_again_may_label_its_document(facts):
-    facts.dedupe_window = 3
-    facts.produced.append(produced(1, offset=6))
-    facts.consumed[0] = 7
-    facts.closed.append(closed(3, [5, 6, 1], offset=4))
-    facts.pending.clear()
-    facts.messages[message(1)] = Archived("c:3", True)
-    assert judge(facts).clean
+def test_the_later_episode_of_an_id_used_again_may_label_its_document(snapshot):
+    snapshot.dedupe_window = 3
+    snapshot.produced.append(produced(1, offset=6))
+    snapshot.consumed[0] = 7
+    snapshot.closed.append(closed(3, [5, 6, 1], offset=4))
+    snapshot.pending.clear()
+    snapshot.messages[message(1)] = Archived("c:3", True)
+    assert judge(snapshot).clean
 
 
-def test_skipped_messages_and_dead_letters_belong_to_no_episode(facts):
-    facts.produced[4] = produced(5, offset=4, skipped=True)
-    facts.dead |= {Position(0, 5), Position(0, 6)}
-    facts.refused.add(Position(0, 6))
-    facts.consumed[0] = 7
-    facts.pending.clear()
-    report = judge(facts)
+def test_skipped_messages_and_dead_letters_belong_to_no_episode(snapshot):
+    snapshot.produced[4] = produced(5, offset=4, skipped=True)
+    snapshot.dead |= {Position(0, 5), Position(0, 6)}
+    snapshot.refused.add(Position(0, 6))
+    snapshot.consumed[0] = 7
+    snapshot.pending.clear()
+    report = judge(snapshot)
     assert report.clean
     assert (report.messages["skipped"], report.messages["dead_lettered"]) == (1, 2)
 
 
-def test_a_bad_record_that_is_not_consumed_is_not_lost(facts):
-    facts.refused.add(Position(0, 8))
-    report = judge(facts)
+def test_a_bad_record_that_is_not_consumed_is_not_lost(snapshot):
+    snapshot.refused.add(Position(0, 8))
+    report = judge(snapshot)
     assert report.clean
     assert report.messages["not_consumed"] == 2
 
 
-def test_a_dead_lettered_episode_needs_no_summary(facts):
-    forget_to_announce(facts)
-    facts.dead_episodes.add(Position(0, 2))
-    report = judge(facts)
+def test_a_dead_lettered_episode_needs_no_summary(snapshot):
+    forget_to_announce(snapshot)
+    snapshot.dead_episodes.add(Position(0, 2))
+    report = judge(snapshot)
     assert report.clean
     assert report.summaries["dead_lettered"] == 1
 
 
-def test_an_index_that_could_not_be_looked_at_is_no_finding(facts):
-    facts.indexed = None
-    report = judge(facts)
+def test_an_index_that_could_not_be_looked_at_is_no_finding(snapshot):
+    snapshot.indexed = None
+    report = judge(snapshot)
     assert report.clean
     assert "indexed" not in report.summaries
 
 
-def test_each_scope_has_its_own_ordinals(facts):
-    facts.closed[1] = facts.closed[1]._replace(episode_id="c/agent:1", ordinal=1)
-    assert "ordinal_gap" not in kinds(facts)
+def test_each_scope_has_its_own_ordinals(snapshot):
+    snapshot.closed[1] = snapshot.closed[1]._replace(episode_id="c/agent:1", ordinal=1)
+    assert "ordinal_gap" not in kinds(snapshot)
 
 
-def test_the_latest_revision_of_an_episode_counts(facts):
-    facts.closed.append(closed(1, [1, 2], offset=4, revision=2))
-    facts.announced.append(announcement(facts.closed[-1]))
-    facts.stored["c:1"] = Stored(2, "f")
-    assert judge(facts).clean
+def test_the_latest_revision_of_an_episode_counts(snapshot):
+    snapshot.closed.append(closed(1, [1, 2], offset=4, revision=2))
+    snapshot.announced.append(announcement(snapshot.closed[-1]))
+    snapshot.stored["c:1"] = Stored(2, "f")
+    assert judge(snapshot).clean
 
 
 @pytest.mark.parametrize(
     ("topic", "breakage"),
     [("messages", invent_a_message), ("episodes", begin_at_two), ("summaries", forget_to_announce)],
 )
-def test_what_retention_has_removed_is_not_judged(facts, topic, breakage):
-    breakage(facts)
-    facts.truncated.add(topic)
-    facts.stored = {e.episode_id: Stored(1, "f") for e in facts.closed}
-    facts.indexed = None
-    facts.announced = [announcement(e) for e in facts.closed] if topic != "summaries" else facts.announced
-    assert kinds(facts) <= {"label_wrong"}
+def test_what_retention_has_removed_is_not_judged(snapshot, topic, breakage):
+    breakage(snapshot)
+    snapshot.truncated.add(topic)
+    snapshot.stored = {e.episode_id: Stored(1, "f") for e in snapshot.closed}
+    snapshot.indexed = None
+    snapshot.announced = [announcement(e) for e in snapshot.closed] if topic != "summaries" else snapshot.announced
+    assert kinds(snapshot) <= {"label_wrong"}
 
 
-def test_where_closed_episodes_are_gone_the_archive_still_knows_them(facts):
-    facts.closed.pop(0)
-    facts.announced.pop(0)
-    assert "lost" in kinds(facts)
-    facts.truncated.add("episodes")
-    assert judge(facts).clean
+def test_where_closed_episodes_are_gone_the_archive_still_knows_them(snapshot):
+    snapshot.closed.pop(0)
+    snapshot.announced.pop(0)
+    assert "lost" in kinds(snapshot)
+    snapshot.truncated.add("episodes")
+    assert judge(snapshot).clean
 
 
 # Agents
 
 
-def of_agents(*produced_for: str | None, max_agents: int = 2) -> Facts:
+def of_agents(*produced_for: str | None, max_agents: int = 2) -> Snapshot:
     """Messages 1, 2 …, each naming an agent or none, all consumed; nothing is closed or pending yet."""
-    return Facts(
+    return Snapshot(
         produced=[produced(n, offset=n - 1)._replace(agent_id=agent) for n, agent in enumerate(produced_for, 1)],
         consumed={0: 100},
         max_agents=max_agents,
     )
 
 
-def close_of(facts: Facts, agent: str | None, *numbers: int) -> None:
+def close_of(snapshot: Snapshot, agent: str | None, *numbers: int) -> None:
     scope = "c" if agent is None else f"c/{agent}"
-    ordinal = 1 + sum(e.scope == scope for e in facts.closed)
+    ordinal = 1 + sum(e.scope == scope for e in snapshot.closed)
     offsets = {"first_offset": numbers[0] - 1, "last_offset": numbers[-1] - 1}
-    episode = closed(ordinal, numbers, offset=len(facts.closed))
-    facts.closed.append(episode._replace(episode_id=f"{scope}:{ordinal}", **offsets))
+    episode = closed(ordinal, numbers, offset=len(snapshot.closed))
+    snapshot.closed.append(episode._replace(episode_id=f"{scope}:{ordinal}", **offsets))
 
 
 def test_a_message_that_names_no_agent_belongs_in_an_episode_of_each_active_one():
-    facts = of_agents("x", "y", None)
-    close_of(facts, "x", 1, 3)
-    assert kinds(facts) == {"lost"}
-    close_of(facts, "y", 2, 3)
-    report = judge(facts)
+    snapshot = of_agents("x", "y", None)
+    close_of(snapshot, "x", 1, 3)
+    assert kinds(snapshot) == {"lost"}
+    close_of(snapshot, "y", 2, 3)
+    report = judge(snapshot)
     assert report.clean
     assert report.messages["in_an_episode"] == report.messages["total"] == 3
 
 
 def test_a_message_is_pending_as_long_as_one_of_its_agents_has_it_pending():
-    facts = of_agents("x", "y", None)
-    close_of(facts, "x", 1, 3)
-    facts.pending = {pending(1, "c/y"), pending(2, "c/y")}
-    report = judge(facts)
+    snapshot = of_agents("x", "y", None)
+    close_of(snapshot, "x", 1, 3)
+    snapshot.pending = {pending(1, "c/y"), pending(2, "c/y")}
+    report = judge(snapshot)
     assert report.clean
     assert (report.messages["in_an_episode"], report.messages["pending"]) == (1, 2)
 
 
 def test_a_message_twice_in_one_agents_episodes_is_a_duplicate():
-    facts = of_agents("x", "x", "x")
-    close_of(facts, "x", 1, 2)
-    close_of(facts, "x", 2, 3)
-    assert "duplicated" in kinds(facts)
+    snapshot = of_agents("x", "x", "x")
+    close_of(snapshot, "x", 1, 2)
+    close_of(snapshot, "x", 2, 3)
+    assert "duplicated" in kinds(snapshot)
 
 
 @pytest.mark.parametrize("agent", [None, "x"])
 def test_what_waited_is_in_one_episode_without_an_agent_or_in_one_of_the_first_agent(agent):
-    facts = of_agents(None, None, "x")
+    snapshot = of_agents(None, None, "x")
     for scope, numbers in {None: [(None, (1, 2)), ("x", (3,))], "x": [("x", (1, 2, 3))]}[agent]:
-        close_of(facts, scope, *numbers)
-    assert judge(facts).clean
+        close_of(snapshot, scope, *numbers)
+    assert judge(snapshot).clean
 
 
 def test_what_waited_and_is_in_both_is_found():
-    facts = of_agents(None, "x")
-    close_of(facts, None, 1)
-    close_of(facts, "x", 1, 2)
-    assert kinds(facts) == {"wrong_agent"}
+    snapshot = of_agents(None, "x")
+    close_of(snapshot, None, 1)
+    close_of(snapshot, "x", 1, 2)
+    assert kinds(snapshot) == {"wrong_agent"}
 
 
 def test_what_waits_for_an_agent_is_pending():
-    facts = of_agents(None, None)
-    facts.pending = {pending(0), pending(1)}
-    assert judge(facts).messages["pending"] == 2
+    snapshot = of_agents(None, None)
+    snapshot.pending = {pending(0), pending(1)}
+    assert judge(snapshot).messages["pending"] == 2
 
 
 def test_what_went_to_an_agent_during_the_look_is_not_lost():
-    facts = of_agents(None)
-    facts.handed_over, facts.quiet = {Position(0, 0)}, False
-    assert judge(facts).clean
-    facts.quiet = True
-    assert kinds(facts) == {"lost"}
+    snapshot = of_agents(None)
+    snapshot.handed_over, snapshot.quiet = {Position(0, 0)}, False
+    assert judge(snapshot).clean
+    snapshot.quiet = True
+    assert kinds(snapshot) == {"lost"}
 
 
 def test_an_agent_that_was_flushed_gets_nothing_more():
-    facts = of_agents("x", "y", None)
-    facts.flushed_agents = [Flush(Position(0, 1), CONVERSATION, "x")]
-    facts.produced[1:] = [p._replace(position=Position(0, p.position.offset + 1)) for p in facts.produced[1:]]
-    close_of(facts, "x", 1)
-    close_of(facts, "y", 2, 3)
-    assert judge(facts).clean
+    snapshot = of_agents("x", "y", None)
+    snapshot.flushed_agents = [Flush(Position(0, 1), CONVERSATION, "x")]
+    snapshot.produced[1:] = [p._replace(position=Position(0, p.position.offset + 1)) for p in snapshot.produced[1:]]
+    close_of(snapshot, "x", 1)
+    close_of(snapshot, "y", 2, 3)
+    assert judge(snapshot).clean
 
 
 def test_the_agent_that_was_silent_longest_leaves_when_there_are_too_many():
-    facts = of_agents("x", "y", "z", None)
-    close_of(facts, "x", 1)
-    close_of(facts, "y", 2, 4)
-    close_of(facts, "z", 3, 4)
-    assert judge(facts).clean
+    snapshot = of_agents("x", "y", "z", None)
+    close_of(snapshot, "x", 1)
+    close_of(snapshot, "y", 2, 4)
+    close_of(snapshot, "z", 3, 4)
+    assert judge(snapshot).clean
 
 
 def test_who_was_active_before_the_oldest_record_is_not_judged():
-    facts = of_agents(None)
-    facts.truncated.add("messages")
-    close_of(facts, "x", 1)
-    assert judge(facts).clean
+    snapshot = of_agents(None)
+    snapshot.truncated.add("messages")
+    close_of(snapshot, "x", 1)
+    assert judge(snapshot).clean
 
 
-def test_a_message_of_several_episodes_carries_the_id_of_one_of_them(facts):
-    facts.max_agents = 2
-    facts.produced = [produced(1, 0)._replace(agent_id="x"), produced(2, 1)._replace(agent_id="y"), produced(3, 2)]
-    facts.closed, facts.pending, facts.announced = [], set(), []
-    close_of(facts, "x", 1, 3)
-    close_of(facts, "y", 2, 3)
-    facts.announced = [announcement(e) for e in facts.closed]
-    facts.stored = {e.episode_id: Stored(1, "f") for e in facts.closed}
-    facts.indexed = None
+def test_a_message_of_several_episodes_carries_the_id_of_one_of_them(snapshot):
+    snapshot.max_agents = 2
+    snapshot.produced = [produced(1, 0)._replace(agent_id="x"), produced(2, 1)._replace(agent_id="y"), produced(3, 2)]
+    snapshot.closed, snapshot.pending, snapshot.announced = [], set(), []
+    close_of(snapshot, "x", 1, 3)
+    close_of(snapshot, "y", 2, 3)
+    snapshot.announced = [announcement(e) for e in snapshot.closed]
+    snapshot.stored = {e.episode_id: Stored(1, "f") for e in snapshot.closed}
+    snapshot.indexed = None
     labels = {1: "c/x:1", 2: "c/y:1", 3: "c/x:1"}
-    facts.messages = {message(n): Archived(label, True) for n, label in labels.items()}
-    facts.archived_to = {}
-    assert judge(facts).clean
-    facts.messages[message(3)] = Archived("c/z:1", True)
-    assert kinds(facts) == {"label_wrong"}
+    snapshot.messages = {message(n): Archived(label, True) for n, label in labels.items()}
+    snapshot.archived_to = {}
+    assert judge(snapshot).clean
+    snapshot.messages[message(3)] = Archived("c/z:1", True)
+    assert kinds(snapshot) == {"label_wrong"}
 
 
 # Properties and the report itself
@@ -577,7 +577,7 @@ def test_a_message_of_several_episodes_carries_the_id_of_one_of_them(facts):
 )
 def test_every_message_has_exactly_one_fate(consumed, repeats, skipped, dead, refused, waiting, placed):
     numbers = [n if n not in repeats else n // 2 for n in range(12)]
-    facts = Facts(
+    snapshot = Snapshot(
         produced=[produced(n, offset, skipped=offset in skipped) for offset, n in enumerate(numbers)],
         refused={Position(0, n) for n in refused},
         dead={Position(0, n) for n in dead},
@@ -585,8 +585,8 @@ def test_every_message_has_exactly_one_fate(consumed, repeats, skipped, dead, re
         pending={pending(n) for n in waiting},
         closed=[closed(1, sorted(placed), offset=0)],
     )
-    messages = judge(facts).messages
-    assert sum(messages[fate] for fate in FATES) == messages["total"] == len(facts.produced) + len(facts.refused)
+    messages = judge(snapshot).messages
+    assert sum(messages[fate] for fate in FATES) == messages["total"] == len(snapshot.produced) + len(snapshot.refused)
 
 
 def test_examples_are_bounded_and_the_count_is_not():
@@ -597,10 +597,10 @@ def test_examples_are_bounded_and_the_count_is_not():
     assert len(report.findings["lost"].examples) == EXAMPLES_NAMED
 
 
-def test_the_report_reads_as_json_and_as_lines(facts):
-    lose(facts)
-    facts.notes.append("index not checked")
-    report = judge(facts)
+def test_the_report_reads_as_json_and_as_lines(snapshot):
+    lose(snapshot)
+    snapshot.notes.append("index not checked")
+    report = judge(snapshot)
     assert json.loads(json.dumps(report.as_dict()))["findings"]["lost"]["count"] == 1
     text = "\n".join(report.lines())
     assert "note: index not checked" in text

@@ -1,0 +1,338 @@
+"""Snapshot that an audit judges: plain data, read from topics and stores, or made up by a test.
+
+No message content is kept. A message is known by the digest of its `message_key`, a content and a list of ids by their
+digests.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import NamedTuple
+
+from aiokafka import ConsumerRecord
+
+from afterword.schemas import EpisodeClosed, InvalidRecord, MessageCreated, SummaryCreated, decode_episode, decode_input
+from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX
+from afterword.schemas.decoding import validate
+from afterword.schemas.episodes import fingerprint
+from afterword.schemas.headers import header
+from afterword.schemas.ids import episode_id, message_key
+from afterword.streams.runtime.bookmark import KEY as BOOKMARK
+from afterword.streams.segmenter.bodies import decode_body
+from afterword.streams.segmenter.keys import NOBODY, Scope, parse_key, parse_scope
+from afterword.streams.segmenter.state import decode_state
+
+DIGEST_BYTES = 16
+"""128 bits: no two of a billion messages share one by chance."""
+
+
+class Position(NamedTuple):
+    """Partition and offset of a record; the context names the topic."""
+
+    partition: int
+    offset: int
+
+
+class Pending(NamedTuple):
+    """A message that waits in the segmenter's state."""
+
+    position: Position
+    """In `messages`."""
+    scope: str
+    """Scope whose episodes are numbered together, in the form of `scope_name`."""
+
+
+class Flush(NamedTuple):
+    """A `conversation.flush` that names an agent."""
+
+    position: Position
+    conversation_id: str
+    agent_id: str
+
+
+class Produced(NamedTuple):
+    """A message on `messages`."""
+
+    position: Position
+    conversation_id: str
+    message: bytes
+    content: bytes
+    skipped: bool = False
+    """Its `skip_summarization`."""
+    agent_id: str | None = None
+
+
+class Core(NamedTuple):
+    """A message in the core of an episode."""
+
+    message: bytes
+    content: bytes
+
+
+class Closed(NamedTuple):
+    """A record of `episode.closed`."""
+
+    position: Position
+    episode_id: str
+    revision: int
+    conversation_id: str
+    ordinal: int
+    fingerprint: str
+    recomputed: str
+    """The fingerprint of the messages that it carries."""
+    core: tuple[Core, ...]
+    message_ids: bytes
+    """Digest of the core's ids, in order."""
+    first_offset: int = -1
+    """In `messages`, of its first core message."""
+    last_offset: int = -1
+
+    @property
+    def scope(self) -> str:
+        return self.episode_id.rpartition(":")[0]
+
+
+class Announced(NamedTuple):
+    """A record of `summary.created`."""
+
+    event_id: str
+    episode_id: str
+    revision: int
+    event: bytes
+    """Digest of the whole event."""
+    message_ids: bytes
+    episode_revision: int | None = None
+    supersedes: str | None = None
+
+    @property
+    def made_from(self) -> int:
+        """Revision of its `episode.closed`."""
+        return self.episode_revision or self.revision
+
+
+class Stored(NamedTuple):
+    """An episode in MongoDB."""
+
+    revision: int
+    """Revision of the `episode.closed` that its summary was made from."""
+    fingerprint: str
+
+
+class Archived(NamedTuple):
+    """A message's document in MongoDB."""
+
+    episode_id: str | None
+    archived: bool
+    """False while the document has only an `episode_id`."""
+
+
+@dataclass
+class Snapshot:
+    """Content of topics, consumer groups and stores.
+
+    They are not read at one instant. The groups' offsets come first, then the segmenter's state, `episode.closed`,
+    `summary.created` and the stores. A message moves in this direction only, so work in progress never looks like a
+    loss.
+    """
+
+    produced: list[Produced] = field(default_factory=list)
+    """In order within each partition."""
+    flushes: int = 0
+    flushed_agents: list[Flush] = field(default_factory=list)
+    """In order within each partition."""
+    refused: set[Position] = field(default_factory=set)
+    """Invalid records of `messages`."""
+    consumed: dict[int, int] = field(default_factory=dict)
+    """Committed offset of the segmenter, by partition of `messages`."""
+    archived_to: dict[int, int] = field(default_factory=dict)
+    """Committed offset of the archiver."""
+    dead: set[Position] = field(default_factory=set)
+    """Records of `messages` that have a dead letter."""
+    pending: set[Pending] = field(default_factory=set)
+    """Messages that wait in the segmenter's state for their episode to close."""
+    handed_over: set[Position] = field(default_factory=set)
+    """Messages that waited for an agent when the state was first read, and no longer a moment later."""
+    closed: list[Closed] = field(default_factory=list)
+    """Every committed record, in order within each partition."""
+    unreadable: set[Position] = field(default_factory=set)
+    """Invalid records of `episode.closed`."""
+    summarized_to: dict[int, int] = field(default_factory=dict)
+    """Committed offset of the summarizer, by partition of `episode.closed`."""
+    dead_episodes: set[Position] = field(default_factory=set)
+    announced: list[Announced] = field(default_factory=list)
+    unreadable_announcements: int = 0
+    stored: dict[str, Stored] = field(default_factory=dict)
+    messages: dict[bytes, Archived] = field(default_factory=dict)
+    """Documents of messages, by digest."""
+    indexed: set[str] | None = None
+    """Episodes that have a point; None if the index could not be read."""
+    dedupe_window: int = 1000
+    max_agents: int | None = None
+    """Number of agents active at a time, with `scope = agent`."""
+    quiet: bool = True
+    """Whether nothing was consumed or closed while the snapshot was read."""
+    truncated: set[str] = field(default_factory=set)
+    """Topics whose oldest records were deleted."""
+    notes: list[str] = field(default_factory=list)
+
+
+def latest_revisions(closed: Iterable[Closed]) -> list[Closed]:
+    """Select one record for each episode: the first of its highest revision."""
+    latest: dict[str, Closed] = {}
+    for episode in closed:
+        known = latest.get(episode.episode_id)
+        if known is None or known.revision < episode.revision:
+            latest[episode.episode_id] = episode
+    return list(latest.values())
+
+
+def by_scope(episodes: Iterable[Closed]) -> list[list[Closed]]:
+    """Group episodes that are numbered together, by ordinal."""
+    scopes: dict[str, list[Closed]] = defaultdict(list)
+    for episode in episodes:
+        scopes[episode.scope].append(episode)
+    return [sorted(scope, key=lambda e: e.ordinal) for scope in scopes.values()]
+
+
+def scope_name(conversation_id: str, agent_id: str | None = None) -> str:
+    """Prefix of the ids of all episodes in the scope."""
+    return episode_id(conversation_id, 0, agent_id).rpartition(":")[0]
+
+
+def digest(text: str) -> bytes:
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=DIGEST_BYTES).digest()
+
+
+def digest_of_message(conversation_id: str, message_id: str) -> bytes:
+    return digest(message_key(conversation_id, message_id))
+
+
+def digest_of_all(ids: Iterable[str]) -> bytes:
+    """Digest of ids in order; different lists have different digests."""
+    return digest("".join(f"{len(i)}:{i}" for i in ids))
+
+
+def take_message(snapshot: Snapshot, record: ConsumerRecord) -> None:
+    """Add a record of `messages`."""
+    try:
+        event = decode_input(record.key, record.value, record.headers, record.timestamp)
+    except InvalidRecord:
+        snapshot.refused.add(position(record))
+        return
+    if not isinstance(event, MessageCreated):
+        snapshot.flushes += 1
+        if event.agent_id:
+            snapshot.flushed_agents.append(Flush(position(record), event.conversation_id, event.agent_id))
+        return
+    message = digest_of_message(event.conversation_id, event.id)
+    content = digest(event.content)
+    snapshot.produced.append(
+        Produced(
+            position(record), event.conversation_id, message, content, event.skip_summarization, event.agent_id or None
+        )
+    )
+
+
+def take_episode(snapshot: Snapshot, record: ConsumerRecord) -> None:
+    """Add a record of `episode.closed`."""
+    try:
+        snapshot.closed.append(closed(position(record), decode_episode(record.key, record.value)))
+    except InvalidRecord:
+        snapshot.unreadable.add(position(record))
+
+
+def closed(where: Position, episode: EpisodeClosed) -> Closed:
+    """Reduce an episode to what the audit needs."""
+    return Closed(
+        position=where,
+        episode_id=episode.episode_id,
+        revision=episode.revision,
+        conversation_id=episode.conversation_id,
+        ordinal=episode.ordinal,
+        fingerprint=episode.fingerprint,
+        recomputed=fingerprint(episode.messages),
+        core=tuple(Core(digest_of_message(episode.conversation_id, m.id), digest(m.content)) for m in episode.messages),
+        message_ids=digest_of_all(m.id for m in episode.messages),
+        first_offset=episode.source.first_offset,
+        last_offset=episode.source.last_offset,
+    )
+
+
+def take_summary(snapshot: Snapshot, record: ConsumerRecord) -> None:
+    """Add a record of `summary.created`."""
+    try:
+        event = validate(SummaryCreated, record.value or b"")
+    except InvalidRecord:
+        snapshot.unreadable_announcements += 1
+        return
+    snapshot.announced.append(
+        Announced(
+            event_id=event.event_id,
+            episode_id=event.episode_id,
+            revision=event.revision,
+            event=digest(event.model_dump_json()),
+            message_ids=digest_of_all(event.message_ids),
+            episode_revision=event.episode_revision,
+            supersedes=event.supersedes,
+        )
+    )
+
+
+def take_dead_letter(dead: set[Position], topic: str, record: ConsumerRecord) -> None:
+    """Add the original position of a record of `<topic>.dlq`, if the original was in this topic."""
+    found = [header(record.headers, DEAD_LETTER_PREFIX + name) or "" for name in ("topic", "partition", "offset")]
+    if found[0] == topic and all(part.isdecimal() for part in found[1:]):
+        dead.add(Position(int(found[1]), int(found[2])))
+
+
+def position(record: ConsumerRecord) -> Position:
+    return Position(record.partition, record.offset)
+
+
+class Body(NamedTuple):
+    scope: Scope
+    seq: int
+    position: Position
+    """Position in `messages`; a changelog has the partitions of its source."""
+
+
+class SegmenterState:
+    """Segmenter state, read from the changelogs of its two tables; of a message it keeps only the position.
+
+    The bodies must be read before the conversations: a message then moves from pending to closed, never back.
+    """
+
+    def __init__(self) -> None:
+        self._bodies: dict[bytes, Body] = {}
+        self._first_pending: dict[Scope, int] = {}
+
+    def take_body(self, record: ConsumerRecord) -> None:
+        """Apply a record of the messages table's changelog. Raises: StateUnreadable."""
+        if record.key == BOOKMARK:
+            return
+        key = parse_key(record.key)
+        if key.seq is None:
+            return
+        body = decode_body(record.value) if record.value is not None else None
+        if body is None:
+            self._bodies.pop(record.key, None)
+        else:
+            self._bodies[record.key] = Body(key.scope, key.seq, Position(record.partition, body.offset))
+
+    def take_conversation(self, record: ConsumerRecord) -> None:
+        """Apply a record of the conversations table's changelog. Raises: StateUnreadable."""
+        if record.value is not None and record.key != BOOKMARK:
+            self._first_pending[parse_scope(record.key)] = decode_state(record.value).first_pending
+
+    def pending(self) -> set[Pending]:
+        """Messages that are in no episode yet; rows of the overlap are in one already."""
+        return {Pending(b.position, scope_name(b.scope.conversation_id, b.scope.named_agent)) for b in self._waiting()}
+
+    def handed_over(self) -> set[Position]:
+        """Messages that may have moved to an agent's rows since their own row was read."""
+        waiting = set(self._waiting())
+        return {b.position for b in self._bodies.values() if b.scope.agent_id == NOBODY and b not in waiting}
+
+    def _waiting(self) -> Iterator[Body]:
+        return (body for body in self._bodies.values() if body.seq >= self._first_pending.get(body.scope, 0))
