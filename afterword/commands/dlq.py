@@ -1,4 +1,4 @@
-"""`afterword dlq`: the records that could not be taken."""
+"""`afterword dlq`: dead letters."""
 
 import asyncio
 import re
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,8 +14,8 @@ from afterword.commands.common import Json, print_json, start_quietly
 from afterword.terminal import printable
 
 if TYPE_CHECKING:
-    from afterword.dlq.desk import Counts, Desk
-    from afterword.dlq.letters import Action, Filters
+    from afterword.dlq import Action, Counts, DeadLetterQueue, Filters
+    from afterword.schemas.dead_letters import DeadLetter
 
 app = typer.Typer(help="List, show, replay or discard dead letters.", no_args_is_help=True)
 
@@ -24,27 +24,29 @@ UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def moment(text: str) -> datetime:
-    """RFC 3339, or `90s`, `15m`, `2h`, `3d` ago. Raises: BadParameter."""
+    """Parse RFC 3339, or `90s`, `15m`, `2h`, `3d` ago. Raises: BadParameter."""
     if found := AGO.fullmatch(text):
         return datetime.now(UTC) - timedelta(**{UNITS[found[2]]: int(found[1])})
     try:
         parsed = datetime.fromisoformat(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is neither a time nor like 15m, 2h or 3d") from None
+        raise typer.BadParameter(f"{text!r} is neither an RFC 3339 time nor a duration such as 15m, 2h or 3d") from None
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
-Topic = Annotated[str | None, typer.Option(help="Only of this topic of dead letters.")]
-Stage = Annotated[str | None, typer.Option(help="Only of this stage: segmenter or summarizer.")]
-Type = Annotated[str | None, typer.Option("--type", help="Only of this error type, such as schema_violation.")]
-Since = Annotated[datetime | None, typer.Option(parser=moment, help="Failed since then: a time, or 15m, 2h, 3d ago.")]
-Until = Annotated[datetime | None, typer.Option(parser=moment, help="Failed before then.")]
+Topic = Annotated[str | None, typer.Option(help="Only from this dead-letter topic.")]
+Stage = Annotated[str | None, typer.Option(help="Only from this stage: segmenter or summarizer.")]
+Type = Annotated[str | None, typer.Option("--type", help="Only with this error type, such as schema_violation.")]
+Since = Annotated[
+    datetime | None, typer.Option(parser=moment, help="Failed since this time, or since 15m, 2h, 3d ago.")
+]
+Until = Annotated[datetime | None, typer.Option(parser=moment, help="Failed before this time.")]
 Conversation = Annotated[str | None, typer.Option(help="Only of this conversation.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="End after so many.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-Raw = Annotated[bool, typer.Option("--raw", help="Only the value, byte for byte.")]
-Address = Annotated[str, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", help="As `list` prints it.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Stop after this many.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+Raw = Annotated[bool, typer.Option("--raw", help="Print only the value, byte for byte.")]
+Address = Annotated[str, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", help="Address, as printed by `list`.")]
 
 
 @app.callback()
@@ -53,7 +55,7 @@ def dlq() -> None:
 
 
 @app.command("list")
-def list_letters(
+def list_dead_letters(
     topic: Topic = None,
     stage: Stage = None,
     error_type: Type = None,
@@ -63,42 +65,39 @@ def list_letters(
     limit: Limit = None,
     as_json: Json = False,
 ) -> None:
-    """Print the letters that were neither replayed nor discarded, one a line; with --json as JSON Lines."""
-    from afterword.dlq.shown import line, row
-
+    """Print the dead letters that were neither replayed nor discarded, one a line; with --json as JSON Lines."""
     filters = _filters(stage, error_type, since, until, conversation)
 
-    async def each(desk: "Desk", topics: Sequence[str]) -> None:
+    async def each(queue: "DeadLetterQueue", topics: Sequence[str]) -> None:
         left = limit
         for name in topics:
-            async with aclosing(desk.open_letters(name, filters)) as letters:
+            async with aclosing(queue.unresolved(name, filters)) as letters:
                 async for found in letters:
                     if as_json:
-                        print_json(row(found))
+                        print_json(_row(found))
                     else:
-                        typer.echo(line(found))
+                        typer.echo(_line(found))
                     left = left and left - 1
                     if left == 0:
                         return
 
-    _at_desk(topic, each)
+    _with_queue(topic, each)
 
 
 @app.command()
 def show(address: Address, raw: Raw = False, as_json: Json = False) -> None:
-    """Print one letter: why it is there, its headers, and its value."""
-    from afterword.dlq.shown import page, whole
+    """Print one dead letter: the error, its headers, and its value."""
 
-    async def one(desk: "Desk", _: Sequence[str]) -> None:
-        found = await desk.find(address)
+    async def one(queue: "DeadLetterQueue", _: Sequence[str]) -> None:
+        found = await queue.find(address)
         if raw:
             sys.stdout.buffer.write(found.value or b"")
         elif as_json:
-            print_json(whole(found))
+            print_json({**_row(found), **_content(found)})
         else:
-            typer.echo(page(found))
+            typer.echo(_page(found))
 
-    _at_desk(None, one)
+    _with_queue(None, one)
 
 
 @app.command()
@@ -113,9 +112,9 @@ def replay(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Send the originals again, key and value untouched, to the partitions they were on; each once, and on record.
+    """Send the original records again, unchanged, to their original partitions; each once.
 
-    Mend what refused them first: what cannot be taken still comes back as a new letter.
+    Fix the cause first: a record that is still rejected becomes a new dead letter.
     """
     filters = _filters(stage, error_type, since, until, conversation)
     _resolve(topic, filters, "replayed", dry_run=dry_run, yes=yes, as_json=as_json)
@@ -133,7 +132,7 @@ def discard(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Put letters away: they are listed and replayed no more. The records stay until the topic's retention."""
+    """Mark dead letters as discarded: they are no longer listed or replayed. The records expire with the topic."""
     filters = _filters(stage, error_type, since, until, conversation)
     _resolve(topic, filters, "discarded", dry_run=dry_run, yes=yes, as_json=as_json)
 
@@ -145,22 +144,22 @@ def _filters(
     until: datetime | None,
     conversation: str | None,
 ) -> "Filters":
-    from afterword.dlq.letters import Filters
+    from afterword.dlq import Filters
 
     return Filters(stage, error_type, since, until, conversation)
 
 
-def _at_desk(topic: str | None, work: "Callable[[Desk, Sequence[str]], Awaitable[None]]") -> None:
-    from afterword.dlq.desk import desk, letter_topics
+def _with_queue(topic: str | None, work: "Callable[[DeadLetterQueue, Sequence[str]], Awaitable[None]]") -> None:
+    from afterword.dlq import open_queue, queue_topics
 
     kafka = start_quietly().kafka
-    topics = letter_topics(kafka)
+    topics = queue_topics(kafka)
     if topic is not None and topic not in topics:
         raise typer.BadParameter(f"{topic!r} is not one of {', '.join(topics)}", param_hint="--topic")
 
     async def run() -> None:
-        async with desk(kafka) as opened:
-            await work(opened, [topic] if topic else topics)
+        async with open_queue(kafka) as queue:
+            await work(queue, [topic] if topic else topics)
 
     asyncio.run(run())
 
@@ -168,22 +167,22 @@ def _at_desk(topic: str | None, work: "Callable[[Desk, Sequence[str]], Awaitable
 def _resolve(
     topic: str | None, filters: "Filters", action: "Action", *, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
-    async def work(desk: "Desk", topics: Sequence[str]) -> None:
-        planned = {name: await desk.count(name, filters, action) for name in topics}
+    async def work(queue: "DeadLetterQueue", topics: Sequence[str]) -> None:
+        planned = {name: await queue.count(name, filters, action) for name in topics}
         total = sum(counts.resolved for counts in planned.values())
         if dry_run or not total or not (yes or _confirmed(planned, action)):
             _report(planned, f"would be {action}", as_json)
             return
         with _progress(total, shown=not as_json) as progress:
-            done = {name: await desk.resolve(name, filters, action, progress) for name in topics}
+            done = {name: await queue.resolve(name, filters, action, progress) for name in topics}
         _report(done, action, as_json)
 
-    _at_desk(topic, work)
+    _with_queue(topic, work)
 
 
 def _confirmed(planned: "dict[str, Counts]", action: "Action") -> bool:
     _report(planned, f"would be {action}", as_json=False)
-    return typer.confirm("Go on?", err=True)
+    return typer.confirm("Continue?", err=True)
 
 
 def _report(found: "dict[str, Counts]", done: str, as_json: bool) -> None:
@@ -193,7 +192,7 @@ def _report(found: "dict[str, Counts]", done: str, as_json: bool) -> None:
         return
     for name, counts in found.items():
         types = ", ".join(f"{printable(kind)} {number:,}" for kind, number in counts.by_type.most_common())
-        foreign = f"; {counts.not_ours:,} not ours, left alone" if counts.not_ours else ""
+        foreign = f"; {counts.not_ours:,} not written by Afterword, skipped" if counts.not_ours else ""
         typer.echo(f"{name}: {counts.resolved:,} {done}{f' ({types})' if types else ''}{foreign}")
 
 
@@ -206,5 +205,39 @@ def _progress(total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("letters", total=total)
+        task = bar.add_task("dead letters", total=total)
         yield lambda resolved: bar.advance(task, resolved)
+
+
+def _line(found: "DeadLetter") -> str:
+    text = f"{found.stage} {found.error_type}  {found.conversation_id or '–'}  {found.problem}"
+    return f"{found.address}  {found.failed_at:%Y-%m-%d %H:%M:%S}  {printable(text)}"
+
+
+def _row(found: "DeadLetter") -> dict[str, Any]:
+    """Everything but the content."""
+    return {
+        "address": found.address,
+        "failed_at": found.failed_at.isoformat(),
+        "stage": found.stage,
+        "type": found.error_type,
+        "problem": found.problem,
+        "conversation_id": found.conversation_id,
+        "origin": found.origin and found.origin._asdict(),
+        "bytes": len(found.value or b""),
+    }
+
+
+def _content(found: "DeadLetter") -> dict[str, Any]:
+    """Headers and value; bytes that are not UTF-8 are replaced, `--raw` prints them."""
+    return {"headers": [[name, _text(value)] for name, value in found.headers], "value": _text(found.value)}
+
+
+def _page(found: "DeadLetter") -> str:
+    lines = [f"{name:<16} {value}" for name, value in _row(found).items()]
+    lines += [f"{'header':<16} {name}: {_text(value)}" for name, value in found.headers]
+    return printable("\n".join([*lines, "", _text(found.value) or ""]))
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode(errors="replace")

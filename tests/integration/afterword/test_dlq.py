@@ -12,8 +12,7 @@ from aiokafka import AIOKafkaProducer, ConsumerRecord
 from aiokafka.errors import ProducerFenced
 
 from afterword.audit.log import opened
-from afterword.dlq.desk import Desk, NoSuchLetter, ReplayOverlaps, desk
-from afterword.dlq.letters import Filters
+from afterword.dlq import DeadLetterQueue, Filters, NoSuchDeadLetter, ReplayOverlaps, open_queue
 from afterword.schemas.dead_letters import DeadLetter, Origin, dead_letter
 from afterword.streams.settings import Settings
 from afterword.topics import ensure_topics
@@ -22,7 +21,7 @@ from tests.conftest import MakeSettings
 
 @dataclass
 class Original:
-    """A record that could not be taken."""
+    """A record that was rejected."""
 
     topic: str
     partition: int
@@ -33,17 +32,17 @@ class Original:
 
 
 @dataclass
-class Office:
+class World:
     settings: Settings
     producer: AIOKafkaProducer
-    desk: Desk
+    queue: DeadLetterQueue
 
     @property
     def topic(self) -> str:
         return self.settings.kafka.dead_letters(self.settings.kafka.messages_topic)
 
-    async def bury(self, *numbers: int, error_type: str = "invalid_json") -> None:
-        """A letter for each number, on two partitions."""
+    async def add(self, *numbers: int, error_type: str = "invalid_json") -> None:
+        """Add a dead letter for each number, on two partitions."""
         for number in numbers:
             original = Original(
                 self.settings.kafka.messages_topic,
@@ -59,7 +58,7 @@ class Office:
             await self.producer.send_and_wait(self.topic, value, key=key, headers=headers, partition=number % 2)
 
     async def open(self, filters: Filters | None = None) -> list[DeadLetter]:
-        async with aclosing(self.desk.open_letters(self.topic, filters or Filters())) as letters:
+        async with aclosing(self.queue.unresolved(self.topic, filters or Filters())) as letters:
             return [found async for found in letters]
 
     async def sent_again(self) -> list[ConsumerRecord]:
@@ -68,106 +67,106 @@ class Office:
 
 
 @pytest_asyncio.fixture
-async def office(make_settings: MakeSettings) -> AsyncIterator[Office]:
+async def world(make_settings: MakeSettings) -> AsyncIterator[World]:
     settings = make_settings(kafka={"partitions": 2})
     await ensure_topics(settings)
     producer = AIOKafkaProducer(bootstrap_servers=settings.kafka.bootstrap_servers)
     await producer.start()
     try:
-        async with desk(settings.kafka) as opened_desk:
-            yield Office(settings, producer, opened_desk)
+        async with open_queue(settings.kafka) as queue:
+            yield World(settings, producer, queue)
     finally:
         await producer.stop()
 
 
-async def test_a_letter_is_replayed_once_with_its_own_key_bytes_headers_and_partition(office: Office) -> None:
-    await office.bury(0, 1)
-    counts = await office.desk.resolve(office.topic, Filters(), "replayed")
+async def test_a_dead_letter_is_replayed_once_with_its_own_key_bytes_headers_and_partition(world: World) -> None:
+    await world.add(0, 1)
+    counts = await world.queue.resolve(world.topic, Filters(), "replayed")
     assert (counts.found, counts.resolved) == (2, 2)
-    again = await office.desk.resolve(office.topic, Filters(), "replayed")
+    again = await world.queue.resolve(world.topic, Filters(), "replayed")
     assert again.found == 0
-    sent = sorted(await office.sent_again(), key=lambda record: record.partition)
+    sent = sorted(await world.sent_again(), key=lambda record: record.partition)
     assert [(r.partition, r.key, r.value) for r in sent] == [(0, b"c0", b"\xff{0"), (1, b"c1", b"\xff{1")]
     assert [list(r.headers) for r in sent] == [[("trace", b"0")], [("trace", b"1")]]
-    assert await office.open() == []
+    assert await world.open() == []
 
 
-async def test_an_original_without_key_and_value_is_replayed_too(office: Office) -> None:
-    original = Original(office.settings.kafka.messages_topic, 1, 5, None, None, [("trace", b"5")])
+async def test_an_original_without_key_and_value_is_replayed_too(world: World) -> None:
+    original = Original(world.settings.kafka.messages_topic, 1, 5, None, None, [("trace", b"5")])
     _, _, headers = dead_letter(original, stage="segmenter", error_type="empty_value", message="no", now_ms=0)
-    batch = office.producer.create_batch()
+    batch = world.producer.create_batch()
     batch.append(key=None, value=None, timestamp=None, headers=headers)
-    await (await office.producer.send_batch(batch, office.topic, partition=1))
-    await office.desk.resolve(office.topic, Filters(), "replayed")
-    [sent] = await office.sent_again()
+    await (await world.producer.send_batch(batch, world.topic, partition=1))
+    await world.queue.resolve(world.topic, Filters(), "replayed")
+    [sent] = await world.sent_again()
     assert (sent.partition, sent.key, sent.value, list(sent.headers)) == (1, None, None, [("trace", b"5")])
 
 
-async def test_only_what_fits_is_replayed(office: Office) -> None:
-    await office.bury(0, 1)
-    await office.bury(2, error_type="too_large")
+async def test_only_what_fits_is_replayed(world: World) -> None:
+    await world.add(0, 1)
+    await world.add(2, error_type="too_large")
     filters = Filters(error_type="too_large")
-    assert (await office.desk.count(office.topic, filters, "replayed")).resolved == 1
-    assert await office.sent_again() == []
-    await office.desk.resolve(office.topic, filters, "replayed")
-    assert [record.key for record in await office.sent_again()] == [b"c2"]
-    assert {found.origin.offset for found in await office.open() if found.origin} == {0, 1}
+    assert (await world.queue.count(world.topic, filters, "replayed")).resolved == 1
+    assert await world.sent_again() == []
+    await world.queue.resolve(world.topic, filters, "replayed")
+    assert [record.key for record in await world.sent_again()] == [b"c2"]
+    assert {found.origin.offset for found in await world.open() if found.origin} == {0, 1}
 
 
-async def test_what_is_discarded_is_sent_nowhere_and_listed_no_more(office: Office) -> None:
-    await office.bury(0, 1, 2)
-    counts = await office.desk.resolve(office.topic, Filters(conversation_id="c1"), "discarded")
+async def test_what_is_discarded_is_sent_nowhere_and_listed_no_more(world: World) -> None:
+    await world.add(0, 1, 2)
+    counts = await world.queue.resolve(world.topic, Filters(conversation_id="c1"), "discarded")
     assert counts.resolved == 1
-    assert {found.key for found in await office.open()} == {b"c0", b"c2"}
-    assert await office.sent_again() == []
+    assert {found.key for found in await world.open()} == {b"c0", b"c2"}
+    assert await world.sent_again() == []
 
 
-async def test_what_is_not_ours_is_not_replayed_but_can_be_discarded(office: Office) -> None:
-    await office.producer.send_and_wait(office.topic, b"hello", key=b"k")
-    counts = await office.desk.resolve(office.topic, Filters(), "replayed")
+async def test_what_is_not_ours_is_not_replayed_but_can_be_discarded(world: World) -> None:
+    await world.producer.send_and_wait(world.topic, b"hello", key=b"k")
+    counts = await world.queue.resolve(world.topic, Filters(), "replayed")
     assert (counts.found, counts.resolved, counts.not_ours) == (1, 0, 1)
-    assert (await office.desk.resolve(office.topic, Filters(), "discarded")).resolved == 1
-    assert await office.open() == []
+    assert (await world.queue.resolve(world.topic, Filters(), "discarded")).resolved == 1
+    assert await world.open() == []
 
 
-async def test_more_letters_than_one_transaction_takes_are_all_replayed_once(office: Office) -> None:
-    await asyncio.gather(*[office.bury(number) for number in range(450)])
+async def test_more_dead_letters_than_one_transaction_takes_are_all_replayed_once(world: World) -> None:
+    await asyncio.gather(*[world.add(number) for number in range(450)])
     told: list[int] = []
-    counts = await office.desk.resolve(office.topic, Filters(), "replayed", told.append)
+    counts = await world.queue.resolve(world.topic, Filters(), "replayed", told.append)
     assert counts.resolved == 450
     assert told == [200, 200]
-    assert len({record.key for record in await office.sent_again()}) == len(await office.sent_again()) == 450
+    assert len({record.key for record in await world.sent_again()}) == len(await world.sent_again()) == 450
 
 
-async def test_two_replays_at_once_send_each_letter_once(office: Office) -> None:
-    await asyncio.gather(*[office.bury(number) for number in range(300)])
-    both = [office.desk.resolve(office.topic, Filters(), "replayed") for _ in range(2)]
+async def test_two_replays_at_once_send_each_record_once(world: World) -> None:
+    await asyncio.gather(*[world.add(number) for number in range(300)])
+    both = [world.queue.resolve(world.topic, Filters(), "replayed") for _ in range(2)]
     ended = await asyncio.gather(*both, return_exceptions=True)
     assert all(isinstance(end, ReplayOverlaps) for end in ended if isinstance(end, BaseException))
-    await office.desk.resolve(office.topic, Filters(), "replayed")
-    assert sorted(record.key for record in await office.sent_again()) == sorted(b"c%d" % n for n in range(300))
+    await world.queue.resolve(world.topic, Filters(), "replayed")
+    assert sorted(record.key for record in await world.sent_again()) == sorted(b"c%d" % n for n in range(300))
 
 
-async def test_a_replay_that_died_in_its_transaction_has_sent_nothing(office: Office) -> None:
-    await office.bury(0)
+async def test_a_replay_that_died_in_its_transaction_has_sent_nothing(world: World) -> None:
+    await world.add(0)
     died = AIOKafkaProducer(
-        bootstrap_servers=office.settings.kafka.bootstrap_servers, transactional_id=f"afterword-dlq-{office.topic}"
+        bootstrap_servers=world.settings.kafka.bootstrap_servers, transactional_id=f"afterword-dlq-{world.topic}"
     )
     await died.start()
     await died.begin_transaction()
-    await died.send_and_wait(office.settings.kafka.messages_topic, b"half", partition=0)
-    await office.desk.resolve(office.topic, Filters(), "replayed")
-    assert [record.key for record in await office.sent_again()] == [b"c0"]
+    await died.send_and_wait(world.settings.kafka.messages_topic, b"half", partition=0)
+    await world.queue.resolve(world.topic, Filters(), "replayed")
+    assert [record.key for record in await world.sent_again()] == [b"c0"]
     with suppress(ProducerFenced):
         await died.stop()
 
 
-async def test_a_letter_is_found_by_its_address(office: Office) -> None:
-    await office.bury(0, 1)
-    for listed in await office.open():
-        assert await office.desk.find(listed.address) == listed
-    found = (await office.open())[0]
-    assert found.origin == Origin(office.settings.kafka.messages_topic, found.partition, found.partition)
-    for address in (f"{office.topic}/0/99", f"{office.topic}/9/0", f"{office.topic}/0", "nowhere/0/0", "x"):
-        with pytest.raises(NoSuchLetter):
-            await office.desk.find(address)
+async def test_a_dead_letter_is_found_by_its_address(world: World) -> None:
+    await world.add(0, 1)
+    for listed in await world.open():
+        assert await world.queue.find(listed.address) == listed
+    found = (await world.open())[0]
+    assert found.origin == Origin(world.settings.kafka.messages_topic, found.partition, found.partition)
+    for address in (f"{world.topic}/0/99", f"{world.topic}/9/0", f"{world.topic}/0", "nowhere/0/0", "x"):
+        with pytest.raises(NoSuchDeadLetter):
+            await world.queue.find(address)

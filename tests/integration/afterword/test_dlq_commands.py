@@ -47,7 +47,7 @@ async def bury(settings: Settings, value: bytes) -> None:
         )
 
 
-async def test_a_letter_is_listed_shown_tried_and_replayed(settings: Settings) -> None:
+async def test_a_dead_letter_is_listed_shown_tried_and_replayed(settings: Settings) -> None:
     await bury(settings, b"\x1b[2Jboo")
     code, out, _ = afterword(settings, "list", "--json")
     assert code == 0
@@ -71,7 +71,7 @@ async def test_a_letter_is_listed_shown_tried_and_replayed(settings: Settings) -
 
 async def test_what_is_wrong_with_an_argument_is_said_in_one_place(settings: Settings) -> None:
     await ensure_topics(settings)
-    assert "neither a time nor like 15m" in afterword(settings, "list", "--since", "yesterday")[2]
+    assert "neither an RFC 3339 time nor" in afterword(settings, "list", "--since", "yesterday")[2]
     assert "is not one of" in afterword(settings, "list", "--topic", "messages")[2]
     code, _, problem = afterword(settings, "show", "nowhere/0/0")
-    assert (code, problem) == (1, "afterword: no letter at nowhere/0/0\n")
+    assert (code, problem) == (1, "afterword: no dead letter at nowhere/0/0\n")

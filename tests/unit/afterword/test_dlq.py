@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.dlq.letters import Filters, Handled, resolution, resolved_offset
+from afterword.dlq import Filters, Resolved, resolution, resolved_offset
 from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX, DeadLetter, Origin, dead_letter, read_dead_letter
 from afterword.schemas.headers import Headers
 
@@ -23,8 +23,8 @@ class Record:
     headers: Headers = field(default_factory=list)
 
 
-def lying(original: Record, at: int = 7, error_type: str = "invalid_json", minutes: int = 0) -> Record:
-    """The record of the original's dead letter."""
+def dead_letter_of(original: Record, at: int = 7, error_type: str = "invalid_json", minutes: int = 0) -> Record:
+    """Record of the original's dead letter."""
     key, value, headers = dead_letter(
         original, stage="segmenter", error_type=error_type, message="not JSON", now_ms=NOON_MS + minutes * 60_000
     )
@@ -36,8 +36,8 @@ def lying(original: Record, at: int = 7, error_type: str = "invalid_json", minut
     st.none() | st.binary(max_size=20),
     st.lists(st.tuples(st.text(max_size=5), st.binary(max_size=5)), max_size=3),
 )
-def test_a_letter_gives_back_the_original_untouched(key: bytes | None, value: bytes | None, headers: Headers) -> None:
-    found = read_dead_letter(lying(Record(key=key, value=value, headers=headers)))
+def test_a_dead_letter_gives_back_the_original(key: bytes | None, value: bytes | None, headers: Headers) -> None:
+    found = read_dead_letter(dead_letter_of(Record(key=key, value=value, headers=headers)))
     assert (found.key, found.value, found.headers) == (key, value, headers)
     assert found.origin == Origin("messages", 3, 42)
     assert (found.stage, found.error_type, found.problem) == ("segmenter", "invalid_json", "not JSON")
@@ -47,23 +47,23 @@ def test_a_letter_gives_back_the_original_untouched(key: bytes | None, value: by
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2**40))), st.tuples(st.integers(0, 3), st.integers(0, 2**40))
 )
-def test_what_is_handled_is_known_and_nothing_else(added: list[tuple[int, int]], asked: tuple[int, int]) -> None:
-    handled = Handled()
+def test_what_is_resolved_is_known_and_nothing_else(added: list[tuple[int, int]], asked: tuple[int, int]) -> None:
+    resolved = Resolved()
     for place in added:
-        handled.add(*place)
-    assert all(at(*place) in handled for place in added)
-    assert (at(*asked) in handled) == (asked in added)
+        resolved.add(*place)
+    assert all(at(*place) in resolved for place in added)
+    assert (at(*asked) in resolved) == (asked in added)
 
 
 def at(partition: int, offset: int) -> DeadLetter:
-    return read_dead_letter(lying(Record(partition=partition), at=offset))
+    return read_dead_letter(dead_letter_of(Record(partition=partition), at=offset))
 
 
-def test_a_resolution_names_its_letter_and_is_no_letter() -> None:
-    found = read_dead_letter(lying(Record()))
+def test_a_resolution_names_its_dead_letter_and_is_none_itself() -> None:
+    found = read_dead_letter(dead_letter_of(Record()))
     record = Record("messages.dlq", 3, 8, value=None, headers=resolution(found, "replayed", NOON))
     assert resolved_offset(record) == 7
-    assert resolved_offset(lying(Record())) is None
+    assert resolved_offset(dead_letter_of(Record())) is None
 
 
 def test_a_record_that_somebody_else_put_there_has_no_origin() -> None:
@@ -75,15 +75,15 @@ def test_a_record_that_somebody_else_put_there_has_no_origin() -> None:
 
 def test_an_original_that_imitates_our_headers_does_not_choose_where_it_is_sent() -> None:
     forged = [(DEAD_LETTER_PREFIX + "topic", b"summary.created"), ("mine", b"1")]
-    found = read_dead_letter(lying(Record(headers=forged)))
+    found = read_dead_letter(dead_letter_of(Record(headers=forged)))
     assert found.origin == Origin("messages", 3, 42)
     assert found.headers == [("mine", b"1")]
 
 
-def test_each_filter_leaves_out_what_does_not_fit() -> None:
-    found = read_dead_letter(lying(Record(), minutes=5))
-    assert Filters().fit(found)
-    assert Filters("segmenter", "invalid_json", NOON, NOON + timedelta(hours=1), "c1").fit(found)
+def test_each_filter_leaves_out_what_does_not_match() -> None:
+    found = read_dead_letter(dead_letter_of(Record(), minutes=5))
+    assert Filters().match(found)
+    assert Filters("segmenter", "invalid_json", NOON, NOON + timedelta(hours=1), "c1").match(found)
     for wrong in (
         Filters(stage="summarizer"),
         Filters(error_type="too_large"),
@@ -91,4 +91,4 @@ def test_each_filter_leaves_out_what_does_not_fit() -> None:
         Filters(until=NOON + timedelta(minutes=5)),
         Filters(conversation_id="c2"),
     ):
-        assert not wrong.fit(found)
+        assert not wrong.match(found)

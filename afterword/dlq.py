@@ -1,0 +1,253 @@
+"""The dead-letter queue of a topic: reading dead letters, replaying and discarding them.
+
+Dead letters are never deleted. A record behind the dead letter in the same partition says what became of it; its
+headers name the dead letter's offset. It is written in one transaction with the record that is replayed, and expires
+after the dead letter.
+"""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Literal
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError, ProducerFenced
+
+from afterword.audit.log import Log, opened
+from afterword.schemas.base import rfc3339
+from afterword.schemas.dead_letters import DeadLetter, read_dead_letter
+from afterword.schemas.headers import Headers, KafkaRecord, header
+from afterword.streams.errors import AfterwordError, BrokerUnavailable
+from afterword.streams.kafka import client_options, require_topics, start_client
+from afterword.streams.settings import Kafka
+from afterword.topic_specs import LARGE_RECORD_BYTES
+
+RESOLUTION_PREFIX = "__afterword.dlq."
+BATCH = 200
+"""Dead letters in one transaction."""
+BITS = 4096
+"""Dead letters in one integer of `Resolved`."""
+
+Action = Literal["replayed", "discarded"]
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Filters that must all match. Times are those of the failure, from `since` inclusive to `until` exclusive."""
+
+    stage: str | None = None
+    error_type: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    conversation_id: str | None = None
+
+    def match(self, dead_letter: DeadLetter) -> bool:
+        return (
+            self.stage in (None, dead_letter.stage)
+            and self.error_type in (None, dead_letter.error_type)
+            and self.conversation_id in (None, dead_letter.conversation_id)
+            and (self.since is None or dead_letter.failed_at >= self.since)
+            and (self.until is None or dead_letter.failed_at < self.until)
+        )
+
+
+@dataclass
+class Resolved:
+    """Offsets of dead letters that were replayed or discarded, one bit each."""
+
+    _bits: defaultdict[tuple[int, int], int] = field(default_factory=lambda: defaultdict(int))
+
+    def add(self, partition: int, offset: int) -> None:
+        self._bits[partition, offset // BITS] |= 1 << offset % BITS
+
+    def __contains__(self, dead_letter: DeadLetter) -> bool:
+        return bool(
+            self._bits.get((dead_letter.partition, dead_letter.offset // BITS), 0) >> dead_letter.offset % BITS & 1
+        )
+
+
+def resolved_offset(record: KafkaRecord) -> int | None:
+    """Offset of the dead letter that the record resolves; None if the record is a dead letter itself."""
+    found = header(record.headers, RESOLUTION_PREFIX + "offset")
+    return int(found) if found is not None and found.isdecimal() else None
+
+
+def resolution(dead_letter: DeadLetter, action: Action, now: datetime) -> Headers:
+    """Headers of the record that says what became of the dead letter."""
+    named = {"offset": str(dead_letter.offset), "action": action, "timestamp": rfc3339(now)}
+    return [(RESOLUTION_PREFIX + name, value.encode()) for name, value in named.items()]
+
+
+class ReplayOverlaps(AfterwordError):
+    """another replay or discard of {topic} was begun; this one has stopped, and each dead letter was resolved once"""
+
+
+class NoSuchDeadLetter(AfterwordError):
+    """no dead letter at {address}"""
+
+
+@dataclass
+class Counts:
+    """Counts of dead letters that match the filters and were not resolved before."""
+
+    found: int = 0
+    resolved: int = 0
+    not_ours: int = 0
+    """Records that Afterword did not write: they can be discarded, but not replayed."""
+    by_type: Counter[str] = field(default_factory=Counter)
+
+
+def queue_topics(kafka: Kafka) -> list[str]:
+    """Topics that hold dead letters."""
+    return [kafka.dead_letters(topic) for topic in (kafka.messages_topic, kafka.episodes_topic)]
+
+
+@asynccontextmanager
+async def open_queue(kafka: Kafka) -> AsyncIterator["DeadLetterQueue"]:
+    """Open the dead-letter queue of every topic. Raises: BrokerUnavailable, TopicMissing."""
+    await require_topics(kafka, *queue_topics(kafka))
+    async with opened(kafka) as log:
+        yield DeadLetterQueue(kafka, log)
+
+
+class DeadLetterQueue:
+    """Dead letters of all topics, read without a consumer group and resolved exactly once, in bounded memory."""
+
+    def __init__(self, kafka: Kafka, log: Log) -> None:
+        self._kafka = kafka
+        self._log = log
+
+    async def unresolved(self, topic: str, filters: Filters) -> AsyncGenerator[DeadLetter, None]:
+        """Yield matching dead letters that were neither replayed nor discarded, in order within each partition.
+
+        Raises: TopicStalled.
+        """
+        resolved = await self._resolved_offsets(topic)
+        async for record in self._log.records(topic):
+            if resolved_offset(record) is None:
+                found = read_dead_letter(record)
+                if found not in resolved and filters.match(found):
+                    yield found
+
+    async def find(self, address: str) -> DeadLetter:
+        """Find the dead letter at `address`, topic/partition/offset. Raises: NoSuchDeadLetter, TopicStalled."""
+        topic, *place = address.rsplit("/", 2)
+        if topic in queue_topics(self._kafka) and len(place) == 2 and all(part.isdecimal() for part in place):
+            record = await self._log.record_at(topic, *map(int, place))
+            if record is not None and resolved_offset(record) is None:
+                return read_dead_letter(record)
+        raise NoSuchDeadLetter(address=address)
+
+    async def count(self, topic: str, filters: Filters, action: Action) -> Counts:
+        """Count what `resolve` would do."""
+        counts = Counts()
+        async for found in self.unresolved(topic, filters):
+            _count(counts, found, action)
+        return counts
+
+    async def resolve(
+        self, topic: str, filters: Filters, action: Action, progress: Callable[[int], None] = lambda _: None
+    ) -> Counts:
+        """Replay or discard matching dead letters, one transaction for each batch of originals and resolutions.
+
+        The producer is opened first. It aborts a transaction that an earlier one left open and fences one that still
+        runs, so reading afterwards sees everything. `progress` gets the number of dead letters in each batch.
+
+        Raises: ReplayOverlaps, BrokerUnavailable, TopicMissing, TopicStalled.
+        """
+        counts = Counts()
+        async with self._producer(topic) as producer:
+            batch: list[DeadLetter] = []
+            async for found in self.unresolved(topic, filters):
+                if _count(counts, found, action):
+                    batch.append(found)
+                if len(batch) == BATCH:
+                    await self._commit(producer, batch, action)
+                    progress(len(batch))
+                    batch.clear()
+            await self._commit(producer, batch, action)
+        return counts
+
+    async def _resolved_offsets(self, topic: str) -> Resolved:
+        resolved = Resolved()
+        async for record in self._log.records(topic):
+            offset = resolved_offset(record)
+            if offset is not None:
+                resolved.add(record.partition, offset)
+        return resolved
+
+    async def _commit(self, producer: AIOKafkaProducer, dead_letters: Sequence[DeadLetter], action: Action) -> None:
+        if not dead_letters:
+            return
+        sent: list[Awaitable[object]] = []
+        try:
+            async with producer.transaction():
+                for found in dead_letters:
+                    if action == "replayed":
+                        sent.append(await self._replay(producer, found))
+                    sent.append(await _send_resolution(producer, found, action))
+                raise_first_error(await asyncio.gather(*sent, return_exceptions=True))
+        except ProducerFenced:
+            raise ReplayOverlaps(topic=dead_letters[0].topic) from None
+        except KafkaError as error:
+            raise BrokerUnavailable(servers=self._kafka.bootstrap_servers, problem=type(error).__name__) from error
+        finally:
+            await asyncio.gather(*sent, return_exceptions=True)
+
+    async def _replay(self, producer: AIOKafkaProducer, found: DeadLetter) -> Awaitable[object]:
+        """Send to the original partition: the producer's partitioner may have been another."""
+        assert found.origin is not None  # noqa: S101 – `_count` rejects dead letters without an origin
+        topic, partition, _ = found.origin
+        target = partition if partition in await producer.partitions_for(topic) else None
+        if found.key is None and found.value is None:  # other producers may send it, but aiokafka's `send` refuses
+            return await _send_empty(producer, topic, target or 0, found.headers)
+        return await _sent(producer.send(topic, found.value, key=found.key, partition=target, headers=found.headers))
+
+    @asynccontextmanager
+    async def _producer(self, topic: str) -> AsyncIterator[AIOKafkaProducer]:
+        options = client_options(self._kafka)
+        producer = AIOKafkaProducer(
+            **options, transactional_id=f"afterword-dlq-{topic}", acks="all", max_request_size=LARGE_RECORD_BYTES
+        )
+        try:
+            await start_client(producer, options)
+            yield producer
+        finally:
+            await producer.stop()
+
+
+def _count(counts: Counts, found: DeadLetter, action: Action) -> bool:
+    """Count a dead letter; return whether the action is possible."""
+    counts.found += 1
+    counts.by_type[found.error_type] += 1
+    if action == "replayed" and found.origin is None:
+        counts.not_ours += 1
+        return False
+    counts.resolved += 1
+    return True
+
+
+def raise_first_error(results: Sequence[object]) -> None:
+    """Raise the first error among the results."""
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+
+
+async def _send_resolution(producer: AIOKafkaProducer, found: DeadLetter, action: Action) -> Awaitable[object]:
+    headers = resolution(found, action, datetime.now(UTC))
+    return await _sent(producer.send(found.topic, b"", partition=found.partition, headers=headers))
+
+
+async def _send_empty(producer: AIOKafkaProducer, topic: str, partition: int, headers: Headers) -> Awaitable[object]:
+    batch = producer.create_batch()
+    batch.append(key=None, value=None, timestamp=None, headers=headers)
+    return await _sent(producer.send_batch(batch, topic, partition=partition))
+
+
+async def _sent(sending: Awaitable[Awaitable[object]]) -> Awaitable[object]:
+    """Future of the delivery, typed; aiokafka is not."""
+    return await sending

@@ -1,1 +1,0 @@
-"""Dead letters: looked at, sent again, or put away; each once, and on record."""
