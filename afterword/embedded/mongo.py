@@ -1,16 +1,15 @@
-"""A MongoDB server as a child process: mongo-java-server over a file, behind our own launcher."""
+"""MongoDB as a child process: mongo-java-server over a file, with our own launcher."""
 
 from collections.abc import Collection
 from pathlib import Path
 
+from afterword.embedded.claims import HOST, remembered_ports
 from afterword.embedded.java import Java
-from afterword.embedded.ports import HOST, remembered_ports
-from afterword.embedded.process import Process
-from afterword.embedded.server import Server
+from afterword.embedded.process import Process, Server
 
 
 class Mongo(Server):
-    """Its port and its data are in `directory`; what it acknowledged survives SIGKILL."""
+    """Server whose port and data are in `directory`; acknowledged writes survive SIGKILL."""
 
     def __init__(self, java: Java, directory: Path, pass_fds: Collection[int] = ()) -> None:
         super().__init__()

@@ -1,28 +1,33 @@
-"""A child process that leaves nothing behind."""
+"""Child processes and servers: start, stop, kill, and wait until one answers."""
 
+import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Collection, Mapping, Sequence
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from afterword.embedded.errors import ProcessExited
+from aiokafka.errors import KafkaError
+
+from afterword.embedded.errors import ProcessExited, StartTimeout
 
 TAIL_CHARACTERS = 2_000
 STOP_SECONDS = 20.0
 
 WATCHDOG = 'read -r _; kill -s KILL -- "-$1"'
-"""POSIX sh (dash takes no `kill -9 --`): `read` returns when whoever holds the other end of the pipe is gone, however
+"""POSIX sh (dash has no `kill -9 --`). `read` returns when the process at the other end of the pipe has ended, however
 it died."""
 
 
 class Process:
-    """A command with a log file, in a session of its own, so that Ctrl-C in a terminal reaches only its parent.
+    """A command with a log file, in its own session, so that Ctrl-C in a terminal reaches only its parent.
 
-    It does not outlive its parent: a tiny watchdog kills its process group when the parent is gone. (Linux's
-    parent-death signal is no substitute: it fires when the *thread* ends that started the child.) Standard input is a
-    pipe that closes with the parent too.
+    It does not outlive its parent: a small watchdog process kills its process group when the parent has ended.
+    (Linux's parent-death signal fires when the *thread* ends that started the child.) Standard input is a pipe that
+    closes with the parent too.
     """
 
     def __init__(
@@ -57,7 +62,7 @@ class Process:
 
     @property
     def returncode(self) -> int | None:
-        """None while it runs; −n when signal n ended it."""
+        """Exit code; None while it runs, −n if signal n ended it."""
         return self._child.poll()
 
     @property
@@ -65,7 +70,7 @@ class Process:
         return self.returncode is None
 
     def check(self) -> None:
-        """Raises: ProcessExited, with the end of its log."""
+        """Check that it runs. Raises: ProcessExited, with the end of its log."""
         if not self.running:
             raise ProcessExited(name=self.name, code=self.returncode, log=self.log, tail=self.tail())
 
@@ -73,13 +78,13 @@ class Process:
         return self.log.read_text(errors="replace")[-TAIL_CHARACTERS:]
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code. Raises: subprocess.TimeoutExpired."""
+        """Wait for its exit code. Raises: subprocess.TimeoutExpired."""
         return self._child.wait(timeout)
 
     def stop(self, timeout: float = STOP_SECONDS) -> int:
-        """SIGTERM, and SIGKILL when it has not gone within `timeout` seconds; blocks. Returns its exit code."""
-        self._child.send_signal(signal.SIGTERM)  # to it alone: ending its children in order is its own business
-        self._signal(signal.SIGCONT)  # a suspended process would sleep through the first
+        """Send SIGTERM, then SIGKILL after `timeout` seconds; blocks. Returns its exit code."""
+        self._child.send_signal(signal.SIGTERM)  # to it alone: it ends its children in order
+        self._signal(signal.SIGCONT)  # a suspended process would not receive SIGTERM
         try:
             self._child.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -87,19 +92,19 @@ class Process:
         return self._reap()
 
     def kill(self) -> None:
-        """SIGKILL; on return it is gone."""
+        """Send SIGKILL and wait for its end."""
         self._signal(signal.SIGKILL)
         self._reap()
 
     def suspend(self) -> None:
-        """SIGSTOP: it stays, and answers nothing."""
+        """Send SIGSTOP: it keeps its connections, and answers nothing."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError):  # it may go between the two lines
+        with suppress(ProcessLookupError):  # it may end between the two lines
             if self.running:
                 os.killpg(self._child.pid, number)
 
@@ -125,3 +130,83 @@ def _watch(group: int) -> subprocess.Popen[bytes]:
 def _close(process: subprocess.Popen[bytes]) -> None:
     if process.stdin is not None:
         process.stdin.close()
+
+
+class Server(ABC):
+    """A process that may be started more than once, always on the same port and data."""
+
+    def __init__(self) -> None:
+        self._process: Process | None = None
+
+    @abstractmethod
+    def _launch(self) -> Process: ...
+
+    @property
+    def process(self) -> Process:
+        """Latest process. Raises: RuntimeError before the first start."""
+        if self._process is None:
+            raise RuntimeError(f"{type(self).__name__} was never started")
+        return self._process
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.running
+
+    def start(self) -> None:
+        """Start it unless it runs. Does not wait for an answer, but may block for a second before the first start."""
+        if not self.running:
+            self.stop()  # reaps one that died by itself
+            self._process = self._launch()
+
+    def stop(self) -> None:
+        """Stop it in order; blocks."""
+        if self._process is not None:
+            self._process.stop()
+
+    def kill(self) -> None:
+        """Send SIGKILL and wait for its end."""
+        self.process.kill()
+
+    def suspend(self) -> None:
+        self.process.suspend()
+
+    def resume(self) -> None:
+        self.process.resume()
+
+
+READY_SECONDS = 120.0
+"""A cold start takes 3 s on an idle machine; test machines are busy."""
+POLL_SECONDS = 0.05
+
+Probe = Callable[[], Awaitable[None]]
+
+
+class NotReady(Exception):
+    """The server does not answer as expected yet."""
+
+
+async def until_ready(process: Process, probe: Probe, seconds: float = READY_SECONDS) -> None:
+    """Wait until the probe succeeds. Raises: ProcessExited, StartTimeout."""
+    deadline = time.monotonic() + seconds
+    while (problem := await _problem(probe)) is not None:
+        process.check()
+        if time.monotonic() > deadline:
+            raise StartTimeout(
+                name=process.name, seconds=seconds, problem=problem, log=process.log, tail=process.tail()
+            )
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def accepts(host: str, port: int) -> None:
+    """Connect once. Raises: OSError if nothing listens."""
+    _, writer = await asyncio.open_connection(host, port)
+    writer.close()
+    await writer.wait_closed()
+
+
+async def _problem(probe: Probe) -> str | None:
+    try:
+        await probe()
+    except (OSError, KafkaError, NotReady) as error:
+        return str(error) or type(error).__name__
+    return None

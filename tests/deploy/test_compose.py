@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from afterword.crew import ROLES
-from afterword.embedded.ports import free_ports
+from afterword.embedded.claims import free_ports
 from tests.deploy import stand_in_images
 from tests.deploy.compose import Compose, program
 from tests.deploy.conftest import BASE, ROOT, TOOLS

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from afterword.crew import ROLES
-from afterword.embedded.ports import free_ports
+from afterword.embedded.claims import free_ports
 from afterword.streams.settings import Settings
 from tests.deploy.conftest import BASE
 from tests.deploy.engine import Engine

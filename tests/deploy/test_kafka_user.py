@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from afterword.crew import ROLES
 from afterword.embedded import EmbeddedStack
-from afterword.embedded.access import Access, Listener
+from afterword.embedded.kafka import Access, Listener
 from afterword.smoke import smoke
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.kafka import admin_client, running_producer

@@ -15,7 +15,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from afterword.embedded.jars import JarCache, cache_directory, locked_jars
+from afterword.embedded.java import JarCache, cache_directory, locked_jars
 from afterword.schemas import MessageCreated, decode_input
 from tests.stack import Stack
 

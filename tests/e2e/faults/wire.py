@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Self
 
-from afterword.embedded.ports import free_ports
+from afterword.embedded.claims import free_ports
 
 HOST = "127.0.0.1"
 CHUNK_BYTES = 64 * 1024

@@ -15,7 +15,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from afterword.audit.report import Report
 from afterword.embedded import EmbeddedStack, Process
-from afterword.embedded.access import Access
+from afterword.embedded.kafka import Access
 from tests.e2e.deployment import Deployment
 from tests.e2e.faults.llm import Llm
 from tests.e2e.faults.load import Load

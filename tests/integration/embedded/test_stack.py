@@ -16,7 +16,7 @@ from motor.motor_asyncio import AsyncIOMotorClient
 from pymongo.errors import ConnectionFailure
 
 from afterword.embedded import DirectoryInUse, EmbeddedStack, ProcessExited
-from afterword.embedded.readiness import until_ready
+from afterword.embedded.process import until_ready
 from tests.processes import alive, until
 
 

@@ -9,8 +9,8 @@ from aiokafka import TopicPartition
 from aiokafka.errors import IllegalOperation, KafkaError
 
 from afterword.embedded.java import Java
-from afterword.embedded.kafka import Kafka
-from afterword.embedded.readiness import has_brokers, until_ready
+from afterword.embedded.kafka import Kafka, has_brokers
+from afterword.embedded.process import until_ready
 from afterword.streams.runtime.batch import Output
 from afterword.streams.runtime.bookmark import Bookmark
 from afterword.streams.runtime.clients import Clients

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from afterword.embedded import EmbeddedStack
-from afterword.embedded.access import Access, Listener
+from afterword.embedded.kafka import Access, Listener
 from afterword.streams.settings import Settings
 from tests.certificates import Authority, Signed
 from tests.endpoints import TokenEndpoint, serving

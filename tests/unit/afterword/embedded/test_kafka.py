@@ -3,8 +3,14 @@
 import uuid
 from pathlib import Path
 
-from afterword.embedded.access import Listener, scram_arguments, with_listeners
-from afterword.embedded.kafka import new_cluster_id, render, server_properties
+from afterword.embedded.kafka import (
+    Listener,
+    new_cluster_id,
+    render,
+    scram_arguments,
+    server_properties,
+    with_listeners,
+)
 
 ONE = [20001, 20002]
 THREE = [20001, 20002, 20003, 20004, 20005, 20006]

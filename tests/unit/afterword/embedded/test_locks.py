@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from afterword.embedded.claims import DirectoryLock
 from afterword.embedded.errors import DirectoryInUse
-from afterword.embedded.locks import DirectoryLock
 from tests.processes import alive
 
 OWNER = """
 import subprocess, sys
 from pathlib import Path
-from afterword.embedded.locks import DirectoryLock
+from afterword.embedded.claims import DirectoryLock
 lock = DirectoryLock(Path(sys.argv[1]))
 lock.acquire()
 """

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen, run
 
-from afterword.embedded.ports import HIGHEST, HOST, free_ports, is_free, remembered_ports
+from afterword.embedded.claims import HIGHEST, HOST, free_ports, is_free, remembered_ports
 
 LOWEST_EPHEMERAL = 32_768
 
@@ -45,9 +45,9 @@ def test_a_port_is_free_again_while_its_old_connections_linger() -> None:
 
 CLAIM = """
 import sys
-from afterword.embedded import ports
-ports.LOWEST, ports.HIGHEST = map(int, sys.argv[1:3])
-print(ports.free_ports(int(sys.argv[3])), flush=True)
+from afterword.embedded import claims
+claims.LOWEST, claims.HIGHEST = map(int, sys.argv[1:3])
+print(claims.free_ports(int(sys.argv[3])), flush=True)
 sys.stdin.read()
 """
 

@@ -1,4 +1,4 @@
-"""Writes `jars.lock` anew: `python -m afterword.embedded.lock_jars`, after a version below was changed."""
+"""Write `afterword/embedded/jars.lock`, after changing a version below: python -m tools.lock_jars"""
 
 import hashlib
 import tempfile
@@ -9,13 +9,13 @@ from jgo.maven import Artifact, MavenContext
 from jgo.parse import Coordinate
 
 # Apache Kafka itself; slf4j-simple writes its log to standard error.
-# mongo-java-server speaks MongoDB's protocol over H2's store. ecj is a Java compiler that needs no JDK.
+# mongo-java-server implements MongoDB's protocol over H2's store. ecj is a Java compiler that needs no JDK.
 WANTED = {
     "kafka": ("org.apache.kafka:kafka_2.13:4.1.1", "org.slf4j:slf4j-simple:1.7.36"),
     "mongo": ("de.bwaldvogel:mongo-java-server-h2-backend:1.47.0", "org.slf4j:slf4j-simple:1.7.36"),
     "compiler": ("org.eclipse.jdt:ecj:3.43.0",),
 }
-HEADER = "# group:artifact:version  bytes  SHA-256  used by; written by lock_jars.py\n"
+HEADER = "# group:artifact:version  bytes  SHA-256  used by; written by tools/lock_jars.py\n"
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
                 artifacts[name] = artifact
                 users.setdefault(name, []).append(user)
         lines = [_line(name, artifacts[name].resolve(), users[name]) for name in sorted(artifacts)]
-    (Path(__file__).parent / "jars.lock").write_text(HEADER + "".join(lines))
+    (Path(__file__).parents[1] / "afterword" / "embedded" / "jars.lock").write_text(HEADER + "".join(lines))
 
 
 def _closure(maven: MavenContext, coordinates: tuple[str, ...]) -> list[Artifact]:

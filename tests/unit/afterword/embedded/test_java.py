@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from afterword.embedded.errors import JarsUnavailable
-from afterword.embedded.jars import Jar, JarCache, cache_directory, locked_jars
+from afterword.embedded.java import Jar, JarCache, cache_directory, locked_jars
 
 BYTES = {"one": b"first" * 5_000, "two": b"second" * 5_000}
 
