@@ -9,8 +9,7 @@ from aiokafka.errors import KafkaError
 from afterword.streams.errors import AfterwordError, StoreInUse
 from afterword.streams.kafka import admin_client
 from afterword.streams.settings import Settings, without_credentials
-from afterword.streams.stores import mongo
-from afterword.streams.stores.qdrant import open_index
+from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.providers import make_provider
 from afterword.topics import check_topics
 
@@ -56,23 +55,18 @@ async def check_wanted_topics(settings: Settings) -> str:
 
 
 async def check_mongodb(settings: Settings) -> str:
-    database = mongo.connect(settings.mongo)
-    try:
-        await mongo.ping(database)
-    finally:
-        await mongo.close(database)
+    async with open_stores(settings) as stores:
+        await stores.ping_database()
     return f"database {settings.mongo.database}"
 
 
 async def check_qdrant(settings: Settings) -> str:
     """A directory that another process has open is in use, which is what it is for."""
-    index = open_index(settings.qdrant, settings.embedder)
-    try:
-        await index.ping()
-    except StoreInUse:
-        return f"{settings.qdrant.path}, in use by a running worker"
-    finally:
-        await index.close()
+    async with open_stores(settings) as stores:
+        try:
+            await stores.index.ping()
+        except StoreInUse:
+            return f"{settings.qdrant.path}, in use by a running worker"
     url = without_credentials(settings.qdrant.url) if settings.qdrant.url else "at its usual address"
     return str(settings.qdrant.path or url)
 

@@ -1,16 +1,16 @@
 """The index anew from MongoDB: what was indexed can always be made again."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from afterword.schemas.ids import message_key
-from afterword.streams.connected_stores import connected_stores
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode
 from afterword.streams.stores.index import EpisodeIndex, raw_text, summary_text
 from afterword.streams.stores.messages import MessageArchive
-from afterword.streams.stores.mongo import MongoEpisodes, MongoMessages
-from afterword.streams.summarizer.embedders import Embedder
+from afterword.streams.stores.opening import open_stores
+from afterword.streams.summarizer.embedders import Embedder, make_embedder
 
 PAGE_EPISODES = 100
 """Held in memory at a time, their messages one episode after another."""
@@ -82,6 +82,9 @@ class Rebuild:
 
 async def rebuild(settings: Settings, progress: Progress, after: str | None, everything: bool) -> Rebuilt:
     """Raises: StoreUnavailable (of which StoreInUse: a summarizer has the directory open), ConfigurationError."""
-    async with connected_stores(settings) as stores:
-        episodes, messages = MongoEpisodes(stores.database), MongoMessages(stores.database)
-        return await Rebuild(episodes, messages, stores.index, stores.embedder, everything).run(progress, after)
+    async with AsyncExitStack() as closing:
+        stores = await closing.enter_async_context(open_stores(settings))
+        if embedder := make_embedder(settings.embedder):
+            closing.push_async_callback(embedder.close)
+        work = Rebuild(stores.episodes, stores.messages, stores.index, embedder, everything)
+        return await work.run(progress, after)

@@ -17,7 +17,7 @@ from afterword.schemas import InvalidRecord, MessageCreated, decode_input
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.runtime.health import Readiness
 from afterword.streams.runtime.lag import Work
-from afterword.streams.stores.messages import ArchivedMessage, MessageArchive
+from afterword.streams.stores.messages import ArchivedMessage, MessageWriter
 
 log = structlog.get_logger(__name__)
 
@@ -54,7 +54,7 @@ class Archiver:
     def __init__(
         self,
         consumer: AIOKafkaConsumer,
-        archive: MessageArchive,
+        archive: MessageWriter,
         health: Readiness,
         observer: Observer = Observer(),  # noqa: B008 – does nothing, keeps nothing
     ) -> None:

@@ -16,10 +16,9 @@ from afterword.streams.kafka import running_consumer
 from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.runtime.lag import Lags, Standing, regularly
 from afterword.streams.runtime.options import wall_clock_ms
-from afterword.streams.settings import Kafka, Mongo, Settings
-from afterword.streams.stores import mongo
-from afterword.streams.stores.messages import ArchivedMessage, MessageArchive
-from afterword.streams.stores.mongo import MongoMessages
+from afterword.streams.settings import Kafka, Settings
+from afterword.streams.stores.messages import ArchivedMessage, MessageWriter
+from afterword.streams.stores.opening import Stores, open_stores
 from afterword.streams.telemetry import Metrics, WorkerTelemetry
 
 log = structlog.get_logger(__name__)
@@ -42,7 +41,7 @@ async def run_archiver(settings: Settings, stop: asyncio.Event | None = None) ->
     async with (
         aclosing(telemetry),
         HealthServer(health, settings.health.host, settings.health.port, telemetry.views),
-        connected_archive(settings.mongo, health) as archive,
+        connected_archive(settings, health) as archive,
         running_consumer(kafka, kafka.messages_topic, listener=listener, **group_options(kafka)) as consumer,
     ):
         telling = Telling(telemetry.metrics, telemetry.tracer, kafka.messages_topic, kafka.archiver_id)
@@ -90,38 +89,36 @@ def group_options(kafka: Kafka) -> dict[str, object]:
     }
 
 
-class IndexedMessages(MongoMessages):
-    """Sees to the indexes with the first write, so that this too is tried until MongoDB is there."""
+class PreparedArchive:
+    """A MessageWriter that prepares the database with the first write, so that both are retried until it answers."""
 
-    def __init__(self, database: mongo.Database) -> None:
-        super().__init__(database)
-        self._database = database
-        self._indexed = False
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+        self._prepared = False
 
     async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
-        if not self._indexed:
-            await mongo.ensure_indexes(self._database)
-            self._indexed = True
-        await super().put_many(messages)
+        if not self._prepared:
+            await self._stores.prepare_database()
+            self._prepared = True
+        await self._stores.messages.put_many(messages)
 
 
 @asynccontextmanager
-async def connected_archive(settings: Mongo, health: Readiness) -> AsyncIterator[MessageArchive]:
-    """MongoDB may be away: that is for the archiver to wait out."""
-    database = mongo.connect(settings)
-    contact = asyncio.create_task(first_contact(database, health))
-    try:
-        yield IndexedMessages(database)
-    finally:
-        contact.cancel()
-        await mongo.close(database)
+async def connected_archive(settings: Settings, health: Readiness) -> AsyncIterator[MessageWriter]:
+    """The archive, whether it can be reached or not: the archiver retries its writes."""
+    async with open_stores(settings) as stores:
+        contact = asyncio.create_task(first_contact(stores, health))
+        try:
+            yield PreparedArchive(stores)
+        finally:
+            contact.cancel()
 
 
-async def first_contact(database: mongo.Database, health: Readiness) -> None:
+async def first_contact(stores: Stores, health: Readiness) -> None:
     """Readiness until there is something to write; from then on the writes tell."""
     while True:
         try:
-            await mongo.ping(database)
+            await stores.ping_database()
         except StoreUnavailable as error:
             health.not_ready(MONGODB, error.error_type)
             await asyncio.sleep(CONTACT_SECONDS)

@@ -3,22 +3,20 @@
 Apart from `streams.app`, because the clients of its stores take longer to import than all of the segmenter.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 
 from afterword.streams.app import faust_app
-from afterword.streams.connected_stores import connected_stores
 from afterword.streams.kafka import require_topics
-from afterword.streams.runtime.health import Handler, HealthServer, Readiness
+from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.runtime.worker import PARTITIONS, run
 from afterword.streams.settings import Settings
-from afterword.streams.stores import local_index, mongo
 from afterword.streams.stores.budgets import Budgets
-from afterword.streams.stores.mongo import MongoBudgets, MongoEpisodes, MongoMessages, MongoReplies
-from afterword.streams.stores.qdrant import QdrantIndex
+from afterword.streams.stores.opening import open_stores
 from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.summarizer import agent as summarizer
 from afterword.streams.summarizer.counting import Counting
+from afterword.streams.summarizer.embedders import make_embedder
 from afterword.streams.summarizer.gate import Gate
 from afterword.streams.summarizer.handling import Handling
 from afterword.streams.summarizer.long_input.plan import rounds
@@ -29,7 +27,7 @@ from afterword.streams.summarizer.prompt import FIELDS, PLAIN
 from afterword.streams.summarizer.providers.checked import ATTEMPTS
 from afterword.streams.summarizer.providers.fallback import WithFallback
 from afterword.streams.summarizer.providers.stack import make_summarizer_provider
-from afterword.streams.summarizer.searching import Searcher
+from afterword.streams.summarizer.searching import query_embedder
 from afterword.streams.summarizer.so_far import Rules
 from afterword.streams.summarizer.tracing import Tracing
 from afterword.streams.telemetry import WorkerTelemetry
@@ -73,21 +71,24 @@ async def run_summarizer(settings: Settings, make_provider: MakeProvider = make_
     observer = summarizer_observer(telemetry, kafka.summarizer_id)
     async with AsyncExitStack() as closing:
         closing.push_async_callback(telemetry.aclose)
-        stores = await closing.enter_async_context(connected_stores(settings))
-        database, index, embedder = stores.database, stores.index, stores.embedder
-        await closing.enter_async_context(
-            health_server(settings, health, index, Searcher(index, embedder), telemetry.views)
+        stores = await closing.enter_async_context(open_stores(settings))
+        if embedder := make_embedder(settings.embedder):
+            closing.push_async_callback(embedder.close)
+        views = {**telemetry.views, **stores.index_views(query_embedder(embedder))}
+        server = await closing.enter_async_context(
+            HealthServer(health, settings.health.host, settings.health.port, views)
         )
+        stores.announce_index(settings.health.host, server.port)
         longest = longest_summary_seconds(settings)
         app = faust_app(settings, kafka.summarizer_id, telemetry.metrics.engine, handling_seconds=longest)
         patience = Patience(Waiting(health), observer=observer)
         outputs = summarizer.Outputs(app, settings.kafka, observer)
-        provider = make_provider(settings, MongoBudgets(database), MongoReplies(database), observer)
+        provider = make_provider(settings, stores.budgets, stores.replies, observer)
         closing.push_async_callback(provider.close)
         pipeline = Pipeline(
-            episodes=MongoEpisodes(database),
-            messages=MongoMessages(database),
-            index=index,
+            episodes=stores.episodes,
+            messages=stores.messages,
+            index=stores.index,
             provider=provider,
             llm=provider.without_fallback,
             embedder=embedder,
@@ -100,7 +101,7 @@ async def run_summarizer(settings: Settings, make_provider: MakeProvider = make_
         lanes = summarizer.attach(app, kafka, handling, gate.hold)
         telemetry.metrics.in_flight.set_function(lambda: lanes.in_flight)
         closing.push_async_callback(lanes.drain, 0)
-        await patience.until_done("indexes", lambda: mongo.ensure_indexes(database))
+        await patience.until_done("indexes", stores.prepare_database)
         await run(app, health)
 
 
@@ -121,17 +122,3 @@ class Waiting:
 
     def recovered(self, stage: str) -> None:
         self._health.ready(stage)
-
-
-@asynccontextmanager
-async def health_server(
-    settings: Settings, health: Readiness, index: QdrantIndex, search: Searcher, views: Mapping[str, Handler]
-) -> AsyncIterator[HealthServer]:
-    """With an index in a directory, which nobody else can open meanwhile, it shows that too."""
-    path, token = settings.qdrant.path, local_index.new_token()
-    of_index = local_index.views(index, search, token) if path else {}
-    all_views = {**views, **of_index}
-    async with HealthServer(health, settings.health.host, settings.health.port, all_views) as server:
-        if path:
-            local_index.announce(path, settings.health.host, server.port, token)
-        yield server

@@ -4,7 +4,6 @@ from functools import partial
 
 from aiokafka.errors import KafkaError
 
-from afterword.audit.index import IndexNotChecked, IndexReader, indexed_episodes
 from afterword.audit.judge import judge
 from afterword.audit.log import Log, Take, opened
 from afterword.audit.report import Report
@@ -16,18 +15,18 @@ from afterword.audit.snapshot import (
     take_message,
     take_summary,
 )
-from afterword.audit.stores import read_stores
+from afterword.audit.stores import IndexNotChecked, ReadIndex, indexed_episodes, read_stores
 from afterword.audit.waiting import until_summarised
 from afterword.streams.errors import BrokerUnavailable, TopicMissing
 from afterword.streams.segmenter.tables import CONVERSATIONS, MESSAGES
 from afterword.streams.settings import Kafka, Settings
 
 
-async def run(settings: Settings, wait_seconds: float = 0, index: IndexReader = indexed_episodes) -> Report:
+async def run(settings: Settings, wait_seconds: float = 0, index: ReadIndex = indexed_episodes) -> Report:
     """Audit a deployment.
 
     `wait_seconds`: maximum wait until everything is consumed and every closed episode is summarised; 0 judges at
-    once. Pending messages are not waited for. `index`: reads the points, by default from Qdrant.
+    once. Pending messages are not waited for. `index`: reads which episodes are indexed.
 
     Raises: BrokerUnavailable, StoreUnavailable, TopicMissing, TopicStalled.
     """
@@ -41,7 +40,7 @@ async def run(settings: Settings, wait_seconds: float = 0, index: IndexReader = 
     return judge(snapshot)
 
 
-async def _take_snapshot(log: Log, settings: Settings, index: IndexReader) -> Snapshot:
+async def _take_snapshot(log: Log, settings: Settings, index: ReadIndex) -> Snapshot:
     topics = await log.topics()
     if settings.kafka.messages_topic not in topics:
         raise TopicMissing(topic=settings.kafka.messages_topic)
@@ -51,7 +50,7 @@ async def _take_snapshot(log: Log, settings: Settings, index: IndexReader) -> Sn
     before = await _state_of_work(log, settings.kafka, topics)
     await _read_offsets(log, settings.kafka, snapshot)
     await _read_topics(log, settings.kafka, topics, snapshot)
-    await read_stores(settings.mongo, snapshot)
+    await read_stores(settings, snapshot)
     await _read_index(settings, index, snapshot)
     snapshot.quiet = before == await _state_of_work(log, settings.kafka, topics)
     return snapshot
@@ -93,7 +92,7 @@ async def _read_topics(log: Log, kafka: Kafka, topics: set[str], snapshot: Snaps
     snapshot.pending, snapshot.handed_over = state.pending(), state.handed_over()
 
 
-async def _read_index(settings: Settings, index: IndexReader, snapshot: Snapshot) -> None:
+async def _read_index(settings: Settings, index: ReadIndex, snapshot: Snapshot) -> None:
     try:
         snapshot.indexed = await index(settings, sorted({episode.episode_id for episode in snapshot.closed}))
     except IndexNotChecked as error:

@@ -1,18 +1,33 @@
-"""What MongoDB holds of messages and episodes."""
+"""Reading the stores: episodes, messages, and which episodes are indexed."""
+
+from collections.abc import Awaitable, Callable, Sequence
 
 from afterword.audit.snapshot import Archived, Snapshot, Stored, digest
-from afterword.streams.settings import Mongo
-from afterword.streams.stores import mongo
-from afterword.streams.stores.mongo import MongoEpisodes, MongoMessages
+from afterword.streams.errors import AfterwordError, StoreInUse
+from afterword.streams.settings import Settings
+from afterword.streams.stores.opening import open_stores
+
+ReadIndex = Callable[[Settings, Sequence[str]], Awaitable[set[str]]]
+"""Those of the episodes (ids) that are indexed. Raises: IndexNotChecked, StoreUnavailable."""
 
 
-async def read_stores(settings: Mongo, snapshot: Snapshot) -> None:
+class IndexNotChecked(AfterwordError):
+    """index not checked: {reason}"""
+
+
+async def read_stores(settings: Settings, snapshot: Snapshot) -> None:
     """Raises: StoreUnavailable."""
-    database = mongo.connect(settings)
-    try:
-        async for episode in MongoEpisodes(database).all_episodes():
+    async with open_stores(settings) as stores:
+        async for episode in stores.episodes.all_episodes():
             snapshot.stored[episode.episode_id] = Stored(episode.made_from, episode.fingerprint)
-        async for message in MongoMessages(database).all_messages():
+        async for message in stores.messages.all_messages():
             snapshot.messages[digest(message.key)] = Archived(message.episode_id, message.archived)
-    finally:
-        await mongo.close(database)
+
+
+async def indexed_episodes(settings: Settings, episode_ids: Sequence[str]) -> set[str]:
+    """Those of the episodes that are indexed. Raises: IndexNotChecked, StoreUnavailable."""
+    try:
+        async with open_stores(settings) as stores:
+            return await stores.index_reader.has(episode_ids)
+    except StoreInUse as error:
+        raise IndexNotChecked(reason="in use by another process, which does not answer") from error

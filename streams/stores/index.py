@@ -1,6 +1,6 @@
 """The protocol of the search index: which texts of an episode it holds, what a query asks, how a search ranks."""
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -9,6 +9,8 @@ from afterword.schemas import SummaryCreated
 from afterword.schemas.base import Time
 
 Dense = Sequence[float]
+Embed = Callable[[str], Awaitable[Dense | None]]
+"""Makes the vector of a query's text; None to search by words alone."""
 
 MOST_HITS = 100
 

@@ -1,13 +1,14 @@
-"""Reading Qdrant's local mode from other processes: its owner shows what it has over HTTP.
+"""Reading an index in a directory, which one process at a time can open: its owner serves the others over HTTP.
 
-Only for one machine, as the local mode lets one process open its directory: to callers from the same machine, by GET,
-and to those who can read the file that the owner leaves beside the directory, which is for the same user alone.
+It answers GET requests from the same machine with a token. The owner writes address and token into a file beside the
+directory, readable by the same user alone.
 """
 
 import ipaddress
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,24 +18,23 @@ import orjson
 from aiohttp import web
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from afterword.streams.errors import StoreUnavailable
-from afterword.streams.stores.index import EpisodeIndex, Query, Recalled
+from afterword.streams.errors import StoreInUse, StoreUnavailable
+from afterword.streams.stores.index import Embed, EpisodeIndex, Query, Recalled
 
 ROUTE = "/index/episodes"
 SEARCH_ROUTE = "/index/search"
 PARAMETER = "query"
 MAX_PARAMETER_BYTES = 3500
-"""Percent-encoded; the health server reads no longer request lines than 4,096 bytes."""
+"""Percent-encoded; the health server accepts request lines of at most 4,096 bytes."""
 OWNER_ONLY = 0o600
 
-Search = Callable[[Query], Awaitable[list[Recalled]]]
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 _HITS = TypeAdapter(list[Recalled])
 
 
 class Address(BaseModel):
-    """Where the owner listens, and what it asks callers for."""
+    """The URL at which the owner serves the index, and the token that it demands."""
 
     url: str
     token: str
@@ -45,23 +45,23 @@ def new_token() -> str:
 
 
 def address_file(path: Path) -> Path:
-    """Beside the index's directory: where its owner listens."""
+    """The file beside the index's directory that holds its owner's address."""
     return path.with_name(f"{path.name}.address")
 
 
 def announce(path: Path, host: str, port: int, token: str) -> None:
-    """Says where the owner listens; in one step, so that nobody reads half of it."""
+    """Write the owner's address, in one step, so that nobody reads half of it."""
     file = address_file(path)
     file.parent.mkdir(parents=True, exist_ok=True)
     unfinished = file.with_suffix(".new")
-    unfinished.unlink(missing_ok=True)  # what is there already would keep its mode
+    unfinished.unlink(missing_ok=True)  # an existing file would keep its mode
     with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY), "w") as writing:  # noqa: PTH123
         writing.write(Address(url=f"http://{host}:{port}", token=token).model_dump_json())
     os.replace(unfinished, file)  # noqa: PTH105 – the atomic one, by its name
 
 
-def views(index: EpisodeIndex, search: Search, token: str) -> Mapping[str, Handler]:
-    """What the owner shows, by path: every indexed `episode_id`, and the hits of a `Query`; both as JSON arrays."""
+def views(index: EpisodeIndex, embed: Embed, token: str) -> Mapping[str, Handler]:
+    """The owner's HTTP handlers by path: every indexed `episode_id`, and the hits of a `Query`; both as JSON arrays."""
 
     async def ids(_: web.Request) -> web.Response:
         return _json([episode_id async for episode_id in index.all_ids()])
@@ -71,9 +71,57 @@ def views(index: EpisodeIndex, search: Search, token: str) -> Mapping[str, Handl
             query = Query.model_validate_json(request.query.get(PARAMETER, ""))
         except ValidationError:
             raise web.HTTPBadRequest from None
-        return _json([hit.model_dump(mode="json") for hit in await search(query)])
+        found = await index.search(query, await embed(query.text))
+        return _json([hit.model_dump(mode="json") for hit in found])
 
     return {ROUTE: _guarded(ids, token), SEARCH_ROUTE: _guarded(hits, token)}
+
+
+class IndexReader:
+    """Reads the index without owning it: on a server, in a directory, or through the directory's owner.
+
+    A directory is open for one call only: no reader keeps a summarizer from starting. `open_index` opens it, or gives
+    the index of a server. Methods raise StoreUnavailable and ConfigurationError.
+    """
+
+    def __init__(self, path: Path | None, open_index: Callable[[], EpisodeIndex]) -> None:
+        self._path = path
+        self._open_index = open_index
+
+    async def search(self, query: Query, embed: Embed) -> list[Recalled]:
+        """The best episodes, best first. An owner makes the query's vector itself."""
+        if self._path and address_file(self._path).exists():
+            with suppress(StoreUnavailable):  # of an owner that was killed: try to open the directory
+                return await search_of_owner(self._path, query)
+        async with self._opened() as index:
+            return await index.search(query, await embed(query.text)) if index else []
+
+    async def has(self, episode_ids: Sequence[str]) -> set[str]:
+        """Those of the ids that are indexed."""
+        try:
+            async with self._opened() as index:
+                return await index.has(episode_ids) if index else set()
+        except StoreInUse as in_use:
+            if self._path is None:
+                raise
+            try:
+                return await ids_of_owner(self._path) & set(episode_ids)
+            except StoreUnavailable as error:
+                raise in_use from error
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncIterator[EpisodeIndex | None]:
+        """None for a directory that does not exist: opening would create it."""
+        if self._path is None:
+            yield self._open_index()
+        elif not self._path.is_dir():
+            yield None
+        else:
+            index = self._open_index()
+            try:
+                yield index
+            finally:
+                await index.close()
 
 
 async def ids_of_owner(path: Path) -> set[str]:
@@ -82,17 +130,17 @@ async def ids_of_owner(path: Path) -> set[str]:
 
 
 async def search_of_owner(path: Path, query: Query) -> list[Recalled]:
-    """What the owner of this directory finds; the text is cut to what a request holds. Raises: StoreUnavailable."""
+    """The hits of the directory's owner; a text too long for a request is cut. Raises: StoreUnavailable."""
     return _HITS.validate_json(await _ask(path, f"{SEARCH_ROUTE}?{PARAMETER}={encoded(query)}"))
 
 
 def encoded(query: Query) -> str:
-    """The query as a URL's parameter of at most MAX_PARAMETER_BYTES; the end of a longer text is left out."""
+    """The query as a URL's parameter of at most MAX_PARAMETER_BYTES, without the end of a longer text."""
     parameter = quote(query.model_dump_json(), safe="")
     excess = len(parameter) - MAX_PARAMETER_BYTES
     if excess <= 0 or not query.text:
         return parameter
-    # a character takes at most twelve bytes, so this many at least have to go
+    # a character takes at most twelve bytes, so at least this many must go
     return encoded(query.model_copy(update={"text": query.text[: -max(1, excess // 12)]}))
 
 

@@ -64,15 +64,19 @@ def agent_scope(episode_id: str) -> str | None:
     return scope if "/" in scope else None
 
 
-class MessageArchive(Protocol):
+class MessageWriter(Protocol):
+    """The archive as the archiver needs it."""
+
+    async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
+        """Archive messages; one that is archived stays as it is. Raises: StoreUnavailable."""
+        ...
+
+
+class MessageArchive(MessageWriter, Protocol):
     """Archiver and summarizer write different fields of the same document, in either order, any number of times.
 
     All methods raise StoreUnavailable.
     """
-
-    async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
-        """Archives messages. What was archived first stays: a message never changes."""
-        ...
 
     async def assign(self, episode_id: str, keys: Sequence[str]) -> None:
         """Notes the episode on its core messages, given by their `message_key`; archived already or not."""

@@ -13,8 +13,8 @@ import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 
 from afterword import audit, samples
-from afterword.audit.index import indexed_episodes
 from afterword.audit.log import opened
+from afterword.audit.stores import indexed_episodes
 from afterword.produce import Options, produce
 from afterword.schemas import Compression, EpisodeClosed, MessageCreated, Quality, SummaryCreated, Usage, decode_input
 from afterword.schemas.headers import CE_ID, cloud_event

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from afterword.audit.index import IndexNotChecked, indexed_episodes
+from afterword.audit.stores import IndexNotChecked, indexed_episodes
 from afterword.checks import check_qdrant
 from afterword.streams.settings import Embedder, Qdrant, Settings
 from afterword.streams.stores.qdrant import QdrantIndex, open_index

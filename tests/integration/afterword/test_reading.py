@@ -16,11 +16,9 @@ from afterword.rebuild import rebuild
 from afterword.schemas import MessageCreated
 from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.settings import Settings
-from afterword.streams.stores import local_index, mongo
 from afterword.streams.stores.messages import ArchivedMessage
-from afterword.streams.stores.mongo import MongoEpisodes, MongoMessages
-from afterword.streams.stores.qdrant import open_index
-from afterword.streams.summarizer.searching import Searcher
+from afterword.streams.stores.opening import open_stores
+from afterword.streams.summarizer.searching import query_embedder
 from tests.samples import NOON, a_message, a_stored_episode
 
 MESSAGES = 1000
@@ -41,23 +39,15 @@ def said(n: int) -> MessageCreated:
 async def settings(make_settings: Callable[..., Settings], tmp_path: Path) -> Settings:
     """Points at a conversation of 1,000 messages, the first 990 of them in 330 episodes; nothing is indexed yet."""
     made = make_settings(qdrant={"path": tmp_path / "index", "url": None})
-    database = mongo.connect(made.mongo)
-    await mongo.ensure_indexes(database)
-    archive, episodes = MongoMessages(database), MongoEpisodes(database)
-    said = [
-        a_message(
-            f"m{n}", tenant_id="t1", content=f"Text {n}, about topic{n // 3 + 1}.", sent_at=NOON + timedelta(seconds=n)
-        )
-        for n in range(MESSAGES)
-    ]
-    await archive.put_many([ArchivedMessage(message, 0, n) for n, message in enumerate(said)])
-    for ordinal in range(1, IN_EPISODES // 3 + 1):
-        stored = a_stored_episode(ordinal)
-        if ordinal > IN_EPISODES // 3 - 5:  # as many as the tests look at
-            await episodes.add(stored)
-        await episodes.advance(stored.summary)
-    await archive.assign("c1:1", [f"c1:m{n}" for n in range(IN_EPISODES)])
-    await mongo.close(database)
+    async with open_stores(made) as stores:
+        await stores.prepare_database()
+        await stores.messages.put_many([ArchivedMessage(said(n), 0, n) for n in range(MESSAGES)])
+        for ordinal in range(1, IN_EPISODES // 3 + 1):
+            stored = a_stored_episode(ordinal)
+            if ordinal > IN_EPISODES // 3 - 5:  # as many as the tests look at
+                await stores.episodes.add(stored)
+            await stores.episodes.advance(stored.summary)
+        await stores.messages.assign("c1:1", [f"c1:m{n}" for n in range(IN_EPISODES)])
     return made
 
 
@@ -88,16 +78,12 @@ async def test_the_index_is_made_anew_from_mongodb_and_searched(settings: Settin
 @asynccontextmanager
 async def owned(settings: Settings) -> AsyncIterator[None]:
     """As while `afterword dev` runs: a summarizer has the directory open."""
-    path = settings.qdrant.path
-    assert path is not None
-    index, token = open_index(settings.qdrant, settings.embedder), local_index.new_token()
-    async with HealthServer(
-        Readiness(), "127.0.0.1", 0, local_index.views(index, Searcher(index, None), token)
-    ) as server:
-        await index.ping()
-        local_index.announce(path, "127.0.0.1", server.port, token)
-        yield
-    await index.close()
+    async with open_stores(settings) as stores:
+        views = stores.index_views(query_embedder(None))
+        async with HealthServer(Readiness(), "127.0.0.1", 0, views) as server:
+            await stores.index.ping()
+            stores.announce_index("127.0.0.1", server.port)
+            yield
 
 
 async def test_while_a_worker_has_the_index_open_it_is_asked(settings: Settings) -> None:

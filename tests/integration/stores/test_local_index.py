@@ -11,7 +11,7 @@ import pytest_asyncio
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.stores import local_index
-from afterword.streams.stores.index import Query
+from afterword.streams.stores.index import Dense, Query
 from afterword.streams.stores.local_index import (
     MAX_PARAMETER_BYTES,
     PARAMETER,
@@ -34,12 +34,16 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "qdrant"
 
 
+async def words_alone(text: str) -> Dense | None:
+    return None
+
+
 @pytest_asyncio.fixture
 async def owner(path: Path) -> AsyncIterator[Address]:
     index, token = MemoryIndex(), local_index.new_token()
     for n, fields in enumerate([{}, {"user_id": "u2"}, {"tenant_id": None}], start=1):
         await index.put(a_summary(conversation_id=f"c{n}", **fields), "A flight.")
-    async with HealthServer(Readiness(), "127.0.0.1", 0, local_index.views(index, index.search, token)) as server:
+    async with HealthServer(Readiness(), "127.0.0.1", 0, local_index.views(index, words_alone, token)) as server:
         local_index.announce(path, "127.0.0.1", server.port, token)
         yield Address.model_validate_json(address_file(path).read_text())
 

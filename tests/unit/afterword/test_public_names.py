@@ -19,7 +19,7 @@ NAMES = {
     "EpisodeClosed": "afterword.schemas.episodes",
     "ExtraMissing": "afterword.extras",
     "InvalidRecord": "afterword.schemas.decoding",
-    "Memory": "afterword.memory.memory",
+    "Memory": "afterword.memory",
     "MessageCreated": "afterword.schemas.messages",
     "Producer": "afterword.producer",
     "Settings": "afterword.streams.settings",

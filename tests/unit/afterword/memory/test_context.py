@@ -4,7 +4,7 @@ from itertools import cycle, islice
 
 import pytest
 
-from afterword.memory.context import MOST_MESSAGES, Context, Summaries, bounded
+from afterword.context import MOST_MESSAGES, Context, Summaries, bounded
 from afterword.schemas import MessageCreated
 from afterword.streams.tokens import count_tokens
 from tests.unit.afterword.memory.remembered import Remembered

@@ -1,0 +1,268 @@
+"""What an agent loads when a conversation goes on: its summaries, and the last messages that fit.
+
+`fit` and `bounded` decide, without I/O; `read_context` reads a bounded number of documents for them.
+"""
+
+from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from afterword.schemas import MessageCreated
+from afterword.schemas.ids import scope_id
+from afterword.streams.settings import MOST_PENDING_EPISODES
+from afterword.streams.stores.episodes import Conversation, EpisodeStore, RollingRow
+from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageArchive, Selection, position
+from afterword.streams.summarizer.extractive.condensing import SHORTEST_TOKENS, condense
+from afterword.streams.summarizer.long_input.groups import groups
+from afterword.streams.summarizer.long_input.middle import without_middle
+from afterword.streams.summarizer.long_input.ruler import water_level
+from afterword.streams.tokens import count_tokens
+
+MOST_MESSAGES = 500
+"""Messages that one walk through the archive loads at most."""
+LONGEST_GROUP = 50
+"""Further messages that are loaded to find the call of the oldest result."""
+SUMMARY_SHARE = 2
+"""Title and summaries take at most 1 / SUMMARY_SHARE of the tokens."""
+SHORTEST_MESSAGE_TOKENS = 16
+"""A shorter message is useless, and left out."""
+CHARACTERS_A_TOKEN = 8
+"""More than usual texts have: the first guess at a cut, which then shrinks until it fits."""
+
+
+class ContextRequest(NamedTuple):
+    """The conversation, or an agent's part of it, and the size of its context."""
+
+    conversation_id: str
+    agent_id: str | None
+    keep_recent: int
+    max_tokens: int
+
+
+@dataclass(frozen=True)
+class Context:
+    """A conversation in few words. Token counts are those of texts alone, of the context as of all messages."""
+
+    conversation_id: str
+    title: str
+    """Empty until the first episode is summarised."""
+    rolling_summary: str
+    """Empty until then, too; condensed if it exceeds its share of the tokens."""
+    recent_summaries: tuple[str, ...]
+    """Short summaries of the episodes that are not in the rolling summary yet, oldest first."""
+    episode_count: int
+    messages: tuple[MessageCreated, ...]
+    """Oldest first, verbatim except those in `shortened`."""
+    shortened: tuple[str, ...]
+    """Ids of messages that were too long and lost their middle."""
+    omitted: int
+    """Messages that did not fit, of the last ones and of those in no summary yet."""
+    tokens: int
+    tokens_full: int
+    """Of all messages of the conversation."""
+    events: int
+    """The summary, as one, and the messages."""
+    events_full: int
+    """All messages of the conversation."""
+
+    @property
+    def compression(self) -> float:
+        """1 − tokens / tokens_full."""
+        return 1 - self.tokens / self.tokens_full if self.tokens_full else 0.0
+
+    @property
+    def events_compression(self) -> float:
+        """1 − events / events_full."""
+        return 1 - self.events / self.events_full if self.events_full else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        messages = [message.model_dump(mode="json") for message in self.messages]
+        ratios = {"compression": self.compression, "events_compression": self.events_compression}
+        return {**vars(self), "messages": messages, **ratios}
+
+
+class Summaries(NamedTuple):
+    """The summaries of a conversation, which replace the messages that are in episodes."""
+
+    title: str = ""
+    rolling: str = ""
+    recent: tuple[str, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        return sum(map(count_tokens, (self.title, self.rolling, *self.recent)))
+
+
+class Window(NamedTuple):
+    """The messages that fit into a context."""
+
+    messages: tuple[MessageCreated, ...] = ()
+    tokens: int = 0
+    shortened: tuple[str, ...] = ()
+    """Ids of the messages that lost their middle."""
+
+
+async def read_context(episodes: EpisodeStore, archive: MessageArchive, request: ContextRequest) -> Context | None:
+    """The context; None for an unknown conversation. Raises: StoreUnavailable.
+
+    Makes a handful of calls. `max_tokens` and MOST_MESSAGES bound the messages that are loaded, not the conversation's
+    length.
+    """
+    known = await episodes.conversation(scope_id(request.conversation_id, request.agent_id))
+    first = None if known else await archive.first(request.conversation_id)
+    if known is None and first is None:
+        return None
+    tenant = known.tenant_id if known else first.message.tenant_id if first else None
+    pending_only = Selection(request.conversation_id, tenant, request.agent_id, unsummarised=known is not None)
+    counted = await archive.count(pending_only)
+    summaries = await _summaries(episodes, request, known) if known else Summaries()
+    window, omitted = await _window(archive, request, pending_only, counted, request.max_tokens - summaries.tokens)
+    tokens_in_episodes = await _tokens_in_episodes(episodes, request, known)
+    return Context(
+        conversation_id=request.conversation_id,
+        title=summaries.title,
+        rolling_summary=summaries.rolling,
+        recent_summaries=summaries.recent,
+        episode_count=known.episode_count if known else 0,
+        messages=window.messages,
+        shortened=window.shortened,
+        omitted=omitted,
+        tokens=summaries.tokens + window.tokens,
+        tokens_full=tokens_in_episodes + counted.tokens,
+        events=len(window.messages) + (1 if known else 0),
+        events_full=(known.message_count if known else 0) + counted.messages,
+    )
+
+
+async def _summaries(episodes: EpisodeStore, request: ContextRequest, known: Conversation) -> Summaries:
+    row = await episodes.latest_row(known.conversation_id)
+    return bounded(
+        Summaries(known.title, row.content if row else "", await _recent(episodes, request, known, row)),
+        request.max_tokens // SUMMARY_SHARE,
+    )
+
+
+async def _recent(
+    episodes: EpisodeStore, request: ContextRequest, known: Conversation, row: RollingRow | None
+) -> tuple[str, ...]:
+    covered = row.last_ordinal if row else 0
+    behind = min(known.last_ordinal - covered, MOST_PENDING_EPISODES)
+    if behind <= 0:
+        return ()
+    found = await episodes.latest(request.conversation_id, behind, agent_id=request.agent_id)
+    return tuple(e.summary.short_summary for e in reversed(found) if covered < e.summary.ordinal <= known.last_ordinal)
+
+
+def bounded(summaries: Summaries, max_tokens: int) -> Summaries:
+    """The summaries in at most `max_tokens`: condensed if need be, the recent ones to no less than half of the room."""
+    title = shorter(summaries.title, max_tokens // 4)
+    room = max_tokens - count_tokens(title)
+    recent = shorter("\n".join(summaries.recent), max(room // 2, room - count_tokens(summaries.rolling)))
+    return Summaries(title, shorter(summaries.rolling, room - count_tokens(recent)), tuple(recent.splitlines()))
+
+
+def shorter(text: str, max_tokens: int) -> str:
+    if count_tokens(text) <= max_tokens:
+        return text
+    return condense(text, max_tokens) if max_tokens >= SHORTEST_TOKENS else ""
+
+
+async def _tokens_in_episodes(episodes: EpisodeStore, request: ContextRequest, known: Conversation | None) -> int:
+    if known is None:
+        return 0
+    if known.counted_episodes == known.episode_count:
+        return known.token_count
+    return await episodes.tokens_before(
+        request.conversation_id, request.agent_id
+    )  # episodes of an older version were not counted
+
+
+async def _window(
+    archive: MessageArchive, request: ContextRequest, pending_only: Selection, counted: Counted, max_tokens: int
+) -> tuple[Window, int]:
+    """The messages to show, and the number of those that did not fit."""
+    recent = min(request.keep_recent, MOST_MESSAGES)
+    loaded = await _until_full(archive.newest(pending_only), max_tokens, recent)
+    pending = {a.message.id: a for a in loaded if not (pending_only.unsummarised and a.message.skip_summarization)}
+    selection = Selection(pending_only.conversation_id, pending_only.tenant_id, pending_only.agent_id)
+    latest = await _latest(archive.newest(selection), max(recent, len(loaded)))
+    last = {a.message.id for a in latest[:recent]}
+    together = {a.message.id: a for a in (*latest, *loaded)}
+    messages = [a.message for a in sorted(together.values(), key=position)]
+    window = fit(messages, pending.keys() | last, max_tokens)
+    shown = {message.id for message in window.messages}
+    skipped = counted.skipped if pending_only.unsummarised else 0
+    omitted = counted.messages - skipped - len(shown & pending.keys()) + len(last - pending.keys() - shown)
+    return window, omitted
+
+
+async def _until_full(
+    newest: AsyncGenerator[ArchivedMessage, None], max_tokens: int, least: int
+) -> list[ArchivedMessage]:
+    """Newest first: the messages that fit, and the first that does not.
+
+    At least `least` of them, so that each of the last messages is known to be among them or not.
+    """
+    found: list[ArchivedMessage] = []
+    tokens = 0
+    async with aclosing(newest):
+        async for archived in newest:
+            found.append(archived)
+            tokens += count_tokens(archived.message.content)
+            if (tokens > max_tokens and len(found) >= least) or len(found) == MOST_MESSAGES:
+                break
+    return found
+
+
+async def _latest(newest: AsyncGenerator[ArchivedMessage, None], count: int) -> list[ArchivedMessage]:
+    """Newest first: `count` messages, and those before them up to the call of the oldest result."""
+    found: list[ArchivedMessage] = []
+    if count < 1:
+        return found
+    async with aclosing(newest):
+        async for archived in newest:
+            found.append(archived)
+            complete = archived.message.role == "user"
+            if len(found) >= count and (complete or len(found) == count + LONGEST_GROUP):
+                break
+    return found
+
+
+def fit(messages: Sequence[MessageCreated], wanted: Collection[str], max_tokens: int) -> Window:
+    """The newest of the `wanted` (ids), each with all of its group; the newest group is shortened if it does not fit.
+
+    `messages`: in order, oldest first. No wanted message is left out between two that are shown.
+    """
+    window = Window()
+    for group in reversed(_wanted_groups(messages, wanted)):
+        tokens = sum(count_tokens(message.content) for message in group)
+        if window.tokens + tokens > max_tokens:
+            return window if window.messages else _shortened(group, max_tokens)
+        window = Window((*group, *window.messages), window.tokens + tokens)
+    return window
+
+
+def _wanted_groups(messages: Sequence[MessageCreated], wanted: Collection[str]) -> list[list[MessageCreated]]:
+    found = [[messages[at] for at in group] for group in groups(messages)]
+    return [group for group in found if any(message.id in wanted for message in group)]
+
+
+def _shortened(group: Sequence[MessageCreated], max_tokens: int) -> Window:
+    """The group with its longest messages cut to the same length; empty if that leaves too little of them."""
+    sizes = [count_tokens(message.content) for message in group]
+    level = water_level(sizes, max_tokens)
+    if level < SHORTEST_MESSAGE_TOKENS:
+        return Window()
+    cut = [_cut(m, level) if size > level else m for m, size in zip(group, sizes, strict=True)]
+    ids = tuple(m.id for m, size in zip(group, sizes, strict=True) if size > level)
+    return Window(tuple(cut), sum(count_tokens(message.content) for message in cut), ids)
+
+
+def _cut(message: MessageCreated, tokens: int) -> MessageCreated:
+    characters = tokens * CHARACTERS_A_TOKEN
+    text = without_middle(message.content, characters)
+    while count_tokens(text) > tokens and characters > 0:
+        characters = characters * 9 // 10
+        text = without_middle(message.content, characters)
+    return message.model_copy(update={"content": text if characters else ""})

@@ -1,0 +1,176 @@
+"""`Memory`: what an agent reads of its conversations. Typed, asynchronous and read-only."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from afterword.context import Context, ContextRequest, read_context
+from afterword.streams.errors import AfterwordError
+from afterword.streams.settings import Embedder, Settings, load_settings
+from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode
+from afterword.streams.stores.index import Dense, Embed, Query, Recalled
+from afterword.streams.stores.messages import MessageArchive
+from afterword.streams.stores.opening import open_stores
+
+if TYPE_CHECKING:
+    from afterword.streams.summarizer.embedders import Embedder as OpenEmbedder
+
+__all__ = ["Context", "EpisodePage", "Memory", "OwnerMissing", "Recalled", "StoredEpisode"]
+
+KEEP_RECENT = 4
+MAX_TOKENS = 3500
+PAGE_EPISODES = 20
+
+Search = Callable[[Query], Awaitable[list[Recalled]]]
+Close = Callable[[], Awaitable[None]]
+
+
+class OwnerMissing(AfterwordError):
+    """recall needs {field}: it searches one user's episodes, never everybody's"""
+
+
+@dataclass(frozen=True)
+class EpisodePage:
+    """Episodes, newest first."""
+
+    episodes: tuple[StoredEpisode, ...]
+    next_before: int | None
+    """`before` of the next page; None when this is the last one."""
+
+
+class Memory:
+    """Reads conversations and their episodes, and searches them; to be closed, or used with `async with`.
+
+    `keep_recent`: the number of last messages that `context` returns by default. All methods raise StoreUnavailable.
+    """
+
+    def __init__(
+        self,
+        episodes: EpisodeStore,
+        messages: MessageArchive,
+        search: Search,
+        *,
+        keep_recent: int = KEEP_RECENT,
+        closing: tuple[Close, ...] = (),
+    ) -> None:
+        self._episodes = episodes
+        self._messages = messages
+        self._search = search
+        self._keep_recent = keep_recent
+        self._closing = closing
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Self:
+        """On the stores that these settings name; each is connected with its first use. Raises: ConfigurationError."""
+        stores, embed = open_stores(settings), QueryEmbedder(settings.embedder)
+        return cls(
+            stores.episodes,
+            stores.messages,
+            lambda query: stores.index_reader.search(query, embed),
+            keep_recent=settings.episodes.preset.keep_recent,
+            closing=(embed.close, stores.close),
+        )
+
+    @classmethod
+    def open(cls) -> Self:
+        """Open with the settings of the environment, and of the file that it names. Raises: ConfigurationError."""
+        return cls.from_settings(load_settings())
+
+    async def context(
+        self,
+        conversation_id: str,
+        keep_recent: int | None = None,
+        max_tokens: int = MAX_TOKENS,
+        agent_id: str | None = None,
+    ) -> Context | None:
+        """The summary of a conversation and its last messages, in at most `max_tokens` tokens; None if it is unknown.
+
+        The last `keep_recent` messages and all that are in no summary yet; a tool's call always with its results.
+        `agent_id`: only an agent's part of the conversation, where episodes are kept by agent.
+        """
+        recent = self._keep_recent if keep_recent is None else keep_recent
+        return await read_context(
+            self._episodes, self._messages, ContextRequest(conversation_id, agent_id, recent, max_tokens)
+        )
+
+    async def episodes(
+        self,
+        conversation_id: str,
+        limit: int = PAGE_EPISODES,
+        before: int | None = None,
+        agent_id: str | None = None,
+    ) -> EpisodePage:
+        """A page of the conversation's episodes, newest first, with an ordinal less than `before`."""
+        found = await self._episodes.latest(conversation_id, limit + 1, before=before, agent_id=agent_id)
+        page = tuple(found[:limit])
+        return EpisodePage(page, page[-1].summary.ordinal if len(found) > limit else None)
+
+    async def recall(
+        self,
+        query: str,
+        *,
+        user_id: str,
+        tenant_id: str | None,
+        k: int = 5,
+        agent_id: str | None = None,
+        conversation_id: str | None = None,
+    ) -> list[Recalled]:
+        """The user's episodes that match the query best, best first.
+
+        `tenant_id`: None means episodes without a tenant, never those of all tenants. Raises: OwnerMissing.
+        """
+        _check_owner(user_id, tenant_id)
+        return await self._search(
+            Query(
+                text=query,
+                user_id=user_id,
+                tenant_id=tenant_id,
+                k=k,
+                agent_id=agent_id,
+                conversation_id=conversation_id,
+            )
+        )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        for close in self._closing:
+            await close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class QueryEmbedder:
+    """Makes vectors of queries. The embedder is imported and opened with the first one: it may take a second.
+
+    Calls raise ConfigurationError.
+    """
+
+    def __init__(self, settings: Embedder) -> None:
+        self._settings = settings
+        self._embedder: OpenEmbedder | None = None
+        self._embed: Embed | None = None
+
+    async def __call__(self, text: str) -> Dense | None:
+        if self._embed is None:
+            from afterword.streams.summarizer.embedders import make_embedder
+            from afterword.streams.summarizer.searching import query_embedder
+
+            self._embedder = make_embedder(self._settings)
+            self._embed = query_embedder(self._embedder)
+        return await self._embed(text)
+
+    async def close(self) -> None:
+        if self._embedder is not None:
+            await self._embedder.close()
+
+
+def _check_owner(user_id: object, tenant_id: object) -> None:
+    """Raises: OwnerMissing."""
+    if not isinstance(user_id, str):
+        raise OwnerMissing(field="user_id")
+    if tenant_id is not None and not isinstance(tenant_id, str):
+        raise OwnerMissing(field="tenant_id")

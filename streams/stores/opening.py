@@ -1,0 +1,113 @@
+"""Opening the stores: the one place that says which backend holds what."""
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+from afterword.streams.settings import Settings
+from afterword.streams.stores import mongo
+from afterword.streams.stores.budgets import Budgets
+from afterword.streams.stores.episodes import EpisodeStore
+from afterword.streams.stores.index import Embed, EpisodeIndex
+from afterword.streams.stores.messages import MessageArchive
+from afterword.streams.stores.replies import ReplyCache
+
+if TYPE_CHECKING:
+    from afterword.streams.stores.local_index import Handler, IndexReader
+
+
+class Stores:
+    """The stores of one process, each opened when it is first asked for. Getting one raises ConfigurationError.
+
+    Opening connects to nothing: that is for the first call. The index's client is imported with the index, for it
+    takes a second.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._closing = AsyncExitStack()
+
+    @cached_property
+    def episodes(self) -> EpisodeStore:
+        return mongo.MongoEpisodes(self._database)
+
+    @cached_property
+    def messages(self) -> MessageArchive:
+        return mongo.MongoMessages(self._database)
+
+    @cached_property
+    def budgets(self) -> Budgets:
+        return mongo.MongoBudgets(self._database)
+
+    @cached_property
+    def replies(self) -> ReplyCache:
+        return mongo.MongoReplies(self._database)
+
+    @cached_property
+    def index(self) -> EpisodeIndex:
+        """The search index, of whose directory, if it is in one, this process becomes the owner."""
+        index = self._open_index()
+        self._closing.push_async_callback(index.close)
+        return index
+
+    @cached_property
+    def index_reader(self) -> "IndexReader":
+        """The search index for a process that only reads it, and never owns its directory."""
+        from afterword.streams.stores.local_index import IndexReader
+
+        path = self._settings.qdrant.path
+        return IndexReader(path, self._open_index if path else lambda: self.index)
+
+    async def prepare_database(self) -> None:
+        """Create the indexes that the database lacks; may be repeated. Raises: StoreUnavailable."""
+        await mongo.ensure_indexes(self._database)
+
+    async def ping_database(self) -> None:
+        """Raises: StoreUnavailable."""
+        await mongo.ping(self._database)
+
+    def index_views(self, embed: Embed) -> "Mapping[str, Handler]":
+        """HTTP views, by path, of an index in a directory for processes that cannot open it; none for a server's."""
+        from afterword.streams.stores import local_index
+
+        return local_index.views(self.index, embed, self._token) if self._settings.qdrant.path else {}
+
+    def announce_index(self, host: str, port: int) -> None:
+        """Tell the processes of this machine where `index_views` are served, if there are any."""
+        from afterword.streams.stores import local_index
+
+        if path := self._settings.qdrant.path:
+            local_index.announce(path, host, port, self._token)
+
+    async def close(self) -> None:
+        """Close what was opened, the last first."""
+        await self._closing.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @cached_property
+    def _database(self) -> mongo.Database:
+        database = mongo.connect(self._settings.mongo)
+        self._closing.push_async_callback(mongo.close, database)
+        return database
+
+    @cached_property
+    def _token(self) -> str:
+        from afterword.streams.stores.local_index import new_token
+
+        return new_token()
+
+    def _open_index(self) -> EpisodeIndex:
+        from afterword.streams.stores.qdrant import open_index
+
+        return open_index(self._settings.qdrant, self._settings.embedder)
+
+
+def open_stores(settings: Settings) -> Stores:
+    """The configured stores, to be used with `async with`."""
+    return Stores(settings)
