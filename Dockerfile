@@ -10,9 +10,10 @@ WORKDIR /src
 COPY requirements-image.lock ./
 RUN pip install --no-compile --require-hashes --only-binary :all: -r requirements-image.lock
 COPY . .
+ARG REVISION=unknown
 # setuptools is locked too, so that the build fetches nothing else; neither it nor pip is needed to run. Bytecode is kept
 # of what is really imported, since the image is read-only where it runs: of everything it would be 30 MB more.
-RUN pip install --no-compile --no-deps --no-build-isolation . && pip uninstall --quiet --yes setuptools pip \
+RUN AFTERWORD_REVISION=${REVISION} pip install --no-compile --no-deps --no-build-isolation . && pip uninstall --quiet --yes setuptools pip \
  && find /opt/afterword/lib -type d -name tests -prune -exec rm -r {} + \
  && find /opt/afterword/lib -regextype egrep -regex '.*\.(c|cpp|h|pyx|pxd|pyi|a)' -delete
 WORKDIR /opt/afterword
@@ -21,7 +22,7 @@ RUN python3 -m compileall -q lib/python3*/site-packages/afterword \
  && mkdir /state
 
 FROM ${BASE}
-ARG VERSION=0.1.0
+ARG VERSION=unknown
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="Afterword" \
       org.opencontainers.image.description="Long-term memory for chat assistants, from the Kafka topic their messages are on" \

@@ -6,12 +6,13 @@ HISTORIES ?= 20000
 BIN := .venv/bin
 STAMP := .venv/installed
 BENCH_STAMP := build/bench-venv/installed
+RELEASE_STAMP := build/release-venv/installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 MINUTES ?= 20
 SEED ?= 1
 
-.PHONY: help venv demo test test-deploy faults unit model mutants quality bench bench-check lint format docs lock clean
+.PHONY: help venv demo test test-deploy faults unit model mutants quality bench bench-check lint format docs lock release clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -67,6 +68,7 @@ lint: $(STAMP) ## style, types, and which way dependencies point
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.locks
 
 format: $(STAMP) ## what ruff can mend
 	$(BIN)/ruff check --fix .
@@ -77,6 +79,14 @@ docs: $(STAMP) ## generate docs/settings.md, docs/reference, schemas/generated a
 	$(BIN)/afterword schema export schemas/generated
 	$(BIN)/python -m helm.generate
 
+release: $(STAMP) $(RELEASE_STAMP) ## wheel, sdist, SBOM and image of the last commit, into dist/; CHANGELOG.md must name the version
+	$(BIN)/python -m tools.release dist
+
+$(RELEASE_STAMP): requirements-release.lock
+	test -x build/release-venv/bin/python || $(PYTHON) -m venv build/release-venv
+	build/release-venv/bin/pip install --quiet --require-hashes -r requirements-release.lock
+	@touch $@
+
 LOCK := build/uv/bin/uv pip compile pyproject.toml --universal --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header --quiet
 
@@ -84,6 +94,7 @@ lock: build/uv/bin/uv ## the locks anew, after pyproject.toml has changed: ours,
 	$(LOCK) --extra test -o requirements.lock
 	$(LOCK) --extra worker --extra build --constraint requirements.lock --no-annotate -o requirements-image.lock
 	$(LOCK) --extra bench --no-annotate -o requirements-bench.lock
+	$(LOCK) --extra release --no-annotate -o requirements-release.lock
 
 build/uv/bin/uv:
 	$(PYTHON) -m venv build/uv

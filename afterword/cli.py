@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
@@ -23,17 +24,34 @@ from afterword.commands import (
     worker,
 )
 from afterword.streams.errors import AfterwordError, ConfigurationError
+from afterword.version import revision, running_version
 
 FAILED = 1
 MISCONFIGURED = 2
 
 app = typer.Typer(
     name="afterword",
-    help="Long-term memory for chat assistants, from the Kafka topic their messages are on already.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"afterword {running_version()} (revision {revision()})")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print version and revision.")
+    ] = False,
+) -> None:
+    """Long-term memory for chat assistants, from the Kafka topic their messages are on already."""
+
+
 app.add_typer(topics.app, name="topics")
 app.add_typer(worker.app, name="worker")
 app.add_typer(config.app, name="config")

@@ -69,8 +69,8 @@ async def _send(
 ) -> "Produced":
     from afterword.produce import produce as send
     from afterword.produce import read_lines
-    from afterword.streams.telemetry.status import running_version
     from afterword.streams.telemetry.tracing import tracer_from
+    from afterword.version import running_version
 
     async with tracer_from(os.environ, "produce", running_version()) as tracer:
         return await send(settings, read_lines(lines), options, progress, tracer)

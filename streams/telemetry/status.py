@@ -1,17 +1,10 @@
 """What a worker answers when a person asks how it is."""
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
-from importlib.metadata import version
 from typing import Any
 
 from afterword.streams.runtime.lag import Standing
-
-
-@cache
-def running_version() -> str:
-    """Ours, as it is installed. Raises: PackageNotFoundError where the sources are only on the path."""
-    return version("afterword")
+from afterword.version import running_version
 
 
 class Status:

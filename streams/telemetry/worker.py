@@ -6,9 +6,10 @@ from afterword.streams.runtime.health import Readiness
 from afterword.streams.runtime.options import wall_clock_ms
 from afterword.streams.settings import Settings, shown_as_dict
 from afterword.streams.telemetry.metrics import Metrics
-from afterword.streams.telemetry.status import Status, running_version
+from afterword.streams.telemetry.status import Status
 from afterword.streams.telemetry.tracing import close, tracer_of, tracing_from
 from afterword.streams.telemetry.views import views
+from afterword.version import running_version
 
 
 class WorkerTelemetry:

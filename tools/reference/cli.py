@@ -13,8 +13,9 @@ HEADING = """\
 
 Made by `make docs` from `afterword/commands`; do not edit it by hand.
 
-Every command has `--help`. Results go to standard output, logs and errors to standard error. Where standard output is
-no terminal, tables are lines with tabs between their cells.
+Every command has `--help`; `afterword --version` prints the version and the commit that it was built from. Results go
+to standard output, logs and errors to standard error. Where standard output is no terminal, tables are lines with tabs
+between their cells.
 
 | exit code | means |
 | --- | --- |

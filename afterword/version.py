@@ -1,0 +1,34 @@
+"""The version that is installed, and the revision that it was built from."""
+
+import subprocess
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+UNKNOWN = "unknown"
+PACKAGE = Path(__file__).parent
+
+
+@cache
+def running_version() -> str:
+    """Return the installed version. Raises: PackageNotFoundError where the sources are only on the path."""
+    return version("afterword")
+
+
+def revision(package: Path = PACKAGE) -> str:
+    """Return the commit: written into a distribution when it is built, of git in a checkout, else `unknown`."""
+    try:
+        return (package / "REVISION").read_text().strip()
+    except FileNotFoundError:
+        return _checked_out(package.parent)
+
+
+def _checked_out(root: Path) -> str:
+    if not (root / ".git").exists():  # it might be below another repository
+        return UNKNOWN
+    command = ["git", "rev-parse", "HEAD"]
+    try:
+        done = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)  # noqa: S603 – constant
+    except (OSError, subprocess.CalledProcessError):
+        return UNKNOWN
+    return done.stdout.strip()

@@ -1,0 +1,158 @@
+"""What users install: everything that the package needs at run time, nothing else, and the same from each build."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+import tomllib
+import zipfile
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.extras import BASE, run_with
+from tools.release import build_sdist, build_wheel
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = {
+    "afterword": "afterword",
+    "consumers": "afterword/consumers",
+    "schemas": "afterword/schemas",
+    "streams": "afterword/streams",
+}
+"""Folders of the repository, and where they are in the wheel."""
+REVISION = "0123456789abcdef0123456789abcdef01234567"
+ENVIRONMENT = {"SOURCE_DATE_EPOCH": "1790000000", "AFTERWORD_REVISION": REVISION}
+SERVICE = """
+import schemas, streams, consumers, afterword, sys
+from afterword import MessageCreated, Producer, SummarySubscriber, load_settings
+import afterword.schemas, afterword.streams, afterword.consumers
+assert schemas.OURS and streams.OURS and consumers.OURS
+assert load_settings().kafka.messages_topic == "messages"
+print(afterword.__file__)
+"""
+
+
+class Built(NamedTuple):
+    sdist: Path
+    wheel: Path
+
+
+def copied(to: Path) -> Path:
+    """Copy what a checkout holds that a build may read, so that nothing is left behind in it."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    for name in (*PACKAGES, "tests", "tools", "benchmarks"):
+        shutil.copytree(ROOT / name, to / name, symlinks=True, ignore=ignored)
+    for name in ("pyproject.toml", "setup.py", "LICENSE", "README.md"):
+        shutil.copy(ROOT / name, to)
+    return to
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copied(tmp_path_factory.mktemp("tree"))
+
+
+@pytest.fixture(scope="module")
+def built(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    out = tmp_path_factory.mktemp("built")
+    sdist = build_sdist(shutil.copytree(tree, out / "tree", symlinks=True), out, ENVIRONMENT)
+    return Built(sdist, build_wheel(sdist, out, ENVIRONMENT))
+
+
+@pytest.fixture(scope="module")
+def names(built: Built) -> set[str]:
+    return set(files_of(built.wheel))
+
+
+def files_of(wheel: Path) -> Mapping[str, str]:
+    """Names in a wheel, and hashes of what is in them."""
+    with zipfile.ZipFile(wheel) as files:
+        return {name: sha256(files.read(name)).hexdigest() for name in files.namelist()}
+
+
+def test_every_file_of_the_packages_is_in_it(names: set[str]) -> None:
+    files = {
+        f"{inside}/{path.relative_to(ROOT / folder)}"
+        for folder, inside in PACKAGES.items()
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert files <= names
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "afterword/embedded/jars.lock",
+        "afterword/embedded/EmbeddedMongo.java",
+        "afterword/samples/conversations.jsonl",
+        "afterword/samples/LICENSE",
+        "afterword/samples/README.md",
+        "afterword/py.typed",
+    ],
+)
+def test_what_is_no_code_is_in_it_too(names: set[str], name: str) -> None:
+    assert name in names
+
+
+def test_it_has_one_top_level_package(names: set[str]) -> None:
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"afterword"}
+
+
+def test_neither_reference_generators_nor_test_doubles_are_in_it(names: set[str]) -> None:
+    assert not [name for name in names if "reference" in name or "double" in name]
+
+
+def test_the_wheel_of_the_sources_has_the_same_files_as_that_of_the_source_distribution(
+    tree: Path, built: Built, tmp_path: Path
+) -> None:
+    assert files_of(build_wheel(tree, tmp_path, ENVIRONMENT)) == files_of(built.wheel)
+
+
+def test_two_builds_are_equal_byte_for_byte(built: Built, tmp_path: Path) -> None:
+    elsewhere = copied(tmp_path)  # another directory, other times of files
+    later = time.time() - 86_400
+    for path in elsewhere.rglob("*.py"):
+        os.utime(path, (later, later))
+    sdist = build_sdist(elsewhere, tmp_path / "out", ENVIRONMENT)
+    assert sdist.read_bytes() == built.sdist.read_bytes()
+    assert build_wheel(sdist, tmp_path / "out", ENVIRONMENT).read_bytes() == built.wheel.read_bytes()
+
+
+def test_a_source_distribution_holds_no_links_and_no_names_of_users(built: Built) -> None:
+    with tarfile.open(built.sdist) as files:
+        members = files.getmembers()
+    assert all(member.isfile() or member.isdir() for member in members)
+    assert {(member.uname, member.gname, member.uid) for member in members} == {("", "", 0)}
+
+
+@pytest.fixture
+def service(built: Built, tmp_path: Path) -> dict[str, str]:
+    """The environment of a service that has the wheel, and packages of its own named as our folders are."""
+    with zipfile.ZipFile(built.wheel) as files:
+        files.extractall(tmp_path / "site")
+    for name in ("schemas", "streams", "consumers"):
+        (tmp_path / "service" / name).mkdir(parents=True)
+        (tmp_path / "service" / name / "__init__.py").write_text("OURS = True\n")
+    return os.environ | {"PYTHONPATH": f"{tmp_path / 'service'}:{tmp_path / 'site'}"}
+
+
+def test_a_service_with_packages_of_the_same_names_as_our_folders_uses_the_base_install(
+    service: dict[str, str], tmp_path: Path
+) -> None:
+    done = run_with(BASE, SERVICE, cwd=tmp_path, env=service)
+    assert done.stderr == ""
+    assert done.stdout.startswith(str(tmp_path / "site"))
+
+
+def test_the_version_and_the_revision_that_was_built_are_said(service: dict[str, str], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "afterword", "--version"]
+    done = subprocess.run(command, cwd=tmp_path, env=service, check=True, capture_output=True, text=True)
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert done.stdout == f"afterword {version} (revision {REVISION})\n"

@@ -1,0 +1,160 @@
+"""Everything of a release, from the commit alone: python -m tools.release [DIRECTORY]
+
+Source distribution, wheel, software bill of materials and, where a container engine runs, the image. Two runs on one
+commit give the same files: times are the commit's, and nothing but committed files is read.
+"""
+
+import gzip
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FILE_MODE = 0o644
+UNRELEASED = "not released yet"
+IMAGE_LOCK = "requirements-image.lock"
+CYCLONEDX = Path("build", "release-venv", "bin", "cyclonedx-py")
+ENGINES = ("docker", "podman")
+
+
+class ReleaseError(Exception):
+    """Why there is no release."""
+
+
+def version_of(tree: Path) -> str:
+    return str(tomllib.loads((tree / "pyproject.toml").read_text())["project"]["version"])
+
+
+def check_changelog(text: str, version: str) -> None:
+    """Require a dated section of this version that says something. Raises: ReleaseError."""
+    found = re.search(rf"^## {re.escape(version)}\b(?P<rest>.*)\n(?P<body>(?:(?!## ).*\n?)*)", text, re.M)
+    if not found:
+        raise ReleaseError(f"CHANGELOG.md has no section of {version}; add: ## {version}, YEAR-MONTH-DAY")
+    if UNRELEASED in found["rest"] or not re.search(r"\d{4}-\d\d-\d\d", found["rest"]):
+        raise ReleaseError(f"CHANGELOG.md has no date for {version}; write: ## {version}, YEAR-MONTH-DAY")
+    if not found["body"].strip():
+        raise ReleaseError(f"CHANGELOG.md says nothing about {version}")
+
+
+@contextmanager
+def committed(commit: str) -> Iterator[Path]:
+    """Yield a directory with the files of a commit, and nothing else."""
+    with tempfile.TemporaryDirectory(prefix="afterword-release-") as name:
+        archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, capture_output=True).stdout
+        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+            files.extractall(name, filter="data")
+        yield Path(name)
+
+
+def build_sdist(tree: Path, out: Path, environment: Mapping[str, str]) -> Path:
+    """Build the source distribution of a tree. `environment`: SOURCE_DATE_EPOCH and AFTERWORD_REVISION."""
+    built = _build("sdist", tree, out, environment)
+    normalise(built, int(environment["SOURCE_DATE_EPOCH"]))
+    return built
+
+
+def build_wheel(source: Path, out: Path, environment: Mapping[str, str]) -> Path:
+    """Build the wheel of a tree or of a source distribution, from a copy: setuptools leaves files behind."""
+    with tempfile.TemporaryDirectory(prefix="afterword-wheel-") as name:
+        if source.is_dir():
+            tree = shutil.copytree(source, Path(name, "tree"), symlinks=True)
+        else:
+            with tarfile.open(source) as files:
+                files.extractall(name, filter="data")
+            [tree] = Path(name).iterdir()
+        return _build("wheel", tree, out, environment)
+
+
+def _build(kind: str, tree: Path, out: Path, environment: Mapping[str, str]) -> Path:
+    out.mkdir(parents=True, exist_ok=True)
+    code = f"import os, sys, setuptools.build_meta as b; os.umask(0o022); print(b.build_{kind}(sys.argv[1]))"
+    command = [sys.executable, "-c", code, str(out.absolute())]
+    done = subprocess.run(command, cwd=tree, env=os.environ | environment, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise ReleaseError(f"cannot build the {kind}: {done.stderr[-2000:]}")
+    return out / done.stdout.splitlines()[-1]
+
+
+def normalise(archive: Path, epoch: int) -> None:
+    """Pack a tar.gz anew in order of names, with one time, nobody's user, and no name or time in gzip's header."""
+    packed = io.BytesIO()
+    with tarfile.open(archive) as old, tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as new:
+        for member in sorted(old.getmembers(), key=lambda found: found.name):
+            member.mtime, member.uid, member.gid, member.uname, member.gname = epoch, 0, 0, "", ""
+            member.mode = FILE_MODE | (0o111 if member.isdir() else 0)
+            member.pax_headers = {}
+            new.addfile(member, old.extractfile(member) if member.isfile() else None)
+    with archive.open("wb") as file, gzip.GzipFile("", "wb", fileobj=file, mtime=0) as compressed:
+        compressed.write(packed.getvalue())
+
+
+def write_bill_of_materials(tree: Path, out: Path) -> Path:
+    """Write what the image holds as CycloneDX. Raises: ReleaseError."""
+    file = out / f"afterword-{version_of(tree)}.cdx.json"
+    command: list[str | Path] = [
+        ROOT / CYCLONEDX,
+        "requirements",
+        tree / IMAGE_LOCK,
+        "--pyproject",
+        tree / "pyproject.toml",
+    ]
+    options: list[str | Path] = ["--output-reproducible", "--mc-type", "application", "--of", "JSON", "-o", file]
+    done = subprocess.run([*command, *options], check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise ReleaseError(f"cannot write the bill of materials: {done.stderr[-2000:]}")
+    return file
+
+
+def build_image(tree: Path, environment: Mapping[str, str]) -> str | None:
+    """Build the image, where an engine runs; return its tag."""
+    tag = f"afterword:{version_of(tree)}"
+    for engine in filter(shutil.which, ENGINES):
+        if subprocess.run([engine, "info"], check=False, capture_output=True).returncode:
+            continue
+        arguments = {
+            "VERSION": version_of(tree),
+            "REVISION": environment["AFTERWORD_REVISION"],
+            "SOURCE_DATE_EPOCH": environment["SOURCE_DATE_EPOCH"],
+        }
+        given = [f"--build-arg={name}={value}" for name, value in arguments.items()]
+        subprocess.run([engine, "build", *given, "--tag", tag, str(tree)], check=True)
+        return tag
+    return None
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def release(out: Path) -> None:
+    """Build everything of HEAD into `out`. Raises: ReleaseError."""
+    if _git("status", "--porcelain"):
+        raise ReleaseError("there are changes that are not committed")
+    environment = {
+        "AFTERWORD_REVISION": _git("rev-parse", "HEAD"),
+        "SOURCE_DATE_EPOCH": _git("log", "-1", "--format=%ct"),
+    }
+    with committed("HEAD") as tree:
+        check_changelog((tree / "CHANGELOG.md").read_text(), version_of(tree))
+        source = build_sdist(tree, out, environment)
+        made = [source, build_wheel(source, out, environment), write_bill_of_materials(tree, out)]
+        image = build_image(tree, environment)
+    for file in made:
+        sys.stdout.write(f"{file}\n")
+    sys.stdout.write(f"{image or 'no image: no container engine runs here'}\n")
+
+
+if __name__ == "__main__":
+    try:
+        release(Path(*sys.argv[1:2] or ["dist"]))
+    except ReleaseError as error:
+        sys.exit(f"release: {error}")
