@@ -18,7 +18,7 @@ RUN AFTERWORD_REVISION=${REVISION} pip install --no-compile --no-deps --no-build
  && find /opt/afterword/lib -regextype egrep -regex '.*\.(c|cpp|h|pyx|pxd|pyi|a)' -delete
 WORKDIR /opt/afterword
 RUN python3 -m compileall -q lib/python3*/site-packages/afterword \
- && python3 -c 'import afterword.streams.summarizer_app, afterword.consumers.run_archiver, afterword.cli, afterword.audit, afterword.checks' \
+ && python3 -c 'import afterword.streams.summarizer_app, afterword.consumers.archiver, afterword.cli, afterword.audit, afterword.checks' \
  && mkdir /state
 
 FROM ${BASE}

@@ -18,7 +18,7 @@ from benchmarks.suite import Finding, Form, Line
 
 READY_SECONDS = 2.0
 IMPORT_SECONDS = 0.8
-IMPORTS = ("afterword.streams.app", "afterword.streams.summarizer_app", "afterword.consumers.run_archiver")
+IMPORTS = ("afterword.streams.app", "afterword.streams.summarizer_app", "afterword.consumers.archiver")
 IMPORT = "import time; began = time.perf_counter(); import {}; print(time.perf_counter() - began, time.process_time())"
 
 

@@ -1,111 +1,143 @@
-"""`messages` → MongoDB, in bulk: every message as it was produced, before and whatever becomes of it.
+"""The archiver: `messages` → MongoDB, in bulk, every message as it was produced.
 
-Records that cannot be taken are only counted here. The segmenter reads the same topic and writes each of them to
-`messages.dlq`, in the transaction that commits its offset; a second dead letter from here would be a duplicate.
+Invalid records are only counted here. The segmenter reads the same topic and sends each of them to `messages.dlq`, in
+the transaction that commits its offset; a second dead letter from here would be a duplicate.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 
+import stamina
 import structlog
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError
+from opentelemetry.trace import SpanKind, Tracer
 
-from afterword.consumers.archiver_observer import Observer
 from afterword.schemas import InvalidRecord, MessageCreated, decode_input
 from afterword.streams.errors import StoreUnavailable
-from afterword.streams.runtime.health import Readiness
-from afterword.streams.runtime.lag import Work
+from afterword.streams.kafka import running_consumer
+from afterword.streams.runtime import EngineMetrics
+from afterword.streams.runtime.health import HealthServer, Readiness
+from afterword.streams.runtime.lag import Lags, Standing, Work, regularly
+from afterword.streams.runtime.options import wall_clock_ms
+from afterword.streams.runtime.worker import PARTITIONS
+from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.messages import ArchivedMessage, MessageWriter
+from afterword.streams.stores.opening import Stores, open_stores
+from afterword.streams.telemetry import Metrics, worker_telemetry
+from afterword.streams.telemetry.tracing import current, links, step, trace_in
 
 log = structlog.get_logger(__name__)
 
 STAGE = "archive"
+"""The only step."""
+MONGODB = "mongodb"
+CONDITIONS = (PARTITIONS, MONGODB)
 MAX_BATCH = 2000
 """Records of one write."""
 POLL_MILLISECONDS = 500
-"""How soon a stop is noticed while nothing arrives."""
+"""Longest wait for records, and so for a stop to be noticed."""
 FIRST_RETRY_SECONDS = 0.2
 LAST_RETRY_SECONDS = 10.0
+NEVER_MILLISECONDS = 2**31 - 1
+"""24 days: the longest interval that Kafka's own clients accept."""
 
-PARTITIONS = "partitions"
-MONGODB = "mongodb"
-CONDITIONS = (PARTITIONS, MONGODB)
+ARCHIVED, INVALID, OTHER = OUTCOMES = ("archived", "invalid", "other")
+"""What becomes of a record; `other` are flushes, which are no messages."""
 
 
-@dataclass
-class Counts:
-    """Records since the start."""
+async def run_archiver(settings: Settings, stop: asyncio.Event | None = None) -> None:
+    """Run until SIGTERM or SIGINT, or until `stop` is set; then finish the write in flight.
 
-    archived: int = 0
-    invalid: int = 0
-    other: int = 0
-    """Flushes: they are no messages."""
+    Raises: BrokerUnavailable, TopicMissing, OSError (health port).
+    """
+    stop = stop or stop_signal()
+    readiness, kafka = Readiness(*CONDITIONS), settings.kafka
+    async with worker_telemetry("archiver", settings, readiness) as telemetry:
+        metrics, tracer = telemetry.metrics, telemetry.tracer
+        listener = RebalanceTimer(metrics.engine)
+        async with (
+            HealthServer(readiness, settings.health.host, settings.health.port, telemetry.views),
+            connected_archive(settings, readiness) as archive,
+            running_consumer(kafka, kafka.messages_topic, listener=listener, **group_options(kafka)) as consumer,
+        ):
+            archiver = Archiver(consumer, archive, readiness, metrics, tracer, kafka)
+            reporting = asyncio.create_task(report_lag(consumer, archiver, metrics.engine))
+            try:
+                await until_stopped(archiver, stop, settings.drain_seconds)
+            finally:
+                reporting.cancel()
+            log.info("archiver_stopped", **archiver.counts)
 
 
 class Archiver:
-    """Archives what the consumer reads until it is stopped, and commits after each write.
+    """Archives the consumer's records until it is stopped, and commits after each write.
 
-    A batch is in the archive before its offsets are committed, so it may be written again after a crash; the archive
-    keeps what was there first. While the archive is away the batch is kept and tried again.
+    A batch is archived before its offsets are committed, so a crash may repeat a write; the archive keeps what it had
+    first. While the archive is unavailable the batch is retried.
     """
 
     def __init__(
         self,
         consumer: AIOKafkaConsumer,
         archive: MessageWriter,
-        health: Readiness,
-        observer: Observer = Observer(),  # noqa: B008 – does nothing, keeps nothing
+        readiness: Readiness,
+        metrics: Metrics,
+        tracer: Tracer,
+        kafka: Kafka,
     ) -> None:
-        self.counts = Counts()
+        self.counts: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
+        """Records since the start, by outcome."""
         self._work: dict[TopicPartition, Work] = {}
         self._consumer = consumer
         self._archive = archive
-        self._health = health
-        self._observer = observer
+        self._readiness = readiness
+        self._metrics = metrics
+        self._totals = {outcome: metrics.archived.labels(outcome) for outcome in OUTCOMES}
+        self._tracer = tracer
+        self._span_name = f"process {kafka.messages_topic}"
+        self._span_attributes = {
+            "messaging.system": "kafka",
+            "messaging.operation.name": "process",
+            "messaging.operation.type": "process",
+            "messaging.destination.name": kafka.messages_topic,
+            "messaging.consumer.group.name": kafka.archiver_id,
+        }
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Ends after the batch under way once `stop` is set. Cancelling drops that batch uncommitted."""
+        """Archive batches until `stop` is set; when cancelled, leave the batch in flight uncommitted."""
         while not stop.is_set():
             batch = await self._consumer.getmany(timeout_ms=POLL_MILLISECONDS, max_records=MAX_BATCH)
             self._note_assignment()
             if batch:
-                await self._take(batch)
+                await self.handle(batch)
 
     def work(self, source: TopicPartition) -> Work:
-        """What it is at."""
+        """Report the progress of a partition."""
         return self._work.get(source, Work())
 
-    async def _take(self, batch: Mapping[TopicPartition, list[ConsumerRecord]]) -> None:
+    async def handle(self, batch: Mapping[TopicPartition, list[ConsumerRecord]]) -> None:
+        """Archive a batch and commit its offsets, in a span that links the spans of its messages."""
         records = [record for found in batch.values() for record in found]
         self._work |= {source: in_hand(found) for source, found in batch.items()}
-        with self._observer.batch(records):
+        attributes = self._span_attributes | {"messaging.batch.message_count": len(records)}
+        traces = links(trace_in(record.headers) for record in records)
+        with current(self._tracer, self._span_name, SpanKind.CONSUMER, attributes, links=traces):
             await self._write(self._messages(records))
             await self._commit({source: found[-1].offset + 1 for source, found in batch.items()})
         self._work |= {source: done(found) for source, found in batch.items()}
 
     async def _write(self, messages: list[ArchivedMessage]) -> None:
-        if messages:
-            with self._observer.writing(len(messages)):
-                await self._until_written(messages)
-            self.counts.archived += len(messages)
-
-    async def _until_written(self, messages: list[ArchivedMessage]) -> None:
-        delay = FIRST_RETRY_SECONDS
-        while not await self._written(messages):
-            await asyncio.sleep(delay)
-            delay = min(2 * delay, LAST_RETRY_SECONDS)
-
-    async def _written(self, messages: list[ArchivedMessage]) -> bool:
-        try:
-            await self._archive.put_many(messages)
-        except StoreUnavailable as error:
-            self._health.not_ready(MONGODB, error.error_type)
-            log.warning("archive_unavailable", stage=STAGE, error_type=error.error_type, problem=str(error))
-            return False
-        self._health.ready(MONGODB)
-        return True
+        if not messages:
+            return
+        with step(self._metrics, self._tracer, STAGE) as span:
+            span.set_attribute("afterword.message_count", len(messages))
+            await until_available(lambda: self._archive.put_many(messages), self._readiness)
+        self._count(ARCHIVED, len(messages))
 
     def _messages(self, records: Iterable[ConsumerRecord]) -> list[ArchivedMessage]:
         found = (self._message(record) for record in records)
@@ -115,29 +147,33 @@ class Archiver:
         try:
             event = decode_input(record.key, record.value, record.headers, record.timestamp)
         except InvalidRecord as error:
-            self.counts.invalid += 1
+            self._count(INVALID)
             where = {"partition": record.partition, "offset": record.offset}
             log.debug("record_not_archived", stage=STAGE, error_type=error.error_type, **where)
             return None
         if isinstance(event, MessageCreated):
             return ArchivedMessage(event, record.partition, record.offset)
-        self.counts.other += 1
+        self._count(OTHER)
         return None
+
+    def _count(self, outcome: str, number: int = 1) -> None:
+        self.counts[outcome] += number
+        self._totals[outcome].inc(number)
 
     async def _commit(self, offsets: dict[TopicPartition, int]) -> None:
         try:
             await self._consumer.commit(offsets)
         except (CommitFailedError, IllegalStateError):
-            # a rebalance came first: whoever has the partition now writes the same messages again, to no effect
+            # a rebalance came first: the new owner writes the same messages again, without effect
             log.info("commit_overtaken", stage=STAGE)
 
     def _note_assignment(self) -> None:
         assigned = self._consumer.assignment()
         self._work = {source: work for source, work in self._work.items() if source in assigned}
         if assigned:
-            self._health.ready(PARTITIONS)
+            self._readiness.ready(PARTITIONS)
         else:
-            self._health.not_ready(PARTITIONS, "none_assigned")
+            self._readiness.not_ready(PARTITIONS, "none_assigned")
 
 
 def in_hand(records: list[ConsumerRecord]) -> Work:
@@ -146,3 +182,102 @@ def in_hand(records: list[ConsumerRecord]) -> Work:
 
 def done(records: list[ConsumerRecord]) -> Work:
     return Work(records[-1].offset + 1, done_ms=records[-1].timestamp)
+
+
+async def until_available(call: Callable[[], Awaitable[None]], readiness: Readiness) -> None:
+    """Retry a call of MongoDB until it answers, and be not ready meanwhile."""
+    with structlog.contextvars.bound_contextvars(stage=STAGE):
+        async for attempt in stamina.retry_context(
+            on=StoreUnavailable,
+            attempts=None,
+            timeout=None,
+            wait_initial=FIRST_RETRY_SECONDS,
+            wait_max=LAST_RETRY_SECONDS,
+            wait_jitter=0.0,
+        ):
+            with attempt:
+                try:
+                    await call()
+                except StoreUnavailable as error:
+                    readiness.not_ready(MONGODB, error.error_type)
+                    raise
+    readiness.ready(MONGODB)
+
+
+@asynccontextmanager
+async def connected_archive(settings: Settings, readiness: Readiness) -> AsyncIterator[MessageWriter]:
+    """Open the archive, available or not: until there is something to write, readiness follows a ping."""
+    async with open_stores(settings) as stores:
+        contact = asyncio.create_task(until_available(stores.ping_database, readiness))
+        try:
+            yield PreparedArchive(stores)
+        finally:
+            contact.cancel()
+
+
+class PreparedArchive:
+    """A MessageWriter that prepares the database with the first write, so that both are retried until it answers."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+        self._prepared = False
+
+    async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
+        if not self._prepared:
+            await self._stores.prepare_database()
+            self._prepared = True
+        await self._stores.messages.put_many(messages)
+
+
+def group_options(kafka: Kafka) -> dict[str, object]:
+    """Consumer options for the archiver's group."""
+    return {
+        "group_id": kafka.archiver_id,
+        "group_instance_id": kafka.group_instance_id,
+        "auto_offset_reset": "earliest",
+        "session_timeout_ms": int(kafka.session_timeout_seconds * 1000),
+        "heartbeat_interval_ms": int(kafka.session_timeout_seconds * 1000 / 3),
+        "rebalance_timeout_ms": int(kafka.rebalance_timeout_seconds * 1000),
+        # it does not poll while it waits for MongoDB, and no other member could do better with its partitions
+        "max_poll_interval_ms": NEVER_MILLISECONDS,
+    }
+
+
+class RebalanceTimer(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is not typed
+    """Measures each rebalance, as the engine does for the other roles; the first assignment counts from the start."""
+
+    def __init__(self, metrics: EngineMetrics) -> None:
+        self._metrics = metrics
+        self._began = time.monotonic()
+
+    def on_partitions_revoked(self, _revoked: Iterable[TopicPartition]) -> None:
+        self._began = time.monotonic()
+
+    def on_partitions_assigned(self, _assigned: Iterable[TopicPartition]) -> None:
+        self._metrics.rebalanced(time.monotonic() - self._began)
+
+
+async def report_lag(consumer: AIOKafkaConsumer, archiver: Archiver, metrics: EngineMetrics) -> None:
+    """Update the lag of the assigned partitions at regular intervals, until cancelled."""
+    async for found in regularly(Lags(consumer, archiver.work, wall_clock_ms)):
+        metrics.show([Standing(source.topic, source.partition, True, *lag) for source, lag in found.items()])
+
+
+def stop_signal() -> asyncio.Event:
+    """Make an event that SIGTERM and SIGINT set."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+async def until_stopped(archiver: Archiver, stop: asyncio.Event, drain_seconds: float) -> None:
+    """Run until `stop` is set; then give the write in flight `drain_seconds`, and leave it uncommitted after that."""
+    running = asyncio.create_task(archiver.run(stop))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    with suppress(TimeoutError):
+        await asyncio.wait_for(running, drain_seconds)
+        return
+    log.warning("drain_timed_out", stage=STAGE, error_type="drain_timed_out", drain_seconds=drain_seconds)

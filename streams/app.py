@@ -1,4 +1,6 @@
-"""The composition root: which classes a worker is made of. What only the summarizer needs is in `summarizer_app`."""
+"""Composition root of the segmenter, and the Faust app that segmenter and summarizer share."""
+
+from opentelemetry.trace import NoOpTracer, Tracer
 
 from afterword.streams.kafka import require_topics, security
 from afterword.streams.runtime import App, EngineMetrics, Options
@@ -7,13 +9,13 @@ from afterword.streams.runtime.worker import PARTITIONS, run
 from afterword.streams.segmenter import agent as segmenter
 from afterword.streams.segmenter.counting import counting
 from afterword.streams.settings import Settings
-from afterword.streams.telemetry import WorkerTelemetry
+from afterword.streams.telemetry import Metrics, worker_telemetry
 
 HEARTBEATS_IN_SESSION = 6
 
 
 def engine_options(settings: Settings, handling_seconds: float = 0.0) -> Options:
-    """`handling_seconds`: as the engine's option."""
+    """Translate settings into options of the engine. `handling_seconds`: as in `Options`."""
     engine = settings.engine
     return Options(
         max_batch=engine.max_batch,
@@ -34,7 +36,7 @@ def engine_options(settings: Settings, handling_seconds: float = 0.0) -> Options
 def faust_app(
     settings: Settings, app_id: str, metrics: EngineMetrics | None = None, *, handling_seconds: float = 0.0
 ) -> App:
-    """A Faust app on the engine, without agents yet. `handling_seconds`: as the engine's option.
+    """Make a Faust app on the engine, without agents. `handling_seconds`: as in `Options`.
 
     Raises: ConfigurationError.
     """
@@ -54,29 +56,20 @@ def faust_app(
     )
 
 
-def segmenter_app(settings: Settings, telemetry: WorkerTelemetry | None = None) -> App:
-    if telemetry is None:
-        app = faust_app(settings, settings.kafka.segmenter_id)
-        segmenter.attach(app, settings)
-    else:
-        app = faust_app(settings, settings.kafka.segmenter_id, telemetry.metrics.engine)
-        segmenter.attach(app, settings, counting(telemetry.metrics), telemetry.tracer)
+def segmenter_app(settings: Settings, metrics: Metrics, tracer: Tracer) -> App:
+    app = faust_app(settings, settings.kafka.segmenter_id, metrics.engine)
+    segmenter.attach(app, settings, counting(metrics), None if isinstance(tracer, NoOpTracer) else tracer)
     return app
 
 
 async def run_segmenter(settings: Settings) -> None:
-    """Until SIGTERM, then drains. Raises: AfterwordError, KafkaError."""
-    kafka, health = settings.kafka, Readiness(PARTITIONS)
+    """Run until SIGTERM, then drain. Raises: AfterwordError, KafkaError."""
+    kafka, readiness = settings.kafka, Readiness(PARTITIONS)
     changelogs = [kafka.changelog(table) for table in segmenter.TABLES]
     dead_letters = kafka.dead_letters(kafka.messages_topic)
     await require_topics(kafka, kafka.messages_topic, kafka.episodes_topic, dead_letters, *changelogs)
-    telemetry = segmenter_telemetry(settings, health)
-    async with HealthServer(health, settings.health.host, settings.health.port, telemetry.views):
-        try:
-            await run(segmenter_app(settings, telemetry), health)
-        finally:
-            await telemetry.aclose()
-
-
-def segmenter_telemetry(settings: Settings, health: Readiness) -> WorkerTelemetry:
-    return WorkerTelemetry("segmenter", settings, health, apart=PARTITIONS, idle_seconds=settings.episodes.idle_seconds)
+    async with (
+        worker_telemetry("segmenter", settings, readiness, settings.episodes.idle_seconds) as telemetry,
+        HealthServer(readiness, settings.health.host, settings.health.port, telemetry.views),
+    ):
+        await run(segmenter_app(settings, telemetry.metrics, telemetry.tracer), readiness)

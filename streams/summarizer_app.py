@@ -15,7 +15,6 @@ from afterword.streams.stores.budgets import Budgets
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.summarizer import agent as summarizer
-from afterword.streams.summarizer.counting import Counting
 from afterword.streams.summarizer.embedders import make_embedder
 from afterword.streams.summarizer.gate import Gate
 from afterword.streams.summarizer.handling import Handling
@@ -30,7 +29,7 @@ from afterword.streams.summarizer.providers.stack import make_summarizer_provide
 from afterword.streams.summarizer.searching import query_embedder
 from afterword.streams.summarizer.so_far import Rules
 from afterword.streams.summarizer.tracing import Tracing
-from afterword.streams.telemetry import WorkerTelemetry
+from afterword.streams.telemetry import worker_telemetry
 
 MakeProvider = Callable[[Settings, Budgets, ReplyCache, Observer], WithFallback]
 """Whoever writes the summaries."""
@@ -63,14 +62,13 @@ def summary_rules(settings: Settings) -> Rules:
 
 
 async def run_summarizer(settings: Settings, make_provider: MakeProvider = make_summarizer_provider) -> None:
-    """Until SIGTERM, then drains. Raises: AfterwordError, KafkaError."""
+    """Run until SIGTERM, then drain. Raises: AfterwordError, KafkaError."""
     kafka, health = settings.kafka, Readiness(PARTITIONS)
     dead_letters = kafka.dead_letters(kafka.episodes_topic)
     await require_topics(kafka, kafka.episodes_topic, kafka.summaries_topic, kafka.retry_topic, dead_letters)
-    telemetry = WorkerTelemetry("summarizer", settings, health, apart=PARTITIONS)
-    observer = summarizer_observer(telemetry, kafka.summarizer_id)
     async with AsyncExitStack() as closing:
-        closing.push_async_callback(telemetry.aclose)
+        telemetry = await closing.enter_async_context(worker_telemetry("summarizer", settings, health))
+        observer = Tracing(telemetry.metrics, telemetry.tracer, kafka.summarizer_id)
         stores = await closing.enter_async_context(open_stores(settings))
         if embedder := make_embedder(settings.embedder):
             closing.push_async_callback(embedder.close)
@@ -103,12 +101,6 @@ async def run_summarizer(settings: Settings, make_provider: MakeProvider = make_
         closing.push_async_callback(lanes.drain, 0)
         await patience.until_done("indexes", stores.prepare_database)
         await run(app, health)
-
-
-def summarizer_observer(telemetry: WorkerTelemetry, group: str) -> Counting:
-    if telemetry.tracer is None:
-        return Counting(telemetry.metrics)
-    return Tracing(telemetry.metrics, telemetry.tracer, group)
 
 
 class Waiting:

@@ -42,7 +42,7 @@ def summarizer() -> None:
 @app.command()
 def archiver() -> None:
     """messages → MongoDB, every one as it was produced."""
-    from afterword.consumers.run_archiver import run_archiver
+    from afterword.consumers.archiver import run_archiver
 
     _run(run_archiver)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from afterword.consumers.run_archiver import run_archiver
+from afterword.consumers.archiver import run_archiver
 from afterword.streams import logs
 from afterword.streams.settings import Logs, load_settings
 

@@ -5,8 +5,7 @@ from opentelemetry.util.types import AttributeValue
 
 from afterword.schemas.headers import Headers
 from afterword.streams.segmenter.episodes import Closed
-from afterword.streams.telemetry.spans import links
-from afterword.streams.telemetry.tracing import context_of, traceparent
+from afterword.streams.telemetry.tracing import context_of, links, traceparent
 
 
 class EpisodeTracing:

@@ -10,8 +10,8 @@ from afterword.streams.errors import ProviderError
 from afterword.streams.summarizer.observer import Answered, Observer
 from afterword.streams.summarizer.providers.endpoint import Reply
 from afterword.streams.telemetry import Metrics
-from afterword.streams.telemetry.budgets import HourlyBudgets
-from afterword.streams.telemetry.labels import error_type as bounded
+from afterword.streams.telemetry.metrics import HourlyBudgets
+from afterword.streams.telemetry.metrics import error_type as bounded
 
 
 class Counting(Observer):

@@ -12,8 +12,7 @@ from afterword.streams.summarizer.counting import Counting, outcome_of
 from afterword.streams.summarizer.observer import Answered
 from afterword.streams.summarizer.providers.endpoint import Reply
 from afterword.streams.telemetry import Metrics
-from afterword.streams.telemetry.spans import STEP, current, failed
-from afterword.streams.telemetry.tracing import context_of, trace_in, traceparent
+from afterword.streams.telemetry.tracing import STEP, context_of, current, failed, trace_in, traceparent
 
 PUBLISH = "publish"
 """The step in which the summary is sent."""

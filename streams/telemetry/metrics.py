@@ -1,144 +1,156 @@
-"""Every metric of every role, with its labels and its meaning. `docs/reference/metrics.md` is made from this."""
+"""Metrics of every role, with their labels and meanings. docs/reference/metrics.md is generated from this module."""
 
 from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
 
 from prometheus_client import CollectorRegistry, Info, Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
+from afterword.streams.errors import AfterwordError, snake_case
 from afterword.streams.runtime.lag import Standing
 from afterword.streams.runtime.metrics import EngineMetrics, Families
-from afterword.streams.telemetry.labels import error_type
 
 PREFIX = "afterword_"
 CALL_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 20, 30, 45, 60, 120)
-"""Calls of an LLM: the default timeout is 60 seconds."""
+"""Calls of an LLM, whose default timeout is 60 seconds."""
 STEP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
-"""Steps of a summary, which may wait for a server that is away."""
+"""Steps of a summary, which may wait for an unavailable server."""
 
-NotReady = Callable[[], Iterable[str]]
+# Values of labels come from small fixed sets, because a series takes memory here and in Prometheus for ever.
+OTHER = "other"
+INVALID_RECORDS = frozenset(
+    {"empty_value", "invalid_json", "invalid_override", "key_mismatch", "missing_key", "schema_violation"}
+    | {"tenant_mismatch", "too_large", "unknown_type"}
+)
+"""Every `error_type` of an invalid record."""
+REFUSALS = frozenset(
+    {"copied", "echo", "empty", "off_topic", "refused", "repetition", "too_long", "too_short", "ungrounded"}
+    | {"unsupported_figure", "wrong_language"}
+)
+"""Reasons for which a summary is refused."""
+FALLBACKS = frozenset({"extractive_provider"})
 
 
 class Metrics:
-    """One worker's; each has a registry of its own. Label values are from small fixed sets; none is an id."""
+    """Metrics of one worker, in a registry of their own. No label is an id."""
 
     def __init__(self, role: str, version: str) -> None:
         self.role = role
         self.registry = registry = CollectorRegistry()
         self.engine = EngineMetrics(registry, role, PREFIX)
         self.before_reading: list[Callable[[], None]] = []
-        """Called before the values are read: for what is known elsewhere."""
+        """Called before each scrape, to update values that are known elsewhere."""
         families = Families(registry, PREFIX)
         counter, gauge, histogram = families.counter, families.gauge, families.histogram
-        meaning = "The version of this worker, and its role; always 1."
+        meaning = "Version and role of this worker; always 1."
         families.describe("build_info", "gauge", meaning, ("version", "role"))
         Info(PREFIX + "build", meaning, registry=registry).info({"version": version, "role": role})
-        self.ready = gauge("ready", "1 when the worker answers 200 at /readyz, 0 when it does not.", "role")
+        self.ready = gauge("ready", "1 when the worker answers 200 at /readyz, else 0.", "role")
         self.waiting = gauge(
             "waiting",
-            "1 while work waits at this stage for what is away or misconfigured; /readyz has the reason.",
+            "1 while work waits at this stage for an unavailable or misconfigured server; /readyz has the reason.",
             "stage",
         )
         self.messages = counter(
             "messages_total",
-            "Messages that the segmenter read: taken, duplicate, skipped (not to be summarised) or dead_letter. "
-            "A batch that had to be run again counts again.",
+            "Messages read by the segmenter: taken, duplicate, skipped (not to be summarised) or dead_letter. "
+            "A batch that is run again counts again.",
             "outcome",
         )
         self.archived = counter(
             "archived_records_total",
-            "Records that the archiver has done: archived, invalid (the segmenter buries them) or other (flushes).",
+            "Records handled by the archiver: archived, invalid (the segmenter sends them to the dead-letter queue) or "
+            "other (flushes).",
             "outcome",
         )
         self.episodes_closed = counter(
             "episodes_closed_total",
-            "Episodes closed by the segmenter. A batch that had to be run again counts again.",
+            "Episodes closed by the segmenter. A batch that is run again counts again.",
             "close_reason",
         )
         self.pending_conversations = gauge(
             "pending_conversations",
-            "Conversations (with scope = agent: agents of one) in the segmenter's index of deadlines, about: with "
-            "pending messages, or with none for less than idle_seconds.",
+            "Approximate number of conversations (with scope = agent: of their agents) in the segmenter's index of "
+            "deadlines: with pending messages, or with none for less than idle_seconds.",
         )
         self.oldest_pending = gauge(
             "oldest_pending_seconds",
-            "idle_seconds, more by as much as the earliest deadline is overdue, less by as much as it is to come: "
-            "above idle_seconds it is about the longest silence of a conversation with pending messages, below an "
-            "upper bound of it. 0 when nothing is pending.",
+            "idle_seconds plus the time by which the earliest deadline is overdue, or minus the time until it. Above "
+            "idle_seconds it is about the longest silence of a conversation with pending messages, below an upper "
+            "bound of it. 0 when nothing is pending.",
         )
         self.summaries = counter(
             "summaries_total",
-            "Summaries that were announced, repeats included: source llm or fallback; reason: why no LLM wrote it, "
-            "empty where one did.",
+            "Published summaries, repeats included. source: llm or fallback; reason: why no LLM wrote it, empty if one "
+            "did.",
             "source",
             "reason",
         )
         self.quality_rejections = counter(
             "quality_rejections_total",
-            "Summaries of the LLM that were refused, by the worst of their faults.",
+            "Summaries of the LLM that were refused, by their worst fault.",
             "reason",
         )
         self.llm_requests = counter(
             "llm_requests_total",
-            "Questions put to the LLM's server: ok, cut_off, refused, or the type of the error. "
-            "Answers that were kept from before are not among them.",
+            "Requests to the LLM's server: ok, cut_off, refused, or the type of the error. Cached answers do not "
+            "count.",
             "outcome",
         )
         self.llm_request_seconds = histogram(
             "llm_request_duration_seconds",
-            "Seconds from sending a question to the LLM's server to the end of its answer or the error; without the "
-            "wait for a turn.",
+            "Seconds from sending a request to the LLM's server to the end of its answer or the error, without the "
+            "wait for a free slot.",
             CALL_SECONDS,
         )
-        self.llm_tokens = counter("llm_tokens_total", "Tokens as the LLM's server counts them.", "type")
+        self.llm_tokens = counter("llm_tokens_total", "Tokens as counted by the LLM's server.", "type")
         self.llm_retries = counter(
-            "llm_retries_total", "Questions that were put again, by what was wrong the time before.", "error_type"
+            "llm_retries_total", "Repeated requests to the LLM, by the error of the previous attempt.", "error_type"
         )
         self.budget_limit = gauge(
             "budget_limit_tokens",
-            "What may be used in an hour (UTC) of the budget of all tenants together (all), or of each one (tenant).",
+            "Tokens per hour (UTC) in the budget of all tenants together (all), or of each one (tenant).",
             "budget",
         )
         self.budget_used = gauge(
             "budget_used_tokens",
-            "The most that was seen of it in this hour, by whichever worker it was used; of tenants, of the one that "
-            "used most. Questions under way are in it by their estimates. 0 where this worker has asked nothing yet.",
+            "Most tokens of this hour that this worker saw used, by any worker; of tenants, by the one that used most. "
+            "Running requests count by their estimates. 0 until this worker has sent one.",
             "budget",
         )
         self.budget_left = gauge(
-            "budget_left_tokens", "The limit without what is used, as this worker knows it; not below 0.", "budget"
+            "budget_left_tokens", "The limit minus what this worker saw used; not below 0.", "budget"
         )
         self.budget_refusals = counter(
-            "budget_refusals_total", "Summaries for which no LLM was asked, because nothing was left of it.", "budget"
+            "budget_refusals_total", "Summaries for which no LLM was asked, because this budget was used up.", "budget"
         )
-        self.dead_letters = counter(
-            "dead_letters_total", "Records that went to a topic of dead letters.", "stage", "error_type"
-        )
-        self.in_flight = gauge("episodes_in_flight", "Episodes that the summarizer has in hand, queued ones included.")
+        self.dead_letters = counter("dead_letters_total", "Records sent to a dead-letter queue.", "stage", "error_type")
+        self.in_flight = gauge("episodes_in_flight", "Episodes in flight in the summarizer, queued ones included.")
         self.step_seconds = histogram(
             "step_duration_seconds",
-            "One step of a summary, or the archiver's write of a batch (archive), until it was done, with the time it "
-            "waited for what was away.",
+            "Duration of a step of a summary, or of the archiver's write of a batch (archive), including waits for "
+            "unavailable servers.",
             STEP_SECONDS,
             "step",
         )
         self.described = families.described + self.engine.described
 
     def text(self) -> bytes:
-        """In Prometheus' text format, as of now."""
+        """Render the current values in Prometheus' text format."""
         for refresh in self.before_reading:
             refresh()
         return generate_latest(_WithoutCreated(self.registry))
 
-    def watch_readiness(self, not_ready: NotReady, apart: str) -> None:
-        """`not_ready`: names of the conditions that do not hold now; all but `apart` mean that work waits there."""
+    def watch_readiness(self, not_ready: Callable[[], Iterable[str]], assignment: str) -> None:
+        """Show readiness. `not_ready` lists the failing conditions: stages at which work waits, and `assignment`."""
 
         def refresh() -> None:
             reasons = list(not_ready())
             self.ready.labels(self.role).set(not reasons)
             self.waiting.clear()
             for stage in reasons:
-                if stage != apart:
+                if stage != assignment:
                     self.waiting.labels(stage).set(1)
 
         self.before_reading.append(refresh)
@@ -154,6 +166,7 @@ class Metrics:
         self.before_reading.append(refresh)
 
     def buried(self, stage: str, kind: str, count: int = 1) -> None:
+        """Count records sent to a dead-letter queue; `kind`: their error type."""
         self.dead_letters.labels(stage, error_type(kind)).inc(count)
 
 
@@ -164,8 +177,54 @@ def oldest_pending_seconds(standings: Iterable[Standing], now_ms: int, idle_seco
     return max(0.0, (now_ms - min(deadlines)) / 1000 + idle_seconds)
 
 
+def error_type(name: str) -> str:
+    """Return the name of a known error, else `other`."""
+    return name if name in INVALID_RECORDS | REFUSALS | FALLBACKS or name in set(_names(AfterwordError)) else OTHER
+
+
+def _names(kind: type[AfterwordError]) -> Iterator[str]:
+    yield snake_case(kind)
+    for special in kind.__subclasses__():
+        yield from _names(special)
+
+
+class HourlyBudgets:
+    """Tokens used and left in the hour's budgets; of the tenants, the one that used most is shown, without its id."""
+
+    def __init__(self, metrics: Metrics, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        self._hour: datetime | None = None
+        self._used: dict[str, int] = {}
+        self._limits: dict[str, int] = {}
+        metrics.before_reading.append(self._show)
+
+    def used(self, budget: str, when: datetime, tokens: int, limit: int) -> None:
+        """Note the counter of a budget for the hour of `when`: `tokens` used, of at most `limit`."""
+        self._begin(when)
+        self._limits[budget] = limit
+        if hour_of(when) == self._hour:
+            self._used[budget] = max(tokens, self._used.get(budget, 0))
+
+    def _begin(self, when: datetime) -> None:
+        if self._hour is None or hour_of(when) > self._hour:
+            self._hour, self._used = hour_of(when), {}
+
+    def _show(self) -> None:
+        self._begin(self._clock())
+        for budget, limit in self._limits.items():
+            used = self._used.get(budget, 0)
+            self._metrics.budget_limit.labels(budget).set(limit)
+            self._metrics.budget_used.labels(budget).set(used)
+            self._metrics.budget_left.labels(budget).set(max(0, limit - used))
+
+
+def hour_of(when: datetime) -> datetime:
+    return when.replace(minute=0, second=0, microsecond=0)
+
+
 class _WithoutCreated(Collector):
-    """A series for the start of each counter doubles their number, and nobody asks for it."""
+    """Leave out the start time of each counter, which nobody reads and which doubles the number of series."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry

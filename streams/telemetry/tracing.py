@@ -1,20 +1,35 @@
-"""Traces: off unless an OTLP endpoint is set. Nothing is global, and no content is ever recorded.
+"""Traces: off unless an OTLP endpoint is set. No tracer is global, and no span holds contents.
 
-Names of attributes are those of the semantic conventions of version 1.37.0 (messaging, gen_ai, error).
+Attributes are named as in the semantic conventions 1.37.0 (messaging, gen_ai, error).
 """
 
 import asyncio
 import re
 import threading
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any
 
 from opentelemetry.context import Context
-from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, TraceFlags, Tracer, set_span_in_context
+from opentelemetry.trace import (
+    INVALID_SPAN,
+    Link,
+    NonRecordingSpan,
+    NoOpTracer,
+    Span,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    Tracer,
+    set_span_in_context,
+)
 
 from afterword.schemas.headers import Headers, header
 from afterword.streams.errors import ConfigurationError
+from afterword.streams.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -25,29 +40,31 @@ ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 PROTOCOL = "http/protobuf"
 LAST_EXPORT_SECONDS = 2.0
-"""Of a worker: its supervisor waits for it."""
+"""Limit for a worker, whose supervisor waits for its end."""
 COMMANDS_EXPORT_SECONDS = 10.0
-"""Of a command: all that it has to tell may still be there at its end."""
-TRACE_BYTES = 25
+"""Limit for a command, which may export all its spans at its end."""
+STEP = "afterword.step"
+MAX_LINKS = 32
+"""Links of a span: a batch has thousands of messages, and collectors refuse spans that are too large."""
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
 
 
 def tracing_from(environment: Mapping[str, str], role: str, version: str) -> "TracerProvider | None":
-    """Exports to the endpoint that the standard variables name; None when none is, or when they turn tracing off.
+    """Export to the endpoint in the standard variables; None if there is none, or if they turn tracing off.
 
-    Raises: ConfigurationError for a protocol that is not spoken here.
+    Raises: ConfigurationError for another protocol than HTTP.
     """
     if not any(environment.get(name) for name in ENDPOINTS) or is_off(environment):
         return None
     named = next((name for name in PROTOCOLS if environment.get(name)), None)
     if named and environment[named] != PROTOCOL:
-        raise ConfigurationError(setting=named, problem=f"only {PROTOCOL} is spoken here")
+        raise ConfigurationError(setting=named, problem=f"only {PROTOCOL} is supported")
     return exporting({"service.name": f"afterword-{role}", "service.version": version})
 
 
 def exporting(resource: Mapping[str, str]) -> "TracerProvider":
-    """To where the standard variables say; they may add to the resource."""
-    # Imported here: a worker that traces nothing starts a tenth of a second sooner without
+    """Make a provider that exports as the standard variables say; they may add to the resource."""
+    # imported here, because a worker without traces starts 0.1 s sooner without them
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource
     from opentelemetry.sdk.trace import TracerProvider
@@ -60,7 +77,7 @@ def exporting(resource: Mapping[str, str]) -> "TracerProvider":
 
 
 def is_off(environment: Mapping[str, str]) -> bool:
-    """Whatever endpoint is set."""
+    """True when the standard variables turn tracing off."""
     disabled = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
     return disabled or environment.get("OTEL_TRACES_EXPORTER") == "none"
 
@@ -70,46 +87,87 @@ def tracer_of(provider: "TracerProvider") -> Tracer:
 
 
 @asynccontextmanager
-async def tracer_from(environment: Mapping[str, str], role: str, version: str) -> AsyncIterator[Tracer | None]:
-    """See `tracing_from`; sends what is left at the end."""
+async def tracer_from(
+    environment: Mapping[str, str], role: str, version: str, export_seconds: float = COMMANDS_EXPORT_SECONDS
+) -> AsyncIterator[Tracer]:
+    """Make the tracer of a process, and export its last spans at the end. Raises: as `tracing_from`."""
     provider = tracing_from(environment, role, version)
     try:
-        yield tracer_of(provider) if provider else None
+        yield tracer_of(provider) if provider else NoOpTracer()
     finally:
         if provider:
-            await close(provider, COMMANDS_EXPORT_SECONDS)
+            await close(provider, export_seconds)
 
 
 async def close(provider: "TracerProvider", seconds: float = LAST_EXPORT_SECONDS) -> None:
-    """Sends what is left, if that is quickly done: a receiver that is away must not hold up the end."""
-    sending = threading.Thread(target=provider.shutdown, daemon=True)  # of the loop's own threads each is waited for
+    """Export the last spans within `seconds`: an unavailable collector must not delay the end of the process."""
+    # a daemon thread, because the event loop waits for its own threads
+    sending = threading.Thread(target=provider.shutdown, daemon=True)
     sending.start()
     await asyncio.to_thread(sending.join, seconds)
 
 
 def trace_in(headers: Iterable[tuple[str, bytes | None]] | None) -> bytes:
-    """Trace id, span id and flags of a record's `traceparent` in 25 bytes; empty without a valid one.
-
-    The header is that of W3C Trace Context.
-    """
+    """Read a record's `traceparent` (W3C Trace Context): 25 bytes of trace id, span id and flags; empty if invalid."""
     found = _TRACEPARENT.fullmatch(header(headers, TRACEPARENT) or "")
     trace = bytes.fromhex("".join(found.groups())) if found else b""
     return trace if trace and span_context(trace).is_valid else b""
 
 
 def span_context(trace: bytes) -> SpanContext:
-    """Of 25 bytes, as `trace_in` gives them."""
+    """Decode 25 bytes as returned by `trace_in`."""
     ids = int.from_bytes(trace[:16]), int.from_bytes(trace[16:24])
     return SpanContext(*ids, is_remote=True, trace_flags=TraceFlags(trace[24]))
 
 
 def context_of(trace: bytes) -> Context:
-    """What a span that continues this trace is started in; a new trace where there is none."""
+    """Make the context of a span that continues this trace, or begins a new one if `trace` is empty."""
     return set_span_in_context(NonRecordingSpan(span_context(trace)), Context()) if trace else Context()
 
 
 def traceparent(span: Span) -> Headers:
-    """The header of a record that is sent in this span."""
+    """Make the header of a record that is sent in this span."""
     own = span.get_span_context()
     text = f"00-{own.trace_id:032x}-{own.span_id:016x}-{own.trace_flags:02x}"
     return [(TRACEPARENT, text.encode())] if own.is_valid else []
+
+
+@contextmanager
+def current(tracer: Tracer, name: str, kind: SpanKind, attributes: Any, **options: Any) -> Iterator[Span]:
+    """Open a span around the block; an error that leaves the block is recorded by its type."""
+    if isinstance(tracer, NoOpTracer):  # it would make the remote parent the current span, and pass it on as ours
+        yield INVALID_SPAN
+        return
+    # messages and stack traces of exceptions may hold contents
+    options |= {"record_exception": False, "set_status_on_exception": False}
+    with tracer.start_as_current_span(name, kind=kind, attributes=attributes, **options) as span:
+        try:
+            yield span
+        except Exception as error:
+            failed(span, type_of(error))
+            raise
+
+
+@contextmanager
+def step(metrics: Metrics, tracer: Tracer, stage: str, kind: SpanKind = SpanKind.INTERNAL) -> Iterator[Span]:
+    """Open a span around one step of processing, and observe its duration when it succeeds."""
+    with current(tracer, stage, kind, {STEP: stage}) as span:
+        began = time.monotonic()
+        yield span
+        metrics.step_seconds.labels(stage).observe(time.monotonic() - began)
+
+
+def failed(span: Span, error_type: str) -> None:
+    """Mark a span as failed."""
+    span.set_attribute("error.type", error_type)
+    span.set_status(Status(StatusCode.ERROR))
+
+
+def type_of(error: BaseException) -> str:
+    """Return the `error_type` of an error of ours or of the engine, else its class name."""
+    return str(getattr(error, "error_type", type(error).__name__))
+
+
+def links(traces: Iterable[bytes]) -> list[Link]:
+    """Link each of these traces once, at most the last MAX_LINKS; empty ones are left out."""
+    return [Link(span_context(trace)) for trace in list(dict.fromkeys(filter(None, traces)))[-MAX_LINKS:]]

@@ -1,44 +1,78 @@
-"""All that one worker tells of itself, put together."""
+"""Telemetry of one worker: its metrics, its tracer, and the views `/metrics` and `/status`."""
 
 import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
 
-from afterword.streams.runtime.health import Readiness
+import orjson
+from aiohttp import web
+from opentelemetry.trace import Tracer
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+from afterword.streams.runtime.health import Handler, Readiness
+from afterword.streams.runtime.lag import Standing
 from afterword.streams.runtime.options import wall_clock_ms
+from afterword.streams.runtime.worker import PARTITIONS
 from afterword.streams.settings import Settings, shown_as_dict
 from afterword.streams.telemetry.metrics import Metrics
-from afterword.streams.telemetry.status import Status
-from afterword.streams.telemetry.tracing import close, tracer_of, tracing_from
-from afterword.streams.telemetry.views import views
+from afterword.streams.telemetry.tracing import LAST_EXPORT_SECONDS, tracer_from
 from afterword.version import running_version
 
+SHOWN_OF_PARTITION = ("topic", "partition", "ready", "lag_records", "lag_seconds", "state_bytes")
 
+
+@dataclass(frozen=True)
 class WorkerTelemetry:
-    """`tracer`: None unless the standard variables name where spans go.
+    metrics: Metrics
+    tracer: Tracer
+    """Does nothing unless the standard variables name an endpoint."""
+    views: Mapping[str, Handler]
+    """Pages for the health server, by path."""
 
-    `apart`: the health condition that is no stage at which work waits.
-    `idle_seconds`: idle timeout of conversations, where there are pending ones; else None.
+
+@asynccontextmanager
+async def worker_telemetry(
+    role: str, settings: Settings, readiness: Readiness, idle_seconds: float | None = None
+) -> AsyncIterator[WorkerTelemetry]:
+    """Make a worker's telemetry, and export its last spans at the end.
+
+    `idle_seconds`: idle timeout of conversations, for a role with pending ones.
+    Raises: ConfigurationError when the standard variables ask for an unsupported protocol.
     """
+    metrics = Metrics(role, running_version())
+    metrics.watch_readiness(lambda: readiness.reasons, PARTITIONS)
+    if idle_seconds is not None:
+        metrics.watch_pending(idle_seconds, wall_clock_ms)
+    async with tracer_from(os.environ, role, running_version(), LAST_EXPORT_SECONDS) as tracer:
+        yield WorkerTelemetry(metrics, tracer, views(metrics, readiness, shown_as_dict(settings)))
 
-    def __init__(
-        self,
-        role: str,
-        settings: Settings,
-        health: Readiness,
-        *,
-        apart: str,
-        idle_seconds: float | None = None,
-    ) -> None:
-        """Raises: ConfigurationError when the variables ask for what is not spoken here."""
-        self.metrics = Metrics(role, running_version())
-        self._provider = tracing_from(os.environ, role, running_version())
-        self.tracer = tracer_of(self._provider) if self._provider else None
-        self.metrics.watch_readiness(lambda: health.reasons, apart)
-        if idle_seconds is not None:
-            self.metrics.watch_pending(idle_seconds, wall_clock_ms)
-        status = Status(role, shown_as_dict(settings), lambda: health.reasons, lambda: self.metrics.engine.standings)
-        self.views = views(self.metrics, status)
 
-    async def aclose(self) -> None:
-        """Sends the last spans."""
-        if self._provider is not None:
-            await close(self._provider)
+def views(metrics: Metrics, readiness: Readiness, settings: Mapping[str, Any]) -> Mapping[str, Handler]:
+    """Make the handlers by path; they show what the worker knows, and ask no other server."""
+
+    async def show_metrics(_: web.Request) -> web.Response:
+        return web.Response(body=metrics.text(), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+
+    async def show_status(_: web.Request) -> web.Response:
+        body = orjson.dumps(status(metrics, readiness.reasons, settings))
+        return web.Response(body=body, content_type="application/json")
+
+    return {"/metrics": show_metrics, "/status": show_status}
+
+
+def status(metrics: Metrics, reasons: Mapping[str, str], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe a worker. `reasons`: why it is not ready; `settings`: without secrets."""
+    return {
+        "version": running_version(),
+        "role": metrics.role,
+        "ready": not reasons,
+        "reasons": dict(reasons),
+        "partitions": [_partition(found) for found in metrics.engine.standings],
+        "settings": settings,
+    }
+
+
+def _partition(found: Standing) -> dict[str, Any]:
+    return {name: value for name in SHOWN_OF_PARTITION if (value := getattr(found, name)) is not None}

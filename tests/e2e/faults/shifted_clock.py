@@ -5,12 +5,15 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from opentelemetry.trace import NoOpTracer
+
 from afterword.streams import logs
 from afterword.streams.app import segmenter_app
 from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.runtime.options import wall_clock_ms
 from afterword.streams.runtime.worker import PARTITIONS, run
 from afterword.streams.settings import Settings, load_settings
+from afterword.streams.telemetry import Metrics
 
 
 def main() -> None:
@@ -20,7 +23,7 @@ def main() -> None:
 
 
 async def run_shifted(settings: Settings, ahead: Path) -> None:
-    app = segmenter_app(settings)
+    app = segmenter_app(settings, Metrics("segmenter", "0"), NoOpTracer())
     app.engine = replace(app.engine, clock=lambda: wall_clock_ms() + 1000 * int(ahead.read_text() or 0))
     health = Readiness(PARTITIONS)
     async with HealthServer(health, settings.health.host, settings.health.port):

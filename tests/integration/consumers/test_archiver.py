@@ -11,11 +11,11 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 import pytest_asyncio
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from opentelemetry.trace import NoOpTracer
 
 from afterword.audit.log import opened
-from afterword.consumers.archiver import CONDITIONS, Archiver
-from afterword.consumers.run_archiver import group_options, run_archiver, until_stopped
+from afterword.consumers.archiver import CONDITIONS, Archiver, group_options, run_archiver, until_stopped
 from afterword.schemas import ConversationFlush, MessageCreated
 from afterword.schemas.headers import CE_TYPE
 from afterword.schemas.ids import message_key
@@ -27,6 +27,7 @@ from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.mongo import MongoMessages
+from afterword.streams.telemetry import Metrics
 from tests.doubles.stores import MemoryMessages
 
 CONVERSATION = "conversation"
@@ -68,6 +69,13 @@ async def archive(settings: Settings) -> AsyncIterator[MongoMessages]:
     database = mongo.connect(settings.mongo)
     yield MongoMessages(database)
     await mongo.close(database)
+
+
+def archiver_of(
+    consumer: AIOKafkaConsumer, archive: MemoryMessages, settings: Settings, readiness: Readiness | None = None
+) -> Archiver:
+    readiness = readiness or Readiness(*CONDITIONS)
+    return Archiver(consumer, archive, readiness, Metrics("archiver", "0"), NoOpTracer(), settings.kafka)
 
 
 async def archived(archive: MongoMessages) -> dict[str, MessageCreated]:
@@ -160,7 +168,7 @@ async def test_an_outage_of_the_store_loses_nothing_and_shows_in_readiness(setti
     archive, health, stop = BrokenArchive(), Readiness(*CONDITIONS), asyncio.Event()
     topic = settings.kafka.messages_topic
     async with running_consumer(settings.kafka, topic, **group_options(settings.kafka)) as consumer:
-        running = asyncio.create_task(Archiver(consumer, archive, health).run(stop))
+        running = asyncio.create_task(archiver_of(consumer, archive, settings, health).run(stop))
         await send(producer, settings, message(1))
         await until(lambda: attempted(archive, 3))
         assert health.reasons == {"mongodb": "store_unavailable"}
@@ -177,7 +185,7 @@ async def test_an_outage_of_an_hour_does_not_cost_it_its_membership(settings, pr
     archive, stop = BrokenArchive(), asyncio.Event()
     options = group_options(settings.kafka) | {"heartbeat_interval_ms": 50}
     async with running_consumer(settings.kafka, settings.kafka.messages_topic, **options) as consumer:
-        running = asyncio.create_task(Archiver(consumer, archive, Readiness(*CONDITIONS)).run(stop))
+        running = asyncio.create_task(archiver_of(consumer, archive, settings).run(stop))
         await send(producer, settings, message(1))
         await until(lambda: attempted(archive, 1))
         member = consumer._coordinator.member_id
@@ -208,12 +216,12 @@ async def test_what_was_written_before_a_crash_is_written_again_to_no_effect(set
     await send(producer, settings, message(1))
     async with running_consumer(settings.kafka, topic, **group_options(settings.kafka)) as consumer:
         with pytest.raises(Crash):
-            await Archiver(consumer, dying, Readiness(*CONDITIONS)).run(stop)
+            await archiver_of(consumer, dying, settings).run(stop)
     assert await committed(settings) == 0
     before = archive.messages = dying.messages
     await send(producer, settings, message(2))
     async with running_consumer(settings.kafka, topic, **group_options(settings.kafka)) as consumer:
-        running = asyncio.create_task(Archiver(consumer, archive, Readiness(*CONDITIONS)).run(stop))
+        running = asyncio.create_task(archiver_of(consumer, archive, settings).run(stop))
         await until(lambda: is_committed(settings, 2))
         stop.set()
         await running
@@ -230,7 +238,7 @@ async def test_a_stop_during_an_outage_ends_in_time_and_commits_nothing(settings
     topic = settings.kafka.messages_topic
     await send(producer, settings, message(1))
     async with running_consumer(settings.kafka, topic, **group_options(settings.kafka)) as consumer:
-        archiver = Archiver(consumer, archive, Readiness(*CONDITIONS))
+        archiver = archiver_of(consumer, archive, settings)
         running = asyncio.create_task(until_stopped(archiver, stop, drain_seconds=0.2))
         await until(lambda: attempted(archive, 1))
         stop.set()

@@ -3,7 +3,7 @@ from datetime import timedelta
 from prometheus_client.parser import text_string_to_metric_families
 
 from afterword.streams.telemetry import Metrics
-from afterword.streams.telemetry.budgets import HourlyBudgets
+from afterword.streams.telemetry.metrics import HourlyBudgets
 from tests.samples import NOON
 
 

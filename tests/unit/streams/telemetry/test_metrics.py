@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from afterword.streams.telemetry import Metrics
-from afterword.streams.telemetry.labels import INVALID_RECORDS, OTHER, REFUSALS, error_type
+from afterword.streams.telemetry.metrics import INVALID_RECORDS, OTHER, REFUSALS, error_type
 from tools.reference.metrics import reference
 
 ROOT = Path(__file__).parents[4]
@@ -71,7 +71,7 @@ def test_stalls_are_counted_from_nought_so_that_the_first_is_an_increase(metrics
 
 def test_readiness_is_that_of_the_moment_and_says_where_work_waits(metrics: Metrics) -> None:
     reasons = ["partitions", "mongodb"]
-    metrics.watch_readiness(lambda: reasons, apart="partitions")
+    metrics.watch_readiness(lambda: reasons, assignment="partitions")
     before = values(metrics)
     assert before["afterword_ready", "segmenter"] == 0
     assert before["afterword_waiting", "mongodb"] == 1

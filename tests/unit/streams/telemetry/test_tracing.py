@@ -22,9 +22,9 @@ from afterword.streams.summarizer.patience import Patience
 from afterword.streams.summarizer.providers.endpoint import Reply
 from afterword.streams.summarizer.tracing import Tracing
 from afterword.streams.telemetry import Metrics
-from afterword.streams.telemetry.spans import MAX_LINKS
 from afterword.streams.telemetry.tracing import (
     LAST_EXPORT_SECONDS,
+    MAX_LINKS,
     close,
     trace_in,
     traceparent,

@@ -1,0 +1,132 @@
+"""Telemetry of the archiver: spans that link the messages' own, durations of writes and rebalances, counts."""
+
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+from aiokafka import TopicPartition
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import NoOpTracer, StatusCode, Tracer
+
+from afterword.consumers.archiver import CONDITIONS, Archiver, RebalanceTimer
+from afterword.streams.errors import StateUnreadable
+from afterword.streams.runtime.health import Readiness
+from afterword.streams.settings import Kafka
+from afterword.streams.stores.messages import ArchivedMessage
+from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.tracing import MAX_LINKS
+from tests.doubles.stores import MemoryMessages
+
+SECRET = "hunter2"
+MESSAGES = TopicPartition("messages", 0)
+
+
+class Consumer:
+    """Remembers what was committed."""
+
+    def __init__(self) -> None:
+        self.committed: dict[TopicPartition, int] = {}
+
+    async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self.committed |= offsets
+
+
+class BrokenMessages(MemoryMessages):
+    """Fails in a way that a retry does not repair."""
+
+    async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
+        raise StateUnreadable(problem=SECRET)
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics("archiver", "1.2.3")
+
+
+def archiver(metrics: Metrics, tracer: Tracer, archive: MemoryMessages | None = None) -> Archiver:
+    consumer: Any = Consumer()
+    return Archiver(consumer, archive or MemoryMessages(), Readiness(*CONDITIONS), metrics, tracer, Kafka())
+
+
+def record(offset: int, span: int | None = None) -> Any:
+    headers = [("traceparent", f"00-{0xABC:032x}-{span:016x}-01".encode())] if span else []
+    message = {"id": str(offset), "conversation_id": "c", "user_id": "u", "role": "user", "content": SECRET}
+    return SimpleNamespace(
+        headers=headers, key=b"c", value=orjson.dumps(message), timestamp=1, partition=0, offset=offset
+    )
+
+
+def batch(*spans: int | None) -> dict[TopicPartition, list[Any]]:
+    return {MESSAGES: [record(offset, span) for offset, span in enumerate(spans)]}
+
+
+def by_name(spans: InMemorySpanExporter) -> dict[str, ReadableSpan]:
+    return {span.name: span for span in spans.get_finished_spans()}
+
+
+def count(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(f"afterword_{name}_count", labels)
+
+
+async def test_a_batch_is_a_span_that_links_its_messages_and_its_write_is_one_in_it(
+    metrics: Metrics, tracer: Tracer, spans: InMemorySpanExporter
+) -> None:
+    await archiver(metrics, tracer).handle(batch(1, None, 2, 1))
+    process, archive = by_name(spans)["process messages"], by_name(spans)["archive"]
+    assert [link.context.span_id for link in process.links] == [1, 2]
+    assert process.parent is None
+    assert process.attributes is not None
+    assert process.attributes["messaging.batch.message_count"] == 4
+    assert archive.parent is not None
+    assert archive.parent.span_id == process.context.span_id
+    assert archive.attributes is not None
+    assert archive.attributes["afterword.message_count"] == 4
+    assert SECRET not in process.to_json() + archive.to_json()
+
+
+async def test_a_batch_of_many_messages_has_a_bounded_number_of_links(
+    metrics: Metrics, tracer: Tracer, spans: InMemorySpanExporter
+) -> None:
+    await archiver(metrics, tracer).handle(batch(*range(1, 2000)))
+    links = by_name(spans)["process messages"].links
+    assert [link.context.span_id for link in links] == list(range(2000 - MAX_LINKS, 2000))
+
+
+async def test_what_goes_wrong_is_named_by_its_type(
+    metrics: Metrics, tracer: Tracer, spans: InMemorySpanExporter
+) -> None:
+    with pytest.raises(StateUnreadable):
+        await archiver(metrics, tracer, BrokenMessages()).handle(batch(1))
+    assert len(by_name(spans)) == 2
+    for span in by_name(spans).values():
+        assert span.status.status_code is StatusCode.ERROR
+        assert span.attributes is not None
+        assert span.attributes["error.type"] == "state_unreadable"
+        assert SECRET not in span.to_json()
+    assert not count(metrics, "step_duration_seconds", step="archive")
+
+
+async def test_writes_are_measured_without_a_collector_too(metrics: Metrics) -> None:
+    await archiver(metrics, NoOpTracer()).handle(batch(1))
+    assert count(metrics, "step_duration_seconds", step="archive") == 1
+
+
+async def test_every_record_is_counted_by_what_became_of_it(metrics: Metrics) -> None:
+    found = batch(None, None, None)
+    found[MESSAGES][1].value = b"no JSON"
+    found[MESSAGES][2].value = orjson.dumps({"type": "conversation.flush", "conversation_id": "c"})
+    await archiver(metrics, NoOpTracer()).handle(found)
+    value = metrics.registry.get_sample_value
+    outcomes = ("archived", "invalid", "other")
+    assert [value("afterword_archived_records_total", {"outcome": name}) for name in outcomes] == [1, 1, 1]
+
+
+def test_each_rebalance_is_measured_the_first_assignment_included(metrics: Metrics) -> None:
+    timer = RebalanceTimer(metrics.engine)
+    timer.on_partitions_assigned([])
+    timer.on_partitions_revoked([])
+    timer.on_partitions_assigned([])
+    assert count(metrics, "rebalance_duration_seconds", role="archiver") == 2
