@@ -22,9 +22,8 @@ import afterword.samples
 from afterword.embedded import EmbeddedStack
 from afterword.schemas import EpisodeClosed, MessageCreated, SummaryCreated, decode_episode, decode_input
 from afterword.streams.runtime.batch import Output
-from afterword.streams.runtime.bookmark import Bookmark
-from afterword.streams.runtime.clients import Clients
-from afterword.streams.runtime.options import Options
+from afterword.streams.runtime.changelog import Bookmark
+from afterword.streams.runtime.options import Clients, Options
 from afterword.streams.runtime.transaction import TransactionalProducer
 from afterword.streams.segmenter import Segmenter
 from afterword.streams.settings import Episodes, Llm

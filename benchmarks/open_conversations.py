@@ -13,8 +13,8 @@ from aiokafka import TopicPartition
 from aiokafka.partitioner import DefaultPartitioner
 
 from afterword.streams.runtime import Options
-from afterword.streams.runtime.bookmark import Bookmark, new_lineage
-from afterword.streams.runtime.clients import Clients
+from afterword.streams.runtime.changelog import Bookmark, new_lineage
+from afterword.streams.runtime.options import Clients
 from afterword.streams.runtime.transaction import TransactionalProducer
 from afterword.streams.segmenter import Segmenter, keys
 from afterword.streams.segmenter.bodies import digest_of

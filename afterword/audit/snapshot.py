@@ -18,7 +18,7 @@ from afterword.schemas.decoding import validate
 from afterword.schemas.episodes import fingerprint
 from afterword.schemas.headers import header
 from afterword.schemas.ids import episode_id, message_key
-from afterword.streams.runtime.bookmark import KEY as BOOKMARK
+from afterword.streams.runtime.changelog import BOOKMARK_KEY
 from afterword.streams.segmenter.bodies import decode_body
 from afterword.streams.segmenter.keys import NOBODY, Scope, parse_key, parse_scope
 from afterword.streams.segmenter.state import decode_state
@@ -309,7 +309,7 @@ class SegmenterState:
 
     def take_body(self, record: ConsumerRecord) -> None:
         """Apply a record of the messages table's changelog. Raises: StateUnreadable."""
-        if record.key == BOOKMARK:
+        if record.key == BOOKMARK_KEY:
             return
         key = parse_key(record.key)
         if key.seq is None:
@@ -322,7 +322,7 @@ class SegmenterState:
 
     def take_conversation(self, record: ConsumerRecord) -> None:
         """Apply a record of the conversations table's changelog. Raises: StateUnreadable."""
-        if record.value is not None and record.key != BOOKMARK:
+        if record.value is not None and record.key != BOOKMARK_KEY:
             self._first_pending[parse_scope(record.key)] = decode_state(record.value).first_pending
 
     def pending(self) -> set[Pending]:

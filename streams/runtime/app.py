@@ -9,15 +9,14 @@ from prometheus_client import CollectorRegistry
 
 from afterword.streams.runtime.batch import take_batch
 from afterword.streams.runtime.errors import StoreFailed
-from afterword.streams.runtime.logger import LIFE_CYCLE
 from afterword.streams.runtime.metrics import EngineMetrics
-from afterword.streams.runtime.options import Options
-from afterword.streams.runtime.table import Table, TableManager
+from afterword.streams.runtime.options import LIFE_CYCLE, Options
+from afterword.streams.runtime.store import Table, TableManager
 
 SCHEME = "eos"
 MAX_POLL_INTERVAL_SECONDS = 14 * 86400.0
-"""Practically never: a partition whose agent waits for an LLM, or that holds a record back, fetches nothing, and its
-worker is alive all the same. Of those that get nothing done the watchdog makes an end, and much sooner."""
+"""Practically never: a partition whose agent is slow, or that holds a record back, fetches nothing although its worker
+is alive. The watchdog ends workers without progress, much sooner."""
 PLAINTEXT = {"security_protocol": "PLAINTEXT"}
 
 
@@ -51,9 +50,9 @@ class App(faust.App):
             datadir=datadir,
             Table=Table,
             TableManager=TableManager,
-            stream_wait_empty=True,  # drains before the agents are cancelled
+            stream_wait_empty=True,  # drain before the agents are cancelled
             topic_disable_leader=True,
-            topic_allow_declare=False,  # topics are made on purpose, by whoever runs the cluster
+            topic_allow_declare=False,  # topics are created on purpose, by whoever runs the cluster
             producer_max_request_size=engine.max_request_bytes,
             consumer_auto_offset_reset="earliest",
             broker_max_poll_interval=MAX_POLL_INTERVAL_SECONDS,
@@ -62,7 +61,7 @@ class App(faust.App):
         )
 
     async def on_first_start(self) -> None:
-        """Faust makes the directory itself, but not those above it. Raises: StoreFailed."""
+        """Create the data directory with its parents; Faust creates only the last one. Raises: StoreFailed."""
         path = self.conf.datadir
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -71,7 +70,7 @@ class App(faust.App):
         await super().on_first_start()
 
     def stream(self, *args: Any, **kwargs: Any) -> Any:
-        """As Faust's; whoever iterates over it writes to the batch of its event."""
+        """Return Faust's stream, whose events bind the agent's writes to their batch."""
         stream = super().stream(*args, **kwargs)
         stream.add_processor(take_batch)
         return stream

@@ -1,31 +1,38 @@
-"""What one run of an agent over some records of one partition wants to write."""
+"""A batch: the records that an exactly-once agent is given as one event, and what it writes while it handles them."""
 
 import asyncio
-from collections.abc import Callable
+import sys
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from faust import current_event
+from faust import Schema, current_event
+from faust.exceptions import KeyDecodeError, ValueDecodeError
+from faust.types.tuples import ConsumerMessage
 
 from afterword.streams.runtime.errors import AgentFailed, BatchClosed
 
 GONE = object()
-"""In a batch's view of a table: this key is not there."""
+"""In a batch's view of a table: this key does not exist."""
+NOT_DONE = (GeneratorExit, asyncio.CancelledError, KeyDecodeError, ValueDecodeError)
+"""Faust acknowledges a message also while one of these is being handled: the agent's generator is being closed."""
 
 Headers = list[tuple[str, bytes]]
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    """A record that the agent wants to be sent with the batch."""
+class RawSchema(Schema):
+    """Hands the message's value to the agent unchanged: Faust would acknowledge a value that it cannot decode."""
 
-    topic: str
-    key: bytes | None
-    value: bytes | None
-    partition: int | None
-    timestamp_ms: int | None
-    headers: Headers
+    def compile(self, app: Any, **_: Any) -> Callable[..., Awaitable[Any]]:
+        async def decode(message: Any, *, propagate: bool = False) -> Any:  # noqa: ARG001 – the signature is Faust's
+            return app.create_event(None, message.value, None, message)
+
+        return decode
+
+
+class Batches(RawSchema):
+    """Exactly once: the value of an event is a list of raw aiokafka records of one partition, or a `Tick`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,18 @@ class Tick:
     now_ms: int
     due: tuple[tuple[str, bytes], ...]
     """Table name and key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A record that the agent sends with the batch."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    partition: int | None
+    timestamp_ms: int | None
+    headers: Headers
 
 
 class Overlay:
@@ -57,7 +76,7 @@ class Batch:
     def __init__(
         self, where: str, database: Any, on_late_write: Callable[[BatchClosed], None] = lambda _: None
     ) -> None:
-        """`on_late_write` hears of a write that comes too late, which is raised where nobody may listen: in a task."""
+        """`on_late_write` is told of a write after the close: the task that made it may have nobody awaiting it."""
         self.where = where
         self.database = database
         self.outputs: list[Output] = []
@@ -65,7 +84,7 @@ class Batch:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.open = True
         self.abandoned = False
-        """The partition is being given up: what the agent still writes goes nowhere, and that is meant."""
+        """The partition is being released: the agent's further writes are dropped on purpose."""
         self.on_late_write = on_late_write
 
     def overlay(self, table: str) -> Overlay:
@@ -75,11 +94,12 @@ class Batch:
         return overlay
 
     def send(self, output: Output) -> None:
+        """Add the output. Raises: BatchClosed."""
         if self.accepts(f"topic {output.topic}"):
             self.outputs.append(output)
 
     def accepts(self, what: str) -> bool:
-        """False while the partition is being given up. Raises: BatchClosed."""
+        """Return False while the partition is being released. Raises: BatchClosed."""
         if not self.open and not self.abandoned:
             error = BatchClosed(what=what)
             self.on_late_write(error)
@@ -97,6 +117,7 @@ class Batch:
             self.done.set_exception(AgentFailed(where=self.where, cause=cause))
 
     def abandon(self) -> None:
+        """Drop whatever the agent still writes."""
         self.abandoned = True
         self.open = False
 
@@ -105,16 +126,51 @@ _current: ContextVar[Batch | None] = ContextVar("batch", default=None)
 
 
 def current_batch() -> Batch | None:
-    """The batch that this task, or the one that started it, was given last; None outside of an exactly-once agent.
+    """Return the last batch of this task, or of the task that started it; None outside of an exactly-once agent.
 
-    Faust's own `current_event` is a weak reference: in a task that outlives its event it would be None, and what such
-    a task sends would leave the transaction unnoticed.
+    Faust's own `current_event` is a weak reference. In a task that outlives its event it would be None, and the task's
+    sends would leave the transaction unnoticed.
     """
     return _current.get()
 
 
 def take_batch(value: Any) -> Any:
-    """Stream processor: what the agent does from here on belongs to the event's batch."""
+    """Stream processor: bind what the agent writes from here on to the event's batch."""
     event = current_event()
     _current.set(None if event is None else getattr(event.message, "batch", None))
     return value
+
+
+class NotTaken(Exception):
+    """Faust skipped the event: flow control was suspended, or the event belongs to an earlier assignment."""
+
+
+class BatchMessage(ConsumerMessage):
+    """Faust message whose batch is finished when the agent asks for the next event, and failed when it ends otherwise.
+
+    Faust's Cython code sets `acked` itself instead of calling a method, so it is a property here.
+    """
+
+    __slots__ = ("_acked", "batch")
+
+    def __init__(self, batch: Batch, *args: Any, **kwargs: Any) -> None:
+        self.batch = batch
+        self._acked = False
+        super().__init__(*args, **kwargs)
+
+    @property
+    def acked(self) -> bool:
+        return self._acked
+
+    @acked.setter
+    def acked(self, value: bool) -> None:
+        self._acked = value
+        if not value:
+            return
+        error = sys.exc_info()[1]
+        if isinstance(error, NOT_DONE):
+            self.batch.fail(error)
+        elif not self.tracked:
+            self.batch.fail(NotTaken())
+        else:
+            self.batch.finish()

@@ -20,9 +20,9 @@ from afterword.streams.runtime.options import wall_clock_ms
 log = structlog.get_logger()
 
 Change = tuple[bytes, bytes | None]
-"""Key and new value; None deletes."""
+"""Key and new value; None deletes the row."""
 DeadlineOf = Callable[[bytes], int | None]
-"""The deadline of a row in milliseconds since 1970, None when it has none."""
+"""Reads the deadline from a row's encoded value: milliseconds since 1970, or None."""
 
 META = b"\0meta"
 DUE = b"\0due\0"
@@ -32,20 +32,21 @@ DEADLINE_BYTES = 8
 
 @dataclass(frozen=True)
 class Position:
-    """How much of its changelogs this database has seen."""
+    """Progress of a database in its changelogs."""
 
     source: int = -1
     """Next offset of the source topic; -1 before the first transaction."""
     lineage: str = ""
-    """Random id that the first transaction of a changelog gave it: another one means another changelog."""
+    """Random id that the first transaction gave to the changelog: another one means another changelog."""
     bookmarks: dict[str, int] = field(default_factory=dict)
     """Offset of the last bookmark seen in each table's changelog."""
     written_ms: int = 0
-    """When this was last true: milliseconds since 1970."""
+    """Time at which the database was last up to date: milliseconds since 1970."""
 
 
 @contextmanager
 def failures_named(path: Path) -> Iterator[None]:
+    """Raises: StoreFailed for whatever RocksDB or the file system reports."""
     try:
         yield
     except DbClosedError as error:
@@ -76,8 +77,7 @@ class Database:
         self._options = _rocks_options(write_buffer_bytes, cache)
         self.position = Position()
         self.scheduled = 0
-        """Rows in the index of deadlines, about, since they were counted: those that have one, and those that had one
-        that is still to come."""
+        """Approximate number of rows in the index of deadlines; a row counts until its removed deadline has passed."""
         self._open()
 
     def _open(self) -> None:
@@ -88,21 +88,24 @@ class Database:
         self.position = Position(**orjson.loads(raw)) if raw else Position()
 
     def count_scheduled(self) -> None:
-        """After a replay, which may write one row several times at once. Looks at each: a second for a million."""
+        """Count the rows in the index of deadlines, after a replay that may have written one row several times.
+
+        Reads each of them: a second for a million.
+        """
         with failures_named(self.path):
-            self.scheduled = sum(1 for _ in self._scan(SCHEDULED, _passing_by()))
+            self.scheduled = sum(1 for _ in self._scan(SCHEDULED, _read_once()))
 
     def close(self) -> None:
-        """Never fails: what is not in the file, on a disk that is full say, is in the changelog."""
+        """Close, and only log a failure: what is not in the file, as on a full disk, is in the changelog."""
         try:
             with failures_named(self.path):
                 self._db.close()
         except StoreFailed as error:
-            log.warning("local state not closed", stage="state", error_type=error.error_type, problem=str(error))
+            log.warning("state_close_failed", stage="state", error_type=error.error_type, problem=str(error))
 
     @property
     def size_bytes(self) -> int:
-        """Of its files."""
+        """Total size of its files."""
         size = 0
         for file in self.path.iterdir():
             with suppress(FileNotFoundError):  # compacted away meanwhile
@@ -111,12 +114,12 @@ class Database:
 
     @property
     def age_seconds(self) -> float:
-        """Since this was last true; 0 when nothing was ever written."""
+        """Time since it was last up to date; 0 when nothing was ever written."""
         written = self.position.written_ms
         return (self.clock() - written) / 1000 if written else 0.0
 
     def wipe(self) -> None:
-        """Begins anew, as after the loss of the disk."""
+        """Delete everything, as after the loss of the disk."""
         self.close()
         shutil.rmtree(self.path)
         self._open()
@@ -133,9 +136,9 @@ class Database:
     def write(
         self, changes: Mapping[str, Iterable[Change]], position: Position, *, as_of_ms: int | None = None
     ) -> None:
-        """Applies the changes and moves the position, in one atomic write.
+        """Apply the changes and move the position, in one atomic write.
 
-        `as_of_ms`: when nothing that the changelogs had was missing here; now, unless it is said.
+        `as_of_ms`: time at which the database was up to date with its changelogs; by default now.
         """
         position = replace(position, written_ms=self.clock() if as_of_ms is None else as_of_ms)
         batch = WriteBatch(raw_mode=True)
@@ -147,10 +150,10 @@ class Database:
         self.position = position
 
     def due(self, now_ms: int, limit: int) -> list[tuple[str, bytes]]:
-        """At most `limit` keys, with their tables, whose deadline has passed; the earliest first, each once.
+        """Return at most `limit` keys, with their tables, whose deadline has passed; the earliest first, each once.
 
-        The index may be early, never late: an entry that is not its row's deadline is put where it belongs. Only then
-        the order is known, hence a second look.
+        The index may be early, never late. An entry that differs from its row's deadline is moved to it; the order is
+        known only after that, hence a second look.
         """
         while True:
             moves = WriteBatch(raw_mode=True)
@@ -174,7 +177,7 @@ class Database:
         return found
 
     def next_deadline(self) -> int | None:
-        """When `due` may have something next, in milliseconds since 1970."""
+        """Return the earliest time at which `due` may find something, in milliseconds since 1970."""
         entry = next(self._scan(DUE), None)
         return None if entry is None else _entry_time(entry)
 
@@ -189,7 +192,7 @@ class Database:
                     self._schedule(batch, table, key, value)
 
     def _schedule(self, batch: WriteBatch, table: str, key: bytes, value: bytes) -> None:
-        # An entry that is too early is left where it is: most deadlines move with every message, and are looked at once
+        # An early entry stays where it is: most deadlines move with every message, and are looked at once
         deadline = self._deadline(table, value)
         if deadline is None:
             return
@@ -238,8 +241,8 @@ def _entry_time(entry: bytes) -> int:
     return int.from_bytes(entry[len(DUE) : len(DUE) + DEADLINE_BYTES], "big")
 
 
-def _passing_by() -> ReadOptions:
-    """What is read once does not drive out of the cache what is needed again, nor fills it."""
+def _read_once() -> ReadOptions:
+    """Return options for data that is read once: it must not evict other data from the cache."""
     options = ReadOptions()
     options.fill_cache(False)
     return options

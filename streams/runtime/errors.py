@@ -1,6 +1,25 @@
-"""Errors of the engine; a class's docstring is its message."""
+"""Errors of the engine, whose class docstrings are their messages, and the kinds of Kafka's errors."""
 
 from typing import Any
+
+from aiokafka import errors as kafka_errors
+
+FATAL = (
+    kafka_errors.ClusterAuthorizationFailedError,
+    kafka_errors.GroupAuthorizationFailedError,
+    kafka_errors.InvalidTopicError,
+    kafka_errors.MessageSizeTooLargeError,
+    kafka_errors.RecordListTooLargeError,
+    kafka_errors.RecordTooLargeError,
+    kafka_errors.SaslAuthenticationFailed,
+    kafka_errors.TopicAuthorizationFailedError,
+    kafka_errors.TransactionalIdAuthorizationFailed,
+    kafka_errors.UnsupportedVersionError,
+)
+"""No retry can succeed: the worker stops, and the error names the cause."""
+TRANSIENT = (kafka_errors.KafkaError, kafka_errors.IllegalOperation, OSError, TimeoutError)
+"""Answered by starting over, unless it is in `FATAL`. A producer that was fenced in the middle of a commit raises
+IllegalOperation, which is not a KafkaError."""
 
 
 def described(error: BaseException) -> str:
@@ -9,7 +28,7 @@ def described(error: BaseException) -> str:
 
 
 class EngineError(Exception):
-    """the engine cannot go on"""
+    """the engine cannot continue"""
 
     def __init__(self, **values: Any) -> None:
         super().__init__((type(self).__doc__ or "").format(**values))
@@ -37,7 +56,7 @@ class NotInAgent(EngineError):
 
 
 class NoAgent(EngineError):
-    """{where}: no agent takes this topic"""
+    """{where}: no agent reads this topic"""
 
 
 class StateLost(EngineError):
@@ -64,7 +83,7 @@ class OutputMissing(EngineError):
 
 
 class Stalled(EngineError):
-    """no progress for {seconds:g} seconds: {what}. Whatever supervises the worker starts it again"""
+    """no progress for {seconds:g} seconds: {what}. The worker ends, to be started again by its supervisor"""
 
 
 class StoreFailed(EngineError):

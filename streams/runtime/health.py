@@ -1,6 +1,6 @@
 """Liveness and readiness of one worker over HTTP.
 
-`/livez` answers as long as the event loop turns and depends on nothing else: a worker whose broker is away must not be
+`/livez` answers as long as the event loop runs and depends on nothing else: a worker whose broker is down must not be
 restarted for it. `/readyz` answers 200 when every named condition holds, else 503 with the reasons.
 """
 
@@ -17,9 +17,9 @@ log = structlog.get_logger(__name__)
 
 STARTING = "starting"
 MAX_LINE_BYTES = 4096
-"""Longest request line or header that is read; a probe sends some 100 bytes."""
+"""Longest request line or header that is accepted; a probe sends some 100 bytes."""
 CONNECTION_SECONDS = 30.0
-"""A connection is cut after this, whatever it is at: nobody keeps one open by sending a request byte by byte."""
+"""Lifetime of a connection, so that nobody keeps one open by sending a request byte by byte."""
 SHUTDOWN_SECONDS = 1.0
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -38,12 +38,12 @@ class Readiness:
         self._reasons[condition] = None
 
     def not_ready(self, condition: str, reason: str) -> None:
-        """`reason`: a stable snake_case word; it is shown to whoever can reach the port."""
+        """Mark the condition as not met. `reason`: a stable snake_case word, shown to all who reach the port."""
         self._reasons[condition] = reason
 
     @property
     def reasons(self) -> dict[str, str]:
-        """Why the worker is not ready, by condition; empty when it is."""
+        """Reasons why the worker is not ready, by condition; empty when it is."""
         return {condition: reason for condition, reason in self._reasons.items() if reason is not None}
 
 
@@ -84,7 +84,7 @@ class HealthServer:
             await self._runner.cleanup()
             raise
         self.port = self._listening.sockets[0].getsockname()[1]
-        log.info("health_listening", host=self._host, port=self.port)
+        log.info("health_server_started", host=self._host, port=self.port)
 
     async def stop(self) -> None:
         self._listening.close()
@@ -104,7 +104,7 @@ class HealthServer:
 
 
 def application(readiness: Readiness, views: Mapping[str, Handler]) -> web.Application:
-    """The routes, for a server of one's own."""
+    """Return the routes as an application, for another server."""
 
     async def livez(_: web.Request) -> web.Response:
         return web.json_response({"status": "alive"})
@@ -126,7 +126,7 @@ def cut(connection: Any) -> None:
 
 
 def request_logger() -> logging.Logger:
-    """Says what went wrong here, and nothing about requests that are no HTTP: whoever sends one would fill the log."""
+    """Return a logger that drops requests which are not HTTP: anybody could fill the log with them."""
     logger = logging.getLogger(f"{__name__}.requests")
     logger.addFilter(is_ours)
     return logger
@@ -143,7 +143,7 @@ def get_only(handlers: dict[str, Handler]) -> Iterable[web.RouteDef]:
 
 @web.middleware
 async def without_body(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """A probe has no body: none is read, and the connection ends, so that nothing large is ever taken in."""
+    """Refuse a request with a body unread, and close its connection: a probe has none, and a body may be large."""
     if request.can_read_body:
         refusal = web.Response(status=413)
         refusal.force_close()

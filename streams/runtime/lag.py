@@ -1,4 +1,4 @@
-"""How far behind each partition is, looked at regularly and beside the work: nothing here is done for a record."""
+"""Lag of each partition, measured at intervals beside the work: nothing here is done for a single record."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -14,49 +14,49 @@ ANSWER_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Progress of one source partition at one look."""
+    """Lag and state of one source partition at one look."""
 
     topic: str
     partition: int
     ready: bool
     """Open: its records are being handled."""
     lag_records: int
-    """Not done yet: unread, in hand, or not committed. Of a source written in transactions, their markers count."""
+    """Records that are unread, in hand or not committed. In a source written in transactions, their markers count."""
     lag_seconds: float | None
-    """Age of the oldest of these records; see `Backlog` for how it is known. None where records are held back."""
+    """Age of the oldest of these records; `Backlog` says how it is known. None if records are held back on purpose."""
     state_bytes: int | None = None
     """Size of the local state on disk; None without state."""
     scheduled: int | None = None
     """Rows in the index of deadlines."""
     next_deadline_ms: int | None = None
-    """The earliest in that index, in milliseconds since 1970."""
+    """Earliest deadline in that index, in milliseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a partition knows of itself."""
+    """Progress of a partition, as it knows it itself."""
 
     next_offset: int = -1
-    """Of the first record that is not done; -1: not known yet."""
+    """Offset of the first record that is not done; -1: not known yet."""
     in_hand_ms: int | None = None
-    """Timestamp of the record there, while it is being handled."""
+    """Timestamp of that record while it is being handled."""
     done_ms: int | None = None
-    """Timestamp of the last record that was done, by this worker."""
+    """Timestamp of the last record that this worker has done."""
 
 
 class Backlog:
-    """The lag of one partition, look after look.
+    """Computes the lag of one partition, look after look.
 
-    The age of the oldest record that is not done is that record's while it is being handled. One that is unread has a
-    timestamp that nobody knows: then the age is at most that since the last record that was done, or since the last
-    look at which nothing was unread, whichever is later; before there was either, since the first look.
+    While the oldest unfinished record is being handled, its timestamp gives the age. The timestamp of an unread record
+    is unknown: the age is then the time since the last finished record, or since the last look without unread records,
+    whichever is later; before either, since the first look. That is an upper bound.
     """
 
     def __init__(self) -> None:
         self._since_ms: int | None = None
 
     def look(self, work: Work, position: int, end: int, now_ms: int) -> tuple[int, float]:
-        """Records and seconds. `position`: of the next record to be read; `end`: where the partition ends."""
+        """Return records and seconds. `position`: offset of the next record to read; `end`: of the partition's end."""
         if work.in_hand_ms is None and position >= end:
             self._since_ms = now_ms
             return 0, 0.0
@@ -67,9 +67,9 @@ class Backlog:
 
 
 class Lags:
-    """Looks at all partitions of a plain consumer, or of the engine's; those that are gone are forgotten.
+    """Lag of all assigned partitions of an aiokafka consumer.
 
-    `work_of`: what is known of a partition. Where it knows no offset the group's counts.
+    `work_of` returns the progress of a partition; without an offset in it, the group's committed one counts.
     """
 
     def __init__(self, kafka: Any, work_of: Callable[[TopicPartition], Work], clock: Callable[[], int]) -> None:
@@ -79,7 +79,7 @@ class Lags:
         self._backlogs: dict[TopicPartition, Backlog] = {}
 
     async def look(self) -> dict[TopicPartition, tuple[int, float]]:
-        """Lag in records and in seconds. Raises: KafkaError, OSError, TimeoutError when the broker does not tell."""
+        """Return lag in records and in seconds. Raises: KafkaError, OSError, TimeoutError if no broker answers."""
         sources = sorted(self._kafka.assignment())
         self._backlogs = {source: self._backlogs.get(source) or Backlog() for source in sources}
         if not sources:
@@ -98,23 +98,23 @@ class Lags:
 
 
 async def regularly(lags: Lags) -> AsyncIterator[dict[TopicPartition, tuple[int, float]]]:
-    """Every `LOOK_SECONDS`; a look at which the broker does not tell is left out."""
+    """Yield the lag every `LOOK_SECONDS`, except when the broker does not answer."""
     while True:
-        found = await _if_told(lags)
+        found = await _look(lags)
         if found is not None:
             yield found
         await asyncio.sleep(LOOK_SECONDS)
 
 
-async def _if_told(lags: Lags) -> dict[TopicPartition, tuple[int, float]] | None:
+async def _look(lags: Lags) -> dict[TopicPartition, tuple[int, float]] | None:
     try:
         return await lags.look()
-    except (KafkaError, IllegalStateError, OSError, TimeoutError):  # away, or a rebalance is under way
+    except (KafkaError, IllegalStateError, OSError, TimeoutError):  # no broker, or a rebalance is under way
         return None
 
 
 async def standings(app: Any) -> AsyncIterator[list[Standing]]:
-    """Of an app on the engine that has started."""
+    """Yield the standings of all assigned partitions of an app that has started, every `LOOK_SECONDS`."""
     consumer = app.consumer
     lags = Lags(consumer.kafka, lambda source: _work(consumer.partitions.get(source)), app.engine.clock)
     async for found in regularly(lags):

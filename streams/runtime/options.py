@@ -1,12 +1,20 @@
-"""What can be set about the engine."""
+"""What can be set about the engine, and the aiokafka clients that its partitions open."""
 
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+
+LIFE_CYCLE = logging.getLogger("faust.engine")
+"""Logger of our Faust classes: below `faust`, so that their starts and stops can be quieted together."""
 
 
 def wall_clock_ms() -> int:
-    """Milliseconds since 1970."""
+    """Return milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
@@ -15,38 +23,55 @@ class Options:
     """Settings of the engine; the names carry the units."""
 
     max_batch: int = 2000
-    """Records that one transaction takes at most."""
+    """Most records in one transaction."""
     linger_ms: int = 20
     """Wait between polls of a partition with a little lag; none when it is caught up or far behind."""
     transaction_timeout_seconds: float = 15.0
     commit_timeout_seconds: float = 20.0
     start_timeout_seconds: float = 60.0
-    """Opening a partition's transactional producer, which waits for the end of its last owner's transaction."""
+    """Bounds the opening of a transactional producer, which waits for its last owner's transaction to end."""
     drain_seconds: float = 30.0
-    """What is in flight at a stop is finished within this, or dropped whole."""
+    """When the worker stops, work in flight is finished within this, or dropped whole."""
     revoke_drain_seconds: float = 10.0
-    """The same when partitions are revoked, where the whole group waits."""
+    """The same when partitions are revoked, while the whole group waits."""
     agent_retries: int = 3
     retry_wait_seconds: float = 0.5
     """Doubles with each retry of a batch."""
     tick_seconds: float = 0.5
-    """How often the deadlines of a caught-up partition are looked at."""
+    """Interval at which the deadlines of a caught-up partition are checked."""
     tick_keys: int = 1000
-    """Due keys that one tick takes at most."""
+    """Most due keys in one tick."""
     watchdog_seconds: float = 120.0
-    """A worker that has something to do and gets nothing done for so long stops."""
+    """A worker that has work and makes no progress for this long is stopped."""
     handling_seconds: float = 0.0
-    """At-least-once: how much longer the agent may take with what it has in hand, until it is done with any of it."""
+    """At-least-once: time that the agent may take on top of `watchdog_seconds` before it finishes any record."""
     max_in_flight: int = 64
-    """At-least-once: records of one partition in the agent's hands."""
+    """At-least-once: most records of one partition that the agent may have in hand."""
     commit_interval_seconds: float = 1.0
-    """At-least-once: how often the lowest unfinished offset is committed."""
+    """At-least-once: interval at which the lowest unfinished offset is committed."""
     max_produce_batch_bytes: int = 512 * 1024
     max_request_bytes: int = 2 * 1024 * 1024
-    """The largest record; topics that take such records need `max.message.bytes` to match."""
+    """Largest record; topics with such records need `max.message.bytes` to match."""
     write_buffer_bytes: int = 4 * 1024 * 1024
     block_cache_bytes: int = 64 * 1024 * 1024
-    """One cache for all partitions of the worker; RocksDB's own default is far more, for each of them."""
+    """One cache for all partitions of the worker; RocksDB's default is far more, for each of them."""
     stale_seconds: float = 12 * 3600.0
-    """Local state older than this is made anew; half of Kafka's default `delete.retention.ms`."""
+    """Local state older than this is rebuilt; half of Kafka's default `delete.retention.ms`."""
     clock: Callable[[], int] = wall_clock_ms
+
+
+class Clients:
+    """Makes a partition's own clients; a model of Kafka can take its place in tests."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        """`settings`: arguments for every client, such as `bootstrap_servers`."""
+        self._settings = settings
+
+    def producer(self, **settings: Any) -> Any:
+        return AIOKafkaProducer(**self._settings, **settings)
+
+    def consumer(self, **settings: Any) -> Any:
+        return AIOKafkaConsumer(**self._settings, **settings)
+
+    def admin(self) -> Any:
+        return AIOKafkaAdminClient(**self._settings)

@@ -1,31 +1,36 @@
-"""Faust's table storage: the batch's own view over the partition's database."""
+"""Faust's tables on the engine: their storage is the batch's view over the partition's database."""
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
+from faust import Table as FaustTable
 from faust.stores.base import Store as FaustStore
+from faust.tables import TableManager as FaustTableManager
 
 from afterword.streams.runtime.batch import GONE, Batch, Overlay, current_batch
+from afterword.streams.runtime.database import DeadlineOf
 from afterword.streams.runtime.errors import NotInAgent
-from afterword.streams.runtime.logger import LIFE_CYCLE
+from afterword.streams.runtime.options import LIFE_CYCLE
 
-UNREAD = object()
+UNREAD, ABSENT = object(), object()
+STORE_URL = "eos://local"
+"""With a host: `URL("eos://")` is falsy, and Faust would silently use its memory store."""
 
 
 class Store(FaustStore):
-    """Inside an agent: the batch's changes over RocksDB. Elsewhere: a read-only view of the committed state."""
+    """In an agent: the batch's changes over RocksDB. Elsewhere: a read-only view of the committed state."""
 
     logger = LIFE_CYCLE
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if self.key_type is bytes and self.key_serializer == "raw":  # the usual case, without Faust's codec layers
+        if self.key_type is bytes and self.key_serializer == "raw":  # without Faust's codec layers
             self._encode_key = self._decode_key = _same
         if self.value_type is bytes and self.value_serializer == "raw":
             self._encode_value = self._decode_value = _same
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """One look-up, where `key in store` and `store[key]` would be two."""
+        """Look up once, where `key in store` and `store[key]` would look up twice."""
         value = self._find(key)
         return default if value is GONE else value
 
@@ -49,7 +54,7 @@ class Store(FaustStore):
     def __iter__(self) -> Iterator[Any]:
         batch = current_batch()
         overlay = batch.overlay(self.table_name) if batch else Overlay()
-        seen = overlay.read | overlay.changed  # a copy: rows that are read meanwhile get into the overlay too
+        seen = overlay.read | overlay.changed  # a copy: rows that are read meanwhile enter the overlay too
         yield from [key for key, value in seen.items() if value is not GONE]
         for database in self._databases(batch):
             for raw in database.keys(self.table_name):
@@ -57,7 +62,7 @@ class Store(FaustStore):
                 if key not in seen and overlay.changed.get(key) is not GONE:
                     yield key
 
-    # Faust's mapping looks for all of these in a dictionary that a store of this kind does not have
+    # Faust's mapping looks these up in a dictionary that this kind of store does not have
     keys, values, items = Mapping.keys, Mapping.values, Mapping.items
     update, clear = MutableMapping.update, MutableMapping.clear
 
@@ -65,7 +70,7 @@ class Store(FaustStore):
         return sum(1 for _ in self)
 
     def changes(self, batch: Batch) -> list[tuple[bytes, bytes | None]]:
-        """What the batch changed in this table, encoded."""
+        """Return the batch's changes of this table, encoded."""
         overlay = batch.tables.get(self.table_name)
         if overlay is None:
             return []
@@ -83,7 +88,7 @@ class Store(FaustStore):
         return self._stored(batch, overlay, key) if found is UNREAD else found
 
     def _stored(self, batch: Batch, overlay: Overlay, key: Any) -> Any:
-        """The row as it was before the batch; the database is asked once for each key."""
+        """Return the row as it was before the batch; the database is read once for each key."""
         found = overlay.read.get(key, UNREAD)
         if found is UNREAD:
             raw = batch.database.get(self.table_name, self._encode_key(key))
@@ -105,7 +110,7 @@ class Store(FaustStore):
         if batch.accepts(f"table {self.table_name}"):
             overlay = batch.overlay(self.table_name)
             if value is GONE and self._stored(batch, overlay, key) is GONE:
-                overlay.changed.pop(key, None)  # made and deleted in one batch: the changelog need not know
+                overlay.changed.pop(key, None)  # made and deleted in one batch: no change
             else:
                 overlay.changed[key] = value
 
@@ -113,10 +118,10 @@ class Store(FaustStore):
         return [batch.database] if batch else list(self.app.consumer.databases())
 
     def reset_state(self) -> None:
-        """Nothing: the state belongs to the partitions, which reset it themselves."""
+        """Do nothing: the state belongs to the partitions, which reset it themselves."""
 
     def apply_changelog_batch(self, *_: Any, **__: Any) -> None:
-        """Never called: partitions recover themselves. Raises: NotImplementedError."""
+        """Not supported: partitions recover themselves. Raises: NotImplementedError."""
         raise NotImplementedError
 
     async def backup_partition(self, *_: Any, **__: Any) -> None:
@@ -126,6 +131,77 @@ class Store(FaustStore):
     def restore_backup(self, *_: Any, **__: Any) -> None:
         """Not supported: the changelog is the backup. Raises: NotImplementedError."""
         raise NotImplementedError
+
+
+class Table(FaustTable):
+    """A Faust table without windows: keep a deadline in the row instead.
+
+    `deadline` reads it from a row's encoded value; the agent gets a `Tick` when it has passed.
+    `source`: the one topic whose records change the table; needed only if the app has several.
+    """
+
+    logger = LIFE_CYCLE
+
+    def __init__(
+        self, app: Any, *, deadline: DeadlineOf | None = None, source: str | None = None, **kwargs: Any
+    ) -> None:
+        self.deadline = deadline
+        self._source = source
+        super().__init__(app, **{**kwargs, "store": STORE_URL})
+
+    def takes(self, topic: str) -> bool:
+        """Return whether records of that topic change this table."""
+        return self._source in (None, topic)
+
+    def __getitem__(self, key: Any) -> Any:
+        """Do as Faust's method, with one look-up instead of two."""
+        self.on_key_get(key)
+        value = self.data.get(key, ABSENT)
+        return self.__missing__(key) if value is ABSENT else value
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """Do as Faust's method: the table's own default comes first."""
+        if self.default is not None:
+            return self[key]
+        self.on_key_get(key)
+        return self.data.get(key, default)
+
+    def on_key_set(self, key: Any, value: Any) -> None:
+        self._sensor_on_set(self, key, value)
+
+    def on_key_del(self, key: Any) -> None:
+        self._sensor_on_del(self, key)
+
+    def using_window(self, *_: Any, **__: Any) -> Any:
+        """Not supported. Raises: NotImplementedError."""
+        raise NotImplementedError("windows are not supported: keep the deadline in the row")
+
+
+class TableManager(FaustTableManager):
+    """Starts the tables; their changelogs are not subscribed to, because partitions recover themselves."""
+
+    logger = LIFE_CYCLE
+
+    async def on_start(self) -> None:
+        for table in self.values():
+            await table.maybe_start()
+        self.app.consumer.tables_ready.set()
+
+    async def on_stop(self) -> None:
+        for table in self.values():
+            await table.stop()
+
+    async def wait_until_tables_registered(self) -> None:
+        await self.wait_for_stopped(self.app.consumer.tables_ready)
+
+    async def wait_until_recovery_completed(self) -> bool:
+        return False
+
+    async def on_rebalance(self, *_: Any, **__: Any) -> None:
+        """Do nothing: each partition recovers by itself when it is assigned."""
+
+    def on_partitions_revoked(self, revoked: Any) -> None:
+        """Do nothing: each partition closes its own state."""
 
 
 def _same(encoded: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""One Kafka transaction: outputs, changelog rows and the source offset, all or none."""
+"""One Kafka transaction: outputs, changelog rows and the source offset, all or nothing."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,11 +10,10 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 from aiokafka.partitioner import DefaultPartitioner
 
 from afterword.streams.runtime.batch import Output
-from afterword.streams.runtime.bookmark import KEY, Bookmark, changelog_key
-from afterword.streams.runtime.clients import Clients
+from afterword.streams.runtime.changelog import BOOKMARK_KEY, Bookmark, changelog_key
 from afterword.streams.runtime.database import Change
 from afterword.streams.runtime.errors import OutputMissing
-from afterword.streams.runtime.options import Options
+from afterword.streams.runtime.options import Clients, Options
 
 STOP_SECONDS = 5.0
 RETRY_BACKOFF_MS = 10
@@ -25,9 +24,9 @@ Row = tuple[bytes | None, bytes | None, int | None, list[tuple[str, bytes]]]
 
 
 class TransactionalProducer:
-    """The only writer for one source partition: opening it fences whoever wrote before.
+    """The only writer for one source partition: opening it fences earlier owners.
 
-    Nothing is aborted here: whatever goes wrong, it is closed, and the next one's opening ends the transaction.
+    Nothing is aborted here: after a failure it is closed, and opening the next one ends the transaction.
     """
 
     def __init__(self, transactional_id: str, clients: Clients, options: Options) -> None:
@@ -43,15 +42,15 @@ class TransactionalProducer:
         self._partitioner = DefaultPartitioner()
 
     async def open(self, timeout_seconds: float) -> None:
-        """After this earlier owners cannot commit. Raises: KafkaError, TimeoutError."""
+        """Fence earlier owners: they cannot commit after this. Raises: KafkaError, TimeoutError."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self._producer.start()
-        except AssertionError as error:  # aiokafka's, when a broker that just comes up names none, not even itself
+        except AssertionError as error:  # raised by aiokafka if a starting broker names no broker, not even itself
             raise KafkaConnectionError("no broker is known") from error
 
     async def close(self) -> None:
-        """Gives up after a while: a broker that is away must not hold up a partition that moves."""
+        """Close within `STOP_SECONDS`: a broker that is down must not delay a partition that moves."""
         try:
             async with asyncio.timeout(STOP_SECONDS):
                 await self._producer.stop()
@@ -59,7 +58,7 @@ class TransactionalProducer:
             await self._producer.client.close()
 
     async def check_owner(self, source: TopicPartition, group: str) -> None:
-        """Nobody has opened a later producer since this one was opened. Raises: KafkaError when somebody has."""
+        """Check that no later owner has fenced this producer. Raises: KafkaError if one has."""
         await self._producer.begin_transaction()
         await self._producer.send_offsets_to_transaction({source: 0}, group)
         await self._producer.abort_transaction()
@@ -72,7 +71,7 @@ class TransactionalProducer:
         source: TopicPartition,
         group: str,
     ) -> dict[TopicPartition, int]:
-        """Writes all of it; returns the offset of the bookmark in each changelog. Raises: KafkaError."""
+        """Commit all of it; return the offset of the bookmark in each changelog. Raises: KafkaError."""
         await self._producer.begin_transaction()
         sent: list[_Sent] = []
         for target, records in (await self._by_partition(outputs)).items():
@@ -88,7 +87,7 @@ class TransactionalProducer:
         return {target: batch.last_offset() for target, batch in last.items()}
 
     async def _send(self, target: TopicPartition, rows: Iterable[Row]) -> list["_Sent"]:
-        """In batches made here: the producer's own way costs several times as much for each record."""
+        """Send in batches that are built here: `AIOKafkaProducer.send` costs several times as much for each record."""
         sent: list[_Sent] = []
         builder = self._producer.create_batch()
         for key, value, timestamp, headers in rows:
@@ -102,7 +101,7 @@ class TransactionalProducer:
     async def _submit(self, builder: Any, target: TopicPartition) -> "_Sent":
         count = builder.record_count()
         future = await self._producer.send_batch(builder, target.topic, partition=target.partition)
-        future.add_done_callback(_heard)
+        future.add_done_callback(_retrieved)
         return _Sent(future, count, target.topic)
 
     async def _by_partition(self, outputs: Iterable[Output]) -> dict[TopicPartition, list[Row]]:
@@ -125,7 +124,7 @@ class _Sent:
     topic: str
 
     async def arrived(self) -> None:
-        """Raises: KafkaError, with a note of the topic: the broker's answer does not name it."""
+        """Wait for the broker's answer. Raises: KafkaError, with a note of the topic: the answer does not name it."""
         try:
             await self.delivered
         except KafkaError as error:
@@ -137,7 +136,7 @@ class _Sent:
 
 
 async def require_topics(clients: Clients, topics: Iterable[str]) -> None:
-    """To a producer a topic that does not exist is one that it has not heard of yet. Raises: OutputMissing."""
+    """Check that the topics exist: a producer only waits for metadata of one that does not. Raises: OutputMissing."""
     admin = clients.admin()
     await admin.start()
     try:
@@ -149,8 +148,8 @@ async def require_topics(clients: Clients, topics: Iterable[str]) -> None:
             raise OutputMissing(topic=found["topic"])
 
 
-def _heard(delivered: asyncio.Future[Any]) -> None:
-    """Of a commit that failed half way nobody awaits the rest: asyncio would log each as an error never retrieved."""
+def _retrieved(delivered: asyncio.Future[Any]) -> None:
+    """Retrieve the result: after a failed commit nobody awaits the rest, and asyncio would log each as an error."""
     if not delivered.cancelled():
         delivered.exception()
 
@@ -158,4 +157,4 @@ def _heard(delivered: asyncio.Future[Any]) -> None:
 def _with_bookmark(changes: Iterable[Change], bookmark: Bookmark) -> Iterator[Row]:
     for key, value in changes:
         yield changelog_key(key), value, None, []
-    yield KEY, bookmark.encode(), None, []
+    yield BOOKMARK_KEY, bookmark.encode(), None, []

@@ -1,17 +1,311 @@
-"""The engine as Faust sees it: a transport with the scheme `eos://`."""
+"""The engine as Faust sees it: a transport with the scheme `eos://`, with its consumer and its producer.
 
+Membership of the group and callbacks into the app are Faust's; fetching and commits belong to the partitions.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import structlog
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.errors import ProducerClosed
+from faust import current_event
+from faust.exceptions import NotReady
 from faust.transport import base
 from faust.transport.drivers import aiokafka as driver
+from faust.types.tuples import TP, RecordMetadata
+from rocksdict import Cache
 
-from afterword.streams.runtime.consumer import Consumer
-from afterword.streams.runtime.logger import LIFE_CYCLE
-from afterword.streams.runtime.producer import Producer
+from afterword.streams.runtime.at_least_once import AtLeastOnce, AtLeastOncePartition, ConcurrentMessage
+from afterword.streams.runtime.batch import Batch, Batches, Headers, Output, current_batch
+from afterword.streams.runtime.database import Database, DeadlineOf
+from afterword.streams.runtime.errors import AgentFailed, described
+from afterword.streams.runtime.exactly_once import ExactlyOncePartition
+from afterword.streams.runtime.options import LIFE_CYCLE, Clients
+
+log = structlog.get_logger()
+
+FETCH_MAX_WAIT_MS = 200
+UNKNOWN_OFFSET = -1
+"""Offset of a record in a batch: it has none before the commit."""
+
+Partition = ExactlyOncePartition | AtLeastOncePartition
+
+
+class Listener(ConsumerRebalanceListener):
+    """Releases every partition before a rebalance; each recovers by itself after it."""
+
+    def __init__(self, consumer: "Consumer") -> None:
+        self._consumer = consumer
+        self._began = time.monotonic()
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        consumer = self._consumer
+        self._began = time.monotonic()
+        consumer.joined = False
+        # the agent skips what it has not begun: the partition and its state are about to be closed
+        consumer.app.consumer_generation_id += 1
+        await consumer.release(consumer.app.engine.revoke_drain_seconds)
+        consumer.app.on_rebalance_start()
+        await consumer.on_partitions_revoked({TP(*source) for source in revoked})
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        consumer, app = self._consumer, self._consumer.app
+        sources = list(assigned)
+        consumer.kafka.pause(*sources)
+        app.consumer_generation_id += 1
+        await consumer.on_partitions_assigned({TP(*source) for source in sources}, app.consumer_generation_id)
+        consumer.resume_flow()
+        app.flow_control.resume()
+        app.on_rebalance_end()
+        consumer.take(sources)
+        app.engine_metrics.rebalanced(time.monotonic() - self._began)
+
+
+class Consumer(base.Consumer):
+    """Faust's consumer, on one aiokafka consumer and one task for each partition."""
+
+    logger = LIFE_CYCLE
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.partitions: dict[TopicPartition, Partition] = {}
+        self.tables_ready = asyncio.Event()
+        self.kafka: Any = None
+        self._was_assigned = False
+        self.joined = False
+        """In the group, and no rebalance is under way."""
+        self.handled = 0
+        """At-least-once: number of finished records of all partitions."""
+        self._cache = Cache(self.app.engine.block_cache_bytes)
+        self._crashing: asyncio.Future[None] | None = None
+
+    # -- life cycle
+
+    async def on_start(self) -> None:
+        conf = self.app.conf
+        self.kafka = AIOKafkaConsumer(
+            **self.kafka_settings(),
+            group_id=conf.id,
+            group_instance_id=conf.consumer_group_instance_id,
+            isolation_level="read_committed",
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            session_timeout_ms=int(conf.broker_session_timeout * 1000),
+            heartbeat_interval_ms=int(conf.broker_heartbeat_interval * 1000),
+            rebalance_timeout_ms=int(conf.broker_rebalance_timeout * 1000),
+            max_poll_interval_ms=int(conf.broker_max_poll_interval * 1000),
+            fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
+            max_partition_fetch_bytes=conf.consumer_max_fetch_size,
+            partition_assignment_strategy=[RoundRobinPartitionAssignor],
+        )
+        await self.kafka.start()
+
+    async def wait_empty(self) -> None:
+        """Drain; the app calls this when it stops, before the agents are cancelled."""
+        await self.release(self.app.engine.drain_seconds)
+
+    async def on_stop(self) -> None:
+        await self.release(0)
+        if self.kafka is not None:
+            await self.kafka.stop()
+
+    async def release(self, within_seconds: float) -> None:
+        """Release every partition; work in flight is finished in time or dropped whole."""
+        partitions, self.partitions = self.partitions, {}
+        await asyncio.gather(*[partition.stop(within_seconds) for partition in partitions.values()])
+
+    def take(self, sources: Iterable[TopicPartition]) -> None:
+        """Open the partitions; each recovers in its own task, so that none delays the rebalance."""
+        self._was_assigned = self.joined = True
+        if not self.app.should_stop:
+            for source in sources:
+                self.partitions[source] = self._new_partition(source)
+
+    def _new_partition(self, source: TopicPartition) -> Partition:
+        schemas = [topic.schema for topic in self.app.topics if source.topic in topic.topics]
+        for schema in schemas:
+            if isinstance(schema, AtLeastOnce):
+                return AtLeastOncePartition(self, source, schema)
+        if any(isinstance(schema, Batches) for schema in schemas):
+            return ExactlyOncePartition(self, source)
+        raise TypeError(f"topic {source.topic} needs schema=Batches() or schema=AtLeastOnce()")
+
+    def on_partition_exit(self, task: "asyncio.Task[None]") -> None:
+        """Stop the worker: a partition that ends by itself has met an error that starting over cannot fix."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.stop_worker(error)
+
+    def stop_worker(self, error: BaseException) -> None:
+        """Crash the app: the worker drains, and exits with this error."""
+        name = getattr(error, "error_type", type(error).__name__)
+        log.error("partition_failed", stage="engine", error_type=name, error=described(error))
+        self._crashing = asyncio.ensure_future(self.app.crash(error))
+
+    async def on_task_error(self, exc: BaseException) -> None:
+        """Fail the agent's batch, or stop the worker; Faust calls this in the task of an agent that raised."""
+        batch, event = current_batch(), current_event()
+        if batch is not None:
+            batch.fail(exc)
+        elif event is not None and isinstance(event.message, ConcurrentMessage):
+            # nothing would finish the agent's record: the offset would stand still unnoticed
+            self.stop_worker(AgentFailed(where=str(event.message), cause=exc))
+
+    # -- for the partitions
+
+    def kafka_settings(self) -> dict[str, Any]:
+        """Return the arguments that every aiokafka client needs."""
+        conf = self.app.conf
+        return {
+            "bootstrap_servers": driver.server_list(self.transport.url, self.transport.default_port),
+            "client_id": conf.broker_client_id,
+            "request_timeout_ms": int(conf.broker_request_timeout * 1000),
+            **self.app.security,
+        }
+
+    def clients(self) -> Clients:
+        return Clients(self.kafka_settings())
+
+    def open_database(self, where: str, deadlines: Mapping[str, DeadlineOf | None]) -> Database:
+        path, engine = self.app.conf.tabledir / where, self.app.engine
+        return Database(
+            path, deadlines, write_buffer_bytes=engine.write_buffer_bytes, cache=self._cache, clock=engine.clock
+        )
+
+    def databases(self) -> Iterator[Database]:
+        """Yield the databases of the open partitions."""
+        for partition in self.partitions.values():
+            if partition.session is not None:
+                yield partition.session.database
+
+    @property
+    def ready(self) -> bool:
+        """In the group, and every assigned partition is open; also true for a worker without partitions."""
+        return self._was_assigned and all(partition.ready for partition in self.partitions.values())
+
+    # -- for Faust
+
+    async def subscribe(self, topics: Iterable[str]) -> None:
+        self.kafka.subscribe(sorted(topics), listener=Listener(self))
+
+    def assignment(self) -> set[TP]:
+        return {TP(*source) for source in self.kafka.assignment()} if self.kafka else set()
+
+    def topic_partitions(self, topic: str) -> int | None:
+        return len(self.kafka.partitions_for_topic(topic) or ()) or None
+
+    def highwater(self, tp: TP) -> int:
+        return int(self.kafka.highwater(TopicPartition(*tp)) or 0)
+
+    async def position(self, tp: TP) -> int | None:
+        return int(await self.kafka.position(TopicPartition(*tp)))
+
+    async def earliest_offsets(self, *tps: TP) -> Mapping[TP, int]:
+        found = await self.kafka.beginning_offsets([TopicPartition(*tp) for tp in tps])
+        return {TP(*source): offset for source, offset in found.items()}
+
+    async def highwaters(self, *tps: TP) -> Mapping[TP, int]:
+        found = await self.kafka.end_offsets([TopicPartition(*tp) for tp in tps])
+        return {TP(*source): offset for source, offset in found.items()}
+
+    def key_partition(self, topic: str, key: bytes | None, partition: int | None = None) -> int | None:
+        return partition if partition is not None else self.app.producer.key_partition(topic, key).partition
+
+    async def ends(self, sources: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the ends of the partitions; with none given, only check that a broker answers. Raises: KafkaError."""
+        if self.kafka is None:
+            return {}
+        asked = list(sources)
+        if not asked:
+            await self.kafka.topics()
+        return dict(await self.kafka.end_offsets(asked)) if asked else {}
+
+    async def create_topic(self, *args: Any, **kwargs: Any) -> None:
+        await self.app.producer.create_topic(*args, **kwargs)
+
+    # -- Faust's own fetching, acknowledging and committing: unused
+
+    def close(self) -> None: ...
+
+    async def commit(self, *_: Any, **__: Any) -> bool:
+        return False
+
+    async def verify_all_partitions_active(self) -> None: ...
+
+    async def perform_seek(self) -> None: ...
+
+    async def seek_to_committed(self) -> Mapping[TP, int]:
+        return {}
+
+    async def seek_wait(self, partitions: Mapping[TP, int]) -> None: ...
+
+    async def _seek(self, partition: TP, offset: int) -> None: ...
+
+    async def _commit(self, offsets: Mapping[TP, int]) -> bool:  # noqa: ARG002 – the signature is Faust's
+        return False
+
+    async def _getmany(self, active_partitions: set[TP] | None, timeout: float) -> dict[TP, list[Any]]:  # noqa: ARG002 – the signature is Faust's
+        return {}
+
+    def _new_topicpartition(self, topic: str, partition: int) -> TP:
+        return TP(topic, partition)
+
+    def _to_message(self, tp: TP, record: Any) -> Any:
+        raise NotImplementedError
+
+
+class Producer(driver.Producer):
+    """Faust's producer: in an exactly-once agent a send joins the batch, elsewhere it goes out at once."""
+
+    logger = LIFE_CYCLE
+
+    def _settings_extra(self) -> dict[str, Any]:
+        return {"acks": "all", "enable_idempotence": True}
+
+    def _settings_auth(self) -> Mapping[str, Any]:
+        security: Mapping[str, Any] = self.app.security
+        return security
+
+    async def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        partition: int | None,
+        timestamp: float | None,
+        headers: Any,
+        *,
+        transactional_id: str | None = None,  # noqa: ARG002 – the signature is Faust's
+    ) -> Any:
+        batch = current_batch()
+        if batch is None:
+            return await self._send_now(topic, key, value, partition, timestamp, headers)
+        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        future.set_result(_join(batch, topic, key, value, partition, timestamp, headers))
+        return future
+
+    async def _send_now(self, *record: Any) -> Any:
+        """Send outside of a batch. Raises: KafkaError, also while the worker is stopping."""
+        try:
+            return await super().send(*record)
+        except NotReady as error:
+            raise ProducerClosed from error
+
+    def send_soon(self, fut: Any) -> None:
+        batch = current_batch()
+        if batch is None:
+            super().send_soon(fut)
+            return
+        sent = fut.message
+        topic = sent.channel.get_topic_name()
+        fut.set_result(_join(batch, topic, sent.key, sent.value, sent.partition, sent.timestamp, sent.headers))
 
 
 class Conductor(base.Conductor):
-    """Delivers messages to agents; what an acknowledgement means is the message's own business."""
+    """Delivers messages to agents; our message classes decide what an acknowledgement means."""
 
     logger = LIFE_CYCLE
 
@@ -20,8 +314,26 @@ class Conductor(base.Conductor):
 
 
 class Transport(driver.Transport):
-    """Registered under the entry points `faust.transports` and, for its tables, `faust.stores`."""
+    """Registered under the entry point `faust.transports`; tables need `faust.stores` too."""
 
     Consumer: Any = Consumer
     Producer: Any = Producer
     Conductor: Any = Conductor
+
+
+def _join(
+    batch: Batch,
+    topic: str,
+    key: bytes | None,
+    value: bytes | None,
+    partition: int | None,
+    timestamp: float | None,
+    headers: Any,
+) -> RecordMetadata:
+    timestamp_ms = int(timestamp * 1000) if timestamp else None
+    batch.send(Output(topic, key, value, partition, timestamp_ms, _as_list(headers)))
+    return RecordMetadata(topic, UNKNOWN_OFFSET, TP(topic, UNKNOWN_OFFSET), UNKNOWN_OFFSET)
+
+
+def _as_list(headers: Any) -> Headers:
+    return list(headers.items()) if hasattr(headers, "items") else list(headers or ())

@@ -1,7 +1,7 @@
-"""Stops a worker that runs and gets nothing done, so that a supervisor starts it again.
+"""Stops a worker that runs without progress, so that its supervisor starts it again.
 
-A worker has things to do: to hear from the broker, to be in its group, to get on with each partition that has unread or
-uncommitted records. Each has a mark that changes with every progress. One that stays the same for too long is a stall.
+A worker must reach the broker, be in its group, and advance each partition with unread or uncommitted records. Each of
+these duties has a mark that changes with progress. A mark that stays the same for too long is a stall.
 """
 
 import asyncio
@@ -20,23 +20,23 @@ log = structlog.get_logger()
 BROKER = "the brokers do not answer"
 GROUP = "the worker is not in its consumer group"
 LOOKS = 12
-"""Within the time that is allowed."""
+"""Number of looks within the limit."""
 LONGEST_PAUSE_SECONDS = 5.0
 LONGEST_ANSWER_SECONDS = 15.0
 
 
 class Mark(NamedTuple):
-    """How far something has got. `handling`: it is in the hands of the agent, who may take longer, or wait."""
+    """Progress of one duty. `handling`: it is in the hands of the agent, which may take longer, or wait."""
 
     value: object = None
     handling: bool = False
 
 
 class Watch:
-    """Decides; its time is given to it.
+    """Decides what has stalled, without a clock of its own.
 
-    A gap between two looks of more than `longest_gap_seconds` counts as that much only: the whole process stood still
-    (suspended, or starved), and could not have got on with anything.
+    A gap between two looks counts as at most `longest_gap_seconds`: in a longer one the whole process was suspended or
+    starved, and could not have made progress.
     """
 
     def __init__(self, limit_seconds: float, handling_seconds: float, longest_gap_seconds: float) -> None:
@@ -46,7 +46,7 @@ class Watch:
         self._unchanged: dict[str, tuple[Mark, float]] = {}
 
     def look(self, to_do: Mapping[str, Mark], now: float) -> str | None:
-        """What has been the same for too long, if anything. `now`: seconds of a monotonic clock."""
+        """Return the duty without progress for too long, if any. `now`: seconds of a monotonic clock."""
         gap = 0.0 if self._looked is None else min(now - self._looked, self._longest_gap)
         self._looked = now
         self._unchanged = {what: (mark, self._seconds(what, mark, gap)) for what, mark in to_do.items()}
@@ -59,7 +59,7 @@ class Watch:
 
 
 class Watchdog:
-    """Looks at a worker regularly; `waits` tells whether its agent waits for something, and says so elsewhere."""
+    """Checks a worker at intervals; `waits` returns whether its agent waits for a dependency, and reports it itself."""
 
     def __init__(self, app: Any, waits: Callable[[], bool]) -> None:
         limit = app.engine.watchdog_seconds
@@ -72,18 +72,18 @@ class Watchdog:
         self._ends: dict[TopicPartition, int] = {}
 
     async def run(self) -> None:
-        """Until something has stalled. Raises: Stalled."""
+        """Run until something has stalled. Raises: Stalled."""
         while True:
             await asyncio.sleep(self._pause)
             stalled = self._watch.look(await self._to_do(), time.monotonic())
             if stalled is not None:
-                raise Stalled(what=stalled + self._troubles(), seconds=self._limit)
+                raise Stalled(what=stalled + self._errors(), seconds=self._limit)
 
     async def _to_do(self) -> dict[str, Mark]:
         consumer = self._app.consumer
         partitions = dict(consumer.partitions)
         found: dict[str, Mark] = {}
-        if not await self._hear(partitions):
+        if not await self._ask(partitions):
             found[BROKER] = Mark()
         if not consumer.joined:
             found[GROUP] = Mark()
@@ -91,8 +91,8 @@ class Watchdog:
             found |= await self._of(partition, self._ends.get(source, 0))
         return found
 
-    async def _hear(self, sources: Iterable[TopicPartition]) -> bool:
-        """Where the partitions end now; what is not told stays as it was."""
+    async def _ask(self, sources: Iterable[TopicPartition]) -> bool:
+        """Update the partitions' ends; return whether the broker answered."""
         try:
             async with asyncio.timeout(self._answer):
                 self._ends |= await self._app.consumer.ends(sources)
@@ -104,11 +104,11 @@ class Watchdog:
         try:
             async with asyncio.timeout(self._answer):
                 to_do: dict[str, Mark] = await partition.to_do(end)
-        except (IllegalStateError, TimeoutError):  # it is being given up at this moment
+        except (IllegalStateError, TimeoutError):  # it is being released at this moment
             return {}
         waits = self._waits()
         return {what: mark for what, mark in to_do.items() if not (mark.handling and waits)}
 
-    def _troubles(self) -> str:
-        names = {partition.trouble for partition in self._app.consumer.partitions.values() if partition.trouble}
-        return f" (last trouble: {', '.join(sorted(names))})" if names else ""
+    def _errors(self) -> str:
+        names = {partition.last_error for partition in self._app.consumer.partitions.values() if partition.last_error}
+        return f" (last error: {', '.join(sorted(names))})" if names else ""

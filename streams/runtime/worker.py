@@ -1,4 +1,4 @@
-"""One worker process: started, watched, drained on SIGTERM."""
+"""One worker process: start, watch, drain on SIGTERM."""
 
 import asyncio
 import os
@@ -19,26 +19,27 @@ from afterword.streams.runtime.watchdog import Watchdog
 log = structlog.get_logger()
 
 PARTITIONS = "partitions"
-"""The health condition: the worker is in its group, and every partition that it was given is recovered."""
+"""Readiness condition: the worker is in its group, and each of its partitions is recovered."""
 WATCH_SECONDS = 0.2
 START_SECONDS = 60.0
-"""Generous: connecting is bounded by itself."""
+"""Generous: connecting has its own timeout."""
 STOP_SECONDS = 4.0
-"""For all but the draining: leaving the group, closing connections, whether or not the broker answers."""
+"""Time after the drain for leaving the group and closing connections, whether or not the broker answers."""
 
 
-async def run(app: App, readiness: Readiness) -> None:
-    """Until SIGTERM or SIGINT; then drains and returns. Raises: whatever made the app crash.
+async def run(app: App, readiness: Readiness | None = None) -> None:
+    """Run until SIGTERM or SIGINT, then drain and return. Raises: whatever made the app crash.
 
-    A worker that does not manage to stop in time ends without: what it has not committed, whoever comes next does.
-    After a signal this holds for the whole process, with all that it has to close after this returns.
+    If the stop takes longer than `drain_seconds` and `STOP_SECONDS` together, the process exits: the next owner does
+    what was not committed. After a signal this includes all that the process closes after this returns.
     """
-    stop, end = asyncio.Event(), _End(app)
+    readiness = readiness or Readiness(PARTITIONS)
+    stop, timer = asyncio.Event(), _StopTimer(app)
     loop = asyncio.get_running_loop()
 
     def asked_to_stop() -> None:
         stop.set()
-        end.begin(code=0)
+        timer.begin(code=0)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked_to_stop)
@@ -53,17 +54,17 @@ async def run(app: App, readiness: Readiness) -> None:
                 for watcher in watchers:
                     watcher.cancel()
                 readiness.not_ready(PARTITIONS, "stopping")
-                log.info("draining", app=app.conf.id)
-                end.begin(code=int(app.crashed))
+                log.info("drain_started", app=app.conf.id)
+                timer.begin(code=int(app.crashed))
     finally:
         if not stop.is_set():
-            end.cancel()
-    log.info("stopped", app=app.conf.id)
+            timer.cancel()
+    log.info("worker_stopped", app=app.conf.id)
 
 
 @asynccontextmanager
 async def running(app: App) -> AsyncIterator[App]:
-    """The app between start and stop. Raises: whatever made it crash."""
+    """Start the app, and stop it at the end. Raises: whatever made it crash."""
     try:
         await _started(app)
         yield app
@@ -73,15 +74,15 @@ async def running(app: App) -> AsyncIterator[App]:
         raise app.crash_reason
 
 
-class _End:
-    """Ends the process when its stop takes too long. A thread: Faust's services swallow cancellation when they stop."""
+class _StopTimer:
+    """Exits the process if its stop takes too long. A thread: Faust's services swallow cancellation when they stop."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
         self._timer: threading.Timer | None = None
 
     def begin(self, code: int) -> None:
-        """Once; `code` is the exit code, if it comes to that."""
+        """Start the timer, once. `code`: exit code if it runs out."""
         if self._timer is None:
             seconds = self._app.engine.drain_seconds + STOP_SECONDS
             self._timer = threading.Timer(seconds, self._leave, [code])
@@ -93,7 +94,7 @@ class _End:
             self._timer.cancel()
 
     def _leave(self, code: int) -> None:
-        log.error("stop cut short", app=self._app.conf.id, stage="stop", error_type="stop_timed_out")
+        log.error("stop_timed_out", app=self._app.conf.id, stage="stop", error_type="stop_timed_out")
         os._exit(code)
 
 
@@ -106,12 +107,12 @@ async def _started(app: Any) -> None:
 
 
 async def _guard(app: Any, readiness: Readiness) -> None:
-    """Ends the worker when it gets nothing done."""
+    """Crash the app when it makes no progress."""
     try:
         await Watchdog(app, lambda: bool(readiness.reasons.keys() - {PARTITIONS})).run()
     except Stalled as error:
         app.engine_metrics.stalled()
-        log.error("stalled", app=app.conf.id, stage="watchdog", error_type=error.error_type, problem=str(error))
+        log.error("worker_stalled", app=app.conf.id, stage="watchdog", error_type=error.error_type, problem=str(error))
         await app.crash(error)
 
 

@@ -13,7 +13,7 @@ from afterword.schemas import SummaryCreated
 from afterword.schemas.headers import Headers, cloud_event
 from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.streams.runtime import App, AtLeastOnce
-from afterword.streams.runtime.schema import Hold
+from afterword.streams.runtime.at_least_once import Hold
 from afterword.streams.settings import Kafka
 from afterword.streams.summarizer.handling import STAGE, Handling
 from afterword.streams.summarizer.lanes import Lanes

@@ -29,8 +29,8 @@ class Mutant(NamedTuple):
 
 
 SEGMENTER, SUMMARIZER = "segmenter", "summarizer"
-SESSION, TRANSACTION, RECOVERY = "runtime/session.py", "runtime/transaction.py", "runtime/recovery.py"
-PARTITION, CONCURRENT = "runtime/partition.py", "runtime/concurrent.py"
+SESSION, TRANSACTION, CHANGELOG = "runtime/session.py", "runtime/transaction.py", "runtime/changelog.py"
+EXACTLY_ONCE, AT_LEAST_ONCE = "runtime/exactly_once.py", "runtime/at_least_once.py"
 PIPELINE, HANDLING = "summarizer/pipeline.py", "summarizer/handling.py"
 
 MUTANTS = (
@@ -64,7 +64,7 @@ MUTANTS = (
     Mutant(
         "earlier owners are not fenced",
         SEGMENTER,
-        PARTITION,
+        EXACTLY_ONCE,
         'f"{self._app.conf.id}-{self._where}", clients',
         'f"{self._app.conf.id}-{self._where}-{id(self)}", clients',
     ),
@@ -95,28 +95,28 @@ MUTANTS = (
     Mutant(
         "recovery forgets deletions",
         SEGMENTER,
-        RECOVERY,
+        CHANGELOG,
         "        else:\n            rows.append(",
         "        elif record.value is not None:\n            rows.append(",
     ),
     Mutant(
         "recovery believes the local state, and reads the last bookmark only",
         SEGMENTER,
-        RECOVERY,
+        CHANGELOG,
         "        consumer.seek(changelog, max(bookmark, first[changelog]))",
         "        consumer.seek(changelog, end[changelog] - 2 if bookmark >= 0 else first[changelog])",
     ),
     Mutant(
         "recovery reads what was aborted",
         SEGMENTER,
-        RECOVERY,
+        CHANGELOG,
         'isolation_level="read_committed"',
         'isolation_level="read_uncommitted"',
     ),
     Mutant(
         "state that is older than compaction's memory is used",
         SEGMENTER,
-        RECOVERY,
+        CHANGELOG,
         "if database.age_seconds > stale_seconds:",
         "if False:",
     ),
@@ -152,7 +152,7 @@ MUTANTS = (
     Mutant(
         "the highest finished offset is committed instead of the lowest unfinished",
         SUMMARIZER,
-        CONCURRENT,
+        AT_LEAST_ONCE,
         "        return min(self._in_flight, default=self._next)",
         "        return self._next",
     ),
@@ -202,14 +202,14 @@ MUTANTS = (
     Mutant(
         "fetching begins where the last fetch ended, not at the committed offset",
         SUMMARIZER,
-        CONCURRENT,
+        AT_LEAST_ONCE,
         "        kafka.seek(self._source, max(first, committed or 0))",
         "        kafka.seek(self._source, (await kafka.end_offsets([self._source]))[self._source])",
     ),
     Mutant(
         "what Faust skips counts as done",
         SUMMARIZER,
-        "runtime/messages.py",
+        AT_LEAST_ONCE,
         "        if self.tracked and not isinstance(sys.exc_info()[1], NOT_DONE):  # what Faust skipped was not done\n"
         "            self.on_done(self.offset)",
         "        self.on_done(self.offset)",

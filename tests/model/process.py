@@ -11,7 +11,7 @@ from faust.streams import _current_event
 from prometheus_client import CollectorRegistry
 
 from afterword.streams.runtime import EngineMetrics
-from afterword.streams.runtime.messages import BatchMessage
+from afterword.streams.runtime.batch import BatchMessage
 from tests.model.broker import Broker
 from tests.model.clients import Clients, Consumer
 from tests.model.loop import Loop

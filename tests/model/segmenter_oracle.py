@@ -8,7 +8,7 @@ from typing import Any
 from aiokafka import TopicPartition
 
 from afterword.schemas import EpisodeClosed, decode_episode
-from afterword.streams.runtime.bookmark import KEY, decode, row_key
+from afterword.streams.runtime.changelog import BOOKMARK_KEY, decode_bookmark, row_key
 from afterword.streams.segmenter import Segmenter, deadline_of
 from afterword.streams.segmenter.keys import parse_scope
 from afterword.streams.tokens import count_tokens
@@ -150,7 +150,7 @@ def _state_is_the_same_everywhere(world: World, story: Story, owner: Worker) -> 
 def rows_of(world: World, changelog: TopicPartition) -> Rows:
     rows: Rows = {}
     for record in world.broker.log(changelog).read(0):
-        if record.key == KEY:
+        if record.key == BOOKMARK_KEY:
             continue
         if record.value is None:
             rows.pop(row_key(record.key), None)
@@ -160,5 +160,5 @@ def rows_of(world: World, changelog: TopicPartition) -> Rows:
 
 
 def bookmark_of(world: World, changelog: TopicPartition) -> int:
-    marks = [record.value for record in world.broker.log(changelog).read(0) if record.key == KEY]
-    return decode(marks[-1]).source
+    marks = [record.value for record in world.broker.log(changelog).read(0) if record.key == BOOKMARK_KEY]
+    return decode_bookmark(marks[-1]).source

@@ -12,11 +12,11 @@ from aiokafka import TopicPartition
 from afterword.streams.app import faust_app
 from afterword.streams.runtime import App, Options, Tick
 from afterword.streams.runtime.batch import current_batch, take_batch
-from afterword.streams.runtime.memory import Disk, MemoryDatabase
-from afterword.streams.runtime.partition import ExactlyOncePartition
-from afterword.streams.runtime.producer import Producer
+from afterword.streams.runtime.exactly_once import ExactlyOncePartition
+from afterword.streams.runtime.transport import Producer
 from afterword.streams.segmenter import agent as segmenter
 from afterword.streams.settings import Episodes, Settings, load_settings
+from tests.doubles.database import Disk, MemoryDatabase
 from tests.model.broker import Broker, Record
 from tests.model.loop import Loop
 from tests.model.network import Network

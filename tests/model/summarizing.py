@@ -12,8 +12,7 @@ from aiokafka import TopicPartition
 from afterword.schemas import EpisodeClosed, Quality, SummaryCreated, Usage
 from afterword.streams.errors import ProviderUnavailable
 from afterword.streams.runtime import Options
-from afterword.streams.runtime.concurrent import AtLeastOncePartition
-from afterword.streams.runtime.schema import AtLeastOnce
+from afterword.streams.runtime.at_least_once import AtLeastOnce, AtLeastOncePartition
 from afterword.streams.settings import Retry
 from afterword.streams.summarizer.agent import LaneKey, lane_of
 from afterword.streams.summarizer.handling import Handling

@@ -182,7 +182,7 @@ class World:
     def listening(self, name: str) -> int | None:
         """Its health port, once it has come up."""
         log = self.worker(name).log.read_bytes()[self._log_begins[name] :]
-        port = re.search(rb'"port": (\d+), "event": "health_listening"', log)
+        port = re.search(rb'"port": (\d+), "event": "health_server_started"', log)
         return int(port[1]) if port else None
 
     async def _is_ready(self, client: httpx.AsyncClient, name: str) -> bool:

@@ -21,7 +21,7 @@ from afterword.streams.settings import Settings
 from tests.e2e.deployment import Deployment, deployed, environment_of
 
 SECONDS = 60
-LISTENING = re.compile(r'"port": (\d+)[^\n]*health_listening')
+LISTENING = re.compile(r'"port": (\d+)[^\n]*health_server_started')
 SECRET = "hunter2"
 ROLES = ("segmenter", "summarizer", "archiver")
 CONVERSATIONS, MESSAGES = 3, 6

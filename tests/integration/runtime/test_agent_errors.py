@@ -74,7 +74,7 @@ async def test_a_stop_that_does_not_come_to_an_end_is_cut_short_and_the_next_doe
     worker = lab.worker(static=True, options={"drain_seconds": 0.5})
     await until(lambda: lab.fault_left("once") == 0, watching=lab)
     await lab.stop(worker)
-    assert "stop cut short" in worker.tail()
+    assert "stop_timed_out" in worker.tail()
     lab.worker(static=True)
     await lab.all_counted()
 
@@ -84,7 +84,7 @@ async def test_what_is_closed_after_the_worker_does_not_keep_the_process(lab: La
     worker = lab.worker(static=True, lingers=True, options={"drain_seconds": 0.5})
     await lab.all_counted()
     await lab.stop(worker)
-    assert '"stopped"' in worker.tail()
+    assert '"worker_stopped"' in worker.tail()
 
 
 async def test_a_stop_lets_the_running_batch_finish(lab: Lab) -> None:

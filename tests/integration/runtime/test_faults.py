@@ -12,9 +12,8 @@ from afterword.embedded.java import Java
 from afterword.embedded.kafka import Kafka, has_brokers
 from afterword.embedded.process import until_ready
 from afterword.streams.runtime.batch import Output
-from afterword.streams.runtime.bookmark import Bookmark
-from afterword.streams.runtime.clients import Clients
-from afterword.streams.runtime.options import Options
+from afterword.streams.runtime.changelog import Bookmark
+from afterword.streams.runtime.options import Clients, Options
 from afterword.streams.runtime.transaction import TransactionalProducer
 from tests.integration.runtime.lab import Lab, laboratory, until
 from tests.stack import Stack

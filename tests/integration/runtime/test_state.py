@@ -5,7 +5,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from afterword.streams.runtime.bookmark import KEY
+from afterword.streams.runtime.changelog import BOOKMARK_KEY
 from afterword.streams.runtime.database import Database
 from tests.integration.runtime.lab import Lab, until
 
@@ -67,11 +67,13 @@ async def test_state_made_from_another_changelog_is_thrown_away(lab: Lab) -> Non
 
 async def test_a_key_that_is_the_bookmarks_own_is_a_row_like_any_other(lab: Lab) -> None:
     for _ in range(2):
-        await asyncio.gather(*[await lab.put(0, key=key) for key in (KEY, KEY + b"\0", KEY, b"plain")])
+        await asyncio.gather(
+            *[await lab.put(0, key=key) for key in (BOOKMARK_KEY, BOOKMARK_KEY + b"\0", BOOKMARK_KEY, b"plain")]
+        )
         await run_once(lab)
         lab.wipe()
     counts = {seen.key: seen.value["n"] for seen in lab.outputs}
-    assert counts == {KEY: 4, KEY + b"\0": 2, b"plain": 2}
+    assert counts == {BOOKMARK_KEY: 4, BOOKMARK_KEY + b"\0": 2, b"plain": 2}
 
 
 async def test_the_loss_of_one_changelog_of_two_is_noticed_without_a_disk(lab: Lab) -> None:
@@ -140,7 +142,7 @@ async def test_records_that_expired_unread_are_counted_in_an_error_and_work_goes
     worker = lab.worker(static=True)
     await until(lambda: len(lab.counted()) == 10, watching=lab)
     assert [seen.value["i"] for seen in lab.counted()] == [*range(5), *range(9, 14)]
-    assert '"count": 4, "event": "records expired unread"' in worker.tail()
+    assert '"count": 4, "event": "records_expired"' in worker.tail()
 
 
 async def test_state_that_is_too_old_is_made_anew(lab: Lab) -> None:

@@ -187,7 +187,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 async def readiness(deployment: Deployment) -> tuple[int, dict[str, str]]:
     """Status and reasons; 0 while nobody listens."""
     lines = [json.loads(line) for line in deployment.logs("summarizer").splitlines() if line.startswith("{")]
-    ports = [line["port"] for line in lines if line.get("event") == "health_listening"]
+    ports = [line["port"] for line in lines if line.get("event") == "health_server_started"]
     if not ports:
         return 0, {}
     async with httpx.AsyncClient(trust_env=False) as client:

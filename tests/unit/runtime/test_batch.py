@@ -16,9 +16,9 @@ import pytest
 from faust.types.tuples import TP
 
 from afterword.streams.runtime import App, Options
-from afterword.streams.runtime.batch import Batch, Output, current_batch
+from afterword.streams.runtime.at_least_once import ConcurrentMessage
+from afterword.streams.runtime.batch import Batch, BatchMessage, NotTaken, Output, current_batch
 from afterword.streams.runtime.errors import AgentFailed, BatchClosed
-from afterword.streams.runtime.messages import BatchMessage, ConcurrentMessage, NotTaken
 
 SOURCE = TP("in", 0)
 SECONDS = 5.0

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from afterword.streams.runtime.database import Database, Position
 from afterword.streams.runtime.errors import StoreFailed
-from afterword.streams.runtime.memory import Disk, MemoryDatabase
+from tests.doubles.database import Disk, MemoryDatabase
 
 TABLES = ("rows", "row", "plain")
 """One name is the beginning of another; `plain` has no deadlines."""

@@ -1,22 +1,58 @@
-"""From the changelogs to the local state, and to the source offset it corresponds to."""
+"""Changelogs: the bookmark that ends each transaction in one, and the replay that recovers local state from them."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+from uuid import uuid4
 
+import orjson
 from aiokafka import TopicPartition
 
-from afterword.streams.runtime.bookmark import KEY, Bookmark, decode, row_key
-from afterword.streams.runtime.clients import Clients
 from afterword.streams.runtime.database import Change, Database, Position
 from afterword.streams.runtime.errors import ChangelogLost, ChangelogMismatch
+from afterword.streams.runtime.options import Clients
 
+BOOKMARK_KEY = b"\0eos.bookmark"
+"""A key like any other, so that compaction keeps the last bookmark. Row keys are kept apart by `changelog_key`."""
 POLL_MS = 200
 FETCH_BYTES = 1 << 20
-MOST_RECORDS = 5000
-"""At once: decoded they take some 500 bytes each, in each of the partitions that recover together; and while they are
-applied nothing else of the worker moves."""
+MAX_RECORDS = 5000
+"""Most records in one poll. Decoded they take some 500 bytes each, in each of the partitions that recover together,
+and the event loop is blocked while they are applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """Value of the last record of a transaction in a changelog: the source records that the rows were made from."""
+
+    source: int
+    """Next offset of the source partition."""
+    lineage: str
+    """Random id that the first transaction gave to this changelog."""
+    tables: list[str] = field(default_factory=list)
+    """Tables whose changelogs have a bookmark of this transaction; one that has none has lost its rows."""
+
+    def encode(self) -> bytes:
+        return orjson.dumps(self)
+
+
+def decode_bookmark(value: bytes) -> Bookmark:
+    return Bookmark(**orjson.loads(value))
+
+
+def changelog_key(row_key: bytes) -> bytes:
+    """Return the row's key in the changelog: one byte longer if it is the bookmark's or begins like it."""
+    return row_key + b"\0" if row_key.startswith(BOOKMARK_KEY) else row_key
+
+
+def row_key(changelog_key: bytes) -> bytes:
+    """Invert `changelog_key`."""
+    return changelog_key[:-1] if changelog_key.startswith(BOOKMARK_KEY) else changelog_key
+
+
+def new_lineage() -> str:
+    return uuid4().hex
 
 
 class OtherChangelog(Exception):
@@ -25,10 +61,12 @@ class OtherChangelog(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
+    """Result of a recovery."""
+
     records: int
     seconds: float
     rebuilt: bool
-    """The local state was of no use and was made anew."""
+    """The local state was discarded and made anew."""
 
 
 async def recover(
@@ -39,10 +77,10 @@ async def recover(
     stale_seconds: float,
     replayed: Callable[[int], None] = lambda _: None,
 ) -> Recovered:
-    """Replays what the local state has not seen; whoever calls has fenced all other writers.
+    """Replay the changelog records that the local state lacks; the caller has fenced all other writers.
 
-    State older than `stale_seconds` is not used: compaction may have forgotten deletions that it has not seen.
-    `replayed` is told the number of records so far.
+    State older than `stale_seconds` is rebuilt: compaction may have removed tombstones that it has not seen.
+    `replayed` is given the number of records so far.
 
     Raises: ChangelogMismatch, ChangelogLost, StoreFailed, KafkaError, TimeoutError.
     """
@@ -71,9 +109,9 @@ async def recover(
 
 
 async def _check_partitions(clients: Clients, changelogs: Sequence[str], topic: str) -> None:
-    """Row and record must be in partitions of the same number, or state would be lost silently.
+    """Compare partition counts: a row must be in the partition of its records' number, or state is lost silently.
 
-    A consumer is not asked: its metadata does not know topics before it reads them.
+    The admin client answers this: a consumer's metadata lacks topics that it has not read. Raises: ChangelogMismatch.
     """
     admin = clients.admin()
     await admin.start()
@@ -94,9 +132,10 @@ async def _catch_up(
     stale_seconds: float,
     replayed: Callable[[int], None],
 ) -> int:
-    """As `_replay`; the state keeps its age until all is replayed, and must not be too old even then.
+    """Replay, and check at the end that the state did not become too old meanwhile.
 
-    A process may be suspended in the middle for a day, or die there again and again.
+    The state keeps its age until all is replayed: a process may be suspended halfway for a day, or crash there
+    repeatedly.
     """
     began, known_ms = database.clock(), database.position.written_ms
     records = await _replay(consumer, database, changelogs, known_ms or began, replayed)
@@ -123,20 +162,20 @@ async def _replay(
         consumer.seek(changelog, max(bookmark, first[changelog]))
     known, marks, records = set(database.position.bookmarks), dict[str, Bookmark](), 0
     while any([await consumer.position(changelog) < end[changelog] for changelog in tables]):
-        fetched = await consumer.getmany(timeout_ms=POLL_MS, max_records=MOST_RECORDS)
+        fetched = await consumer.getmany(timeout_ms=POLL_MS, max_records=MAX_RECORDS)
         for changelog, found in fetched.items():
             table = tables[changelog]
             marks.update(_apply(database, table, found, as_of_ms))
             records += len(found)
             replayed(records)
-    if known - set(marks):  # the bookmark that we had is gone, and compaction always leaves one
+    if known - set(marks):  # our last bookmark is gone, although compaction always keeps one
         raise OtherChangelog
     _check_bookmarks(marks, changelogs)
     return records
 
 
 def _check_bookmarks(marks: Mapping[str, Bookmark], changelogs: Mapping[str, TopicPartition]) -> None:
-    """The last transaction has a bookmark in the changelog of each table that there was. Raises: ChangelogLost."""
+    """Require the last transaction's bookmark in the changelog of each table that it names. Raises: ChangelogLost."""
     if not marks:
         return
     last = max(marks.values(), key=lambda mark: mark.source)
@@ -147,12 +186,12 @@ def _check_bookmarks(marks: Mapping[str, Bookmark], changelogs: Mapping[str, Top
 
 
 def _apply(database: Database, table: str, records: Iterable[Any], as_of_ms: int) -> dict[str, Bookmark]:
-    """Writes the rows; the table's last bookmark, if there was one among them."""
+    """Write the rows; return the table's last bookmark, if there is one among the records."""
     rows: list[Change] = []
     position, marks = database.position, dict[str, Bookmark]()
     for record in records:
-        if record.key == KEY:
-            marks[table] = decode(record.value)
+        if record.key == BOOKMARK_KEY:
+            marks[table] = decode_bookmark(record.value)
             position = _advance(position, table, record.offset, marks[table])
         else:
             rows.append((row_key(record.key), record.value))

@@ -1,4 +1,4 @@
-"""The local state of a partition in memory, for tests of what is built on it; a disk that survives its processes."""
+"""A partition's local state in memory, on a disk that survives its processes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,14 +14,14 @@ Row = tuple[str, bytes]
 
 @dataclass
 class Files:
-    """What is kept under one path."""
+    """Contents of one path."""
 
     rows: dict[Row, bytes] = field(default_factory=dict)
     position: Position = field(default_factory=Position)
     open: bool = False
 
     def copy(self) -> "Files":
-        """As a backup has them, or a process that died."""
+        """Return what a backup holds, or a process that died leaves behind."""
         return Files(dict(self.rows), self.position)
 
 
@@ -29,7 +29,7 @@ Disk = dict[Path, Files]
 
 
 class MemoryDatabase:
-    """Has the contract of `Database`; every look for deadlines goes through all rows. Raises: StoreFailed."""
+    """Keeps the contract of `Database`; every search for deadlines scans all rows. Raises: StoreFailed."""
 
     def __init__(
         self,
@@ -57,12 +57,12 @@ class MemoryDatabase:
 
     @property
     def age_seconds(self) -> float:
-        """Since this was last true; 0 when nothing was ever written."""
+        """Time since it was last up to date; 0 when nothing was ever written."""
         written = self.position.written_ms
         return (self.clock() - written) / 1000 if written else 0.0
 
     def wipe(self) -> None:
-        """Begins anew, as after the loss of the disk."""
+        """Delete everything, as after the loss of the disk."""
         self._files = self._disk[self.path] = Files(open=True)
 
     def get(self, table: str, key: bytes) -> bytes | None:
@@ -74,9 +74,9 @@ class MemoryDatabase:
     def write(
         self, changes: Mapping[str, Iterable[Change]], position: Position, *, as_of_ms: int | None = None
     ) -> None:
-        """Applies the changes and moves the position, in one atomic write.
+        """Apply the changes and move the position, in one atomic write.
 
-        `as_of_ms`: when nothing that the changelogs had was missing here; now, unless it is said.
+        `as_of_ms`: time at which the database was up to date with its changelogs; by default now.
         """
         if not self._files.open:
             raise StoreFailed(path=self.path, cause="closed")
@@ -86,11 +86,11 @@ class MemoryDatabase:
         self._files.position = replace(position, written_ms=self.clock() if as_of_ms is None else as_of_ms)
 
     def due(self, now_ms: int, limit: int) -> list[Row]:
-        """At most `limit` keys, with their tables, whose deadline has passed; the earliest first, each once."""
+        """Return at most `limit` keys, with their tables, whose deadline has passed; the earliest first, each once."""
         return [row for deadline, row in self._scheduled() if deadline <= now_ms][:limit]
 
     def next_deadline(self) -> int | None:
-        """When `due` has something next, in milliseconds since 1970."""
+        """Return the time at which `due` next finds something, in milliseconds since 1970."""
         return next((deadline for deadline, _ in self._scheduled()), None)
 
     @property
@@ -103,7 +103,7 @@ class MemoryDatabase:
         return len(self._scheduled())
 
     def count_scheduled(self) -> None:
-        """It always knows."""
+        """Do nothing: the number is always exact."""
 
     def _put(self, row: Row, value: bytes | None) -> None:
         if value is None:

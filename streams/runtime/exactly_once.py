@@ -1,4 +1,4 @@
-"""One source partition, exactly once: one batch after the other, each committed before the next begins."""
+"""A source partition processed exactly once: batch after batch, each committed before the next begins."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,41 +7,24 @@ from typing import Any
 
 import structlog
 from aiokafka import TopicPartition
-from aiokafka import errors as kafka_errors
 
-from afterword.streams.runtime.clients import Clients
-from afterword.streams.runtime.delivery import Delivery
-from afterword.streams.runtime.errors import AgentFailed, ChangelogLost, SourceReplaced, StateLost
+from afterword.streams.runtime.changelog import recover
+from afterword.streams.runtime.errors import FATAL, TRANSIENT, AgentFailed, ChangelogLost, SourceReplaced, StateLost
 from afterword.streams.runtime.lag import Work
-from afterword.streams.runtime.recovery import recover
-from afterword.streams.runtime.session import Session
+from afterword.streams.runtime.options import Clients
+from afterword.streams.runtime.session import Delivery, Session
 from afterword.streams.runtime.transaction import TransactionalProducer, require_topics
 from afterword.streams.runtime.watchdog import Mark
 
 log = structlog.get_logger()
 
-FATAL = (
-    kafka_errors.ClusterAuthorizationFailedError,
-    kafka_errors.GroupAuthorizationFailedError,
-    kafka_errors.InvalidTopicError,
-    kafka_errors.MessageSizeTooLargeError,
-    kafka_errors.RecordListTooLargeError,
-    kafka_errors.RecordTooLargeError,
-    kafka_errors.SaslAuthenticationFailed,
-    kafka_errors.TopicAuthorizationFailedError,
-    kafka_errors.TransactionalIdAuthorizationFailed,
-    kafka_errors.UnsupportedVersionError,
-)
-"""No retry can mend these: the worker stops, and the error names the cause."""
-PASSING = (kafka_errors.KafkaError, kafka_errors.IllegalOperation, OSError, TimeoutError)
-"""IllegalOperation, which is no KafkaError, is what a producer says that was fenced in the middle of a commit."""
 CANCEL_SECONDS = 6.0
 
 
 class ExactlyOncePartition:
-    """Runs until it is stopped; every kind of trouble has one answer: close, and open again.
+    """Runs until it is stopped; the answer to every failure is to close, and to open again.
 
-    Opening is: fence earlier owners, replay the changelogs, take the source offset from them, seek.
+    To open: fence earlier owners, replay the changelogs, take the source offset from them, seek.
     """
 
     def __init__(self, consumer: Any, source: TopicPartition) -> None:
@@ -55,8 +38,8 @@ class ExactlyOncePartition:
         self._most_replayed = 0
         self._saved = -1
         self._written: set[str] = set()
-        self.trouble = ""
-        """What made it start over last."""
+        self.last_error = ""
+        """Class of the error that it started over for; empty after the next commit."""
         self.session: Session | None = None
         self.task = asyncio.create_task(self._run(), name=f"partition {self._where}")
         self.task.add_done_callback(consumer.on_partition_exit)
@@ -72,22 +55,22 @@ class ExactlyOncePartition:
         return self.session.delivery.work if self.session is not None else Work()
 
     async def to_do(self, end: int) -> dict[str, Mark]:
-        """For the watchdog; `end`: where the source ends."""
+        """Return the marks of unfinished work, for the watchdog. `end`: where the source ends."""
         session = self.session
         if session is not None:
             saved = session.database.position.source
             if saved != self._saved:
-                self._saved, self.trouble = saved, ""
+                self._saved, self.last_error = saved, ""
             if not session.delivery.busy and await self._consumer.kafka.position(self._source) >= end:
                 return {}
         return {f"nothing is committed of {self._where}": Mark((self._saved, self._most_replayed))}
 
     async def stop(self, within_seconds: float) -> None:
-        """Finishes the batch that the agent is at, or drops it whole; returns when nothing can be written any more."""
+        """Finish the running batch, or drop it whole; returns when nothing can be written any more."""
         self._draining = True
         delivery = self.session.delivery if self.session else None
         if delivery is None or not delivery.begun:
-            self.task.cancel()  # not begun: whoever has the partition next does it
+            self.task.cancel()  # not begun: the next owner processes it
         else:
             delivery.stop()
         await asyncio.wait([self.task], timeout=within_seconds)
@@ -104,14 +87,14 @@ class ExactlyOncePartition:
                     await self._work(session)
             except FATAL:
                 raise
-            except PASSING as error:
-                self.trouble = name = type(error).__name__
-                log.warning("partition starts over", partition=self._where, stage="engine", error_type=name)
+            except TRANSIENT as error:
+                self.last_error = name = type(error).__name__
+                log.warning("partition_restarted", partition=self._where, stage="engine", error_type=name)
             except AgentFailed:
                 if not self._draining:
                     raise
             if not self._draining:
-                # If we were fenced somebody else has the partition: a heartbeat's answer will tell meanwhile
+                # If we were fenced, another worker owns the partition: the next heartbeat's answer will say so
                 await asyncio.sleep(1.5 * self._app.conf.broker_heartbeat_interval)
 
     async def _work(self, session: Session) -> None:
@@ -122,7 +105,7 @@ class ExactlyOncePartition:
                 horizon, looked = await session.horizon(), loop.time()
             if horizon is not None and await session.reached(horizon):
                 more = await session.tick(horizon.now_ms)
-                horizon = horizon if more else None  # many that are due together do not wait for as many looks
+                horizon = horizon if more else None  # keys that are due together share one horizon
 
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[Session]:
@@ -145,7 +128,7 @@ class ExactlyOncePartition:
                 options=self._options,
                 written=self._written,
             )
-            if self.trouble and self._written:  # what failed may have been a topic that is gone
+            if self.last_error and self._written:  # the failure may be a topic that was deleted
                 await require_topics(clients, self._written)
             self._consumer.kafka.seek(self._source, await self._recovered(session, clients))
             self._consumer.kafka.resume(self._source)
@@ -156,12 +139,15 @@ class ExactlyOncePartition:
                 self.session = None
 
     async def _recovered(self, session: Session, clients: Clients) -> int:
-        """Where to begin. Raises: StateLost, ChangelogLost, SourceReplaced, KafkaError, TimeoutError."""
+        """Return the source offset to begin at.
+
+        Raises: StateLost, ChangelogLost, SourceReplaced, KafkaError, TimeoutError.
+        """
         try:
             await self._recover(session, clients)
             return await self._start_offset(session.database.position.source)
         except (StateLost, ChangelogLost):
-            # A later owner that commits meanwhile looks the same, here and there a step ahead: then start over
+            # The commits of a later owner look the same, half of them seen: in that case start over
             async with asyncio.timeout(self._options.commit_timeout_seconds):
                 await session.producer.check_owner(self._source, session.group)
             raise
@@ -187,11 +173,11 @@ class ExactlyOncePartition:
             )
 
     def _note_replayed(self, records: int) -> None:
-        # of openings that fail one after the other only the one that gets farthest is progress
+        # if openings fail one after the other, only the one that gets farthest is progress
         self._most_replayed = max(self._most_replayed, records)
 
     async def _start_offset(self, recovered: int) -> int:
-        """The changelog's, as the last transaction left it; the group's where there are no tables.
+        """Return the changelog's source offset, as of the last transaction; the group's for an app without tables.
 
         Raises: StateLost, SourceReplaced.
         """
@@ -208,5 +194,5 @@ class ExactlyOncePartition:
             raise SourceReplaced(where=self._where, end=end, source=recovered)
         if 0 <= recovered < first:
             lost = first - recovered
-            log.error("records expired unread", partition=self._where, stage="engine", error_type="expired", count=lost)
+            log.error("records_expired", partition=self._where, stage="engine", error_type="expired", count=lost)
         return max(recovered, first)

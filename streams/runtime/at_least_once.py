@@ -1,18 +1,19 @@
-"""One source partition, at least once: many records in the agent's hands, the lowest unfinished one is committed."""
+"""A source partition processed at least once: many records at a time, the lowest unfinished offset is committed."""
 
 import asyncio
 import contextlib
+import sys
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import structlog
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
-from faust.types.tuples import TP
+from faust.types.tuples import TP, ConsumerMessage
 
+from afterword.streams.runtime.batch import NOT_DONE, RawSchema
+from afterword.streams.runtime.errors import FATAL, TRANSIENT
 from afterword.streams.runtime.lag import Work
-from afterword.streams.runtime.messages import ConcurrentMessage
-from afterword.streams.runtime.partition import FATAL, PASSING
-from afterword.streams.runtime.schema import AtLeastOnce
 from afterword.streams.runtime.session import check_order
 from afterword.streams.runtime.watchdog import Mark
 
@@ -21,6 +22,40 @@ log = structlog.get_logger()
 POLL_MS = 1000
 LAST_COMMIT_SECONDS = 3.0
 RETRY_SECONDS = 1.0
+
+
+Hold = Callable[[Any], Awaitable[None]]
+"""Given an aiokafka record, returns when the agent may have it."""
+
+
+class AtLeastOnce(RawSchema):
+    """Records one by one, many at a time: `stream.noack()`, and `event.ack()` when a record is done. No tables.
+
+    The value of an event is the raw aiokafka record. `max_in_flight` overrides the engine's for this topic. `hold` is
+    awaited before a record is handed over, for as long as it wants: no later record of the partition overtakes it, the
+    watchdog does not count that time, and a rebalance or a stop cancels it at once.
+    """
+
+    def __init__(self, *args: Any, max_in_flight: int | None = None, hold: Hold | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.max_in_flight = max_in_flight
+        self.hold = hold
+
+
+class ConcurrentMessage(ConsumerMessage):
+    """Faust message of one record of many; the agent calls `event.ack()` when it is done with it."""
+
+    __slots__ = ("on_done",)
+
+    def __init__(self, on_done: Callable[[int], None], *args: Any, **kwargs: Any) -> None:
+        self.on_done = on_done
+        super().__init__(*args, **kwargs)
+
+    def on_final_ack(self, consumer: Any) -> bool:  # noqa: ARG002 – the signature is Faust's
+        setattr(self, "acked", True)  # noqa: B010 – a slot of Faust's, which its types do not show
+        if self.tracked and not isinstance(sys.exc_info()[1], NOT_DONE):  # what Faust skipped was not done
+            self.on_done(self.offset)
+        return True
 
 
 class AtLeastOncePartition:
@@ -35,7 +70,7 @@ class AtLeastOncePartition:
         self._hold = schema and schema.hold
         self._most = int((schema and schema.max_in_flight) or self._options.max_in_flight)
         self._holding = False
-        """A record has been read that the agent may not have yet."""
+        """A record was read that the agent may not have yet."""
         self._source = source
         self._tp = TP(*source)
         self._where = f"{source.topic}-{source.partition}"
@@ -44,8 +79,8 @@ class AtLeastOncePartition:
         self._committed = -1
         self._last_ms: int | None = None
         self._changed = asyncio.Event()
-        self.trouble = ""
-        """Why it fetched or committed nothing last."""
+        self.last_error = ""
+        """Class of the last error of a fetch or a commit; empty after the next commit."""
         self.task = asyncio.create_task(self._run(), name=f"partition {self._where}")
         self.task.add_done_callback(consumer.on_partition_exit)
 
@@ -55,7 +90,7 @@ class AtLeastOncePartition:
 
     @property
     def holds(self) -> bool:
-        """Its records wait on purpose."""
+        """Whether its records are held back on purpose."""
         return self._hold is not None
 
     def work(self) -> Work:
@@ -63,11 +98,11 @@ class AtLeastOncePartition:
         return Work(self._lowest, oldest and int(oldest.timestamp * 1000), self._last_ms)
 
     async def to_do(self, end: int) -> dict[str, Mark]:
-        """For the watchdog; `end`: where the source ends."""
+        """Return the marks of unfinished work, for the watchdog. `end`: where the source ends."""
         if not self.ready:
             return {f"{self._where} does not open": Mark()}
         found: dict[str, Mark] = {}
-        if self._in_flight:  # whoever shares the work with other partitions may be at theirs
+        if self._in_flight:  # the agent may be busy with records of other partitions
             found[f"records of {self._where} are not finished"] = Mark(self._consumer.handled, handling=True)
         if self._lowest > self._committed:
             found[f"nothing is committed of {self._where}"] = Mark(self._committed)
@@ -76,36 +111,36 @@ class AtLeastOncePartition:
         return found
 
     async def stop(self, within_seconds: float) -> None:
-        """Stops fetching, waits for what the agent has begun, commits what is finished."""
+        """Stop fetching, wait for the records that the agent has begun, commit the finished ones."""
         self.task.cancel()
         await asyncio.wait([self.task])
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_seconds):
-                await self._begun_are_done()
+                await self._begun_are_finished()
         with contextlib.suppress(KafkaError, TimeoutError):  # replayed at worst
             async with asyncio.timeout(LAST_COMMIT_SECONDS):
                 await self._commit()
 
-    async def _begun_are_done(self) -> None:
+    async def _begun_are_finished(self) -> None:
         while any(message.tracked for message in self._in_flight.values()):
             self._changed.clear()
             await self._changed.wait()
 
     async def _run(self) -> None:
-        saver = asyncio.create_task(self._save_regularly())
+        committer = asyncio.create_task(self._commit_regularly())
         try:
             while True:
                 try:
                     await self._fetch()
                 except (*FATAL, OffsetOutOfRangeError):
                     raise
-                except PASSING as error:
-                    self.trouble = name = type(error).__name__
-                    log.warning("fetching starts over", partition=self._where, stage="engine", error_type=name)
+                except TRANSIENT as error:
+                    self.last_error = name = type(error).__name__
+                    log.warning("fetching_restarted", partition=self._where, stage="engine", error_type=name)
                     await asyncio.sleep(RETRY_SECONDS)
         finally:
-            saver.cancel()
-            await asyncio.wait([saver])
+            committer.cancel()
+            await asyncio.wait([committer])
 
     async def _fetch(self) -> None:
         await self._seek()
@@ -128,7 +163,7 @@ class AtLeastOncePartition:
 
     async def _seek(self) -> None:
         kafka = self._consumer.kafka
-        if self._next >= 0:  # starting over: what was read and not handed over is read again
+        if self._next >= 0:  # starting over: records that were not handed over are read again
             kafka.seek(self._source, self._next)
             return
         committed = await kafka.committed(self._source)
@@ -144,12 +179,12 @@ class AtLeastOncePartition:
 
     @property
     def _free(self) -> int:
-        """How many more records the agent may have in hand."""
+        """Number of records that the agent may have in addition."""
         return self._most - len(self._in_flight)
 
     @property
     def _lowest(self) -> int:
-        """Up to here everything is finished."""
+        """Offset below which every record is finished."""
         return min(self._in_flight, default=self._next)
 
     async def _deliver(self, record: Any) -> None:
@@ -182,13 +217,13 @@ class AtLeastOncePartition:
         lowest = self._lowest
         if lowest > self._committed:
             await self._consumer.kafka.commit({self._source: lowest})
-            self._committed, self.trouble = lowest, ""
+            self._committed, self.last_error = lowest, ""
 
-    async def _save_regularly(self) -> None:
+    async def _commit_regularly(self) -> None:
         while True:
             await asyncio.sleep(self._options.commit_interval_seconds)
             try:
                 await self._commit()
-            except PASSING as error:  # a rebalance, or the broker is away: replayed at worst
-                self.trouble = name = type(error).__name__
-                log.warning("offsets not committed yet", partition=self._where, stage="commit", error_type=name)
+            except TRANSIENT as error:  # a rebalance, or the broker is away: replayed at worst
+                self.last_error = name = type(error).__name__
+                log.warning("commit_failed", partition=self._where, stage="commit", error_type=name)

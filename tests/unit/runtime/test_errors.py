@@ -1,9 +1,9 @@
-"""Which troubles a partition answers with a new start, and which stop the worker."""
+"""Errors that a partition answers by starting over, and errors that stop the worker."""
 
 import pytest
 from aiokafka import errors
 
-from afterword.streams.runtime.partition import FATAL, PASSING
+from afterword.streams.runtime.errors import FATAL, TRANSIENT
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from afterword.streams.runtime.partition import FATAL, PASSING
     ],
 )
 def test_what_passes_is_waited_for(error: type[Exception]) -> None:
-    assert issubclass(error, PASSING)
+    assert issubclass(error, TRANSIENT)
     assert not issubclass(error, FATAL)
 
 
