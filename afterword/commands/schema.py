@@ -1,4 +1,4 @@
-"""`afterword schema`: the events, for other languages."""
+"""`afterword schema`: schemas of the events."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,8 +7,8 @@ import typer
 
 app = typer.Typer(help="Export the events' schemas.", no_args_is_help=True)
 
-Directory = Annotated[Path, typer.Argument(help="Where the files are written.")]
-Check = Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if a file is missing or different.")]
+Directory = Annotated[Path, typer.Argument(help="Directory to write to.")]
+Check = Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if a file is missing or stale.")]
 
 
 @app.callback()
@@ -18,8 +18,8 @@ def schema() -> None:
 
 @app.command()
 def export(directory: Directory = Path("schemas/generated"), check: Check = False) -> None:
-    """Write a JSON Schema (2020-12) for each event, and an AsyncAPI 3.1 document of the topics, with their names."""
-    from afterword.contract.files import export, stale
+    """Write a JSON Schema (2020-12) for each event, and an AsyncAPI 3.1 document of the configured topics."""
+    from afterword.contract import export, stale
     from afterword.streams.settings import load_settings
 
     kafka = load_settings().kafka

@@ -14,20 +14,20 @@ HEADING = """\
 Made by `make docs` from `afterword/commands`; do not edit it by hand.
 
 Every command has `--help`; `afterword --version` prints the version and the commit that it was built from. Results go
-to standard output, logs and errors to standard error. Where standard output is no terminal, tables are lines with tabs
-between their cells.
+to standard output, logs and errors to standard error. If standard output is not a terminal, tables are printed as lines
+with tab-separated cells.
 
-| exit code | means |
+| exit code | meaning |
 | --- | --- |
-| 0 | done; also when `dev`, `watch` or a worker was asked to stop |
-| 1 | something failed, or is not as it should be: what, is the last line of standard error, or in the report |
-| 2 | a setting, a topic or an argument is missing or wrong: the last line names it |
+| 0 | success; also when `dev`, `watch` or a worker was stopped by a signal |
+| 1 | a failure, or a check that did not pass: see the last line of standard error, or the report |
+| 2 | a setting, topic or argument is missing or wrong: the last line of standard error names it |
 
 | environment variable | meaning |
 | --- | --- |
-| `AFTERWORD_…` | [settings](../settings.md), for every command; one that sets nothing is an error |
-| `AFTERWORD_CONFIG` | the TOML file that holds settings; `afterword dev` writes one |
-| `OTEL_…` | where workers and `produce` send [traces](../how-to/observe.md#traces); none without |
+| `AFTERWORD_…` | [settings](../settings.md), for every command; an unknown one is an error |
+| `AFTERWORD_CONFIG` | TOML file with settings; `afterword dev` writes one |
+| `OTEL_…` | where workers and `produce` send [traces](../how-to/observe.md#traces); without it there are none |
 """
 
 

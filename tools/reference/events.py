@@ -3,9 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 
-from afterword.contract.asyncapi import CLOUD_EVENT, DEAD_LETTER, Channel, channels
-from afterword.contract.examples import example
-from afterword.contract.json_schemas import EVENTS, Event, Schema, event_schema
+from afterword.contract import CLOUD_EVENT, DEAD_LETTER, EVENTS, Channel, Event, Schema, channels, event_schema, example
 from afterword.streams.settings import Settings
 from afterword.topic_specs import wanted_topics
 from tools.reference.markdown import NOTHING, table
@@ -13,33 +11,33 @@ from tools.reference.markdown import NOTHING, table
 HEADING = """\
 # Events
 
-Made by `make docs` from `schemas` and `afterword/contract`; do not edit it by hand. The same for programs: [JSON
-Schema](../../schemas/generated) of each event, and all of it as [AsyncAPI](../../schemas/generated/asyncapi.json).
+Made by `make docs` from `schemas` and `afterword/contract.py`; do not edit it by hand. Programs can use
+[JSON Schema](../../schemas/generated) of each event, and [AsyncAPI](../../schemas/generated/asyncapi.json) of topics.
 
-On every topic the key is the `conversation_id` in UTF-8, and the value is JSON in UTF-8; times are RFC 3339 with an
-offset. What we write has every field. Of what you write, unknown fields are ignored, and a record that cannot be taken
-becomes a [dead letter](#dead-letters). How large records may be, and how ids are made:
-[sizes](../segmentation.md#sizes), [ids](../segmentation.md#ids).
+On every topic the key is the `conversation_id` in UTF-8, and the value is JSON in UTF-8. Times are RFC 3339 with an
+offset. Events that Afterword writes have every field. In events that you write, unknown fields are ignored. An invalid
+record becomes a [dead letter](#dead-letters). See also the limits of [sizes](../segmentation.md#sizes), and how
+[ids](../segmentation.md#ids) are made.
 
 ## Topics
-With the names that they have by default. Changelogs are nobody else's.
+The names are the defaults. Changelogs are internal.
 
 """
 HEADERS = """
 ## Headers
-We write the headers of CloudEvents 1.0 in binary mode. On the input none is needed: the type is that of `ce_type`, else
-the field `type`, else `message.created`. There structured mode (`content-type: application/cloudevents+json`) is taken,
-too.
+Afterword writes CloudEvents 1.0 headers in binary mode. Your messages need no headers: the type is that of `ce_type`,
+otherwise the field `type`, otherwise `message.created`. Structured mode (`content-type: application/cloudevents+json`)
+is accepted too.
 
 """
 PARTS = """
 ## Parts
-What events are made of.
+Objects inside of events.
 """
-LETTERS = """
+DEAD_LETTERS = """
 ## Dead letters
-Key, value and headers of the original record, untouched, and these headers, whose values are text in UTF-8. What to do
-with them: [dead letters](../how-to/dead-letters.md).
+A dead letter has key, value and headers of the original record, and these headers, whose values are text in UTF-8. To
+recover, see [dead letters](../how-to/dead-letters.md).
 
 """
 WRITERS = {"input": "You write it.", "output": "Afterword writes it."}
@@ -74,7 +72,7 @@ def reference(settings: Settings) -> str:
             *map(_event, EVENTS),
             PARTS,
             *(f"\n### {name}\n{_described(parts[name])}{_fields(parts[name])}" for name in sorted(parts)),
-            LETTERS,
+            DEAD_LETTERS,
             table(("header", "value", "meaning"), _header_rows(DEAD_LETTER)),
         ]
     )
@@ -86,7 +84,7 @@ def _topics(settings: Settings) -> str:
         (f"`{found.topic}`", _types(found), policies[found.topic], found.description)
         for found in channels(settings.kafka)
     )
-    return table(("topic", "events", "cleanup policy", "what for"), rows)
+    return table(("topic", "events", "cleanup policy", "purpose"), rows)
 
 
 def _types(channel: Channel) -> str:
@@ -94,7 +92,7 @@ def _types(channel: Channel) -> str:
 
 
 def _anchor(heading: str) -> str:
-    """As GitHub makes it of a heading."""
+    """Anchor of a heading, as GitHub makes it."""
     return heading.lower().replace(".", "").replace(" ", "-")
 
 
@@ -111,7 +109,7 @@ def _described(schema: Schema) -> str:
 
 
 def _fields(schema: Schema) -> str:
-    """With a column for what stands for an absent field, where one may be absent."""
+    """Table of fields, with a column for defaults if a field may be absent."""
     fields, required = schema["properties"], set(schema.get("required", ()))
     optional = bool(fields.keys() - required)
     rows = (
@@ -128,7 +126,7 @@ def _absent(name: str, schema: Schema, required: set[str]) -> str:
 
 
 def _type(schema: Schema) -> str:
-    """In words, with its bounds; None only among others: `text, at most 256 characters, or null`."""
+    """Type in words, with its bounds: `text, at most 256 characters, or null`."""
     if "anyOf" in schema:
         return ", or ".join(_type(choice) for choice in schema["anyOf"])
     if "$ref" in schema:

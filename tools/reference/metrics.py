@@ -8,9 +8,9 @@ HEADING = """\
 
 Made by `make docs` from `streams/telemetry/metrics.py`; do not edit it by hand.
 
-Each worker shows its own at `/metrics` on its health port, in Prometheus' text format; see
-[how to observe](../how-to/observe.md). One that a role has nothing to say about stays at 0 or has no series. Labels
-have few values, none of which is an id; an error whose name is not one of ours is `other`.
+Each worker serves its metrics at `/metrics` on its health port, in Prometheus' text format; see
+[observe](../how-to/observe.md). A metric that does not apply to a role stays at 0 or has no series. Labels have few
+values and are never ids; an unknown error is `other`.
 
 """
 

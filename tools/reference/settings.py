@@ -27,19 +27,18 @@ Made by `make docs` from `streams/settings.py`; do not edit it by hand.
 
 Settings come from the environment, or from the TOML file that `AFTERWORD_CONFIG` names. The environment wins. In the
 file a section is a table: `AFTERWORD_KAFKA__PARTITIONS` is `partitions` below `[kafka]`. An empty variable counts as
-not set. A value that cannot be taken, and a variable with our prefix that sets nothing, stop the start with one line
-that names it.
+not set. An invalid value, or an unknown variable with our prefix, stops the start with one line that names it.
 
-Where the type is *secret*, the value is not shown in logs, error messages or `afterword config show`. It may be in a
-file: then the variable with `_FILE` at its end (`AFTERWORD_LLM__API_KEY_FILE`) names the file, as for the secrets of
-Docker and Kubernetes. A newline at its end does not count. Only one of the two variables may be set.
+If the type is *secret*, the value never appears in logs, error messages or `afterword config show`. It may be in a
+file, as secrets of Docker and Kubernetes are: a variable with the suffix `_FILE` (`AFTERWORD_LLM__API_KEY_FILE`) names
+the file. A trailing newline is ignored. Set only one of the two variables.
 """
 ENDING = """\
 ## Read elsewhere
 | variable | default | meaning |
 | --- | --- | --- |
-| `AFTERWORD_CACHE_DIR` | `$XDG_CACHE_HOME/afterword`, else `~/.cache/afterword` | what the embedded stack has fetched |
-| `AFTERWORD_TEST_STACK` | `embedded` | `containers`: tests run on the official images |
+| `AFTERWORD_CACHE_DIR` | `$XDG_CACHE_HOME/afterword`, else `~/.cache/afterword` | downloads of the embedded stack |
+| `AFTERWORD_TEST_STACK` | `embedded` | `containers` runs tests on the official images |
 """
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from afterword.contract.json_schemas import EVENTS, Event, event_schema
+from afterword.contract import EVENTS, Event, event_schema
 from afterword.streams.settings import Settings
 from afterword.topic_specs import wanted_topics
 from tools.reference.events import reference

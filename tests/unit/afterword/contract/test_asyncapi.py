@@ -3,7 +3,7 @@ from typing import Any
 import orjson
 import pytest
 
-from afterword.contract.asyncapi import channels, document
+from afterword.contract import channels, document
 from afterword.streams.settings import Kafka, Settings
 from afterword.topic_specs import wanted_topics
 

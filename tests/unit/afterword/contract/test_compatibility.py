@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from afterword.contract.compatibility import breaking_changes
-from afterword.contract.json_schemas import EVENTS, Direction, Event, event_schema
+from afterword.contract import EVENTS, Direction, Event, event_schema
+from tests.compatibility import breaking_changes
 
 RELEASED = Path(__file__).parents[4] / "schemas" / "released"
 

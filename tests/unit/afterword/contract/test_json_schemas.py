@@ -10,9 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from afterword.contract.examples import EXAMPLES, example
-from afterword.contract.files import stale
-from afterword.contract.json_schemas import EVENTS, Event, event_schemas
+from afterword.contract import EVENTS, EXAMPLES, Event, event_schemas, example, stale
 from afterword.schemas import EpisodeClosed, InvalidRecord, MessageCreated, SummaryCreated, decode_input, fingerprint
 from afterword.streams.settings import Kafka
 from tests.samples import a_closed_episode, a_message, a_summary

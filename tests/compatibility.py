@@ -1,4 +1,4 @@
-"""What a change of a schema breaks for those who were there before it; conservative where it cannot tell.
+"""Breaking changes between two versions of a JSON Schema; conservative where it cannot tell.
 
 The rules are those of schema registries: old producers' records must stay valid (backward compatible), and new records
 must be valid for old subscribers (forward compatible); a field that disappears breaks both.
@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from afterword.contract.json_schemas import Direction, Schema
+from afterword.contract import Direction, Schema
 
 LOWER = {"minimum": -math.inf, "exclusiveMinimum": -math.inf, "minLength": 0, "minItems": 0}
 UPPER = {"maximum": math.inf, "exclusiveMaximum": math.inf, "maxLength": math.inf, "maxItems": math.inf}
@@ -16,7 +16,7 @@ EXACT = ("pattern", "format", "multipleOf", "uniqueItems")
 
 
 def breaking_changes(old: Schema, new: Schema, direction: Direction) -> list[str]:
-    """Each as `path: what`; empty when nobody is broken.
+    """Breaking changes as `path: problem`; empty if there are none.
 
     `input`: old producers write for the new schema. `output`: old subscribers read what the new schema allows.
     """
@@ -26,7 +26,7 @@ def breaking_changes(old: Schema, new: Schema, direction: Direction) -> list[str
 
 
 def _resolved(schema: Schema) -> Schema:
-    """With its definitions put where they are referred to; our models are not recursive."""
+    """Inline its definitions; our models are not recursive."""
     definitions = schema.get("$defs", {})
 
     def put(node: Any) -> Any:
@@ -50,7 +50,7 @@ def _removed(old: Schema, new: Schema, path: str) -> Iterator[str]:
 
 
 def _properties(schema: Schema) -> dict[str, Schema]:
-    """Of an object, of the objects in an array, and of those that a value may be."""
+    """Properties of an object, of the objects in an array, and of alternatives."""
     found = dict(schema.get("properties", {}))
     for part in [*schema.get("anyOf", ()), *([schema["items"]] if "items" in schema else ())]:
         found |= _properties(part)
@@ -58,7 +58,7 @@ def _properties(schema: Schema) -> dict[str, Schema]:
 
 
 def _narrower(wide: Schema, narrow: Schema, path: str) -> Iterator[str]:
-    """Where `narrow` refuses something that `wide` allows."""
+    """Yield places where `narrow` refuses something that `wide` allows."""
     options = _options(narrow)
     for branch in _options(wide):
         findings = [list(_refused(branch, option, path)) for option in options]
@@ -89,14 +89,14 @@ def _refused(wide: Schema, narrow: Schema, path: str) -> Iterator[str]:
 
 
 def _types(schema: Schema) -> set[str]:
-    """JSON's types that it allows; every integer is a number."""
+    """JSON types that it allows; every integer is a number."""
     named = schema.get("type", ["null", "boolean", "number", "string", "array", "object"])
     found = {named} if isinstance(named, str) else set(named)
     return found | {"integer"} if "number" in found else found
 
 
 def _values(schema: Schema) -> set[str] | None:
-    """None: any."""
+    """Values that it lists; None if it allows any."""
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     return None if values is None else set(map(repr, values))
 

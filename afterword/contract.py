@@ -1,0 +1,357 @@
+"""The events as documents for other languages: JSON Schema 2020-12 of each event, and AsyncAPI 3.1 of the topics."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+from pydantic import TypeAdapter
+
+from afterword.schemas import ConversationFlush, EpisodeClosed, MessageCreated, SummaryCreated
+from afterword.schemas.base import Model
+from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX
+from afterword.schemas.episodes import EPISODE_CLOSED
+from afterword.schemas.messages import CONVERSATION_FLUSH, MESSAGE_CREATED
+from afterword.schemas.summaries import SUMMARY_CREATED
+from afterword.streams.settings import Kafka
+from afterword.streams.telemetry.tracing import TRACEPARENT
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+Schema = dict[str, Any]
+Direction = Literal["input", "output"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """Event with its CloudEvents type; `direction` says whether others write it or read it."""
+
+    name: str
+    model: type[Model]
+    direction: Direction
+
+
+EVENTS = (
+    Event(MESSAGE_CREATED, MessageCreated, "input"),
+    Event(CONVERSATION_FLUSH, ConversationFlush, "input"),
+    Event(EPISODE_CLOSED, EpisodeClosed, "output"),
+    Event(SUMMARY_CREATED, SummaryCreated, "output"),
+)
+"""`episode.closed` is also read by the summarizer, which accepts those of older segmenters."""
+
+TYPE_FIELD: Schema = {
+    "type": "string",
+    "description": "Type of the event if there is no ce_type header; message.created if there is neither.",
+}
+
+
+def event_schemas() -> dict[str, Schema]:
+    """Complete schema of each event, by event type."""
+    return {event.name: event_schema(event) for event in EVENTS}
+
+
+def event_schema(event: Event, ref_template: str = "#/$defs/{model}") -> Schema:
+    """Schema of one event; `ref_template` locates the models that it refers to."""
+    mode: Literal["validation", "serialization"] = "validation" if event.direction == "input" else "serialization"
+    schema = TypeAdapter(event.model).json_schema(mode=mode, ref_template=ref_template)
+    if event.direction == "input":
+        schema["properties"] = {**schema["properties"], "type": TYPE_FIELD}
+    return {"$schema": DIALECT, **untitled(schema), "title": event.name}
+
+
+def untitled(node: Any) -> Any:
+    """Remove the titles of fields, which only repeat their names."""
+    if isinstance(node, Mapping):
+        kept = {key: value for key, value in node.items() if key != "title" or not isinstance(value, str)}
+        return {key: untitled(value) for key, value in kept.items()}
+    return [untitled(child) for child in node] if isinstance(node, list) else node
+
+
+METRICS = {
+    "flows_activated": ["returns"],
+    "tools_invoked": ["order_lookup"],
+    "average_sentiment": -0.4,
+    "sentiment_variance": 0.0,
+}
+COMMON: dict[str, Any] = {
+    "episode_id": "c-42:1",
+    "revision": 1,
+    "conversation_id": "c-42",
+    "user_id": "u-7",
+    "agent_id": None,
+    "tenant_id": "acme",
+    "ordinal": 1,
+    "message_count": 2,
+    "metrics": METRICS,
+    "started_at": "2026-03-01T09:30:00.000Z",
+    "ended_at": "2026-03-01T09:30:04.000Z",
+    "closed_at": "2026-03-01T09:35:05.000Z",
+}
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "message.created": {
+        "id": "m-1",
+        "conversation_id": "c-42",
+        "user_id": "u-7",
+        "tenant_id": "acme",
+        "role": "user",
+        "content": "Order 1187 arrived broken. What now?",
+        "sent_at": "2026-03-01T09:30:00Z",
+        "sentiment": -0.4,
+    },
+    "conversation.flush": {"type": "conversation.flush", "conversation_id": "c-42", "reason": "the chat was closed"},
+    "episode.closed": {
+        **COMMON,
+        "close_reason": "idle",
+        "fingerprint": "05434687ffe35f8aaf2f611bef3301c638e6da41412d81cb0a487842c01ef833",
+        "messages": [
+            {
+                "id": "m-1",
+                "role": "user",
+                "content": "Order 1187 arrived broken. What now?",
+                "sent_at": "2026-03-01T09:30:00.000Z",
+                "user_id": "u-7",
+                "agent_id": None,
+                "sentiment": -0.4,
+                "flows": [],
+                "tools": [],
+            },
+            {
+                "id": "m-2",
+                "role": "assistant",
+                "content": "I am sorry. A label for order 1187 is on its way to you.",
+                "sent_at": "2026-03-01T09:30:04.000Z",
+                "user_id": "u-7",
+                "agent_id": None,
+                "sentiment": None,
+                "flows": ["returns"],
+                "tools": ["order_lookup"],
+            },
+        ],
+        "overlap": [],
+        "turn_count": 1,
+        "token_count": 28,
+        "source": {"topic": "messages", "partition": 3, "first_offset": 118, "last_offset": 121},
+    },
+    "summary.created": {
+        **COMMON,
+        "event_id": "c-42:1:1",
+        "title": "Return of order 1187",
+        "short_summary": "The user's order 1187 arrived broken; the assistant sends a return label.",
+        "long_summary": "The user reports that order 1187 arrived broken and asks what to do. "
+        "The assistant apologises. A return label is on its way.",
+        "rolling_summary": "The user returns order 1187, which arrived broken; a label is on its way.",
+        "message_ids": ["m-1", "m-2"],
+        "quality": {"source": "llm", "reason": None, "grounding": 1.0, "unsupported": []},
+        "model": "gpt-4o-mini",
+        "usage": {"prompt_tokens": 612, "completion_tokens": 148},
+        "compression": {"tokens_before": 28, "tokens_after": 29, "ratio": -0.036},
+        "created_at": "2026-03-01T09:35:07.000Z",
+    },
+}
+
+
+def example(event: Event) -> dict[str, Any]:
+    """One event as it is on its topic; events that Afterword writes have every field."""
+    given = EXAMPLES[event.name]
+    if event.direction == "input":
+        return given
+    written: dict[str, Any] = orjson.loads(event.model.model_validate_json(orjson.dumps(given)).to_json())
+    return written
+
+
+BINDING = {"bindingVersion": "0.5.0"}
+"""Version of the Kafka bindings for channels, operations and messages."""
+TEXT: Schema = {"type": "string"}
+COMPONENTS = "#/components/schemas/{model}"
+
+KEY: Schema = {"type": "string", "minLength": 1, "maxLength": 256, "description": "The conversation_id, in UTF-8."}
+TIME: Schema = {"type": "string", "format": "date-time"}
+
+
+def _described(description: str, schema: Schema = TEXT) -> Schema:
+    return {**schema, "description": description}
+
+
+CLOUD_EVENT: Schema = {
+    "type": "object",
+    "description": "CloudEvents 1.0, binary mode of the Kafka protocol binding.",
+    "properties": {
+        "ce_specversion": _described("CloudEvents version.", {"const": "1.0"}),
+        "ce_id": _described("Id of the event; a duplicate has the same."),
+        "ce_type": _described("Type of the event."),
+        "ce_source": _described("Component that wrote it."),
+        "ce_time": _described("Time of the event.", TIME),
+        "content-type": _described("Media type of the value.", {"const": "application/json"}),
+        TRACEPARENT: _described("W3C Trace Context, if tracing is on."),
+    },
+}
+DEAD_LETTER_FIELDS = {
+    "topic": "Topic of the original record.",
+    "partition": "Partition of the original record.",
+    "offset": "Offset of the original record.",
+    "stage": "Component that rejected it: segmenter or summarizer.",
+    "type": "Stable snake_case name of the error.",
+    "message": "Error message for people, one line without the record's content.",
+    "timestamp": "Time of the last failure, in RFC 3339.",
+    "attempts": "Number of attempts.",
+}
+DEAD_LETTER: Schema = {
+    "type": "object",
+    "description": "The original headers, and these.",
+    "properties": {f"{DEAD_LETTER_PREFIX}{field}": _described(what) for field, what in DEAD_LETTER_FIELDS.items()},
+    "required": [f"{DEAD_LETTER_PREFIX}{field}" for field in DEAD_LETTER_FIELDS],
+}
+
+
+@dataclass(frozen=True)
+class Channel:
+    """Topic with the types of its events; a dead-letter topic has none, its values are the rejected bytes."""
+
+    name: str
+    topic: str
+    description: str
+    events: Sequence[str]
+    actions: Sequence[str]
+
+
+def channels(kafka: Kafka) -> list[Channel]:
+    inputs = [event.name for event in EVENTS if event.direction == "input"]
+    dead = "Rejected records of {}: key, value and headers unchanged, and further headers with the error."
+    both = ("send", "receive")
+    return [
+        Channel("messages", kafka.messages_topic, "Chat messages; you produce them.", inputs, ["receive"]),
+        Channel(
+            "episodes",
+            kafka.episodes_topic,
+            "Closed episodes; use read_committed.",
+            ["episode.closed"],
+            both,
+        ),
+        Channel("summaries", kafka.summaries_topic, "Summaries; subscribe to them.", ["summary.created"], ["send"]),
+        Channel(
+            "retries",
+            kafka.retry_topic,
+            "Episodes with a fallback to replace.",
+            ["episode.closed"],
+            both,
+        ),
+        *(
+            Channel(f"{name}DeadLetters", kafka.dead_letters(topic), dead.format(topic), [], ["send"])
+            for name, topic in (("messages", kafka.messages_topic), ("episodes", kafka.episodes_topic))
+        ),
+    ]
+
+
+def document(kafka: Kafka) -> dict[str, Any]:
+    """AsyncAPI document, from the point of view of Afterword: it receives and sends.
+
+    Topics have their configured names, and the partitions that `topics create` gives them.
+    """
+    known = channels(kafka)
+    return {
+        "asyncapi": "3.1.0",
+        "info": {
+            "title": "Afterword",
+            "version": version("afterword"),
+            "description": "Long-term memory for chat assistants, from the Kafka topic their messages are on already.",
+            "license": {"name": "Apache-2.0"},
+        },
+        "defaultContentType": "application/json",
+        "channels": {channel.name: _channel(channel, kafka) for channel in known},
+        "operations": {
+            f"{action}{channel.name[0].upper()}{channel.name[1:]}": _operation(channel, action)
+            for channel in known
+            for action in channel.actions
+        },
+        "components": {
+            "messages": {event.name: _message(event) for event in EVENTS} | {"deadLetter": _dead_letter()},
+            "schemas": _schemas(),
+        },
+    }
+
+
+def _channel(channel: Channel, kafka: Kafka) -> dict[str, Any]:
+    replicas = kafka.replication_factor
+    return {
+        "address": channel.topic,
+        "description": channel.description,
+        "messages": {name: {"$ref": f"#/components/messages/{name}"} for name in channel.events or ["deadLetter"]},
+        "bindings": {
+            "kafka": {"topic": channel.topic, "partitions": kafka.partitions, "replicas": replicas, **BINDING}
+        },
+    }
+
+
+def _operation(channel: Channel, action: str) -> dict[str, Any]:
+    return {
+        "action": action,
+        "channel": {"$ref": f"#/channels/{channel.name}"},
+        "messages": [
+            {"$ref": f"#/channels/{channel.name}/messages/{name}"} for name in channel.events or ["deadLetter"]
+        ],
+        "bindings": {"kafka": BINDING},
+    }
+
+
+def _message(event: Event) -> dict[str, Any]:
+    return {
+        "name": event.name,
+        "title": event.name,
+        "contentType": "application/json",
+        "headers": CLOUD_EVENT,
+        "payload": {"$ref": COMPONENTS.format(model=event.model.__name__)},
+        "bindings": {"kafka": {"key": KEY, **BINDING}},
+        "examples": [{"name": "one", "payload": example(event)}],
+    }
+
+
+def _dead_letter() -> dict[str, Any]:
+    return {
+        "name": "deadLetter",
+        "title": "A rejected record",
+        "headers": DEAD_LETTER,
+        "payload": {"description": "The original bytes."},
+        "bindings": {"kafka": BINDING},
+    }
+
+
+def _schemas() -> dict[str, Schema]:
+    """Schema of every model by name, with references inside the document."""
+    found: dict[str, Schema] = {}
+    for event in EVENTS:
+        schema = event_schema(event, COMPONENTS)
+        found |= schema.pop("$defs", {})
+        found[event.model.__name__] = {name: value for name, value in schema.items() if name != "$schema"}
+    return dict(sorted(found.items()))
+
+
+ASYNCAPI = "asyncapi.json"
+
+
+def documents(kafka: Kafka) -> dict[str, bytes]:
+    """Contents of the exported files, by name."""
+    schemas = {f"{event_type}.schema.json": schema for event_type, schema in event_schemas().items()}
+    return {name: _json(found) for name, found in (schemas | {ASYNCAPI: document(kafka)}).items()}
+
+
+def stale(directory: Path, kafka: Kafka) -> list[str]:
+    """Find files that are missing or different; returns their names."""
+    return [name for name, content in documents(kafka).items() if _content(directory / name) != content]
+
+
+def export(directory: Path, kafka: Kafka) -> list[str]:
+    """Write all files; returns their names."""
+    directory.mkdir(parents=True, exist_ok=True)
+    found = documents(kafka)
+    for name, content in found.items():
+        (directory / name).write_bytes(content)
+    return list(found)
+
+
+def _json(found: dict[str, Any]) -> bytes:
+    return orjson.dumps(found, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
