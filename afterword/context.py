@@ -114,10 +114,10 @@ async def read_context(episodes: EpisodeStore, archive: MessageArchive, request:
     if known is None and first is None:
         return None
     tenant = known.tenant_id if known else first.message.tenant_id if first else None
-    pending_only = Selection(request.conversation_id, tenant, request.agent_id, unsummarised=known is not None)
-    counted = await archive.count(pending_only)
+    uncovered = Selection(request.conversation_id, tenant, request.agent_id, unsummarised=known is not None)
+    counted = await archive.count(uncovered)
     summaries = await _summaries(episodes, request, known) if known else Summaries()
-    window, omitted = await _window(archive, request, pending_only, counted, request.max_tokens - summaries.tokens)
+    window, omitted = await _window(archive, request, uncovered, counted, request.max_tokens - summaries.tokens)
     tokens_in_episodes = await _tokens_in_episodes(episodes, request, known)
     return Context(
         conversation_id=request.conversation_id,
@@ -173,26 +173,25 @@ async def _tokens_in_episodes(episodes: EpisodeStore, request: ContextRequest, k
         return 0
     if known.counted_episodes == known.episode_count:
         return known.token_count
-    return await episodes.tokens_before(
-        request.conversation_id, request.agent_id
-    )  # episodes of an older version were not counted
+    # an older version did not count tokens
+    return await episodes.tokens_before(request.conversation_id, request.agent_id)
 
 
 async def _window(
-    archive: MessageArchive, request: ContextRequest, pending_only: Selection, counted: Counted, max_tokens: int
+    archive: MessageArchive, request: ContextRequest, uncovered: Selection, counted: Counted, max_tokens: int
 ) -> tuple[Window, int]:
     """The messages to show, and the number of those that did not fit."""
     recent = min(request.keep_recent, MOST_MESSAGES)
-    loaded = await _until_full(archive.newest(pending_only), max_tokens, recent)
-    pending = {a.message.id: a for a in loaded if not (pending_only.unsummarised and a.message.skip_summarization)}
-    selection = Selection(pending_only.conversation_id, pending_only.tenant_id, pending_only.agent_id)
+    loaded = await _until_full(archive.newest(uncovered), max_tokens, recent)
+    pending = {a.message.id: a for a in loaded if not (uncovered.unsummarised and a.message.skip_summarization)}
+    selection = Selection(uncovered.conversation_id, uncovered.tenant_id, uncovered.agent_id)
     latest = await _latest(archive.newest(selection), max(recent, len(loaded)))
     last = {a.message.id for a in latest[:recent]}
     together = {a.message.id: a for a in (*latest, *loaded)}
     messages = [a.message for a in sorted(together.values(), key=position)]
     window = fit(messages, pending.keys() | last, max_tokens)
     shown = {message.id for message in window.messages}
-    skipped = counted.skipped if pending_only.unsummarised else 0
+    skipped = counted.skipped if uncovered.unsummarised else 0
     omitted = counted.messages - skipped - len(shown & pending.keys()) + len(last - pending.keys() - shown)
     return window, omitted
 

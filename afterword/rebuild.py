@@ -1,4 +1,4 @@
-"""The index anew from MongoDB: what was indexed can always be made again."""
+"""Rebuilding the search index from the stored episodes and the archived messages."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -13,29 +13,28 @@ from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.embedders import Embedder, make_embedder
 
 PAGE_EPISODES = 100
-"""Held in memory at a time, their messages one episode after another."""
+"""Episodes held in memory at a time; their messages are loaded one episode after another."""
 
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """Episodes so far."""
+    """Counts of episodes so far."""
 
     seen: int = 0
     written: int = 0
     incomplete: int = 0
-    """Of those written: some message is not in the archive, and cannot be searched for."""
+    """Written episodes of which some message is not in the archive, and cannot be searched for."""
     last: str | None = None
-    """`episode_id` of the last one: where `after` goes on."""
+    """The last `episode_id`; a later run resumes with it as `after`."""
 
 
 Progress = Callable[[Rebuilt], None]
 
 
 class Rebuild:
-    """Goes through all stored episodes in the order of their ids.
+    """Indexes the stored episodes in the order of their ids: those not indexed with their revision, or `everything`.
 
-    `everything`: also what is indexed with its revision already. May run beside the workers, and again after it was
-    stopped: an older revision never replaces a newer one.
+    May run beside the workers, and be repeated: an older revision never replaces a newer one.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class Rebuild:
         self._everything = everything
 
     async def run(self, progress: Progress, after: str | None = None) -> Rebuilt:
-        """From the first episode after `after` on; tells `progress` after each page. Raises: StoreUnavailable."""
+        """Start with the first episode after `after`; call `progress` after each page. Raises: StoreUnavailable."""
         done = Rebuilt(last=after)
         while page := await self._episodes.following(done.last, PAGE_EPISODES):
             wanted = await self._wanted(page)
@@ -70,7 +69,7 @@ class Rebuild:
         return [s for s in page if indexed.get(s.summary.episode_id, 0) < s.summary.revision]
 
     async def _write(self, stored: StoredEpisode) -> bool:
-        """Whether all of its messages were there."""
+        """Index an episode; return whether all of its messages are archived."""
         summary = stored.summary
         keys = [message_key(summary.conversation_id, message_id) for message_id in summary.message_ids]
         found = await self._messages.get_many(keys)

@@ -1,1 +1,1 @@
-"""MongoDB and Qdrant, and the in-memory stores that pass the same contract tests."""
+"""Stores: protocols by subject, a file for each backend, and `open_stores`, which says which backend holds what."""

@@ -1,4 +1,4 @@
-"""Between our records and MongoDB's documents, in both directions and without loss."""
+"""Conversion of records to MongoDB's documents and back, without loss."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,7 +23,7 @@ _ESCAPE_TABLE = str.maketrans(_ESCAPES)
 
 
 def episode_document(episode: StoredEpisode) -> Document:
-    """Times are BSON dates: the schemas keep UTC milliseconds, which is what a BSON date holds."""
+    """The document of an episode. Its times are BSON dates, which hold UTC milliseconds, as the schemas do."""
     return {
         **episode.summary.model_dump(),
         "_id": episode.summary.episode_id,
@@ -35,7 +35,7 @@ def episode_document(episode: StoredEpisode) -> Document:
 
 def episode_from(document: Found) -> StoredEpisode:
     return StoredEpisode(
-        # not strict: BSON has one kind of array, and the models keep tuples
+        # not strict: BSON has only arrays where the models have tuples
         summary=SummaryCreated.model_validate(document, strict=False),
         fingerprint=document["fingerprint"],
         close_reason=document["close_reason"],
@@ -62,7 +62,7 @@ def conversation_from(document: Found) -> Conversation:
 
 
 def message_document(archived: ArchivedMessage) -> Document:
-    """All fields that the archiver writes; `_id` and `episode_id` are not among them."""
+    """The fields that the archiver writes, without `_id` and `episode_id`."""
     message = archived.message
     return {
         **message.model_dump(),
@@ -73,7 +73,7 @@ def message_document(archived: ArchivedMessage) -> Document:
 
 
 def archived_key(archived: ArchivedMessage) -> str:
-    """`_id` of its document."""
+    """The `_id` of a message's document."""
     return message_key(archived.message.conversation_id, archived.message.id)
 
 
@@ -96,9 +96,9 @@ def message_ref_from(document: Found) -> MessageRef:
 
 
 def safe_names(value: Any) -> Any:
-    """The value with every field name made safe for MongoDB: no `$`, no dot, none empty; `%` marks what was changed.
+    """The value with `$`, dots and empty names escaped in every field name; `%` marks an escape.
 
-    So a name is never taken for an operator, a path, or a part of a DBRef.
+    So MongoDB never takes a name for an operator, a path, or a part of a DBRef.
     """
     if isinstance(value, dict):
         return {name.translate(_ESCAPE_TABLE) or _EMPTY_NAME: safe_names(child) for name, child in value.items()}
@@ -106,10 +106,10 @@ def safe_names(value: Any) -> Any:
 
 
 def original_names(value: Any) -> Any:
-    """What `safe_names` was given."""
+    """The inverse of `safe_names`."""
     if isinstance(value, dict):
         return {_original(name): original_names(child) for name, child in value.items()}
-    if isinstance(value, Int64):  # the driver's own type: a plain int is what was given
+    if isinstance(value, Int64):  # the driver's type for a plain int
         return int(value)
     return [original_names(child) for child in value] if isinstance(value, list) else value
 
@@ -117,7 +117,7 @@ def original_names(value: Any) -> Any:
 def _original(name: str) -> str:
     if name == _EMPTY_NAME:
         return ""
-    for character, escaped in reversed(_ESCAPES.items()):  # the escape character itself comes last
+    for character, escaped in reversed(_ESCAPES.items()):  # the escape character itself last
         name = name.replace(escaped, character)
     return name
 

@@ -1,4 +1,4 @@
-"""What is kept of summarised episodes, and what every store of them offers."""
+"""Summarised episodes, rolling summaries and conversations: their records, and the protocol of their store."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from afterword.schemas.ids import episode_id, scope_id
 
 @dataclass(frozen=True)
 class StoredEpisode:
-    """An episode's summary as it was announced, and what identifies the messages it was made from."""
+    """An episode's summary as it was published, and the identity of the messages it was made from."""
 
     summary: SummaryCreated
     fingerprint: str
@@ -21,24 +21,24 @@ class StoredEpisode:
 
 @dataclass(frozen=True)
 class RollingRow:
-    """One row of a conversation's rolling summary: the whole text so far, as of `last_ordinal`."""
+    """One row of a conversation's rolling summary: the whole text up to the episode `last_ordinal`."""
 
     conversation_id: str
     row: int
-    """1, 2 …; the highest is the text so far."""
+    """1, 2 …; the highest is the current text."""
     content: str
     token_count: int
     first_ordinal: int
-    """The first episode that went into this row, and into none before."""
+    """The first episode that is in this row and in none before."""
     last_ordinal: int
     updated_at: datetime
     last_revision: int = 1
-    """Of the last episode's summary, whose rolling text this is."""
+    """The revision of the last episode's summary, whose rolling text this is."""
 
 
 @dataclass(frozen=True)
 class Conversation:
-    """A conversation, or an agent's part of one, as its summarised episodes tell it."""
+    """Counts over the summarised episodes of a conversation, or of an agent's part of one."""
 
     conversation_id: str
     """Its `scope_id`."""
@@ -52,14 +52,14 @@ class Conversation:
     token_count: int = 0
     """Tokens of the messages of `counted_episodes`."""
     counted_episodes: int = 0
-    """Less than `episode_count` when an older version, which counted no tokens, was here."""
+    """Less than `episode_count` if an older version, which counted no tokens, stored some of them."""
     last_revision: int = 1
-    """Of the last episode's summary, whose title this is."""
+    """The revision of the last episode's summary, whose title this is."""
 
 
 @dataclass(frozen=True)
 class EpisodeRef:
-    """What an audit compares: which messages an episode took."""
+    """The fields of an episode that the audit compares."""
 
     episode_id: str
     revision: int
@@ -72,33 +72,30 @@ class EpisodeRef:
 
 
 class EpisodeStore(Protocol):
-    """Every write may be repeated, and none can be undone by a writer that is late.
-
-    All methods raise StoreUnavailable; whoever calls them decides for how long to go on.
-    """
+    """Writes may be repeated, and a late writer never undoes a newer write. All methods raise StoreUnavailable."""
 
     async def find(self, episode_id: str) -> StoredEpisode | None: ...
 
     async def add(self, episode: StoredEpisode) -> StoredEpisode:
-        """Stores the episode unless its revision, or a higher one, is there; returns what is stored afterwards.
+        """Store the episode unless its revision, or a higher one, is stored; return the one that is stored afterwards.
 
-        Of several writers of one revision the first wins, and all get the same answer.
+        Of several writers of one revision the first wins, and all get the same result.
         """
         ...
 
     async def latest_row(self, conversation_id: str) -> RollingRow | None: ...
 
     async def put_row(self, row: RollingRow, after: RollingRow | None) -> bool:
-        """Stores a row that was derived from `after`, the latest row at that time.
+        """Store a row that was derived from `after`, the latest row at that time.
 
-        False, and nothing is written, if another writer was faster: read again and decide again.
+        Return False, having written nothing, if another writer was faster: then read and decide again.
         """
         ...
 
     async def advance(self, summary: SummaryCreated) -> None:
-        """Counts the episode in its conversation, once: an ordinal not past the last one counts nothing.
+        """Count the episode in its conversation, once: an ordinal that is not higher than the last one is not counted.
 
-        A higher revision of the last one changes the title.
+        A higher revision of the last episode changes the title.
         """
         ...
 
@@ -107,19 +104,19 @@ class EpisodeStore(Protocol):
     async def latest(
         self, conversation_id: str, limit: int, *, before: int | None = None, agent_id: str | None = None
     ) -> list[StoredEpisode]:
-        """The last episodes with an ordinal less than `before`, newest first: of the conversation, or of the agent."""
+        """The last episodes of the conversation or of the agent with an ordinal less than `before`, newest first."""
         ...
 
     async def tokens_before(self, conversation_id: str, agent_id: str | None = None) -> int:
-        """Tokens of the messages of all its episodes, summed in the store."""
+        """The sum of the tokens of the messages of all its episodes, computed in the store."""
         ...
 
     async def following(self, episode_id: str | None, limit: int) -> list[StoredEpisode]:
-        """Episodes in the order of their ids, from the first one after `episode_id` on: page by page, all of them."""
+        """A page of all episodes in the order of their ids, from the first one after `episode_id` on."""
         ...
 
     def all_episodes(self) -> AsyncIterator[EpisodeRef]:
-        """In no particular order."""
+        """Every episode, in no particular order."""
         ...
 
 
@@ -134,7 +131,7 @@ def stored_episode(episode: EpisodeClosed, summary: SummaryCreated) -> StoredEpi
 
 
 def scope_of(event: EpisodeClosed | SummaryCreated) -> str:
-    """What rolling rows and counts are kept for: the conversation, or an agent's part of it, as its id says."""
+    """The `scope_id` of an event: that of its conversation, or of an agent's part of it, as its episode id says."""
     own = event.agent_id is not None and event.episode_id == episode_id(
         event.conversation_id, event.ordinal, event.agent_id
     )
@@ -142,12 +139,12 @@ def scope_of(event: EpisodeClosed | SummaryCreated) -> str:
 
 
 def id_prefix(conversation_id: str, agent_id: str | None = None) -> str:
-    """What the ids of these episodes begin with, and no others."""
+    """The prefix that the ids of these episodes have, and no others."""
     return episode_id(conversation_id, 0, agent_id).removesuffix("0")
 
 
 def sibling_id(episode: EpisodeClosed, ordinal: int) -> str:
-    """`episode_id` of another episode of the same scope."""
+    """The `episode_id` of another episode of the same scope."""
     return f"{episode.episode_id.removesuffix(f':{episode.ordinal}')}:{ordinal}"
 
 

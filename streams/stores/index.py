@@ -35,7 +35,7 @@ DEPTH = 50
 
 
 class Query(BaseModel):
-    """What is searched for, and in whose episodes: without both tenant and user there is no search at all."""
+    """A search in the episodes of one user and tenant."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -49,12 +49,12 @@ class Query(BaseModel):
 
 
 class Recalled(BaseModel):
-    """An episode that was found."""
+    """A hit of a search."""
 
     model_config = ConfigDict(frozen=True)
 
     score: float
-    """Of the fused ranks: comparable within one search only."""
+    """The score of the fused ranks: comparable within one search only."""
     episode_id: str
     event_id: str
     revision: int
@@ -66,23 +66,20 @@ class Recalled(BaseModel):
     started_at: Time
     ended_at: Time
     source: Literal["llm", "fallback"]
-    """Its `quality.source`."""
+    """The summary's `quality.source`."""
 
 
 class EpisodeIndex(Protocol):
-    """Writing an episode again changes nothing, and a lower revision never replaces a higher one.
-
-    Methods that reach a server raise StoreUnavailable.
-    """
+    """Writes may be repeated, and a lower revision never replaces a higher one. All methods raise StoreUnavailable."""
 
     async def put(self, summary: SummaryCreated, raw_text: str, dense: Dense | None = None) -> None:
-        """Indexes an episode by its summary and its messages' text; `dense` is the vector of `summary_text`."""
+        """Index an episode by its summary and its messages' text; `dense` is the vector of `summary_text`."""
         ...
 
     async def search(self, query: Query, dense: Dense | None = None) -> list[Recalled]:
-        """The best `k` episodes, best first; none that shares no word with the query, unless `dense` finds it.
+        """The best `k` episodes, best first. Without `dense` every hit shares a word with the query.
 
-        `dense`: the query's vector, of the model that made those of the episodes.
+        `dense`: the query's vector, made by the model that made the episodes' vectors.
         """
         ...
 
@@ -104,10 +101,10 @@ class EpisodeIndex(Protocol):
 
 
 def summary_text(summary: SummaryCreated) -> str:
-    """The text of a summary that is searched."""
+    """The text that is indexed of a summary."""
     return f"{summary.title}\n{summary.short_summary}\n{summary.long_summary}"
 
 
 def raw_text(contents: Iterable[str]) -> str:
-    """The text of an episode's core messages that is searched, from the event or from the archive alike."""
+    """The text that is indexed of an episode's core messages, whether from the event or from the archive."""
     return "\n".join(contents)

@@ -1,4 +1,4 @@
-"""The archive of chat messages, and what every store of them offers."""
+"""Archived chat messages: their records, and the protocol of their store."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from afterword.schemas import MessageCreated
 
 @dataclass(frozen=True)
 class ArchivedMessage:
-    """A message and where it was read; `message.sent_at` is set, decoding fills it in."""
+    """A message, and the partition and offset of its record; decoding has set `message.sent_at`."""
 
     message: MessageCreated
     partition: int
@@ -18,48 +18,48 @@ class ArchivedMessage:
 
 @dataclass(frozen=True)
 class MessageRef:
-    """What an audit compares: which episode took a message."""
+    """The fields of a message that the audit compares."""
 
     key: str
     """`message_key(conversation_id, id)`."""
     episode_id: str | None
     archived: bool
-    """False while only the summarizer has written of it."""
+    """False while only the summarizer has written its document."""
     skipped: bool
-    """Its `skip_summarization`: it belongs to no episode."""
+    """The message's `skip_summarization`: it belongs to no episode."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Archived messages of one conversation, of exactly this tenant; None: of those without one."""
+    """Archived messages of one conversation and tenant; tenant None selects those without a tenant."""
 
     conversation_id: str
     tenant_id: str | None
     agent_id: str | None = None
     """Only this agent's messages, and those that name no agent; None: all."""
     unsummarised: bool = False
-    """Only those that no stored episode has: of the agent if one is given, else of the conversation."""
+    """Only messages that are in no stored episode of the agent, if one is given, or else of the conversation."""
 
 
 @dataclass(frozen=True)
 class Counted:
-    """Counted in the store; none of the messages is loaded."""
+    """Counts that the store computes, without loading a message."""
 
     messages: int = 0
     tokens: int = 0
-    """Of their contents. What an older version archived was not counted, and adds nothing."""
+    """The tokens of their contents; messages that an older version archived have no count, and add nothing."""
     skipped: int = 0
-    """Those of `messages` with `skip_summarization`."""
+    """The number of `messages` with `skip_summarization`."""
 
 
 def position(archived: ArchivedMessage) -> tuple[float, int]:
-    """By which messages of a conversation are in order: their time, then where they were read."""
+    """The sort key of messages within a conversation: time, then offset."""
     sent_at = archived.message.sent_at
     return sent_at.timestamp() if sent_at else 0.0, archived.offset
 
 
 def agent_scope(episode_id: str) -> str | None:
-    """The `scope_id` that an agent's episode is of; None for an episode of a conversation."""
+    """The `scope_id` of an agent's episode; None for an episode of a conversation."""
     scope = episode_id.rpartition(":")[0]
     return scope if "/" in scope else None
 
@@ -79,21 +79,17 @@ class MessageArchive(MessageWriter, Protocol):
     """
 
     async def assign(self, episode_id: str, keys: Sequence[str]) -> None:
-        """Notes the episode on its core messages, given by their `message_key`; archived already or not."""
-        ...
-
-    async def recent(self, conversation_id: str, limit: int) -> list[ArchivedMessage]:
-        """The conversation's last archived messages by time, oldest first."""
+        """Set the episode on its core messages, given by their `message_key`, whether they are archived yet or not."""
         ...
 
     def newest(self, selection: Selection) -> AsyncGenerator[ArchivedMessage, None]:
-        """The newest by time first, a page at a time: whoever has enough closes it, and the rest is never loaded."""
+        """The selected messages, newest first, loaded page by page; a reader that stops early closes the generator."""
         ...
 
     async def count(self, selection: Selection) -> Counted: ...
 
     async def first(self, conversation_id: str) -> ArchivedMessage | None:
-        """The one that was read first, whose tenant is the conversation's."""
+        """The message with the lowest offset, whose tenant is the conversation's."""
         ...
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, ArchivedMessage]:
@@ -101,5 +97,5 @@ class MessageArchive(MessageWriter, Protocol):
         ...
 
     def all_messages(self) -> AsyncIterator[MessageRef]:
-        """In no particular order."""
+        """Every message, in no particular order."""
         ...

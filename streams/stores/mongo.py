@@ -229,12 +229,6 @@ class MongoMessages:
         for batch in batches(keys):
             await self._upsert(batch, lambda _: change)
 
-    async def recent(self, conversation_id: str, limit: int) -> list[ArchivedMessage]:
-        if limit < 1:
-            return []
-        cursor = self._messages.find({"conversation_id": conversation_id}, sort=NEWEST_FIRST, limit=limit)
-        return [message_from(document) async for document in _each(cursor)][::-1]
-
     async def newest(self, selection: Selection) -> AsyncGenerator[ArchivedMessage, None]:
         cursor = self._messages.find(_selected(selection), sort=NEWEST_FIRST, batch_size=PAGE_SIZE)
         try:

@@ -1,4 +1,4 @@
-"""What LLMs have answered, kept for a while so that nothing is asked twice."""
+"""The cache of LLM replies: its record and its protocol."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,27 +10,24 @@ from afterword.schemas import Usage
 
 @dataclass(frozen=True)
 class KeptReply:
-    """An LLM's answer to one question."""
+    """An LLM's reply to one request."""
 
     text: str
     usage: Usage
-    """What it cost when it was made."""
+    """The usage of the call that returned it."""
     cut_off: bool = False
     refused: bool = False
 
 
 class ReplyCache(Protocol):
-    """Keys are digests of questions. A loss of it costs LLM calls and nothing else.
-
-    All methods raise StoreUnavailable.
-    """
+    """Replies by digests of their requests. Losing it costs LLM calls only. All methods raise StoreUnavailable."""
 
     async def get(self, key: str) -> KeptReply | None:
-        """None also when it has expired, whether it is deleted by then or not."""
+        """The reply; None if there is none or it has expired."""
         ...
 
     async def put(self, key: str, reply: KeptReply, expires_at: datetime) -> None:
-        """Of several for one key the last one stays."""
+        """Store a reply; the last one for a key replaces the others."""
         ...
 
     async def forget(self, keys: Sequence[str]) -> None: ...

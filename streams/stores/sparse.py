@@ -1,4 +1,4 @@
-"""BM25 as sparse vectors: a document's carries term frequencies, Qdrant's IDF modifier adds the rest at query time.
+"""BM25 as sparse vectors: a document's holds weighted term frequencies, and Qdrant multiplies by IDF at query time.
 
 Score of a document d for a query q, the sum over q's terms t of IDF(t) · tf·(k1+1) / (tf + k1·(1 − b + b·len/avg_len)):
 Robertson & Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009).
@@ -27,16 +27,16 @@ class SparseVector:
 
 
 def document_vector(text: str, language: str | None = None) -> SparseVector:
-    """The text as it is indexed; language: ISO 639-1, detected when None. Empty for a text without terms."""
+    """The vector of a text to index; language: ISO 639-1, detected when None. Empty for a text without terms."""
     frequencies = _frequencies(text, language or detect(text))
     length = frequencies.total()
     return _vector({term: _weight(frequency, length) for term, frequency in frequencies.items()})
 
 
 def query_vector(text: str) -> SparseVector:
-    """The text as it is searched for: every term once.
+    """The vector of a query: every term once.
 
-    One word does not tell its language, so it is stemmed in each that it may be in; what no document has costs nothing.
+    A few words do not identify a language, so they are stemmed in each plausible one; unused stems match no document.
     """
     terms = {term for language in plausible(text) for term in _frequencies(text, language)}
     return _vector(dict.fromkeys(terms, 1.0))

@@ -124,12 +124,6 @@ class MemoryMessages:
             for key in keys:
                 self.agent_scopes.setdefault(key, set()).add(scope)
 
-    async def recent(self, conversation_id: str, limit: int) -> list[ArchivedMessage]:
-        if limit < 1:
-            return []
-        found = [m for m in self.messages.values() if m.message.conversation_id == conversation_id]
-        return sorted(found, key=position)[-limit:]
-
     async def newest(self, selection: Selection) -> AsyncGenerator[ArchivedMessage, None]:
         for archived in sorted(self._selected(selection), key=position, reverse=True):
             yield archived

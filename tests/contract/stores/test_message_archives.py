@@ -39,7 +39,7 @@ async def test_a_message_comes_back_equal_in_every_field(messages: MessageArchiv
     message = archived(metadata=HOSTILE_METADATA, flows=("booking",), sentiment=-0.5, is_continuation=False)
     await messages.put_many([message])
     assert await messages.get_many(["c1:m1"]) == {"c1:m1": message}
-    assert await messages.recent("c1", 1) == [message]
+    assert [found async for found in messages.newest(Selection("c1", None))] == [message]
 
 
 async def test_what_was_archived_first_stays(messages: MessageArchive) -> None:
@@ -74,7 +74,7 @@ async def test_archiver_and_summarizer_at_once_lose_nothing(messages: MessageArc
 async def test_a_message_that_only_the_summarizer_knows_is_not_read_as_archived(messages: MessageArchive) -> None:
     await messages.assign("c1:1", ["c1:m1"])
     assert await messages.get_many(["c1:m1"]) == {}
-    assert await messages.recent("c1", 5) == []
+    assert await newest(messages, Selection("c1", None)) == []
     assert await refs(messages) == {"c1:m1": MessageRef("c1:m1", "c1:1", archived=False, skipped=False)}
 
 
@@ -92,13 +92,14 @@ async def test_more_than_a_batch_is_written_and_read(messages: MessageArchive) -
     assert {ref.episode_id for ref in (await refs(messages)).values()} == {"c1:1"}
 
 
-async def test_the_last_messages_are_those_of_the_latest_times_oldest_first(messages: MessageArchive) -> None:
+async def test_the_newest_messages_have_the_latest_times_then_the_highest_offsets(
+    messages: MessageArchive,
+) -> None:
     times = {"m1": 3, "m2": 1, "m3": 2, "m4": 3}
     for offset, (message_id, minute) in enumerate(times.items()):
         await messages.put_many([archived(message_id, offset, sent_at=NOON + timedelta(minutes=minute))])
     await messages.put_many([archived("x", conversation_id="c2", sent_at=NOON + timedelta(hours=1))])
-    assert [m.message.id for m in await messages.recent("c1", 3)] == ["m3", "m1", "m4"]
-    assert await messages.recent("c1", 0) == []
+    assert await newest(messages, Selection("c1", None)) == ["m4", "m1", "m3", "m2"]
 
 
 async def test_newest_come_first_by_time_and_whoever_has_enough_stops(messages: MessageArchive) -> None:

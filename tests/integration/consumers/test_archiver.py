@@ -25,7 +25,7 @@ from afterword.streams.kafka import running_consumer
 from afterword.streams.runtime.health import Readiness
 from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
-from afterword.streams.stores.messages import ArchivedMessage
+from afterword.streams.stores.messages import ArchivedMessage, Selection
 from afterword.streams.stores.mongo import MongoMessages
 from afterword.streams.telemetry import Metrics
 from tests.doubles.stores import MemoryMessages
@@ -79,8 +79,7 @@ def archiver_of(
 
 
 async def archived(archive: MongoMessages) -> dict[str, MessageCreated]:
-    recent = await archive.recent(CONVERSATION, 1000)
-    return {found.message.id: found.message for found in recent}
+    return {found.message.id: found.message async for found in archive.newest(Selection(CONVERSATION, None))}
 
 
 async def committed(settings: Settings) -> int:

@@ -10,7 +10,7 @@ from afterword.schemas.ids import message_key
 from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.episodes import RollingRow
-from afterword.streams.stores.messages import ArchivedMessage
+from afterword.streams.stores.messages import ArchivedMessage, Selection
 from afterword.streams.stores.mongo import Database, MongoEpisodes, MongoMessages
 from tests.hostile import IDS
 from tests.samples import NOON, a_message, a_stored_episode, a_summary
@@ -31,17 +31,21 @@ async def everything(database: Database, *collections: str) -> list[object]:
     return [document for name in collections async for document in database[name].find({}, sort=[("_id", 1)])]
 
 
+async def newest(archive: MongoMessages, conversation_id: str) -> list[ArchivedMessage]:
+    return [found async for found in archive.newest(Selection(conversation_id, None))]
+
+
 @pytest.mark.parametrize("hostile", IDS)
 async def test_the_archive_finds_and_changes_only_what_has_exactly_this_id(database: Database, hostile: str) -> None:
     archive = MongoMessages(database)
     await archive.put_many([INNOCENT])
     before = await everything(database, "messages")
     sent = ArchivedMessage(a_message(hostile, hostile, user_id=hostile, metadata=METADATA), 0, 2)
-    assert await archive.recent(hostile, 5) == []
+    assert await newest(archive, hostile) == []
     assert await archive.get_many([hostile, message_key(hostile, hostile)]) == {}
     await archive.put_many([sent])
     await archive.assign(hostile, [message_key(hostile, hostile)])
-    assert await archive.recent(hostile, 5) == [sent]
+    assert await newest(archive, hostile) == [sent]
     assert await archive.get_many([message_key(hostile, hostile)]) == {message_key(hostile, hostile): sent}
     assert [d for d in await everything(database, "messages") if d in before] == before
     assert len(await everything(database, "messages")) == 2

@@ -51,7 +51,6 @@ CALLS: dict[str, Callable[[Database], Awaitable[object]]] = {
     "used": lambda db: MongoBudgets(db).used("k"),
     "put_many": lambda db: MongoMessages(db).put_many([ArchivedMessage(a_message(), 0, 0)]),
     "assign": lambda db: MongoMessages(db).assign("c1:1", ["c1:m1"]),
-    "recent": lambda db: MongoMessages(db).recent("c1", 1),
     "newest": lambda db: drained(MongoMessages(db).newest(Selection("c1", None))),
     "count": lambda db: MongoMessages(db).count(Selection("c1", None)),
     "first": lambda db: MongoMessages(db).first("c1"),

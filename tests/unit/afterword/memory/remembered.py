@@ -34,9 +34,6 @@ class CountingMessages(MemoryMessages):
                 self.loaded += 1
                 yield archived
 
-    async def recent(self, conversation_id: str, limit: int) -> list[ArchivedMessage]:
-        raise NotImplementedError
-
     async def get_many(self, keys: Sequence[str]) -> dict[str, ArchivedMessage]:
         found = await super().get_many(keys)
         self.loaded += len(found)
