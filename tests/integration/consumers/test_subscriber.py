@@ -1,6 +1,7 @@
 """What a Python service sees of `summary.created`, on a real broker."""
 
 import asyncio
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -9,11 +10,23 @@ from aiokafka import AIOKafkaProducer, ConsumerRecord
 
 from afterword import SummarySubscriber
 from afterword.audit.log import opened
-from afterword.schemas import Compression, EpisodeMetrics, InvalidRecord, Quality, SummaryCreated, Usage
+from afterword.schemas import (
+    Compression,
+    ConversationFlush,
+    EpisodeMetrics,
+    InvalidRecord,
+    MessageCreated,
+    Quality,
+    SummaryCreated,
+    Usage,
+    decode_input,
+)
 from afterword.schemas.headers import CE_ID, CE_TYPE
 from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.streams.errors import TopicMissing
+from afterword.streams.kafka import running_consumer
 from afterword.streams.settings import Settings
+from tests.extras import BASE, run_with
 
 CONVERSATION = "conversation"
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -260,3 +273,39 @@ async def test_a_missing_topic_is_named(subscriber):
     with pytest.raises(TopicMissing):
         async with subscriber(topic="no-such-topic"):
             pass
+
+
+SERVICE = """
+import asyncio, sys
+from afterword import MessageCreated, Producer, SummarySubscriber
+
+async def main():
+    async with Producer.from_settings() as producer:
+        message = MessageCreated(id="1", conversation_id="c", user_id="u", role="user", content="Hello")
+        await producer.send(message)
+        await producer.flush("c")
+    async with SummarySubscriber.from_settings(group_id=sys.argv[1]) as events:
+        print((await anext(events)).title)
+
+asyncio.run(main())
+"""
+
+
+async def test_the_base_install_alone_produces_and_subscribes(settings: Settings, announce, unique) -> None:
+    """The process cannot import what only an extra installs."""
+    await announce(event(1))
+    kafka = settings.kafka
+    environment = os.environ | {
+        "AFTERWORD_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
+        "AFTERWORD_KAFKA__MESSAGES_TOPIC": kafka.messages_topic,
+        "AFTERWORD_KAFKA__SUMMARIES_TOPIC": kafka.summaries_topic,
+    }
+    done = await asyncio.to_thread(run_with, BASE, SERVICE, unique("group"), env=environment, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "title 1\n"), done.stderr
+    async with running_consumer(kafka, kafka.messages_topic, auto_offset_reset="earliest") as consumer:
+        sent = [await anext(consumer) for _ in range(2)]
+    decoded = [decode_input(record.key, record.value, record.headers, record.timestamp) for record in sent]
+    assert isinstance(decoded[0], MessageCreated)
+    assert decoded[0].content == "Hello"
+    assert isinstance(decoded[1], ConversationFlush)
+    assert sent[0].partition == sent[1].partition
