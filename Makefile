@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 MINUTES ?= 20
 SEED ?= 1
 
-.PHONY: help venv demo test test-deploy faults unit model mutants quality bench bench-check lint format docs lock release clean
+.PHONY: help venv demo test test-deploy faults unit model mutants quality bench bench-check lint format docs lock release sizes clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -86,6 +86,15 @@ $(RELEASE_STAMP): requirements-release.lock
 	test -x build/release-venv/bin/python || $(PYTHON) -m venv build/release-venv
 	build/release-venv/bin/pip install --quiet --require-hashes -r requirements-release.lock
 	@touch $@
+
+sizes: $(STAMP) build/uv/bin/uv ## packages and megabytes that each extra installs
+	rm -rf build/sizes
+	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/sizes .
+	@for extra in '' '[memory]' '[worker]' '[dev]' '[worker,local-embeddings]'; do \
+	  build/uv/bin/uv pip install --quiet --python $(BIN)/python --target "build/sizes/x$$extra" \
+	    "$$(echo build/sizes/*.whl)$$extra" || exit 1; \
+	  echo "afterword$$extra: $$(ls -d build/sizes/x"$$extra"/*.dist-info | wc -l) packages, $$(du -sm build/sizes/x"$$extra" | cut -f1) MB"; \
+	done
 
 LOCK := build/uv/bin/uv pip compile pyproject.toml --universal --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header --quiet
