@@ -68,7 +68,12 @@ def add_trace(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.t
 
 
 def log_retry(details: stamina.instrumentation.RetryDetails) -> None:
-    """Log a scheduled retry as a warning; the retrying code sets `stage` as a context variable."""
+    """Log a scheduled retry as a warning; the retrying code sets `stage` as a context variable.
+
+    Code that logs its retries itself, less often, sets none.
+    """
+    if "stage" not in structlog.contextvars.get_contextvars():
+        return
     error = details.caused_by
     ours = {"error_type": error.error_type, "problem": str(error)} if isinstance(error, AfterwordError) else {}
     known = ours or {"error_type": type(error).__name__}

@@ -16,18 +16,17 @@ from afterword.streams.stores.opening import open_stores
 from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.summarizer import agent as summarizer
 from afterword.streams.summarizer.embedders import make_embedder
-from afterword.streams.summarizer.gate import Gate
-from afterword.streams.summarizer.handling import Handling
 from afterword.streams.summarizer.long_input.plan import rounds
 from afterword.streams.summarizer.observer import Observer
-from afterword.streams.summarizer.patience import Patience
 from afterword.streams.summarizer.pipeline import Pipeline, now
 from afterword.streams.summarizer.prompt import FIELDS, PLAIN
 from afterword.streams.summarizer.providers.checked import ATTEMPTS
 from afterword.streams.summarizer.providers.fallback import WithFallback
 from afterword.streams.summarizer.providers.stack import make_summarizer_provider
+from afterword.streams.summarizer.retries import RetryHold
+from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.searching import query_embedder
-from afterword.streams.summarizer.so_far import Rules
+from afterword.streams.summarizer.steps import StepRunner
 from afterword.streams.summarizer.tracing import Tracing
 from afterword.streams.telemetry import worker_telemetry
 
@@ -51,9 +50,9 @@ def questions(settings: Settings) -> int:
     return 2 if settings.llm.title_model else 1
 
 
-def summary_rules(settings: Settings) -> Rules:
+def summary_rules(settings: Settings) -> SummaryRules:
     rolling = settings.rolling
-    return Rules(
+    return SummaryRules(
         rolling_max_tokens=rolling.max_tokens,
         min_new_episodes=rolling.min_new_episodes,
         min_tokens=rolling.min_tokens,
@@ -68,7 +67,8 @@ async def run_summarizer(settings: Settings, make_provider: MakeProvider = make_
     await require_topics(kafka, kafka.episodes_topic, kafka.summaries_topic, kafka.retry_topic, dead_letters)
     async with AsyncExitStack() as closing:
         telemetry = await closing.enter_async_context(worker_telemetry("summarizer", settings, health))
-        observer = Tracing(telemetry.metrics, telemetry.tracer, kafka.summarizer_id)
+        metrics, tracer = telemetry.metrics, telemetry.tracer
+        observer = Tracing(metrics, tracer)
         stores = await closing.enter_async_context(open_stores(settings))
         if embedder := make_embedder(settings.embedder):
             closing.push_async_callback(embedder.close)
@@ -78,9 +78,9 @@ async def run_summarizer(settings: Settings, make_provider: MakeProvider = make_
         )
         stores.announce_index(settings.health.host, server.port)
         longest = longest_summary_seconds(settings)
-        app = faust_app(settings, kafka.summarizer_id, telemetry.metrics.engine, handling_seconds=longest)
-        patience = Patience(Waiting(health), observer=observer)
-        outputs = summarizer.Outputs(app, settings.kafka, observer)
+        app = faust_app(settings, kafka.summarizer_id, metrics.engine, handling_seconds=longest)
+        steps = StepRunner(health, metrics, tracer)
+        outputs = summarizer.Outputs(app, kafka, metrics)
         provider = make_provider(settings, stores.budgets, stores.replies, observer)
         closing.push_async_callback(provider.close)
         pipeline = Pipeline(
@@ -91,26 +91,14 @@ async def run_summarizer(settings: Settings, make_provider: MakeProvider = make_
             llm=provider.without_fallback,
             embedder=embedder,
             publish=outputs.publish,
-            patience=patience,
+            steps=steps,
             rules=summary_rules(settings),
         )
-        handling = Handling(app, pipeline, outputs, patience, settings.retry, observer)
-        gate = Gate(provider, settings.retry, now)
-        lanes = summarizer.attach(app, kafka, handling, gate.hold)
-        telemetry.metrics.in_flight.set_function(lambda: lanes.in_flight)
+        group = kafka.summarizer_id
+        handler = summarizer.RecordHandler(pipeline, outputs, steps, settings.retry, metrics, tracer, group)
+        hold = RetryHold(provider, settings.retry, now).hold
+        lanes = summarizer.attach(app, kafka, handler, hold)
+        metrics.in_flight.set_function(lambda: lanes.in_flight)
         closing.push_async_callback(lanes.drain, 0)
-        await patience.until_done("indexes", stores.prepare_database)
+        await steps.retry_until_success("indexes", stores.prepare_database)
         await run(app, health)
-
-
-class Waiting:
-    """Turns readiness false while work waits at some stage."""
-
-    def __init__(self, health: Readiness) -> None:
-        self._health = health
-
-    def waiting(self, stage: str, error_type: str) -> None:
-        self._health.not_ready(stage, error_type)
-
-    def recovered(self, stage: str) -> None:
-        self._health.ready(stage)

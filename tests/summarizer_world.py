@@ -7,16 +7,24 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
+from opentelemetry.trace import NoOpTracer, Tracer
+
 from afterword.schemas import EpisodeClosed, SummaryCreated
 from afterword.streams.errors import StoreUnavailable
-from afterword.streams.summarizer.patience import Patience
+from afterword.streams.runtime.health import Readiness
+from afterword.streams.runtime.options import wall_clock_ms
+from afterword.streams.settings import Retry
+from afterword.streams.summarizer.agent import RecordHandler
 from afterword.streams.summarizer.pipeline import Pipeline
 from afterword.streams.summarizer.providers.scripted import ScriptedProvider
-from afterword.streams.summarizer.so_far import Rules
+from afterword.streams.summarizer.rolling import SummaryRules
+from afterword.streams.summarizer.steps import Backoff, StepRunner
+from afterword.streams.telemetry import Metrics
 from tests.doubles.index import MemoryIndex
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
 from tests.samples import NOON, a_closed_episode
 
+NO_TRACER = NoOpTracer()
 EPISODES = tuple(a_closed_episode(ordinal) for ordinal in (1, 2, 3))
 
 
@@ -24,10 +32,52 @@ class Crash(Exception):
     """The process is gone."""
 
 
-class NoHealth:
-    def waiting(self, stage: str, error_type: str) -> None: ...
+METRICS = Metrics("none", "0")
+"""Metrics that nobody reads."""
 
-    def recovered(self, stage: str) -> None: ...
+
+class RecordedReadiness(Readiness):
+    """Remembers every call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, ...]] = []
+
+    def not_ready(self, condition: str, reason: str) -> None:
+        super().not_ready(condition, reason)
+        self.calls.append(("not_ready", condition, reason))
+
+    def ready(self, condition: str) -> None:
+        super().ready(condition)
+        self.calls.append(("ready", condition))
+
+
+def no_wait(_failures: int, _error: Exception) -> float:
+    return 0.0
+
+
+def a_step_runner(
+    readiness: Readiness | None = None,
+    backoff: Backoff = no_wait,
+    metrics: Metrics = METRICS,
+    tracer: Tracer = NO_TRACER,
+) -> StepRunner:
+    return StepRunner(readiness or Readiness(), metrics, tracer, backoff)
+
+
+def a_handler(
+    pipeline: Pipeline,
+    outputs: Any,
+    retry: Retry,
+    clock_ms: Callable[[], int] = wall_clock_ms,
+    *,
+    readiness: Readiness | None = None,
+    steps: StepRunner | None = None,
+    tracer: Tracer = NO_TRACER,
+) -> RecordHandler:
+    """Handles records with telemetry that nobody reads."""
+    steps = steps or a_step_runner(readiness)
+    return RecordHandler(pipeline, outputs, steps, retry, METRICS, tracer, "summarizers", clock_ms)
 
 
 class FixedEmbedder:
@@ -111,8 +161,8 @@ class World:
             "llm": faults.around(self.provider),
             "embedder": faults.around(FixedEmbedder()),
             "publish": faults.around_call(self.topic.publish),
-            "patience": Patience(NoHealth(), lambda _: asyncio.sleep(0)),
-            "rules": Rules(rolling_max_tokens=20),
+            "steps": a_step_runner(),
+            "rules": SummaryRules(rolling_max_tokens=20),
             "clock": lambda: NOON + timedelta(hours=1),
         }
         return Pipeline(**{**given, **fields})

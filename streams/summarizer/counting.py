@@ -1,11 +1,9 @@
 """How the summarizer fares, as metrics."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 
-from afterword.schemas import SummaryCreated
 from afterword.streams.errors import ProviderError
 from afterword.streams.summarizer.observer import Answered, Observer
 from afterword.streams.summarizer.providers.endpoint import Reply
@@ -20,12 +18,6 @@ class Counting(Observer):
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._budgets = HourlyBudgets(metrics)
-
-    @contextmanager
-    def step(self, stage: str) -> Iterator[None]:
-        began = time.monotonic()
-        yield
-        self._metrics.step_seconds.labels(stage).observe(time.monotonic() - began)
 
     @contextmanager
     def question(self, _endpoint: str, _model: str | None) -> Iterator[Answered]:
@@ -54,13 +46,6 @@ class Counting(Observer):
 
     def exhausted(self, budget: str) -> None:
         self._metrics.budget_refusals.labels(budget).inc()
-
-    def published(self, summary: SummaryCreated) -> None:
-        reason = summary.quality.reason
-        self._metrics.summaries.labels(summary.quality.source, bounded(reason) if reason else "").inc()
-
-    def buried(self, stage: str, error_type: str) -> None:
-        self._metrics.buried(stage, error_type)
 
 
 def outcome_of(reply: Reply) -> str:

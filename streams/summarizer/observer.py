@@ -3,10 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
-
-from afterword.schemas import SummaryCreated
-from afterword.schemas.headers import Headers
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the providers import this module
     from afterword.streams.summarizer.providers.endpoint import Reply
@@ -19,18 +16,6 @@ def _nobody(_: "Reply") -> None: ...
 
 class Observer:
     """Does nothing; override what is of interest. Nothing of it may raise, nor let through what it is told."""
-
-    def record(self, _record: Any) -> AbstractContextManager[object]:
-        """Around all that is done about one record."""
-        return nullcontext()
-
-    def headers(self) -> Headers:
-        """What is added to those of a summary's record."""
-        return []
-
-    def step(self, _stage: str) -> AbstractContextManager[object]:
-        """Around one step of a summary, from its first attempt until it is done."""
-        return nullcontext()
 
     def question(self, _endpoint: str, _model: str | None) -> AbstractContextManager[Answered]:
         """Around one question to an LLM's server, with the wait for a turn. A reply is told to what it gives."""
@@ -50,9 +35,3 @@ class Observer:
 
     def exhausted(self, budget: str) -> None:
         """The LLM is not asked, because nothing is left of this budget."""
-
-    def published(self, summary: SummaryCreated) -> None:
-        """Its event is acknowledged."""
-
-    def buried(self, stage: str, error_type: str) -> None:
-        """A record has become a dead letter."""

@@ -1,7 +1,7 @@
-"""One closed episode, to the end: summarised, stored, indexed, announced.
+"""The pipeline of a closed episode: summarise, store, index, publish.
 
-Every step may be repeated. What is stored first decides: a later attempt, or a second worker, takes the stored summary
-and goes through the steps after it again, so that a crash between any two of them leaves nothing undone.
+Every step is idempotent. The first stored summary wins: a later attempt, or a second worker, takes it and repeats the
+steps after it, so a crash between any two steps leaves nothing undone.
 """
 
 import asyncio
@@ -17,15 +17,14 @@ from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, scope
 from afterword.streams.stores.index import EpisodeIndex, raw_text, summary_text
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.summarizer.embedders import Embedder
-from afterword.streams.summarizer.patience import Patience
 from afterword.streams.summarizer.providers.base import Provider, Summary, SummaryRequest
-from afterword.streams.summarizer.providers.fallback import is_mendable
-from afterword.streams.summarizer.rolling import next_row
-from afterword.streams.summarizer.so_far import Rules, SoFar, read_so_far
+from afterword.streams.summarizer.providers.fallback import is_replaceable
+from afterword.streams.summarizer.rolling import History, SummaryRules, next_row, read_history
+from afterword.streams.summarizer.steps import PUBLISH, StepRunner
 from afterword.streams.tokens import count_tokens
 
 Publish = Callable[[SummaryCreated], Awaitable[None]]
-"""Returns after the broker has acknowledged the event."""
+"""Send an event; returns after the broker's acknowledgement."""
 Clock = Callable[[], datetime]
 
 
@@ -34,9 +33,9 @@ def now() -> datetime:
 
 
 class Pipeline:
-    """May process several episodes at a time, those of one conversation one after another.
+    """Processes many episodes at a time, those of one conversation in order.
 
-    `provider` always comes up with a summary in the end, a fallback's perhaps; `llm` is the same without its fallback.
+    `provider` always returns a summary in the end, perhaps a fallback's; `llm` is the same without its fallback.
     """
 
     def __init__(
@@ -49,8 +48,8 @@ class Pipeline:
         llm: Provider,
         embedder: Embedder | None,
         publish: Publish,
-        patience: Patience,
-        rules: Rules,
+        steps: StepRunner,
+        rules: SummaryRules,
         clock: Clock = now,
     ) -> None:
         self._episodes = episodes
@@ -60,83 +59,83 @@ class Pipeline:
         self._llm = llm
         self._embedder = embedder
         self._publish = publish
-        self._until_done = patience.until_done
+        self._retry_until_success = steps.retry_until_success
         self._rules = rules
         self._clock = clock
 
     async def process(self, episode: EpisodeClosed) -> SummaryCreated:
-        """Returns when the episode is stored everywhere and its summary announced; waits for whatever is away.
+        """Summarise and store the episode and publish its summary; every step is retried until it succeeds.
 
         Raises: EpisodeConflict.
         """
-        # at once: most episodes are new, and then both are needed
-        stored, so_far = await asyncio.gather(self._find(episode), self._so_far(episode))
+        # concurrently: most episodes are new and need both
+        stored, history = await asyncio.gather(self._find(episode), self._read_history(episode))
         while stored is None or stored.summary.made_from < episode.revision:
-            answer = await self._answer(so_far.request)
-            stored = await self._add(so_far, answer, stored)
+            answer = await self._summarize(history.request)
+            stored = await self._add(history, answer, stored)
             if stored.summary.made_from < episode.revision:  # another writer has taken the summary's revision
-                so_far = await self._so_far(episode)
-        return await self._finish(episode, stored, so_far)
+                history = await self._read_history(episode)
+        return await self._finish(episode, stored, history)
 
-    async def mend(self, episode: EpisodeClosed) -> None:
-        """Replaces the episode's fallback by what the LLM writes; drops the episode if that is not to be done any more.
+    async def replace_fallback(self, episode: EpisodeClosed) -> None:
+        """Replace the episode's fallback by the LLM's summary; does nothing if there is no such fallback any more.
 
-        Raises: ProviderError, when nothing has changed; EpisodeConflict.
+        Raises: ProviderError, and nothing has changed; EpisodeConflict.
         """
         stored = await self._find(episode)
         if stored is None or stored.summary.made_from != episode.revision:  # erased, or closed anew
             return
-        so_far = None
-        if is_mendable(stored.summary.quality):
-            so_far = await self._so_far(episode)
-            answer = await self._until_done("summarize", lambda: self._answer_or_error(so_far.request))
-            stored = await self._add(so_far, written_by_llm(answer), stored)
-        await self._finish(episode, stored, so_far)
+        history = None
+        if is_replaceable(stored.summary.quality):
+            history = await self._read_history(episode)
+            answer = await self._retry_until_success("summarize", lambda: self._answer_or_error(history.request))
+            stored = await self._add(history, written_by_llm(answer), stored)
+        await self._finish(episode, stored, history)
 
-    async def _so_far(self, episode: EpisodeClosed) -> SoFar:
-        return await self._until_done("find", lambda: read_so_far(self._episodes, episode, self._rules))
+    async def _read_history(self, episode: EpisodeClosed) -> History:
+        return await self._retry_until_success("find", lambda: read_history(self._episodes, episode, self._rules))
 
-    async def _answer(self, request: SummaryRequest) -> Summary:
-        return await self._until_done("summarize", lambda: self._provider.summarize(request))
+    async def _summarize(self, request: SummaryRequest) -> Summary:
+        return await self._retry_until_success("summarize", lambda: self._provider.summarize(request))
 
     async def _answer_or_error(self, request: SummaryRequest) -> Summary | ProviderError:
-        """The error as a result: it is not waited for, as everything else is."""
+        """Return the error instead of raising it: this step is not retried here, but by a later record."""
         try:
             return await self._llm.summarize(request)
         except ProviderError as error:
             return error
 
     async def _find(self, episode: EpisodeClosed) -> StoredEpisode | None:
-        return await self._until_done("find", lambda: self._episodes.find(episode.episode_id))
+        return await self._retry_until_success("find", lambda: self._episodes.find(episode.episode_id))
 
-    async def _add(self, so_far: SoFar, answer: Summary, before: StoredEpisode | None) -> StoredEpisode:
-        """Returns what is stored afterwards."""
-        summary = summary_created(so_far.episode, answer, self._clock(), before.summary if before else None)
-        made = stored_episode(so_far.episode, so_far.completed(summary))
-        return await self._until_done("store_episode", lambda: self._episodes.add(made))
+    async def _add(self, history: History, answer: Summary, before: StoredEpisode | None) -> StoredEpisode:
+        """Store the summary unless another one was first; returns the one that is stored."""
+        summary = summary_created(history.episode, answer, self._clock(), before.summary if before else None)
+        made = stored_episode(history.episode, history.completed(summary))
+        return await self._retry_until_success("store_episode", lambda: self._episodes.add(made))
 
-    async def _finish(self, episode: EpisodeClosed, stored: StoredEpisode, so_far: SoFar | None) -> SummaryCreated:
-        """`so_far`: what was read of the conversation a moment ago, if it was."""
+    async def _finish(self, episode: EpisodeClosed, stored: StoredEpisode, history: History | None) -> SummaryCreated:
+        """Store everything else and publish. `history`: of the conversation, if it was just read."""
         check_same(episode, stored)
-        if stored.summary.made_from == episode.revision:  # else a later one has been here, and its texts stay
-            await self._store_the_rest(stored.summary, episode, so_far)
-        await self._until_done("publish", lambda: self._publish(stored.summary))
+        if stored.summary.made_from == episode.revision:  # else a later one is stored, and its texts stay
+            await self._store_the_rest(stored.summary, episode, history)
+        await self._retry_until_success(PUBLISH, lambda: self._publish(stored.summary))
         return stored.summary
 
-    async def _store_the_rest(self, summary: SummaryCreated, episode: EpisodeClosed, so_far: SoFar | None) -> None:
-        """At once: each is fenced by its own version and looks at none of the others."""
+    async def _store_the_rest(self, summary: SummaryCreated, episode: EpisodeClosed, history: History | None) -> None:
+        """Write concurrently: each write is fenced by its own version and reads none of the others."""
         keys = [message_key(summary.conversation_id, message_id) for message_id in summary.message_ids]
         await together(
-            self._until_done("store_rolling", lambda: self._store_rolling(summary, so_far)),
-            self._until_done("store_conversation", lambda: self._episodes.advance(summary)),
-            self._until_done("store_messages", lambda: self._messages.assign(summary.episode_id, keys)),
+            self._retry_until_success("store_rolling", lambda: self._store_rolling(summary, history)),
+            self._retry_until_success("store_conversation", lambda: self._episodes.advance(summary)),
+            self._retry_until_success("store_messages", lambda: self._messages.assign(summary.episode_id, keys)),
             self._store_point(summary, raw_text(message.content for message in episode.messages)),
         )
 
-    async def _store_rolling(self, summary: SummaryCreated, so_far: SoFar | None) -> None:
+    async def _store_rolling(self, summary: SummaryCreated, history: History | None) -> None:
         scope = scope_of(summary)
-        # the row that was read for the summary is most likely still the latest; where it is not, nothing is written
-        latest = so_far.latest_row if so_far else await self._episodes.latest_row(scope)
+        # the row that was read for the summary is most likely still the latest; if not, nothing is written
+        latest = history.latest_row if history else await self._episodes.latest_row(scope)
         while row := next_row(latest, summary, self._rules.rolling_max_tokens):
             if await self._episodes.put_row(row, after=latest):
                 return
@@ -145,14 +144,14 @@ class Pipeline:
     async def _store_point(self, summary: SummaryCreated, text: str) -> None:
         embedder, dense = self._embedder, None
         if embedder:
-            dense = await self._until_done("embed", lambda: embedder.embed(summary_text(summary)))
-        await self._until_done("index", lambda: self._index.put(summary, text, dense))
+            dense = await self._retry_until_success("embed", lambda: embedder.embed(summary_text(summary)))
+        await self._retry_until_success("index", lambda: self._index.put(summary, text, dense))
 
 
 async def together(*steps: Coroutine[Any, Any, None]) -> None:
-    """All steps, each in a task. The first error ends the others, and is raised when they have ended.
+    """Run all steps, each in a task. The first error cancels the others, and is raised when they have ended.
 
-    No task group: it takes a step that was cancelled for one that is done.
+    Not a task group, which counts a cancelled step as done.
     """
     tasks = [asyncio.ensure_future(step) for step in steps]
     try:
@@ -164,13 +163,13 @@ async def together(*steps: Coroutine[Any, Any, None]) -> None:
 
 
 def check_same(episode: EpisodeClosed, stored: StoredEpisode) -> None:
-    """Raises: EpisodeConflict if the same revision is stored of other messages."""
+    """Raises: EpisodeConflict if the same revision is stored for other messages."""
     if stored.summary.made_from == episode.revision and stored.fingerprint != episode.fingerprint:
         raise EpisodeConflict(episode_id=episode.episode_id, revision=episode.revision)
 
 
 def written_by_llm(answer: Summary | ProviderError) -> Summary:
-    """Raises: the ProviderError, or one where no LLM is configured any more."""
+    """Return the LLM's summary. Raises: ProviderError, also if no LLM is configured any more."""
     if isinstance(answer, ProviderError):
         raise answer
     if answer.quality.source != "llm":
@@ -181,9 +180,9 @@ def written_by_llm(answer: Summary | ProviderError) -> Summary:
 def summary_created(
     episode: EpisodeClosed, answer: Summary, created_at: datetime, before: SummaryCreated | None = None
 ) -> SummaryCreated:
-    """The event of an episode and its summary, which replaces the one `before`.
+    """Build the event of an episode and its summary, which replaces the one `before`.
 
-    Tokens are counted as everywhere, not as the provider bills them.
+    Tokens are counted by our tokenizer, not as the provider bills them.
     """
     revision = episode.revision if before is None else max(episode.revision, before.revision + 1)
     return SummaryCreated(
@@ -210,7 +209,7 @@ COPIED = tuple((SummaryCreated.model_fields.keys() & EpisodeClosed.model_fields.
 
 
 def compression(episode: EpisodeClosed, after: int) -> Compression:
-    """Tokens and number of the core messages, and of the long summary. What has no text at all is not compressed."""
+    """Compare the core messages with the long summary, in tokens and number. The ratio is 0 for no text at all."""
     before = episode.token_count
     ratio = 1 - after / before if before else 0.0
     return Compression(

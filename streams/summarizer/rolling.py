@@ -1,48 +1,152 @@
-"""How long a conversation's next rolling summary may be, and which row it goes to. No I/O."""
+"""The rolling summary of a conversation: the history it is made from, when it is updated, and its rows."""
 
-from dataclasses import replace
+import asyncio
+from dataclasses import dataclass, replace
 
-from afterword.schemas import SummaryCreated
-from afterword.streams.stores.episodes import RollingRow, scope_of
+from afterword.schemas import EpisodeClosed, SummaryCreated
+from afterword.streams.settings import MOST_PENDING_EPISODES
+from afterword.streams.stores.episodes import Conversation, EpisodeStore, RollingRow, scope_of, sibling_id
+from afterword.streams.summarizer.providers.base import MAX_SUMMARY_LENGTH, SummaryRequest
 from afterword.streams.tokens import count_tokens
+
+PENDING_TOKENS = 2000
+"""Most tokens of the pending episodes' long summaries; above that, their short summaries are used."""
+
+
+@dataclass(frozen=True)
+class SummaryRules:
+    """Longest texts of a summary, and the cadence of the rolling summary."""
+
+    rolling_max_tokens: int
+    min_new_episodes: int = 1
+    min_tokens: int = 0
+    """Tokens of the new episodes together."""
+    max_summary_length: int = MAX_SUMMARY_LENGTH
+    """Characters."""
+
+
+@dataclass(frozen=True)
+class History:
+    """A conversation before an episode, read once for each summary: request and stored rows must agree."""
+
+    episode: EpisodeClosed
+    rules: SummaryRules
+    latest_row: RollingRow | None
+    """The conversation's last row when it was read."""
+    row: RollingRow | None
+    """The row that the episode's rolling summary follows; None also for an older episode that is summarised again."""
+    rolling_summary: str
+    """The text of the last update; empty before the first one."""
+    pending: tuple[SummaryCreated, ...]
+    """Summaries since that update, oldest first."""
+    conversation: Conversation | None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether this episode updates the rolling summary: there is enough new, or no text yet."""
+        count = len(self.pending) + 1
+        tokens = self.episode.token_count + sum(summary.compression.tokens_before for summary in self.pending)
+        enough = count >= self.rules.min_new_episodes and tokens >= self.rules.min_tokens
+        return enough or not self.rolling_summary or count >= MOST_PENDING_EPISODES
+
+    @property
+    def request(self) -> SummaryRequest:
+        return SummaryRequest(
+            self.episode,
+            self.text,
+            longest_text(self.row, self.rules.rolling_max_tokens),
+            max_summary_length=self.rules.max_summary_length,
+            wants_rolling=self.is_due,
+        )
+
+    @property
+    def text(self) -> str:
+        """The rolling summary, and a line for each pending episode."""
+        long = [summary.long_summary for summary in self.pending]
+        fits = count_tokens("\n".join(long)) <= PENDING_TOKENS
+        lines = long if fits else [summary.short_summary for summary in self.pending]
+        return "\n".join(line for line in (self.rolling_summary, *lines) if line)
+
+    def completed(self, summary: SummaryCreated) -> SummaryCreated:
+        """Add the fields about the conversation; the rolling summary is carried over while no update is due."""
+        ordinals = tuple(summary.ordinal for summary in (*self.pending, summary))
+        rolling = {"rolling_ordinals": ordinals} if self.is_due else self._carried
+        return summary.model_copy(update={**rolling, "title_changed": self._changes_title(summary)})
+
+    @property
+    def _carried(self) -> dict[str, object]:
+        return {"rolling_ordinals": (), "rolling_summary": self.rolling_summary}
+
+    def _changes_title(self, summary: SummaryCreated) -> bool:
+        """Whether the conversation gets another title when it advances to this summary."""
+        known = self.conversation
+        if known is None:
+            return True
+        later = (known.last_ordinal, known.last_revision) < (summary.ordinal, summary.revision)
+        return later and known.title != summary.title
+
+
+async def read_history(episodes: EpisodeStore, episode: EpisodeClosed, rules: SummaryRules) -> History:
+    """Read a conversation as of before the episode. Raises: StoreUnavailable."""
+    scope = scope_of(episode)
+    latest, conversation = await asyncio.gather(episodes.latest_row(scope), episodes.conversation(scope))
+    # an older episode that is summarised again: later rows do not belong to its history
+    row = latest if latest is not None and latest.last_ordinal < episode.ordinal else None
+    text, pending = await _since(episodes, episode, row)
+    return History(episode, rules, latest, row, text, tuple(pending), conversation)
+
+
+async def _since(
+    episodes: EpisodeStore, episode: EpisodeClosed, row: RollingRow | None
+) -> tuple[str, list[SummaryCreated]]:
+    """Read the last update of the rolling summary before the episode, and the summaries since, oldest first."""
+    pending: list[SummaryCreated] = []
+    oldest = max(row.last_ordinal if row else 0, episode.ordinal - MOST_PENDING_EPISODES)
+    for ordinal in range(episode.ordinal - 1, oldest, -1):
+        stored = await episodes.find(sibling_id(episode, ordinal))
+        if stored is not None and stored.summary.rolling_range:
+            return stored.summary.rolling_summary, pending[::-1]
+        if stored is not None:
+            pending.append(stored.summary)
+    return row.content if row else "", pending[::-1]
 
 
 def longest_text(latest: RollingRow | None, max_tokens: int) -> int:
-    """Tokens that the text after `latest` may have.
+    """Return the most tokens of the text after `latest`.
 
-    While that row goes on, a quarter more than `max_tokens`: only a text that can pass it ever ends a row. A text that
-    begins a new row is condensed to three quarters, so that the row has room to grow.
+    While that row is continued, a quarter more than `max_tokens`: only a text longer than that ends a row. The text of
+    a new row is condensed to three quarters, so that the row has room to grow.
     """
-    return max_tokens * 5 // 4 if latest is None or _goes_on(latest, max_tokens) else max_tokens * 3 // 4
+    return max_tokens * 5 // 4 if latest is None or _continues(latest, max_tokens) else max_tokens * 3 // 4
 
 
 def next_row(latest: RollingRow | None, summary: SummaryCreated, max_tokens: int) -> RollingRow | None:
-    """The row to write after `latest`; None when the summary's ordinal is covered already, unless it is revised.
+    """Return the row to write after `latest`; None when the summary's ordinal is covered, unless it is revised.
 
-    None, too, when the text was carried over as it was: the row's range says what it really tells of.
+    None also when the text was carried over: a row's range has only the episodes that its text covers.
 
-    The text is always that of the whole conversation. It replaces the latest row's while that one is under
-    `max_tokens`; past that it begins a new row, and the old one stays as the text as of its last ordinal.
+    The text always covers the whole conversation. It replaces that of the latest row while that one is shorter than
+    `max_tokens`; then it starts a new row, and the old one stays as the text as of its last ordinal.
     """
     if summary.rolling_range is None:
         return None
     if latest is not None and summary.ordinal <= latest.last_ordinal:
         return _revised(latest, summary)
     row = _row(summary, summary.rolling_range, 1 if latest is None else latest.row + 1)
-    if latest is not None and _goes_on(latest, max_tokens):
+    if latest is not None and _continues(latest, max_tokens):
         return replace(row, row=latest.row, first_ordinal=latest.first_ordinal)
     return row
 
 
 def _revised(latest: RollingRow, summary: SummaryCreated) -> RollingRow | None:
-    """With the text of a higher revision of its last episode; what went into later texts already stays in them."""
+    """Replace the text if this is a higher revision of the row's last episode; later texts keep what they have."""
     if summary.ordinal < latest.last_ordinal or summary.revision <= latest.last_revision:
         return None
     ordinals = latest.first_ordinal, latest.last_ordinal
     return _row(summary, ordinals, latest.row)
 
 
-def _goes_on(latest: RollingRow, max_tokens: int) -> bool:
+def _continues(latest: RollingRow, max_tokens: int) -> bool:
     return latest.token_count < max_tokens
 
 

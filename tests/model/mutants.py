@@ -31,7 +31,7 @@ class Mutant(NamedTuple):
 SEGMENTER, SUMMARIZER = "segmenter", "summarizer"
 SESSION, TRANSACTION, CHANGELOG = "runtime/session.py", "runtime/transaction.py", "runtime/changelog.py"
 EXACTLY_ONCE, AT_LEAST_ONCE = "runtime/exactly_once.py", "runtime/at_least_once.py"
-PIPELINE, HANDLING = "summarizer/pipeline.py", "summarizer/handling.py"
+PIPELINE, HANDLER = "summarizer/pipeline.py", "summarizer/agent.py"
 
 MUTANTS = (
     Mutant(
@@ -159,9 +159,9 @@ MUTANTS = (
     Mutant(
         "a record is acknowledged before its summary is announced",
         SUMMARIZER,
-        HANDLING,
-        "        await self._or_bury(event.value, self._summarize)\n",
-        "        event.ack()\n        await self._or_bury(event.value, self._summarize)\n",
+        HANDLER,
+        "        await self._handle(event.value, self._summarize)\n",
+        "        event.ack()\n        await self._handle(event.value, self._summarize)\n",
     ),
     Mutant(
         "what was stored before is not announced again",
@@ -174,8 +174,9 @@ MUTANTS = (
         "a summary is announced as it was made, not as it was stored",
         SUMMARIZER,
         PIPELINE,
-        '        return await self._until_done("store_episode", lambda: self._episodes.add(made))',
-        '        await self._until_done("store_episode", lambda: self._episodes.add(made))\n        return made',
+        '        return await self._retry_until_success("store_episode", lambda: self._episodes.add(made))',
+        '        await self._retry_until_success("store_episode", lambda: self._episodes.add(made))\n'
+        "        return made",
     ),
     Mutant(
         "what was stored before is only announced, not stored everywhere",
@@ -217,15 +218,16 @@ MUTANTS = (
     Mutant(
         "a dead letter is not waited for",
         SUMMARIZER,
-        HANDLING,
-        '        await self._patience.until_done("dead_letter", lambda: self._outputs.bury(*letter))',
-        "        try:\n            await self._outputs.bury(*letter)\n        except Exception:\n            pass",
+        HANDLER,
+        '        await self._steps.retry_until_success("dead_letter", lambda: self._outputs.send_to_dlq(*rejected))',
+        "        try:\n            await self._outputs.send_to_dlq(*rejected)\n"
+        "        except Exception:\n            pass",
     ),
     Mutant(
         "a fallback's next try is not waited for",
         SUMMARIZER,
-        HANDLING,
-        '            await self._patience.until_done("retry", lambda: self._outputs.retry(record, attempt))',
+        HANDLER,
+        '            await self._steps.retry_until_success("retry", lambda: self._outputs.retry(record, attempt))',
         "            try:\n                await self._outputs.retry(record, attempt)\n"
         "            except Exception:\n                pass",
     ),

@@ -15,7 +15,7 @@ from tests.model.network import Call
 from tests.model.process import AGENT
 from tests.model.summarizing import CONVERSATIONS, RETRIES, SOURCE, Worker, World, closed
 
-KAFKA_CALLS = ("getmany", "committed", "beginning_offsets", "end_offsets", "commit", "publish", "retry", "bury")
+KAFKA_CALLS = ("getmany", "committed", "beginning_offsets", "end_offsets", "commit", "publish", "retry", "send_to_dlq")
 conversations = st.sampled_from(CONVERSATIONS)
 rubbish = st.sampled_from([False, False, False, True])
 
@@ -34,7 +34,7 @@ class SummarizerMachine(FaultMachine):
         "assign",
         "publish",
         "retry",
-        "bury",
+        "send_to_dlq",
     )
 
     def new_world(self) -> World:
@@ -74,7 +74,7 @@ class SummarizerMachine(FaultMachine):
         self.world.shared.llm_is_away = False
         offsets = self.world.broker.offsets
         done = all(offsets.get(source, 0) == self.world.broker.log(source).end for source in (SOURCE, RETRIES))
-        return bool(owner.partition.ready and owner.mends and done)
+        return bool(owner.partition.ready and owner.replaces and done)
 
     def check(self, owner: Worker) -> None:
         for conversation, last in self.world.last.items():

@@ -1,4 +1,4 @@
-"""The summarizer's whole world in memory: its handling, its lanes and the engine, on stores that all workers share."""
+"""The summarizer's whole world in memory: its handler, its lanes and the engine, on stores that all workers share."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -15,13 +15,12 @@ from afterword.streams.runtime import Options
 from afterword.streams.runtime.at_least_once import AtLeastOnce, AtLeastOncePartition
 from afterword.streams.settings import Retry
 from afterword.streams.summarizer.agent import LaneKey, lane_of
-from afterword.streams.summarizer.handling import Handling
 from afterword.streams.summarizer.lanes import Lanes
-from afterword.streams.summarizer.patience import Patience
 from afterword.streams.summarizer.pipeline import Pipeline
 from afterword.streams.summarizer.providers.base import Summary, SummaryRequest
 from afterword.streams.summarizer.retries import Try, headers_of
-from afterword.streams.summarizer.so_far import Rules
+from afterword.streams.summarizer.rolling import SummaryRules
+from afterword.streams.summarizer.steps import StepRunner
 from tests.doubles.index import MemoryIndex
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
 from tests.model.broker import Broker, Record
@@ -29,7 +28,7 @@ from tests.model.loop import Loop
 from tests.model.network import Network
 from tests.model.process import Process
 from tests.samples import NOON, a_closed_episode
-from tests.summarizer_world import NoHealth
+from tests.summarizer_world import a_handler, a_step_runner
 
 SOURCE = TopicPartition("episode.closed", 0)
 RETRIES = TopicPartition("episode.retry", 0)
@@ -64,16 +63,16 @@ class Shared:
     messages: MemoryMessages = field(default_factory=MemoryMessages)
     index: MemoryIndex = field(default_factory=MemoryIndex)
     announced: list[SummaryCreated] = field(default_factory=list)
-    buried: set[int] = field(default_factory=set)
-    """Offsets."""
+    dead_letters: set[int] = field(default_factory=set)
+    """Their offsets."""
     answers: int = 0
     llm_is_away: bool = False
 
     def publish(self, summary: SummaryCreated) -> None:
         self.announced.append(summary)
 
-    def bury(self, headers: Any) -> None:
-        self.buried.add(int(dict(headers)["__afterword.errors.offset"]))
+    def send_to_dlq(self, headers: Any) -> None:
+        self.dead_letters.add(int(dict(headers)["__afterword.errors.offset"]))
 
     def answer(self, request: SummaryRequest) -> Summary:
         """Another one each time, as of an LLM that is asked twice."""
@@ -122,12 +121,11 @@ class Worker(Process):
     def __init__(self, name: str, world: "World") -> None:
         super().__init__(name, world.network, world.broker, ENGINE, {}, "summarizer")
         self.world = world
-        patience = Patience(NoHealth(), lambda _: self._pause())
-        outputs: Any = SimpleNamespace(publish=self._publish, bury=self._bury, retry=self._retry)
+        steps = a_step_runner(backoff=lambda *_: PAUSE_SECONDS)
+        outputs: Any = SimpleNamespace(publish=self._publish, send_to_dlq=self._send_to_dlq, retry=self._retry)
         self._retries = AtLeastOnce(max_in_flight=1, hold=lambda _: self._pause())
         self._second: AtLeastOncePartition | None = None
-        app: Any = self.app
-        self._handling = Handling(app, self._pipeline(patience), outputs, patience, RETRY)
+        self._handler = a_handler(self._pipeline(steps), outputs, RETRY, ENGINE.clock, steps=steps)
         self._lanes = Lanes[LaneKey](lambda _, error: self.stop_worker(error))
 
     def new_partition(self, source: TopicPartition) -> AtLeastOncePartition:
@@ -136,13 +134,14 @@ class Worker(Process):
         return AtLeastOncePartition(self, source)
 
     @property
-    def mends(self) -> bool:
+    def replaces(self) -> bool:
         return self._second is not None and self._second.ready
 
     async def agent(self) -> None:
         """As `attach` has it."""
         async for event in self.events():
-            handle = self._handling.mend if event.value.topic == RETRIES.topic else self._handling.handle
+            retries = event.value.topic == RETRIES.topic
+            handle = self._handler.replace_fallback if retries else self._handler.summarize
             self._lanes.submit(lane_of(event.value), partial(handle, event))
 
     async def before_taking(self) -> None:
@@ -153,7 +152,7 @@ class Worker(Process):
             await self._second.stop(0.0)
         await self._lanes.cancel(lambda _: True)
 
-    def _pipeline(self, patience: Patience) -> Pipeline:
+    def _pipeline(self, steps: StepRunner) -> Pipeline:
         shared = self.world.shared
         provider: Any = SimpleNamespace(summarize=self._summarize)  # all of it that is called
         return Pipeline(
@@ -164,8 +163,8 @@ class Worker(Process):
             llm=SimpleNamespace(summarize=self._ask_llm),  # type: ignore[arg-type]  # all of it that is called
             embedder=None,
             publish=self._publish,
-            patience=patience,
-            rules=Rules(rolling_max_tokens=20),
+            steps=steps,
+            rules=SummaryRules(rolling_max_tokens=20),
             clock=lambda: NOON,
         )
 
@@ -184,8 +183,8 @@ class Worker(Process):
     async def _publish(self, summary: SummaryCreated) -> None:
         await self.network.call(self, "publish", lambda: self.world.shared.publish(summary), writes=True)
 
-    async def _bury(self, key: bytes | None, value: bytes | None, headers: Any) -> None:
-        await self.network.call(self, "bury", lambda: self.world.shared.bury(headers), writes=True)
+    async def _send_to_dlq(self, key: bytes | None, value: bytes | None, headers: Any) -> None:
+        await self.network.call(self, "send_to_dlq", lambda: self.world.shared.send_to_dlq(headers), writes=True)
 
     async def _pause(self) -> None:
         await asyncio.sleep(PAUSE_SECONDS)
@@ -233,7 +232,7 @@ class World:
     def is_finished(self, record: Record) -> bool:
         """Announced, and an LLM wrote it or will be asked; or a dead letter."""
         if record.value == b"{":
-            return record.offset in self.shared.buried
+            return record.offset in self.shared.dead_letters
         episode_id = episode_id_of(record.value)
         announced = [s.quality.source for s in self.shared.announced if s.episode_id == episode_id]
         return bool(announced) and ("llm" in announced or self.is_waiting(episode_id, record))

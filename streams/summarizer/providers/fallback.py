@@ -13,8 +13,8 @@ from afterword.streams.summarizer.providers.extractive import REASON as EXTRACTI
 log = structlog.get_logger()
 
 
-def is_mendable(quality: Quality) -> bool:
-    """Whether an LLM was wanted and did not write it; where none was wanted there is nothing to mend."""
+def is_replaceable(quality: Quality) -> bool:
+    """Whether an LLM should have written the summary and did not; without one configured nothing is replaced."""
     return quality.source == "fallback" and quality.reason != EXTRACTIVE
 
 

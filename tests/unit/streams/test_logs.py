@@ -38,3 +38,31 @@ def test_a_retry_is_one_warning_with_its_stage_and_the_type_of_its_error() -> No
         "problem": "the LLM is rate limited; it asks to wait 0 seconds",
         "attempt": 1,
     }
+
+
+WAITING = """
+import asyncio
+from opentelemetry.trace import NoOpTracer
+from afterword.streams.errors import StoreUnavailable
+from afterword.streams.logs import configure
+from afterword.streams.runtime.health import Readiness
+from afterword.streams.settings import Logs
+from afterword.streams.summarizer.steps import StepRunner
+from afterword.streams.telemetry import Metrics
+
+failures = [StoreUnavailable(store="mongodb", problem="away")] * 5
+
+async def step():
+    if failures:
+        raise failures.pop()
+
+configure(Logs(format="json"))
+steps = StepRunner(Readiness(), Metrics("none", "0"), NoOpTracer(), lambda *_: 0.0)
+asyncio.run(steps.retry_until_success("find", step))
+"""
+
+
+def test_a_step_that_waits_is_logged_once_and_not_for_every_retry() -> None:
+    done = subprocess.run([sys.executable, "-c", WAITING], capture_output=True, text=True, check=True)
+    [line] = [json.loads(line) for line in done.stderr.splitlines()]
+    assert (line["event"], line["stage"], line["error_type"]) == ("step_failed", "find", "store_unavailable")

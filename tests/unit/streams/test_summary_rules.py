@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from afterword.streams.settings import Settings
-from afterword.streams.summarizer.so_far import Rules
+from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer_app import longest_summary_seconds, questions, summary_rules
 
 
@@ -14,7 +14,7 @@ def settings(**given: Any) -> Settings:
 
 
 def test_by_default_a_summary_has_1000_characters_and_every_episode_updates_the_rolling_one() -> None:
-    assert summary_rules(settings()) == Rules(800, min_new_episodes=1, min_tokens=0, max_summary_length=1000)
+    assert summary_rules(settings()) == SummaryRules(800, min_new_episodes=1, min_tokens=0, max_summary_length=1000)
 
 
 def test_the_cadence_of_the_known_system_can_be_set() -> None:

@@ -16,7 +16,7 @@ from afterword.streams.summarizer.providers import SummaryRequest
 from afterword.streams.summarizer.providers.chat import ChatProvider
 from afterword.streams.summarizer.providers.chatml import chatml
 from afterword.streams.summarizer.providers.endpoint import ChatRequest, Reply
-from afterword.streams.summarizer.so_far import Rules
+from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.tokens import count_tokens
 from tests.samples import a_closed_episode, an_episode_message
 from tests.summarizer_world import World
@@ -211,7 +211,7 @@ async def test_a_leaked_control_token_never_grows_the_next_prompt() -> None:
     told.calls = 0  # type: ignore[attr-defined]  # a counter
     model, world = Model(LONG=told, SHORT=told, TITLE=told, ROLLING=told), World()
     episodes = tuple(a_closed_episode(ordinal) for ordinal in range(1, CHAIN + 1))
-    await world.run(episodes, provider=provider(model), rules=Rules(100))
+    await world.run(episodes, provider=provider(model), rules=SummaryRules(100))
     prompts = [chatml(request.messages) for request in model.requests]
     assert len(prompts) == 4 * CHAIN - 1
     for prompt in prompts:
@@ -246,7 +246,7 @@ async def test_facts_of_the_first_episode_are_still_there_after_fifty(template: 
     )
     world = World()
     model = Model(LONG=latest, ROLLING=rolling, JSON=json)
-    await world.run(episodes, provider=provider(model, template), rules=Rules(200, min_new_episodes=every))
+    await world.run(episodes, provider=provider(model, template), rules=SummaryRules(200, min_new_episodes=every))
     last = world.topic.events[-1].rolling_summary
     assert "Ada Lovelace" in last
     assert "peanuts" in last

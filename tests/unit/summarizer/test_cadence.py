@@ -13,18 +13,18 @@ from afterword.schemas import EpisodeClosed, SummaryCreated
 from afterword.streams.settings import MOST_PENDING_EPISODES
 from afterword.streams.summarizer.extractive import condense
 from afterword.streams.summarizer.providers import ExtractiveProvider, ScriptedProvider, SummaryRequest
-from afterword.streams.summarizer.so_far import PENDING_TOKENS, Rules
+from afterword.streams.summarizer.rolling import PENDING_TOKENS, SummaryRules
 from afterword.streams.tokens import count_tokens
 from tests.samples import NOON, a_closed_episode
 from tests.summarizer_world import Crash, Fault, Faults, Slowly, Worded, World, cancelled, crash
 from tests.unit.summarizer.conversations import an_episode_of, dialogues
 from tests.unit.summarizer.test_rolling_rows import FIRST
 
-EVERY_THIRD = Rules(200, min_new_episodes=3)
+EVERY_THIRD = SummaryRules(200, min_new_episodes=3)
 EPISODES = tuple(a_closed_episode(ordinal) for ordinal in range(1, 9))
 
 
-async def after(rules: Rules, episodes: tuple[EpisodeClosed, ...] = EPISODES, **fields: Any) -> World:
+async def after(rules: SummaryRules, episodes: tuple[EpisodeClosed, ...] = EPISODES, **fields: Any) -> World:
     world = World()
     await world.run(episodes, rules=rules, **fields)
     return world
@@ -39,7 +39,7 @@ def new_ordinals(world: World) -> list[tuple[int, ...] | None]:
 
 
 async def test_by_default_every_episode_updates_the_rolling_summary() -> None:
-    world = await after(Rules(200))
+    world = await after(SummaryRules(200))
     assert new_ordinals(world) == [(ordinal,) for ordinal in range(1, 9)]
     assert all(request.wants_rolling for request in world.provider.requests)
 
@@ -59,11 +59,11 @@ async def test_in_between_the_rolling_summary_stays_word_for_word() -> None:
 async def test_an_update_waits_for_so_many_tokens_too() -> None:
     sizes = (100, 30, 30, 200, 10, 10, 10, 300)
     episodes = tuple(e.model_copy(update={"token_count": n}) for e, n in zip(EPISODES, sizes, strict=True))
-    assert new_ordinals(await after(Rules(200, min_tokens=200), episodes)) == [
+    assert new_ordinals(await after(SummaryRules(200, min_tokens=200), episodes)) == [
         *((1,), (), (), (2, 3, 4)),
         *((), (), (), (5, 6, 7, 8)),
     ]
-    assert new_ordinals(await after(Rules(200, min_new_episodes=2, min_tokens=250), episodes)) == [
+    assert new_ordinals(await after(SummaryRules(200, min_new_episodes=2, min_tokens=250), episodes)) == [
         *((1,), (), (), (2, 3, 4)),
         *((), (), (), (5, 6, 7, 8)),
     ]
@@ -71,7 +71,7 @@ async def test_an_update_waits_for_so_many_tokens_too() -> None:
 
 async def test_no_more_episodes_are_left_pending_than_an_update_can_be_told_of() -> None:
     episodes = tuple(a_closed_episode(ordinal) for ordinal in range(1, 2 * MOST_PENDING_EPISODES))
-    new = new_ordinals(await after(Rules(200, min_tokens=10**9), episodes))
+    new = new_ordinals(await after(SummaryRules(200, min_tokens=10**9), episodes))
     assert [len(ordinals or ()) for ordinals in new if ordinals] == [1, MOST_PENDING_EPISODES]
 
 
@@ -94,7 +94,7 @@ async def test_many_long_summaries_are_told_by_their_short_ones() -> None:
             )
 
     world = World(provider=Wordy())
-    await world.run(EPISODES, rules=Rules(200, min_new_episodes=6))
+    await world.run(EPISODES, rules=SummaryRules(200, min_new_episodes=6))
     assert count_tokens("A long story. " * 100) * 5 > PENDING_TOKENS
     assert [request.previous_rolling.count("Brief.") for request in world.provider.requests[4:]] == [0, 0, 5, 5]
 
@@ -135,7 +135,7 @@ async def test_every_episode_goes_into_the_rolling_summary_once_and_in_order(
     sizes: list[int], min_new_episodes: int, min_tokens: int, max_tokens: int
 ) -> None:
     episodes = tuple(a_closed_episode(n, size=1, token_count=tokens) for n, tokens in enumerate(sizes, 1))
-    world = await after(Rules(max_tokens, min_new_episodes, min_tokens), episodes)
+    world = await after(SummaryRules(max_tokens, min_new_episodes, min_tokens), episodes)
     taken = [ordinal for new in new_ordinals(world) for ordinal in new or ()]
     assert taken == list(range(1, len(taken) + 1))
     assert len(sizes) - len(taken) < max(min_new_episodes, MOST_PENDING_EPISODES)
@@ -175,7 +175,7 @@ async def test_two_workers_take_every_episode_in_once_even_with_other_settings(
 ) -> None:
     world = World()
 
-    async def work(name: str, turns: list[int], rules: Rules) -> None:
+    async def work(name: str, turns: list[int], rules: SummaryRules) -> None:
         slowly = Slowly(turns)
         pipeline = world.pipeline(
             episodes=slowly.around(world.episodes),
@@ -201,7 +201,7 @@ async def test_two_workers_take_every_episode_in_once_even_with_other_settings(
 async def test_facts_of_the_first_episode_are_still_there_after_fifty_also_at_every_fifth() -> None:
     turns = (FIRST, *dialogues()[:49])
     episodes = tuple(an_episode_of(*t, ordinal=n, episode_id=f"c1:{n}") for n, t in enumerate(turns, 1))
-    world = await after(Rules(800, min_new_episodes=5), episodes, provider=ExtractiveProvider())
+    world = await after(SummaryRules(800, min_new_episodes=5), episodes, provider=ExtractiveProvider())
     rolling = told(world)[-1].rolling_summary
     assert "Ada Lovelace" in rolling
     assert "peanuts" in rolling

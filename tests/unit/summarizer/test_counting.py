@@ -2,16 +2,13 @@
 
 import pytest
 
-from afterword.schemas import Quality, Usage
-from afterword.streams.errors import AnswerInvalid, ProviderRateLimited, StoreUnavailable
+from afterword.schemas import Usage
+from afterword.streams.errors import ProviderRateLimited
 from afterword.streams.summarizer.counting import Counting
-from afterword.streams.summarizer.patience import Patience
 from afterword.streams.summarizer.providers.endpoint import ChatRequest, Reply
 from afterword.streams.summarizer.providers.retrying import Budget, retrying
 from afterword.streams.summarizer.providers.watched import Watched
 from afterword.streams.telemetry import Metrics
-from tests.samples import a_summary
-from tests.summarizer_world import NoHealth
 
 QUESTION = ChatRequest([{"role": "user", "content": "secret"}], 100)
 
@@ -68,26 +65,3 @@ async def test_a_retry_is_counted_when_the_question_is_put_again_and_not_when_it
         await retrying("summarize", call, 3, Budget(0.2), counting.retried)
     labels = {"error_type": "provider_rate_limited"}
     assert metrics.registry.get_sample_value("afterword_llm_retries_total", labels) == 2 - len(failures)
-
-
-def test_summaries_are_counted_by_source_and_reason(counting: Counting, metrics: Metrics) -> None:
-    invalid = AnswerInvalid(problem="no JSON").error_type
-    counting.published(a_summary(quality=Quality(source="llm")))
-    counting.published(a_summary(quality=Quality(source="fallback", reason=invalid)))
-    value = metrics.registry.get_sample_value
-    assert value("afterword_summaries_total", {"source": "llm", "reason": ""}) == 1
-    assert value("afterword_summaries_total", {"source": "fallback", "reason": invalid}) == 1
-
-
-async def test_a_step_is_timed_when_it_is_done_however_often_it_was_tried(counting: Counting, metrics: Metrics) -> None:
-    tries = [StoreUnavailable(store="mongodb", problem="away"), None]
-
-    async def step() -> None:
-        error = tries.pop(0)
-        if error:
-            raise error
-
-    async def at_once(_: float) -> None: ...
-
-    await Patience(NoHealth(), at_once, counting).until_done("find", step)
-    assert metrics.registry.get_sample_value("afterword_step_duration_seconds_count", {"step": "find"}) == 1

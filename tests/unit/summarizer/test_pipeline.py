@@ -12,7 +12,6 @@ from afterword.schemas.ids import message_key
 from afterword.streams.errors import EpisodeConflict, ProviderMisconfigured, ProviderUnavailable
 from afterword.streams.settings import Budget, Summarizer
 from afterword.streams.stores.episodes import RollingRow, StoredEpisode
-from afterword.streams.summarizer.patience import Patience
 from afterword.streams.summarizer.pipeline import compression
 from afterword.streams.summarizer.providers import ExtractiveProvider, WithFallback
 from afterword.streams.summarizer.providers.fallback import waited_for
@@ -24,27 +23,15 @@ from tests.summarizer_world import (
     Crash,
     Fault,
     Faults,
-    NoHealth,
+    RecordedReadiness,
     Slowly,
     Worded,
     World,
+    a_step_runner,
     cancelled,
     crash,
     outage,
 )
-
-
-class Told:
-    """A health that remembers what it is told."""
-
-    def __init__(self) -> None:
-        self.all: list[tuple[str, ...]] = []
-
-    def waiting(self, stage: str, error_type: str) -> None:
-        self.all.append(("waiting", stage, error_type))
-
-    def recovered(self, stage: str) -> None:
-        self.all.append(("recovered", stage))
 
 
 async def undisturbed() -> Any:
@@ -179,12 +166,13 @@ async def test_a_misconfigured_llm_is_waited_for_and_nothing_is_stored_meanwhile
     world.provider.outage = ProviderMisconfigured(problem="no such model")
     seen: list[Any] = []
 
-    async def repaired_at_the_third_time(seconds: float) -> None:
+    def repaired_at_the_third_time(failures: int, _: Exception) -> float:
         seen.append(copy.copy(world.episodes.episodes))
-        if len(seen) == 3:
+        if failures == 3:
             world.provider.outage = None
+        return 0.0
 
-    await world.pipeline(patience=Patience(NoHealth(), repaired_at_the_third_time)).process(EPISODES[0])
+    await world.pipeline(steps=a_step_runner(backoff=repaired_at_the_third_time)).process(EPISODES[0])
     assert seen == [{}, {}, {}]
     assert world.topic.events[0].quality.source == "llm"
 
@@ -195,17 +183,18 @@ async def test_an_llm_that_is_away_is_waited_for_when_that_is_set_and_nothing_is
     provider = WithFallback(
         world.provider, ExtractiveProvider(), waited_for(Summarizer(on_llm_outage="wait"), Budget())
     )
-    health, stored = Told(), list[Any]()
+    readiness, stored = RecordedReadiness(), list[Any]()
 
-    async def back_at_the_third_time(seconds: float) -> None:
+    def back_at_the_third_time(failures: int, _: Exception) -> float:
         stored.append(copy.copy(world.episodes.episodes))
-        if len(stored) == 3:
+        if failures == 3:
             world.provider.outage = None
+        return 0.0
 
-    pipeline = world.pipeline(provider=provider, patience=Patience(health, back_at_the_third_time))
+    pipeline = world.pipeline(provider=provider, steps=a_step_runner(readiness, back_at_the_third_time))
     await pipeline.process(EPISODES[0])
     assert stored == [{}, {}, {}]
-    assert health.all == [("waiting", "summarize", "provider_unavailable")] * 3 + [("recovered", "summarize")]
+    assert readiness.calls == [("not_ready", "summarize", "provider_unavailable")] * 3 + [("ready", "summarize")]
     assert [event.quality.source for event in world.topic.events] == ["llm"]
 
 

@@ -9,7 +9,7 @@ from afterword.schemas import EpisodeClosed
 from afterword.schemas.ids import episode_id
 from afterword.streams.stores.episodes import RollingRow
 from afterword.streams.summarizer.providers import ExtractiveProvider
-from afterword.streams.summarizer.so_far import Rules
+from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.tokens import count_tokens
 from tests.summarizer_world import Crash, Faults, World, crash
 from tests.unit.summarizer.conversations import Turn, an_episode_of, dialogues
@@ -21,7 +21,7 @@ FIRST: list[Turn] = [
 ]
 CALLS = 10
 """What a pipeline asks of its surroundings for one episode, the provider apart."""
-OPTIONS: dict[str, Any] = {"rules": Rules(MAX_TOKENS), "provider": ExtractiveProvider()}
+OPTIONS: dict[str, Any] = {"rules": SummaryRules(MAX_TOKENS), "provider": ExtractiveProvider()}
 
 
 @pytest.fixture(scope="module")

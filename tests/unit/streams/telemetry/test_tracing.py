@@ -9,16 +9,13 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import StatusCode, Tracer, get_current_span
+from opentelemetry.trace import NoOpTracer, StatusCode, Tracer, get_current_span
 
 from afterword.schemas import Usage
 from afterword.streams.errors import ConfigurationError, ProviderRateLimited
-from afterword.streams.runtime.options import Options
 from afterword.streams.segmenter import Outgoing, Segmenter
 from afterword.streams.segmenter.tracing import EpisodeTracing
 from afterword.streams.settings import Retry
-from afterword.streams.summarizer.handling import Handling
-from afterword.streams.summarizer.patience import Patience
 from afterword.streams.summarizer.providers.endpoint import Reply
 from afterword.streams.summarizer.tracing import Tracing
 from afterword.streams.telemetry import Metrics
@@ -31,7 +28,7 @@ from afterword.streams.telemetry.tracing import (
     tracer_of,
     tracing_from,
 )
-from tests.summarizer_world import NoHealth, World
+from tests.summarizer_world import World, a_handler, a_step_runner
 from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, Sent, characters, flush, limits, say
 
 SECRET = "hunter2"
@@ -100,23 +97,22 @@ def test_an_episode_says_the_same_whether_or_not_it_is_traced(tracer: Tracer) ->
     assert "traceparent" not in dict(variants[1][0].headers)
 
 
-async def summarized(record: Any, tracing: Tracing, world: World) -> list[bytes]:
+async def summarized(record: Any, tracer: Tracer, world: World) -> list[bytes]:
     """The traces that summaries were sent with."""
     headers: list[bytes] = []
 
     async def publish(summary: Any) -> None:
-        headers.append(trace_in(tracing.headers()))
+        headers.append(trace_in(traceparent(get_current_span())))
 
-    patience = Patience(NoHealth(), observer=tracing)
-    pipeline = world.pipeline(patience=patience, publish=publish)
-    app: Any = SimpleNamespace(engine=Options())
+    steps = a_step_runner(tracer=tracer)
+    pipeline = world.pipeline(steps=steps, publish=publish)
     event: Any = SimpleNamespace(value=record, ack=lambda: None)
-    outputs: Any = SimpleNamespace(bury=buried)
-    await Handling(app, pipeline, outputs, patience, Retry(attempts=0), tracing).handle(event)
+    outputs: Any = SimpleNamespace(send_to_dlq=send_to_dlq)
+    await a_handler(pipeline, outputs, Retry(attempts=0), steps=steps, tracer=tracer).summarize(event)
     return headers
 
 
-async def buried(*_: Any) -> None: ...
+async def send_to_dlq(*_: Any) -> None: ...
 
 
 def read(event: Outgoing) -> Any:
@@ -125,8 +121,7 @@ def read(event: Outgoing) -> Any:
 
 async def test_one_trace_leads_from_a_message_to_its_summary(spans: InMemorySpanExporter, tracer: Tracer) -> None:
     [event] = closed([traced("m1", 1), flush()], tracer)
-    tracing = Tracing(Metrics("summarizer", "1.2.3"), tracer, "summarizers")
-    [sent] = await summarized(read(event), tracing, World())
+    [sent] = await summarized(read(event), tracer, World())
     found = by_name(spans)
     assert {ids(span)[0] for span in found.values()} == {0xABC}
     process, publish = found["process episode.closed"], found["publish"]
@@ -141,7 +136,7 @@ async def test_one_trace_leads_from_a_message_to_its_summary(spans: InMemorySpan
 
 async def test_a_record_that_is_refused_is_an_error_of_its_span(spans: InMemorySpanExporter, tracer: Tracer) -> None:
     record = read(Outgoing("episode.closed", b"c1", SECRET.encode(), [header(1)]))
-    await summarized(record, Tracing(Metrics("summarizer", "1.2.3"), tracer, "summarizers"), World())
+    await summarized(record, tracer, World())
     span = by_name(spans)["process episode.closed"]
     assert span.status.status_code is StatusCode.ERROR
     assert span.attributes is not None
@@ -150,7 +145,7 @@ async def test_a_record_that_is_refused_is_an_error_of_its_span(spans: InMemoryS
 
 
 def test_a_question_to_an_llm_is_a_span_with_its_tokens(spans: InMemorySpanExporter, tracer: Tracer) -> None:
-    tracing = Tracing(Metrics("summarizer", "1.2.3"), tracer, "summarizers")
+    tracing = Tracing(Metrics("summarizer", "1.2.3"), tracer)
     with tracing.question("openai", "m-1") as answered:
         answered(Reply(SECRET, Usage(prompt_tokens=7, completion_tokens=3)))
     span = by_name(spans)["chat m-1"]
@@ -164,7 +159,7 @@ def test_a_question_to_an_llm_is_a_span_with_its_tokens(spans: InMemorySpanExpor
 def test_a_question_that_fails_has_the_type_of_its_error_and_not_what_it_says(
     spans: InMemorySpanExporter, tracer: Tracer
 ) -> None:
-    tracing = Tracing(Metrics("summarizer", "1.2.3"), tracer, "summarizers")
+    tracing = Tracing(Metrics("summarizer", "1.2.3"), tracer)
     with pytest.raises(ProviderRateLimited), tracing.question("openai", None):
         raise ProviderRateLimited(retry_after=SECRET)
     span = by_name(spans)["chat"]
@@ -200,6 +195,12 @@ async def test_a_collector_that_is_away_does_not_hold_up_the_end(monkeypatch: py
     tracer_of(provider).start_span("one").end()
     async with asyncio.timeout(2 * LAST_EXPORT_SECONDS + 5):
         await close(provider)
+
+
+async def test_without_a_tracer_no_trace_is_continued() -> None:
+    [event] = closed([traced("m1", 1), flush()], None)
+    incoming = event._replace(headers=[*event.headers, header(9)])
+    assert await summarized(read(incoming), NoOpTracer(), World()) == [b""]
 
 
 def test_outside_of_a_span_there_is_no_header() -> None:

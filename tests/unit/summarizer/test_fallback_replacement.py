@@ -15,12 +15,11 @@ from afterword.schemas import EpisodeClosed
 from afterword.schemas.headers import Headers
 from afterword.streams.errors import AnswerInvalid, ProviderUnavailable
 from afterword.streams.settings import Retry
-from afterword.streams.summarizer.handling import Handling
-from afterword.streams.summarizer.patience import Patience
+from afterword.streams.summarizer.agent import RecordHandler
 from afterword.streams.summarizer.providers import ExtractiveProvider, WithFallback
 from afterword.streams.summarizer.retries import Try, headers_of
 from tests.samples import a_closed_episode
-from tests.summarizer_world import EPISODES, NO_FAULTS, Crash, Fault, Faults, NoHealth, World, cancelled, crash, outage
+from tests.summarizer_world import EPISODES, NO_FAULTS, Crash, Fault, Faults, World, a_handler, cancelled, crash, outage
 
 AWAY = ProviderUnavailable(problem="away")
 NOON_MS = 1_772_366_400_000
@@ -56,23 +55,22 @@ class Deployment:
         for episode in episodes:
             self.closed.append(episode.conversation_id.encode(), episode.to_json(), [("trace", b"t1")])
 
-    def handling(self, faults: Faults) -> Handling:
+    def handler(self, faults: Faults) -> RecordHandler:
         llm = self.world.provider
         pipeline = self.world.pipeline(faults, provider=faults.around(WithFallback(llm, ExtractiveProvider())))
-        outputs: Any = SimpleNamespace(bury=self._bury, retry=faults.around_call(self._retry))
-        app: Any = SimpleNamespace(engine=SimpleNamespace(clock=lambda: NOON_MS))
-        return Handling(app, pipeline, outputs, Patience(NoHealth(), lambda _: asyncio.sleep(0)), self.retry)
+        outputs: Any = SimpleNamespace(send_to_dlq=self._send_to_dlq, retry=faults.around_call(self._retry))
+        return a_handler(pipeline, outputs, self.retry, clock_ms=lambda: NOON_MS)
 
     async def summarize(self, faults: Faults = NO_FAULTS) -> None:
-        await self.closed.work_off(self.handling(faults).handle)
+        await self.closed.work_off(self.handler(faults).summarize)
 
-    async def mend(self, faults: Faults = NO_FAULTS) -> None:
-        await self.retries.work_off(self.handling(faults).mend)
+    async def replace(self, faults: Faults = NO_FAULTS) -> None:
+        await self.retries.work_off(self.handler(faults).replace_fallback)
 
     async def _retry(self, record: Any, attempt: Try) -> None:
         self.retries.append(record.key, record.value, headers_of(attempt))
 
-    async def _bury(self, key: bytes | None, value: bytes | None, headers: Headers) -> None:
+    async def _send_to_dlq(self, key: bytes | None, value: bytes | None, headers: Headers) -> None:
         self.dead.append(key, value, headers)
 
     @property
@@ -98,7 +96,7 @@ async def after_an_outage(*episodes: EpisodeClosed, faults: Faults = NO_FAULTS, 
 async def test_a_fallback_is_announced_and_then_replaced_by_the_llm() -> None:
     deployment = await after_an_outage(EPISODES[0])
     assert deployment.announced == [("c1:1:1", None, "provider_unavailable")]
-    await deployment.mend()
+    await deployment.replace()
     assert deployment.announced[1:] == [("c1:1:2", "c1:1:1", None)]
     summary = deployment.world.topic.events[-1]
     assert (summary.revision, summary.episode_revision, summary.quality.source) == (2, 1, "llm")
@@ -114,7 +112,7 @@ async def test_the_record_of_a_retry_is_the_episodes_own() -> None:
 
 async def test_the_conversation_follows_its_last_episode_and_counts_nothing_twice() -> None:
     deployment = await after_an_outage(*EPISODES)
-    await deployment.mend()
+    await deployment.replace()
     stores = deployment.world.episodes
     last = stores.episodes["c1:3"].summary
     conversation = stores.conversations["c1"]
@@ -126,7 +124,7 @@ async def test_the_conversation_follows_its_last_episode_and_counts_nothing_twic
 async def test_each_is_made_again_from_what_the_llm_wrote_of_the_one_before() -> None:
     deployment = await after_an_outage(*EPISODES)
     deployment.world.provider.requests.clear()
-    await deployment.mend()
+    await deployment.replace()
     stored = deployment.world.episodes.episodes
     expected = ["", *[stored[f"c1:{n}"].summary.rolling_summary for n in (1, 2)]]
     assert [request.previous_rolling for request in deployment.world.provider.requests] == expected
@@ -138,7 +136,7 @@ async def test_what_was_built_on_a_fallback_meanwhile_stays() -> None:
     deployment.closed.append(b"c1", second.to_json(), [])
     await deployment.summarize()
     row, title = deployment.world.episodes.rows["c1"][-1], deployment.world.episodes.conversations["c1"].title
-    await deployment.mend()
+    await deployment.replace()
     assert deployment.world.episodes.rows["c1"][-1] == row
     assert deployment.world.episodes.conversations["c1"].title == title
     assert deployment.world.episodes.episodes["c1:1"].summary.quality.source == "llm"
@@ -148,17 +146,17 @@ async def test_another_failure_changes_nothing_and_is_followed_by_a_later_try(qu
     deployment = await after_an_outage(EPISODES[0])
     state = deployment.world.state
     deployment.world.provider.outage = AWAY
-    await deployment.mend()
+    await deployment.replace()
     assert deployment.world.state == state
     assert len(deployment.retries.records) == deployment.retry.attempts
-    lasts = [(entry["error_type"], entry["last"]) for entry in quiet if entry["event"] == "fallback not replaced"]
+    lasts = [(entry["error_type"], entry["last"]) for entry in quiet if entry["event"] == "fallback_kept"]
     assert lasts == [("provider_unavailable", False), ("provider_unavailable", False), ("provider_unavailable", True)]
 
 
 async def test_an_llm_whose_answers_cannot_be_used_is_given_up_sooner() -> None:
     deployment = await after_an_outage(EPISODES[0], retry=Retry(attempts=50, unusable_answers=2))
     deployment.world.provider.outage = AnswerInvalid(problem="no JSON")
-    await deployment.mend()
+    await deployment.replace()
     assert len(deployment.retries.records) == 2
     assert deployment.world.episodes.episodes["c1:1"].summary.quality.reason == "provider_unavailable"
 
@@ -181,7 +179,7 @@ async def test_an_extractive_summary_replaces_no_fallback() -> None:
     deployment = await after_an_outage(EPISODES[0])
     state = deployment.world.state
     deployment.world.provider = ExtractiveProvider()  # type: ignore[assignment]  # another provider than usual
-    await deployment.mend()
+    await deployment.replace()
     assert deployment.world.state == state
 
 
@@ -189,7 +187,7 @@ async def test_a_retry_that_comes_twice_asks_the_llm_once_and_says_the_same() ->
     deployment = await after_an_outage(EPISODES[0])
     deployment.retries.records *= 2
     deployment.world.provider.requests.clear()
-    await deployment.mend()
+    await deployment.replace()
     assert len(deployment.world.provider.requests) == 1
     assert deployment.announced[1:] == [("c1:1:2", "c1:1:1", None)] * 2
 
@@ -200,18 +198,18 @@ async def test_a_retry_of_an_episode_that_was_erased_or_closed_anew_does_nothing
     deployment.closed.append(b"c1", edited.to_json(), [])
     await deployment.summarize()
     state, told = deployment.world.state, len(deployment.world.topic.events)
-    await deployment.mend()
+    await deployment.replace()
     assert deployment.world.state == state
     assert len(deployment.world.topic.events) == told
     del deployment.world.episodes.episodes["c1:1"]
     deployment.retries.committed = 0
-    await deployment.mend()
+    await deployment.replace()
     assert deployment.world.episodes.episodes == {}
 
 
 async def test_an_episode_that_is_closed_anew_after_its_fallback_was_replaced_is_the_next_revision() -> None:
     deployment = await after_an_outage(EPISODES[0])
-    await deployment.mend()
+    await deployment.replace()
     edited = EPISODES[0].model_copy(update={"revision": 2, "fingerprint": "edited"})
     deployment.closed.append(b"c1", edited.to_json(), [])
     await deployment.summarize()
@@ -224,8 +222,8 @@ async def test_what_is_no_retry_is_a_dead_letter_and_the_next_one_is_handled() -
     deployment = await after_an_outage(EPISODES[0])
     deployment.retries.append(b"c1", b"{", [])
     deployment.retries.append(b"c1", EPISODES[0].to_json(), [("afterword_retry_number", b"many")])
-    await deployment.mend()
-    assert [dict(letter.headers)["__afterword.errors.type"] for letter in deployment.dead.records] == [
+    await deployment.replace()
+    assert [dict(rejected.headers)["__afterword.errors.type"] for rejected in deployment.dead.records] == [
         b"invalid_json",
         b"schema_violation",
     ]
@@ -239,30 +237,30 @@ def replaced(deployment: Deployment) -> Any:
 
 async def undisturbed() -> Any:
     deployment = await after_an_outage(*EPISODES)
-    await deployment.mend()
+    await deployment.replace()
     assert {event_id for event_id, *_ in deployment.announced} == {f"c1:{n}:{r}" for n in (1, 2, 3) for r in (1, 2)}
     return replaced(deployment)
 
 
-async def calls_of(mending: bool) -> int:
+async def calls_of(replacing: bool) -> int:
     faults = Faults(0, after=False, fault=crash)
-    deployment = await after_an_outage(*EPISODES, faults=NO_FAULTS if mending else faults)
-    if mending:
-        await deployment.mend(faults)
+    deployment = await after_an_outage(*EPISODES, faults=NO_FAULTS if replacing else faults)
+    if replacing:
+        await deployment.replace(faults)
     return faults.calls
 
 
-async def disturbed(faults: Faults, *, mending: bool) -> Deployment:
-    """Struck while it falls back, or while it mends; then started again."""
+async def disturbed(faults: Faults, *, replacing: bool) -> Deployment:
+    """Struck while it falls back, or while it replaces; then started again."""
     deployment = Deployment(*EPISODES)
     deployment.world.provider.outage = AWAY
-    if not mending:
+    if not replacing:
         await until_struck(deployment.summarize(faults))
     await deployment.summarize()
     deployment.world.provider.outage = None
-    if mending:
-        await until_struck(deployment.mend(faults))
-    await deployment.mend()
+    if replacing:
+        await until_struck(deployment.replace(faults))
+    await deployment.replace()
     return deployment
 
 
@@ -273,16 +271,16 @@ async def until_struck(work: Any) -> None:
         return
 
 
-@pytest.mark.parametrize("mending", [False, True], ids=["while it falls back", "while it mends"])
+@pytest.mark.parametrize("replacing", [False, True], ids=["while it falls back", "while it replaces"])
 @pytest.mark.parametrize("after", [False, True], ids=["before the effect", "after the effect"])
 @pytest.mark.parametrize("fault", [crash, cancelled, outage])
 async def test_a_crash_or_an_outage_at_any_call_ends_in_the_same_replaced_summaries(
-    fault: Fault, after: bool, mending: bool
+    fault: Fault, after: bool, replacing: bool
 ) -> None:
     expected = await undisturbed()
-    for at in range(1, await calls_of(mending) + 1):
+    for at in range(1, await calls_of(replacing) + 1):
         faults = Faults(at, after, fault)
-        deployment = await disturbed(faults, mending=mending)
+        deployment = await disturbed(faults, replacing=replacing)
         assert faults.struck
         assert replaced(deployment) == expected, f"at call {at}"
         assert all(len(contents) == 1 for contents in deployment.world.contents_by_event_id().values())
@@ -299,13 +297,13 @@ async def test_any_series_of_crashes_ends_in_the_same_replaced_summaries(crashes
         await deployment.summarize()
         deployment.world.provider.outage = None
         for at, _, after in crashes:
-            await until_struck(deployment.mend(Faults(at, after, crash)))
-        await deployment.mend()
+            await until_struck(deployment.replace(Faults(at, after, crash)))
+        await deployment.replace()
         assert replaced(deployment) == await undisturbed()
         assert all(len(contents) == 1 for contents in deployment.world.contents_by_event_id().values())
 
 
-async def test_conversations_are_mended_apart() -> None:
+async def test_conversations_are_replaced_apart() -> None:
     deployment = await after_an_outage(EPISODES[0], a_closed_episode(1, "c2"))
-    await deployment.mend()
+    await deployment.replace()
     assert {e.event_id for e in deployment.world.topic.events if e.supersedes} == {"c1:1:2", "c2:1:2"}

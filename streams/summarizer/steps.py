@@ -1,0 +1,128 @@
+"""Steps of a summary: each is timed, traced, and retried with backoff until it succeeds."""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import TypeVar
+
+import stamina
+import structlog
+from aiokafka.errors import KafkaError
+from opentelemetry.trace import SpanKind, Tracer
+
+from afterword.streams.errors import (
+    AfterwordError,
+    ConfigurationError,
+    ProviderError,
+    ProviderMisconfigured,
+    StoreUnavailable,
+)
+from afterword.streams.runtime.health import Readiness
+from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.tracing import step as open_step
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+Backoff = Callable[[int, Exception], float]
+"""Seconds until the next attempt, given the number of failed attempts and the last error."""
+
+RETRIED = (StoreUnavailable, ProviderError, ConfigurationError, KafkaError)
+"""Errors that pass, or that an operator repairs while the worker runs."""
+FIRST_WAIT_SECONDS = 0.2
+LONGEST_WAIT_SECONDS = 10.0
+MISCONFIGURED_WAIT_SECONDS = 20.0
+"""An operator has to change something first."""
+LOG_EVERY_SECONDS = 30.0
+"""Interval of the log for one stage, however many episodes wait there."""
+PUBLISH = "publish"
+"""The stage that sends the summary."""
+
+
+def backoff_seconds(failures: int, error: Exception) -> float:
+    """Double the wait up to a bound, with jitter of one half to either side.
+
+    Computed here because stamina adds no jitter to its longest wait: many episodes wait for the same server, and must
+    not come back all at once.
+    """
+    if isinstance(error, ProviderMisconfigured | ConfigurationError):
+        wait = MISCONFIGURED_WAIT_SECONDS
+    else:
+        wait = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** min(failures - 1, 10))
+    return wait * random.uniform(0.5, 1.5)  # noqa: S311 – spreads load, guards nothing
+
+
+class StepRunner:
+    """Runs steps until they succeed. The worker is not ready while one waits, with its stage and error type."""
+
+    def __init__(
+        self, readiness: Readiness, metrics: Metrics, tracer: Tracer, backoff: Backoff = backoff_seconds
+    ) -> None:
+        self._readiness = readiness
+        self._metrics = metrics
+        self._tracer = tracer
+        self._backoff = backoff
+        self._waiters: Counter[str] = Counter()
+        self._logged: dict[str, float] = {}
+
+    async def retry_until_success(self, stage: str, step: Callable[[], Awaitable[T]]) -> T:
+        """Return the step's result; retry while it raises one of RETRIED.
+
+        Raises: any other error, at once.
+        """
+        kind = SpanKind.PRODUCER if stage == PUBLISH else SpanKind.INTERNAL
+        with open_step(self._metrics, self._tracer, stage, kind):
+            try:
+                return await step()
+            except RETRIED as error:
+                with self._waiting(stage):
+                    return await self._retry(stage, step, error)
+
+    async def _retry(self, stage: str, step: Callable[[], Awaitable[T]], first: Exception) -> T:
+        failures = count(1)
+
+        def backoff(error: Exception) -> bool | float:
+            if not isinstance(error, RETRIED):
+                return False
+            failed = next(failures)
+            self._report(stage, error, failed)
+            return self._backoff(failed, error)
+
+        async for attempt in stamina.retry_context(on=backoff, attempts=None, timeout=None):
+            with attempt:
+                if attempt.num == 1:
+                    raise first  # that attempt has been made: most steps succeed, and need no context of stamina's
+                return await step()
+        raise AssertionError("stamina retries without end")
+
+    @contextmanager
+    def _waiting(self, stage: str) -> Iterator[None]:
+        """Make the stage ready again when nobody waits at it any more."""
+        self._waiters[stage] += 1
+        try:
+            yield
+        finally:
+            self._waiters[stage] -= 1
+            if not self._waiters[stage]:
+                self._readiness.ready(stage)
+
+    def _report(self, stage: str, error: Exception, attempt: int) -> None:
+        kind = error_type(error)
+        self._readiness.not_ready(stage, kind)
+        now = time.monotonic()
+        if now - self._logged.get(stage, -LOG_EVERY_SECONDS) >= LOG_EVERY_SECONDS:
+            self._logged[stage] = now
+            problem = str(error) if isinstance(error, AfterwordError) else None
+            log.warning("step_failed", stage=stage, error_type=kind, problem=problem, attempt=attempt)
+
+
+def error_type(error: Exception) -> str:
+    """Return a stable snake_case name."""
+    if isinstance(error, AfterwordError):
+        return error.error_type
+    name = type(error).__name__.removesuffix("Error")
+    return "".join("_" + c.lower() if c.isupper() else c for c in name).lstrip("_")

@@ -1,0 +1,89 @@
+"""What a fallback's next try waits for."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from afterword.streams.errors import ProviderMisconfigured, ProviderUnavailable
+from afterword.streams.settings import Retry
+from afterword.streams.summarizer.providers import Provider, ScriptedProvider
+from afterword.streams.summarizer.retries import LONGEST_WAIT_SECONDS, NOT_BEFORE, RetryHold, Try, headers_of
+from tests.samples import NOON
+from tests.virtual_time import run_in_virtual_time
+
+RETRY = Retry(longest_delay_seconds=900)
+
+
+class Llm(ScriptedProvider):
+    """Remembers when it was checked; before the n-th check `before` is called with n."""
+
+    def __init__(self, before: Callable[[int], None] = lambda _: None) -> None:
+        super().__init__()
+        self.checked_at: list[float] = []
+        self._before = before
+
+    async def check(self) -> None:
+        self.checked_at.append(asyncio.get_running_loop().time())
+        self._before(len(self.checked_at))
+        await super().check()
+
+
+def a_record(*headers: tuple[str, bytes]) -> Any:
+    return SimpleNamespace(headers=headers)
+
+
+def due_in(seconds: float) -> Any:
+    return a_record(*headers_of(Try(1, 0, NOON + timedelta(seconds=seconds))))
+
+
+def held_seconds(llm: Provider, record: Any) -> float:
+    async def hold() -> float:
+        await RetryHold(llm, RETRY, lambda: NOON).hold(record)
+        return asyncio.get_running_loop().time()
+
+    return run_in_virtual_time(hold())
+
+
+@pytest.mark.parametrize(
+    ("record", "seconds"),
+    [
+        (due_in(30), 30),
+        (due_in(-30), 0),
+        (due_in(10**9), 900),
+        (a_record(), 0),
+        (a_record((NOT_BEFORE, b"soon")), 0),
+    ],
+    ids=["due later", "overdue", "written by a wrong clock", "no time", "no time that can be read"],
+)
+def test_a_record_waits_for_its_time_but_never_longer_than_the_longest_delay(record: Any, seconds: float) -> None:
+    assert held_seconds(ScriptedProvider(), record) == seconds
+
+
+def test_it_opens_when_the_llm_answers_and_says_once_that_it_waits() -> None:
+    def answers_at_last(checks: int) -> None:
+        if checks == 12:
+            llm.outage = None
+
+    llm = Llm(answers_at_last)
+    llm.outage = ProviderUnavailable(problem="x")
+    with capture_logs() as logs:
+        held_seconds(llm, due_in(0))
+    waits = [after - before for before, after in zip(llm.checked_at, llm.checked_at[1:], strict=False)]
+    assert len(waits) == 11
+    assert 0.5 <= waits[0] <= 1.5
+    assert waits[2] > waits[0]
+    assert max(waits) == pytest.approx(LONGEST_WAIT_SECONDS)
+    paused = [entry for entry in logs if entry["event"] == "retries_paused"]
+    assert [(entry["stage"], entry["error_type"]) for entry in paused] == [("retry", "provider_unavailable")]
+
+
+def test_what_cannot_be_checked_is_tried() -> None:
+    llm = Llm()
+    llm.outage = ProviderMisconfigured(problem="it knows no such address")
+    assert held_seconds(llm, due_in(0)) == 0
+    assert len(llm.checked_at) == 1

@@ -1,0 +1,105 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from aiokafka.errors import KafkaTimeoutError
+from structlog.testing import capture_logs
+
+from afterword.streams.errors import ConfigurationError, ProviderMisconfigured, StoreUnavailable
+from afterword.streams.summarizer.steps import (
+    LONGEST_WAIT_SECONDS,
+    MISCONFIGURED_WAIT_SECONDS,
+    backoff_seconds,
+    error_type,
+)
+from afterword.streams.telemetry import Metrics
+from tests.summarizer_world import RecordedReadiness, a_step_runner
+
+AWAY = StoreUnavailable(store="mongodb", problem="AutoReconnect")
+
+
+def failing(times: int, error: Exception = AWAY) -> Callable[[], Awaitable[str]]:
+    errors = [error] * times
+
+    async def step() -> str:
+        if errors:
+            raise errors.pop()
+        return "done"
+
+    return step
+
+
+async def test_a_step_that_works_is_done_once_and_nobody_is_told() -> None:
+    readiness = RecordedReadiness()
+    assert await a_step_runner(readiness).retry_until_success("find", failing(0)) == "done"
+    assert readiness.calls == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [AWAY, ProviderMisconfigured(problem="x"), ConfigurationError(setting="S", problem="x"), KafkaTimeoutError()],
+)
+async def test_a_step_is_repeated_until_it_works_and_health_follows(error: Exception) -> None:
+    readiness = RecordedReadiness()
+    assert await a_step_runner(readiness).retry_until_success("find", failing(3, error)) == "done"
+    assert readiness.calls == [("not_ready", "find", error_type(error))] * 3 + [("ready", "find")]
+
+
+async def test_an_error_of_another_kind_is_raised_at_once() -> None:
+    with pytest.raises(ValueError, match="broken"):
+        await a_step_runner().retry_until_success("find", failing(1, ValueError("broken")))
+
+
+async def test_cancellation_ends_the_wait_and_takes_the_reason_for_it_away() -> None:
+    readiness = RecordedReadiness()
+
+    began = asyncio.Event()
+
+    def long_wait(_failures: int, _error: Exception) -> float:
+        began.set()
+        return 3600.0
+
+    waiting = asyncio.create_task(a_step_runner(readiness, long_wait).retry_until_success("find", failing(1)))
+    await began.wait()
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert waiting.cancelled()
+    assert readiness.calls == [("not_ready", "find", "store_unavailable"), ("ready", "find")]
+
+
+async def test_a_stage_has_recovered_when_nobody_waits_at_it_any_more() -> None:
+    readiness = RecordedReadiness()
+    steps = a_step_runner(readiness)
+    await asyncio.gather(*(steps.retry_until_success("find", failing(times)) for times in (1, 5)))
+    assert readiness.calls.count(("ready", "find")) == 1
+    assert readiness.calls[-1] == ("ready", "find")
+
+
+async def test_many_waiting_episodes_are_logged_once_for_each_stage() -> None:
+    steps = a_step_runner()
+    with capture_logs() as logs:
+        await asyncio.gather(*(steps.retry_until_success(stage, failing(20)) for stage in ("find", "index") * 10))
+    failed = [line for line in logs if line["event"] == "step_failed"]
+    assert sorted(line["stage"] for line in failed) == ["find", "index"]
+    assert failed[0]["error_type"] == "store_unavailable"
+
+
+def test_waits_grow_up_to_a_bound_and_are_spread() -> None:
+    first = [backoff_seconds(1, AWAY) for _ in range(100)]
+    assert 0.1 <= min(first) < max(first) <= 0.3
+    assert all(backoff_seconds(failures, AWAY) <= 1.5 * LONGEST_WAIT_SECONDS for failures in (5, 50, 5000, 10**6))
+
+
+def test_what_somebody_has_to_change_is_asked_for_rarely() -> None:
+    waits = [backoff_seconds(1, ProviderMisconfigured(problem="x")) for _ in range(100)]
+    assert min(waits) >= MISCONFIGURED_WAIT_SECONDS / 2
+
+
+def test_errors_of_kafka_have_names_like_ours() -> None:
+    assert error_type(KafkaTimeoutError()) == "kafka_timeout"
+
+
+async def test_a_step_is_timed_when_it_is_done_however_often_it_was_tried() -> None:
+    metrics = Metrics("summarizer", "1.2.3")
+    await a_step_runner(metrics=metrics).retry_until_success("find", failing(1))
+    assert metrics.registry.get_sample_value("afterword_step_duration_seconds_count", {"step": "find"}) == 1
