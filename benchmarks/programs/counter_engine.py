@@ -1,4 +1,4 @@
-"""A counter per key on our engine: an ordinary Faust app, written as docs/engine.md shows it."""
+"""A counter per key on our engine: an ordinary Faust app, written as its README shows it."""
 
 import asyncio
 from collections.abc import AsyncIterable

@@ -23,9 +23,8 @@ PLAINTEXT = {"security_protocol": "PLAINTEXT"}
 class App(faust.App):
     """An ordinary `faust.App`: agents, topics, tables and sends are Faust's; their guarantees are the engine's.
 
-    `brokers` is host:port, several separated by commas; `engine` holds what can be set about the engine; `security`
-    goes to every aiokafka client, Faust's own too: its arguments about TLS and SASL, such as `ssl_context`. `metrics`:
-    where the engine counts; by default a registry of its own that nobody reads.
+    `brokers`: host:port, several separated by commas. `security`: aiokafka's arguments for TLS and SASL, such as
+    `ssl_context`, for every client. `metrics`: by default in a registry that is not exported.
     """
 
     logger = LIFE_CYCLE
@@ -52,7 +51,7 @@ class App(faust.App):
             TableManager=TableManager,
             stream_wait_empty=True,  # drain before the agents are cancelled
             topic_disable_leader=True,
-            topic_allow_declare=False,  # topics are created on purpose, by whoever runs the cluster
+            topic_allow_declare=False,  # topics are created by the cluster's operator
             producer_max_request_size=engine.max_request_bytes,
             consumer_auto_offset_reset="earliest",
             broker_max_poll_interval=MAX_POLL_INTERVAL_SECONDS,

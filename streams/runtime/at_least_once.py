@@ -59,7 +59,7 @@ class ConcurrentMessage(ConsumerMessage):
 
 
 class AtLeastOncePartition:
-    """For an agent with slow concurrent handlers and no tables."""
+    """Feeds an agent with slow concurrent handlers and no tables."""
 
     session = None
 
@@ -90,7 +90,7 @@ class AtLeastOncePartition:
 
     @property
     def holds(self) -> bool:
-        """Whether its records are held back on purpose."""
+        """True if its records are held back on purpose."""
         return self._hold is not None
 
     def work(self) -> Work:
@@ -224,6 +224,6 @@ class AtLeastOncePartition:
             await asyncio.sleep(self._options.commit_interval_seconds)
             try:
                 await self._commit()
-            except TRANSIENT as error:  # a rebalance, or the broker is away: replayed at worst
+            except TRANSIENT as error:  # a rebalance, or the broker is down: replayed at worst
                 self.last_error = name = type(error).__name__
                 log.warning("commit_failed", partition=self._where, stage="commit", error_type=name)

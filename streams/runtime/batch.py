@@ -14,7 +14,7 @@ from faust.types.tuples import ConsumerMessage
 from afterword.streams.runtime.errors import AgentFailed, BatchClosed
 
 GONE = object()
-"""In a batch's view of a table: this key does not exist."""
+"""Marks a key that does not exist, in a batch's view of a table."""
 NOT_DONE = (GeneratorExit, asyncio.CancelledError, KeyDecodeError, ValueDecodeError)
 """Faust acknowledges a message also while one of these is being handled: the agent's generator is being closed."""
 
@@ -76,7 +76,7 @@ class Batch:
     def __init__(
         self, where: str, database: Any, on_late_write: Callable[[BatchClosed], None] = lambda _: None
     ) -> None:
-        """`on_late_write` is told of a write after the close: the task that made it may have nobody awaiting it."""
+        """`on_late_write` is given the error of a write after the close: maybe no one awaits the task that made it."""
         self.where = where
         self.database = database
         self.outputs: list[Output] = []

@@ -63,30 +63,30 @@ class EngineMetrics:
         )
         self._lag_seconds = families.gauge(
             "consumer_lag_seconds",
-            "Age of the oldest record that is not done, by its timestamp while it is in hand; while it is unread, "
-            "at most the time since the last one that was done or since nothing was unread, and after a start since "
-            "that. 0 without lag. Not for the topic of retries, whose records wait on purpose.",
+            "Age of the oldest record that is not done: by its timestamp while it is in hand; while it is unread, an "
+            "upper bound, the time since the last record was done, since nothing was unread, or since the start. "
+            "0 without lag. Absent for a topic whose records wait on purpose, as those of retries.",
             *source,
         )
         self._state_bytes = families.gauge(
-            "state_bytes", "What the local state of a source partition takes on disk.", "partition"
+            "state_bytes", "Size on disk of a source partition's local state.", "partition"
         )
         self._recovery_seconds = families.histogram(
-            "recovery_duration_seconds", "Bringing one partition's state up to date.", MOVE_SECONDS, "role"
+            "recovery_duration_seconds", "Time to bring one partition's state up to date.", MOVE_SECONDS, "role"
         )
         self._recovered_records = families.counter(
             "recovered_records_total", "Records of changelogs that were replayed to recover state."
         )
         self._rebalance_seconds = families.histogram(
             "rebalance_duration_seconds",
-            "From giving up the partitions to being assigned the new ones, the first assignment included.",
+            "Time from the revocation of partitions to the next assignment; the first assignment counts too.",
             MOVE_SECONDS,
             "role",
         )
         self._stalls = families.counter(
             "watchdog_stalls_total", "Stalls that the watchdog found; the worker ends after the first.", "role"
         )
-        self._stalls.labels(role)  # 0 from the start: an increase to 1 can only be seen by whoever saw 0
+        self._stalls.labels(role)  # 0 from the start: Prometheus sees an increase only after it saw 0
 
     def recovered(self, records: int, seconds: float) -> None:
         """Count a partition whose state was brought up to date from so many changelog records."""

@@ -1,4 +1,4 @@
-"""What can be set about the engine, and the aiokafka clients that its partitions open."""
+"""Options of the engine, and the aiokafka clients that its partitions open."""
 
 import logging
 import time
@@ -31,9 +31,9 @@ class Options:
     start_timeout_seconds: float = 60.0
     """Bounds the opening of a transactional producer, which waits for its last owner's transaction to end."""
     drain_seconds: float = 30.0
-    """When the worker stops, work in flight is finished within this, or dropped whole."""
+    """Time to finish work in flight when the worker stops; the rest is dropped whole."""
     revoke_drain_seconds: float = 10.0
-    """The same when partitions are revoked, while the whole group waits."""
+    """Time to finish work in flight when partitions are revoked, while the whole group waits."""
     agent_retries: int = 3
     retry_wait_seconds: float = 0.5
     """Doubles with each retry of a batch."""

@@ -25,7 +25,7 @@ NOT_TAKEN_WAIT_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Horizon:
-    """A moment, and the end of the partition at that moment: whoever has read that far has read all before it."""
+    """A moment, and the end of the partition then: every record from before the moment is below that end."""
 
     now_ms: int
     end: int
@@ -142,7 +142,7 @@ class Delivery:
         return self._current is not None
 
     def stop(self) -> None:
-        """From now on a failure is not retried."""
+        """Do not retry a failure from now on."""
         self._stopping = True
 
     def abandon(self) -> None:

@@ -14,11 +14,11 @@ from afterword.streams.runtime.options import LIFE_CYCLE
 
 UNREAD, ABSENT = object(), object()
 STORE_URL = "eos://local"
-"""With a host: `URL("eos://")` is falsy, and Faust would silently use its memory store."""
+"""Has a host because `URL("eos://")` is falsy: Faust would silently use its memory store."""
 
 
 class Store(FaustStore):
-    """In an agent: the batch's changes over RocksDB. Elsewhere: a read-only view of the committed state."""
+    """Shows the batch's changes over RocksDB in an agent, elsewhere a read-only view of the committed state."""
 
     logger = LIFE_CYCLE
 

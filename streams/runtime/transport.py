@@ -77,7 +77,7 @@ class Consumer(base.Consumer):
         self.kafka: Any = None
         self._was_assigned = False
         self.joined = False
-        """In the group, and no rebalance is under way."""
+        """True while the worker is in its group and no rebalance is under way."""
         self.handled = 0
         """At-least-once: number of finished records of all partitions."""
         self._cache = Cache(self.app.engine.block_cache_bytes)
@@ -183,7 +183,7 @@ class Consumer(base.Consumer):
 
     @property
     def ready(self) -> bool:
-        """In the group, and every assigned partition is open; also true for a worker without partitions."""
+        """True when the worker is in its group and every assigned partition is open; it may have none."""
         return self._was_assigned and all(partition.ready for partition in self.partitions.values())
 
     # -- for Faust

@@ -14,7 +14,8 @@ from afterword.streams.settings import FILE_SUFFIX, Settings, is_secret, locatio
 from tools.reference.settings import reference
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.md")])
+FOLDERS = ("docs", "examples", "streams")
+PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 TEST = re.compile(r"`(test_\w+)`")
 VARIABLE = re.compile(r"\bAFTERWORD_[A-Z_]*[A-Z]\b")
