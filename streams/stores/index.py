@@ -87,10 +87,6 @@ class EpisodeIndex(Protocol):
         """The indexed revision of those of the ids that are indexed."""
         ...
 
-    async def has(self, episode_ids: Sequence[str]) -> set[str]:
-        """Those of the ids that are indexed."""
-        ...
-
     def all_ids(self) -> AsyncIterator[str]:
         """Every `episode_id` that is indexed, in no particular order."""
         ...

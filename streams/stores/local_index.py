@@ -100,7 +100,7 @@ class IndexReader:
         """Those of the ids that are indexed."""
         try:
             async with self._opened() as index:
-                return await index.has(episode_ids) if index else set()
+                return set(await index.revisions(episode_ids)) if index else set()
         except StoreInUse as in_use:
             if self._path is None:
                 raise

@@ -189,9 +189,6 @@ class QdrantIndex:
         pages = [await self._retrieve(points[start : start + PAGE_SIZE]) for start in range(0, len(points), PAGE_SIZE)]
         return {ids[record.id]: record.payload["revision"] for page in pages for record in page}
 
-    async def has(self, episode_ids: Sequence[str]) -> set[str]:
-        return set(await self.revisions(episode_ids))
-
     async def all_ids(self) -> AsyncIterator[str]:
         offset: Any = None
         more = await self._exists()

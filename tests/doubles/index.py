@@ -39,9 +39,6 @@ class MemoryIndex:
     async def revisions(self, episode_ids: Sequence[str]) -> dict[str, int]:
         return {i: self.points[i].summary.revision for i in episode_ids if i in self.points}
 
-    async def has(self, episode_ids: Sequence[str]) -> set[str]:
-        return set(await self.revisions(episode_ids))
-
     async def all_ids(self) -> AsyncIterator[str]:
         for episode_id in list(self.points):
             yield episode_id

@@ -46,15 +46,15 @@ async def ids(index: EpisodeIndex) -> list[str]:
 
 async def test_an_empty_index_has_nothing(index: EpisodeIndex) -> None:
     await index.ping()
-    assert await index.has(["c1:1"]) == set()
+    assert await index.revisions(["c1:1"]) == {}
     assert await ids(index) == []
 
 
 async def test_what_was_put_is_there_once_however_often_it_is_put(index: EpisodeIndex) -> None:
     for ordinal in (1, 2, 1, 1):
         await index.put(a_summary(ordinal), "A flight to Rome, please.")
-    assert await index.has(["c1:1", "c1:2", "c1:3"]) == {"c1:1", "c1:2"}
-    assert await index.has([]) == set()
+    assert await index.revisions(["c1:1", "c1:2", "c1:3"]) == {"c1:1": 1, "c1:2": 1}
+    assert await index.revisions([]) == {}
     assert await ids(index) == ["c1:1", "c1:2"]
 
 
