@@ -1,4 +1,4 @@
-"""Is everything there that Afterword needs, and is it configured?"""
+"""Checks of everything that Afterword needs: servers, topics, the LLM."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,7 +14,7 @@ from afterword.streams.summarizer.providers import make_provider
 from afterword.topics import check_topics
 
 Check = Callable[[Settings], Awaitable[str]]
-"""Says what was found. Raises an error that says what is wrong."""
+"""Returns what was found. Raises: AfterwordError or KafkaError, which says what is wrong."""
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class Result:
     detail: str
 
 
-class NotAsItShouldBe(AfterwordError):
+class CheckFailed(AfterwordError):
     """{problem}"""
 
 
 async def check_all(settings: Settings) -> list[Result]:
-    """All checks, at the same time; none waits longer than the timeouts in the settings."""
+    """Run all checks concurrently; each ends within the timeouts in the settings."""
     return await asyncio.gather(*[_result(name, check, settings) for name, check in CHECKS.items()])
 
 
@@ -50,8 +50,8 @@ async def check_wanted_topics(settings: Settings) -> str:
     reports = await check_topics(settings)
     wrong = [f"{report.name} is {report.status} {report.detail}".strip() for report in reports if not report.fine]
     if wrong:
-        raise NotAsItShouldBe(problem="; ".join(wrong) + "; see: afterword topics create")
-    return f"{len(reports)} as they should be"
+        raise CheckFailed(problem="; ".join(wrong) + "; see: afterword topics create")
+    return f"{len(reports)} as configured"
 
 
 async def check_mongodb(settings: Settings) -> str:
@@ -61,13 +61,13 @@ async def check_mongodb(settings: Settings) -> str:
 
 
 async def check_qdrant(settings: Settings) -> str:
-    """A directory that another process has open is in use, which is what it is for."""
+    """Check Qdrant; a directory that another process has open counts as available."""
     async with open_stores(settings) as stores:
         try:
             await stores.index.ping()
         except StoreInUse:
             return f"{settings.qdrant.path}, in use by a running worker"
-    url = without_credentials(settings.qdrant.url) if settings.qdrant.url else "at its usual address"
+    url = without_credentials(settings.qdrant.url) if settings.qdrant.url else "at its default address"
     return str(settings.qdrant.path or url)
 
 

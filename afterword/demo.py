@@ -1,4 +1,4 @@
-"""Real conversations through the whole path, from an empty directory to summaries."""
+"""Demo: real conversations through the whole path, from an empty directory to summaries."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -26,7 +26,7 @@ class DemoIncomplete(AfterwordError):
 
 @dataclass(frozen=True)
 class Shown:
-    """What there was to see."""
+    """Counts that the demo prints at its end."""
 
     messages: int
     conversations: int
@@ -36,7 +36,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Show:
-    """Where what happens is shown."""
+    """Callbacks that print progress."""
 
     say: Callable[[str], None]
     episode: Callable[[EpisodeClosed], None]
@@ -44,10 +44,10 @@ class Show:
 
 
 async def demo(directory: Path, lines: Sequence[bytes], progress: Progress, show: Show) -> Shown:
-    """Replays `lines` (JSON messages) and returns when each message is in a summary. Raises: DemoIncomplete."""
+    """Replay `lines` (JSON messages) and wait until each message is in a summary. Raises: DemoIncomplete."""
 
     def ended(role: str, code: int, file: Path) -> None:
-        show.say(f"worker {role} ended with code {code}; see {file}")
+        show.say(f"worker {role} exited with code {code}; see {file}")
 
     async with deployment(directory, progress, ended) as settings:
         show.say("Kafka, MongoDB and three workers are running. Replaying conversations:")
@@ -80,7 +80,7 @@ class _Done:
     conversations: set[str] = field(default_factory=set)
 
     def count(self, event: SummaryCreated) -> None:
-        if event.supersedes:  # its messages are counted
+        if event.supersedes:  # its messages were counted before
             return
         self.messages += event.message_count
         self.episodes += 1

@@ -23,7 +23,7 @@ from afterword.schemas.headers import Headers, KafkaRecord, header
 from afterword.streams.errors import AfterwordError, BrokerUnavailable
 from afterword.streams.kafka import client_options, require_topics, start_client
 from afterword.streams.settings import Kafka
-from afterword.topic_specs import LARGE_RECORD_BYTES
+from afterword.topics import LARGE_RECORD_BYTES
 
 RESOLUTION_PREFIX = "__afterword.dlq."
 BATCH = 200

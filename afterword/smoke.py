@@ -1,4 +1,4 @@
-"""One conversation of our own through the whole path: does a deployment do its work?"""
+"""Smoke test of a deployment: one conversation through the whole path."""
 
 import asyncio
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from afterword.streams.kafka import running_consumer
 from afterword.streams.settings import Settings
 from afterword.watch import events
 
-SAID = (
+TURNS = (
     ("user", "Is the smoke test of this deployment through yet?"),
     ("assistant", "Not yet: this conversation has to be summarised first."),
     ("user", "Then I wait for its summary."),
@@ -23,11 +23,11 @@ SAID = (
 
 
 class NoSummary(AfterwordError):
-    """{seconds:g} seconds after it was sent, conversation {conversation_id} has no summary; do all workers run?"""
+    """{seconds:g} seconds after it was sent, conversation {conversation_id} has no summary; is each role running?"""
 
 
 async def smoke(settings: Settings, seconds: float) -> SummaryCreated:
-    """Sends a short conversation under a new id and returns what was announced of it. It stays in the stores.
+    """Send a short conversation with a new id and return its summary; both stay in the stores.
 
     Raises: NoSummary, BrokerUnavailable, TopicMissing.
     """
@@ -35,7 +35,7 @@ async def smoke(settings: Settings, seconds: float) -> SummaryCreated:
     async with running_consumer(
         settings.kafka, settings.kafka.summaries_topic, auto_offset_reset="earliest"
     ) as consumer:
-        await consumer.seek_to_end()  # before anything is sent, so that its summary cannot be missed
+        await consumer.seek_to_end()  # before anything is sent, so that no summary is missed
         try:
             async with asyncio.timeout(seconds):
                 await produce(settings, lines(conversation_id), Options(flush=True))
@@ -45,7 +45,7 @@ async def smoke(settings: Settings, seconds: float) -> SummaryCreated:
 
 
 def lines(conversation_id: str) -> Iterator[bytes]:
-    for number, (role, content) in enumerate(SAID):
+    for number, (role, content) in enumerate(TURNS):
         yield orjson.dumps(
             {
                 "id": str(number),

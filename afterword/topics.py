@@ -1,10 +1,11 @@
-"""The topics that Afterword needs: made where they are missing, compared where they exist, never changed."""
+"""Topics that Afterword needs: created if missing, compared if they exist, never changed."""
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
@@ -12,8 +13,94 @@ from aiokafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrP
 
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.kafka import admin_client
+from afterword.streams.segmenter.tables import TABLES
 from afterword.streams.settings import Settings
-from afterword.topic_specs import FoundTopic, Topic, TopicReport, compare, wanted_topics
+
+LARGE_RECORD_BYTES = 2 * 1024 * 1024
+"""An episode, a row of state or a dead letter may be larger than the record that it came from, which may have the
+broker's default limit of 1 MiB."""
+
+Status = Literal["created", "ok", "different", "missing", "failed"]
+
+
+@dataclass(frozen=True)
+class Topic:
+    """Wanted topic; with `any_count` an existing one may have any number of partitions."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str]
+    any_count: bool = False
+
+
+@dataclass(frozen=True)
+class FoundTopic:
+    """Existing topic with its effective configuration."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TopicReport:
+    """Outcome for one topic; `detail` says what differs, or why it could not be created."""
+
+    name: str
+    status: Status
+    detail: str = ""
+
+    @property
+    def fine(self) -> bool:
+        return self.status in ("created", "ok")
+
+
+def wanted_topics(settings: Settings, message_partitions: int | None = None) -> list[Topic]:
+    """List every topic, from the settings alone.
+
+    `message_partitions`: partitions of the input topic, if it exists; its changelogs need as many.
+    """
+    kafka = settings.kafka
+    log = _configs(settings, "delete")
+    large = {**log, "max.message.bytes": str(LARGE_RECORD_BYTES)}
+    compacted = {**large, "cleanup.policy": "compact"}
+
+    def topic(name: str, configs: Mapping[str, str], count: int = kafka.partitions, any_count: bool = True) -> Topic:
+        return Topic(name, count, kafka.replication_factor, configs, any_count)
+
+    return [
+        topic(kafka.messages_topic, log, any_count=False),
+        topic(kafka.episodes_topic, large),
+        topic(kafka.summaries_topic, log),
+        topic(kafka.retry_topic, large),
+        topic(kafka.dead_letters(kafka.messages_topic), large),
+        topic(kafka.dead_letters(kafka.episodes_topic), large),
+        *(
+            topic(kafka.changelog(table), compacted, message_partitions or kafka.partitions, any_count=False)
+            for table in TABLES
+        ),
+    ]
+
+
+def compare(wanted: Topic, found: FoundTopic) -> TopicReport:
+    """Compare a topic with what is wanted; the status is `ok` or `different`."""
+    pairs = {name: (value, found.configs.get(name, "none")) for name, value in wanted.configs.items()}
+    pairs["replication factor"] = (str(wanted.replication_factor), str(found.replication_factor))
+    if not wanted.any_count:
+        pairs["partitions"] = (str(wanted.partitions), str(found.partitions))
+    differing = [f"{name} is {is_}, should be {should}" for name, (should, is_) in pairs.items() if is_ != should]
+    return TopicReport(wanted.name, "different" if differing else "ok", "; ".join(differing))
+
+
+def _configs(settings: Settings, cleanup: str) -> dict[str, str]:
+    return {
+        "cleanup.policy": cleanup,
+        "compression.type": "producer",
+        "min.insync.replicas": str(settings.kafka.min_insync_replicas),
+    }
+
 
 __all__ = ["TopicReport", "check_topics", "ensure_topics"]
 
@@ -22,25 +109,25 @@ CONFIGS_SECONDS = 20.0
 
 
 async def ensure_topics(settings: Settings) -> list[TopicReport]:
-    """Creates what is missing and compares the rest; on return the new ones can be used.
+    """Create missing topics and compare the others; new ones can be used on return.
 
     Differences and refusals are reported, not raised. Raises: BrokerUnavailable, StoreUnavailable.
     """
     async with _admin(settings) as admin:
         before = await _existing(admin)
         seconds = settings.kafka.request_timeout_seconds
-        # the input first: its changelogs need as many partitions as it then really has
+        # the input first: its changelogs need as many partitions as it has
         await _create_missing(admin, wanted_topics(settings)[:1], seconds)
         wanted = _wanted(settings, await _existing(admin))
         refused = await _create_missing(admin, wanted, seconds)
-        # in one look: of several brokers, the one that is asked next may not have heard of a new topic yet
+        # one request: the next broker that answers may not know a new topic yet
         existing = await _until_visible(admin, {topic.name for topic in wanted} - set(refused), seconds)
         reports = await _compare_all(admin, wanted, existing)
     return [_outcome(report, report.name in before, refused.get(report.name)) for report in reports]
 
 
 async def check_topics(settings: Settings) -> list[TopicReport]:
-    """Compares and creates nothing. Raises: BrokerUnavailable, StoreUnavailable."""
+    """Compare without creating anything. Raises: BrokerUnavailable, StoreUnavailable."""
     async with _admin(settings) as admin:
         existing = await _existing(admin)
         return await _compare_all(admin, _wanted(settings, existing), existing)
@@ -69,7 +156,7 @@ async def _admin(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]:
 
 
 async def _existing(admin: AIOKafkaAdminClient) -> dict[str, FoundTopic]:
-    # all of them: asking for one by name would make it, on a broker that creates topics by itself
+    # all of them: a request for one by name would create it on a broker with auto.create.topics.enable
     return {topic["topic"]: _found(topic) for topic in await admin.describe_topics()}
 
 
@@ -80,7 +167,7 @@ def _found(metadata: Mapping[str, Any]) -> FoundTopic:
 
 
 async def _create_missing(admin: AIOKafkaAdminClient, topics: Sequence[Topic], seconds: float) -> dict[str, str]:
-    """Returns when the new ones are there; for each that was refused, why."""
+    """Create missing topics and wait until they are visible; returns the reason of each refusal."""
     existing = await _existing(admin)
     missing = [topic for topic in topics if topic.name not in existing]
     refused = await _create(admin, missing) if missing else {}
@@ -89,7 +176,7 @@ async def _create_missing(admin: AIOKafkaAdminClient, topics: Sequence[Topic], s
 
 
 async def _create(admin: AIOKafkaAdminClient, topics: Sequence[Topic]) -> dict[str, str]:
-    """Why, for each topic that was refused; one that somebody else made in the meantime was not."""
+    """Create topics; returns the reason of each refusal. A topic created by someone else meanwhile is fine."""
     new = [NewTopic(t.name, t.partitions, t.replication_factor, topic_configs=dict(t.configs)) for t in topics]
     response = await admin.create_topics(new)
     return {
@@ -100,11 +187,13 @@ async def _create(admin: AIOKafkaAdminClient, topics: Sequence[Topic]) -> dict[s
 
 
 async def _until_visible(admin: AIOKafkaAdminClient, names: set[str], seconds: float) -> dict[str, FoundTopic]:
-    """Created means that the controller knows; the brokers hear of it a moment later."""
+    """Wait until the brokers know topics that the controller has created."""
     deadline = time.monotonic() + seconds
     while missing := names - set(existing := await _existing(admin)):
         if time.monotonic() > deadline:
-            raise StoreUnavailable(store="Kafka", problem=f"it does not show new topics: {', '.join(sorted(missing))}")
+            raise StoreUnavailable(
+                store="Kafka", problem=f"new topics are still not visible: {', '.join(sorted(missing))}"
+            )
         await asyncio.sleep(POLL_SECONDS)
     return existing
 
@@ -122,12 +211,12 @@ async def _compare_all(
 
 
 async def _topic_configs(admin: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Of topics that exist; the broker that is asked may hear of a new one last. Raises: StoreUnavailable."""
+    """Read the configuration of existing topics, waiting until the broker knows them. Raises: StoreUnavailable."""
     deadline = time.monotonic() + CONFIGS_SECONDS
     found: dict[str, dict[str, str]] = {}
     while missing := [name for name in names if name not in found]:
         if time.monotonic() > deadline:
-            raise StoreUnavailable(store="Kafka", problem=f"it does not show the settings of {', '.join(missing)}")
+            raise StoreUnavailable(store="Kafka", problem=f"no configuration is visible yet of {', '.join(missing)}")
         responses = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name) for name in missing])
         for code, message, _kind, name, entries in [
             resource for response in responses for resource in response.resources

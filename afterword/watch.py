@@ -1,4 +1,4 @@
-"""`summary.created` as they come, for people who look on: without a consumer group, and nothing is committed."""
+"""Live view of `summary.created`, without a consumer group and without commits."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -15,7 +15,7 @@ log = structlog.get_logger(__name__)
 
 
 async def watch(kafka: Kafka, from_beginning: bool) -> AsyncGenerator[SummaryCreated, None]:
-    """Each event once, from now on or from the topic's first. Raises: BrokerUnavailable, TopicMissing."""
+    """Yield each event once, from now on or from the beginning. Raises: BrokerUnavailable, TopicMissing."""
     async with running_consumer(kafka, kafka.summaries_topic, auto_offset_reset="earliest") as consumer:
         if not from_beginning:
             await consumer.seek_to_end()
@@ -25,7 +25,7 @@ async def watch(kafka: Kafka, from_beginning: bool) -> AsyncGenerator[SummaryCre
 
 
 async def events(consumer: AIOKafkaConsumer) -> AsyncGenerator[SummaryCreated, None]:
-    """Each event once, from where the consumer is."""
+    """Yield each event once, from the consumer's position."""
     seen = RecentIds(REPEATS_REMEMBERED)
     async for record in consumer:
         try:

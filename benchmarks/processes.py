@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 
-from afterword.crew import start_worker
+from afterword.dev import start_worker
 from afterword.embedded import Process
 from afterword.embedded.claims import HOST, free_ports
 

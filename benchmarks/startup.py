@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from afterword.crew import ROLES
+from afterword.dev import ROLES
 from afterword.embedded import EmbeddedStack
 from afterword.streams.settings import load_settings
 from afterword.topics import ensure_topics

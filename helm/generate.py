@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 
 from afterword.streams.settings import Kafka, Settings
-from afterword.topic_specs import Topic, wanted_topics
+from afterword.topics import Topic, wanted_topics
 from helm.settings_schema import Schema, definitions, files_schema, reference, secrets_schema
 from helm.values_file import Described, Place, described
 
@@ -29,7 +29,7 @@ all: a misspelt name or a wrong type stops `helm install`.
 
 
 TOPICS_HEADING = (
-    '# Made by "make docs" from afterword/topic_specs.py. %…% stands for a setting of Kafka; its default is in names.\n'
+    '# Made by "make docs" from afterword/topics.py. %…% stands for a setting of Kafka; its default is in names.\n'
 )
 SET_BY_VALUES = "min.insync.replicas"
 

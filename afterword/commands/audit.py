@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from afterword.commands.common import Json, print_json, start_quietly
-from afterword.terminal import printable
+from afterword.commands.common import Json, print_json, printable, start_quietly
 
 Wait = Annotated[
     float,

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from afterword.commands.common import Json, print_json, start_quietly
-from afterword.terminal import printable
+from afterword.commands.common import Json, print_json, printable, start_quietly
 
 if TYPE_CHECKING:
     from afterword.memory import Context

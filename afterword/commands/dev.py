@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from afterword.commands.common import printable
 from afterword.extras import extra_required
-from afterword.terminal import printable
 
 if TYPE_CHECKING:
     from afterword.demo import Shown

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from afterword.commands.common import Json, print_json, start_quietly
-from afterword.terminal import printable
+from afterword.commands.common import Json, print_json, printable, start_quietly
 
 if TYPE_CHECKING:
     from afterword.dlq import Action, Counts, DeadLetterQueue, Filters

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from afterword.commands.common import Json, print_json, start_quietly
-from afterword.terminal import printable
+from afterword.commands.common import Json, print_json, printable, start_quietly
 
 Timeout = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="How long to wait for the summary.")]
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from afterword.commands.common import Json, start_quietly
-from afterword.terminal import printable
+from afterword.commands.common import Json, printable, start_quietly
 
 if TYPE_CHECKING:
     from afterword.schemas import SummaryCreated

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from afterword.streams.settings import Kafka, Settings
-from afterword.topic_specs import wanted_topics
+from afterword.topics import wanted_topics
 from tests.deploy.helm import KUBERNETES, Helm, Resource
 
 CHART = Path(__file__).parents[2] / "helm" / "afterword"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from afterword.crew import ROLES
+from afterword.dev import ROLES
 from afterword.embedded.claims import free_ports
 from tests.deploy import stand_in_images
 from tests.deploy.compose import Compose, program

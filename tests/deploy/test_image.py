@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from afterword.crew import ROLES
+from afterword.dev import ROLES
 from afterword.embedded.claims import free_ports
 from afterword.streams.settings import Settings
 from tests.deploy.conftest import BASE

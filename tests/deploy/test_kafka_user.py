@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from afterword.crew import ROLES
+from afterword.dev import ROLES
 from afterword.embedded import EmbeddedStack
 from afterword.embedded.kafka import Access, Listener
 from afterword.smoke import smoke

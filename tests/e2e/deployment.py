@@ -15,7 +15,7 @@ from pydantic import BaseModel, SecretStr
 
 from afterword import audit
 from afterword.audit.report import Report
-from afterword.crew import start_worker
+from afterword.dev import start_worker
 from afterword.embedded import Process
 from afterword.produce import InvalidLine, Options, Produced, parse_all, produce
 from afterword.schemas import EpisodeClosed, decode_episode

@@ -2,7 +2,7 @@
 
 import pytest
 
-from afterword.crew import ROLES
+from afterword.dev import ROLES
 from afterword.smoke import NoSummary, smoke
 from tests.e2e.deployment import Deployment, expected_fingerprints, fingerprints
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from afterword.contract import CLOUD_EVENT, DEAD_LETTER, EVENTS, Channel, Event, Schema, channels, event_schema, example
 from afterword.streams.settings import Settings
-from afterword.topic_specs import wanted_topics
+from afterword.topics import wanted_topics
 from tools.reference.markdown import NOTHING, table
 
 HEADING = """\

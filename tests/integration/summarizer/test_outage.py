@@ -11,7 +11,7 @@ import pytest_asyncio
 from qdrant_client import QdrantClient
 
 from afterword import SummarySubscriber
-from afterword.crew import ROLES
+from afterword.dev import ROLES
 from afterword.schemas import SummaryCreated
 from afterword.schemas.ids import point_id
 from afterword.streams.kafka import running_consumer, running_producer

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from pymongo.uri_parser import parse_uri
 
-from afterword.crew import ROLES
+from afterword.dev import ROLES
 from afterword.embedded.java import locked_jars
 from afterword.streams.settings import Settings, load_settings
 from tests.containers import image_of

@@ -5,7 +5,7 @@ import pytest
 
 from afterword.contract import EVENTS, Event, event_schema
 from afterword.streams.settings import Settings
-from afterword.topic_specs import wanted_topics
+from afterword.topics import wanted_topics
 from tools.reference.events import reference
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "events.md"

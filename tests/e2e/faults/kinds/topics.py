@@ -8,7 +8,7 @@ from aiokafka.admin import NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from afterword.streams.segmenter.tables import MESSAGES, TABLES
-from afterword.topic_specs import LARGE_RECORD_BYTES
+from afterword.topics import LARGE_RECORD_BYTES
 from tests.e2e.faults.access import allow_again, forbid_writing
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.kinds.records import everything

@@ -5,7 +5,7 @@ import pytest
 
 from afterword.contract import channels, document
 from afterword.streams.settings import Kafka, Settings
-from afterword.topic_specs import wanted_topics
+from afterword.topics import wanted_topics
 
 DOCUMENT = document(Kafka())
 

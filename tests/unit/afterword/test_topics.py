@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from afterword.streams.settings import Settings
-from afterword.topic_specs import FoundTopic, Topic, compare, wanted_topics
+from afterword.topics import FoundTopic, Topic, compare, wanted_topics
 
 MEBIBYTE = 1024 * 1024
 

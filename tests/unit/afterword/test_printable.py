@@ -5,7 +5,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.terminal import KEPT, printable
+from afterword.commands.common import KEPT, printable
 
 
 def test_commands_to_a_terminal_become_visible() -> None:
