@@ -156,8 +156,7 @@ class QueryEmbedder:
 
     async def __call__(self, text: str) -> Dense | None:
         if self._embed is None:
-            from afterword.streams.summarizer.embedders import make_embedder
-            from afterword.streams.summarizer.searching import query_embedder
+            from afterword.streams.summarizer.embedders import make_embedder, query_embedder
 
             self._embedder = make_embedder(self._settings)
             self._embed = query_embedder(self._embedder)

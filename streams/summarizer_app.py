@@ -15,7 +15,7 @@ from afterword.streams.stores.budgets import Budgets
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.summarizer import agent as summarizer
-from afterword.streams.summarizer.embedders import make_embedder
+from afterword.streams.summarizer.embedders import make_embedder, query_embedder
 from afterword.streams.summarizer.long_input.plan import rounds
 from afterword.streams.summarizer.observer import Observer
 from afterword.streams.summarizer.pipeline import Pipeline, now
@@ -25,7 +25,6 @@ from afterword.streams.summarizer.providers.fallback import WithFallback
 from afterword.streams.summarizer.providers.stack import make_summarizer_provider
 from afterword.streams.summarizer.retries import RetryHold
 from afterword.streams.summarizer.rolling import SummaryRules
-from afterword.streams.summarizer.searching import query_embedder
 from afterword.streams.summarizer.steps import StepRunner
 from afterword.streams.summarizer.tracing import Tracing
 from afterword.streams.telemetry import worker_telemetry

@@ -1,1 +1,1 @@
-"""From a closed episode to a stored and announced summary."""
+"""The summarizer: from a closed episode to a stored and published summary."""

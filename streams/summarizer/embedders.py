@@ -1,4 +1,4 @@
-"""Dense vectors of texts, from an OpenAI-compatible server, from Ollama, or from a small model on this machine."""
+"""Embedders: dense vectors of texts, from an OpenAI-compatible server, from Ollama, or from a small local model."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,37 +6,43 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
+import structlog
+
 from afterword.streams.errors import ConfigurationError, ProviderError, ProviderMisconfigured, StoreUnavailable
 from afterword.streams.settings import LOCAL_EMBEDDER, Llm, variable
 from afterword.streams.settings import Embedder as EmbedderSettings
+from afterword.streams.stores.index import Dense, Embed
 from afterword.streams.summarizer.providers.http import Endpoint
 from afterword.streams.summarizer.providers.retrying import Budget, retrying
 
 STORE = "embedder"
 STAGE = "embed"
+QUERY_STAGE = "recall"
 OPENAI_URL = "https://api.openai.com/v1"
 OLLAMA_URL = "http://127.0.0.1:11434"
 ATTEMPTS = 4
 RETRY_BUDGET_SECONDS = 60.0
-"""After that the episode waits, and is tried again from the embedder on."""
+"""Time for the retries of one call; after that its step is retried, with backoff."""
 
 Vector = list[float]
 
+log = structlog.get_logger(__name__)
+
 
 class Embedder(Protocol):
-    """Makes vectors that a search compares; may be used for several texts at a time."""
+    """Makes the vectors that a search compares. Calls may be concurrent."""
 
     model: str
 
     async def embed(self, text: str) -> Vector:
-        """Raises: StoreUnavailable when it should be tried again, ConfigurationError when a setting is wrong."""
+        """Raises: StoreUnavailable, to be retried; ConfigurationError for a wrong setting."""
         ...
 
     async def close(self) -> None: ...
 
 
 class HttpEmbedder:
-    """Asks a server, with a few retries."""
+    """Embeds on a server, with a few retries."""
 
     def __init__(self, endpoint: Endpoint, model: str, path: str, vector_in: Callable[[Any], Any]) -> None:
         self.model = model
@@ -65,7 +71,7 @@ class HttpEmbedder:
         except (LookupError, TypeError, ValueError):
             vector = []
         if not vector:
-            raise StoreUnavailable(store=STORE, problem="its answer holds no vector")
+            raise StoreUnavailable(store=STORE, problem="its answer has no vector")
         return vector
 
 
@@ -78,11 +84,11 @@ class LocalEmbedder:
         return await asyncio.to_thread(_local_vector, text)
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Close nothing: the model is shared by the process."""
 
 
 def make_embedder(settings: EmbedderSettings) -> Embedder | None:
-    """The configured embedder; None for no dense vectors. Raises: ConfigurationError."""
+    """Make the configured embedder; None for no dense vectors. Raises: ConfigurationError."""
     if settings.provider == "openai":
         endpoint = _endpoint(settings, OPENAI_URL)
         return HttpEmbedder(endpoint, str(settings.model), "/embeddings", lambda a: a["data"][0]["embedding"])
@@ -95,11 +101,29 @@ def make_embedder(settings: EmbedderSettings) -> Embedder | None:
     return None
 
 
+def query_embedder(embedder: Embedder | None) -> Embed:
+    """Make the function that embeds search queries. Its calls raise: ConfigurationError.
+
+    It returns None without an embedder and while that is unavailable: the search uses words alone then.
+    """
+
+    async def embed(text: str) -> Dense | None:
+        if embedder is None or not text.strip():
+            return None
+        try:
+            return await embedder.embed(text)
+        except StoreUnavailable as error:
+            log.warning("query_embedding_failed", stage=QUERY_STAGE, error_type=error.error_type, problem=str(error))
+            return None
+
+    return embed
+
+
 def _endpoint(settings: EmbedderSettings, default_url: str) -> Endpoint:
     llm = Llm(**settings.model_dump(include={"base_url", "api_key", "ca_file", "timeout_seconds"}))
     try:
         return Endpoint(llm, default_url)
-    except ConfigurationError as error:  # it names the LLM's setting, with whose client the embedder is asked
+    except ConfigurationError as error:  # the embedder uses the LLM's client, so the error names the LLM's setting
         setting = variable(("embedder", str(vars(error)["setting"]).rpartition("__")[2]))
         raise ConfigurationError(setting=setting, problem=vars(error)["problem"]) from None
 
@@ -120,5 +144,5 @@ def _local_model() -> Any:
     except ImportError:
         problem = "local needs: pip install 'afterword[local-embeddings]'"
         raise ConfigurationError(setting=variable(("embedder", "provider")), problem=problem) from None
-    # it looks for its bundled tokenizer below the cache directory, not below its own
+    # WordLlama looks for its bundled tokenizer in the cache directory, not in its own
     return wordllama.WordLlama.load(cache_dir=Path(wordllama.__file__).parent, disable_download=True)

@@ -1,4 +1,4 @@
-"""Work for many keys at once, for one key strictly in order."""
+"""Lanes: concurrent work for many keys, in strict order for each key."""
 
 import asyncio
 from collections import deque
@@ -13,10 +13,10 @@ Lane = deque[Handler]
 
 
 class Lanes(Generic[K]):
-    """A lane is a key's queue and the task that works it off; it ends when it is empty. Whoever submits sets the bound.
+    """Runs a queue and a task for each key; both end when the queue is empty. The caller bounds the work in flight.
 
-    A handler that raises stops its lane: what is queued behind it is dropped, and nothing more is taken for that key
-    until `cancel` forgets it. `on_error` is told at once; it must not raise.
+    A handler that raises stops its lane: the rest of its queue is dropped, and `submit` refuses the key until `cancel`
+    resets it. `on_error` is called at once; it must not raise.
     """
 
     def __init__(self, on_error: Callable[[K, BaseException], None]) -> None:
@@ -27,11 +27,11 @@ class Lanes(Generic[K]):
 
     @property
     def in_flight(self) -> int:
-        """Handlers running or queued."""
+        """Number of handlers that run or are queued."""
         return sum(map(len, self._lanes.values()))
 
     def submit(self, key: K, handler: Handler) -> None:
-        """The handler runs after all that were submitted for the key before. Raises: LaneStopped if one raised."""
+        """Queue a handler behind the earlier ones of its key. Raises: LaneStopped if one of them raised."""
         if key in self._stopped:
             raise LaneStopped(key=key)
         if key in self._lanes:
@@ -40,7 +40,7 @@ class Lanes(Generic[K]):
             self._start(key, handler)
 
     async def drain(self, timeout: float) -> int:
-        """Finishes what was submitted within so many seconds, cancels the rest; returns how many that were."""
+        """Finish the submitted handlers within `timeout` seconds, cancel the rest; returns the number of cancelled."""
         if self._tasks:
             await asyncio.wait(self._tasks.values(), timeout=timeout)
         left = self.in_flight
@@ -48,7 +48,7 @@ class Lanes(Generic[K]):
         return left
 
     async def cancel(self, predicate: Callable[[K], bool]) -> None:
-        """Ends the lanes of those keys, and returns when none of their handlers runs any more."""
+        """Cancel the lanes of these keys; returns when none of their handlers runs any more."""
         keys = [key for key in self._lanes if predicate(key)]
         await _cancelled([self._tasks[key] for key in keys])
         self._stopped = {key for key in self._stopped if not predicate(key)}
@@ -67,7 +67,7 @@ class Lanes(Generic[K]):
             self._end(key, lane)
 
     def _end(self, key: K, lane: Lane) -> None:
-        # no await since the lane was seen empty: nobody can have queued behind
+        # no await since the lane was found empty: nothing can have been queued
         if self._lanes.get(key) is not lane:
             return
         if lane:
@@ -75,7 +75,7 @@ class Lanes(Generic[K]):
         del self._lanes[key], self._tasks[key]
 
     def _report(self, key: K, lane: Lane, ended: asyncio.Task[None]) -> None:
-        self._end(key, lane)  # a task that is cancelled before its first step never gets to its own `finally`
+        self._end(key, lane)  # a task cancelled before its first step never runs its own `finally`
         if error := _unexpected(ended):
             self._on_error(key, error)
 
@@ -83,7 +83,7 @@ class Lanes(Generic[K]):
 def _unexpected(ended: asyncio.Task[None]) -> BaseException | None:
     if not ended.cancelled():
         return ended.exception()
-    # not cancelled at our request, the handler raised it by itself, as a closed client may
+    # not cancelled by us: the handler raised it, as a closed client may do
     return None if ended.cancelling() else asyncio.CancelledError()
 
 

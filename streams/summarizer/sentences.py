@@ -1,4 +1,4 @@
-"""Where sentences end, in languages with and without spaces, and how a text is cut to a length."""
+"""Sentence boundaries, in languages with and without spaces, and cutting of a text to a length."""
 
 import re
 
@@ -20,7 +20,7 @@ _LIST_NUMBER = re.compile(r"\W*\d{1,3}\.")
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences in order, stripped, none empty; a line break ends one too. Linear in the text's length."""
+    """Split a text into sentences, stripped and not empty; a line break ends one too. Linear in the text's length."""
     sentences, start = [], 0
     for found in _BREAK.finditer(text):
         if found.end() > start and _ends(text, start, found):
@@ -31,7 +31,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def first_sentences(text: str, most: int) -> str:
-    """The text up to the end of that many sentences."""
+    """Cut a text after `most` sentences."""
     sentences = split_sentences(text)
     if len(sentences) <= most:
         return text
@@ -53,7 +53,7 @@ def _ends(text: str, start: int, found: re.Match[str]) -> bool:
 
 
 def cut_at_word(text: str, limit: int) -> str:
-    """At most `limit` characters; what is longer ends at a word's end with an ellipsis, in mid-word only if it must."""
+    """Cut a text to `limit` characters, at a word's end if possible, with an ellipsis."""
     if len(text) <= limit:
         return text
     kept = text[: limit - 1]
@@ -64,7 +64,7 @@ def cut_at_word(text: str, limit: int) -> str:
 
 
 def cut_at_sentence(text: str, limit: int) -> str:
-    """At most `limit` characters; what is longer ends with whole sentences and an ellipsis after them."""
+    """Cut a text to `limit` characters, after a whole sentence if possible, with an ellipsis."""
     if len(text) <= limit:
         return text
     head = text[: limit - 1]

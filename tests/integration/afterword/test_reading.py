@@ -18,7 +18,7 @@ from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.settings import Settings
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.opening import open_stores
-from afterword.streams.summarizer.searching import query_embedder
+from afterword.streams.summarizer.embedders import query_embedder
 from tests.samples import NOON, a_message, a_stored_episode
 
 MESSAGES = 1000
