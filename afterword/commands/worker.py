@@ -69,5 +69,5 @@ def _run(role: "Callable[[Settings], Coroutine[Any, Any, None]]") -> None:
         raise WorkerFailed(problem=f"Kafka says: {described(error)}") from error
     except KafkaError as error:
         raise BrokerUnavailable(servers=settings.kafka.bootstrap_servers, problem=str(error)) from error
-    except (EngineError, OSError) as error:  # a port in use, a disk that is full
+    except (EngineError, OSError) as error:  # lost state, a port in use, a full disk
         raise WorkerFailed(problem=str(error)) from error

@@ -8,8 +8,7 @@ import orjson
 
 from afterword.streams import logs
 from afterword.streams.runtime import App, Batches, Options, Tick
-from afterword.streams.runtime.health import Readiness
-from afterword.streams.runtime.worker import PARTITIONS, run
+from afterword.streams.runtime.worker import run
 from afterword.streams.settings import Logs
 from benchmarks.programs.configuration import from_environment
 
@@ -33,4 +32,4 @@ def make_app() -> App:
 
 if __name__ == "__main__":
     logs.configure(Logs())
-    asyncio.run(run(make_app(), Readiness(PARTITIONS)))
+    asyncio.run(run(make_app()))

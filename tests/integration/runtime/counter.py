@@ -18,8 +18,7 @@ import orjson
 from afterword.streams import logs
 from afterword.streams.runtime import App, AtLeastOnce, Batches, Options, Tick
 from afterword.streams.runtime.batch import current_batch
-from afterword.streams.runtime.health import Readiness
-from afterword.streams.runtime.worker import PARTITIONS, run
+from afterword.streams.runtime.worker import run
 from afterword.streams.settings import Logs
 
 VARIABLE = "COUNTER"
@@ -53,7 +52,7 @@ def main() -> None:
         add_slow_agent(app, told)
     else:
         add_counter(app, told)
-    asyncio.run(run(app, Readiness(PARTITIONS)))
+    asyncio.run(run(app))
     if told.lingers:
         time.sleep(3600)
 

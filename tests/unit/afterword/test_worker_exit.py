@@ -1,8 +1,15 @@
-"""A worker that has come to its end is gone."""
+"""A worker's end: the process is gone, and an error is one line."""
 
 import subprocess
 import sys
 import time
+
+import pytest
+
+from afterword.commands import worker
+from afterword.streams.errors import WorkerFailed
+from afterword.streams.runtime.errors import StoreFailed
+from afterword.streams.settings import Settings, load_settings
 
 SECONDS = 60.0
 WITH_A_THREAD_AT_WORK = f"""
@@ -21,3 +28,13 @@ def test_a_thread_that_is_still_at_work_does_not_hold_up_the_exit() -> None:
     ended = subprocess.run([sys.executable, "-c", WITH_A_THREAD_AT_WORK], timeout=SECONDS, check=False)
     assert ended.returncode == 0
     assert time.monotonic() - began < SECONDS
+
+
+def test_an_error_of_the_engine_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "start", load_settings)  # without logs
+
+    async def role(_: Settings) -> None:
+        raise StoreFailed(path="state", cause="disk full")
+
+    with pytest.raises(WorkerFailed, match="local state in state cannot be used: disk full"):
+        worker._run(role)

@@ -1,0 +1,65 @@
+"""The engine's metrics, in a registry of their own."""
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from afterword.streams.runtime import EngineMetrics
+from afterword.streams.runtime.lag import Standing
+
+ROLE = {"role": "counter"}
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def metrics(registry: CollectorRegistry) -> EngineMetrics:
+    return EngineMetrics(registry, "counter")
+
+
+def standing(partition: int) -> Standing:
+    return Standing("orders", partition, True, 7, 1.5, state_bytes=4096)
+
+
+def lag(registry: CollectorRegistry, partition: int, unit: str = "records") -> float | None:
+    labels = {**ROLE, "topic": "orders", "partition": str(partition)}
+    return registry.get_sample_value(f"engine_consumer_lag_{unit}", labels)
+
+
+def test_each_partition_has_its_lag_and_its_state(metrics: EngineMetrics, registry: CollectorRegistry) -> None:
+    metrics.show([standing(0), standing(1)])
+    assert (lag(registry, 1), lag(registry, 1, "seconds")) == (7, 1.5)
+    assert registry.get_sample_value("engine_state_bytes", {"partition": "1"}) == 4096
+
+
+def test_a_partition_that_has_moved_has_no_series_any_more(metrics: EngineMetrics, registry: CollectorRegistry) -> None:
+    metrics.show([standing(0), standing(1)])
+    metrics.show([standing(1)])
+    assert lag(registry, 0) is None
+    assert lag(registry, 1) == 7
+
+
+def test_records_that_wait_on_purpose_have_no_lag_in_seconds(
+    metrics: EngineMetrics, registry: CollectorRegistry
+) -> None:
+    metrics.show([Standing("orders", 0, True, 7, None)])
+    assert (lag(registry, 0), lag(registry, 0, "seconds")) == (7, None)
+
+
+def test_recoveries_rebalances_and_stalls_are_counted_and_timed(
+    metrics: EngineMetrics, registry: CollectorRegistry
+) -> None:
+    assert registry.get_sample_value("engine_watchdog_stalls_total", ROLE) == 0
+    metrics.recovered(records=12, seconds=0.3)
+    metrics.rebalanced(seconds=2.0)
+    metrics.stalled()
+    assert registry.get_sample_value("engine_recovered_records_total") == 12
+    assert registry.get_sample_value("engine_recovery_duration_seconds_sum", ROLE) == 0.3
+    assert registry.get_sample_value("engine_rebalance_duration_seconds_sum", ROLE) == 2.0
+    assert registry.get_sample_value("engine_watchdog_stalls_total", ROLE) == 1
+
+
+def test_the_description_of_a_family_has_its_full_name(metrics: EngineMetrics) -> None:
+    assert {family.name for family in metrics.described} >= {"engine_state_bytes", "engine_recovered_records_total"}
