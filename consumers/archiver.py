@@ -29,7 +29,7 @@ from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.messages import ArchivedMessage, MessageWriter
 from afterword.streams.stores.opening import Stores, open_stores
 from afterword.streams.telemetry import Metrics, worker_telemetry
-from afterword.streams.telemetry.tracing import current, links, step, trace_in
+from afterword.streams.telemetry.tracing import links, open_span, step, trace_in
 
 log = structlog.get_logger(__name__)
 
@@ -126,7 +126,7 @@ class Archiver:
         self._work |= {source: in_hand(found) for source, found in batch.items()}
         attributes = self._span_attributes | {"messaging.batch.message_count": len(records)}
         traces = links(trace_in(record.headers) for record in records)
-        with current(self._tracer, self._span_name, SpanKind.CONSUMER, attributes, links=traces):
+        with open_span(self._tracer, self._span_name, SpanKind.CONSUMER, attributes, links=traces):
             await self._write(self._messages(records))
             await self._commit({source: found[-1].offset + 1 for source, found in batch.items()})
         self._work |= {source: done(found) for source, found in batch.items()}

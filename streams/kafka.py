@@ -318,7 +318,7 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # aiokafk
 
 
 class _NoToken(Exception):
-    """Why there is no token."""
+    """Reason why there is no token."""
 
 
 def _read_token(response: "httpx.Response") -> tuple[str, float]:

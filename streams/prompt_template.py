@@ -1,4 +1,4 @@
-"""The form of a prompt that users write: text with placeholders in braces. No I/O."""
+"""Prompt templates that users write: text with placeholders in braces. No I/O."""
 
 import string
 from collections.abc import Iterator
@@ -9,15 +9,15 @@ SHOWN_CHARACTERS = 40
 
 
 def check(text: str) -> None:
-    """A brace that is text is written twice, as in `str.format`.
+    """Check a template, in which a literal brace is written twice, as in `str.format`.
 
-    Raises: ValueError, in one line, that names the placeholder which is unknown, repeated or missing.
+    Raises: ValueError, in one line, naming the placeholder that is unknown, repeated or missing.
     """
     found = list(placeholders(text))
     for name in found:
         if name not in PLACEHOLDERS:
             known = ", ".join(f"{{{known}}}" for known in PLACEHOLDERS)
-            raise ValueError(f"unknown placeholder {_shown(name)}; there are {known}; {{{{ is a brace")
+            raise ValueError(f"unknown placeholder {_shown(name)}; there are {known}; write {{{{ for a literal brace")
     repeated = next((name for name in PLACEHOLDERS[:3] if found.count(name) > 1), None)
     if repeated:
         raise ValueError(f"placeholder {{{repeated}}} occurs twice")
@@ -26,13 +26,13 @@ def check(text: str) -> None:
 
 
 def placeholders(text: str) -> Iterator[str]:
-    """What stands between braces, in order. Raises: ValueError for a brace without its other half."""
+    """Yield the text in each pair of braces, in order. Raises: ValueError for a brace without its counterpart."""
     try:
         for _, name, form, conversion in string.Formatter().parse(text):
             if name is not None:
                 yield name + (f"!{conversion}" if conversion else "") + (f":{form}" if form else "")
     except ValueError:
-        raise ValueError("a brace stands alone; write {{ or }} for one that is text") from None
+        raise ValueError("a single brace; write {{ or }} for a literal one") from None
 
 
 def _shown(name: str) -> str:

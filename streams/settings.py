@@ -275,7 +275,7 @@ class Episodes(Section):
 
     @property
     def preset(self) -> Preset:
-        """The one that `trigger` names, else the default one: what holds where nothing else is set."""
+        """Preset that `trigger` names, else the default one: values for what is not set."""
         return preset_of(self.trigger)
 
 
@@ -344,7 +344,7 @@ class Embedder(Section):
 
     @property
     def vectors_model(self) -> str | None:
-        """What made the dense vectors; part of the collection's name. None: there are none."""
+        """Model of the dense vectors, part of the collection's name; None without dense vectors."""
         if self.provider == "local":
             return LOCAL_EMBEDDER
         return self.model if self.provider != "none" else None
@@ -388,7 +388,7 @@ class Summarizer(Section):
         return self
 
     def template(self) -> str | None:
-        """What was written instead of the preset's; None: nothing. Raises: ValueError if its file is gone."""
+        """Prompt template that replaces the preset's, if any. Raises: ValueError when its file is gone."""
         return _text_of(self.prompt_file) if self.prompt_file is not None else self.prompt
 
 
@@ -422,7 +422,7 @@ class Quality(Section):
 
 
 class Retry(Section):
-    """Of fallbacks: when the LLM is asked again."""
+    """Replacement of fallback summaries: when the LLM is asked again."""
 
     attempts: int = Field(100, ge=0, description="how often the LLM is asked again; 0: fallback summaries stay")
     unusable_answers: int = Field(3, ge=1, description="how many of these attempts may end with an unusable answer")
@@ -438,7 +438,7 @@ class Retry(Section):
 
 
 class Budget(Section):
-    """Tokens of the LLM, of all summarizers together, in each hour of the clock (UTC)."""
+    """LLM tokens per hour of the clock (UTC), for all summarizers together."""
 
     tokens_per_hour: int | None = Field(
         None, ge=1, description="prompt and completion tokens of all tenants together; default: unlimited"

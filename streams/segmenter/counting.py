@@ -18,7 +18,7 @@ def counting(metrics: Metrics) -> Callable[[Outcome], None]:
         messages["skipped"].inc(outcome.skipped)
         messages["dead_letter"].inc(outcome.dead_letters.total())
         for error_type, number in outcome.dead_letters.items():
-            metrics.buried(STAGE, error_type, number)
+            metrics.count_dead_letters(STAGE, error_type, number)
         for reason, number in outcome.episodes.items():
             metrics.episodes_closed.labels(reason).inc(number)
 

@@ -30,7 +30,7 @@ from afterword.streams.summarizer.retries import STAGE as RETRY_STAGE
 from afterword.streams.summarizer.steps import StepRunner
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.metrics import error_type as bounded
-from afterword.streams.telemetry.tracing import context_of, current, failed, trace_in, traceparent
+from afterword.streams.telemetry.tracing import context_of, mark_failed, open_span, trace_in, traceparent
 
 STAGE = "summarizer"
 CE_SOURCE = "afterword/summarizer"
@@ -191,8 +191,8 @@ class RecordHandler:
         log.warning("record_rejected", stage=STAGE, error_type=error_type, problem=problem)
         rejected = dead_letter(record, stage=STAGE, error_type=error_type, message=problem, now_ms=self._clock_ms())
         await self._steps.retry_until_success("dead_letter", lambda: self._outputs.send_to_dlq(*rejected))
-        self._metrics.buried(STAGE, error_type)
-        failed(get_current_span(), error_type)
+        self._metrics.count_dead_letters(STAGE, error_type)
+        mark_failed(get_current_span(), error_type)
 
     def _span(self, record: KafkaRecord) -> AbstractContextManager[Span]:
         """Open a consumer span that continues the record's trace."""
@@ -206,7 +206,7 @@ class RecordHandler:
             "messaging.consumer.group.name": self._group,
         }
         context = context_of(trace_in(record.headers))
-        return current(self._tracer, f"process {record.topic}", SpanKind.CONSUMER, attributes, context=context)
+        return open_span(self._tracer, f"process {record.topic}", SpanKind.CONSUMER, attributes, context=context)
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock_ms() / 1000, UTC)

@@ -10,7 +10,7 @@ from afterword.streams.summarizer.counting import Counting, outcome_of
 from afterword.streams.summarizer.observer import Answered
 from afterword.streams.summarizer.providers.endpoint import Reply
 from afterword.streams.telemetry import Metrics
-from afterword.streams.telemetry.tracing import current
+from afterword.streams.telemetry.tracing import open_span
 
 
 class Tracing(Counting):
@@ -41,4 +41,4 @@ class Tracing(Counting):
             yield told
 
     def _span(self, name: str, kind: SpanKind, attributes: Any, **options: Any) -> AbstractContextManager[Span]:
-        return current(self._tracer, name, kind, attributes, **options)
+        return open_span(self._tracer, name, kind, attributes, **options)

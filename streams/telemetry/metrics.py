@@ -165,7 +165,7 @@ class Metrics:
 
         self.before_reading.append(refresh)
 
-    def buried(self, stage: str, kind: str, count: int = 1) -> None:
+    def count_dead_letters(self, stage: str, kind: str, count: int = 1) -> None:
         """Count records sent to a dead-letter queue; `kind`: their error type."""
         self.dead_letters.labels(stage, error_type(kind)).inc(count)
 

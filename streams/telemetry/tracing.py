@@ -133,7 +133,7 @@ def traceparent(span: Span) -> Headers:
 
 
 @contextmanager
-def current(tracer: Tracer, name: str, kind: SpanKind, attributes: Any, **options: Any) -> Iterator[Span]:
+def open_span(tracer: Tracer, name: str, kind: SpanKind, attributes: Any, **options: Any) -> Iterator[Span]:
     """Open a span around the block; an error that leaves the block is recorded by its type."""
     if isinstance(tracer, NoOpTracer):  # it would make the remote parent the current span, and pass it on as ours
         yield INVALID_SPAN
@@ -144,26 +144,26 @@ def current(tracer: Tracer, name: str, kind: SpanKind, attributes: Any, **option
         try:
             yield span
         except Exception as error:
-            failed(span, type_of(error))
+            mark_failed(span, error_type_of(error))
             raise
 
 
 @contextmanager
 def step(metrics: Metrics, tracer: Tracer, stage: str, kind: SpanKind = SpanKind.INTERNAL) -> Iterator[Span]:
     """Open a span around one step of processing, and observe its duration when it succeeds."""
-    with current(tracer, stage, kind, {STEP: stage}) as span:
+    with open_span(tracer, stage, kind, {STEP: stage}) as span:
         began = time.monotonic()
         yield span
         metrics.step_seconds.labels(stage).observe(time.monotonic() - began)
 
 
-def failed(span: Span, error_type: str) -> None:
+def mark_failed(span: Span, error_type: str) -> None:
     """Mark a span as failed."""
     span.set_attribute("error.type", error_type)
     span.set_status(Status(StatusCode.ERROR))
 
 
-def type_of(error: BaseException) -> str:
+def error_type_of(error: BaseException) -> str:
     """Return the `error_type` of an error of ours or of the engine, else its class name."""
     return str(getattr(error, "error_type", type(error).__name__))
 

@@ -96,5 +96,5 @@ def test_every_reason_in_the_source_has_a_label_of_its_own() -> None:
 
 def test_a_hostile_stream_of_errors_makes_one_series(metrics: Metrics) -> None:
     for number in range(1000):
-        metrics.buried("segmenter", f"error-{number}")
+        metrics.count_dead_letters("segmenter", f"error-{number}")
     assert values(metrics)["afterword_dead_letters_total", OTHER, "segmenter"] == 1000
