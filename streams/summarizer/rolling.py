@@ -43,7 +43,7 @@ class History:
 
     @property
     def is_due(self) -> bool:
-        """Whether this episode updates the rolling summary: there is enough new, or no text yet."""
+        """True if this episode updates the rolling summary: there is enough new, or no text yet."""
         count = len(self.pending) + 1
         tokens = self.episode.token_count + sum(summary.compression.tokens_before for summary in self.pending)
         enough = count >= self.rules.min_new_episodes and tokens >= self.rules.min_tokens
@@ -78,7 +78,7 @@ class History:
         return {"rolling_ordinals": (), "rolling_summary": self.rolling_summary}
 
     def _changes_title(self, summary: SummaryCreated) -> bool:
-        """Whether the conversation gets another title when it advances to this summary."""
+        """Return whether the conversation gets another title when it advances to this summary."""
         known = self.conversation
         if known is None:
             return True

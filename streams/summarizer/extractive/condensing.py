@@ -21,7 +21,7 @@ USUAL_WORDS = range(4, 25)
 _SPEAKER = re.compile(r"^(\w+): ")
 
 Line = list[str]
-"""The sentences that stand for one episode."""
+"""The sentences about one episode."""
 
 
 def carry_forward(previous: str, new: Sequence[str], max_tokens: int, terms: Terms) -> str:

@@ -105,7 +105,7 @@ class Candidate:
     place: int
     """Index of the sentence in its message."""
     answers: bool = False
-    """Whether it opens a reply to somebody else's question."""
+    """True if it opens a reply to somebody else's question."""
 
 
 def candidates(messages: Iterable[EpisodeMessage]) -> list[Candidate]:
@@ -149,7 +149,7 @@ def informativeness(text: str) -> float:
 
 
 def is_politeness(text: str, terms: int) -> bool:
-    """Whether a sentence only greets, thanks or offers help, in the languages of the tables above."""
+    """Return whether a sentence only greets, thanks or offers help, in the languages of the tables above."""
     return bool(OFFER_OF_HELP.search(text)) or (terms <= POLITE_TERMS and bool(GREETING.match(text)))
 
 

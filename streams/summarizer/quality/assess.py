@@ -190,7 +190,7 @@ def _mismatches(texts: Texts, read: _ReadSource) -> Iterator[Problem]:
 
 
 def _echoes(texts: Texts, read: _ReadSource) -> bool:
-    """Whether a text repeats the instructions in words that the conversation does not have."""
+    """Return whether a text repeats the instructions in words that the conversation does not have."""
     instructions = runs_of_instructions(read.source.instructions)
     return any(
         not runs(text, ECHOED_WORDS).isdisjoint(instructions)
@@ -211,7 +211,7 @@ def _is_copy(text: str, read: _ReadSource) -> bool:
 
 
 def repeats_itself(tokens: Sequence[str], text: str) -> bool:
-    """Whether a text loops, as models do: the same words again and again. `tokens`: its words."""
+    """Return whether a text loops, as models do: the same words again and again. `tokens`: its words."""
     return repeated_share(tokens) > REPEATED_SHARE or stutters(tokens) or _compresses(text)
 
 
@@ -223,7 +223,7 @@ def repeated_share(tokens: Sequence[str]) -> float:
 
 
 def stutters(tokens: Sequence[str]) -> bool:
-    """Whether the same words, up to LONGEST_STUTTER of them, occur STUTTER times in a row."""
+    """Return whether the same words, up to LONGEST_STUTTER of them, occur STUTTER times in a row."""
     for size in range(1, LONGEST_STUTTER + 1):
         same = 0
         for i in range(size, len(tokens)):
@@ -241,7 +241,7 @@ def _compresses(text: str) -> bool:
 
 
 def has_common_run(tokens: Sequence[str], source: Sequence[str], size: int) -> bool:
-    """Whether both have the same `size` words in a row somewhere. Linear in both."""
+    """Return whether both have the same `size` words in a row somewhere. Linear in both."""
     return len(tokens) >= size and not runs(tokens, size).isdisjoint(runs(source, size))
 
 
@@ -263,7 +263,7 @@ _MODULUS = (1 << 61) - 1
 
 
 def is_other_language(texts: Iterable[str], sources: Iterable[str]) -> bool:
-    """Whether a text is long enough to be sure, and in a language that none of the sources may be in."""
+    """Return whether a text is long enough to be sure, and in a language that none of the sources may be in."""
     detected = {text: detect(text) for text in texts if len(text) >= SURE_CHARACTERS}
     foreign = [text for text, language in detected.items() if language != UNDETERMINED]
     for source in sources:

@@ -37,7 +37,7 @@ class Grounding:
     unsupported: tuple[str, ...]
     """The other tokens as they were written, figures first, at most UNSUPPORTED."""
     wrong_figure: bool
-    """Whether a number, a date, an amount, a code or an address is among them."""
+    """True if a number, a date, an amount, a code or an address is among them."""
 
 
 class Evidence:
@@ -62,7 +62,7 @@ class Evidence:
         return bool(claim.keys & self._keys) or (bool(claim.together) and claim.together <= self._keys)
 
     def leaves_open(self, claim: Claim) -> bool:
-        """Whether the claim is a count that the writer may have made: the source counts no such thing."""
+        """Return whether the claim is a count that the writer may have made: the source counts no such thing."""
         return bool(claim.counted) and claim.counted not in self._counted and not self.supports(claim)
 
     def names(self, name: Name) -> bool:

@@ -125,14 +125,14 @@ class _NameFinder:
         return self._heading or bool(_BEFORE_START.search(self._text, max(0, match.start() - 8), match.start()))
 
     def _is_marked(self, match: re.Match[str], run: Sequence[re.Match[str]]) -> bool:
-        """Whether a title or a neighbouring name marks it: nouns hardly ever follow each other, names do."""
+        """Return whether a title or a neighbouring name marks it: nouns hardly ever follow each other, names do."""
         before = self._text[max(0, match.start() - 30) : match.start()]
         return bool(_ADDRESSED.search(before)) or (len(run) > 1 and not _BEFORE_START.search(before))
 
 
 @lru_cache(maxsize=4096)
 def is_ordinary(word: str) -> bool:
-    """Whether the word is written without a capital more often than with one.
+    """Return whether the word is written without a capital more often than with one.
 
     Read from a tokenizer's vocabulary, learned from web text: the more frequent a piece, the lower its id.
     """
@@ -143,7 +143,7 @@ def is_ordinary(word: str) -> bool:
 
 
 def _follows_number(text: str, match: re.Match[str]) -> bool:
-    """Whether it is a unit after a number: "39,5 Grad Fieber" names nobody."""
+    """Return whether it is a unit after a number: "39,5 Grad Fieber" names nobody."""
     return text[max(0, match.start() - 8) : match.start()].rstrip()[-1:].isdigit()
 
 
