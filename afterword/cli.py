@@ -1,4 +1,4 @@
-"""The command line. Each group of commands is a module of `afterword.commands`; what is heavy they import when run."""
+"""The command line. Commands are in `afterword.commands`, and import heavy modules only when they run."""
 
 import sys
 from collections.abc import Sequence
@@ -6,23 +6,7 @@ from typing import Annotated
 
 import typer
 
-from afterword.commands import (
-    audit,
-    check,
-    config,
-    context,
-    dev,
-    dlq,
-    episodes,
-    index,
-    produce,
-    recall,
-    schema,
-    smoke,
-    topics,
-    watch,
-    worker,
-)
+from afterword.commands import deployment, dev, dlq, memory, produce, watch, worker
 from afterword.streams.errors import AfterwordError, ConfigurationError
 from afterword.version import revision, running_version
 
@@ -52,29 +36,29 @@ def options(
     """Long-term memory for chat assistants, from the Kafka topic their messages are on already."""
 
 
-app.add_typer(topics.app, name="topics")
+app.add_typer(deployment.topics, name="topics")
 app.add_typer(worker.app, name="worker")
-app.add_typer(config.app, name="config")
-app.add_typer(schema.app, name="schema")
+app.add_typer(deployment.config, name="config")
+app.add_typer(deployment.schema, name="schema")
 app.add_typer(dlq.app, name="dlq")
-app.add_typer(index.app, name="index")
+app.add_typer(deployment.index, name="index")
 for command in (
     dev.dev,
     dev.demo,
-    check.check,
-    smoke.smoke,
+    deployment.check,
+    deployment.smoke,
     produce.produce,
     watch.watch,
-    context.context,
-    episodes.episodes,
-    recall.recall,
-    audit.audit,
+    memory.context,
+    memory.episodes,
+    memory.recall,
+    deployment.audit,
 ):
     app.command()(command)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Ends the process: 0, 1 when something failed or is not as it should be, 2 when a setting or argument is wrong."""
+    """Run a command and exit: 0 for success, 1 for a failure, 2 for a wrong setting or argument."""
     try:
         app(args=arguments)
     except ConfigurationError as error:
@@ -84,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def end(error: AfterwordError, code: int) -> None:
-    """One line that says what is wrong, and no traceback."""
+    """Print the error in one line, without a traceback, and exit."""
     sys.stderr.write(f"afterword: {error}\n")
     sys.exit(code)
 

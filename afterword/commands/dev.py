@@ -1,4 +1,4 @@
-"""`afterword dev` and `afterword demo`: everything on this machine."""
+"""`afterword dev` and `afterword demo`: a whole deployment on this machine."""
 
 import asyncio
 import tempfile
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from afterword.schemas import EpisodeClosed, SummaryCreated
 
 
-Directory = Annotated[Path, typer.Option("--data-dir", help="Where the data is kept; a second start finds it again.")]
+Directory = Annotated[Path, typer.Option("--data-dir", help="Directory of the data, which survives a restart.")]
 
 
 def dev(data_dir: Directory = Path(".afterword")) -> None:
@@ -62,9 +62,9 @@ def _print_end(shown: "Shown") -> None:
     typer.echo(
         f"\n{shown.messages} messages of {shown.conversations} conversations became {shown.episodes} episodes; each is "
         "stored, indexed and announced.\nWhere to look next:\n"
-        "  afterword dev                     the same, with data that stays; then in another terminal:\n"
+        "  afterword dev                     the same with persistent data; then in another terminal:\n"
         "  afterword produce FILE            your own messages, one JSON object a line\n"
-        "  afterword watch                   summaries as they come\n"
+        "  afterword watch                   summaries as they arrive\n"
         "  afterword context CONVERSATION    what an agent would load\n"
         "  afterword audit                   is every message in exactly one episode?\n"
         "  README.md                         how to point it at your Kafka and your LLM"
@@ -73,7 +73,7 @@ def _print_end(shown: "Shown") -> None:
 
 @contextmanager
 def _progress() -> "Iterator[Progress]":
-    """A bar for what the first start fetches; nothing when there is nothing to fetch."""
+    """Show a progress bar for the downloads of the first start, if there are any."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
     with Progress(TextColumn("fetching {task.description}"), BarColumn(), DownloadColumn(), transient=True) as bar:

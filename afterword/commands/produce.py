@@ -21,12 +21,12 @@ PROGRESS_EVERY = 100
 """Records between two looks at the progress bar."""
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="JSON Lines; - reads standard input.")]
-Rate = Annotated[float | None, typer.Option(min=0.001, help="Records a second at most.")]
-Flush = Annotated[bool, typer.Option("--flush", help="At the end, close all that is pending of each conversation.")]
+Rate = Annotated[float | None, typer.Option(min=0.001, help="Maximum records per second.")]
+Flush = Annotated[bool, typer.Option("--flush", help="At the end, close the pending messages of each conversation.")]
 Interleave = Annotated[
-    int, typer.Option(min=1, metavar="N", help="N conversations at a time in turn; 1 keeps the order of the file.")
+    int, typer.Option(min=1, metavar="N", help="Interleave N conversations; 1 keeps the order of the file.")
 ]
-SkipInvalid = Annotated[bool, typer.Option("--skip-invalid", help="Go on after an invalid line.")]
+SkipInvalid = Annotated[bool, typer.Option("--skip-invalid", help="Skip invalid lines.")]
 
 
 def produce(

@@ -1,4 +1,4 @@
-"""`afterword watch`: summaries as they come."""
+"""`afterword watch`: live summaries."""
 
 import asyncio
 import sys
@@ -12,12 +12,12 @@ from afterword.commands.common import Json, printable, start_quietly
 if TYPE_CHECKING:
     from afterword.schemas import SummaryCreated
 
-FromBeginning = Annotated[bool, typer.Option("--from-beginning", help="Also those that are on the topic already.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="End after so many.")]
+FromBeginning = Annotated[bool, typer.Option("--from-beginning", help="Start with the oldest summary on the topic.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Stop after this many.")]
 
 
 def watch(from_beginning: FromBeginning = False, limit: Limit = None, as_json: Json = False) -> None:
-    """Print summaries as they come, until Ctrl-C."""
+    """Print summaries as they arrive, until Ctrl-C."""
     with suppress(KeyboardInterrupt):
         asyncio.run(_watch(from_beginning, limit, as_json))
 
@@ -50,6 +50,6 @@ def _print_panel(event: "SummaryCreated") -> None:
 
     made_by = event.model if event.quality.source == "llm" else f"fallback: {event.quality.reason}"
     footer = f"{event.episode_id} · {event.message_count} messages · {made_by}"
-    # as text: what people wrote must not be read as markup
+    # as text: user content must not be read as markup
     text, title, subtitle = (Text(printable(part)) for part in (event.short_summary, event.title, footer))
     Console().print(Panel(text, title=title, subtitle=subtitle, title_align="left"))

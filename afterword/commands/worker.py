@@ -1,4 +1,4 @@
-"""`afterword worker`: one role until SIGTERM."""
+"""`afterword worker`: run one role until SIGTERM."""
 
 import asyncio
 import os
@@ -41,14 +41,14 @@ def summarizer() -> None:
 
 @app.command()
 def archiver() -> None:
-    """messages → MongoDB, every one as it was produced."""
+    """messages → MongoDB, every message as it was produced."""
     from afterword.consumers.archiver import run_archiver
 
     _run(run_archiver)
 
 
 async def to_its_end(role: Coroutine[Any, Any, None]) -> None:
-    """Runs it; then nothing holds up the exit, such as a thread at work on a summary that nobody waits for any more."""
+    """Run the role, then end the process even if a thread is still busy with an abandoned summary."""
     await role
     leave = threading.Timer(LEAVE_SECONDS, os._exit, [0])
     leave.daemon = True
@@ -56,7 +56,7 @@ async def to_its_end(role: Coroutine[Any, Any, None]) -> None:
 
 
 def _run(role: "Callable[[Settings], Coroutine[Any, Any, None]]") -> None:
-    """A supervisor starts the worker again; its log ends with one line that says why it ended."""
+    """Run a role. A failure ends the process with one line that says why; a supervisor restarts it."""
     from aiokafka.errors import BrokerResponseError, KafkaError
 
     from afterword.streams.errors import BrokerUnavailable, WorkerFailed
@@ -65,8 +65,8 @@ def _run(role: "Callable[[Settings], Coroutine[Any, Any, None]]") -> None:
     settings = start()
     try:
         asyncio.run(to_its_end(role(settings)))
-    except BrokerResponseError as error:  # it was reached
-        raise WorkerFailed(problem=f"Kafka says: {described(error)}") from error
+    except BrokerResponseError as error:  # the broker was reached
+        raise WorkerFailed(problem=f"Kafka answered: {described(error)}") from error
     except KafkaError as error:
         raise BrokerUnavailable(servers=settings.kafka.bootstrap_servers, problem=str(error)) from error
     except (EngineError, OSError) as error:  # lost state, a port in use, a full disk

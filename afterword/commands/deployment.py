@@ -1,0 +1,145 @@
+"""Commands that set up and verify a deployment: topics, config, schema, check, smoke, audit, index."""
+
+import asyncio
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from afterword.commands.common import Json, print_json, printable, start, start_quietly
+
+if TYPE_CHECKING:
+    from afterword.rebuild import Rebuilt
+
+NOTHING = "–"
+
+topics = typer.Typer(help="Create or verify topics.", no_args_is_help=True)
+config = typer.Typer(help="Show the configuration.", no_args_is_help=True)
+schema = typer.Typer(help="Export the events' schemas.", no_args_is_help=True)
+index = typer.Typer(help="Maintain the search index.", no_args_is_help=True)
+
+Directory = Annotated[Path, typer.Argument(help="Directory to write to.")]
+CheckOnly = Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if a file is missing or stale.")]
+Timeout = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Maximum wait for the summary.")]
+Wait = Annotated[
+    float,
+    typer.Option(min=0, metavar="SECONDS", help="First wait until everything is consumed and summarised."),
+]
+After = Annotated[str | None, typer.Option("--after", metavar="EPISODE", help="Start after this episode id.")]
+All = Annotated[bool, typer.Option("--all", help="Write episodes that are already indexed, too.")]
+
+
+@topics.callback()
+@config.callback()
+@schema.callback()
+@index.callback()
+def group() -> None:
+    """Keep a group that has a single command."""
+
+
+@topics.command("create")
+def create_topics(as_json: Json = False) -> None:
+    """Create missing topics and compare the others; can be repeated. Exit 1 if a topic is wrong."""
+    from afterword.topics import ensure_topics
+
+    reports = asyncio.run(ensure_topics(start_quietly()))
+    if as_json:
+        print_json([asdict(report) for report in reports])
+    else:
+        width = max(len(report.name) for report in reports)
+        for report in reports:
+            typer.echo(f"{report.name:<{width}}  {report.status}" + (f": {report.detail}" if report.detail else ""))
+    if not all(report.fine for report in reports):
+        raise typer.Exit(1)
+
+
+@config.command("show")
+def show_config(as_json: Json = False) -> None:
+    """Print every effective setting, without secrets; a star marks those that were set."""
+    from afterword.streams.settings import shown_as_dict, shown_settings
+
+    settings = start()
+    if as_json:
+        print_json(shown_as_dict(settings))
+        return
+    found = list(shown_settings(settings))
+    width = max(len(setting.variable) for setting in found)
+    for setting in found:
+        value = NOTHING if setting.value is None else setting.value
+        typer.echo(f"{' ' if setting.is_default else '*'} {setting.variable:<{width}}  {value}")
+
+
+@schema.command("export")
+def export_schemas(directory: Directory = Path("schemas/generated"), check: CheckOnly = False) -> None:
+    """Write a JSON Schema (2020-12) for each event, and an AsyncAPI 3.1 document of the configured topics."""
+    from afterword.contract import export, stale
+    from afterword.streams.settings import load_settings
+
+    kafka = load_settings().kafka
+    for name in stale(directory, kafka) if check else export(directory, kafka):
+        typer.echo(f"{directory / name}{' is stale' if check else ''}")
+    if check and stale(directory, kafka):
+        raise typer.Exit(1)
+
+
+def check(as_json: Json = False) -> None:
+    """Verify that Kafka, its topics, MongoDB, Qdrant and the LLM are reachable and configured. Exit 1 if one is not."""
+    from afterword.checks import check_all
+
+    results = asyncio.run(check_all(start_quietly()))
+    if as_json:
+        print_json([asdict(result) for result in results])
+    else:
+        for result in results:
+            typer.echo(f"{'OK  ' if result.ok else 'FAIL'}  {result.name:<8} {result.detail}")
+    if not all(result.ok for result in results):
+        raise typer.Exit(1)
+
+
+def smoke(timeout: Timeout = 120, as_json: Json = False) -> None:
+    """Send a short conversation and wait for its summary; both stay in topics and stores. Exit 1 on timeout."""
+    from afterword.smoke import smoke as run
+
+    began = time.monotonic()
+    event = asyncio.run(run(start_quietly(), timeout))
+    seconds = round(time.monotonic() - began, 1)
+    if as_json:
+        print_json({"event_id": event.event_id, "source": event.quality.source, "seconds": seconds})
+    else:
+        typer.echo(printable(f"{event.event_id} after {seconds} s, by {event.quality.source}: {event.short_summary}"))
+
+
+def audit(wait: Wait = 0, as_json: Json = False) -> None:
+    """Report every message that is lost, duplicated, out of order or not yet summarised.
+
+    Reads all topics and stores; can run beside the workers. Exit 1 if anything is lost, duplicated or conflicting.
+    """
+    from afterword.audit import run
+
+    report = asyncio.run(run(start_quietly(), wait_seconds=wait))
+    if as_json:
+        print_json(report.as_dict())
+    else:
+        typer.echo("\n".join(map(printable, report.lines())))
+    if not report.clean:
+        raise typer.Exit(1)
+
+
+@index.command("rebuild")
+def rebuild_index(after: After = None, everything: All = False, as_json: Json = False) -> None:
+    """Index episodes that are in MongoDB but not in Qdrant; with --all, every episode. Can be repeated."""
+    from afterword.rebuild import rebuild
+
+    done = asyncio.run(rebuild(start_quietly(), _print_progress, after, everything))
+    if as_json:
+        print_json(asdict(done))
+    else:
+        typer.echo(f"{done.seen} episodes, {done.written} written, {done.seen - done.written} already indexed")
+    if done.incomplete:
+        typer.echo(f"{done.incomplete} episodes have messages that are not archived yet", err=True)
+
+
+def _print_progress(done: "Rebuilt") -> None:
+    typer.echo(printable(f"{done.seen} episodes, up to {done.last}"), err=True)

@@ -1,0 +1,155 @@
+"""Commands that read memory: context, episodes, recall."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from afterword.commands.common import Json, print_json, print_table, printable, start_quietly
+
+if TYPE_CHECKING:
+    from afterword.memory import Context, EpisodePage, StoredEpisode
+    from afterword.streams.stores.index import Recalled
+
+Conversation = Annotated[str, typer.Argument(help="Id of the conversation.")]
+Agent = Annotated[str | None, typer.Option("--agent", help="Only this agent's part, if episodes are kept by agent.")]
+Messages = Annotated[
+    int | None,
+    typer.Option(min=0, help="Number of last messages; the default is that of the trigger's preset, or 4."),
+]
+MaxTokens = Annotated[int, typer.Option("--max-tokens", min=1, help="Maximum number of tokens.")]
+Limit = Annotated[int, typer.Option(min=1, max=1000, help="Episodes on one page.")]
+Before = Annotated[int | None, typer.Option(min=1, help="Only smaller ordinals: the next page.")]
+Query = Annotated[str, typer.Argument(help="What to search for, in any words.")]
+User = Annotated[str, typer.Option("--user", help="Only episodes of this user.")]
+Tenant = Annotated[str | None, typer.Option("--tenant", help="Only episodes of this tenant.")]
+NoTenant = Annotated[bool, typer.Option("--no-tenant", help="Only episodes without a tenant.")]
+Hits = Annotated[int, typer.Option("-k", min=1, max=100, help="Maximum number of hits.")]
+ByAgent = Annotated[str | None, typer.Option("--agent", help="Only episodes of this agent.")]
+InConversation = Annotated[str | None, typer.Option("--conversation", help="Only episodes of this conversation.")]
+
+EPISODE_COLUMNS = ("ordinal", "ended", "messages", "tokens", "saved", "made by", "title", "short summary")
+
+
+def context(
+    conversation: Conversation,
+    messages: Messages = None,
+    max_tokens: MaxTokens = 3500,
+    agent: Agent = None,
+    as_json: Json = False,
+) -> None:
+    """Print what an agent would load: title, rolling summary, last messages. Exit 1 if the conversation is unknown."""
+    found = asyncio.run(_read_context(conversation, messages, max_tokens, agent))
+    if found is None:
+        typer.echo(f"nothing is known of conversation {printable(conversation)}", err=True)
+        raise typer.Exit(1)
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        typer.echo(printable("\n".join(_lines(found))))
+
+
+async def _read_context(
+    conversation: str, messages: int | None, max_tokens: int, agent: str | None
+) -> "Context | None":
+    from afterword.memory import Memory
+
+    async with Memory.from_settings(start_quietly()) as memory:
+        return await memory.context(conversation, messages, max_tokens, agent)
+
+
+def _lines(found: "Context") -> Iterator[str]:
+    """Format for people."""
+    yield found.title or "(no summary yet)"
+    yield ""
+    summaries = [text for text in (found.rolling_summary, *found.recent_summaries) if text]
+    if summaries:
+        yield from summaries
+        yield ""
+    if found.omitted:
+        yield f"({found.omitted} earlier messages do not fit)"
+    yield from (f"{message.role}: {message.content}" for message in found.messages)
+    yield ""
+    saved = f", {found.compression:.1%} less" if found.compression > 0 else ""
+    yield f"{found.tokens:,} of {found.tokens_full:,} tokens{saved}; {found.events} of {found.events_full} events"
+
+
+def episodes(
+    conversation: Conversation, limit: Limit = 20, before: Before = None, agent: Agent = None, as_json: Json = False
+) -> None:
+    """Show a conversation's episodes, newest first, page by page."""
+    page = asyncio.run(_read_episodes(conversation, limit, before, agent))
+    if as_json:
+        print_json({"episodes": [_document(stored) for stored in page.episodes], "next_before": page.next_before})
+        return
+    if page.episodes:
+        print_table(EPISODE_COLUMNS, [_episode_row(stored) for stored in page.episodes])
+    else:
+        typer.echo("no episodes", err=True)
+    if page.next_before:
+        typer.echo(f"older ones: --before {page.next_before}", err=True)
+
+
+async def _read_episodes(conversation: str, limit: int, before: int | None, agent: str | None) -> "EpisodePage":
+    from afterword.memory import Memory
+
+    async with Memory.from_settings(start_quietly()) as memory:
+        return await memory.episodes(conversation, limit, before, agent)
+
+
+def _document(stored: "StoredEpisode") -> dict[str, Any]:
+    more = {"fingerprint": stored.fingerprint, "close_reason": stored.close_reason, "overlap_ids": stored.overlap_ids}
+    return {**stored.summary.model_dump(mode="json"), **more}
+
+
+def _episode_row(stored: "StoredEpisode") -> tuple[str, ...]:
+    summary = stored.summary
+    made_by = summary.model if summary.quality.source == "llm" else f"fallback: {summary.quality.reason}"
+    tokens, saved = summary.compression.tokens_before, f"{summary.compression.ratio:.0%}"
+    numbers = (
+        str(summary.ordinal),
+        f"{summary.ended_at:%Y-%m-%d %H:%M}",
+        str(summary.message_count),
+        str(tokens),
+        saved,
+    )
+    return (*numbers, made_by, summary.title, summary.short_summary)
+
+
+def recall(
+    query: Query,
+    user: User,
+    tenant: Tenant = None,
+    no_tenant: NoTenant = False,
+    k: Hits = 5,
+    agent: ByAgent = None,
+    conversation: InConversation = None,
+    as_json: Json = False,
+) -> None:
+    """Search the episodes of one user, best first; --user and either --tenant or --no-tenant are required."""
+    if (tenant is None) != no_tenant:
+        raise typer.BadParameter("give either --tenant or --no-tenant")
+    hits = asyncio.run(_search(query, user, tenant, k, agent, conversation))
+    if as_json:
+        print_json([hit.model_dump(mode="json") for hit in hits])
+    elif hits:
+        print_table(("score", "episode", "ended", "short summary"), [_hit_row(hit) for hit in hits])
+    else:
+        typer.echo("nothing found", err=True)
+
+
+async def _search(
+    query: str, user: str, tenant: str | None, k: int, agent: str | None, conversation: str | None
+) -> "list[Recalled]":
+    from afterword.memory import Memory
+
+    async with Memory.from_settings(start_quietly()) as memory:
+        return await memory.recall(
+            query, user_id=user, tenant_id=tenant, k=k, agent_id=agent, conversation_id=conversation
+        )
+
+
+def _hit_row(hit: "Recalled") -> tuple[str, ...]:
+    fallback = " (fallback)" if hit.source == "fallback" else ""
+    return f"{hit.score:.2f}", hit.episode_id, f"{hit.ended_at:%Y-%m-%d %H:%M}", hit.short_summary + fallback
