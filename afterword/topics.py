@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrP
 
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.kafka import admin_client
-from afterword.streams.segmenter.tables import TABLES
+from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import Settings
 
 LARGE_RECORD_BYTES = 2 * 1024 * 1024

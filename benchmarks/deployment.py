@@ -12,7 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupCoordinatorNotAvailableError
 
 from afterword.embedded import EmbeddedStack
-from afterword.streams.segmenter.tables import TABLES
+from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import PREFIX, Settings, load_settings
 from afterword.topics import ensure_topics
 from benchmarks.processes import Worker, worker

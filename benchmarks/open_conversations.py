@@ -16,10 +16,9 @@ from afterword.streams.runtime import Options
 from afterword.streams.runtime.changelog import Bookmark, new_lineage
 from afterword.streams.runtime.options import Clients
 from afterword.streams.runtime.transaction import TransactionalProducer
-from afterword.streams.segmenter import Segmenter, keys
-from afterword.streams.segmenter.bodies import digest_of
-from afterword.streams.segmenter.state import DEADLINE_BYTES
-from afterword.streams.segmenter.tables import CONVERSATIONS, MESSAGES
+from afterword.streams.segmenter import Segmenter
+from afterword.streams.segmenter import state as keys
+from afterword.streams.segmenter.state import CONVERSATIONS, DEADLINE_BYTES, MESSAGES, digest_of
 from afterword.streams.settings import Episodes
 from benchmarks.deployment import Deployment
 from benchmarks.state import message

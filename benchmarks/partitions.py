@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from afterword.embedded import EmbeddedStack
-from afterword.streams.segmenter.tables import TABLES
+from afterword.streams.segmenter.state import TABLES
 from benchmarks.contest import TAIL, Course, Results, lay, run_once
 from benchmarks.load import messages
 from benchmarks.segmenter import OURS

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from afterword.embedded import EmbeddedStack
-from afterword.streams.segmenter.tables import TABLES
+from afterword.streams.segmenter.state import TABLES
 from benchmarks import rivals
 from benchmarks.contest import TAIL, Course, Program, compete, lay, python, table
 from benchmarks.load import dialogues, messages

@@ -1,13 +1,13 @@
 """Composition root of the segmenter, and the Faust app that segmenter and summarizer share."""
 
-from opentelemetry.trace import NoOpTracer, Tracer
+from opentelemetry.trace import Tracer
 
 from afterword.streams.kafka import require_topics, security
 from afterword.streams.runtime import App, EngineMetrics, Options
 from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.runtime.worker import PARTITIONS, run
 from afterword.streams.segmenter import agent as segmenter
-from afterword.streams.segmenter.counting import counting
+from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import Settings
 from afterword.streams.telemetry import Metrics, worker_telemetry
 
@@ -58,14 +58,14 @@ def faust_app(
 
 def segmenter_app(settings: Settings, metrics: Metrics, tracer: Tracer) -> App:
     app = faust_app(settings, settings.kafka.segmenter_id, metrics.engine)
-    segmenter.attach(app, settings, counting(metrics), None if isinstance(tracer, NoOpTracer) else tracer)
+    segmenter.attach(app, settings, metrics, tracer)
     return app
 
 
 async def run_segmenter(settings: Settings) -> None:
     """Run until SIGTERM, then drain. Raises: AfterwordError, KafkaError."""
     kafka, readiness = settings.kafka, Readiness(PARTITIONS)
-    changelogs = [kafka.changelog(table) for table in segmenter.TABLES]
+    changelogs = [kafka.changelog(table) for table in TABLES]
     dead_letters = kafka.dead_letters(kafka.messages_topic)
     await require_topics(kafka, kafka.messages_topic, kafka.episodes_topic, dead_letters, *changelogs)
     async with (

@@ -1,23 +1,112 @@
-"""What closes pending messages into episodes: conditions, all and any of them, and presets by name. No I/O.
+"""Triggers: conditions under which pending messages close into episodes, all and any of them, and presets. No I/O.
 
 A trigger is written as a whole number (the default set with so many messages), the name of a preset, a table with one
-condition, `any` or `all`, or a list, which means all. JSON in a string is the same.
+condition, `any` or `all`, or a list, which means all. JSON in a string is the same. Parsed it is a `Node`, and compiled
+it is a function of a conversation's counters: no message is read again, however many are pending.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 
-NESTED = ("any", "all")
-COUNTS = ("messages", "events", "turns", "tokens", "text_bytes")
-"""Fulfilled by at least so many; whole numbers from 1."""
-CONDITIONS = (*COUNTS, "seconds", "important_content")
 MAX_DEPTH = 32
 """Levels of `any` and `all`: more than anybody reads, and far from Python's own limit."""
+MILLISECONDS = 1000
 
 Node = tuple[str, Any]
 """A condition and its number, or `any` or `all` and a tuple of nodes."""
+
+
+class Counters(Protocol):
+    """The counters of pending messages that conditions look at."""
+
+    @property
+    def pending_messages(self) -> int: ...
+    @property
+    def pending_turns(self) -> int: ...
+    @property
+    def pending_tokens(self) -> int: ...
+    @property
+    def pending_text_bytes(self) -> int: ...
+    @property
+    def pending_longest(self) -> int: ...
+    @property
+    def since_ms(self) -> int | None: ...
+    @property
+    def last_sent_ms(self) -> int: ...
+
+
+Fires = Callable[[Counters], bool]
+"""Whether pending messages are to be closed. Changes nothing: no condition is lost because another was asked first."""
+
+
+class Condition(NamedTuple):
+    """A condition of a trigger."""
+
+    name: str
+    meaning: str
+    """When it is fulfilled, as `docs/triggers.md` has it."""
+    least: int | None
+    """The lowest whole number that it takes; None: any number of more than 0."""
+    compile: Callable[[Any], Fires]
+    """The condition with its number, as a function."""
+
+
+def _seconds(number: float) -> Fires:
+    milliseconds = number * MILLISECONDS
+    return lambda c: c.since_ms is not None and c.last_sent_ms - c.since_ms >= milliseconds
+
+
+CONDITIONS = {
+    condition.name: condition
+    for condition in (
+        Condition(
+            "messages",
+            "so many messages are pending, whatever their role",
+            least=1,
+            compile=lambda number: lambda c: c.pending_messages >= number,
+        ),
+        Condition(
+            "events",
+            "so many records of the conversation are pending. Every record that is taken is a message here, tools' "
+            "included, so this is `messages` under another system's name",
+            least=1,
+            compile=lambda number: lambda c: c.pending_messages >= number,
+        ),
+        Condition(
+            "turns",
+            "so many turns are pending, the last one perhaps unfinished. A turn is a user message and all up to the "
+            "next; what comes before the first user message is one as well, as in `turn_count`",
+            least=1,
+            compile=lambda number: lambda c: c.pending_turns >= number,
+        ),
+        Condition(
+            "tokens",
+            "the pending contents have so many tokens",
+            least=1,
+            compile=lambda number: lambda c: c.pending_tokens >= number,
+        ),
+        Condition(
+            "text_bytes",
+            "the pending contents have so many bytes of UTF-8",
+            least=1,
+            compile=lambda number: lambda c: c.pending_text_bytes >= number,
+        ),
+        Condition(
+            "seconds",
+            "a message's `sent_at` is so many seconds after the last summary, see below",
+            least=None,
+            compile=_seconds,
+        ),
+        Condition(
+            "important_content",
+            "some pending message has **more** than so many characters, stripped of white space",
+            least=0,
+            compile=lambda number: lambda c: c.pending_longest > number,
+        ),
+    )
+}
 
 
 class Preset(NamedTuple):
@@ -40,7 +129,7 @@ PRESETS: dict[str, Preset] = {
 
 
 class TriggerInvalid(ValueError):
-    """No such trigger can be; `where` is the place in it, `problem` repeats nothing of what was written there."""
+    """A trigger that cannot be; `where` is the place in it, `problem` repeats nothing of what was written there."""
 
     def __init__(self, where: str, problem: str, found: object = None) -> None:
         self.where = where
@@ -54,7 +143,7 @@ class TriggerInvalid(ValueError):
 
 
 def read_trigger(written: object) -> Any:
-    """What was written, with JSON in a string decoded. Raises: TriggerInvalid."""
+    """Decode JSON in a string, and return anything else as it is. Raises: TriggerInvalid."""
     if not isinstance(written, str) or written in PRESETS:
         return written
     try:
@@ -65,7 +154,7 @@ def read_trigger(written: object) -> Any:
 
 
 def parse_trigger(trigger: Any, tokens: int) -> Node:
-    """`trigger`: as `read_trigger` returns it. `tokens`: of the default set. Raises: TriggerInvalid."""
+    """Parse what `read_trigger` returned. `tokens`: of the default set. Raises: TriggerInvalid."""
     if isinstance(trigger, str):
         return parse_trigger(PRESETS[trigger].trigger, tokens)
     if isinstance(trigger, int) and not isinstance(trigger, bool):
@@ -75,8 +164,27 @@ def parse_trigger(trigger: Any, tokens: int) -> Node:
     return _node(trigger, "", 1)
 
 
+def compile_trigger(node: Node) -> Fires:
+    """Turn a parsed trigger into a function of the counters."""
+    name, value = node
+    if name in NESTED:
+        return NESTED[name]([compile_trigger(part) for part in value])
+    return CONDITIONS[name].compile(value)
+
+
+def _any(parts: Sequence[Fires]) -> Fires:
+    return lambda counters: any(fires(counters) for fires in parts)
+
+
+def _all(parts: Sequence[Fires]) -> Fires:
+    return lambda counters: all(fires(counters) for fires in parts)
+
+
+NESTED = {"any": _any, "all": _all}
+
+
 def preset_of(trigger: Any) -> Preset:
-    """The preset that a trigger names; of any other trigger, the default one."""
+    """The preset that a trigger names; the default one for any other trigger."""
     return PRESETS.get(trigger, DEFAULT) if isinstance(trigger, str) else DEFAULT
 
 
@@ -101,8 +209,8 @@ def _nested(kind: str, written: Any, where: str, depth: int, place: str | None =
 def _condition(name: Any, value: Any, where: str) -> Node:
     if name not in CONDITIONS:
         raise TriggerInvalid(where, "unknown condition", name)
-    least = 0 if name == "important_content" else 1
-    if name == "seconds":
+    least = CONDITIONS[name].least
+    if least is None:
         if not _is_number(value) or not 0 < value < float("inf"):
             raise TriggerInvalid(_join(where, name), "must be a number of more than 0")
     elif not isinstance(value, int) or isinstance(value, bool) or value < least:

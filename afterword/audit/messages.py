@@ -17,7 +17,7 @@ from afterword.audit.snapshot import (
     latest_revisions,
     scope_name,
 )
-from afterword.streams.segmenter.agents import addressees, heard, left
+from afterword.streams.segmenter.conversation import activated, deactivated, recipients
 
 FATES = (
     "skipped",
@@ -238,7 +238,7 @@ def _of_agents(snapshot: Snapshot, accepted: Iterable[Produced]) -> Iterator[tup
     for event in events:
         talk = talks[event.conversation_id]
         if isinstance(event, Flush):
-            talk.active = left(talk.active, event.agent_id)
+            talk.active = deactivated(talk.active, event.agent_id)
         else:
             yield from talk.take(event)
     found = _without_agent(snapshot)
@@ -278,8 +278,8 @@ class Talk:
         if not active:
             self._adopted += [(waiting, agent) for waiting in self._waiting]
             self._waiting.clear()
-        yield produced, tuple(scope_name(produced.conversation_id, each) for each in addressees(active, agent))
-        self.active = heard(active, agent, self._max_agents).active
+        yield produced, tuple(scope_name(produced.conversation_id, each) for each in recipients(active, agent))
+        self.active = activated(active, agent, self._max_agents).active
 
     def waited(self) -> list[tuple[Produced, str | None]]:
         """Messages that named no agent while none was active, with the first agent after them."""

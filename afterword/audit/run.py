@@ -18,7 +18,7 @@ from afterword.audit.snapshot import (
 from afterword.audit.stores import IndexNotChecked, ReadIndex, indexed_episodes, read_stores
 from afterword.audit.waiting import until_summarised
 from afterword.streams.errors import BrokerUnavailable, TopicMissing
-from afterword.streams.segmenter.tables import CONVERSATIONS, MESSAGES
+from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES
 from afterword.streams.settings import Kafka, Settings
 
 

@@ -19,9 +19,7 @@ from afterword.schemas.episodes import fingerprint
 from afterword.schemas.headers import header
 from afterword.schemas.ids import episode_id, message_key
 from afterword.streams.runtime.changelog import BOOKMARK_KEY
-from afterword.streams.segmenter.bodies import decode_body
-from afterword.streams.segmenter.keys import NOBODY, Scope, parse_key, parse_scope
-from afterword.streams.segmenter.state import decode_state
+from afterword.streams.segmenter.state import NOBODY, Scope, decode_body, decode_state, parse_key, parse_scope
 
 DIGEST_BYTES = 16
 """128 bits: no two of a billion messages share one by chance."""

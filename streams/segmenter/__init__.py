@@ -1,11 +1,7 @@
 """`messages` → `episode.closed`: when an episode is over, and what is in it."""
 
-from afterword.streams.segmenter.bodies import Body, decode_body
-from afterword.streams.segmenter.keys import Key, parse_key
-from afterword.streams.segmenter.outcome import Outcome, Outgoing
-from afterword.streams.segmenter.processor import Segmenter
-from afterword.streams.segmenter.rows import Rows
-from afterword.streams.segmenter.state import deadline_of
+from afterword.streams.segmenter.processor import Outcome, Outgoing, Segmenter
+from afterword.streams.segmenter.state import Body, Key, Rows, deadline_of, decode_body, parse_key
 
 __all__ = [
     "Body",

@@ -1,31 +1,26 @@
 """The segmenter as a Faust agent: exactly once, a batch at a time."""
 
-from collections.abc import AsyncIterable, Callable, Iterable
+from collections import Counter
+from collections.abc import AsyncIterable, Iterable
 from typing import Any
 
 import structlog
 from opentelemetry.trace import Tracer
 
 from afterword.streams.runtime import App, Batches, Tick
-from afterword.streams.segmenter.outcome import Outcome, Outgoing, Totals
-from afterword.streams.segmenter.processor import Segmenter
-from afterword.streams.segmenter.state import deadline_of
-from afterword.streams.segmenter.tables import CONVERSATIONS, MESSAGES, TABLES
-from afterword.streams.segmenter.tracing import EpisodeTracing
+from afterword.streams.segmenter.processor import STAGE, Outcome, Outgoing, Segmenter
+from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, deadline_of
 from afterword.streams.settings import Settings
+from afterword.streams.telemetry import Metrics
 from afterword.streams.tokens import count_tokens
-
-__all__ = ["TABLES", "attach"]
 
 log = structlog.get_logger()
 
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
 
 
-def attach(
-    app: App, settings: Settings, count: Callable[[Outcome], None] = lambda _: None, tracer: Tracer | None = None
-) -> None:
-    """Gives the app its tables and its agent. `count` is told what each batch led to; `tracer`: None for no traces."""
+def attach(app: App, settings: Settings, metrics: Metrics, tracer: Tracer) -> None:
+    """Give the app its tables and its agent."""
     kafka = settings.kafka
     conversations = app.Table(CONVERSATIONS, key_type=bytes, value_type=bytes, deadline=deadline_of)
     messages = app.Table(MESSAGES, key_type=bytes, value_type=bytes)
@@ -38,10 +33,9 @@ def attach(
         conversations=conversations.data,
         messages=messages.data,
         count_tokens=count_tokens,
-        tracing=EpisodeTracing(tracer, kafka.episodes_topic) if tracer else None,
+        tracer=tracer,
     )
-
-    totals = Totals()
+    totals: Counter[str] = Counter()
 
     async def send(outgoing: Iterable[Outgoing]) -> None:
         for topic, key, value, headers in outgoing:
@@ -56,9 +50,30 @@ def attach(
             else:
                 outcome = segmenter.process(work, app.engine.clock())
             await send(outcome.outgoing)
-            totals.add(outcome)
-            count(outcome)
+            totals.update(totals_of(outcome))
+            count(outcome, metrics)
 
     @app.on_before_shutdown.connect  # type: ignore[untyped-decorator]
-    async def tell(*_: Any, **__: Any) -> None:
-        log.info("handled", **{name: count for name, count in totals.counts.items() if count})
+    async def log_totals(*_: Any, **__: Any) -> None:
+        log.info("messages_segmented", **{name: number for name, number in totals.items() if number})
+
+
+def totals_of(outcome: Outcome) -> dict[str, int]:
+    """An outcome's numbers by name, for the log; a batch that had to be run again counts again."""
+    return {
+        **{name: getattr(outcome, name) for name in ("messages", "duplicates", "skipped", "flushes")},
+        **{f"dead_letters_{error_type}": number for error_type, number in outcome.dead_letters.items()},
+        **{f"episodes_{reason}": number for reason, number in outcome.episodes.items()},
+    }
+
+
+def count(outcome: Outcome, metrics: Metrics) -> None:
+    """Add an outcome to the metrics: once for a batch, not for each message."""
+    metrics.messages.labels("taken").inc(outcome.messages)
+    metrics.messages.labels("duplicate").inc(outcome.duplicates)
+    metrics.messages.labels("skipped").inc(outcome.skipped)
+    metrics.messages.labels("dead_letter").inc(outcome.dead_letters.total())
+    for error_type, number in outcome.dead_letters.items():
+        metrics.count_dead_letters(STAGE, error_type, number)
+    for reason, number in outcome.episodes.items():
+        metrics.episodes_closed.labels(reason).inc(number)

@@ -1,30 +1,21 @@
-"""From messages to `episode.closed`."""
+"""An episode that is over, as rows, as an `episode.closed` event and as a span."""
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
 from itertools import chain
 from math import fsum
 from typing import NamedTuple
 
-from afterword.schemas import (
-    CloseReason,
-    EpisodeClosed,
-    EpisodeMessage,
-    EpisodeMetrics,
-    MessageCreated,
-    Source,
-    fingerprint,
-)
+from opentelemetry.trace import SpanKind, Tracer
+
+from afterword.schemas import CloseReason, EpisodeClosed, EpisodeMessage, EpisodeMetrics, Source, fingerprint
+from afterword.schemas.headers import Headers
 from afterword.schemas.ids import episode_id
-from afterword.streams.segmenter.bodies import Body
-from afterword.streams.segmenter.keys import Scope
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MILLISECOND = timedelta(milliseconds=1)
-CARRIED = set(EpisodeMessage.model_fields)
+from afterword.streams.segmenter.arrival import EPOCH, MILLISECOND
+from afterword.streams.segmenter.state import Body, Scope
+from afterword.streams.telemetry.tracing import context_of, links, traceparent
 
 
-class Closed(NamedTuple):
+class ClosedEpisode(NamedTuple):
     """An episode that is over, as rows."""
 
     scope: Scope
@@ -35,23 +26,8 @@ class Closed(NamedTuple):
     overlap: Sequence[Body]
 
 
-def milliseconds(moment: datetime) -> int:
-    """Since 1970."""
-    return (moment - EPOCH) // MILLISECOND
-
-
-def moment(ms: int) -> datetime:
-    """`ms`: milliseconds since 1970."""
-    return EPOCH + ms * MILLISECOND
-
-
-def carried(message: MessageCreated) -> bytes:
-    """JSON of a message as its episode carries it. Decoding has filled in `sent_at`."""
-    return message.model_dump_json(include=CARRIED).encode()
-
-
-def build(closed: Closed, topic: str, partition: int, now_ms: int) -> EpisodeClosed:
-    """The event. `topic` and `partition`: where the core messages were read; `now_ms`: milliseconds since 1970."""
+def event_of(closed: ClosedEpisode, topic: str, partition: int, now_ms: int) -> EpisodeClosed:
+    """`topic` and `partition`: where the core messages were read; `now_ms`: milliseconds since 1970."""
     core = messages(closed.core)
     return EpisodeClosed(
         episode_id=episode_id(closed.scope.conversation_id, closed.ordinal, closed.scope.named_agent),
@@ -65,7 +41,7 @@ def build(closed: Closed, topic: str, partition: int, now_ms: int) -> EpisodeClo
         fingerprint=fingerprint(core),
         started_at=core[0].sent_at,
         ended_at=core[-1].sent_at,
-        closed_at=moment(now_ms),
+        closed_at=EPOCH + now_ms * MILLISECOND,
         messages=core,
         overlap=messages(closed.overlap),
         message_count=len(core),
@@ -86,12 +62,12 @@ def messages(bodies: Iterable[Body]) -> tuple[EpisodeMessage, ...]:
 
 
 def user_of(core: Sequence[EpisodeMessage]) -> str:
-    """Of the first `user` message, or of the first message when no user speaks."""
+    """User of the first `user` message, or of the first message when no user speaks."""
     return next((m.user_id for m in core if m.role == "user"), core[0].user_id)
 
 
 def turns(core: Sequence[EpisodeMessage]) -> int:
-    """A turn is a user message and all up to the next; what comes before the first user message is one as well."""
+    """Number of turns: a user message and all up to the next; what comes before the first user message is one too."""
     return sum(1 for m in core if m.role == "user") + (core[0].role != "user")
 
 
@@ -107,10 +83,35 @@ def metrics(core: Sequence[EpisodeMessage]) -> EpisodeMetrics:
 
 
 def unique(lists: Iterable[Sequence[str]]) -> tuple[str, ...]:
-    """In order of first use."""
+    """Each once, in order of first use."""
     return tuple(dict.fromkeys(chain.from_iterable(lists)))
 
 
 def variance(numbers: Sequence[float], mean: float) -> float:
-    """The population's."""
+    """Variance of the population."""
     return fsum((n - mean) ** 2 for n in numbers) / len(numbers)
+
+
+def span_headers(tracer: Tracer, closed: ClosedEpisode, topic: str, event_id: str) -> Headers:
+    """Record the episode as a span, and return its `traceparent` for the event's record.
+
+    The span continues the trace of the last message that has one, and links those of the others.
+    """
+    traces = list(dict.fromkeys(body.trace for body in closed.core if body.trace))
+    span = tracer.start_span(
+        f"send {topic}",
+        context=context_of(traces[-1] if traces else b""),
+        kind=SpanKind.PRODUCER,
+        attributes={
+            "messaging.system": "kafka",
+            "messaging.operation.name": "send",
+            "messaging.operation.type": "send",
+            "messaging.destination.name": topic,
+            "messaging.message.id": event_id,
+            "afterword.close_reason": closed.reason,
+            "afterword.message_count": len(closed.core),
+        },
+        links=links(traces[:-1]),
+    )
+    span.end()
+    return traceparent(span)

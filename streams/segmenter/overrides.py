@@ -8,7 +8,7 @@ import structlog
 from pydantic import ValidationError
 
 from afterword.schemas import InvalidRecord
-from afterword.streams.segmenter.rules import Rules, rules_of
+from afterword.streams.segmenter.rules import EpisodeRules, episode_rules
 from afterword.streams.settings import Episodes
 from afterword.streams.triggers import TriggerInvalid
 
@@ -35,10 +35,10 @@ class Rulebook:
 
     def __init__(self, limits: Episodes) -> None:
         self._limits = limits
-        self._common = rules_of(limits)
+        self._common = episode_rules(limits)
         self._of = lru_cache(REMEMBERED)(self._compiled)
 
-    def rules(self, overrides: str) -> Rules:
+    def rules(self, overrides: str) -> EpisodeRules:
         """`overrides`: as `read` returns them, perhaps to a worker with other settings."""
         return self._of(overrides) if overrides else self._common
 
@@ -62,12 +62,12 @@ class Rulebook:
     def _settings(self, overrides: dict[str, Any]) -> Episodes:
         return Episodes.model_validate(self._limits.model_dump() | overrides, strict=True)
 
-    def _compiled(self, overrides: str) -> Rules:
+    def _compiled(self, overrides: str) -> EpisodeRules:
         try:
-            return rules_of(self._settings(orjson.loads(overrides)))
+            return episode_rules(self._settings(orjson.loads(overrides)))
         except ValidationError as error:  # taken by a worker with other settings, beside which they were possible
             _, problem = _where_and_what(error)
-            log.warning("overrides ignored", stage="segmenter", error_type="invalid_override", problem=problem)
+            log.warning("overrides_ignored", stage="segmenter", error_type="invalid_override", problem=problem)
             return self._common
 
 

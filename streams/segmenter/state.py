@@ -1,24 +1,65 @@
-"""What is known of messages that are numbered together: counters only, so that the row stays small however long an
-episode gets."""
+"""Rows of the segmenter's two tables, and their keys: what is kept between batches, and how it is written.
 
-from typing import NamedTuple
+`conversations` has a row of counters for each scope. `messages` has a row for the body of each message and one for the
+digest of its id. No two conversations or messages share a key, whatever characters their ids have.
+"""
+
+import struct
+from hashlib import blake2b
+from typing import Literal, NamedTuple, Protocol
 
 import orjson
 
+from afterword.schemas import CloseReason
 from afterword.streams.errors import StateUnreadable
 
-VERSION = 2
+CONVERSATIONS = "conversations"
+MESSAGES = "messages"
+TABLES = (CONVERSATIONS, MESSAGES)
+"""Names of the tables; each has a changelog topic of its own."""
+
+STATE_VERSION = 2
 DEADLINE_BYTES = 8
 MAX_DEADLINE_MS = 2**53
 """Milliseconds since 1970; later than any calendar, and still an exact float."""
 
+BODY_KIND = b"m"
+SEEN_KIND = b"i"
+AGENT_SEPARATOR = b"\xff"
+"""Between the ids of a conversation and an agent: a byte that UTF-8 never has."""
+NOBODY = ""
+"""Stands for an agent's id where no agent is active: messages that name none wait there for the first one."""
+LENGTH_BYTES = 2
+SEQ_BYTES = 8
+DIGEST_BYTES = 16
+"""128 bits: two ids of one conversation collide once in 2⁶⁴ messages."""
+
+BODY_VERSION = 1
+HEADER = struct.Struct(">BIqBB")
+HEADER_END = DIGEST_BYTES + HEADER.size
+SHIFTS = 0x80
+"""Flag in the byte of `sealed_before`: the message began another topic, whether or not that sealed an episode."""
+TRACED = 0x80
+"""Flag in the byte of `sealed_after`: a trace stands before the JSON."""
+TRACE_BYTES = 25
+SEALS: tuple[CloseReason | None, ...] = (None, "topic_shift", "max_size")
+"""Their positions are stored: append only."""
+
+
+class Rows(Protocol):
+    """A table, or a dictionary of bytes."""
+
+    def get(self, key: bytes, /) -> bytes | None: ...
+    def __setitem__(self, key: bytes, value: bytes, /) -> None: ...
+    def __delitem__(self, key: bytes, /) -> None: ...
+
 
 class State(NamedTuple):
-    """A conversation, or an agent's part of one. A `seq` numbers its accepted messages from 0; ranges are half open.
+    """Counters of a conversation, or of an agent's part of one: the row stays small however long an episode gets.
 
-    `overlap_first … first_pending`: shown again to the LLM with the next episode. `first_pending … open_first`: sealed,
-    not emitted. `open_first … next_seq`: the open episode. What is counted of the open episode is counted of all that
-    is pending too: a tail that stays is counted exactly when the rest was emitted.
+    A `seq` numbers accepted messages from 0; ranges are half open. `overlap_first … first_pending`: shown again to the
+    LLM with the next episode. `first_pending … open_first`: sealed, not emitted. `open_first … next_seq`: the open
+    episode. Each `open_…` counter has a `pending_…` one, so that a tail that stays is counted exactly.
     """
 
     tenant_id: str | None
@@ -39,14 +80,14 @@ class State(NamedTuple):
     open_text_bytes: int = 0
     pending_text_bytes: int = 0
     open_longest: int = 0
-    """Characters of the longest message, white space around it aside."""
+    """Characters of the longest message, stripped of white space."""
     pending_longest: int = 0
     since_ms: int | None = None
     """Event time, milliseconds since 1970, from which `seconds` count; None: from the next message."""
     overrides: str = ""
-    """JSON of the settings that the conversation has for itself; empty where it has none."""
+    """JSON of the conversation's own settings; empty where it has none."""
     agents: list[str] | None = None
-    """Active in the conversation, the one last named at the end; None where agents have no part of their own."""
+    """Active agents of the conversation, the one named last at the end; None with `scope = conversation`."""
     deadline_ms: int = 0
     """Wall clock, milliseconds since 1970; 0: nothing is pending."""
 
@@ -65,23 +106,144 @@ COUNTERS_V1 = State._fields.index("open_turns")
 
 def encode_state(state: State) -> bytes:
     """8 bytes of deadline (big-endian milliseconds since 1970, 0 for none), a version byte, a JSON array."""
-    return state.deadline_ms.to_bytes(DEADLINE_BYTES) + bytes((VERSION,)) + orjson.dumps(state[:COUNTERS])
+    return state.deadline_ms.to_bytes(DEADLINE_BYTES) + bytes((STATE_VERSION,)) + orjson.dumps(state[:COUNTERS])
 
 
 def decode_state(row: bytes) -> State:
-    """Of version 1, too, which did not count turns, bytes of text and length: then they count from here on.
+    """Read a row of version 2 or 1; turns, bytes of text and lengths, which version 1 did not have, start at 0.
 
-    Raises: StateUnreadable when the row was written by another version.
+    Raises: StateUnreadable for any other version.
     """
     version = row[DEADLINE_BYTES : DEADLINE_BYTES + 1]
     deadline_ms = int.from_bytes(row[:DEADLINE_BYTES])
     if version == b"\1":
         return State(*orjson.loads(row[DEADLINE_BYTES + 1 :])[:COUNTERS_V1])._replace(deadline_ms=deadline_ms)
-    if version != bytes((VERSION,)):
-        raise StateUnreadable(problem=f"a conversation's row is not of version {VERSION}")
+    if version != bytes((STATE_VERSION,)):
+        raise StateUnreadable(problem=f"a conversation's row is not of version {STATE_VERSION}")
     return State._make([*orjson.loads(row[DEADLINE_BYTES + 1 :]), deadline_ms])
 
 
 def deadline_of(row: bytes) -> int | None:
-    """When silence closes what is pending, in milliseconds since 1970; None when nothing is."""
+    """The idle timeout of what is pending, in milliseconds since 1970; None when nothing is."""
     return int.from_bytes(row[:DEADLINE_BYTES]) or None
+
+
+class Body(NamedTuple):
+    """A message's row: what its episode will carry, and where episodes were sealed around it."""
+
+    json: bytes
+    """An `EpisodeMessage` as the episode will carry it."""
+    tokens: int
+    offset: int
+    """Of its record."""
+    sealed_before: CloseReason | None
+    """Why the episode before this message was sealed with it."""
+    sealed_after: CloseReason | None
+    shifts: bool = False
+    """Its `is_continuation` is false."""
+    trace: bytes = b""
+    """Trace id, span id and flags of the message's record, where tracing is on and it had them. Not for the event."""
+
+
+def encode_body(digest: bytes, body: Body) -> bytes:
+    """`digest`: of the message's id."""
+    before = SEALS.index(body.sealed_before) | (SHIFTS if body.shifts else 0)
+    after = SEALS.index(body.sealed_after) | (TRACED if body.trace else 0)
+    return digest + HEADER.pack(BODY_VERSION, body.tokens, body.offset, before, after) + body.trace + body.json
+
+
+def decode_body(value: bytes) -> Body | None:
+    """None for a stripped row, whose message is in an emitted episode. Raises: StateUnreadable."""
+    if len(value) == DIGEST_BYTES:
+        return None
+    if value[DIGEST_BYTES : DIGEST_BYTES + 1] != bytes((BODY_VERSION,)):
+        raise StateUnreadable(problem=f"a message's row is not of version {BODY_VERSION}")
+    _, tokens, offset, before, after = HEADER.unpack_from(value, DIGEST_BYTES)
+    end = HEADER_END + (TRACE_BYTES if after & TRACED else 0)
+    seals = SEALS[before & ~SHIFTS], SEALS[after & ~TRACED]
+    return Body(value[end:], tokens, offset, *seals, bool(before & SHIFTS), value[HEADER_END:end])
+
+
+def digest_of(value: bytes) -> bytes:
+    """Digest of the message's id: whole rows and stripped ones both begin with it."""
+    return value[:DIGEST_BYTES]
+
+
+class Scope(NamedTuple):
+    """What is pending and numbered together: a conversation, or an agent's part of one."""
+
+    conversation_id: str
+    agent_id: str | None = None
+
+    @property
+    def named_agent(self) -> str | None:
+        """The agent's id as episodes carry it."""
+        return self.agent_id or None
+
+
+class Key(NamedTuple):
+    """A parsed key of the table of messages."""
+
+    scope: Scope
+    kind: Literal["body", "seen"]
+    seq: int | None
+    """The number of a body's message."""
+    digest: bytes | None
+    """The digest of an id that was seen."""
+
+
+def record_key(conversation_id: str) -> bytes:
+    """Key of the records on both topics."""
+    return conversation_id.encode()
+
+
+def scope_key(scope: Scope) -> bytes:
+    """Key in the table of conversations; that of a whole conversation is its records' key."""
+    agent = b"" if scope.agent_id is None else AGENT_SEPARATOR + scope.agent_id.encode()
+    return scope.conversation_id.encode() + agent
+
+
+def parse_scope(key: bytes) -> Scope:
+    """The scope of a key of the table of conversations."""
+    conversation, found, agent = key.partition(AGENT_SEPARATOR)
+    return Scope(conversation.decode(), agent.decode() if found else None)
+
+
+def prefix(scope: Scope) -> bytes:
+    """The start of the keys of all its messages: length (2 bytes, big-endian) and key of the scope."""
+    name = scope_key(scope)
+    return len(name).to_bytes(LENGTH_BYTES) + name
+
+
+def body_key(prefix: bytes, seq: int) -> bytes:
+    """Key of a body; keys are ordered as the messages are."""
+    return prefix + BODY_KIND + seq.to_bytes(SEQ_BYTES)
+
+
+def seen_key(prefix: bytes, digest: bytes) -> bytes:
+    """Key of an id that was seen. `digest`: of the message's id."""
+    return prefix + SEEN_KIND + digest
+
+
+def id_digest(message_id: str) -> bytes:
+    return blake2b(message_id.encode(), digest_size=DIGEST_BYTES).digest()
+
+
+def encode_seq(seq: int) -> bytes:
+    """Row of an id that was seen."""
+    return seq.to_bytes(SEQ_BYTES)
+
+
+def decode_seq(value: bytes) -> int:
+    return int.from_bytes(value)
+
+
+def parse_key(key: bytes) -> Key:
+    """Parse a key of the table of messages. Raises: StateUnreadable."""
+    end = LENGTH_BYTES + int.from_bytes(key[:LENGTH_BYTES])
+    name, kind, rest = key[LENGTH_BYTES:end], key[end : end + 1], key[end + 1 :]
+    if kind == BODY_KIND and len(rest) == SEQ_BYTES:
+        return Key(parse_scope(name), "body", int.from_bytes(rest), None)
+    if kind == SEEN_KIND and len(rest) == DIGEST_BYTES:
+        return Key(parse_scope(name), "seen", None, rest)
+    raise StateUnreadable(problem="a row of the messages has a key of another form")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from aiokafka import TopicPartition
+from opentelemetry.trace import NoOpTracer
 
 from afterword.streams.app import faust_app
 from afterword.streams.runtime import App, Options, Tick
@@ -16,6 +17,7 @@ from afterword.streams.runtime.exactly_once import ExactlyOncePartition
 from afterword.streams.runtime.transport import Producer
 from afterword.streams.segmenter import agent as segmenter
 from afterword.streams.settings import Episodes, Settings, load_settings
+from afterword.streams.telemetry import Metrics
 from tests.doubles.database import Disk, MemoryDatabase
 from tests.model.broker import Broker, Record
 from tests.model.loop import Loop
@@ -71,7 +73,7 @@ def the_app(scope: str = "conversation") -> App:
     settings = segmenter_settings(scope)
     app = faust_app(settings, settings.kafka.segmenter_id)
     app.engine = Options(clock=lambda: RUNNING_IN.get().clock(), **ENGINE)
-    segmenter.attach(app, settings)
+    segmenter.attach(app, settings, Metrics("segmenter", "0"), NoOpTracer())
     app.producer = JoiningProducer(app.producer_transport)
     return app
 

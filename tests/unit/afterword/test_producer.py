@@ -16,7 +16,6 @@ from afterword.producer import Producer, ProducerRecord, Sender, to_record
 from afterword.schemas import ConversationFlush, MessageCreated, decode_input
 from afterword.streams.errors import BrokerUnavailable
 from afterword.streams.segmenter import Segmenter
-from afterword.streams.segmenter.tracing import EpisodeTracing
 from afterword.streams.settings import Settings
 from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, Sent, characters, limits
 
@@ -66,7 +65,7 @@ async def test_the_segmenters_span_continues_the_last_messages_and_links_the_oth
 ) -> None:
     broker = Broker()
     await sent(broker, tracer, [*messages(3), flush("c1", NOW)])
-    segmenter = Segmenter(limits(), EPISODES, DEAD_LETTERS, {}, {}, characters, EpisodeTracing(tracer, EPISODES))
+    segmenter = Segmenter(limits(), EPISODES, DEAD_LETTERS, {}, {}, characters, tracer)
     segmenter.process(broker.records, NOON)
     first, second, last, _ = (span.context for span in named(spans, f"send {TOPIC}"))
     [episode] = named(spans, f"send {EPISODES}")

@@ -2,8 +2,7 @@
 
 import pytest
 
-from afterword.streams.segmenter import keys
-from afterword.streams.segmenter.state import DEADLINE_BYTES, deadline_of
+from afterword.streams.segmenter.state import DEADLINE_BYTES, deadline_of, parse_key
 from benchmarks.memory import recovered
 from benchmarks.open_conversations import Record, Rewriter, deadlines, names, segmented
 from benchmarks.state import message
@@ -20,7 +19,7 @@ def test_they_differ_from_the_segmenters_own_in_the_deadline_alone(number: int) 
     assert written.row[DEADLINE_BYTES:] == row[DEADLINE_BYTES:]
     assert deadline_of(written.row) == NOW_MS + 5
     assert dict(written.messages) == messages
-    assert {keys.parse_key(key).kind for key, _ in written.messages} == {"body", "seen"}
+    assert {parse_key(key).kind for key, _ in written.messages} == {"body", "seen"}
 
 
 def test_deadlines_are_an_hour_away_and_spread_over_another() -> None:

@@ -1,20 +1,31 @@
-"""A conversation as the tests write it, and a segmenter on two dictionaries."""
+"""A conversation as the tests write it, and a segmenter on the engine's tables over two dictionaries."""
 
-from collections.abc import Callable, Iterable
+import asyncio
+import atexit
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import orjson
 
 from afterword.schemas import EpisodeClosed, decode_episode
 from afterword.schemas.base import rfc3339
+from afterword.streams.runtime.batch import Batch, _current
+from afterword.streams.runtime.store import Store
 from afterword.streams.segmenter import Outcome, Outgoing, Segmenter, deadline_of
-from afterword.streams.segmenter.episodes import moment
+from afterword.streams.segmenter.arrival import EPOCH, MILLISECOND
+from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, TABLES
 from afterword.streams.settings import Episodes
 
 NOON = 1_767_268_800_000
 SECOND = 1000
 EPISODES, DEAD_LETTERS = "episode.closed", "messages.dlq"
+RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
+STORES = {name: Store("eos://local", None, None, table_name=name, **RAW) for name in TABLES}
+RUNNER = asyncio.Runner()
+"""One loop for all batches, each of which makes a future."""
+atexit.register(RUNNER.close)
 
 
 @dataclass(frozen=True)
@@ -28,6 +39,11 @@ class Sent:
     topic: str = "messages"
     partition: int = 3
     headers: tuple[tuple[str, bytes], ...] = ()
+
+
+def moment(ms: int) -> datetime:
+    """`ms`: milliseconds since 1970."""
+    return EPOCH + ms * MILLISECOND
 
 
 def say(message_id: str, content: str = "x", *, at: int = 0, stamped: int | None = None, **fields: Any) -> Sent:
@@ -66,7 +82,7 @@ def limits(**changed: Any) -> Episodes:
 
 @dataclass
 class Chat:
-    """Feeds a segmenter and keeps what it sends."""
+    """Feeds a segmenter batch by batch, as the engine does, and keeps its rows."""
 
     limits: Episodes = field(default_factory=limits)
     conversations: dict[bytes, bytes] = field(default_factory=dict)
@@ -80,22 +96,46 @@ class Chat:
 
     def process(self, records: Iterable[Sent]) -> Outcome:
         numbered = [Sent(**{**vars(record), "offset": self.offset + i}) for i, record in enumerate(records)]
+        outcome = self._committed(lambda segmenter: segmenter.process(numbered, self.now_ms))
         self.offset += len(numbered)
-        return self.segmenter.process(numbered, self.now_ms)
+        return outcome
 
     def wait(self, seconds: float) -> list[EpisodeClosed]:
         """Wall time passes, and the engine looks at the deadlines."""
         self.now_ms += int(seconds * SECOND)
-        return episodes(self.segmenter.tick(self.due(), self.now_ms, "messages", 3).outgoing)
+        return episodes(self.tick(self.due()).outgoing)
 
     def due(self) -> list[bytes]:
         return [key for key, row in self.conversations.items() if (deadline_of(row) or self.now_ms + 1) <= self.now_ms]
 
+    def tick(self, due: Sequence[bytes]) -> Outcome:
+        return self._committed(lambda segmenter: segmenter.tick(due, self.now_ms, "messages", 3))
+
+    def get(self, table: str, key: bytes) -> bytes | None:
+        """As the database of a partition."""
+        return self._rows[table].get(key)
+
     @property
-    def segmenter(self) -> Segmenter:
-        return Segmenter(
-            self.limits, EPISODES, DEAD_LETTERS, self.conversations, self.messages, count_tokens=self.count_tokens
-        )
+    def _rows(self) -> dict[str, dict[bytes, bytes]]:
+        return {CONVERSATIONS: self.conversations, MESSAGES: self.messages}
+
+    def _committed(self, run: Callable[[Segmenter], Outcome]) -> Outcome:
+        """The changes are in the engine's overlay, and reach the rows at the end; if it raises, never."""
+
+        async def agent() -> tuple[Outcome, Batch]:
+            batch = Batch("messages-3", self)
+            _current.set(batch)
+            tables = STORES[CONVERSATIONS], STORES[MESSAGES]
+            return run(Segmenter(self.limits, EPISODES, DEAD_LETTERS, *tables, count_tokens=self.count_tokens)), batch
+
+        outcome, batch = RUNNER.run(agent())
+        for name, rows in self._rows.items():
+            for key, value in STORES[name].changes(batch):
+                if value is None:
+                    del rows[key]
+                else:
+                    rows[key] = value
+        return outcome
 
 
 def episodes(outgoing: Iterable[Outgoing]) -> list[EpisodeClosed]:

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.streams.errors import StateUnreadable
-from afterword.streams.segmenter.agents import addressees, heard, left
-from afterword.streams.segmenter.keys import NOBODY
+from afterword.streams.segmenter.conversation import activated, deactivated, recipients
+from afterword.streams.segmenter.state import NOBODY
 from tests.unit.segmenter.chat import Chat, episodes, flush, ids, limits, say, says
 
 AGENT_IDS = st.sampled_from(["a", "b", "c", "d"])
@@ -22,26 +22,26 @@ def told(found):
 
 class TestRoster:
     def test_whom_a_message_names_gets_it_alone(self):
-        assert addressees(["a", "b"], "c") == ["c"]
+        assert recipients(["a", "b"], "c") == ["c"]
 
     @pytest.mark.parametrize("nobody", [None, ""])
     def test_a_message_that_names_none_goes_to_all_that_are_active_or_waits(self, nobody):
-        assert addressees(["a", "b"], nobody) == ["a", "b"]
-        assert addressees([], nobody) == [NOBODY]
+        assert recipients(["a", "b"], nobody) == ["a", "b"]
+        assert recipients([], nobody) == [NOBODY]
 
     @given(st.lists(AGENT_IDS, unique=True), st.one_of(st.none(), AGENT_IDS), st.integers(1, 4))
     def test_nobody_disappears_unnoticed_and_there_are_never_too_many(self, known, agent, limit):
         active = known[:limit]
-        roster = heard(active, agent, limit)
+        roster = activated(active, agent, limit)
         everybody = {*active, agent} - {None}
         assert {*roster.active, *roster.displaced} == everybody
         assert len(roster.active) == min(len(everybody), limit)
         assert agent is None or roster.active[-1] == agent
 
     def test_who_is_named_is_the_last_to_be_displaced(self):
-        assert heard(["a", "b", "c"], "a", 3) == (["b", "c", "a"], [])
-        assert heard(["b", "c", "a"], "d", 3) == (["c", "a", "d"], ["b"])
-        assert left(["b", "c"], "b") == ["c"]
+        assert activated(["a", "b", "c"], "a", 3) == (["b", "c", "a"], [])
+        assert activated(["b", "c", "a"], "d", 3) == (["c", "a", "d"], ["b"])
+        assert deactivated(["b", "c"], "b") == ["c"]
 
 
 class TestApart:
@@ -211,7 +211,7 @@ class TestState:
             chat.hear(say("b", agent_id="x"))
         chat.now_ms += 10**9
         with pytest.raises(StateUnreadable, match=r"another episodes\.scope"):
-            chat.segmenter.tick(list(chat.conversations), chat.now_ms, "messages", 3)
+            chat.tick(list(chat.conversations))
 
 
 def test_two_deployments_read_the_same_messages_each_in_its_own_scope():
@@ -225,6 +225,6 @@ def test_an_episode_that_the_clock_closes_is_told_of_with_its_agent():
     chat = of_agents(idle_seconds=10)
     chat.hear(say("a", agent_id="x"))
     chat.now_ms += 10_000
-    (outgoing,) = chat.segmenter.tick([b"c\xffx"], chat.now_ms, "messages", 3).outgoing
+    (outgoing,) = chat.tick([b"c\xffx"]).outgoing
     (episode,) = episodes([outgoing])
     assert (outgoing.key, episode.agent_id) == (b"c", "x")

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.streams.errors import StateUnreadable
-from afterword.streams.segmenter.bodies import SEALS, TRACE_BYTES, Body, decode_body, digest_of, encode_body
+from afterword.streams.segmenter.state import SEALS, TRACE_BYTES, Body, decode_body, digest_of, encode_body
 
 DIGESTS = st.binary(min_size=16, max_size=16)
 BODIES = st.builds(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from afterword.streams.segmenter.conditions import compiled
 from afterword.streams.segmenter.state import State
+from afterword.streams.triggers import compile_trigger
 from tests.unit.segmenter.chat import Chat, closed, flush, limits, say, says
 
 
@@ -118,7 +118,7 @@ class TestTogether:
         assert len(talk.hear(say("long", "x" * 4001))) == 1
 
     def test_asking_changes_nothing(self):
-        fires = compiled(("all", (("messages", 3), ("seconds", 30))))
+        fires = compile_trigger(("all", (("messages", 3), ("seconds", 30))))
         state = State(None, next_seq=3, since_ms=0, last_sent_ms=29_999)
         assert [fires(state) for _ in range(3)] == [False, False, False]
         assert fires(state._replace(last_sent_ms=30_000))

@@ -7,8 +7,8 @@ import orjson
 import pytest
 
 from afterword.schemas import EpisodeMessage, MessageCreated, Source, decode_input
-from afterword.streams.segmenter.episodes import carried, moment
-from tests.unit.segmenter.chat import NOON, SECOND, Chat, flush, limits, say, says
+from afterword.streams.segmenter.arrival import carried
+from tests.unit.segmenter.chat import NOON, SECOND, Chat, flush, limits, moment, say, says
 
 
 def only(*records, chat=None):

@@ -3,7 +3,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from afterword.streams.errors import StateUnreadable
-from afterword.streams.segmenter.keys import (
+from afterword.streams.segmenter.state import (
     Key,
     Scope,
     body_key,

@@ -2,8 +2,7 @@
 
 import pytest
 
-from afterword.streams.segmenter.cuts import MAX_OVERLAP_BYTES
-from afterword.streams.segmenter.rules import MAX_EPISODE_BYTES
+from afterword.streams.segmenter.rules import MAX_EPISODE_BYTES, MAX_OVERLAP_BYTES
 from tests.unit.segmenter.chat import NOON, SECOND, Chat, closed, flush, limits, say, says
 
 
@@ -148,7 +147,7 @@ class TestSilence:
     def test_a_conversation_that_is_not_due_is_left_alone(self):
         chat = Chat()
         chat.hear(say("a"))
-        assert chat.segmenter.tick([b"c", b"unknown"], chat.now_ms, "messages", 3).outgoing == []
+        assert chat.tick([b"c", b"unknown"]).outgoing == []
 
     def test_a_worker_that_was_dead_meanwhile_closes_the_same_episodes(self):
         alive, dead = (Chat(limits(idle_seconds=300, overlap=1)) for _ in range(2))

@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 from afterword.schemas import EpisodeClosed
 from afterword.streams.segmenter import Outcome, decode_body, parse_key
-from afterword.streams.segmenter.bodies import digest_of
-from afterword.streams.segmenter.keys import Scope, parse_scope, scope_key, seen_key
-from afterword.streams.segmenter.keys import prefix as prefix_of
-from afterword.streams.segmenter.state import State, decode_state
+from afterword.streams.segmenter.state import Scope, State, decode_state, digest_of, parse_scope, scope_key, seen_key
+from afterword.streams.segmenter.state import prefix as prefix_of
 from afterword.streams.settings import Episodes
 from tests.unit.segmenter.chat import Chat, Sent, characters, episodes, flush, says
 from tests.unit.segmenter.oracle import Name, Oracle
@@ -44,7 +42,7 @@ def replay(chat: Chat, happening: list[Sent | int], chunk: list[int] | None = No
         if isinstance(event, int):
             chat.now_ms += event * 1000
             everyone = sorted(chat.conversations)
-            outcomes.append(chat.segmenter.tick(everyone, chat.now_ms, "messages", 3))
+            outcomes.append(chat.tick(everyone))
     outcomes.append(chat.process(batch))
     return outcomes
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.settings import Episodes, load_settings
-from afterword.streams.triggers import MAX_DEPTH, PRESETS, TriggerInvalid, parse_trigger, read_trigger
+from afterword.streams.triggers import CONDITIONS, MAX_DEPTH, PRESETS, TriggerInvalid, parse_trigger, read_trigger
 
 VARIABLE = "AFTERWORD_EPISODES__TRIGGER"
 NESTED = '{"any": [{"messages": 10}, {"tokens": 4000}, {"all": [{"turns": 5}, {"seconds": 300}]}]}'
@@ -125,6 +125,12 @@ def test_the_problem_can_be_said_without_what_was_written() -> None:
     with pytest.raises(TriggerInvalid) as caught:
         parse_trigger([{"any": [{"canary": 1}]}], 1)
     assert caught.value.without_content == "[0].any[0]: unknown condition"
+
+
+def test_the_documentation_says_when_each_condition_is_fulfilled() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "triggers.md").read_text()
+    for condition in CONDITIONS.values():
+        assert f"| `{condition.name}` | {condition.meaning} |" in page
 
 
 ANY_JSON = st.recursive(

@@ -7,7 +7,7 @@ from typing import ClassVar
 from aiokafka.admin import NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from afterword.streams.segmenter.tables import MESSAGES, TABLES
+from afterword.streams.segmenter.state import MESSAGES, TABLES
 from afterword.topics import LARGE_RECORD_BYTES
 from tests.e2e.faults.access import allow_again, forbid_writing
 from tests.e2e.faults.fault import Fault

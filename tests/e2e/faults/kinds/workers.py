@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import orjson
 
 from afterword.streams.runtime.database import Database
-from afterword.streams.segmenter.tables import TABLES
+from afterword.streams.segmenter.state import TABLES
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.world import OVER_HTTP, World, until
 

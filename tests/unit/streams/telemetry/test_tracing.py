@@ -14,7 +14,6 @@ from opentelemetry.trace import NoOpTracer, StatusCode, Tracer, get_current_span
 from afterword.schemas import Usage
 from afterword.streams.errors import ConfigurationError, ProviderRateLimited
 from afterword.streams.segmenter import Outgoing, Segmenter
-from afterword.streams.segmenter.tracing import EpisodeTracing
 from afterword.streams.settings import Retry
 from afterword.streams.summarizer.providers.endpoint import Reply
 from afterword.streams.summarizer.tracing import Tracing
@@ -45,8 +44,7 @@ def traced(message_id: str, number: int, trace: int = 0xABC) -> Sent:
 
 def closed(records: Iterable[Sent], tracer: Tracer | None) -> list[Outgoing]:
     """Each record in a batch of its own, so that what is pending is read from its row."""
-    tracing = EpisodeTracing(tracer, EPISODES) if tracer else None
-    segmenter = Segmenter(limits(), EPISODES, DEAD_LETTERS, {}, {}, characters, tracing)
+    segmenter = Segmenter(limits(), EPISODES, DEAD_LETTERS, {}, {}, characters, tracer or NoOpTracer())
     return [sent for record in records for sent in segmenter.process([record], NOON).outgoing]
 
 

@@ -1,0 +1,113 @@
+"""An arriving message: one shape from its record, or from the row where it waited, to the decision."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+import orjson
+
+from afterword.schemas import EpisodeMessage, InvalidRecord, MessageCreated
+from afterword.schemas.headers import KafkaRecord
+from afterword.streams.segmenter.state import Body, State, digest_of
+
+MAX_MESSAGE_BYTES = 800_000
+"""The most that one message may add to an episode; with overlap and envelope that stays below a megabyte."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECOND = timedelta(milliseconds=1)
+CARRIED = set(EpisodeMessage.model_fields)
+
+
+class Arrival(NamedTuple):
+    """A message that is taken: whose it is, what the rules look at, and what its row keeps."""
+
+    tenant_id: str | None
+    agent_id: str | None
+    sent_ms: int
+    """Event time, milliseconds since 1970."""
+    record_ms: int
+    """The record's timestamp, milliseconds since 1970."""
+    tokens: int
+    episode_bytes: int
+    """What it adds to the JSON of its episode."""
+    is_continuation: bool | None
+    is_user: bool
+    """Whether a turn begins with it."""
+    text_bytes: int
+    """UTF-8 bytes of its content."""
+    length: int
+    """Characters of its content, stripped of white space."""
+    json: bytes
+    """An `EpisodeMessage` as its episode will carry it."""
+    digest: bytes
+    """Of its id."""
+    offset: int
+    """Of its record."""
+    trace: bytes
+    """As in its row."""
+
+
+def from_record(
+    message: MessageCreated, record: KafkaRecord, digest: bytes, trace: bytes, count_tokens: Callable[[str], int]
+) -> Arrival:
+    """`digest`: of the message's id. Raises: InvalidRecord for a message that is too large."""
+    json = carried(message)
+    size = added_bytes(message, json)
+    if size > MAX_MESSAGE_BYTES:
+        raise InvalidRecord("too_large", f"takes {size} bytes of an episode, at most {MAX_MESSAGE_BYTES} fit")
+    assert message.sent_at is not None  # noqa: S101 – decoding fills it in
+    return Arrival(
+        tenant_id=message.tenant_id,
+        agent_id=message.agent_id,
+        sent_ms=milliseconds(message.sent_at),
+        record_ms=record.timestamp,
+        tokens=count_tokens(message.content),
+        episode_bytes=size,
+        is_continuation=message.is_continuation,
+        is_user=message.role == "user",
+        text_bytes=utf8_bytes(message.content),
+        length=len(message.content.strip()),
+        json=json,
+        digest=digest,
+        offset=record.offset,
+        trace=trace,
+    )
+
+
+def from_row(row: bytes, body: Body, state: State) -> Arrival:
+    """A message that was pending in another scope. `body`: the decoded row; `state`: of that scope."""
+    message = EpisodeMessage.model_validate_json(body.json)
+    return Arrival(
+        tenant_id=state.tenant_id,
+        agent_id=message.agent_id,
+        sent_ms=milliseconds(message.sent_at),
+        record_ms=state.last_record_ms,
+        tokens=body.tokens,
+        episode_bytes=added_bytes(message, body.json),
+        is_continuation=False if body.shifts else None,
+        is_user=message.role == "user",
+        text_bytes=utf8_bytes(message.content),
+        length=len(message.content.strip()),
+        json=body.json,
+        digest=digest_of(row),
+        offset=body.offset,
+        trace=body.trace,
+    )
+
+
+def carried(message: MessageCreated) -> bytes:
+    """JSON of a message as its episode carries it. Decoding has filled in `sent_at`."""
+    return message.model_dump_json(include=CARRIED).encode()
+
+
+def added_bytes(message: MessageCreated | EpisodeMessage, json: bytes) -> int:
+    """What a message adds to the JSON of its episode, whose envelope may repeat its user, flows and tools."""
+    return len(json) + len(orjson.dumps((message.user_id, message.flows, message.tools)))
+
+
+def utf8_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def milliseconds(moment: datetime) -> int:
+    """Milliseconds since 1970."""
+    return (moment - EPOCH) // MILLISECOND

@@ -1,0 +1,38 @@
+"""A batch's outcome is counted once, whatever was in it, and adds up in what the worker logs at its end."""
+
+from collections import Counter
+
+from afterword.streams.segmenter import Outcome
+from afterword.streams.segmenter.agent import count, totals_of
+from afterword.streams.telemetry import Metrics
+
+
+def test_an_outcome_is_added_to_the_metrics() -> None:
+    metrics = Metrics("segmenter", "1.2.3")
+    outcome = Outcome(
+        messages=5, duplicates=2, skipped=1, dead_letters=Counter(too_large=3), episodes=Counter(idle=2, flush=1)
+    )
+    count(outcome, metrics)
+    count(outcome, metrics)
+    value = metrics.registry.get_sample_value
+    by_outcome = {"taken": 10, "duplicate": 4, "skipped": 2, "dead_letter": 6}
+    assert {name: value("afterword_messages_total", {"outcome": name}) for name in by_outcome} == by_outcome
+    assert value("afterword_dead_letters_total", {"stage": "segmenter", "error_type": "too_large"}) == 6
+    assert value("afterword_episodes_closed_total", {"close_reason": "idle"}) == 4
+
+
+def test_totals_add_up_over_batches() -> None:
+    totals: Counter[str] = Counter()
+    one = Outcome(messages=3, duplicates=1, episodes=Counter(trigger=1), dead_letters=Counter(key_mismatch=2))
+    other = Outcome(messages=2, skipped=1, flushes=1, episodes=Counter(trigger=1, idle=1))
+    for outcome in (one, other):
+        totals.update(totals_of(outcome))
+    assert totals == {
+        "messages": 5,
+        "duplicates": 1,
+        "skipped": 1,
+        "flushes": 1,
+        "dead_letters_key_mismatch": 2,
+        "episodes_trigger": 2,
+        "episodes_idle": 1,
+    }
