@@ -5,12 +5,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from aiokafka.errors import KafkaError
+from opentelemetry.trace import NoOpTracer
 
 from afterword.streams.errors import AfterwordError, StoreInUse
 from afterword.streams.kafka import admin_client
 from afterword.streams.settings import Settings, without_credentials
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.providers import make_provider
+from afterword.streams.telemetry import Metrics
 from afterword.topics import check_topics
 
 Check = Callable[[Settings], Awaitable[str]]
@@ -72,7 +74,7 @@ async def check_qdrant(settings: Settings) -> str:
 
 
 async def check_llm(settings: Settings) -> str:
-    provider = make_provider(settings.llm)
+    provider = make_provider(settings, None, Metrics("check", ""), NoOpTracer())
     try:
         await provider.check()
     finally:

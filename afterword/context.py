@@ -13,10 +13,8 @@ from afterword.schemas.ids import scope_id
 from afterword.streams.settings import MOST_PENDING_EPISODES
 from afterword.streams.stores.episodes import Conversation, EpisodeStore, RollingRow
 from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageArchive, Selection, position
+from afterword.streams.summarizer.cutting import groups, water_level, without_middle
 from afterword.streams.summarizer.extractive.condensing import SHORTEST_TOKENS, condense
-from afterword.streams.summarizer.long_input.groups import groups
-from afterword.streams.summarizer.long_input.middle import without_middle
-from afterword.streams.summarizer.long_input.ruler import water_level
 from afterword.streams.tokens import count_tokens
 
 MOST_MESSAGES = 500

@@ -35,9 +35,9 @@ from afterword.streams.stores.qdrant import payload
 from afterword.streams.stores.sparse import document_vector
 from afterword.streams.summarizer.pipeline import now, summary_created
 from afterword.streams.summarizer.prompt import build_prompt
-from afterword.streams.summarizer.providers.base import SummaryRequest
-from afterword.streams.summarizer.providers.extractive import ExtractiveProvider
+from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.rolling import next_row
+from afterword.streams.summarizer.summary import SummaryRequest
 from afterword.streams.tokens import count_tokens
 
 SAMPLES = Path(afterword.samples.__file__).parent / "conversations.jsonl"

@@ -31,6 +31,12 @@ class Usage(Model):
     completion_tokens: int = 0
     """As the LLM's server counts them; 0 where none was asked."""
 
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            completion_tokens=self.completion_tokens + other.completion_tokens,
+        )
+
 
 class Compression(Model):
     tokens_before: int

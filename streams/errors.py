@@ -1,6 +1,9 @@
 """Exceptions that Afterword raises; a class's docstring is its message."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # the command line imports errors, and is to start without pydantic
+    from afterword.schemas import Usage
 
 
 class AfterwordError(Exception):
@@ -68,9 +71,18 @@ class StateUnreadable(AfterwordError):
 class ProviderError(AfterwordError):
     """the LLM gave no usable answer: {problem}"""
 
+    problem: str = ""
+    usage: "Usage | None" = None
+    """Tokens of the calls made in vain; None: of none."""
+    refused_parameter: str | None = None
+    """Field of the request that this server or model rejects."""
+
 
 class ProviderUnavailable(ProviderError):
     """the LLM cannot be reached: {problem}"""
+
+    retry_after: float = 0.0
+    """Seconds that the server asks to wait; 0: it asks for none."""
 
 
 class ProviderRateLimited(ProviderUnavailable):
@@ -92,7 +104,9 @@ class AnswerInvalid(ProviderError):
 class SummaryRefused(ProviderError):
     """the LLM's summary was refused: {problem}"""
 
+    reason: str
+    """Fault of the summary, such as `ungrounded`."""
+
     @property
     def error_type(self) -> str:
-        """Reason for the refusal, such as `ungrounded`."""
-        return str(vars(self)["reason"])
+        return self.reason

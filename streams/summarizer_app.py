@@ -6,6 +6,8 @@ Apart from `streams.app`, because the clients of its stores take longer to impor
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
+from opentelemetry.trace import Tracer
+
 from afterword.streams.app import faust_app
 from afterword.streams.kafka import require_topics
 from afterword.streams.runtime.health import HealthServer, Readiness
@@ -16,37 +18,14 @@ from afterword.streams.stores.opening import open_stores
 from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.summarizer import agent as summarizer
 from afterword.streams.summarizer.embedders import make_embedder, query_embedder
-from afterword.streams.summarizer.long_input.plan import rounds
-from afterword.streams.summarizer.observer import Observer
 from afterword.streams.summarizer.pipeline import Pipeline, now
-from afterword.streams.summarizer.prompt import FIELDS, PLAIN
-from afterword.streams.summarizer.providers.checked import ATTEMPTS
-from afterword.streams.summarizer.providers.fallback import WithFallback
-from afterword.streams.summarizer.providers.stack import make_summarizer_provider
 from afterword.streams.summarizer.retries import RetryHold
 from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.steps import StepRunner
-from afterword.streams.summarizer.tracing import Tracing
-from afterword.streams.telemetry import worker_telemetry
+from afterword.streams.summarizer.summarizer import Summarizer, longest_seconds, make_summarizer
+from afterword.streams.telemetry import Metrics, worker_telemetry
 
-MakeProvider = Callable[[Settings, Budgets, ReplyCache, Observer], WithFallback]
-"""Whoever writes the summaries."""
-
-
-def longest_summary_seconds(settings: Settings) -> float:
-    """How long a summarizer may be busy without finishing any episode, its LLM being silent in every call."""
-    llm = settings.llm
-    if llm.provider == "extractive":
-        return 0.0
-    calls = questions(settings) * (llm.json_attempts + rounds(llm.max_concurrency)) + 1
-    return ATTEMPTS * (llm.retry_budget_seconds + calls * llm.timeout_seconds)
-
-
-def questions(settings: Settings) -> int:
-    """That one summary takes."""
-    if settings.summarizer.preset == PLAIN:
-        return len(FIELDS)
-    return 2 if settings.llm.title_model else 1
+MakeSummarizer = Callable[[Settings, Budgets, ReplyCache, Metrics, Tracer], Summarizer]
 
 
 def summary_rules(settings: Settings) -> SummaryRules:
@@ -59,7 +38,7 @@ def summary_rules(settings: Settings) -> SummaryRules:
     )
 
 
-async def run_summarizer(settings: Settings, make_provider: MakeProvider = make_summarizer_provider) -> None:
+async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summarizer) -> None:
     """Run until SIGTERM, then drain. Raises: AfterwordError, KafkaError."""
     kafka, health = settings.kafka, Readiness(PARTITIONS)
     dead_letters = kafka.dead_letters(kafka.episodes_topic)
@@ -67,7 +46,6 @@ async def run_summarizer(settings: Settings, make_provider: MakeProvider = make_
     async with AsyncExitStack() as closing:
         telemetry = await closing.enter_async_context(worker_telemetry("summarizer", settings, health))
         metrics, tracer = telemetry.metrics, telemetry.tracer
-        observer = Tracing(metrics, tracer)
         stores = await closing.enter_async_context(open_stores(settings))
         if embedder := make_embedder(settings.embedder):
             closing.push_async_callback(embedder.close)
@@ -76,18 +54,17 @@ async def run_summarizer(settings: Settings, make_provider: MakeProvider = make_
             HealthServer(health, settings.health.host, settings.health.port, views)
         )
         stores.announce_index(settings.health.host, server.port)
-        longest = longest_summary_seconds(settings)
+        longest = longest_seconds(settings)
         app = faust_app(settings, kafka.summarizer_id, metrics.engine, handling_seconds=longest)
         steps = StepRunner(health, metrics, tracer)
         outputs = summarizer.Outputs(app, kafka, metrics)
-        provider = make_provider(settings, stores.budgets, stores.replies, observer)
-        closing.push_async_callback(provider.close)
+        summaries = make(settings, stores.budgets, stores.replies, metrics, tracer)
+        closing.push_async_callback(summaries.close)
         pipeline = Pipeline(
             episodes=stores.episodes,
             messages=stores.messages,
             index=stores.index,
-            provider=provider,
-            llm=provider.without_fallback,
+            summarizer=summaries,
             embedder=embedder,
             publish=outputs.publish,
             steps=steps,
@@ -95,7 +72,7 @@ async def run_summarizer(settings: Settings, make_provider: MakeProvider = make_
         )
         group = kafka.summarizer_id
         handler = summarizer.RecordHandler(pipeline, outputs, steps, settings.retry, metrics, tracer, group)
-        hold = RetryHold(provider, settings.retry, now).hold
+        hold = RetryHold(summaries, settings.retry, now).hold
         lanes = summarizer.attach(app, kafka, handler, hold)
         metrics.in_flight.set_function(lambda: lanes.in_flight)
         closing.push_async_callback(lanes.drain, 0)

@@ -10,17 +10,19 @@ from typing import Any
 from opentelemetry.trace import NoOpTracer, Tracer
 
 from afterword.schemas import EpisodeClosed, SummaryCreated
-from afterword.streams.errors import StoreUnavailable
+from afterword.streams.errors import ProviderError, StoreUnavailable
 from afterword.streams.runtime.health import Readiness
 from afterword.streams.runtime.options import wall_clock_ms
 from afterword.streams.settings import Retry
 from afterword.streams.summarizer.agent import RecordHandler
 from afterword.streams.summarizer.pipeline import Pipeline
-from afterword.streams.summarizer.providers.scripted import ScriptedProvider
+from afterword.streams.summarizer.providers import Provider
 from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.steps import Backoff, StepRunner
+from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.telemetry import Metrics
 from tests.doubles.index import MemoryIndex
+from tests.doubles.provider import ScriptedProvider
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
 from tests.samples import NOON, a_closed_episode
 
@@ -152,13 +154,14 @@ class World:
     topic: Topic = field(default_factory=Topic)
     provider: ScriptedProvider = field(default_factory=ScriptedProvider)
 
-    def pipeline(self, faults: Faults = NO_FAULTS, **fields: Any) -> Pipeline:
+    def pipeline(self, faults: Faults = NO_FAULTS, provider: Provider | None = None, **fields: Any) -> Pipeline:
+        """`provider`: its errors are waited for; there is no fallback."""
+        summarizer = Summarizer(provider or self.provider, waits=(ProviderError,))
         given: dict[str, Any] = {
             "episodes": faults.around(self.episodes),
             "messages": faults.around(self.messages),
             "index": faults.around(self.index),
-            "provider": faults.around(self.provider),
-            "llm": faults.around(self.provider),
+            "summarizer": summarizer if provider else faults.around(summarizer),
             "embedder": faults.around(FixedEmbedder()),
             "publish": faults.around_call(self.topic.publish),
             "steps": a_step_runner(),

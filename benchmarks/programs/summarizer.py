@@ -5,14 +5,14 @@ from typing import Any
 
 from afterword.streams import logs
 from afterword.streams.settings import Logs, load_settings
-from afterword.streams.summarizer.providers import ExtractiveProvider, WithFallback
-from afterword.streams.summarizer.providers.scripted import ScriptedProvider
+from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer_app import run_summarizer
+from tests.doubles.provider import ScriptedProvider
 
 
-def scripted(*_: Any) -> WithFallback:
-    """In the place of prompts, HTTP, kept answers and the quality check: what belongs to an LLM."""
-    return WithFallback(ScriptedProvider(), ExtractiveProvider())
+def scripted(*_: Any) -> Summarizer:
+    """Stand in for prompts, HTTP, kept answers and the quality check: all that belongs to an LLM."""
+    return Summarizer(ScriptedProvider())
 
 
 def main() -> None:

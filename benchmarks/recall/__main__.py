@@ -16,7 +16,7 @@ from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex
 from afterword.streams.summarizer.embedders import LocalEmbedder
 from afterword.streams.summarizer.pipeline import now, summary_created
 from afterword.streams.summarizer.providers import ExtractiveProvider
-from afterword.streams.summarizer.providers.base import SummaryRequest
+from afterword.streams.summarizer.summary import SummaryRequest
 from benchmarks.recall.questions import USER, Corpus, Question, dialogues, meetings
 
 DEPTHS = (1, 5, 10)

@@ -24,10 +24,10 @@ from afterword.streams.runtime.options import wall_clock_ms
 from afterword.streams.settings import Kafka, Retry
 from afterword.streams.summarizer.lanes import Lanes
 from afterword.streams.summarizer.pipeline import Pipeline
-from afterword.streams.summarizer.providers.fallback import is_replaceable
 from afterword.streams.summarizer.retries import PREFIX, Try, first_try, headers_of, next_try, try_from
 from afterword.streams.summarizer.retries import STAGE as RETRY_STAGE
 from afterword.streams.summarizer.steps import StepRunner
+from afterword.streams.summarizer.summary import is_replaceable
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.metrics import error_type as bounded
 from afterword.streams.telemetry.tracing import context_of, mark_failed, open_span, trace_in, traceparent

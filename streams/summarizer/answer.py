@@ -1,4 +1,4 @@
-"""From what an LLM wrote to four texts that can be stored, or to what was wrong with it."""
+"""Reading an LLM's answer: texts that can be stored, or an error that says what was wrong with it."""
 
 import re
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from afterword.streams.errors import AnswerInvalid
 from afterword.streams.summarizer.control_tokens import strip_control_tokens
 from afterword.streams.summarizer.extractive import condense
 from afterword.streams.summarizer.prompt import FIELDS
-from afterword.streams.summarizer.sentences import cut_at_sentence, cut_at_word
+from afterword.streams.summarizer.sentences import cut_at_sentence, cut_at_word, first_sentences
 
 TITLE_CHARACTERS = 60
 SHORT_CHARACTERS = 400
@@ -30,6 +30,18 @@ _REFUSAL = re.compile(
     re.IGNORECASE,
 )
 
+_OPENED_TURN = re.compile(
+    r"\s*<[|｜](?:im_start|start_header_id)[|｜]>\s*(?:assistant\b)?(?:<[|｜]end_header_id[|｜]>)?\s*"
+)
+_NEXT_TURN = re.compile(
+    r"<[|｜](?:im_end|endoftext|eot_id|end_of_text|end)[|｜]>|</s>|<end_of_turn>|<eos>"
+    r"|<[|｜]im_start[|｜]>\s*(?:system|user|assistant|tool)\s*\n"
+)
+_LABEL = re.compile(r"\s*(?:[*_#>]+\s*)*(?:(?:updated |rolling |short )?summary|title)\s*:[*_\s]*", re.IGNORECASE)
+_PREFACE = re.compile(
+    r"\s*(?:sure|certainly|of course|okay|ok|here(?:'|’)?s|here is)\b[^\n:]{0,120}:\s*\n", re.IGNORECASE
+)
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -44,13 +56,13 @@ class Answer:
 
 @dataclass(frozen=True)
 class Limits:
-    """How long the texts may be."""
+    """Limits of the texts' lengths."""
 
     rolling_tokens: int
     long_characters: int = LONG_CHARACTERS
 
     def cut(self, field: str, text: str) -> str:
-        """The text of that field on one line, but for the rolling summary; what is too long ends with `…`."""
+        """Cut the text of a field to its limit, with `…`, and put all but the rolling summary on one line."""
         if field == "rolling_summary":
             return condense(text, self.rolling_tokens)  # not cut at its end, which is where the newest facts are
         single = " ".join(text.split())
@@ -61,7 +73,7 @@ class Limits:
 
 
 def read_answer(text: str, limits: Limits, fields: Sequence[str] = FIELDS) -> Answer:
-    """The JSON object in the text, also in a code fence or after some prose.
+    """Read the JSON object in the text, also in a code fence or after some prose.
 
     Raises: AnswerInvalid with a problem that can be told to the LLM; it never repeats what the answer said.
     """
@@ -73,8 +85,26 @@ def read_answer(text: str, limits: Limits, fields: Sequence[str] = FIELDS) -> An
     return Answer(**{field: limits.cut(field, texts[field]) for field in fields})
 
 
+def read_plain(text: str, field: str, limits: Limits, max_sentences: int | None = None) -> str:
+    """Read the text of a field; leave out what the model says around it, and the turns that it makes up after it.
+
+    Raises: AnswerInvalid with a problem that can be told to the LLM; it never repeats what the answer said.
+    """
+    said = strip_control_tokens(own_turn(without_thinking(text)))
+    said = checked(_LABEL.sub("", _PREFACE.sub("", said, count=1), count=1).strip(), "it")
+    if field == "title":
+        said = checked(next(line for line in said.splitlines() if line.strip()), "it").rstrip(" .。")
+    return limits.cut(field, first_sentences(said, max_sentences) if max_sentences else said)
+
+
+def own_turn(text: str) -> str:
+    """Cut the text where the model ended its turn, or opened somebody else's."""
+    told = _OPENED_TURN.sub("", text, count=1) if _OPENED_TURN.match(text) else text
+    return _NEXT_TURN.split(told, maxsplit=1)[0]
+
+
 def is_refusal(text: str) -> bool:
-    """It begins as models begin when they decline, instead of with a summary."""
+    """Tell whether the text begins as models begin when they decline."""
     return bool(_REFUSAL.match(text))
 
 
@@ -83,7 +113,7 @@ def without_thinking(text: str) -> str:
 
 
 def checked(text: str, name: str) -> str:
-    """The text, which says something and does not decline. Raises: AnswerInvalid, calling the text by this name."""
+    """Return the text if it says something and does not decline. Raises: AnswerInvalid about the text of that name."""
     if not any(c.isalnum() for c in text):
         raise AnswerInvalid(problem=f"{name} was empty")
     if is_refusal(text):

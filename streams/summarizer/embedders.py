@@ -9,11 +9,11 @@ from typing import Any, Protocol
 import structlog
 
 from afterword.streams.errors import ConfigurationError, ProviderError, ProviderMisconfigured, StoreUnavailable
-from afterword.streams.settings import LOCAL_EMBEDDER, Llm, variable
+from afterword.streams.settings import LOCAL_EMBEDDER, variable
 from afterword.streams.settings import Embedder as EmbedderSettings
 from afterword.streams.stores.index import Dense, Embed
-from afterword.streams.summarizer.providers.http import Endpoint
-from afterword.streams.summarizer.providers.retrying import Budget, retrying
+from afterword.streams.summarizer.llm.client import RetryBudget, retrying
+from afterword.streams.summarizer.llm.http import HttpClient
 
 STORE = "embedder"
 STAGE = "embed"
@@ -44,15 +44,15 @@ class Embedder(Protocol):
 class HttpEmbedder:
     """Embeds on a server, with a few retries."""
 
-    def __init__(self, endpoint: Endpoint, model: str, path: str, vector_in: Callable[[Any], Any]) -> None:
+    def __init__(self, http: HttpClient, model: str, path: str, vector_in: Callable[[Any], Any]) -> None:
         self.model = model
-        self._endpoint = endpoint
+        self._http = http
         self._path = path
         self._vector_in = vector_in
 
     async def embed(self, text: str) -> Vector:
         try:
-            answer = await retrying(STAGE, lambda: self._ask(text), ATTEMPTS, Budget(RETRY_BUDGET_SECONDS))
+            answer = await retrying(STAGE, lambda: self._ask(text), ATTEMPTS, RetryBudget(RETRY_BUDGET_SECONDS))
         except ProviderMisconfigured as error:
             raise ConfigurationError(setting=variable(("embedder",)), problem=_problem(error)) from None
         except ProviderError as error:
@@ -60,10 +60,10 @@ class HttpEmbedder:
         return self._checked(answer)
 
     async def close(self) -> None:
-        await self._endpoint.close()
+        await self._http.close()
 
     async def _ask(self, text: str) -> dict[str, Any]:
-        return await self._endpoint.post(self._path, {"model": self.model, "input": text})
+        return await self._http.post(self._path, {"model": self.model, "input": text})
 
     def _checked(self, answer: dict[str, Any]) -> Vector:
         try:
@@ -90,11 +90,11 @@ class LocalEmbedder:
 def make_embedder(settings: EmbedderSettings) -> Embedder | None:
     """Make the configured embedder; None for no dense vectors. Raises: ConfigurationError."""
     if settings.provider == "openai":
-        endpoint = _endpoint(settings, OPENAI_URL)
-        return HttpEmbedder(endpoint, str(settings.model), "/embeddings", lambda a: a["data"][0]["embedding"])
+        http = HttpClient(settings, "embedder", OPENAI_URL)
+        return HttpEmbedder(http, str(settings.model), "/embeddings", lambda a: a["data"][0]["embedding"])
     if settings.provider == "ollama":
-        endpoint = _endpoint(settings, OLLAMA_URL)
-        return HttpEmbedder(endpoint, str(settings.model), "/api/embed", lambda a: a["embeddings"][0])
+        http = HttpClient(settings, "embedder", OLLAMA_URL)
+        return HttpEmbedder(http, str(settings.model), "/api/embed", lambda a: a["embeddings"][0])
     if settings.provider == "local":
         _local_model()
         return LocalEmbedder()
@@ -119,17 +119,8 @@ def query_embedder(embedder: Embedder | None) -> Embed:
     return embed
 
 
-def _endpoint(settings: EmbedderSettings, default_url: str) -> Endpoint:
-    llm = Llm(**settings.model_dump(include={"base_url", "api_key", "ca_file", "timeout_seconds"}))
-    try:
-        return Endpoint(llm, default_url)
-    except ConfigurationError as error:  # the embedder uses the LLM's client, so the error names the LLM's setting
-        setting = variable(("embedder", str(vars(error)["setting"]).rpartition("__")[2]))
-        raise ConfigurationError(setting=setting, problem=vars(error)["problem"]) from None
-
-
 def _problem(error: ProviderError) -> str:
-    return str(vars(error).get("problem", error.error_type))
+    return error.problem or error.error_type
 
 
 def _local_vector(text: str) -> Vector:

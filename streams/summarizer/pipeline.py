@@ -17,10 +17,10 @@ from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, scope
 from afterword.streams.stores.index import EpisodeIndex, raw_text, summary_text
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.summarizer.embedders import Embedder
-from afterword.streams.summarizer.providers.base import Provider, Summary, SummaryRequest
-from afterword.streams.summarizer.providers.fallback import is_replaceable
 from afterword.streams.summarizer.rolling import History, SummaryRules, next_row, read_history
 from afterword.streams.summarizer.steps import PUBLISH, StepRunner
+from afterword.streams.summarizer.summarizer import Summarizer
+from afterword.streams.summarizer.summary import Summary, SummaryRequest, is_replaceable
 from afterword.streams.tokens import count_tokens
 
 Publish = Callable[[SummaryCreated], Awaitable[None]]
@@ -33,10 +33,7 @@ def now() -> datetime:
 
 
 class Pipeline:
-    """Processes many episodes at a time, those of one conversation in order.
-
-    `provider` always returns a summary in the end, perhaps a fallback's; `llm` is the same without its fallback.
-    """
+    """Processes many episodes at a time, those of one conversation in order."""
 
     def __init__(
         self,
@@ -44,8 +41,7 @@ class Pipeline:
         episodes: EpisodeStore,
         messages: MessageArchive,
         index: EpisodeIndex,
-        provider: Provider,
-        llm: Provider,
+        summarizer: Summarizer,
         embedder: Embedder | None,
         publish: Publish,
         steps: StepRunner,
@@ -55,8 +51,7 @@ class Pipeline:
         self._episodes = episodes
         self._messages = messages
         self._index = index
-        self._provider = provider
-        self._llm = llm
+        self._summarizer = summarizer
         self._embedder = embedder
         self._publish = publish
         self._retry_until_success = steps.retry_until_success
@@ -96,12 +91,12 @@ class Pipeline:
         return await self._retry_until_success("find", lambda: read_history(self._episodes, episode, self._rules))
 
     async def _summarize(self, request: SummaryRequest) -> Summary:
-        return await self._retry_until_success("summarize", lambda: self._provider.summarize(request))
+        return await self._retry_until_success("summarize", lambda: self._summarizer.summarize(request))
 
     async def _answer_or_error(self, request: SummaryRequest) -> Summary | ProviderError:
         """Return the error instead of raising it: this step is not retried here, but by a later record."""
         try:
-            return await self._llm.summarize(request)
+            return await self._summarizer.summarize_without_fallback(request)
         except ProviderError as error:
             return error
 

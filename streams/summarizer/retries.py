@@ -14,7 +14,7 @@ from afterword.schemas.base import rfc3339
 from afterword.schemas.headers import Headers, KafkaRecord, header
 from afterword.streams.errors import BudgetExhausted, ProviderError, ProviderMisconfigured, ProviderUnavailable
 from afterword.streams.settings import Retry
-from afterword.streams.summarizer.providers.base import Provider
+from afterword.streams.summarizer.providers import Provider
 
 STAGE = "retry"
 PREFIX = "afterword_retry_"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from afterword.schemas import EpisodeClosed, SummaryCreated
 from afterword.streams.settings import MOST_PENDING_EPISODES
 from afterword.streams.stores.episodes import Conversation, EpisodeStore, RollingRow, scope_of, sibling_id
-from afterword.streams.summarizer.providers.base import MAX_SUMMARY_LENGTH, SummaryRequest
+from afterword.streams.summarizer.summary import MAX_SUMMARY_LENGTH, SummaryRequest
 from afterword.streams.tokens import count_tokens
 
 PENDING_TOKENS = 2000

@@ -17,10 +17,10 @@ from afterword.streams.settings import Retry
 from afterword.streams.summarizer.agent import LaneKey, lane_of
 from afterword.streams.summarizer.lanes import Lanes
 from afterword.streams.summarizer.pipeline import Pipeline
-from afterword.streams.summarizer.providers.base import Summary, SummaryRequest
 from afterword.streams.summarizer.retries import Try, headers_of
 from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.steps import StepRunner
+from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from tests.doubles.index import MemoryIndex
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
 from tests.model.broker import Broker, Record
@@ -154,13 +154,12 @@ class Worker(Process):
 
     def _pipeline(self, steps: StepRunner) -> Pipeline:
         shared = self.world.shared
-        provider: Any = SimpleNamespace(summarize=self._summarize)  # all of it that is called
+        summarizer: Any = SimpleNamespace(summarize=self._summarize, summarize_without_fallback=self._ask_llm)
         return Pipeline(
             episodes=Remote(self.network, self, shared.episodes),
             messages=Remote(self.network, self, shared.messages),
             index=Remote(self.network, self, shared.index),
-            provider=provider,
-            llm=SimpleNamespace(summarize=self._ask_llm),  # type: ignore[arg-type]  # all of it that is called
+            summarizer=summarizer,
             embedder=None,
             publish=self._publish,
             steps=steps,

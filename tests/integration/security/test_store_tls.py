@@ -16,7 +16,7 @@ from afterword.streams.settings import Embedder, Llm, Mongo, Qdrant, Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.qdrant import open_index
 from afterword.streams.summarizer.embedders import make_embedder
-from afterword.streams.summarizer.providers.http import Endpoint
+from afterword.streams.summarizer.llm.http import HttpClient
 from tests.certificates import Authority
 from tests.endpoints import serving
 
@@ -161,9 +161,9 @@ async def test_llm_and_embedder_are_asked_over_tls(authority: Authority, strange
         assert await embedder.embed("text") == [1.0]
         await embedder.close()
         for ca_file in (stranger.file, None):
-            endpoint = Endpoint(Llm.model_validate({**options, "ca_file": ca_file}), url)
+            http = HttpClient(Llm.model_validate({**options, "ca_file": ca_file}), "llm", url)
             with pytest.raises(ProviderUnavailable, match="ConnectError"):
-                await endpoint.post("/embeddings", {})
-            await endpoint.close()
+                await http.post("/embeddings", {})
+            await http.close()
     with pytest.raises(ConfigurationError, match="AFTERWORD_EMBEDDER__CA_FILE: /absent"):
         make_embedder(Embedder.model_validate({**options, "ca_file": "/absent"}))

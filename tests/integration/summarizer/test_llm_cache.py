@@ -11,8 +11,9 @@ from afterword.schemas import SummaryCreated, Usage
 from afterword.streams.settings import Llm
 from afterword.streams.stores import mongo
 from afterword.streams.stores.mongo import Database, MongoReplies
-from afterword.streams.summarizer.providers import Provider, make_provider
+from afterword.streams.summarizer.providers import Provider
 from tests import openai_server as llm
+from tests.doubles.llm import a_provider
 from tests.openai_server import LlmServer
 from tests.samples import a_closed_episode
 from tests.summarizer_world import World
@@ -37,7 +38,7 @@ async def new_worker(llm_server: LlmServer, database: Database) -> AsyncIterator
 
     def make(**fields: Any) -> Provider:
         given = {"provider": "openai", "base_url": f"{llm_server.url}/v1", "model": llm.MODEL}
-        made.append(make_provider(Llm.model_validate({**given, **fields}), replies=MongoReplies(database)))
+        made.append(a_provider(Llm.model_validate({**given, **fields}), replies=MongoReplies(database)))
         return made[-1]
 
     yield make
@@ -46,7 +47,7 @@ async def new_worker(llm_server: LlmServer, database: Database) -> AsyncIterator
 
 
 async def summarize(world: World, provider: Provider, *revisions: int) -> list[SummaryCreated]:
-    pipeline = world.pipeline(provider=provider, llm=provider)
+    pipeline = world.pipeline(provider=provider)
     return [
         await pipeline.process(episode.model_copy(update={"revision": revision}))
         for revision in revisions

@@ -9,12 +9,15 @@ import pytest_asyncio
 from aiohttp import web
 
 from afterword.schemas import EpisodeClosed
-from afterword.streams.settings import Llm, Summarizer
-from afterword.streams.summarizer.long_input import LongInput
-from afterword.streams.summarizer.providers import Provider, SummaryRequest, make_provider
-from afterword.streams.summarizer.providers.chat import ChatProvider
+from afterword.streams.settings import Llm
+from afterword.streams.settings import Summarizer as SummarizerSettings
+from afterword.streams.summarizer.long_input import Planner
+from afterword.streams.summarizer.providers import LlmProvider, Provider
+from afterword.streams.summarizer.summarizer import Summarizer
+from afterword.streams.summarizer.summary import SummaryRequest
 from afterword.streams.tokens import TOKENIZER_MARGIN, count_tokens
 from tests import openai_server as llm
+from tests.doubles.llm import a_provider
 from tests.openai_server import LlmServer
 from tests.unit.summarizer.conversations import an_episode_of
 
@@ -56,10 +59,11 @@ async def provider(request: pytest.FixtureRequest, llm_server: LlmServer) -> Asy
             "context_tokens": CONTEXT,
         }
     )
-    summarizer = Summarizer(preset="plain_3_5" if plain else "episodic")
-    made = make_provider(settings, summarizer)
-    assert isinstance(made, ChatProvider)
-    yield LongInput(made, summarizer.tool_output_characters)
+    summarizer = SummarizerSettings(preset="plain_3_5" if plain else "episodic")
+    provider = a_provider(settings, summarizer)
+    assert isinstance(provider, LlmProvider)
+    made = Summarizer(provider, planner=Planner(provider.room, summarizer.tool_output_characters))
+    yield made
     await made.close()
 
 

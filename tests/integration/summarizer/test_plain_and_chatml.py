@@ -6,9 +6,11 @@ import pytest
 
 from afterword.streams.errors import AnswerInvalid, ProviderMisconfigured
 from afterword.streams.settings import Llm, Summarizer
-from afterword.streams.summarizer.providers import Provider, SummaryRequest, make_provider
-from afterword.streams.summarizer.providers.chatml import STOP
+from afterword.streams.summarizer.llm.chat import STOP
+from afterword.streams.summarizer.providers import Provider
+from afterword.streams.summarizer.summary import SummaryRequest
 from tests import openai_server as llm
+from tests.doubles.llm import a_provider
 from tests.openai_server import LlmServer
 from tests.samples import a_closed_episode, an_episode_message
 
@@ -28,7 +30,7 @@ def protocol(request: pytest.FixtureRequest) -> str:
 def provider_of(server: LlmServer, protocol: str, summarizer: Summarizer = PLAIN, **fields: Any) -> Provider:
     url = server.url + ("/v1" if protocol == "openai" else "")
     given = {"model": llm.MODEL, "timeout_seconds": 5, "attempts": 2, "retry_budget_seconds": 5}
-    return make_provider(Llm(**{"provider": protocol, "base_url": url, **given, **fields}), summarizer)
+    return a_provider(Llm(**{"provider": protocol, "base_url": url, **given, **fields}), summarizer)
 
 
 @pytest.mark.parametrize("chat_format", ["messages", "chatml"])

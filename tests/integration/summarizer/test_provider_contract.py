@@ -6,15 +6,12 @@ import pytest
 import pytest_asyncio
 
 from afterword.streams.settings import Llm
-from afterword.streams.summarizer.providers import (
-    ExtractiveProvider,
-    Provider,
-    ScriptedProvider,
-    SummaryRequest,
-    WithFallback,
-    make_provider,
-)
+from afterword.streams.summarizer.providers import Provider
+from afterword.streams.summarizer.summarizer import Summarizer
+from afterword.streams.summarizer.summary import SummaryRequest
 from afterword.streams.tokens import count_tokens
+from tests.doubles.llm import a_provider
+from tests.doubles.provider import ScriptedProvider
 from tests.openai_server import MODEL, LlmServer
 from tests.samples import a_closed_episode, an_episode_message
 
@@ -42,9 +39,9 @@ def _made(name: str, server: LlmServer) -> Provider:
     if name == "scripted":
         return ScriptedProvider()
     if name == "fallback":
-        return WithFallback(ScriptedProvider(), ExtractiveProvider())
+        return Summarizer(ScriptedProvider())
     url = server.url + ("/v1" if name == "openai" else "")
-    return make_provider(Llm.model_validate({"provider": name, "base_url": url, "model": MODEL}))
+    return a_provider(Llm.model_validate({"provider": name, "base_url": url, "model": MODEL}))
 
 
 @pytest.mark.parametrize("content", CONTENTS)

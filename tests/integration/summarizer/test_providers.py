@@ -15,14 +15,11 @@ from afterword.streams.errors import (
     ProviderUnavailable,
 )
 from afterword.streams.settings import Llm
-from afterword.streams.summarizer.providers import (
-    ExtractiveProvider,
-    Provider,
-    SummaryRequest,
-    WithFallback,
-    make_provider,
-)
+from afterword.streams.summarizer.providers import Provider
+from afterword.streams.summarizer.summarizer import Summarizer
+from afterword.streams.summarizer.summary import SummaryRequest
 from tests import openai_server as llm
+from tests.doubles.llm import a_provider
 from tests.openai_server import LlmServer
 from tests.samples import a_closed_episode, an_episode_message
 
@@ -44,7 +41,7 @@ def settings(server: LlmServer, protocol: str, **fields: Any) -> Llm:
 
 
 def provider_of(server: LlmServer, protocol: str, **fields: Any) -> Provider:
-    return make_provider(settings(server, protocol, **fields))
+    return a_provider(settings(server, protocol, **fields))
 
 
 async def failing(provider: Provider, error: type[ProviderError]) -> ProviderError:
@@ -181,7 +178,8 @@ async def test_unusable_answers_are_bounded_and_their_tokens_counted(llm_server:
     llm_server.script(*[llm.answers("no JSON at all")] * 9)
     error = await failing(provider_of(llm_server, protocol, json_attempts=3), AnswerInvalid)
     assert len(llm_server.requests) == 3
-    assert vars(error)["usage"].prompt_tokens == 3 * llm.PROMPT_TOKENS
+    assert error.usage is not None
+    assert error.usage.prompt_tokens == 3 * llm.PROMPT_TOKENS
 
 
 async def test_tokens_of_unusable_answers_are_part_of_a_summarys_usage(llm_server: LlmServer, protocol: str) -> None:
@@ -290,7 +288,7 @@ async def test_a_failed_provider_ends_in_a_marked_extractive_summary(
     llm_server: LlmServer, protocol: str, failure: llm.Outcome, reason: str
 ) -> None:
     llm_server.script(*[failure] * 5)
-    provider = WithFallback(provider_of(llm_server, protocol), ExtractiveProvider())
+    provider = Summarizer(provider_of(llm_server, protocol))
     with capture_logs() as logs:
         summary = await provider.summarize(REQUEST)
     await provider.close()
@@ -303,4 +301,4 @@ async def test_a_failed_provider_ends_in_a_marked_extractive_summary(
 
 async def test_a_wrong_configuration_gets_no_fallback(llm_server: LlmServer, protocol: str) -> None:
     llm_server.script(llm.fails(401))
-    await failing(WithFallback(provider_of(llm_server, protocol), ExtractiveProvider()), ProviderMisconfigured)
+    await failing(Summarizer(provider_of(llm_server, protocol)), ProviderMisconfigured)

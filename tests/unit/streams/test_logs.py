@@ -9,14 +9,14 @@ import asyncio
 from afterword.streams.errors import ProviderRateLimited
 from afterword.streams.logs import configure
 from afterword.streams.settings import Logs
-from afterword.streams.summarizer.providers.retrying import Budget, retrying
+from afterword.streams.summarizer.llm.client import RetryBudget, retrying
 
 async def call():
     raise ProviderRateLimited(retry_after=0)
 
 async def main():
     try:
-        await retrying("summarize", call, 2, Budget(0.1))
+        await retrying("summarize", call, 2, RetryBudget(0.1))
     except ProviderRateLimited:
         pass
 

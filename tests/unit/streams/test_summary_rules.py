@@ -6,7 +6,8 @@ import pytest
 
 from afterword.streams.settings import Settings
 from afterword.streams.summarizer.rolling import SummaryRules
-from afterword.streams.summarizer_app import longest_summary_seconds, questions, summary_rules
+from afterword.streams.summarizer.summarizer import longest_seconds, questions
+from afterword.streams.summarizer_app import summary_rules
 
 
 def settings(**given: Any) -> Settings:
@@ -45,5 +46,5 @@ def test_the_watchdog_knows_how_many_questions_a_summary_takes() -> None:
         settings(llm=llm, summarizer={"preset": "plain_3_5"}),
     ]
     assert [questions(way) for way in ways] == [1, 2, 4]
-    seconds = [longest_summary_seconds(way) for way in ways]
+    seconds = [longest_seconds(way) for way in ways]
     assert seconds == sorted(set(seconds))

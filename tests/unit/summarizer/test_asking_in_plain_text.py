@@ -1,7 +1,7 @@
 """Summaries by models that write no JSON, titles by a model of their own, and what is asked of either."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -11,13 +11,13 @@ from structlog.testing import capture_logs
 from afterword.schemas import Usage
 from afterword.streams.errors import AnswerInvalid, ProviderError, ProviderMisconfigured, ProviderUnavailable
 from afterword.streams.settings import Llm
+from afterword.streams.summarizer.llm.chat import ChatRequest, Reply, chatml
 from afterword.streams.summarizer.prompt import EPISODIC, PLAIN, PRESETS, Template
-from afterword.streams.summarizer.providers import SummaryRequest
-from afterword.streams.summarizer.providers.chat import ChatProvider
-from afterword.streams.summarizer.providers.chatml import chatml
-from afterword.streams.summarizer.providers.endpoint import ChatRequest, Reply
+from afterword.streams.summarizer.providers import LlmProvider
 from afterword.streams.summarizer.rolling import SummaryRules
+from afterword.streams.summarizer.summary import SummaryRequest
 from afterword.streams.tokens import count_tokens
+from tests.doubles.llm import an_llm_provider
 from tests.samples import a_closed_episode, an_episode_message
 from tests.summarizer_world import World
 
@@ -50,7 +50,7 @@ def fenced(request: ChatRequest, label: str) -> str:
 
 
 class Model:
-    """An endpoint whose answers are made by functions, by the kind of text."""
+    """A protocol whose answers are made by functions, by the kind of text."""
 
     name = "model"
 
@@ -72,16 +72,12 @@ class Model:
     def asked(self) -> list[str]:
         return [kind(request) for request in self.requests]
 
-    async def forget(self, requests: Sequence[ChatRequest]) -> None: ...
-
     async def check(self) -> None: ...
 
-    async def close(self) -> None: ...
 
-
-def provider(model: Model, template: Template = PRESETS[PLAIN], **llm: Any) -> ChatProvider:
+def provider(model: Model, template: Template = PRESETS[PLAIN], **llm: Any) -> LlmProvider:
     given = {"provider": "openai", "model": "m", "json_attempts": 3, "attempts": 1, "retry_budget_seconds": 0.1}
-    return ChatProvider(model, Llm(**{**given, **llm}), template)
+    return an_llm_provider(model, Llm(**{**given, **llm}), template)
 
 
 async def test_each_text_is_a_question_of_its_own_in_plain_text_and_500_tokens() -> None:
@@ -149,7 +145,7 @@ async def test_answers_that_cannot_be_used_are_bounded() -> None:
     with pytest.raises(AnswerInvalid) as raised:
         await provider(model).summarize(REQUEST)
     assert model.asked == ["LONG", "SHORT", "SHORT", "SHORT"]
-    assert vars(raised.value)["usage"].prompt_tokens == 40
+    assert raised.value.usage == Usage(prompt_tokens=40, completion_tokens=4)
 
 
 @pytest.mark.parametrize("template", [EPISODIC, PRESETS[PLAIN]], ids=["JSON", "plain"])
@@ -167,7 +163,7 @@ async def test_a_title_that_cannot_be_had_is_no_reason_to_fall_back(failure: Any
         json = await provider(Model(TITLE=lambda _: failure), EPISODIC, title_model="tiny").summarize(REQUEST)
         plain = await provider(Model(TITLE=lambda _: failure)).summarize(REQUEST)
     assert (json.title, plain.title) == ("Its own title", "Ada cancelled order 4711.")
-    assert {entry["event"] for entry in logs if entry["log_level"] == "warning"} >= {"title falls back"}
+    assert {entry["event"] for entry in logs if entry["log_level"] == "warning"} >= {"title_fell_back"}
 
 
 async def test_a_model_for_titles_that_is_not_there_is_told_to_the_operator() -> None:

@@ -14,16 +14,18 @@ from afterword.streams.errors import (
     ProviderRateLimited,
     ProviderUnavailable,
 )
-from afterword.streams.settings import Budget, Summarizer
-from afterword.streams.summarizer.providers import ExtractiveProvider, ScriptedProvider, SummaryRequest, WithFallback
-from afterword.streams.summarizer.providers.fallback import waited_for
+from afterword.streams.settings import Settings
+from afterword.streams.summarizer.providers import ExtractiveProvider
+from afterword.streams.summarizer.summarizer import Summarizer, waited_for
+from afterword.streams.summarizer.summary import SummaryRequest
+from tests.doubles.provider import ScriptedProvider
 from tests.samples import a_closed_episode, an_episode_message
 
 REQUEST = SummaryRequest(a_closed_episode(), "Before.", 800)
 
 
-def with_fallback(*script: ProviderError) -> WithFallback:
-    return WithFallback(ScriptedProvider(script), ExtractiveProvider())
+def with_fallback(*script: ProviderError) -> Summarizer:
+    return Summarizer(ScriptedProvider(script))
 
 
 async def test_a_summary_by_the_provider_is_passed_on() -> None:
@@ -78,13 +80,14 @@ ANSWERED = (AnswerInvalid(problem="x"), ProviderError(problem="x"))
 async def test_what_is_waited_for_and_what_falls_back_is_as_set(
     on_llm_outage: Any, on_exhausted: Any, waits: tuple[ProviderError, ...], falls_back: tuple[ProviderError, ...]
 ) -> None:
-    kinds = waited_for(Summarizer(on_llm_outage=on_llm_outage), Budget(on_exhausted=on_exhausted))
+    given = {"summarizer": {"on_llm_outage": on_llm_outage}, "budget": {"on_exhausted": on_exhausted}}
+    kinds = waited_for(Settings.model_validate(given))
     for error in (*waits, ProviderMisconfigured(problem="x")):
         with pytest.raises(type(error)):
-            await WithFallback(ScriptedProvider([error]), ExtractiveProvider(), kinds).summarize(REQUEST)
+            await Summarizer(ScriptedProvider([error]), waits=kinds).summarize(REQUEST)
     for error in falls_back:
         with capture_logs():
-            summary = await WithFallback(ScriptedProvider([error]), ExtractiveProvider(), kinds).summarize(REQUEST)
+            summary = await Summarizer(ScriptedProvider([error]), waits=kinds).summarize(REQUEST)
         assert summary.quality.reason == error.error_type
 
 

@@ -16,8 +16,9 @@ from afterword.schemas.headers import Headers
 from afterword.streams.errors import AnswerInvalid, ProviderUnavailable
 from afterword.streams.settings import Retry
 from afterword.streams.summarizer.agent import RecordHandler
-from afterword.streams.summarizer.providers import ExtractiveProvider, WithFallback
+from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.retries import Try, headers_of
+from afterword.streams.summarizer.summarizer import Summarizer
 from tests.samples import a_closed_episode
 from tests.summarizer_world import EPISODES, NO_FAULTS, Crash, Fault, Faults, World, a_handler, cancelled, crash, outage
 
@@ -56,8 +57,7 @@ class Deployment:
             self.closed.append(episode.conversation_id.encode(), episode.to_json(), [("trace", b"t1")])
 
     def handler(self, faults: Faults) -> RecordHandler:
-        llm = self.world.provider
-        pipeline = self.world.pipeline(faults, provider=faults.around(WithFallback(llm, ExtractiveProvider())))
+        pipeline = self.world.pipeline(faults, summarizer=faults.around(Summarizer(self.world.provider)))
         outputs: Any = SimpleNamespace(send_to_dlq=self._send_to_dlq, retry=faults.around_call(self._retry))
         return a_handler(pipeline, outputs, self.retry, clock_ms=lambda: NOON_MS)
 

@@ -1,6 +1,5 @@
 """A transcript that wants more than to be summarised, and an LLM that does what it says."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -8,9 +7,9 @@ import pytest
 
 from afterword.schemas import EpisodeClosed, Usage
 from afterword.streams.settings import Llm
+from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
 from afterword.streams.summarizer.prompt import Messages, build_prompt
-from afterword.streams.summarizer.providers.chat import ChatProvider
-from afterword.streams.summarizer.providers.endpoint import ChatRequest, Reply
+from tests.doubles.llm import an_llm_provider
 from tests.samples import a_closed_episode, an_episode_message
 from tests.summarizer_world import World
 
@@ -55,11 +54,7 @@ class Obedient:
         self.prompts.append(request.messages)
         return Reply(text=orjson.dumps(OBEYED).decode(), usage=Usage())
 
-    async def forget(self, requests: Sequence[ChatRequest]) -> None: ...
-
     async def check(self) -> None: ...
-
-    async def close(self) -> None: ...
 
 
 def hostile_episode(text: str) -> EpisodeClosed:
@@ -81,7 +76,7 @@ VICTIM = tuple(a_closed_episode(ordinal, "victim") for ordinal in (1, 2))
 async def test_an_obedient_llm_changes_nothing_of_another_conversation(text: str) -> None:
     alone, attacked, endpoint = World(), World(), Obedient()
     await alone.run(VICTIM)
-    obedient = ChatProvider(endpoint, Llm(provider="openai", model="m"))
+    obedient = an_llm_provider(endpoint, Llm(provider="openai", model="m"))
     await attacked.run(VICTIM[:1])
     await attacked.run((hostile_episode(text),), provider=obedient)
     await attacked.run(VICTIM[1:])
@@ -99,7 +94,7 @@ async def test_what_is_said_in_one_conversation_is_in_no_other_s_prompt(text: st
 
 async def prompts_of_the_victim(after: tuple[EpisodeClosed, ...]) -> list[Messages]:
     world, endpoint = World(), Obedient()
-    obedient = ChatProvider(endpoint, Llm(provider="openai", model="m"))
+    obedient = an_llm_provider(endpoint, Llm(provider="openai", model="m"))
     await world.run(after, provider=obedient)
     endpoint.prompts.clear()
     await world.run(VICTIM, provider=obedient)

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from afterword.schemas import EpisodeClosed, SummaryCreated, fingerprint
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import EpisodeConflict, ProviderMisconfigured, ProviderUnavailable
-from afterword.streams.settings import Budget, Summarizer
+from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import RollingRow, StoredEpisode
 from afterword.streams.summarizer.pipeline import compression
-from afterword.streams.summarizer.providers import ExtractiveProvider, WithFallback
-from afterword.streams.summarizer.providers.fallback import waited_for
+from afterword.streams.summarizer.summarizer import Summarizer, waited_for
 from afterword.streams.tokens import count_tokens
 from tests.doubles.stores import MemoryEpisodes
 from tests.samples import NOON, a_closed_episode, a_stored_episode, an_episode_message
@@ -180,9 +179,8 @@ async def test_a_misconfigured_llm_is_waited_for_and_nothing_is_stored_meanwhile
 async def test_an_llm_that_is_away_is_waited_for_when_that_is_set_and_nothing_is_stored_meanwhile() -> None:
     world = World()
     world.provider.outage = ProviderUnavailable(problem="away")
-    provider = WithFallback(
-        world.provider, ExtractiveProvider(), waited_for(Summarizer(on_llm_outage="wait"), Budget())
-    )
+    settings = Settings.model_validate({"summarizer": {"on_llm_outage": "wait"}})
+    summarizer = Summarizer(world.provider, waits=waited_for(settings))
     readiness, stored = RecordedReadiness(), list[Any]()
 
     def back_at_the_third_time(failures: int, _: Exception) -> float:
@@ -191,7 +189,7 @@ async def test_an_llm_that_is_away_is_waited_for_when_that_is_set_and_nothing_is
             world.provider.outage = None
         return 0.0
 
-    pipeline = world.pipeline(provider=provider, steps=a_step_runner(readiness, back_at_the_third_time))
+    pipeline = world.pipeline(summarizer=summarizer, steps=a_step_runner(readiness, back_at_the_third_time))
     await pipeline.process(EPISODES[0])
     assert stored == [{}, {}, {}]
     assert readiness.calls == [("not_ready", "summarize", "provider_unavailable")] * 3 + [("ready", "summarize")]

@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from afterword.streams.errors import AnswerInvalid
-from afterword.streams.summarizer.answer import Limits
-from afterword.streams.summarizer.plain_answer import read_plain
+from afterword.streams.summarizer.answer import Limits, read_plain
 from afterword.streams.tokens import count_tokens
 from tests.unit.summarizer.test_control_tokens import TOKENS
 

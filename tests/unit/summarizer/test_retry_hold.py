@@ -11,8 +11,9 @@ from structlog.testing import capture_logs
 
 from afterword.streams.errors import ProviderMisconfigured, ProviderUnavailable
 from afterword.streams.settings import Retry
-from afterword.streams.summarizer.providers import Provider, ScriptedProvider
+from afterword.streams.summarizer.providers import Provider
 from afterword.streams.summarizer.retries import LONGEST_WAIT_SECONDS, NOT_BEFORE, RetryHold, Try, headers_of
+from tests.doubles.provider import ScriptedProvider
 from tests.samples import NOON
 from tests.virtual_time import run_in_virtual_time
 

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from afterword.streams.summarizer.providers import ScriptedProvider, SummaryRequest
+from afterword.streams.summarizer.summary import SummaryRequest
+from tests.doubles.provider import ScriptedProvider
 from tests.samples import a_closed_episode
 from tests.summarizer_world import Crash, Faults, World, crash
 

@@ -13,8 +13,8 @@ from afterword.streams.stores.index import raw_text
 from afterword.streams.stores.messages import ArchivedMessage, Selection
 from afterword.streams.summarizer.pipeline import summary_created
 from afterword.streams.summarizer.providers import ExtractiveProvider
-from afterword.streams.summarizer.providers.base import SummaryRequest
 from afterword.streams.summarizer.rolling import longest_text, next_row
+from afterword.streams.summarizer.summary import SummaryRequest
 from afterword.streams.tokens import count_tokens
 from tests.doubles.index import MemoryIndex
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages

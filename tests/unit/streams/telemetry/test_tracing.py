@@ -11,13 +11,9 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import NoOpTracer, StatusCode, Tracer, get_current_span
 
-from afterword.schemas import Usage
-from afterword.streams.errors import ConfigurationError, ProviderRateLimited
+from afterword.streams.errors import ConfigurationError
 from afterword.streams.segmenter import Outgoing, Segmenter
 from afterword.streams.settings import Retry
-from afterword.streams.summarizer.providers.endpoint import Reply
-from afterword.streams.summarizer.tracing import Tracing
-from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import (
     LAST_EXPORT_SECONDS,
     MAX_LINKS,
@@ -139,31 +135,6 @@ async def test_a_record_that_is_refused_is_an_error_of_its_span(spans: InMemoryS
     assert span.status.status_code is StatusCode.ERROR
     assert span.attributes is not None
     assert span.attributes["error.type"] == "invalid_json"
-    assert SECRET not in span.to_json()
-
-
-def test_a_question_to_an_llm_is_a_span_with_its_tokens(spans: InMemorySpanExporter, tracer: Tracer) -> None:
-    tracing = Tracing(Metrics("summarizer", "1.2.3"), tracer)
-    with tracing.question("openai", "m-1") as answered:
-        answered(Reply(SECRET, Usage(prompt_tokens=7, completion_tokens=3)))
-    span = by_name(spans)["chat m-1"]
-    assert span.attributes is not None
-    expected = {"gen_ai.provider.name": "openai", "gen_ai.request.model": "m-1", "gen_ai.operation.name": "chat"}
-    tokens = {"gen_ai.usage.input_tokens": 7, "gen_ai.usage.output_tokens": 3}
-    assert {name: span.attributes[name] for name in expected | tokens} == expected | tokens
-    assert SECRET not in span.to_json()
-
-
-def test_a_question_that_fails_has_the_type_of_its_error_and_not_what_it_says(
-    spans: InMemorySpanExporter, tracer: Tracer
-) -> None:
-    tracing = Tracing(Metrics("summarizer", "1.2.3"), tracer)
-    with pytest.raises(ProviderRateLimited), tracing.question("openai", None):
-        raise ProviderRateLimited(retry_after=SECRET)
-    span = by_name(spans)["chat"]
-    assert span.attributes is not None
-    assert span.attributes["error.type"] == "provider_rate_limited"
-    assert not span.events
     assert SECRET not in span.to_json()
 
 

@@ -6,14 +6,14 @@ from afterword.schemas import EpisodeMessage, Quality, Usage
 from afterword.streams.errors import ProviderError
 from afterword.streams.summarizer.extractive import condense
 from afterword.streams.summarizer.prompt import build_prompt
-from afterword.streams.summarizer.providers.base import Summary, SummaryRequest
+from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.tokens import count_tokens
 
 USAGE = Usage(prompt_tokens=10, completion_tokens=1)
 
 
 class Reader:
-    """A Roomy provider on real prompts."""
+    """A provider with room for a few real prompts."""
 
     name = "reader"
 

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from afterword.schemas import Usage
 from afterword.streams.errors import ProviderError
-from afterword.streams.summarizer.long_input import LongInput
-from afterword.streams.summarizer.long_input.plan import MOST_PARTS
-from afterword.streams.summarizer.providers import Summary, SummaryRequest
+from afterword.streams.summarizer.long_input import MOST_PARTS, Planner
+from afterword.streams.summarizer.summarizer import Summarizer
+from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from tests.samples import a_closed_episode, an_episode_message
 from tests.unit.summarizer.conversations import an_episode_of
 from tests.unit.summarizer.long_input.reader import USAGE, Reader
@@ -28,8 +27,12 @@ def request_of(*turns: tuple[str, str], **fields: Any) -> SummaryRequest:
     return SummaryRequest(an_episode_of(*turns), **{"previous_rolling": "Before.", "rolling_tokens": 800, **fields})
 
 
+def reading(reader: Reader) -> Summarizer:
+    return Summarizer(reader, planner=Planner(reader.room, TOOL_OUTPUT))
+
+
 async def summarize(reader: Reader, request: SummaryRequest) -> Summary:
-    return await LongInput(reader, TOOL_OUTPUT).summarize(request)
+    return await reading(reader).summarize_without_fallback(request)
 
 
 def long_talk(turns: int, words: int = 120) -> list[tuple[str, str]]:
@@ -106,7 +109,8 @@ async def test_a_failed_part_fails_the_summary_and_tells_what_was_spent(failing:
     reader = Reader(CONTEXT, failing=(min(failing, last),))
     with pytest.raises(ProviderError, match="it failed") as raised:
         await summarize(reader, request_of(*long_talk(12)))
-    spent: Usage = vars(raised.value)["usage"]
+    spent = raised.value.usage
+    assert spent is not None
     assert USAGE.prompt_tokens <= spent.prompt_tokens <= USAGE.prompt_tokens * len(reader.requests)
     if failing == 99:
         assert spent.prompt_tokens == USAGE.prompt_tokens * last
@@ -131,15 +135,15 @@ async def test_parts_that_turn_out_to_be_too_long_are_cut_smaller() -> None:
 
 async def test_parts_are_read_side_by_side_but_one_long_episode_at_a_time() -> None:
     reader = Reader(CONTEXT)
-    long_input = LongInput(reader, TOOL_OUTPUT)
-    await asyncio.gather(*(long_input.summarize(request_of(*long_talk(12))) for _ in range(3)))
+    long_input = reading(reader)
+    await asyncio.gather(*(long_input.summarize_without_fallback(request_of(*long_talk(12))) for _ in range(3)))
     parts = len(reader.requests) // 3 - 1
     assert reader.most_running == parts > 1
 
 
 async def test_a_cancelled_summary_leaves_no_call_behind() -> None:
     reader = Reader(CONTEXT)
-    task = asyncio.create_task(LongInput(reader, TOOL_OUTPUT).summarize(request_of(*long_talk(12))))
+    task = asyncio.create_task(reading(reader).summarize_without_fallback(request_of(*long_talk(12))))
     await asyncio.wait_for(reader.called.wait(), 10)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

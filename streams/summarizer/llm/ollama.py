@@ -1,53 +1,43 @@
 """Ollama's own protocol."""
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from afterword.schemas import Usage
 from afterword.streams.errors import AnswerInvalid
 from afterword.streams.settings import Llm
-from afterword.streams.summarizer.prompt import Messages
-from afterword.streams.summarizer.providers.chatml import STOP, chatml
-from afterword.streams.summarizer.providers.endpoint import ChatRequest, Reply, count
-from afterword.streams.summarizer.providers.http import Endpoint
-from afterword.streams.tokens import TOKENIZER_MARGIN, count_tokens
+from afterword.streams.summarizer.llm.chat import STOP, ChatRequest, Reply, chatml, token_count
+from afterword.streams.summarizer.llm.http import HttpClient
+from afterword.streams.tokens import TOKENIZER_MARGIN
 
-DEFAULT_URL = "http://127.0.0.1:11434"
 SMALLEST_CONTEXT = 8192
 
 
-class OllamaChat:
+class Ollama:
     """`POST {base_url}/api/chat`, or `/api/generate` with one raw ChatML prompt."""
 
     name = "ollama"
+    DEFAULT_URL = "http://127.0.0.1:11434"
 
-    def __init__(self, llm: Llm, took: Callable[[float], None] = lambda _: None) -> None:
-        """Raises: ConfigurationError."""
+    def __init__(self, llm: Llm, http: HttpClient) -> None:
         self._llm = llm
-        self._endpoint = Endpoint(llm, DEFAULT_URL, took)
+        self._http = http
         self._chatml = llm.chat_format == "chatml"
         self._path = "/api/generate" if self._chatml else "/api/chat"
 
     async def chat(self, request: ChatRequest) -> Reply:
-        """Raises: ProviderError."""
-        return read_reply(await self._endpoint.post(self._path, self._body(request)))
-
-    async def forget(self, requests: Sequence[ChatRequest]) -> None:
-        """Nothing is kept here."""
+        """Ask once. Raises: ProviderError."""
+        return read_reply(await self._http.post(self._path, self._body(request)))
 
     async def check(self) -> None:
-        """Raises: ProviderError, a ProviderMisconfigured where the model was not pulled."""
+        """Ask for each model. Raises: ProviderError, a ProviderMisconfigured where the model was not pulled."""
         for model in {self._llm.model, self._llm.title_model or self._llm.model}:
-            await self._endpoint.post("/api/show", {"model": model})
-
-    async def close(self) -> None:
-        await self._endpoint.close()
+            await self._http.post("/api/show", {"model": model})
 
     def _body(self, request: ChatRequest) -> dict[str, Any]:
         options: dict[str, Any] = {
             "temperature": self._llm.temperature,
             "num_predict": request.max_tokens,
-            "num_ctx": context_tokens(request.messages, request.max_tokens, self._llm.context_tokens),
+            "num_ctx": context_tokens(request, self._llm.context_tokens),
         }
         body = {"model": request.model or self._llm.model, "stream": False, "options": options}
         form = {"format": request.schema} if request.schema else {}
@@ -57,13 +47,12 @@ class OllamaChat:
         return {**body, "messages": request.messages, **form}
 
 
-def context_tokens(messages: Messages, output_tokens: int, largest: int) -> int:
-    """The context to ask for: Ollama's default is small, and it silently drops the beginning of what does not fit.
+def context_tokens(request: ChatRequest, largest: int) -> int:
+    """Choose the context to ask for: Ollama's default is small, and it silently drops the beginning of a longer prompt.
 
     Powers of two up to the model's `largest`, because each change makes Ollama load the model again.
     """
-    prompt_tokens = sum(count_tokens(message["content"]) for message in messages)
-    needed = TOKENIZER_MARGIN * prompt_tokens + output_tokens
+    needed = TOKENIZER_MARGIN * request.prompt_tokens + request.max_tokens
     size = SMALLEST_CONTEXT
     while size < needed and size < largest:
         size *= 2
@@ -71,14 +60,15 @@ def context_tokens(messages: Messages, output_tokens: int, largest: int) -> int:
 
 
 def read_reply(data: dict[str, Any]) -> Reply:
-    """Raises: AnswerInvalid when the response is no chat response."""
+    """Read a chat response. Raises: AnswerInvalid when the response is none."""
     message = data.get("message", {"content": data.get("response")})
     if not isinstance(message, dict) or not isinstance(message.get("content"), str):
         raise AnswerInvalid(problem="the response was not a chat response")
     return Reply(
         text=message["content"],
         usage=Usage(
-            prompt_tokens=count(data.get("prompt_eval_count")), completion_tokens=count(data.get("eval_count"))
+            prompt_tokens=token_count(data.get("prompt_eval_count")),
+            completion_tokens=token_count(data.get("eval_count")),
         ),
         cut_off=data.get("done_reason") == "length",
     )

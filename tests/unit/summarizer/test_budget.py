@@ -1,6 +1,7 @@
 """An LLM that may use so many tokens an hour."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,9 +13,12 @@ from afterword.schemas import Quality, Usage
 from afterword.streams.errors import AnswerInvalid, BudgetExhausted, ProviderUnavailable, StoreUnavailable
 from afterword.streams.settings import Budget
 from afterword.streams.stores.budgets import key_of
-from afterword.streams.summarizer.observer import Observer
-from afterword.streams.summarizer.providers import ScriptedProvider, Summary, SummaryRequest
-from afterword.streams.summarizer.providers.budgeted import Budgeted, estimate
+from afterword.streams.summarizer.budget import TokenBudget, estimate
+from afterword.streams.summarizer.summarizer import Summarizer
+from afterword.streams.summarizer.summary import Summary, SummaryRequest
+from afterword.streams.telemetry import Metrics
+from tests.doubles.llm import unread
+from tests.doubles.provider import ScriptedProvider
 from tests.doubles.stores import MemoryBudgets
 from tests.samples import NOON, a_closed_episode
 
@@ -39,9 +43,19 @@ class Clock:
         return self.now
 
 
-async def is_refused(provider: Budgeted, request: SummaryRequest) -> bool:
+def budgeted_by(
+    provider: ScriptedProvider,
+    budgets: MemoryBudgets,
+    budget: Budget,
+    clock: Callable[[], datetime],
+    metrics: Metrics | None = None,
+) -> Summarizer:
+    return Summarizer(provider, budget=TokenBudget(budget, budgets, metrics or unread(), clock))
+
+
+async def is_refused(provider: Summarizer, request: SummaryRequest) -> bool:
     try:
-        await provider.summarize(request)
+        await provider.summarize_without_fallback(request)
     except BudgetExhausted:
         return True
     return False
@@ -50,15 +64,15 @@ async def is_refused(provider: Budgeted, request: SummaryRequest) -> bool:
 async def test_what_was_really_used_is_counted() -> None:
     budgets = MemoryBudgets()
     llm = ScriptedProvider([costing(5000), costing(70)])
-    budgeted = Budgeted(llm, budgets, Budget(tokens_per_hour=10_000, tenant_tokens_per_hour=9_000), lambda: NOON)
+    budgeted = budgeted_by(llm, budgets, Budget(tokens_per_hour=10_000, tenant_tokens_per_hour=9_000), lambda: NOON)
     for _ in range(2):
-        await budgeted.summarize(a_request())
+        await budgeted.summarize_without_fallback(a_request())
     assert budgets.counters == {HOUR: 5070, f"{HOUR}/t1": 5070}
 
 
 async def test_past_the_budget_the_llm_is_not_asked_until_the_next_hour() -> None:
     clock, llm = Clock(), ScriptedProvider([costing(1000), costing(1000)])
-    budgeted = Budgeted(llm, MemoryBudgets(), Budget(tokens_per_hour=1000), clock)
+    budgeted = budgeted_by(llm, MemoryBudgets(), Budget(tokens_per_hour=1000), clock)
     assert [await is_refused(budgeted, a_request(n)) for n in (1, 2)] == [False, True]
     assert len(llm.requests) == 1
     clock.now += timedelta(hours=1)
@@ -67,7 +81,7 @@ async def test_past_the_budget_the_llm_is_not_asked_until_the_next_hour() -> Non
 
 async def test_a_tenant_that_has_used_up_its_budget_leaves_the_others_theirs() -> None:
     budgets, llm = MemoryBudgets(), ScriptedProvider([costing(1000)] * 3)
-    budgeted = Budgeted(llm, budgets, Budget(tokens_per_hour=10**6, tenant_tokens_per_hour=1000), lambda: NOON)
+    budgeted = budgeted_by(llm, budgets, Budget(tokens_per_hour=10**6, tenant_tokens_per_hour=1000), lambda: NOON)
     tenants = ("a", "a", "b", None, None)
     assert [await is_refused(budgeted, a_request(1, t)) for t in tenants] == [False, True, False, False, True]
     assert budgets.counters[HOUR] == 3000
@@ -75,7 +89,9 @@ async def test_a_tenant_that_has_used_up_its_budget_leaves_the_others_theirs() -
 
 async def test_what_all_have_used_up_is_not_taken_from_a_tenant() -> None:
     budgets = MemoryBudgets()
-    budgeted = Budgeted(ScriptedProvider(), budgets, Budget(tokens_per_hour=1, tenant_tokens_per_hour=10**6), Clock())
+    budgeted = budgeted_by(
+        ScriptedProvider(), budgets, Budget(tokens_per_hour=1, tenant_tokens_per_hour=10**6), Clock()
+    )
     await budgets.take(HOUR, 1, 1, NOON)
     assert await is_refused(budgeted, a_request())
     assert budgets.counters[f"{HOUR}/t1"] == 0
@@ -83,7 +99,7 @@ async def test_what_all_have_used_up_is_not_taken_from_a_tenant() -> None:
 
 async def test_calls_under_way_count_by_their_estimate() -> None:
     llm = ScriptedProvider(delay_seconds=0.01)
-    budgeted = Budgeted(llm, MemoryBudgets(), Budget(tokens_per_hour=3 * AMOUNT), lambda: NOON)
+    budgeted = budgeted_by(llm, MemoryBudgets(), Budget(tokens_per_hour=3 * AMOUNT), lambda: NOON)
     refused = await asyncio.gather(*(is_refused(budgeted, a_request()) for _ in range(20)))
     assert refused.count(False) == 3
 
@@ -92,17 +108,17 @@ async def test_a_failed_call_costs_what_it_used() -> None:
     budgets = MemoryBudgets()
     used = Usage(prompt_tokens=300, completion_tokens=30)
     llm = ScriptedProvider([ProviderUnavailable(problem="x"), AnswerInvalid(problem="x", usage=used)])
-    budgeted = Budgeted(llm, budgets, Budget(tokens_per_hour=10_000), lambda: NOON)
+    budgeted = budgeted_by(llm, budgets, Budget(tokens_per_hour=10_000), lambda: NOON)
     for error, spent in ((ProviderUnavailable, 0), (AnswerInvalid, 330)):
         with pytest.raises(error):
-            await budgeted.summarize(a_request())
+            await budgeted.summarize_without_fallback(a_request())
         assert budgets.counters == {HOUR: spent}
 
 
 async def test_a_call_that_is_broken_off_leaves_its_estimate() -> None:
     budgets = MemoryBudgets()
-    budgeted = Budgeted(ScriptedProvider(delay_seconds=60), budgets, Budget(tokens_per_hour=10_000), lambda: NOON)
-    call = asyncio.create_task(budgeted.summarize(a_request()))
+    budgeted = budgeted_by(ScriptedProvider(delay_seconds=60), budgets, Budget(tokens_per_hour=10_000), lambda: NOON)
+    call = asyncio.create_task(budgeted.summarize_without_fallback(a_request()))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     call.cancel()
@@ -123,9 +139,9 @@ class Away(MemoryBudgets):
 
 
 async def test_counters_that_cannot_be_reached_limit_nothing() -> None:
-    budgeted = Budgeted(ScriptedProvider(), Away(), Budget(tokens_per_hour=1), lambda: NOON)
+    budgeted = budgeted_by(ScriptedProvider(), Away(), Budget(tokens_per_hour=1), lambda: NOON)
     with capture_logs() as logs:
-        assert (await budgeted.summarize(a_request())).quality.source == "llm"
+        assert (await budgeted.summarize_without_fallback(a_request())).quality.source == "llm"
     assert [(entry["stage"], entry["error_type"]) for entry in logs] == [("budget", "store_unavailable")]
 
 
@@ -134,26 +150,29 @@ async def test_counters_that_are_lost_in_between_lose_no_summary() -> None:
         async def correct(self, key: str, amount: int) -> None:
             raise StoreUnavailable(store="mongodb", problem="x")
 
-    budgeted = Budgeted(ScriptedProvider(), Lost(), Budget(tokens_per_hour=10_000), lambda: NOON)
+    budgeted = budgeted_by(ScriptedProvider(), Lost(), Budget(tokens_per_hour=10_000), lambda: NOON)
     with capture_logs():
-        assert (await budgeted.summarize(a_request())).quality.source == "llm"
+        assert (await budgeted.summarize_without_fallback(a_request())).quality.source == "llm"
 
 
-class Told(Observer):
-    def __init__(self) -> None:
-        self.counters: list[tuple[str, int, int]] = []
-        self.refusals: list[str] = []
+async def test_what_is_used_of_each_budget_and_that_one_is_used_up_is_counted() -> None:
+    metrics, budget = unread(), Budget(tokens_per_hour=10**6, tenant_tokens_per_hour=900)
+    budgets = MemoryBudgets()
+    budgeted = budgeted_by(ScriptedProvider([costing(1000)]), budgets, budget, lambda: NOON, metrics)
 
-    def used(self, budget: str, hour: datetime, tokens: int, limit: int) -> None:
-        self.counters.append((budget, tokens, limit))
+    def shown(name: str, of: Metrics = metrics) -> list[float | None]:
+        of.text()
+        return [
+            of.registry.get_sample_value(f"afterword_budget_{name}", {"budget": kind}) for kind in ("tenant", "all")
+        ]
 
-    def exhausted(self, budget: str) -> None:
-        self.refusals.append(budget)
-
-
-async def test_what_is_used_of_each_budget_and_that_one_is_used_up_is_told() -> None:
-    told, budget = Told(), Budget(tokens_per_hour=10**6, tenant_tokens_per_hour=900)
-    budgeted = Budgeted(ScriptedProvider([costing(1000)]), MemoryBudgets(), budget, lambda: NOON, told)
-    assert [await is_refused(budgeted, a_request(n)) for n in (1, 2)] == [False, True]
-    assert told.counters == [("tenant", 1000, 900), ("all", 1000, 10**6), ("tenant", 900, 900)]
-    assert told.refusals == ["tenant"]
+    assert not await is_refused(budgeted, a_request(1))
+    assert shown("used_tokens") == [1000, 1000]
+    assert shown("limit_tokens") == [900, 10**6]
+    assert shown("refusals_total") == [None, None]
+    assert await is_refused(budgeted, a_request(2))
+    assert shown("used_tokens") == [1000, 1000]
+    assert shown("refusals_total") == [1, None]
+    elsewhere = unread()
+    assert await is_refused(budgeted_by(ScriptedProvider(), budgets, budget, lambda: NOON, elsewhere), a_request(3))
+    assert shown("used_tokens", elsewhere) == [900, None]

@@ -1,29 +1,37 @@
-"""What an LLM is given of an episode: all of it, shortened where it must be, or its parts. Pure."""
+"""Planning what an LLM is shown of an episode: all of it, shortened where it must be, or its parts. Pure."""
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from afterword.schemas import EpisodeClosed, EpisodeMessage
+from afterword.streams.prompt_template import REQUIRED
+from afterword.streams.summarizer.cutting import groups, packed, water_level, without_middle
 from afterword.streams.summarizer.extractive import condense
-from afterword.streams.summarizer.long_input.groups import groups, packed
-from afterword.streams.summarizer.long_input.middle import without_middle
-from afterword.streams.summarizer.long_input.ruler import SMALLEST_TOKENS, Measured, Room, Ruler, emptied
-from afterword.streams.summarizer.providers.base import SummaryRequest
+from afterword.streams.summarizer.prompt.fences import data_of
+from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.tokens import count_tokens
 
+Room = Callable[[SummaryRequest], int]
+"""Tells the tokens that a request may grow by; negative: it has that many too many."""
+
+SMALLEST_TOKENS = 60
+"""Least of a message that is shortened: less would say nothing."""
+EACH_TOKENS = 2
+"""Tokens that a message may take more beside its neighbours than alone."""
 MOST_PARTS = 16
-"""Of one episode: where there would be more its longest messages are shortened, so that calls and time are bounded."""
+"""Limit for one episode: its longest messages are shortened to it, so that calls and time are bounded."""
 PREVIOUS_SHARE, OVERLAP_SHARE = 3, 6
-"""Of the space in a prompt: a third for the summary so far and a sixth for the overlap, should they need it."""
+"""Shares of the space in a prompt: at most a third for the summary so far and a sixth for the overlap."""
 PART_OVERLAP = 2
-"""Messages at the end of one part that introduce the next."""
+"""Messages from the end of one part that introduce the next."""
 SLACK_TOKENS = 100
 """A prompt that says what was wrong with an answer is longer than the first one; so may be the code of its fences."""
 CUTS = 5
 LEAST_TOKENS = 4 * SMALLEST_TOKENS
-"""For messages, where instructions leave nothing: what is asked then is too long, and the LLM's server says so."""
+"""Space for messages where instructions leave none: the prompt is too long then, and the LLM's server says so."""
+COMBINED_AT_LEAST = 2
+"""Summaries of parts that one call combines: the parts become fewer each time."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +51,7 @@ class Planner:
         self._tool_output_characters = tool_output_characters
 
     def plan(self, request: SummaryRequest, at_least: int = 1) -> Plan:
-        """`at_least`: messages that every part can take, however long they are."""
+        """Plan the parts of a request. `at_least`: messages that every part can take, however long they are."""
         request = _with(request, messages=self._short_outputs(request.episode.messages))
         request = _with(request, overlap=self._short_outputs(request.episode.overlap))
         if self._room(request) >= 0:
@@ -52,6 +60,46 @@ class Planner:
 
     def _short_outputs(self, messages: Sequence[EpisodeMessage]) -> tuple[EpisodeMessage, ...]:
         return tuple(_shown(message, self._tool_output_characters) for message in messages)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A message and the tokens that it adds to a prompt."""
+
+    message: EpisodeMessage
+    tokens: int
+
+
+class Ruler:
+    """Measures messages as prompts show them. `Room` tells what they take together, in whatever prompt."""
+
+    def __init__(self, episode: EpisodeClosed) -> None:
+        self._episode = episode.model_copy(update={"overlap": ()})
+
+    def measured(self, messages: Sequence[EpisodeMessage]) -> list[Measured]:
+        return [Measured(message, self._tokens(message)) for message in messages]
+
+    def fitted(self, messages: Sequence[Measured], tokens: int) -> list[Measured]:
+        """Shorten the messages to so many tokens together: the longest ones lose their middle, all to one length."""
+        if sum(message.tokens for message in messages) <= tokens:
+            return list(messages)
+        longest = max(SMALLEST_TOKENS, water_level([message.tokens for message in messages], tokens))
+        return [self._shortened(message, longest) for message in messages]
+
+    def _shortened(self, measured: Measured, tokens: int) -> Measured:
+        text, message = measured.message.content, measured.message
+        frame = self._tokens(_empty(message))
+        characters = len(text)
+        while measured.tokens > tokens and characters:
+            share = (tokens - frame) / max(1, measured.tokens - frame)
+            characters = int(characters * min(0.9, max(0.0, share)))
+            message = message.model_copy(update={"content": without_middle(text, characters)})
+            measured = Measured(message, self._tokens(message))
+        return measured
+
+    def _tokens(self, message: EpisodeMessage) -> int:
+        alone = self._episode.model_copy(update={"messages": (message,)})
+        return count_tokens(data_of(alone, "")[REQUIRED]) + EACH_TOKENS
 
 
 class Cut:
@@ -69,7 +117,7 @@ class Cut:
         self._request = _with(replace(request, previous_rolling=previous), overlap=overlap)
 
     def plan(self) -> Plan:
-        """What was measured message by message is measured as a whole, and cut smaller as long as that is needed."""
+        """Cut by the sizes of single messages, measure the parts as a whole, and cut smaller while one is too long."""
         if self._room(self._request) >= 0:
             return Plan((self._request,), truncated=False)
         for _ in range(CUTS):
@@ -90,7 +138,7 @@ class Cut:
         return Plan(self._requests(parts), truncated)
 
     def _kept_together(self, messages: Sequence[EpisodeMessage]) -> list[list[Measured]]:
-        """The groups, each at most as long as a part may be."""
+        """Group messages that are never split, each group at most as long as a part may be."""
         measured = self._ruler.measured(messages)
         measured = self._ruler.fitted(measured, MOST_PARTS * self._for_messages // 2)  # some parts are half empty
         most = max(1, self._for_messages // SMALLEST_TOKENS)
@@ -115,9 +163,19 @@ class Cut:
         return tuple(measured.message for measured in fitted)
 
 
-def rounds(calls_at_a_time: int) -> int:
-    """Calls one after another that the parts of the longest episode take, before those parts are put together."""
-    return math.ceil(MOST_PARTS / calls_at_a_time)
+def combining(request: SummaryRequest, parts: Sequence[SummaryRequest], summaries: Sequence[Summary]) -> SummaryRequest:
+    """Make the request in which the parts' summaries take the place of the messages."""
+    messages = tuple(
+        EpisodeMessage(
+            id=f"part-{number}",
+            role="assistant",
+            content=f"Summary of part {number} of {len(parts)}: {summary.long_summary}",
+            sent_at=part.episode.ended_at,
+            user_id=request.episode.user_id,
+        )
+        for number, (part, summary) in enumerate(zip(parts, summaries, strict=True), 1)
+    )
+    return replace(request, episode=request.episode.model_copy(update={"messages": messages}))
 
 
 def _shown(message: EpisodeMessage, characters: int) -> EpisodeMessage:
@@ -127,7 +185,7 @@ def _shown(message: EpisodeMessage, characters: int) -> EpisodeMessage:
 
 
 def _emptied(request: SummaryRequest) -> SummaryRequest:
-    return _with(replace(request, previous_rolling=""), (emptied(request.episode.messages[0]),), ())
+    return _with(replace(request, previous_rolling=""), (_empty(request.episode.messages[0]),), ())
 
 
 def _shorter(previous: str, tokens: int) -> str:
@@ -155,3 +213,7 @@ def _copy(
             "ended_at": messages[-1].sent_at,
         }
     )
+
+
+def _empty(message: EpisodeMessage) -> EpisodeMessage:
+    return message.model_copy(update={"content": ""})

@@ -1,12 +1,13 @@
-"""What every summary provider offers, and what it is given."""
+"""A summary, and the request that it answers."""
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from afterword.schemas import EpisodeClosed, Quality, Usage
 
 MAX_SUMMARY_LENGTH = 1000
 """Characters of the long summary, unless the settings say otherwise."""
+EXTRACTIVE = "extractive_provider"
+"""`quality.reason` where no LLM is configured: a summary without an LLM is always marked."""
 
 
 @dataclass(frozen=True)
@@ -15,15 +16,15 @@ class SummaryRequest:
 
     episode: EpisodeClosed
     previous_rolling: str
-    """The conversation so far, in words; empty for its first episode."""
+    """Rolling summary before this episode; empty for the first episode of a conversation."""
     rolling_tokens: int
-    """What the rolling summary may have at most."""
+    """Limit of the new rolling summary."""
     problem: str | None = None
-    """What was wrong with the summary that was made of it before, in words for an LLM."""
+    """Fault of the summary that was made before, in words for an LLM."""
     fresh: bool = False
-    """An answer that was given to the same question before will not do: it was refused."""
+    """True: a kept answer will not do, because it was refused."""
     max_summary_length: int = MAX_SUMMARY_LENGTH
-    """Characters that the long summary may have."""
+    """Limit of the long summary, in characters."""
     wants_rolling: bool = True
     """False: the rolling summary stays as it is this time, so the LLM need not be asked for it."""
 
@@ -45,22 +46,9 @@ class Summary:
     usage: Usage
     """Tokens of every call that was made for it, the unusable answers included."""
     prompt_version: str | None = None
-    """What the LLM was asked; None where none was."""
+    """Version of the prompt; None where no LLM was asked."""
 
 
-class Provider(Protocol):
-    """Writes summaries; may be used for several episodes at a time."""
-
-    name: str
-
-    async def summarize(self, request: SummaryRequest) -> Summary:
-        """Raises: ProviderError, of which ProviderMisconfigured means that a retry cannot help."""
-        ...
-
-    async def check(self) -> None:
-        """Reachable and configured? Raises: ProviderError."""
-        ...
-
-    async def close(self) -> None:
-        """Lets go of connections; the provider cannot be used afterwards."""
-        ...
+def is_replaceable(quality: Quality) -> bool:
+    """Tell whether a fallback stands in for an LLM; where none is configured there is nothing to replace."""
+    return quality.source == "fallback" and quality.reason != EXTRACTIVE

@@ -1,7 +1,6 @@
 """A summary is checked before it is passed on, and asked for once more when it fails."""
 
 import asyncio
-from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -11,14 +10,11 @@ from afterword.schemas import Quality as Measured
 from afterword.schemas import Usage
 from afterword.streams.errors import ProviderMisconfigured, ProviderUnavailable, SummaryRefused
 from afterword.streams.settings import Quality
-from afterword.streams.summarizer.providers import (
-    ExtractiveProvider,
-    ScriptedProvider,
-    Summary,
-    SummaryRequest,
-    WithFallback,
-)
-from afterword.streams.summarizer.providers.checked import Checked
+from afterword.streams.summarizer.checking import SummaryCheck
+from afterword.streams.summarizer.summarizer import Summarizer
+from afterword.streams.summarizer.summary import Summary, SummaryRequest
+from tests.doubles.llm import unread
+from tests.doubles.provider import ScriptedProvider
 from tests.unit.summarizer.conversations import an_episode_of
 
 EPISODE = an_episode_of(
@@ -40,6 +36,15 @@ GOOD = Summary(
 )
 INVENTED = replace(GOOD, long_summary="Karen Whitfield booked a hotel in Boston with Northwind Bank for the table.")
 LOOPING = replace(GOOD, long_summary="Maria Lopez booked a table. " * 9)
+
+
+class Checked:
+    """A summarizer with a check and without its fallback."""
+
+    def __init__(self, provider: ScriptedProvider, quality: Quality) -> None:
+        self.metrics = unread()
+        self.summarizer = Summarizer(provider, check=SummaryCheck(quality, self.metrics))
+        self.summarize = self.summarizer.summarize_without_fallback
 
 
 def checked(*script: object, **quality: object) -> tuple[Checked, ScriptedProvider]:
@@ -79,18 +84,19 @@ async def test_what_the_llm_is_told_repeats_nothing_that_it_made_up() -> None:
 
 
 async def test_a_summary_that_fails_twice_is_refused_with_its_reason_and_all_its_tokens() -> None:
-    counted: Counter[str] = Counter()
-    provider = Checked(ScriptedProvider([INVENTED, LOOPING]), Quality(), lambda reason: counted.update([reason]))
+    provider, _ = checked(INVENTED, LOOPING)
     with capture_logs() as logs, pytest.raises(SummaryRefused) as refused:
         await provider.summarize(REQUEST)
     assert refused.value.error_type == "repetition"
-    assert vars(refused.value)["usage"] == Usage(prompt_tokens=200, completion_tokens=20)
-    assert counted == {"ungrounded": 1, "repetition": 1}
+    assert refused.value.usage == Usage(prompt_tokens=200, completion_tokens=20)
+    for reason in ("ungrounded", "repetition"):
+        labels = {"reason": reason}
+        assert provider.metrics.registry.get_sample_value("afterword_quality_rejections_total", labels) == 1
     assert [entry["error_type"] for entry in logs] == ["ungrounded", "repetition"]
 
 
 async def test_a_refused_summary_ends_in_a_fallback_with_the_reason_and_its_own_grounding() -> None:
-    provider = WithFallback(checked(INVENTED, INVENTED)[0], Checked(ExtractiveProvider(), Quality()))
+    provider = checked(INVENTED, INVENTED)[0].summarizer
     with capture_logs() as logs:
         summary = await provider.summarize(REQUEST)
     assert summary.quality == Measured(source="fallback", reason="ungrounded", grounding=1.0)
@@ -143,7 +149,7 @@ async def test_too_many_sentences_are_cut_rather_than_refused() -> None:
 async def test_a_failure_of_the_second_attempt_carries_the_tokens_of_the_first(error: ProviderUnavailable) -> None:
     with capture_logs(), pytest.raises(type(error)) as failed:
         await checked(INVENTED, error)[0].summarize(REQUEST)
-    assert vars(failed.value)["usage"] == GOOD.usage
+    assert failed.value.usage == GOOD.usage
 
 
 async def test_the_rolling_summary_may_say_what_the_conversation_said_before() -> None:

@@ -1,4 +1,4 @@
-"""A provider that says what it is told to: for tests, here and in projects that build on this one."""
+"""A provider that plays a script, for tests and benchmarks."""
 
 import asyncio
 from collections import deque
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from afterword.schemas import Quality, Usage
 from afterword.streams.errors import ProviderError
 from afterword.streams.summarizer.extractive import condense
-from afterword.streams.summarizer.providers.base import Summary, SummaryRequest
+from afterword.streams.summarizer.summary import Summary, SummaryRequest
 
 
 class ScriptedProvider:
-    """Plays its script step by step, raising what is an error; after that it answers from the episode's ids alone."""
+    """Returns the next step of its script, or raises it; after the last it answers from the episode's ids alone."""
 
     name = "scripted"
 
@@ -41,7 +41,7 @@ class ScriptedProvider:
             raise self.outage
 
     async def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: it holds no connection."""
 
     def _next(self, request: SummaryRequest) -> Summary:
         step = self.outage or (self.script.popleft() if self.script else self._answer(request))

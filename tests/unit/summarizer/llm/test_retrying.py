@@ -14,10 +14,11 @@ from afterword.streams.errors import (
     ProviderUnavailable,
 )
 from afterword.streams.settings import Llm
-from afterword.streams.summarizer.providers import make_provider
-from afterword.streams.summarizer.providers.http import failure, retry_after_seconds
-from afterword.streams.summarizer.providers.ollama import context_tokens
-from afterword.streams.summarizer.providers.retrying import Budget, retrying
+from afterword.streams.summarizer.llm.chat import ChatRequest
+from afterword.streams.summarizer.llm.client import RetryBudget, retrying
+from afterword.streams.summarizer.llm.http import failure, retry_after_seconds
+from afterword.streams.summarizer.llm.ollama import context_tokens
+from tests.doubles.llm import a_provider
 
 NOW = datetime(2026, 1, 5, 12, 0, 0, tzinfo=UTC)
 
@@ -71,7 +72,7 @@ def test_an_error_without_a_readable_body_is_still_an_error(body: str) -> None:
 
 
 def test_only_what_may_pass_by_itself_is_tried_again() -> None:
-    budget = Budget(60)
+    budget = RetryBudget(60)
     assert budget.wait(ProviderUnavailable(problem="x")) is True
     for error in (ProviderMisconfigured(problem="x"), AnswerInvalid(problem="x"), ProviderError(problem="x")):
         assert budget.wait(error) is False
@@ -79,7 +80,7 @@ def test_only_what_may_pass_by_itself_is_tried_again() -> None:
 
 
 def test_the_asked_wait_is_kept_and_never_longer_than_the_budget() -> None:
-    budget = Budget(60)
+    budget = RetryBudget(60)
     wait = budget.wait(ProviderRateLimited(retry_after=5))
     assert 5 <= wait <= 5 + budget.longest_wait
     assert budget.wait(ProviderRateLimited(retry_after=59)) is False
@@ -94,25 +95,25 @@ async def test_the_last_error_is_what_the_caller_sees() -> None:
         raise ProviderUnavailable(problem=f"call {calls}")
 
     with pytest.raises(ProviderUnavailable, match="call 3"):
-        await retrying("summarize", call, 3, Budget(1))
+        await retrying("summarize", call, 3, RetryBudget(1))
 
 
 @pytest.mark.parametrize("url", ["not an address", "ftp://x", "http://", "127.0.0.1:80"])
 def test_an_address_that_is_none_stops_the_start(url: str) -> None:
     with pytest.raises(ConfigurationError, match="AFTERWORD_LLM__BASE_URL"):
-        make_provider(Llm(provider="openai", model="m", base_url=url))
+        a_provider(Llm(provider="openai", model="m", base_url=url))
 
 
 @pytest.mark.parametrize("key", ["sk-ключ", "sk-a\nb"])
 def test_a_key_that_cannot_be_sent_stops_the_start_without_being_shown(key: str) -> None:
     with pytest.raises(ConfigurationError, match="AFTERWORD_LLM__API_KEY") as raised:
-        make_provider(Llm.model_validate({"provider": "openai", "model": "m", "api_key": key}))
+        a_provider(Llm.model_validate({"provider": "openai", "model": "m", "api_key": key}))
     assert key not in str(raised.value)
 
 
 def test_ollama_is_asked_for_a_context_that_holds_prompt_and_answer_and_that_the_model_has() -> None:
-    assert context_tokens([{"role": "user", "content": "short"}], 1500, 32_768) == 8192
-    assert context_tokens([{"role": "user", "content": "word " * 10_000}], 1500, 32_768) == 16_384
-    assert context_tokens([{"role": "user", "content": "word " * 400_000}], 1500, 131_072) == 131_072
-    assert context_tokens([{"role": "user", "content": "word " * 10_000}], 1500, 12_000) == 12_000
-    assert context_tokens([{"role": "user", "content": "short"}], 1500, 4096) == 4096
+    assert context_tokens(ChatRequest([{"role": "user", "content": "short"}], 1500), 32_768) == 8192
+    assert context_tokens(ChatRequest([{"role": "user", "content": "word " * 10_000}], 1500), 32_768) == 16_384
+    assert context_tokens(ChatRequest([{"role": "user", "content": "word " * 400_000}], 1500), 131_072) == 131_072
+    assert context_tokens(ChatRequest([{"role": "user", "content": "word " * 10_000}], 1500), 12_000) == 12_000
+    assert context_tokens(ChatRequest([{"role": "user", "content": "short"}], 1500), 4096) == 4096

@@ -13,18 +13,20 @@ from afterword.schemas import Usage
 from afterword.streams.errors import AnswerInvalid, ProviderUnavailable, StoreUnavailable
 from afterword.streams.settings import Llm
 from afterword.streams.stores.replies import KeptReply
-from afterword.streams.summarizer.providers.asking import Asking
-from afterword.streams.summarizer.providers.cached import MAX_CHARACTERS, Cached
-from afterword.streams.summarizer.providers.endpoint import ChatRequest, Reply
+from afterword.streams.summarizer.asking import Asking
+from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
+from afterword.streams.summarizer.llm.client import MAX_KEPT_CHARACTERS, RetryBudget
+from tests.doubles.llm import a_client, unread
 from tests.doubles.stores import MemoryReplies
 
-LLM = Llm(provider="openai", model="m")
+LLM = Llm(provider="openai", model="m", attempts=1)
+BUDGET = RetryBudget(60)
 QUESTION = ChatRequest([{"role": "user", "content": "Where is my order?"}], 500, {"type": "object"})
 USAGE = Usage(prompt_tokens=10, completion_tokens=5)
 
 
 class Endpoint:
-    """Answers each question with its number, or fails when it is told to."""
+    """A protocol that answers each question with its number, or fails when it is told to."""
 
     name = "endpoint"
 
@@ -43,11 +45,7 @@ class Endpoint:
             raise self.failures.pop(0)
         return Reply(f"{self.text} {number}", USAGE)
 
-    async def forget(self, requests: Sequence[ChatRequest]) -> None: ...
-
     async def check(self) -> None: ...
-
-    async def close(self) -> None: ...
 
 
 class Away:
@@ -72,8 +70,8 @@ class Away:
 
 async def test_the_same_question_is_asked_once_and_costs_nothing_the_second_time() -> None:
     endpoint, replies = Endpoint(), MemoryReplies()
-    first = await Cached(endpoint, replies, LLM).chat(QUESTION)
-    second = await Cached(endpoint, replies, LLM).chat(QUESTION)
+    first = await a_client(endpoint, LLM, replies).ask(QUESTION, BUDGET)
+    second = await a_client(endpoint, LLM, replies).ask(QUESTION, BUDGET)
     assert len(endpoint.asked) == 1
     assert (first.text, first.usage) == ("Answer 1", USAGE)
     assert (second.text, second.usage) == ("Answer 1", Usage())
@@ -91,29 +89,29 @@ async def test_the_same_question_is_asked_once_and_costs_nothing_the_second_time
 )
 async def test_another_question_is_another_answer(other: ChatRequest) -> None:
     endpoint = Endpoint()
-    cached = Cached(endpoint, MemoryReplies(), LLM)
-    texts = [(await cached.chat(question)).text for question in (QUESTION, other, QUESTION, other)]
+    client = a_client(endpoint, LLM, MemoryReplies())
+    texts = [(await client.ask(question, BUDGET)).text for question in (QUESTION, other, QUESTION, other)]
     assert texts == ["Answer 1", "Answer 2", "Answer 1", "Answer 2"]
 
 
 @pytest.mark.parametrize("changed", [{"model": "n"}, {"temperature": 0.3}, {"chat_format": "chatml"}])
 async def test_another_model_or_parameter_is_another_answer(changed: dict[str, Any]) -> None:
     endpoint, replies = Endpoint(), MemoryReplies()
-    await Cached(endpoint, replies, LLM).chat(QUESTION)
-    other = await Cached(endpoint, replies, LLM.model_copy(update=changed)).chat(QUESTION)
+    await a_client(endpoint, LLM, replies).ask(QUESTION, BUDGET)
+    other = await a_client(endpoint, LLM.model_copy(update=changed), replies).ask(QUESTION, BUDGET)
     assert other.text == "Answer 2"
 
 
 async def test_the_model_that_is_named_and_the_one_that_is_set_are_the_same_question() -> None:
     endpoint = Endpoint()
-    cached = Cached(endpoint, MemoryReplies(), LLM)
-    await cached.chat(QUESTION)
-    assert (await cached.chat(replace(QUESTION, model="m"))).text == "Answer 1"
+    client = a_client(endpoint, LLM, MemoryReplies())
+    await client.ask(QUESTION, BUDGET)
+    assert (await client.ask(replace(QUESTION, model="m"), BUDGET)).text == "Answer 1"
 
 
 async def test_a_reply_is_kept_for_as_long_as_is_set() -> None:
     replies = MemoryReplies()
-    await Cached(Endpoint(), replies, LLM.model_copy(update={"cache_seconds": 60})).chat(QUESTION)
+    await a_client(Endpoint(), LLM.model_copy(update={"cache_seconds": 60}), replies).ask(QUESTION, BUDGET)
     ((_, expires_at),) = replies.kept.values()
     assert 0 < (expires_at - datetime.now(UTC)).total_seconds() <= 60
 
@@ -121,8 +119,8 @@ async def test_a_reply_is_kept_for_as_long_as_is_set() -> None:
 async def test_what_is_asked_by_several_at_once_is_asked_once() -> None:
     endpoint = Endpoint()
     endpoint.answering.clear()
-    cached = Cached(endpoint, MemoryReplies(), LLM)
-    asking = [asyncio.create_task(cached.chat(QUESTION)) for _ in range(5)]
+    client = a_client(endpoint, LLM, MemoryReplies())
+    asking = [asyncio.create_task(client.ask(QUESTION, BUDGET)) for _ in range(5)]
     await asyncio.sleep(0)
     endpoint.answering.set()
     replies = await asyncio.gather(*asking)
@@ -133,8 +131,8 @@ async def test_what_is_asked_by_several_at_once_is_asked_once() -> None:
 async def test_who_waits_for_a_call_that_is_given_up_makes_it_itself() -> None:
     endpoint = Endpoint()
     endpoint.answering.clear()
-    cached = Cached(endpoint, MemoryReplies(), LLM)
-    first, second = (asyncio.create_task(cached.chat(QUESTION)) for _ in range(2))
+    client = a_client(endpoint, LLM, MemoryReplies())
+    first, second = (asyncio.create_task(client.ask(QUESTION, BUDGET)) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
     endpoint.answering.set()
@@ -144,24 +142,24 @@ async def test_who_waits_for_a_call_that_is_given_up_makes_it_itself() -> None:
 
 async def test_a_failure_is_not_kept() -> None:
     endpoint = Endpoint(ProviderUnavailable(problem="away"))
-    cached = Cached(endpoint, MemoryReplies(), LLM)
+    client = a_client(endpoint, LLM, MemoryReplies())
     with pytest.raises(ProviderUnavailable):
-        await cached.chat(QUESTION)
-    assert (await cached.chat(QUESTION)).text == "Answer 2"
+        await client.ask(QUESTION, BUDGET)
+    assert (await client.ask(QUESTION, BUDGET)).text == "Answer 2"
 
 
 async def test_a_reply_of_absurd_length_is_not_kept() -> None:
     replies = MemoryReplies()
-    await Cached(Endpoint(text="a" * MAX_CHARACTERS), replies, LLM).chat(QUESTION)
+    await a_client(Endpoint(text="a" * MAX_KEPT_CHARACTERS), LLM, replies).ask(QUESTION, BUDGET)
     assert replies.kept == {}
 
 
 async def test_a_cache_that_is_away_fails_nothing_and_is_told_once() -> None:
     endpoint, away = Endpoint(), Away()
-    cached = Cached(endpoint, away, LLM)
+    client = a_client(endpoint, LLM, away)
     with capture_logs() as logs:
-        texts = [(await cached.chat(QUESTION)).text for _ in range(3)]
-        await cached.forget([QUESTION])
+        texts = [(await client.ask(QUESTION, BUDGET)).text for _ in range(3)]
+        await client.forget([QUESTION])
     assert texts == ["Answer 1", "Answer 2", "Answer 3"]
     assert [(entry["stage"], entry["error_type"]) for entry in logs] == [("llm_cache", "store_unavailable")]
     assert away.calls == 1  # each try may take long: after the first the rest do without
@@ -178,7 +176,7 @@ async def test_answers_of_no_use_are_asked_for_anew_also_by_the_same_words_and_f
 
     for times in (1, 2):
         with pytest.raises(AnswerInvalid):
-            await Asking(Cached(endpoint, replies, LLM), LLM).until_usable(question, refused)
+            await Asking(a_client(endpoint, LLM, replies), LLM, unread()).until_usable(question, refused)
         assert replies.kept == {}
         assert len(endpoint.asked) == LLM.json_attempts * times
 
@@ -194,7 +192,7 @@ async def test_a_good_answer_after_a_bad_one_is_found_again_by_the_same_way() ->
     def question(problem: str | None) -> ChatRequest:
         return replace(QUESTION, messages=[{"role": "user", "content": problem or "first"}])
 
-    asking = [Asking(Cached(endpoint, replies, LLM), LLM) for _ in range(2)]
+    asking = [Asking(a_client(endpoint, LLM, replies), LLM, unread()) for _ in range(2)]
     assert [await each.until_usable(question, read) for each in asking] == ["Answer 2", "Answer 2"]
     assert len(endpoint.asked) == 2
     assert [each.used.prompt_tokens for each in asking] == [2 * USAGE.prompt_tokens, 0]

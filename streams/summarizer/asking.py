@@ -1,0 +1,209 @@
+"""Questions for the texts of one summary: as one JSON object, or each text by itself as plain text."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Protocol, TypeVar
+
+import structlog
+
+from afterword.schemas import Usage
+from afterword.streams.errors import AnswerInvalid, ProviderError, ProviderMisconfigured
+from afterword.streams.settings import Llm
+from afterword.streams.summarizer.answer import TITLE_CHARACTERS, Answer, Limits, read_answer, read_plain
+from afterword.streams.summarizer.extractive import condense
+from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
+from afterword.streams.summarizer.llm.client import STAGE, LlmClient, RetryBudget
+from afterword.streams.summarizer.prompt import FIELDS, Messages, Template, build_prompt, plain, schema_of, structured
+from afterword.streams.summarizer.prompt.structured import WORDS_PER_TOKEN
+from afterword.streams.summarizer.sentences import cut_at_word
+from afterword.streams.summarizer.summary import SummaryRequest
+from afterword.streams.telemetry import Metrics
+
+T = TypeVar("T")
+
+UNUSABLE = "answer_invalid"
+JSON_TOKENS = 250
+"""Tokens of a JSON answer beside its long texts: title, short summary, names of the fields, quotation marks."""
+CHARACTERS_PER_TOKEN = 4
+"""Of English. Other languages use the margin of the rolling summary, whose words are bounded more tightly."""
+PLAIN_TOKENS = 500
+"""Tokens of a plain-text answer, unless the settings say otherwise."""
+SHORT_SENTENCES = 2
+
+Prompt = Callable[[str | None], Messages]
+"""Makes a prompt, given what was wrong with the answer before."""
+
+log = structlog.get_logger()
+
+
+class Asking:
+    """Asks the questions of one summary, all within one retry budget."""
+
+    def __init__(self, client: LlmClient, llm: Llm, metrics: Metrics, *, fresh: bool = False) -> None:
+        """`fresh`: kept answers will not do."""
+        self.used = Usage()
+        """Usage of all calls so far."""
+        self._client = client
+        self._llm = llm
+        self._metrics = metrics
+        self._fresh = fresh
+        self._budget = RetryBudget(llm.retry_budget_seconds)
+
+    async def until_usable(
+        self, question: Callable[[str | None], ChatRequest], read: Callable[[str], T], problem: str | None = None
+    ) -> T:
+        """Ask until `read` accepts the answer; each further question says what was wrong with the answer before.
+
+        Raises: ProviderError; an AnswerInvalid has the `usage` of all calls.
+        """
+        asked: list[ChatRequest] = []
+        for attempt in range(self._llm.json_attempts):
+            if attempt:
+                self._metrics.llm_retries.labels(UNUSABLE).inc()
+            request = question(problem)
+            if self._fresh or request in asked:  # the same thing went wrong again
+                await self._client.forget([request])
+            asked.append(request)
+            try:
+                reply = await self._client.ask(request, self._budget)
+                self.used += reply.usage
+                return read(text_of(reply))
+            except AnswerInvalid as error:
+                problem = error.problem
+        await self._client.forget(asked)  # a later revision may get better ones
+        raise AnswerInvalid(problem=problem, usage=self.used)
+
+
+def text_of(reply: Reply) -> str:
+    """Return the text of a complete answer. Raises: AnswerInvalid."""
+    if reply.refused:
+        raise AnswerInvalid(problem="it was a refusal")
+    if reply.cut_off:
+        raise AnswerInvalid(problem="it was cut off at the token limit: be shorter")
+    return reply.text
+
+
+class Questions(Protocol):
+    """A way to ask for the texts of a summary."""
+
+    version: str
+    """Version of all that is asked."""
+
+    async def ask(self, request: SummaryRequest, asking: Asking) -> Answer:
+        """Ask for all texts. Raises: ProviderError."""
+        ...
+
+    def longest(self, request: SummaryRequest) -> list[ChatRequest]:
+        """Questions that show the episode's messages."""
+        ...
+
+
+class StructuredQuestions:
+    """One question, answered as a JSON object; another for the title where there is a model for titles."""
+
+    def __init__(self, template: Template, llm: Llm) -> None:
+        self.version = template.version(structured.FRAME + (plain.FRAME if llm.title_model else ""))
+        self._template = template
+        self._llm = llm
+
+    async def ask(self, request: SummaryRequest, asking: Asking) -> Answer:
+        fields = _fields(request)
+        limits = Limits(request.rolling_tokens, request.max_summary_length)
+        read = partial(read_answer, limits=limits, fields=fields)
+        answer = await asking.until_usable(partial(self._question, request, fields), read, request.problem)
+        if not request.wants_rolling:
+            answer = replace(answer, rolling_summary=condense(request.previous_rolling, request.rolling_tokens))
+        if not self._llm.title_model:
+            return answer
+        return replace(answer, title=await ask_for_title(request, answer, asking, self._llm))
+
+    def longest(self, request: SummaryRequest) -> list[ChatRequest]:
+        return [self._question(request, _fields(request), request.problem)]
+
+    def _question(self, request: SummaryRequest, fields: tuple[str, ...], problem: str | None) -> ChatRequest:
+        messages = build_prompt(
+            request.episode,
+            request.previous_rolling,
+            request.rolling_tokens,
+            problem,
+            template=self._template,
+            fields=fields,
+            max_summary_length=request.max_summary_length,
+        )
+        return ChatRequest(messages, self._llm.max_output_tokens or json_tokens(request), schema_of(fields))
+
+
+class PlainQuestions:
+    """One question for each text, answered in plain text: for models that cannot write JSON.
+
+    Sentences past the limit are left out: such models cannot count them.
+    """
+
+    def __init__(self, template: Template, llm: Llm) -> None:
+        self.version = template.version(plain.FRAME)
+        self._template = template
+        self._llm = llm
+        self._max_tokens = llm.max_output_tokens or PLAIN_TOKENS
+
+    async def ask(self, request: SummaryRequest, asking: Asking) -> Answer:
+        ask = partial(self._text, request, asking)
+        long = await ask("long_summary", self._long_prompt(request), self._template.max_sentences)
+        short = await ask("short_summary", partial(plain.short_prompt, request.episode, long), SHORT_SENTENCES)
+        if request.wants_rolling and request.previous_rolling:
+            rolling = await ask("rolling_summary", self._rolling_prompt(request))
+        else:
+            rolling = condense(request.previous_rolling or long, request.rolling_tokens)
+        answer = Answer(cut_at_word(short, TITLE_CHARACTERS), short, long, rolling)
+        return replace(answer, title=await ask_for_title(request, answer, asking, self._llm))
+
+    def longest(self, request: SummaryRequest) -> list[ChatRequest]:
+        prompts = [self._long_prompt(request), self._rolling_prompt(request)]
+        return [ChatRequest(prompt(request.problem), self._max_tokens) for prompt in prompts]
+
+    async def _text(
+        self, request: SummaryRequest, asking: Asking, field: str, prompt: Prompt, max_sentences: int | None = None
+    ) -> str:
+        limits = Limits(request.rolling_tokens, request.max_summary_length)
+        read = partial(read_plain, field=field, limits=limits, max_sentences=max_sentences)
+        return await asking.until_usable(
+            lambda problem: ChatRequest(prompt(problem), self._max_tokens), read, request.problem
+        )
+
+    def _long_prompt(self, request: SummaryRequest) -> Prompt:
+        return partial(plain.long_prompt, self._template, request.episode, request.previous_rolling)
+
+    def _rolling_prompt(self, request: SummaryRequest) -> Prompt:
+        words = int(min(request.rolling_tokens, self._max_tokens) * WORDS_PER_TOKEN)
+        return partial(plain.rolling_prompt, request.episode, request.previous_rolling, words)
+
+
+async def ask_for_title(request: SummaryRequest, answer: Answer, asking: Asking, llm: Llm) -> str:
+    """Ask for a title of the answer's long summary; keep the answer's own where no usable one comes.
+
+    A missing title is no reason to fall back. Raises: ProviderMisconfigured.
+    """
+
+    def question(problem: str | None) -> ChatRequest:
+        messages = plain.title_prompt(request.episode, answer.long_summary, problem)
+        return ChatRequest(messages, llm.max_output_tokens or PLAIN_TOKENS, model=llm.title_model)
+
+    try:
+        return await asking.until_usable(
+            question, partial(read_plain, field="title", limits=Limits(request.rolling_tokens))
+        )
+    except ProviderMisconfigured:
+        raise
+    except ProviderError as error:
+        log.warning("title_fell_back", stage=STAGE, error_type=error.error_type, problem=str(error))
+        return answer.title
+
+
+def json_tokens(request: SummaryRequest) -> int:
+    """Tokens that a JSON answer may need."""
+    rolling = request.rolling_tokens * 5 // 4 if request.wants_rolling else 0
+    return JSON_TOKENS + request.max_summary_length // CHARACTERS_PER_TOKEN + rolling
+
+
+def _fields(request: SummaryRequest) -> tuple[str, ...]:
+    return FIELDS if request.wants_rolling else structured.WITHOUT_ROLLING

@@ -1,0 +1,117 @@
+"""Budget of the tokens that an LLM may use in an hour."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import structlog
+
+from afterword.schemas import Usage
+from afterword.streams.errors import BudgetExhausted, StoreUnavailable
+from afterword.streams.settings import Budget
+from afterword.streams.stores.budgets import KEPT, Budgets, key_of
+from afterword.streams.summarizer.summary import SummaryRequest
+from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import HourlyBudgets
+from afterword.streams.tokens import count_tokens
+
+STAGE = "budget"
+PROMPT_TOKENS = 600
+"""Tokens of the instructions, about."""
+ANSWER_TOKENS = 800
+"""Tokens of an answer, about, without its rolling summary."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Counter:
+    """Counter of one hour: of all tenants, or of one."""
+
+    key: str
+    hour: datetime
+    limit: int
+    budget: str
+    """Label of the metrics: `tenant` or `all`."""
+    whose: str
+    """The same in words."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Tokens taken from the counters for a summary that is under way."""
+
+    counters: tuple[Counter, ...]
+    amount: int
+
+
+class TokenBudget:
+    """The hour's budgets, which all workers share.
+
+    An estimate is taken before the LLM is asked, so that summaries under way count, and settled afterwards. One that is
+    cancelled leaves its estimate. While the counters cannot be reached nothing is limited: a budget is no reason to
+    stop, and without the database no more is summarised than may be in hand.
+    """
+
+    def __init__(
+        self,
+        budget: Budget,
+        budgets: Budgets,
+        metrics: Metrics,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._budget = budget
+        self._budgets = budgets
+        self._metrics = metrics
+        self._shown = HourlyBudgets(metrics, clock)
+        self._clock = clock
+
+    async def take(self, request: SummaryRequest) -> Estimate:
+        """Take the estimate of a summary. Raises: BudgetExhausted when nothing is left."""
+        if not self._budget.limited:
+            return Estimate((), 0)
+        now, amount, taken = self._clock(), estimate(request), list[Counter]()
+        try:
+            for counter in self._counters(now, request.episode.tenant_id):
+                if not await self._budgets.take(counter.key, amount, counter.limit, now + KEPT):
+                    await self._correct(taken, -amount)
+                    self._shown.used(counter.budget, counter.hour, counter.limit, counter.limit)
+                    self._metrics.budget_refusals.labels(counter.budget).inc()
+                    raise BudgetExhausted(whose=counter.whose, limit=counter.limit)
+                taken.append(counter)
+        except StoreUnavailable as error:
+            _not_counted(error)
+        return Estimate(tuple(taken), amount)
+
+    async def settle(self, taken: Estimate, usage: Usage) -> None:
+        """Correct the counters to what was really used."""
+        await self._correct(taken.counters, usage.prompt_tokens + usage.completion_tokens - taken.amount)
+
+    async def _correct(self, counters: tuple[Counter, ...] | list[Counter], amount: int) -> None:
+        try:
+            for counter in counters:
+                await self._budgets.correct(counter.key, amount)
+                used = await self._budgets.used(counter.key)
+                self._shown.used(counter.budget, counter.hour, used, counter.limit)
+        except StoreUnavailable as error:
+            _not_counted(error)
+
+    def _counters(self, hour: datetime, tenant_id: str | None) -> list[Counter]:
+        """List the tenant's counter first: a tenant that has used up its own takes nothing from all."""
+        limits = (
+            (key_of(hour, tenant_id, of_tenant=True), self._budget.tenant_tokens_per_hour, "tenant", "a tenant"),
+            (key_of(hour), self._budget.tokens_per_hour, "all", "all tenants"),
+        )
+        return [Counter(key, hour, limit, *named) for key, limit, *named in limits if limit is not None]
+
+
+def estimate(request: SummaryRequest) -> int:
+    """Estimate the tokens of a summary whose first answer can be used."""
+    episode = request.episode
+    read = episode.token_count + sum(count_tokens(message.content) for message in episode.overlap)
+    before = count_tokens(request.previous_rolling)
+    return PROMPT_TOKENS + read + before + ANSWER_TOKENS + min(before + ANSWER_TOKENS, request.rolling_tokens)
+
+
+def _not_counted(error: StoreUnavailable) -> None:
+    log.warning("tokens_not_counted", stage=STAGE, error_type=error.error_type)

@@ -1,0 +1,91 @@
+"""Checks of a summary against its source before it is used."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import structlog
+
+from afterword.schemas import EpisodeMessage
+from afterword.streams.settings import Quality
+from afterword.streams.summarizer.quality import (
+    LONG_SENTENCES,
+    SHORT_SENTENCES,
+    Problem,
+    QualityRules,
+    Source,
+    Texts,
+    assess,
+)
+from afterword.streams.summarizer.sentences import first_sentences
+from afterword.streams.summarizer.summary import Summary, SummaryRequest
+from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import error_type as bounded
+
+STAGE = "check"
+DECIMALS = 4
+
+log = structlog.get_logger()
+
+
+class SummaryCheck:
+    """Measures every summary, and finds the faults for which one of an LLM is refused.
+
+    What no LLM wrote is measured only: it is the last resort.
+    """
+
+    def __init__(self, quality: Quality, metrics: Metrics, instructions: str = "") -> None:
+        """`instructions`: all that prompts tell a model, of which no summary should repeat anything."""
+        self._enabled = quality.enabled
+        self._rules = QualityRules(quality.min_grounding, quality.strict_figures)
+        self._metrics = metrics
+        self._instructions = instructions
+
+    async def __call__(self, request: SummaryRequest, made: Summary) -> tuple[Summary, Sequence[Problem]]:
+        """Return the summary with its measures, and the faults for which it is refused, the worst first."""
+        summary = trimmed(made)
+        source, texts = source_of(request, self._instructions), texts_of(request, summary)
+        # in a thread: the first one loads models, and a huge source takes its time, in which other lanes go on
+        found = await asyncio.to_thread(assess, source, texts, self._rules)
+        measured = {"grounding": round(found.grounding, DECIMALS), "unsupported": found.unsupported}
+        summary = replace(summary, quality=summary.quality.model_copy(update=measured))
+        if not found.problems or not self._enabled or summary.quality.source != "llm":
+            return summary, ()
+        worst = found.problems[0].reason
+        self._metrics.quality_rejections.labels(bounded(worst)).inc()
+        about = {"grounding": measured["grounding"], "episode_id": request.episode.episode_id}
+        log.warning("summary_refused", stage=STAGE, error_type=worst, **about)
+        return summary, found.problems
+
+
+def trimmed(summary: Summary) -> Summary:
+    """Cut an LLM's texts to the sentences that they should have at most: to cut is better than to refuse."""
+    if summary.quality.source != "llm":
+        return summary
+    return replace(
+        summary,
+        short_summary=first_sentences(summary.short_summary, SHORT_SENTENCES),
+        long_summary=first_sentences(summary.long_summary, LONG_SENTENCES[1]),
+    )
+
+
+def source_of(request: SummaryRequest, instructions: str) -> Source:
+    """Collect all that the provider was shown. The previous rolling summary was checked when it was made."""
+    messages = request.episode.messages
+    roles = dict.fromkeys(message.role for message in messages)
+    return Source(
+        episode=_contents(messages),
+        context="\n".join((request.previous_rolling, _contents(request.episode.overlap))),
+        by_speaker=tuple(_contents(m for m in messages if m.role == role) for role in roles),
+        carried=request.previous_rolling,
+        instructions=instructions,
+    )
+
+
+def texts_of(request: SummaryRequest, summary: Summary) -> Texts:
+    rolling = summary.rolling_summary if request.wants_rolling else ""
+    return Texts(summary.title, summary.short_summary, summary.long_summary, rolling)
+
+
+def _contents(messages: Iterable[EpisodeMessage]) -> str:
+    return "\n".join(message.content for message in messages)

@@ -1,0 +1,104 @@
+"""Cutting what is too long: where messages may be split into parts, and texts without their middle. Pure."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Protocol
+
+from afterword.schemas.messages import Role
+
+MARKER_CHARACTERS = 40
+"""Length of the words that stand for what is left out; to leave out less would make the text longer."""
+LONGEST_WORD = 40
+
+
+class Spoken(Protocol):
+    """A message, of an episode or of the archive."""
+
+    @property
+    def role(self) -> Role: ...
+
+    @property
+    def tools(self) -> Sequence[str]: ...
+
+
+def groups(messages: Sequence[Spoken]) -> list[range]:
+    """Group messages, by index, that are never split: a tool's call and its results; any other message is alone.
+
+    A message of the role `tool` is a result. Its call is the latest message that names `tools`, unless the user has
+    spoken since: then, and where no message names any, the one right before it.
+    """
+    starts: list[int] = []
+    call, answered = -1, True
+    for at, message in enumerate(messages):
+        if message.role == "tool" and starts:
+            while starts[-1] > call >= 0:
+                starts.pop()
+            answered = True
+            continue
+        starts.append(at)
+        if message.tools and (answered or call < 0):
+            call, answered = at, False
+        elif message.role == "user":
+            call = -1
+    return _runs(starts, len(messages))
+
+
+def packed(sizes: Sequence[int], room: int) -> list[range]:
+    """Pack neighbours, by index, into as few runs of at most `room` as possible, as even as possible.
+
+    An item larger than the room is a run of its own.
+    """
+    fewest = len(_filled(sizes, room))
+    even = bisect_left(range(room), True, key=lambda smaller: len(_filled(sizes, smaller)) <= fewest)
+    return _filled(sizes, even)
+
+
+def water_level(sizes: Sequence[int], total: int) -> int:
+    """Find the largest size to which all larger ones can be cut so that no more than `total` is left."""
+    left = total
+    for taken, size in enumerate(sorted(sizes)):
+        share = left // (len(sizes) - taken)
+        if size > share:
+            return share
+        left -= size
+    return max(sizes, default=0)
+
+
+def without_middle(text: str, characters: int) -> str:
+    """Keep at most `characters` of beginning and end together, where people say what they want.
+
+    Between them stands how many are left out. No word and no number is cut in two where words are written with spaces:
+    half of 4711 would be another number.
+    """
+    if len(text) <= characters + MARKER_CHARACTERS:
+        return text
+    half = characters // 2
+    head, tail = _boundary(text, characters - half, -1), _boundary(text, len(text) - half, 1)
+    return f"{text[:head]} [… {tail - head:,} characters left out …] {text[tail:]}"
+
+
+def _filled(sizes: Sequence[int], room: int) -> list[range]:
+    starts: list[int] = []
+    taken = 0
+    for at, size in enumerate(sizes):
+        if not starts or taken + size > room:
+            starts.append(at)
+            taken = 0
+        taken += size
+    return _runs(starts, len(sizes))
+
+
+def _runs(starts: Sequence[int], end: int) -> list[range]:
+    return [range(first, following) for first, following in pairwise([*starts, end])]
+
+
+def _boundary(text: str, at: int, step: int) -> int:
+    """Find the next place in that direction that is not inside a word; `at` itself where none is near."""
+    near = range(at, at + step * LONGEST_WORD, step)
+    return next((place for place in near if not 0 < place < len(text) or not _inside_word(text, place)), at)
+
+
+def _inside_word(text: str, place: int) -> bool:
+    before, after = text[place - 1], text[place]
+    return before.isascii() and after.isascii() and not (before.isspace() or after.isspace())

@@ -1,0 +1,90 @@
+"""Questions to an LLM, its replies, and the seam between one chat protocol and another."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from afterword.schemas import Usage
+from afterword.streams.settings import Llm
+from afterword.streams.summarizer.llm.http import HttpClient
+from afterword.streams.summarizer.prompt import Messages
+from afterword.streams.tokens import TOKENIZER_MARGIN, count_tokens
+
+STOP = ["<|im_end|>", "<|im_start|>", "<|endoftext|>"]
+"""End of an answer in ChatML, also for a model that goes on with the next turn."""
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    """One question. The answer depends on it and on the LLM's settings, and on nothing else."""
+
+    messages: Messages
+    max_tokens: int
+    """Limit of the answer."""
+    schema: dict[str, Any] | None = None
+    """JSON schema of the answer; None: plain text."""
+    model: str | None = None
+    """None: the model in the settings."""
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the messages, by our tokenizer."""
+        return sum(count_tokens(message["content"]) for message in self.messages)
+
+    def room(self, context_tokens: int) -> int:
+        """Tokens, by our tokenizer, that the messages may grow by in a model's context; negative: they exceed it."""
+        return int((context_tokens - self.max_tokens) / TOKENIZER_MARGIN) - self.prompt_tokens
+
+
+@dataclass(frozen=True)
+class Reply:
+    """Answer of an LLM to one question."""
+
+    text: str
+    usage: Usage
+    cut_off: bool = False
+    """The model stopped at its token limit."""
+    refused: bool = False
+    """The server itself says that the model, or a filter, declined."""
+
+    @property
+    def outcome(self) -> str:
+        """`refused`, `cut_off`, else `ok`; the text of an `ok` may still be unusable."""
+        if self.refused:
+            return "refused"
+        return "cut_off" if self.cut_off else "ok"
+
+
+class ChatProtocol(Protocol):
+    """Turns a question into an HTTP request, and the response into a reply."""
+
+    name: str
+
+    async def chat(self, request: ChatRequest) -> Reply:
+        """Ask once. Raises: ProviderError."""
+        ...
+
+    async def check(self) -> None:
+        """Ask whether the server knows the models in the settings. Raises: ProviderError."""
+        ...
+
+
+class HttpProtocol(ChatProtocol, Protocol):
+    """A chat protocol as the registry needs it."""
+
+    DEFAULT_URL: str
+
+    def __init__(self, llm: Llm, http: HttpClient) -> None: ...
+
+
+def chatml(messages: Messages) -> str:
+    """Write a conversation as one ChatML text, for servers without a chat template of the model.
+
+    The text ends where the assistant begins. Prompts hold no control token of what was said: they are removed before.
+    """
+    turns = "".join(f"<|im_start|>{message['role']}\n{message['content']}<|im_end|>\n" for message in messages)
+    return f"{turns}<|im_start|>assistant\n"
+
+
+def token_count(value: object) -> int:
+    """Read a number of tokens as a server reports it; 0 where it reports none, or nonsense."""
+    return value if isinstance(value, int) and value > 0 else 0

@@ -1,0 +1,224 @@
+"""One question to an LLM, from the cache or the server: retried while that may help, counted and traced."""
+
+import asyncio
+import hashlib
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+import orjson
+import stamina
+import structlog
+from opentelemetry.trace import Span, SpanKind, Tracer
+
+from afterword.schemas import Usage
+from afterword.streams.errors import AfterwordError, ProviderError, ProviderUnavailable, StoreUnavailable
+from afterword.streams.settings import Llm
+from afterword.streams.stores.replies import KeptReply, ReplyCache
+from afterword.streams.summarizer.llm.chat import ChatProtocol, ChatRequest, Reply
+from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.metrics import error_type as bounded
+from afterword.streams.telemetry.tracing import open_span
+
+T = TypeVar("T")
+
+STAGE = "summarize"
+FIRST_WAIT_SECONDS = 0.5
+LONGEST_WAIT_SECONDS = 10.0
+BUDGET_SHARE = 0.05
+"""Share of a retry budget that one wait takes at most, so that a small budget still allows several attempts."""
+CACHE_STAGE = "llm_cache"
+CACHE_PAUSE_SECONDS = 30.0
+"""Time without the cache after it could not be reached: each attempt may take its whole timeout."""
+MAX_KEPT_CHARACTERS = 100_000
+"""No model writes more; a longer reply of a broken server is not worth keeping."""
+
+log = structlog.get_logger()
+
+
+class RetryBudget:
+    """Time for the retries of one summary. It runs from the first failure: waiting for a free connection costs none."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._ends: float | None = None
+
+    @property
+    def longest_wait(self) -> float:
+        return min(LONGEST_WAIT_SECONDS, self.seconds * BUDGET_SHARE)
+
+    def wait(self, error: Exception) -> bool | float:
+        """Tell stamina whether to try again, or how many seconds to wait before. No attempt begins after the end.
+
+        A server that asks for a longer wait than is left gets none: to ask again early would only be refused again.
+        """
+        if not isinstance(error, ProviderUnavailable):
+            return False
+        now = time.monotonic()
+        self._ends = self._ends or now + self.seconds
+        left = self._ends - now - self.longest_wait
+        asked = error.retry_after
+        if asked == 0:
+            return left > 0
+        jitter = random.uniform(0, self.longest_wait)  # noqa: S311 – spreads callers that were all told the same moment
+        return asked + jitter if asked < left else False
+
+
+async def retrying(
+    stage: str,
+    call: Callable[[], Awaitable[T]],
+    attempts: int,
+    budget: RetryBudget,
+    metrics: Metrics | None = None,
+) -> T:
+    """Return the call's result, after up to `attempts` calls; `stage` is for the log.
+
+    `metrics`: counts each retry by the error before it. Raises: what the last call raised.
+    """
+    longest = budget.longest_wait
+    first = min(FIRST_WAIT_SECONDS, longest / 4)
+    context = stamina.retry_context(
+        on=budget.wait, attempts=attempts, timeout=None, wait_initial=first, wait_max=longest, wait_jitter=first
+    )
+    with structlog.contextvars.bound_contextvars(stage=stage):
+        failed = ""
+        async for attempt in context:
+            with attempt:
+                if failed and metrics:
+                    metrics.llm_retries.labels(bounded(failed)).inc()
+                try:
+                    return await call()
+                except AfterwordError as error:
+                    failed = error.error_type
+                    raise
+    raise AssertionError("stamina raises the last error")
+
+
+class LlmClient:
+    """Asks one LLM server. A question that several put at the same time is asked once."""
+
+    def __init__(
+        self,
+        protocol: ChatProtocol,
+        llm: Llm,
+        replies: ReplyCache | None,
+        metrics: Metrics,
+        tracer: Tracer,
+        close: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`replies`: None, or `llm.cache_seconds` of 0, keeps no reply. `close` is called when the client is closed."""
+        self.name = protocol.name
+        self._protocol = protocol
+        self._llm = llm
+        self._cache = Cache(replies, llm) if replies is not None and llm.cache_seconds else None
+        self._metrics = metrics
+        self._tracer = tracer
+        self._close = close
+
+    async def ask(self, request: ChatRequest, budget: RetryBudget) -> Reply:
+        """Return the reply; one that was kept has cost nothing this time. Raises: ProviderError."""
+        return await retrying(STAGE, partial(self._reply, request), self._llm.attempts, budget, self._metrics)
+
+    async def forget(self, requests: Sequence[ChatRequest]) -> None:
+        """Drop the kept replies to these questions: asked once more, they are sent to the server."""
+        if self._cache:
+            await self._cache.forget([self._key(request) for request in requests])
+
+    async def check(self) -> None:
+        """Ask whether server and models are there. Raises: ProviderError."""
+        await self._protocol.check()
+
+    async def close(self) -> None:
+        if self._close:
+            await self._close()
+
+    async def _reply(self, request: ChatRequest) -> Reply:
+        if not self._cache:
+            return await self._call(request)
+        return await self._cache.get(self._key(request), partial(self._call, request))
+
+    async def _call(self, request: ChatRequest) -> Reply:
+        with self._told(request.model or self._llm.model) as span:
+            reply = await self._protocol.chat(request)
+            self._count(reply, span)
+        return reply
+
+    @contextmanager
+    def _told(self, model: str | None) -> Iterator[Span]:
+        """Trace one call and count its error."""
+        attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": self.name}
+        if model:
+            attributes["gen_ai.request.model"] = model
+        name = f"chat {model}" if model else "chat"
+        with open_span(self._tracer, name, SpanKind.CLIENT, attributes) as span:
+            try:
+                yield span
+            except ProviderError as error:
+                self._metrics.llm_requests.labels(bounded(error.error_type)).inc()
+                raise
+
+    def _count(self, reply: Reply, span: Span) -> None:
+        usage = reply.usage
+        self._metrics.llm_requests.labels(reply.outcome).inc()
+        self._metrics.llm_tokens.labels("prompt").inc(usage.prompt_tokens)
+        self._metrics.llm_tokens.labels("completion").inc(usage.completion_tokens)
+        span.set_attributes(
+            {
+                "gen_ai.usage.input_tokens": usage.prompt_tokens,
+                "gen_ai.usage.output_tokens": usage.completion_tokens,
+                "afterword.outcome": reply.outcome,
+            }
+        )
+
+    def _key(self, request: ChatRequest) -> str:
+        return key_of(request, self.name, self._llm)
+
+
+class Cache:
+    """Replies by key. While the store cannot be reached, calls are made as without it."""
+
+    def __init__(self, replies: ReplyCache, llm: Llm) -> None:
+        self._replies = replies
+        self._kept_for = timedelta(seconds=llm.cache_seconds)
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._paused_until = 0.0
+
+    async def get(self, key: str, call: Callable[[], Awaitable[Reply]]) -> Reply:
+        """Return the kept reply, without its usage, or else the call's. Raises: ProviderError."""
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        async with lock:
+            kept = await self._if_reachable(lambda: self._replies.get(key))
+            return Reply(kept.text, Usage(), kept.cut_off, kept.refused) if kept else await self._keep(key, call)
+
+    async def forget(self, keys: Sequence[str]) -> None:
+        await self._if_reachable(lambda: self._replies.forget(keys))
+
+    async def _keep(self, key: str, call: Callable[[], Awaitable[Reply]]) -> Reply:
+        reply = await call()
+        if len(reply.text) <= MAX_KEPT_CHARACTERS:
+            kept = KeptReply(reply.text, reply.usage, reply.cut_off, reply.refused)
+            expires_at = datetime.now(UTC) + self._kept_for
+            await self._if_reachable(lambda: self._replies.put(key, kept, expires_at))
+        return reply
+
+    async def _if_reachable(self, call: Callable[[], Awaitable[T]]) -> T | None:
+        if time.monotonic() < self._paused_until:
+            return None
+        try:
+            return await call()
+        except StoreUnavailable as error:
+            self._paused_until = time.monotonic() + CACHE_PAUSE_SECONDS
+            log.warning("llm_cache_skipped", stage=CACHE_STAGE, error_type=error.error_type, problem=str(error))
+            return None
+
+
+def key_of(request: ChatRequest, protocol: str, llm: Llm) -> str:
+    """Hash all that an answer depends on: SHA-256, hexadecimal. The server's address may change and is not in it."""
+    model = request.model or llm.model
+    parameters = [protocol, model, llm.temperature, llm.chat_format, request.max_tokens, request.schema]
+    return hashlib.sha256(orjson.dumps([*parameters, request.messages], option=orjson.OPT_SORT_KEYS)).hexdigest()

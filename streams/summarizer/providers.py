@@ -1,0 +1,119 @@
+"""Providers of summaries: an LLM, or the extractive method, which needs none."""
+
+import asyncio
+from typing import Protocol
+
+from opentelemetry.trace import Tracer
+
+from afterword.schemas import Quality, Usage
+from afterword.streams.settings import Llm, Settings, Summarizer
+from afterword.streams.stores.replies import ReplyCache
+from afterword.streams.summarizer.asking import Asking, PlainQuestions, StructuredQuestions
+from afterword.streams.summarizer.extractive import summarize
+from afterword.streams.summarizer.extractive.ranking import MAX_MESSAGE_CHARACTERS
+from afterword.streams.summarizer.llm import make_client
+from afterword.streams.summarizer.llm.client import LlmClient
+from afterword.streams.summarizer.prompt import EPISODIC, PRESETS, Template
+from afterword.streams.summarizer.summary import EXTRACTIVE, Summary, SummaryRequest
+from afterword.streams.telemetry import Metrics
+
+
+class Provider(Protocol):
+    """Writes summaries; may be used for several episodes at a time."""
+
+    name: str
+
+    async def summarize(self, request: SummaryRequest) -> Summary:
+        """Write one summary. Raises: ProviderError, of which ProviderMisconfigured means that a retry cannot help."""
+        ...
+
+    async def check(self) -> None:
+        """Look whether the provider can be reached and is configured. Raises: ProviderError."""
+        ...
+
+    async def close(self) -> None:
+        """Close its connections; the provider cannot be used afterwards."""
+        ...
+
+
+class LlmProvider:
+    """Asks an LLM for a summary of what fits into its context."""
+
+    def __init__(self, client: LlmClient, llm: Llm, metrics: Metrics, template: Template = EPISODIC) -> None:
+        self.name = client.name
+        self._client = client
+        self._llm = llm
+        self._metrics = metrics
+        self._questions = (PlainQuestions if template.is_plain else StructuredQuestions)(template, llm)
+
+    async def summarize(self, request: SummaryRequest) -> Summary:
+        """Ask until the answers can be used. Raises: ProviderError; an AnswerInvalid has the `usage` of all calls."""
+        asking = Asking(self._client, self._llm, self._metrics, fresh=request.fresh)
+        answer = await self._questions.ask(request, asking)
+        return Summary(
+            title=answer.title,
+            short_summary=answer.short_summary,
+            long_summary=answer.long_summary,
+            rolling_summary=answer.rolling_summary,
+            quality=Quality(source="llm"),
+            model=self._llm.model or self.name,
+            usage=asking.used,
+            prompt_version=self._questions.version,
+        )
+
+    def room(self, request: SummaryRequest) -> int:
+        """Tokens, by our tokenizer, that the request may grow by; negative: it has that many too many."""
+        return min(question.room(self._llm.context_tokens) for question in self._questions.longest(request))
+
+    async def check(self) -> None:
+        """Raises: ProviderError."""
+        await self._client.check()
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+class ExtractiveProvider:
+    """Selects sentences of the conversation. It never fails; the same request always gives the same summary."""
+
+    name = "extractive"
+
+    async def summarize(self, request: SummaryRequest) -> Summary:
+        # in a thread: a very long message takes some hundred milliseconds, in which other lanes go on
+        texts = await asyncio.to_thread(
+            summarize, request.episode, request.previous_rolling, request.rolling_tokens, request.max_summary_length
+        )
+        truncated = any(len(message.content) > MAX_MESSAGE_CHARACTERS for message in request.episode.messages)
+        return Summary(
+            title=texts.title,
+            short_summary=texts.short_summary,
+            long_summary=texts.long_summary,
+            rolling_summary=texts.rolling_summary,
+            quality=Quality(source="fallback", reason=EXTRACTIVE, truncated=truncated),
+            model=self.name,
+            usage=Usage(),
+        )
+
+    async def check(self) -> None:
+        """Do nothing: it needs nothing that could be missing."""
+
+    async def close(self) -> None:
+        """Do nothing: it holds no connection."""
+
+
+def make_provider(settings: Settings, replies: ReplyCache | None, metrics: Metrics, tracer: Tracer) -> Provider:
+    """Make the configured provider. It connects with its first question.
+
+    Raises: ConfigurationError when the address, the key or the CA file cannot be used.
+    """
+    llm = settings.llm
+    if llm.provider == "extractive":
+        return ExtractiveProvider()
+    client = make_client(llm, replies, metrics, tracer)
+    return LlmProvider(client, llm, metrics, template_of(settings.summarizer))
+
+
+def template_of(summarizer: Summarizer) -> Template:
+    """The template in the settings, or else the preset's."""
+    text = summarizer.template()
+    return PRESETS[summarizer.preset] if text is None else Template(summarizer.preset, text, custom=True)

@@ -1,0 +1,260 @@
+"""From a closed episode to its summary: plan what the LLM is shown, mind the budget, ask, check, or fall back."""
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
+from operator import add
+
+import structlog
+from opentelemetry.trace import Tracer
+
+from afterword.schemas import Usage
+from afterword.streams.errors import (
+    BudgetExhausted,
+    ProviderError,
+    ProviderMisconfigured,
+    ProviderUnavailable,
+    SummaryRefused,
+)
+from afterword.streams.settings import Settings
+from afterword.streams.stores.budgets import Budgets
+from afterword.streams.stores.replies import ReplyCache
+from afterword.streams.summarizer.budget import TokenBudget
+from afterword.streams.summarizer.checking import SummaryCheck
+from afterword.streams.summarizer.long_input import COMBINED_AT_LEAST, MOST_PARTS, Plan, Planner, combining
+from afterword.streams.summarizer.prompt import FIELDS, PLAIN, plain, structured
+from afterword.streams.summarizer.providers import (
+    ExtractiveProvider,
+    LlmProvider,
+    Provider,
+    make_provider,
+    template_of,
+)
+from afterword.streams.summarizer.quality import Problem
+from afterword.streams.summarizer.summary import Summary, SummaryRequest
+from afterword.streams.telemetry import Metrics
+
+STAGE = "summarize"
+ATTEMPTS = 2
+"""Summaries asked for: the second one after the first was refused."""
+FEW_TOKENS = 4000
+"""Episodes up to this size are planned at once: that takes less than handing them to a thread."""
+
+log = structlog.get_logger()
+
+
+class Summarizer:
+    """Makes summaries; may be used for several episodes at a time.
+
+    Without a `planner` the provider is given every episode whole; without a `budget` it may use any number of tokens;
+    without a `check` its summaries are taken as they are.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        *,
+        planner: Planner | None = None,
+        budget: TokenBudget | None = None,
+        check: SummaryCheck | None = None,
+        waits: tuple[type[ProviderError], ...] = (ProviderMisconfigured,),
+    ) -> None:
+        """`waits`: the errors on which the episode waits; on all others the extractive method stands in."""
+        self.name = provider.name
+        self._provider = provider
+        self._fallback = ExtractiveProvider()
+        self._planner = planner
+        self._budget = budget
+        self._check = check
+        self._waits = waits
+        self._split = asyncio.Lock()
+
+    async def summarize(self, request: SummaryRequest) -> Summary:
+        """Make a summary, if need be without the LLM. Raises: the ProviderErrors on which the episode waits."""
+        try:
+            return await self.summarize_without_fallback(request)
+        except self._waits:
+            raise
+        except ProviderError as error:
+            return await self._fall_back(request, error)
+
+    async def summarize_without_fallback(self, request: SummaryRequest) -> Summary:
+        """Make a summary within the budget. Raises: ProviderError with the `usage` of all calls."""
+        if self._budget is None:
+            return await self._ask_until_good(request)
+        taken = await self._budget.take(request)
+        try:
+            summary = await self._ask_until_good(request)
+        except ProviderError as error:
+            await self._budget.settle(taken, usage_of(error))
+            raise
+        await self._budget.settle(taken, summary.usage)
+        return summary
+
+    async def check(self) -> None:
+        """Ask whether the LLM can be reached and is configured. Raises: ProviderError."""
+        await self._provider.check()
+
+    async def close(self) -> None:
+        await self._provider.close()
+
+    async def _ask_until_good(self, request: SummaryRequest) -> Summary:
+        """Ask, check, and ask once more with what was wrong. Raises: ProviderError, a SummaryRefused in the end."""
+        used, asked = Usage(), request
+        while True:
+            try:
+                made = await self._ask(asked)
+            except ProviderError as error:
+                error.usage = used + usage_of(error)
+                raise
+            before, used = used, used + made.usage
+            summary, problems = await self._checked(asked, replace(made, usage=used))
+            if not problems:
+                return summary
+            if asked is not request and (asked.fresh or used != before):
+                raise SummaryRefused(reason=problems[0].reason, problem=problems[0].feedback, usage=used)
+            told = "; ".join(problem.feedback for problem in problems)
+            # a kept answer that is refused again is asked for anew, or no later revision would ever get another
+            asked = replace(request, problem=told, fresh=asked is not request)
+
+    async def _checked(self, request: SummaryRequest, made: Summary) -> tuple[Summary, Sequence[Problem]]:
+        return await self._check(request, made) if self._check else (made, ())
+
+    async def _ask(self, request: SummaryRequest) -> Summary:
+        """Ask for the episode as a whole, or in parts where it is longer than the LLM's context."""
+        plan = await self._plan(request)
+        if len(plan.parts) == 1:
+            summary = await self._provider.summarize(plan.parts[0])
+        else:
+            # one episode at a time: its parts use all the calls there are, and of many none would ever be done
+            async with self._split:
+                summary = await self._ask_in_parts(request, plan.parts)
+        return _truncated(summary) if plan.truncated else summary
+
+    async def _plan(self, request: SummaryRequest, at_least: int = 1) -> Plan:
+        if self._planner is None:
+            return Plan((request,), truncated=False)
+        if request.episode.token_count <= FEW_TOKENS:
+            return self._planner.plan(request, at_least)
+        # in a thread: to count the tokens of a huge episode takes some hundred milliseconds
+        return await asyncio.to_thread(self._planner.plan, request, at_least)
+
+    async def _ask_in_parts(self, request: SummaryRequest, parts: Sequence[SummaryRequest]) -> Summary:
+        """Summarise the parts side by side, then their summaries like an episode, if need be again in parts."""
+        summaries = await self._ask_for_each(parts)
+        used = reduce(add, (summary.usage for summary in summaries))
+        try:
+            summary = await self._ask_for_all(combining(request, parts, summaries), len(parts))
+        except ProviderError as error:
+            error.usage = used + usage_of(error)
+            raise
+        return replace(summary, usage=used + summary.usage)
+
+    async def _ask_for_all(self, request: SummaryRequest, parts: int) -> Summary:
+        plan = await self._plan(request, COMBINED_AT_LEAST)
+        if len(plan.parts) == 1:
+            return await self._provider.summarize(plan.parts[0])
+        if len(plan.parts) >= parts:
+            raise ProviderError(problem="llm.context_tokens has no room for what is asked")
+        return await self._ask_in_parts(request, plan.parts)
+
+    async def _ask_for_each(self, requests: Sequence[SummaryRequest]) -> list[Summary]:
+        """Ask for all at once; the first error ends the others, and has the usage of those that were done."""
+        tasks = [asyncio.ensure_future(self._provider.summarize(request)) for request in requests]
+        try:
+            return await asyncio.gather(*tasks)
+        except ProviderError as error:
+            error.usage = reduce(add, map(_usage_of_done, tasks), usage_of(error))
+            raise
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _fall_back(self, request: SummaryRequest, error: ProviderError) -> Summary:
+        log.warning(
+            "summary_fell_back",
+            stage=STAGE,
+            error_type=error.error_type,
+            problem=str(error),
+            episode_id=request.episode.episode_id,
+        )
+        summary, _ = await self._checked(request, await self._fallback.summarize(request))
+        quality = summary.quality.model_copy(update={"source": "fallback", "reason": error.error_type})
+        return replace(summary, quality=quality, usage=usage_of(error))
+
+
+def make_summarizer(
+    settings: Settings, budgets: Budgets, replies: ReplyCache, metrics: Metrics, tracer: Tracer
+) -> Summarizer:
+    """Make the configured summarizer. It connects with its first question.
+
+    Raises: ConfigurationError when a setting of the LLM cannot be used.
+    """
+    provider = make_provider(settings, replies, metrics, tracer)
+    return Summarizer(
+        provider,
+        planner=planner_of(provider, settings),
+        budget=TokenBudget(settings.budget, budgets, metrics),
+        check=SummaryCheck(settings.quality, metrics, instructions(settings)),
+        waits=waited_for(settings),
+    )
+
+
+def planner_of(provider: Provider, settings: Settings) -> Planner | None:
+    """Plan for an LLM only: the extractive method reads episodes of any length."""
+    if not isinstance(provider, LlmProvider):
+        return None
+    return Planner(provider.room, settings.summarizer.tool_output_characters)
+
+
+def instructions(settings: Settings) -> str:
+    """All that prompts may tell a model."""
+    return f"{structured.FRAME}\n{plain.FRAME}\n{template_of(settings.summarizer).text}"
+
+
+def waited_for(settings: Settings) -> tuple[type[ProviderError], ...]:
+    """Errors on which an episode waits: a wrong configuration always, the others as set."""
+    kinds: list[type[ProviderError]] = [ProviderMisconfigured]
+    if settings.summarizer.on_llm_outage == "wait":
+        kinds.append(ProviderUnavailable)
+    if settings.budget.on_exhausted == "wait":
+        kinds.append(BudgetExhausted)
+    return tuple(kinds)
+
+
+def longest_seconds(settings: Settings) -> float:
+    """Bound the time of one summary whose LLM is silent in every call.
+
+    Each attempt spends one retry budget, and the timeout of every call outside of it: for each question all the
+    answers that cannot be used, and one call in each round of parts; one call more may begin just before the budget
+    ends.
+    """
+    llm = settings.llm
+    if llm.provider == "extractive":
+        return 0.0
+    rounds = math.ceil(MOST_PARTS / llm.max_concurrency)
+    calls = questions(settings) * (llm.json_attempts + rounds) + 1
+    return ATTEMPTS * (llm.retry_budget_seconds + calls * llm.timeout_seconds)
+
+
+def questions(settings: Settings) -> int:
+    """Number of questions that one summary takes."""
+    if settings.summarizer.preset == PLAIN:
+        return len(FIELDS)
+    return 2 if settings.llm.title_model else 1
+
+
+def usage_of(error: ProviderError) -> Usage:
+    return error.usage or Usage()
+
+
+def _usage_of_done(task: asyncio.Future[Summary]) -> Usage:
+    succeeded = task.done() and not task.cancelled() and task.exception() is None
+    return task.result().usage if succeeded else Usage()
+
+
+def _truncated(summary: Summary) -> Summary:
+    return replace(summary, quality=summary.quality.model_copy(update={"truncated": True}))

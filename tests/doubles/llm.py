@@ -1,0 +1,29 @@
+"""LLM clients and providers as a worker makes them, with telemetry that nobody reads."""
+
+from opentelemetry.trace import NoOpTracer
+
+from afterword.streams.settings import Llm, Settings, Summarizer
+from afterword.streams.stores.replies import ReplyCache
+from afterword.streams.summarizer.llm.chat import ChatProtocol
+from afterword.streams.summarizer.llm.client import LlmClient
+from afterword.streams.summarizer.prompt import EPISODIC, Template
+from afterword.streams.summarizer.providers import LlmProvider, Provider, make_provider
+from afterword.streams.telemetry import Metrics
+
+
+def unread() -> Metrics:
+    return Metrics("test", "0")
+
+
+def a_client(protocol: ChatProtocol, llm: Llm, replies: ReplyCache | None = None) -> LlmClient:
+    return LlmClient(protocol, llm, replies, unread(), NoOpTracer())
+
+
+def an_llm_provider(protocol: ChatProtocol, llm: Llm, template: Template = EPISODIC) -> LlmProvider:
+    return LlmProvider(a_client(protocol, llm), llm, unread(), template)
+
+
+def a_provider(llm: Llm, summarizer: Summarizer | None = None, replies: ReplyCache | None = None) -> Provider:
+    """The provider that these settings choose."""
+    settings = Settings.model_validate({"llm": llm, "summarizer": summarizer or Summarizer()})
+    return make_provider(settings, replies, unread(), NoOpTracer())

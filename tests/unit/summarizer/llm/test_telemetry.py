@@ -1,0 +1,99 @@
+"""Metrics and spans of the questions that are put to an LLM."""
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import NoOpTracer, Tracer
+
+from afterword.schemas import Usage
+from afterword.streams.errors import ProviderRateLimited, ProviderUnavailable
+from afterword.streams.settings import Llm
+from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
+from afterword.streams.summarizer.llm.client import LlmClient, RetryBudget, retrying
+from afterword.streams.telemetry import Metrics
+
+QUESTION = ChatRequest([{"role": "user", "content": "secret"}], 100)
+LLM = Llm(provider="openai", model="m-1", attempts=1)
+BUDGET = RetryBudget(60)
+SECRET = "hunter2"
+
+
+class Protocol:
+    """Gives its replies, and raises those that are errors, one after the other."""
+
+    name = "openai"
+
+    def __init__(self, *replies: Reply | Exception) -> None:
+        self.replies = list(replies)
+
+    async def chat(self, request: ChatRequest) -> Reply:
+        reply = self.replies.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    async def check(self) -> None: ...
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics("summarizer", "1.2.3")
+
+
+async def test_each_question_is_counted_by_how_it_ended(metrics: Metrics) -> None:
+    replies = [Reply("yes", Usage(prompt_tokens=7, completion_tokens=3)), Reply("", Usage(), cut_off=True)]
+    protocol = Protocol(*replies, ProviderRateLimited(retry_after=1))
+    client = LlmClient(protocol, LLM, None, metrics, NoOpTracer())
+    await client.ask(QUESTION, BUDGET)
+    await client.ask(QUESTION, BUDGET)
+    with pytest.raises(ProviderRateLimited):
+        await client.ask(QUESTION, BUDGET)
+    value = metrics.registry.get_sample_value
+    ends = ("ok", "cut_off", "provider_rate_limited")
+    assert [value("afterword_llm_requests_total", {"outcome": end}) for end in ends] == [1, 1, 1]
+    assert value("afterword_llm_tokens_total", {"type": "prompt"}) == 7
+    assert value("afterword_llm_tokens_total", {"type": "completion"}) == 3
+    assert b"secret" not in metrics.text()
+
+
+async def test_a_retry_is_counted_when_the_question_is_put_again_and_not_when_it_is_given_up(metrics: Metrics) -> None:
+    failures = [ProviderRateLimited(retry_after=0) for _ in range(3)]
+
+    async def call() -> None:
+        raise failures.pop()
+
+    with pytest.raises(ProviderRateLimited):
+        await retrying("summarize", call, 3, RetryBudget(0.2), metrics)
+    labels = {"error_type": "provider_rate_limited"}
+    assert metrics.registry.get_sample_value("afterword_llm_retries_total", labels) == 2 - len(failures)
+
+
+def by_name(spans: InMemorySpanExporter) -> dict[str, ReadableSpan]:
+    return {span.name: span for span in spans.get_finished_spans()}
+
+
+async def test_a_question_to_an_llm_is_a_span_with_its_tokens(
+    metrics: Metrics, spans: InMemorySpanExporter, tracer: Tracer
+) -> None:
+    reply = Reply(SECRET, Usage(prompt_tokens=7, completion_tokens=3))
+    await LlmClient(Protocol(reply), LLM, None, metrics, tracer).ask(QUESTION, BUDGET)
+    span = by_name(spans)["chat m-1"]
+    assert span.attributes is not None
+    expected = {"gen_ai.provider.name": "openai", "gen_ai.request.model": "m-1", "gen_ai.operation.name": "chat"}
+    tokens = {"gen_ai.usage.input_tokens": 7, "gen_ai.usage.output_tokens": 3, "afterword.outcome": "ok"}
+    assert {name: span.attributes[name] for name in expected | tokens} == expected | tokens
+    assert SECRET not in span.to_json()
+
+
+async def test_a_question_that_fails_has_the_type_of_its_error_and_not_what_it_says(
+    metrics: Metrics, spans: InMemorySpanExporter, tracer: Tracer
+) -> None:
+    nameless = LLM.model_copy(update={"model": None})
+    failing = Protocol(ProviderUnavailable(problem=SECRET))
+    with pytest.raises(ProviderUnavailable):
+        await LlmClient(failing, nameless, None, metrics, tracer).ask(QUESTION, BUDGET)
+    span = by_name(spans)["chat"]
+    assert span.attributes is not None
+    assert span.attributes["error.type"] == "provider_unavailable"
+    assert not span.events
+    assert SECRET not in span.to_json()
