@@ -16,12 +16,12 @@ DRAFT = "http://json-schema.org/draft-07/schema#"
 HEADING = """\
 # The chart of Afterword
 
-Made by `make docs` from `values.yaml`; do not edit it by hand. How to use it:
+Made by `make docs` from `values.yaml`; do not edit it by hand. To install the chart, see
 [Kubernetes](../../docs/how-to/kubernetes.md).
 
-Every setting in [settings](../../docs/settings.md) that is neither secret nor a file may stand below `settings`, or
-below `segmenter.settings`, `summarizer.settings` and `archiver.settings` for one role. `values.schema.json` knows them
-all: a misspelt name or a wrong type stops `helm install`.
+Every setting in [settings](../../docs/settings.md) that is neither secret nor a file can be set below `settings`, or
+for one role below `segmenter.settings`, `summarizer.settings` and `archiver.settings`. `values.schema.json` has all of
+them: a misspelt name or a wrong type stops `helm install`.
 
 | value | default | meaning |
 | --- | --- | --- |

@@ -2,7 +2,7 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" }}
 {{- end }}
 
-{{/* 40 characters: names of pods and of their claims add theirs. */}}
+{{/* 40 characters, because names of pods and claims are longer. */}}
 {{- define "afterword.fullname" -}}
 {{- if .Values.fullnameOverride }}
 {{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
@@ -19,7 +19,7 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
-{{/* What does not change with the version: for templates of claims, which cannot be changed. */}}
+{{/* Labels without the version, for templates of claims, which are immutable. */}}
 {{- define "afterword.labels" -}}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
 {{ include "afterword.selector" . }}
@@ -50,13 +50,13 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 {{- range list "segmenter" "summarizer" "archiver" }}{{ if (index $.Values .).enabled }}{{ . }} {{ end }}{{ end -}}
 {{- end }}
 
-{{/* Settings in effect for a component, as YAML: those of all, and what the role says otherwise. */}}
+{{/* Effective settings of a component, as YAML: those of all roles, overridden by those of its role. */}}
 {{- define "afterword.settings" -}}
 {{- $own := dig .component "settings" dict (.root.Values | merge dict) -}}
 {{- toYaml (mergeOverwrite (deepCopy .root.Values.settings) (deepCopy $own)) -}}
 {{- end }}
 
-{{/* As the environment has it: whole numbers without an exponent, lists as JSON. */}}
+{{/* Value of an environment variable: whole numbers without an exponent, lists as JSON. */}}
 {{- define "afterword.value" -}}
 {{- if kindIs "float64" . -}}
 {{- ternary (int64 . | toString) (toString .) (eq . (floor .)) -}}
@@ -84,7 +84,7 @@ AFTERWORD_{{ upper $name }}: {{ include "afterword.value" $value | quote }}
 {{- end }}
 {{- end }}
 
-{{/* Sections whose secrets and files a component has no use for, so that it is not given them. */}}
+{{/* Sections whose secrets and files a component does not need, and does not get. */}}
 {{- define "afterword.withheld" -}}
 {{- if eq .component "summarizer" -}}
 {{- else if eq .component "archiver" -}}
@@ -118,7 +118,7 @@ mongo qdrant llm embedder
 {{- end }}
 {{- end }}
 
-{{/* A volume with the files of yours, at the paths that the variables name. */}}
+{{/* A volume with your files, at the paths in the variables. */}}
 {{- define "afterword.filesVolume" -}}
 {{- $withheld := include "afterword.withheld" . | splitList " " }}
 {{- if .root.Values.files }}
@@ -148,13 +148,13 @@ mongo qdrant llm embedder
 {{- end }}
 {{- end }}
 
-{{/* Drained, the process ends by itself four seconds later; the rest is for the container runtime. */}}
+{{/* After draining, the process exits within four seconds; the rest is for the container runtime. */}}
 {{- define "afterword.gracePeriod" -}}
 {{- $settings := include "afterword.settings" . | fromYaml -}}
 {{- add (ceil $settings.drain_seconds) 15 -}}
 {{- end }}
 
-{{/* More pods than partitions would have nothing to do. */}}
+{{/* More pods than partitions would be idle. */}}
 {{- define "afterword.validate" -}}
 {{- $partitions := int .Values.settings.kafka.partitions -}}
 {{- range $role := include "afterword.roles" . | trim | splitList " " | compact -}}

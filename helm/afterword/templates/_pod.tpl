@@ -110,7 +110,7 @@ spec:
     {{- end }}
 {{- end }}
 
-{{/* The pod of a hook, which runs one command before or after the rest is there: .root, .component, .args, .resources. */}}
+{{/* The pod of a hook, which runs one command before or after installation: .root, .component, .args, .resources. */}}
 {{- define "afterword.hookPod" -}}
 {{- $root := .root -}}
 serviceAccountName: {{ ternary "default" (include "afterword.serviceAccountName" $root) $root.Values.serviceAccount.create }}
