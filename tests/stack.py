@@ -7,9 +7,24 @@ from pathlib import Path
 from typing import Protocol
 
 from afterword.embedded import EmbeddedStack
+from afterword.embedded.java import Jar, locked_jars, parse_lock
 
 VARIABLE = "AFTERWORD_TEST_STACK"
 EMBEDDED, CONTAINERS = "embedded", "containers"
+KAFKA_VARIABLE = "AFTERWORD_TEST_KAFKA"
+KAFKA_LOCKS = Path(__file__).parent / "data" / "kafka"
+
+
+def chosen_jars() -> list[Jar]:
+    """Select the jars of the embedded servers: those of `jars.lock`, with the Kafka that the environment asks for."""
+    jars = locked_jars()
+    if version := os.environ.get(KAFKA_VARIABLE):
+        [shipped] = [jar.version for jar in jars if jar.artifact == "kafka_2.13"]
+        if version != shipped:
+            broker = parse_lock((KAFKA_LOCKS / f"{version}.lock").read_text())
+            others = [jar for jar in jars if jar.used_by != "kafka"]
+            return [*(jar._replace(used_by=jar.used_by.removeprefix("kafka,")) for jar in others), *broker]
+    return jars
 
 
 class Stack(Protocol):
@@ -31,7 +46,7 @@ async def running_stack(directory: Path) -> AsyncIterator[Stack]:
     """The one that the environment asks for; skips the test when that cannot be had."""
     match os.environ.get(VARIABLE, EMBEDDED):
         case "embedded":
-            async with EmbeddedStack(directory) as embedded:
+            async with EmbeddedStack(directory, jars=chosen_jars()) as embedded:
                 yield embedded
         case "containers":
             from tests.containers import container_stack  # the engine's client is imported only where it is wanted

@@ -1,7 +1,12 @@
-"""Write `afterword/embedded/jars.lock`, after changing a version below: python -m tools.lock_jars"""
+"""Write the locks of jars, after changing a version below: python -m tools.lock_jars
+
+`afterword/embedded/jars.lock` is the embedded stack's. `tests/data/kafka/VERSION.lock` names the jars of other brokers
+that tests run on: AFTERWORD_TEST_KAFKA=VERSION.
+"""
 
 import hashlib
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +15,10 @@ from jgo.parse import Coordinate
 
 # Apache Kafka itself; slf4j-simple writes its log to standard error.
 # mongo-java-server implements MongoDB's protocol over H2's store. ecj is a Java compiler that needs no JDK.
+KAFKA = "4.1.1"
+TESTED_KAFKAS = ("3.7.2", "3.9.1")
 WANTED = {
-    "kafka": ("org.apache.kafka:kafka_2.13:4.1.1", "org.slf4j:slf4j-simple:1.7.36"),
+    "kafka": (f"org.apache.kafka:kafka_2.13:{KAFKA}", "org.slf4j:slf4j-simple:1.7.36"),
     "mongo": ("de.bwaldvogel:mongo-java-server-h2-backend:1.47.0", "org.slf4j:slf4j-simple:1.7.36"),
     "compiler": ("org.eclipse.jdt:ecj:3.43.0",),
 }
@@ -19,17 +26,24 @@ HEADER = "# group:artifact:version  bytes  SHA-256  used by; written by tools/lo
 
 
 def main() -> None:
+    root = Path(__file__).parents[1]
     with tempfile.TemporaryDirectory() as directory:
         maven = MavenContext(repo_cache=Path(directory), timeout=60)
-        users: dict[str, list[str]] = {}
-        artifacts: dict[str, Artifact] = {}
-        for user, coordinates in WANTED.items():
-            for artifact in _closure(maven, coordinates):
-                name = f"{artifact.groupId}:{artifact.artifactId}:{artifact.version}"
-                artifacts[name] = artifact
-                users.setdefault(name, []).append(user)
-        lines = [_line(name, artifacts[name].resolve(), users[name]) for name in sorted(artifacts)]
-    (Path(__file__).parents[1] / "afterword" / "embedded" / "jars.lock").write_text(HEADER + "".join(lines))
+        (root / "afterword" / "embedded" / "jars.lock").write_text(_lock(maven, WANTED))
+        for version in TESTED_KAFKAS:
+            broker = {"kafka": (f"org.apache.kafka:kafka_2.13:{version}", *WANTED["kafka"][1:])}
+            (root / "tests" / "data" / "kafka" / f"{version}.lock").write_text(_lock(maven, broker))
+
+
+def _lock(maven: MavenContext, wanted: Mapping[str, tuple[str, ...]]) -> str:
+    users: dict[str, list[str]] = {}
+    artifacts: dict[str, Artifact] = {}
+    for user, coordinates in wanted.items():
+        for artifact in _closure(maven, coordinates):
+            name = f"{artifact.groupId}:{artifact.artifactId}:{artifact.version}"
+            artifacts[name] = artifact
+            users.setdefault(name, []).append(user)
+    return HEADER + "".join(_line(name, artifacts[name].resolve(), users[name]) for name in sorted(artifacts))
 
 
 def _closure(maven: MavenContext, coordinates: tuple[str, ...]) -> list[Artifact]:

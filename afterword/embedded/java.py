@@ -60,7 +60,10 @@ def cache_directory() -> Path:
 
 
 def locked_jars() -> list[Jar]:
-    text = files("afterword.embedded").joinpath("jars.lock").read_text()
+    return parse_lock(files("afterword.embedded").joinpath("jars.lock").read_text())
+
+
+def parse_lock(text: str) -> list[Jar]:
     return [Jar.parse(line) for line in text.splitlines() if line and not line.startswith("#")]
 
 
@@ -176,9 +179,12 @@ COMPILER = "org.eclipse.jdt.internal.compiler.batch.Main"
 class Java:
     """Command lines of Java programs; call `prepare` first."""
 
-    def __init__(self, cache: Path | None = None, progress: Progress = ignore_progress) -> None:
+    def __init__(
+        self, cache: Path | None = None, progress: Progress = ignore_progress, jars: Sequence[Jar] | None = None
+    ) -> None:
+        """`jars`: by default those of `jars.lock`."""
         self._cache = cache or cache_directory()
-        self._jars = JarCache(self._cache, locked_jars(), progress)
+        self._jars = JarCache(self._cache, jars or locked_jars(), progress)
 
     def prepare(self) -> None:
         """Fetch and compile what is missing; blocks. Raises: JarsUnavailable, CompilationFailed."""

@@ -1,7 +1,7 @@
 """Kafka, MongoDB and a directory for Qdrant, below one directory."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Self
 
 from afterword.embedded.claims import HOST, DirectoryLock
 from afterword.embedded.errors import StartCancelled
-from afterword.embedded.java import Java, Progress, ignore_progress
+from afterword.embedded.java import Jar, Java, Progress, ignore_progress
 from afterword.embedded.kafka import PLAIN, Access, Kafka, has_brokers
 from afterword.embedded.mongo import Mongo
 from afterword.embedded.process import accepts, until_ready
@@ -33,13 +33,15 @@ class EmbeddedStack:
         brokers: int = 1,
         progress: Progress = ignore_progress,
         access: Access = PLAIN,
+        jars: Sequence[Jar] | None = None,
     ) -> None:
+        """`jars`: by default those of `jars.lock`; tests run other versions of Kafka."""
         self.directory = directory.absolute()
         self._brokers = brokers
         self._access = access
         self._progress = progress
         self._stopping = Event()
-        self._java = Java(progress=self._report)
+        self._java = Java(progress=self._report, jars=jars)
         self._lock = DirectoryLock(self.directory)
 
     async def start(self) -> None:

@@ -22,6 +22,7 @@ from afterword.topics import ensure_topics
 from tests.deploy.acls import allow
 from tests.deploy.helm import Helm
 from tests.e2e.deployment import Deployment, environment_of
+from tests.stack import chosen_jars
 
 WAIT_SECONDS, POLL_SECONDS = 60.0, 0.5
 USER, PASSWORD = "memory-afterword", "a-password-of-the-test"
@@ -49,7 +50,7 @@ class Guarded:
 @pytest_asyncio.fixture
 async def guarded(tmp_path: Path) -> AsyncIterator[Guarded]:
     access = Access((SCRAM,), {USER: PASSWORD}, STRICT)
-    async with EmbeddedStack(tmp_path / "stack", access=access) as stack:
+    async with EmbeddedStack(tmp_path / "stack", access=access, jars=chosen_jars()) as stack:
         login: dict[str, Any] = {
             "bootstrap_servers": stack.kafka.servers_of("SCRAM"),
             "security_protocol": "SASL_PLAINTEXT",

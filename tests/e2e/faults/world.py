@@ -22,6 +22,7 @@ from tests.e2e.faults.load import Load
 from tests.e2e.faults.stalls import Stalls
 from tests.e2e.faults.wire import Wire
 from tests.qdrant_server import QdrantServer
+from tests.stack import chosen_jars
 
 LOOK_SECONDS = 0.25
 PAUSE_SECONDS = 1.0
@@ -59,7 +60,7 @@ class Servers:
 async def serving(directory: Path, brokers: int = 1) -> AsyncIterator[Servers]:
     access = Access(properties=AUTHORIZING if brokers == 1 else {})
     async with (
-        EmbeddedStack(directory, brokers=brokers, access=access) as stack,
+        EmbeddedStack(directory, brokers=brokers, access=access, jars=chosen_jars()) as stack,
         Wire(stack.mongo.port) as wire,
         Llm() as llm,
         QdrantServer() as server,

@@ -16,7 +16,7 @@ from afterword.streams.runtime.changelog import Bookmark
 from afterword.streams.runtime.options import Clients, Options
 from afterword.streams.runtime.transaction import TransactionalProducer
 from tests.integration.runtime.lab import Lab, laboratory, until
-from tests.stack import Stack
+from tests.stack import Stack, chosen_jars
 
 BROKER_AWAY_SECONDS = 10
 
@@ -102,7 +102,7 @@ async def test_a_broker_that_dies_and_comes_back_is_waited_for(
     stack: Stack, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     del stack  # its jars are what this one starts from
-    kafka = Kafka(Java(), tmp_path / "kafka")
+    kafka = Kafka(Java(jars=chosen_jars()), tmp_path / "kafka")
     try:
         await start(kafka)
         async with laboratory(kafka.bootstrap_servers, unique("broker"), tmp_path / "lab") as lab:

@@ -10,7 +10,7 @@ from afterword.embedded.java import Java
 from afterword.embedded.kafka import Kafka
 from tests.integration.runtime.lab import Lab, laboratory
 from tests.integration.runtime.test_faults import progress, start
-from tests.stack import Stack
+from tests.stack import Stack, chosen_jars
 
 LIMIT_SECONDS = 6.0
 WATCHED = {"watchdog_seconds": LIMIT_SECONDS}
@@ -20,7 +20,7 @@ BOUND_SECONDS = 3 * LIMIT_SECONDS + 14
 
 @asynccontextmanager
 async def own_broker(directory: Path) -> AsyncIterator[Kafka]:
-    kafka = Kafka(Java(), directory)
+    kafka = Kafka(Java(jars=chosen_jars()), directory)
     try:
         await start(kafka)
         yield kafka

@@ -12,6 +12,7 @@ from afterword.embedded.kafka import Access, Listener
 from afterword.streams.settings import Settings
 from tests.certificates import Authority, Signed
 from tests.endpoints import TokenEndpoint, serving
+from tests.stack import chosen_jars
 
 USER, PASSWORD = "alice", "wonder%land+7"
 SECURE, MUTUAL = "SECURE", "MUTUAL"
@@ -45,7 +46,7 @@ async def secure_stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterato
     authority, stranger = Authority(directory), Authority(directory, "stranger")
     server, client = authority.sign("server"), authority.sign("client", password="key's password")
     access = Access((_with_sasl(server), _with_certificates(server, authority)), {USER: PASSWORD})
-    async with EmbeddedStack(directory / "stack", access=access) as stack:
+    async with EmbeddedStack(directory / "stack", access=access, jars=chosen_jars()) as stack:
         yield SecureStack(stack, authority, stranger, client)
 
 
