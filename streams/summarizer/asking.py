@@ -26,7 +26,7 @@ UNUSABLE = "answer_invalid"
 JSON_TOKENS = 250
 """Tokens of a JSON answer beside its long texts: title, short summary, names of the fields, quotation marks."""
 CHARACTERS_PER_TOKEN = 4
-"""Of English. Other languages use the margin of the rolling summary, whose words are bounded more tightly."""
+"""Average of English. Other languages use the margin of the rolling summary, whose words are bounded more tightly."""
 PLAIN_TOKENS = 500
 """Tokens of a plain-text answer, unless the settings say otherwise."""
 SHORT_SENTENCES = 2

@@ -1,4 +1,4 @@
-"""Tokens that structure a chat for a model: inside a text they could open a turn that nobody spoke."""
+"""Control tokens, which structure a chat for a model: inside a text they could open a turn of their own."""
 
 import re
 
@@ -13,8 +13,8 @@ _CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufeff\ud8
 
 
 def strip_control_tokens(text: str) -> str:
-    """The text with a space for each control token and no control characters or lone surrogates.
+    """Replace each control token by a space, and remove control characters and lone surrogates.
 
-    A space rather than nothing: no token contains one, so what stood around a token can never join into another.
+    No control token contains a space, so the text around a removed one cannot join into another.
     """
     return _CONTROL_TOKEN.sub(" ", _CONTROL_CHARACTER.sub("", text))

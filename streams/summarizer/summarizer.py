@@ -1,4 +1,4 @@
-"""From a closed episode to its summary: plan what the LLM is shown, mind the budget, ask, check, or fall back."""
+"""Summarising an episode: plan what the LLM is shown, take from the budget, ask, check, or fall back."""
 
 import asyncio
 import math

@@ -1,4 +1,4 @@
-"""What the LLM is asked. Pure: the same episode always makes the same prompt."""
+"""Prompts. Pure: the same episode always makes the same prompt."""
 
 from afterword.streams.summarizer.prompt.fences import Messages, unused_prefix
 from afterword.streams.summarizer.prompt.structured import FIELDS, SCHEMA, build_prompt, schema_of

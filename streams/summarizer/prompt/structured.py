@@ -1,4 +1,4 @@
-"""One call for all texts of a summary, answered as a JSON object."""
+"""Prompt for all texts of a summary, answered as a JSON object."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -38,11 +38,11 @@ _END = "\n\nAnswer with the JSON object only."
 _CORRECTION = "\n\nYour previous answer could not be used: {problem}. Answer again, with the JSON object only."
 
 FRAME = "\n".join((_SYSTEM, FENCE_RULE, *_ASKED.values(), _PREVIOUS, _END))
-"""All that is asked around a template."""
+"""All that is asked beside a template."""
 
 
 def schema_of(fields: Sequence[str]) -> dict[str, Any]:
-    """JSON schema of the answer. No lengths: strict modes refuse them, and what is too long is cut afterwards."""
+    """Make the JSON schema of the answer. It has no lengths: strict modes reject them, and texts are cut afterwards."""
     return {
         "type": "object",
         "properties": {field: {"type": "string"} for field in fields},
@@ -64,10 +64,10 @@ def build_prompt(
     fields: Sequence[str] = FIELDS,
     max_summary_length: int = 1000,
 ) -> Messages:
-    """The template between our description of the answer and our rule for the fences, which no template can change.
+    """Put the template between our description of the answer and our rule for the fences, which no template changes.
 
-    `problem`: what was wrong with the previous answer. The previous summary is shown also by a template that does not
-    place it, where the rolling summary is asked for: what it holds would be lost.
+    `problem`: what was wrong with the previous answer. Where the rolling summary is asked for, the previous one is
+    shown even if the template does not place it: its facts would be lost.
     """
     text = template.text
     if "rolling_summary" in fields and "previous_summary" not in placeholders(text):

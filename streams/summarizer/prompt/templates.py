@@ -1,4 +1,4 @@
-"""The presets: templates as a user could write them. What frames them is added by us, whatever the template."""
+"""Presets: templates as a user could write them. Every template gets the same frame around it."""
 
 import hashlib
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ Preset = Literal["episodic", "focus_points", "plain_3_5"]
 VERSION_CHARACTERS = 8
 PLAIN: Preset = "plain_3_5"
 MAX_SENTENCES = {PLAIN: 5}
-"""Of the long summary."""
+"""Sentences of the long summary, by preset."""
 MOST_SENTENCES = 8
 
 
 @dataclass(frozen=True)
 class Template:
-    """Checked text with placeholders, and the preset that says how it is asked: as JSON, or in plain text."""
+    """Checked text with placeholders, and the preset that decides the form of the answer: JSON or plain text."""
 
     preset: Preset
     text: str
@@ -30,7 +30,7 @@ class Template:
         return MAX_SENTENCES.get(self.preset, MOST_SENTENCES)
 
     def version(self, frame: str) -> str:
-        """Changes with every change of what is asked. `frame`: all that is asked around the template."""
+        """Return preset and hash of all that is asked. `frame`: all that is asked beside the template."""
         digest = hashlib.sha256(f"{frame}\0{self.text}".encode()).hexdigest()[:VERSION_CHARACTERS]
         return f"{self.preset}{'_custom' if self.custom else ''}-{digest}"
 
