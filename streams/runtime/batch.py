@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -80,18 +81,12 @@ class Batch:
         self.where = where
         self.database = database
         self.outputs: list[Output] = []
-        self.tables: dict[str, Overlay] = {}
+        self.tables: dict[str, Overlay] = defaultdict(Overlay)
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.open = True
         self.abandoned = False
         """The partition is being released: the agent's further writes are dropped on purpose."""
         self.on_late_write = on_late_write
-
-    def overlay(self, table: str) -> Overlay:
-        overlay = self.tables.get(table)
-        if overlay is None:
-            overlay = self.tables[table] = Overlay()
-        return overlay
 
     def send(self, output: Output) -> None:
         """Add the output. Raises: BatchClosed."""

@@ -44,16 +44,28 @@ class Store(FaustStore):
         return self._find(key) is not GONE
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self._change(key, value)
+        batch = current_batch()
+        if batch is not None and batch.open:
+            batch.tables[self.table_name].changed[key] = value
+        else:
+            self._drop_write(batch)
 
     def __delitem__(self, key: Any) -> None:
         if self._find(key) is GONE:
             raise KeyError(key)
-        self._change(key, GONE)
+        batch = current_batch()
+        if batch is None or not batch.open:
+            self._drop_write(batch)
+            return
+        overlay = batch.tables[self.table_name]
+        if self._stored(batch, overlay, key) is GONE:
+            overlay.changed.pop(key, None)  # made and deleted in one batch: no change
+        else:
+            overlay.changed[key] = GONE
 
     def __iter__(self) -> Iterator[Any]:
         batch = current_batch()
-        overlay = batch.overlay(self.table_name) if batch else Overlay()
+        overlay = batch.tables[self.table_name] if batch else Overlay()
         seen = overlay.read | overlay.changed  # a copy: rows that are read meanwhile enter the overlay too
         yield from [key for key, value in seen.items() if value is not GONE]
         for database in self._databases(batch):
@@ -83,7 +95,7 @@ class Store(FaustStore):
         batch = current_batch()
         if batch is None:
             return self._committed(key)
-        overlay = batch.overlay(self.table_name)
+        overlay = batch.tables[self.table_name]
         found = overlay.changed.get(key, UNREAD)
         return self._stored(batch, overlay, key) if found is UNREAD else found
 
@@ -103,16 +115,11 @@ class Store(FaustStore):
                 return self._decode_value(raw)
         return GONE
 
-    def _change(self, key: Any, value: Any) -> None:
-        batch = current_batch()
+    def _drop_write(self, batch: Batch | None) -> None:
+        """Ignore a write while the partition is released. Raises: NotInAgent, BatchClosed."""
         if batch is None:
             raise NotInAgent(table=self.table_name)
-        if batch.accepts(f"table {self.table_name}"):
-            overlay = batch.overlay(self.table_name)
-            if value is GONE and self._stored(batch, overlay, key) is GONE:
-                overlay.changed.pop(key, None)  # made and deleted in one batch: no change
-            else:
-                overlay.changed[key] = value
+        batch.accepts(f"table {self.table_name}")
 
     def _databases(self, batch: Batch | None) -> list[Any]:
         return [batch.database] if batch else list(self.app.consumer.databases())
