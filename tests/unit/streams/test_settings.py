@@ -1,17 +1,35 @@
-"""A wrong setting stops the start with one line that names it; the environment wins over the file."""
+"""A wrong setting stops the start with one line that names it; secrets may be in files, and are never shown."""
 
+import json
+import os
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import SecretStr
 
 from afterword.streams.errors import ConfigurationError
-from afterword.streams.settings import Settings, load_settings
+from afterword.streams.settings import (
+    FILE_SUFFIX,
+    HIDDEN,
+    Budget,
+    Settings,
+    is_secret,
+    load_settings,
+    locations,
+    shown_as_dict,
+    shown_settings,
+    variable,
+    without_credentials,
+)
+
+SECRETS = [location for location, field in locations(Settings) if is_secret(field)]
+KEY = "AFTERWORD_LLM__API_KEY"
 
 
 @pytest.fixture(autouse=True)
 def empty_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-
     for name in [name for name in os.environ if name.startswith("AFTERWORD_")]:
         monkeypatch.delenv(name)
 
@@ -84,3 +102,160 @@ def test_a_prompt_in_a_file_is_checked_like_one_that_is_written_out(
     assert load_settings().summarizer.template() == "Summarise {conversation_text}"
     monkeypatch.setenv("AFTERWORD_SUMMARIZER__PROMPT", "{conversation_text}")
     assert "prompt and prompt_file exclude each other" in problem()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("AFTERWORD_SUMMARIZER__ON_LLM_OUTAGE", "panic", "'fallback' or 'wait'"),
+        ("AFTERWORD_BUDGET__ON_EXHAUSTED", "stop", "'fallback' or 'wait'"),
+        ("AFTERWORD_BUDGET__TOKENS_PER_HOUR", "0", "greater than or equal to 1"),
+        ("AFTERWORD_RETRY__ATTEMPTS", "-1", "greater than or equal to 0"),
+        ("AFTERWORD_RETRY__UNUSABLE_ANSWERS", "0", "greater than or equal to 1"),
+    ],
+)
+def test_what_cannot_be_meant_stops_the_start_and_is_named(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigurationError, match=said) as raised:
+        load_settings()
+    assert str(raised.value).startswith(f"{name}:")
+
+
+def test_a_first_delay_longer_than_the_longest_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AFTERWORD_RETRY__FIRST_DELAY_SECONDS", "1000")
+    with pytest.raises(ConfigurationError, match=r"^AFTERWORD_RETRY: first_delay_seconds \(1000\) is longer"):
+        load_settings()
+
+
+def test_nothing_is_limited_unless_it_is_set() -> None:
+    assert not Budget().limited
+    assert Budget(tokens_per_hour=1).limited
+    assert Budget(tenant_tokens_per_hour=1).limited
+
+
+def key() -> str:
+    secret = load_settings().llm.api_key
+    assert secret is not None
+    return secret.get_secret_value()
+
+
+def test_whatever_is_called_a_password_a_key_or_a_secret_is_one() -> None:
+    names = {".".join(map(str, location)) for location, _ in locations(Settings)}
+    suspicious = {name for name in names if name.endswith(("password", "api_key", "secret", "uri", "token"))}
+    assert suspicious == {".".join(map(str, location)) for location in SECRETS}
+
+
+def test_no_setting_has_the_name_of_a_secret_s_file() -> None:
+    every = [variable(location) for location, _ in locations(Settings)]
+    assert {variable(location) + FILE_SUFFIX for location in SECRETS} & set(every) == set()
+
+
+@pytest.mark.parametrize("ending", ["", "\n", "\r\n"])
+def test_a_secret_is_read_from_the_file_without_its_last_newline(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ending: str
+) -> None:
+    file = tmp_path / "key"
+    file.write_bytes(b" k\ney " + ending.encode())
+    monkeypatch.setenv(KEY + FILE_SUFFIX, str(file))
+    assert key() == " k\ney "
+
+
+@pytest.mark.parametrize("location", SECRETS, ids=variable)
+def test_every_secret_can_be_in_a_file_and_one_that_is_set_twice_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, location: tuple[str, ...]
+) -> None:
+    name = variable(location)
+    monkeypatch.setenv(name, "mongodb://canary")
+    monkeypatch.setenv(name + FILE_SUFFIX, str(tmp_path / "absent"))
+    assert problem() == f"{name}{FILE_SUFFIX}: {name} is set too; only one of them can count"
+    monkeypatch.delenv(name)
+    assert problem() == f"{name}{FILE_SUFFIX}: {tmp_path / 'absent'}: No such file or directory"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(b"", "the file is empty"), (b"\n", "the file is empty"), (b"\xff", "not UTF-8")]
+)
+def test_a_file_that_holds_no_secret_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes, said: str
+) -> None:
+    file = tmp_path / "key"
+    file.write_bytes(content)
+    monkeypatch.setenv(KEY + FILE_SUFFIX, str(file))
+    assert said in problem()
+
+
+def test_a_file_of_what_is_no_secret_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AFTERWORD_KAFKA__USERNAME_FILE", "name")
+    assert problem() == "AFTERWORD_KAFKA__USERNAME_FILE: no such setting"
+
+
+def test_an_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("from the file")
+    monkeypatch.setenv(KEY, "")
+    monkeypatch.setenv(KEY + FILE_SUFFIX, str(file))
+    assert key() == "from the file"
+    monkeypatch.setenv(KEY, "direct")
+    monkeypatch.setenv(KEY + FILE_SUFFIX, "")
+    assert key() == "direct"
+
+
+def test_the_file_wins_over_toml_and_arguments_win_over_the_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "key").write_text("from the file")
+    (tmp_path / "a.toml").write_text('[llm]\napi_key = "toml"\ntemperature = 1.0\n')
+    monkeypatch.setenv("AFTERWORD_CONFIG", str(tmp_path / "a.toml"))
+    monkeypatch.setenv(KEY + FILE_SUFFIX, str(tmp_path / "key"))
+    assert key() == "from the file"
+    assert load_settings().llm.temperature == 1.0
+    assert load_settings(llm={"api_key": "argument"}).llm.api_key == SecretStr("argument")
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("mongodb://127.0.0.1:27017", "mongodb://127.0.0.1:27017"),
+        ("mongodb://u:canary@h/", "mongodb://h/"),
+        ("mongodb+srv://u:canary@cluster.example/db?authSource=canary", "mongodb+srv://cluster.example/db"),
+        ("mongodb://u:canary@h1:1,h2:2/db?a=b@canary", "mongodb://h1:1,h2:2/db"),
+        ("https://u:canary@[::1]:6333", "https://[::1]:6333"),
+        ("mongodb://u:can@canary@h/", HIDDEN),
+        ("mongodb://u:can/canary@h/", HIDDEN),
+        ("mongodb://u:can?canary@h/", HIDDEN),
+        ("mongodb://u:canary", HIDDEN),
+        ("canary", HIDDEN),
+        ("mongodb://h/\ncanary", HIDDEN),
+    ],
+)
+def test_an_address_is_shown_without_user_password_and_options(address: str, said: str) -> None:
+    assert without_credentials(address) == said
+
+
+@given(st.text(alphabet="canry:/?#@%[]\\ ", max_size=20), st.sampled_from(["h", "h:1/db", "h?x=y"]))
+def test_a_password_of_any_form_is_not_shown(noise: str, rest: str) -> None:
+    assert "CANARY" not in without_credentials(f"mongodb://u:{noise}CANARY@{rest}")
+    assert "CANARY" not in without_credentials(f"mongodb://u:CANARY{noise}@{rest}")
+
+
+def test_every_setting_is_shown_and_those_that_are_not_the_default_are_marked() -> None:
+    found = {setting.variable: setting for setting in shown_settings(load_settings(kafka={"partitions": 3}))}
+    assert (found["AFTERWORD_KAFKA__PARTITIONS"].value, found["AFTERWORD_KAFKA__PARTITIONS"].is_default) == (3, False)
+    assert found["AFTERWORD_KAFKA__BOOTSTRAP_SERVERS"].is_default
+    assert found["AFTERWORD_LLM__API_KEY"].value is None
+
+
+def test_secrets_are_hidden_and_addresses_trimmed() -> None:
+    settings = load_settings(
+        llm={"api_key": "canary", "base_url": "http://u:canary@h/v1?key=canary"},
+        mongo={"uri": "mongodb://u:canary@h"},
+        kafka={"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "username": "u", "password": "canary"},
+    )
+    text = json.dumps(shown_as_dict(settings))
+    assert "canary" not in text
+    assert shown_as_dict(settings)["llm"]["api_key"] == HIDDEN
+    assert shown_as_dict(settings)["llm"]["base_url"] == "http://h/v1"
+    assert "canary" not in repr(settings.kafka) + repr(settings.mongo) + str(settings.llm.api_key)
+    assert set(shown_as_dict(settings)) == set(Settings.model_fields)
