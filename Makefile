@@ -70,7 +70,7 @@ lint: $(STAMP) ## style, types, and which way dependencies point
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.locks
 
-format: $(STAMP) ## what ruff can mend
+format: $(STAMP) ## fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

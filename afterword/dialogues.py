@@ -1,7 +1,7 @@
-"""Dialogues of research corpora, as `SuperDialseg` and `TIAGE` are published in Def-DTS, turned into messages.
+"""Messages from dialogues of research corpora, in the format in which Def-DTS publishes `SuperDialseg` and `TIAGE`.
 
-`dialogue` holds turns joined by `[NEWLINE]`, each `speaker: text`; `[BOUNDARY]` in the place of a turn says that the
-topic shifts with the next one. There are no times in it, so each turn gets a fixed one: a replay is reproducible.
+`dialogue` holds turns joined by `[NEWLINE]`, each `speaker: text`; `[BOUNDARY]` in place of a turn marks a shift of
+topic at the next one. Dialogues have no times, so each turn gets a fixed one, which makes a replay reproducible.
 """
 
 from collections.abc import Iterator
@@ -18,9 +18,9 @@ SECONDS_A_TURN = 10
 
 
 def expand(conversation_id: str, dialogue: str) -> list[MessageCreated]:
-    """The messages `{conversation_id}-1`, `-2` … of one dialogue.
+    """Make the messages `{conversation_id}-1`, `-2` … of one dialogue.
 
-    Raises: InvalidRecord when a turn has no speaker, or when there is no turn.
+    Raises: InvalidRecord if a turn has no speaker, or if there is no turn.
     """
     messages = [_message(conversation_id, n, *turn) for n, turn in enumerate(_turns(dialogue), start=1)]
     if not messages:
@@ -29,7 +29,7 @@ def expand(conversation_id: str, dialogue: str) -> list[MessageCreated]:
 
 
 def _turns(dialogue: str) -> Iterator[tuple[str, str, bool]]:
-    """Speaker, text, and whether the topic shifts with this turn."""
+    """Yield speaker, text, and whether the topic shifts with this turn."""
     shifts = False
     for line in (part.strip() for part in dialogue.split(NEWLINE)):
         if line == BOUNDARY:

@@ -40,7 +40,7 @@ def reference(name: str) -> Schema:
 
 
 def _settings() -> Schema:
-    """Every setting except secrets, files, and those that the chart sets itself."""
+    """Schema of every setting except secrets, files, and those that the chart sets itself."""
     plain = {place: field for place, field in _fields() if field.get("format") not in ("password", "path")}
     return _nested({place: _clean(field) for place, field in plain.items()})
 

@@ -137,5 +137,5 @@ async def _until(
 
 
 async def reached(consumer: AIOKafkaConsumer, ends: dict[TopicPartition, int]) -> bool:
-    """Whether everything before these offsets was read, transaction markers included."""
+    """Check whether everything before these offsets was read, transaction markers included."""
     return all([await consumer.position(tp) >= end for tp, end in ends.items()])

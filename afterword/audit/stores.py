@@ -16,7 +16,7 @@ class IndexNotChecked(AfterwordError):
 
 
 async def read_stores(settings: Settings, snapshot: Snapshot) -> None:
-    """Raises: StoreUnavailable."""
+    """Read episodes and messages into the snapshot. Raises: StoreUnavailable."""
     async with open_stores(settings) as stores:
         async for episode in stores.episodes.all_episodes():
             snapshot.stored[episode.episode_id] = Stored(episode.made_from, episode.fingerprint)
@@ -25,7 +25,7 @@ async def read_stores(settings: Settings, snapshot: Snapshot) -> None:
 
 
 async def indexed_episodes(settings: Settings, episode_ids: Sequence[str]) -> set[str]:
-    """Those of the episodes that are indexed. Raises: IndexNotChecked, StoreUnavailable."""
+    """Ask the index which of the episodes it has. Raises: IndexNotChecked, StoreUnavailable."""
     try:
         async with open_stores(settings) as stores:
             return await stores.index_reader.has(episode_ids)

@@ -61,7 +61,7 @@ class OpenEvents:
 
 
 async def is_consumed(log: Log, kafka: Kafka) -> bool:
-    """Whether the segmenter's offsets are past every record, transaction markers aside."""
+    """Check whether the segmenter's offsets are past every record, transaction markers aside."""
     committed = await log.committed(kafka.segmenter_id, kafka.messages_topic)
     ends = await log.ends(kafka.messages_topic)
     behind = {tp: end for tp, end in ends.items() if committed.get(tp.partition, 0) < end}

@@ -1,1 +1,1 @@
-"""One module for each group of commands."""
+"""Commands, grouped by subject."""

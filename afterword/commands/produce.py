@@ -1,4 +1,4 @@
-"""`afterword produce`: messages to Kafka."""
+"""`afterword produce`: send messages to Kafka."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 STANDARD_INPUT = "-"
 PROGRESS_EVERY = 100
-"""Records between two looks at the progress bar."""
+"""Records between two updates of the progress bar."""
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="JSON Lines; - reads standard input.")]
 Rate = Annotated[float | None, typer.Option(min=0.001, help="Maximum records per second.")]
@@ -39,9 +39,8 @@ def produce(
 ) -> None:
     """Send messages, one JSON object a line, to the topic `messages`.
 
-    A line is a message or a flush as the contract has it, or a dialogue: {"id", "dialogue"}, its turns joined by
-    [NEWLINE], [BOUNDARY] marking a shift of the topic. A file is checked before anything is sent; of standard input,
-    what comes before the first invalid line is sent.
+    A line is a message, a flush, or a dialogue {"id", "dialogue"}: turns joined by [NEWLINE], with [BOUNDARY] at a
+    shift of topic. A file is checked before anything is sent. Standard input is sent up to the first invalid line.
     """
     from afterword.produce import LinesInvalid, Options
 
@@ -81,7 +80,7 @@ def _opened(file: str) -> AbstractContextManager[BinaryIO]:
 
 
 def _checked_total(lines: BinaryIO, options: "Options") -> int | None:
-    """Messages in the file; None when it cannot be read twice. Raises: LinesInvalid, unless they are skipped."""
+    """Count messages in the file; None if it cannot be read twice. Raises: LinesInvalid, unless they are skipped."""
     from afterword.produce import LinesInvalid, check, is_regular
 
     if not is_regular(lines):

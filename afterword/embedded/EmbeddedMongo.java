@@ -26,7 +26,7 @@ public class EmbeddedMongo {
     Runtime.getRuntime().addShutdownHook(new Thread(() -> close(server, store)));
     System.out.println("READY " + server.getConnectionString());
     while (System.in.read() >= 0) {
-      // nothing is ever sent: the end of the stream is the message
+      // nothing is ever sent; the end of the stream means that the parent ended
     }
     System.exit(0);
   }
@@ -38,7 +38,7 @@ public class EmbeddedMongo {
     server.shutdownNow();
   }
 
-  /** H2 commits about once a second by itself; a kill would lose writes that were acknowledged since. */
+  /** H2 commits about once a second; a kill would lose writes acknowledged since then. */
   private static class DurableBackend extends H2Backend {
 
     private static final Set<String> READS =

@@ -129,7 +129,7 @@ class JarCache:
         return MavenContext(resolver, repo_cache=self.directory / "jars", remote_repos=remote, timeout=TIMEOUT_SECONDS)
 
     def _intact(self, jar: Jar) -> bool:
-        """Whether the jar is there and has its hash; otherwise remove it, because jgo would accept a truncated file."""
+        """Check that the jar exists with its hash; otherwise remove it, because jgo would accept a truncated file."""
         path = self.path(jar)
         if not path.exists():
             return False

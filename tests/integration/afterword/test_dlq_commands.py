@@ -37,7 +37,7 @@ def afterword(settings: Settings, *arguments: str, answer: str = "") -> tuple[in
     return done.returncode, done.stdout, done.stderr
 
 
-async def bury(settings: Settings, value: bytes) -> None:
+async def add_dead_letter(settings: Settings, value: bytes) -> None:
     await ensure_topics(settings)
     original = Original(settings.kafka.messages_topic, 0, 0, b"c1", value, [])
     key, body, headers = dead_letter(original, stage="segmenter", error_type="invalid_json", message="no", now_ms=0)
@@ -48,7 +48,7 @@ async def bury(settings: Settings, value: bytes) -> None:
 
 
 async def test_a_dead_letter_is_listed_shown_tried_and_replayed(settings: Settings) -> None:
-    await bury(settings, b"\x1b[2Jboo")
+    await add_dead_letter(settings, b"\x1b[2Jboo")
     code, out, _ = afterword(settings, "list", "--json")
     assert code == 0
     [row] = [json.loads(line) for line in out.splitlines()]

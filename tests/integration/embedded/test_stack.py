@@ -22,7 +22,7 @@ from tests.processes import alive, until
 
 @pytest_asyncio.fixture(scope="module")
 async def own_stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedStack]:
-    """Not the one that everybody shares: these tests break it, and mend it again."""
+    """Separate from the shared stack, because these tests break it and repair it."""
     async with EmbeddedStack(tmp_path_factory.mktemp("own") / "stack") as stack:
         yield stack
 
