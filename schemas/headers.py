@@ -13,6 +13,8 @@ JSON = "application/json"
 STRUCTURED_JSON = "application/cloudevents+json"
 CE_TYPE = "ce_type"
 CE_ID = "ce_id"
+REPLACED = "__afterword.replaced"
+"""On a record that stands for one that could not be handed on; its value is JSON with `error_type` and `detail`."""
 
 
 class KafkaRecord(Protocol):

@@ -1,0 +1,474 @@
+"""Kafka consumer whose memory is bounded in bytes, and which no single record can stop.
+
+A broker limits the *compressed* batch. aiokafka decompresses a whole batch at once, however large it becomes, and
+raises in the middle of it when a header's name is not UTF-8. `BoundedConsumer` looks at every fetched batch first:
+
+- It decompresses as a stream and hands on at most `DECODED_BYTES` of a response; the rest is fetched again.
+- It replaces a record that is too large, or cannot be parsed, by a small one with the header `REPLACED`. Decoding that
+  one raises what was wrong with the original, so the record is rejected at its own offset, under its own key.
+
+Batches that are neither compressed nor large pass untouched. Format: Kafka protocol guide, record batch v2.
+"""
+
+import asyncio
+import hashlib
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import cramjam
+import lz4.frame
+import orjson
+import zstandard
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import CorruptRecordException
+from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.record.util import calc_crc32c
+
+from afterword.schemas.headers import REPLACED
+
+DECODED_BYTES = 16 * 2**20
+"""Of one response, all partitions together; at least one record is handed on."""
+RECORD_BYTES = 2 * 2**20
+"""More than any record that is accepted: what is replaced would have been rejected anyway."""
+KEPT_BYTES = 64 * 2**10
+"""Of the value of a record that is too large."""
+KEY_BYTES = 4096
+CHUNK_BYTES = 64 * 2**10
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_OVERHEAD = 12
+"""Bytes before those that a batch's length counts: base offset and length."""
+_MAGIC_AT, _CRC_AT, _CHECKED_FROM, _RECORDS_FROM = 16, 17, 21, _HEADER.size
+_LENGTH, _CRC, _ATTRIBUTES, _LAST_DELTA, _COUNT = 1, 4, 5, 6, 12
+_CODEC, _CONTROL = 0x07, 0x20
+_SNAPPY_RATIO = 32
+"""A snappy block does not become longer than this times its size: three bytes copy 64 at most."""
+_XERIAL = b"\x82SNAPPY\x00"
+_XERIAL_HEADER_BYTES = 16
+_UNREADABLE = (
+    ValueError,
+    IndexError,
+    EOFError,
+    RuntimeError,  # lz4's
+    struct.error,
+    zlib.error,
+    zstandard.ZstdError,
+    cramjam.DecompressionError,
+)
+
+
+class Bounded(NamedTuple):
+    """Batches that are safe to parse."""
+
+    batches: bytes
+    found_names: bool
+    """Some header names were not UTF-8."""
+
+
+def is_safe(batches: bytes) -> bool:
+    """Nothing in it is compressed, or larger than a record may be."""
+    return not any(_is_suspect(batch) for batch in _split(batches))
+
+
+def bounded(batches: bytes, fetch_offset: int, limit: int = DECODED_BYTES, *, check_names: bool = False) -> Bounded:
+    """Decompress the batches of one partition up to `limit` bytes.
+
+    Leaves out records before `fetch_offset`, and batches that do not fit; at least one record is handed on.
+    `check_names`: parse every record, and replace those with header names that are not UTF-8.
+    """
+    out: list[bytes | memoryview] = []
+    left, found_names = limit, False
+    for batch in _split(batches):
+        if left <= 0:
+            break
+        if (
+            not _is_suspect(batch, check_names)
+            or calc_crc32c(batch[_CHECKED_FROM:]) != _HEADER.unpack_from(batch)[_CRC]
+        ):
+            out.append(batch)  # a wrong checksum is aiokafka's to report: the batch is fetched again
+            left -= len(batch)
+            continue
+        rewritten = _Rewriting(batch, fetch_offset, left, check_names)
+        out.append(rewritten.batch)
+        found_names |= rewritten.found_names
+        left = left - len(rewritten.batch) if rewritten.complete else 0
+    return Bounded(b"".join(out) or batches, found_names)  # aiokafka reports an incomplete batch alone, too
+
+
+def _split(batches: bytes) -> Iterator[memoryview]:
+    """Complete batches; the broker may cut off the last one."""
+    view, at = memoryview(batches), 0
+    while at + _HEADER.size <= len(view):
+        end = at + _OVERHEAD + int.from_bytes(view[at + 8 : at + _OVERHEAD], signed=True)
+        if not at + _OVERHEAD < end <= len(view):
+            return
+        yield view[at:end]
+        at = end
+
+
+def _is_suspect(batch: memoryview, check_names: bool = False) -> bool:
+    if len(batch) < _HEADER.size or batch[_MAGIC_AT] != 2:  # brokers convert the formats before 2017
+        return False
+    attributes = int.from_bytes(batch[21:23])
+    return not attributes & _CONTROL and (check_names or bool(attributes & _CODEC) or len(batch) > RECORD_BYTES)
+
+
+def _is_intact(batch: memoryview) -> bool:
+    return bool(calc_crc32c(batch[_CHECKED_FROM:]) == _HEADER.unpack_from(batch)[_CRC])
+
+
+class _Rewriting:
+    """One batch made anew, uncompressed. `complete`: it has all records of the original."""
+
+    def __init__(self, batch: memoryview, fetch_offset: int, limit: int, check_names: bool) -> None:
+        self._fields = list(_HEADER.unpack_from(batch))
+        self._first = max(fetch_offset - self._fields[0], 0)
+        self._limit = limit
+        self._check_names = check_names
+        self._records: list[bytes] = []
+        self._delta = -1
+        """Offset delta of the last record that was looked at."""
+        self.complete = True
+        self.found_names = False
+        self.batch = self._rewrite(batch[_RECORDS_FROM:])
+
+    def _rewrite(self, data: memoryview) -> bytes:
+        stream = _Stream(_decompressed(data, self._fields[_ATTRIBUTES] & _CODEC))
+        try:
+            if not self._check_names and (whole := stream.whole(min(RECORD_BYTES, self._limit))) is not None:
+                return self._uncompressed(whole, self._fields[_COUNT], self._fields[_LAST_DELTA])
+            for _ in range(self._fields[_COUNT]):
+                if not self._take(stream):
+                    self.complete = False
+                    break
+        except _UNREADABLE as error:
+            self._replace_rest(error)
+        last = self._fields[_LAST_DELTA] if self.complete else self._delta
+        return self._uncompressed(b"".join(self._records), len(self._records), last)
+
+    def _take(self, stream: "_Stream") -> bool:
+        """Copy the next record; False when it does not fit any more."""
+        length = stream.varint()
+        if length < 0:
+            raise ValueError("negative length")
+        large = length > RECORD_BYTES
+        delta, body = _cut_short(stream, length) if large else self._with_names_checked(stream.read(length))
+        if not self._delta < delta <= self._fields[_LAST_DELTA]:
+            raise ValueError("offsets out of order")
+        if delta >= self._first:
+            if self._records and len(body) > self._limit:
+                return False
+            self._limit -= len(body)
+            self._records.append(_varint(len(body)) + body)
+        self._delta = delta
+        return True
+
+    def _with_names_checked(self, body: bytes) -> tuple[int, bytes]:
+        stream = _Stream((body,))
+        timestamp, delta = _times(stream)
+        if self._check_names:
+            key = stream.field(KEY_BYTES)
+            stream.field(0)
+            if not all(_is_utf8(name) for name in stream.names()):
+                self.found_names = True
+                return delta, _replacement(
+                    timestamp, delta, key, None, "invalid_header", "a header's name is not UTF-8"
+                )
+        return delta, body
+
+    def _replace_rest(self, error: Exception) -> None:
+        """One record for all that follows in a batch that cannot be read on."""
+        delta, last = max(self._delta + 1, self._first), self._fields[_LAST_DELTA]
+        base = self._fields[0]
+        problem = f"offsets {base + delta} to {base + last} cannot be read: {type(error).__name__}"
+        body = _replacement(0, delta, None, None, "undecodable_batch", problem)
+        self._records.append(_varint(len(body)) + body)
+
+    def _uncompressed(self, records: bytes, count: int, last_delta: int) -> bytes:
+        fields = self._fields.copy()
+        fields[_LENGTH] = _RECORDS_FROM - _OVERHEAD + len(records)
+        fields[_ATTRIBUTES] &= ~_CODEC
+        fields[_LAST_DELTA], fields[_COUNT] = last_delta, count
+        batch = bytearray(_HEADER.pack(*fields)) + records
+        struct.pack_into(">I", batch, _CRC_AT, calc_crc32c(memoryview(batch)[_CHECKED_FROM:]))
+        return bytes(batch)
+
+
+def _times(stream: "_Stream") -> tuple[int, int]:
+    """Timestamp delta and offset delta, with which a record begins."""
+    stream.read(1)
+    return stream.varint(), stream.varint()
+
+
+def _cut_short(stream: "_Stream", length: int) -> tuple[int, bytes]:
+    """Offset delta and replacement of a record of so many bytes, of which few are ever in memory."""
+    end = stream.position + length
+    timestamp, delta = _times(stream)
+    key = stream.field(KEY_BYTES)
+    digest = hashlib.sha256()
+    size = stream.varint()
+    kept = stream.skip(max(size, 0), KEPT_BYTES, digest.update)
+    stream.skip(end - stream.position)
+    problem = f"{length} bytes, of which {size} are the value, whose SHA-256 is {digest.hexdigest()}"
+    return delta, _replacement(timestamp, delta, key, kept, "too_large", problem)
+
+
+def _replacement(timestamp: int, delta: int, key: bytes | None, value: bytes | None, kind: str, problem: str) -> bytes:
+    said = orjson.dumps({"error_type": kind, "detail": problem})
+    name = REPLACED.encode()
+    header = _varint(len(name)) + name + _varint(len(said)) + said
+    return b"\0" + _varint(timestamp) + _varint(delta) + _bytes(key) + _bytes(value) + _varint(1) + header
+
+
+def _bytes(value: bytes | None) -> bytes:
+    return _varint(-1) if value is None else _varint(len(value)) + value
+
+
+def _varint(value: int) -> bytes:
+    """Zigzag and base 128, as in Protocol Buffers."""
+    left = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while left > 0x7F:
+        out.append(left & 0x7F | 0x80)
+        left >>= 7
+    out.append(left)
+    return bytes(out)
+
+
+def _is_utf8(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+class _Stream:
+    """Bytes that come in chunks, of which only those of the current record are kept."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = iter(chunks)
+        self._buffer = bytearray()
+        self._at = 0
+        self._dropped = 0
+
+    @property
+    def position(self) -> int:
+        return self._dropped + self._at
+
+    def whole(self, limit: int) -> bytes | None:
+        """All of it, when that is `limit` bytes at most; changes nothing otherwise."""
+        while len(self._buffer) <= limit:
+            if not self._more():
+                return bytes(self._buffer)
+        return None
+
+    def read(self, size: int) -> bytes:
+        """Raises: EOFError, ValueError for a negative size."""
+        if size < 0:
+            raise ValueError("negative size")
+        while len(self._buffer) - self._at < size:
+            if not self._more():
+                raise EOFError("the batch ends inside a record")
+        self._at += size
+        return bytes(memoryview(self._buffer)[self._at - size : self._at])
+
+    def skip(self, size: int, keep: int = 0, see: Any = None) -> bytes:
+        """Read `size` bytes in chunks, tell each to `see`, and return the first `keep`."""
+        kept = b""
+        while size > 0:
+            chunk = self.read(min(size, CHUNK_BYTES))
+            size -= len(chunk)
+            kept += chunk[: keep - len(kept)]
+            if see:
+                see(chunk)
+        return kept
+
+    def varint(self) -> int:
+        """Raises: EOFError, ValueError for more than ten bytes."""
+        value = 0
+        for shift in range(0, 70, 7):
+            byte = self.read(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return (value >> 1) ^ -(value & 1)
+        raise ValueError("varint of more than ten bytes")
+
+    def field(self, keep: int) -> bytes | None:
+        """A length and so many bytes; None for a null, and for one of more than `keep` bytes."""
+        size = self.varint()
+        if size < 0:
+            return None
+        kept = self.skip(size, keep)
+        return kept if size <= keep else None
+
+    def names(self) -> Iterator[bytes]:
+        """Names of a record's headers."""
+        for _ in range(self.varint()):
+            yield self.read(self.varint())
+            self.field(0)
+
+    def _more(self) -> bool:
+        chunk = next(self._chunks, None)
+        if chunk is None:
+            return False
+        if self._at >= CHUNK_BYTES:
+            self._dropped += self._at
+            del self._buffer[: self._at]
+            self._at = 0
+        self._buffer += chunk
+        return True
+
+
+def _decompressed(data: memoryview, codec: int) -> Iterator[bytes]:
+    """Chunks of bounded size. Raises: what is in `_UNREADABLE`."""
+    return (_plain, _gzip, _snappy, _lz4, _zstd, _unknown, _unknown, _unknown)[codec](data)
+
+
+def _plain(data: memoryview) -> Iterator[bytes]:
+    for at in range(0, len(data), CHUNK_BYTES):
+        yield bytes(data[at : at + CHUNK_BYTES])
+
+
+def _gzip(data: memoryview) -> Iterator[bytes]:
+    left = bytes(data)
+    while left:  # members follow each other
+        member = zlib.decompressobj(wbits=31)
+        while not member.eof:
+            chunk = member.decompress(left, CHUNK_BYTES)
+            if not chunk and not member.eof and not member.unconsumed_tail:
+                raise EOFError("gzip ends too early")
+            left = member.unconsumed_tail
+            if chunk:
+                yield chunk
+        left = member.unused_data
+
+
+def _lz4(data: memoryview) -> Iterator[bytes]:
+    left = bytes(data)
+    while left:  # frames follow each other
+        frame = lz4.frame.LZ4FrameDecompressor()
+        while not frame.eof:
+            chunk = frame.decompress(left, CHUNK_BYTES)
+            if not chunk and frame.needs_input:
+                raise EOFError("lz4 ends too early")
+            left = b""
+            if chunk:
+                yield chunk
+        left = frame.unused_data or b""
+
+
+def _zstd(data: memoryview) -> Iterator[bytes]:
+    with zstandard.ZstdDecompressor().stream_reader(bytes(data), read_across_frames=True) as reader:
+        while chunk := reader.read(CHUNK_BYTES):
+            yield chunk
+
+
+def _snappy(data: memoryview) -> Iterator[bytes]:
+    if bytes(data[: len(_XERIAL)]) != _XERIAL:
+        yield _snappy_block(data)
+        return
+    at = _XERIAL_HEADER_BYTES
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 4], signed=True)
+        if size <= 0:
+            raise ValueError("snappy block without a length")
+        yield _snappy_block(data[at + 4 : at + 4 + size])
+        at += 4 + size
+
+
+def _snappy_block(block: memoryview) -> bytes:
+    length, shift = 0, 0
+    for byte in bytes(block[:5]):
+        length |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if length > _SNAPPY_RATIO * len(block):
+        raise ValueError("snappy block claims an impossible length")
+    return bytes(cramjam.snappy.decompress_raw(bytes(block)))
+
+
+def _unknown(_: memoryview) -> Iterator[bytes]:
+    raise ValueError("unknown compression")
+
+
+UNPARSABLE = (UnicodeDecodeError, CorruptRecordException)
+"""What aiokafka raises in the middle of a batch; a wrong checksum, too, which is raised again at the second attempt."""
+
+
+class BoundedConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is not typed
+    """An `AIOKafkaConsumer` that no batch can make grow, block the event loop, or raise for good."""
+
+    def __init__(self, *topics: str, **options: Any) -> None:
+        super().__init__(*topics, **options)
+        self._suspicious: set[TopicPartition] = set()
+        """Where a header's name was not UTF-8 a moment ago: only there each record is parsed here, which is slow."""
+        self._send = self._client.send
+        self._client.send = self._send_bounded  # where aiokafka has no seam: it is pinned exactly
+
+    async def getmany(self, *partitions: TopicPartition, **options: Any) -> dict[TopicPartition, list[Any]]:
+        """As of aiokafka. Raises: KafkaError, never for what is in a record."""
+        while True:
+            positions = self._positions()
+            try:
+                return await super().getmany(*partitions, **options)  # type: ignore[no-any-return]
+            except UNPARSABLE:
+                self._fetch_again(positions)
+
+    async def getone(self, *partitions: TopicPartition) -> Any:
+        """As of aiokafka. Raises: KafkaError, never for what is in a record."""
+        while True:
+            positions = self._positions()
+            try:
+                return await super().getone(*partitions)
+            except UNPARSABLE:
+                self._fetch_again(positions)
+
+    def _positions(self) -> dict[TopicPartition, int]:
+        assignment = self._subscription.subscription and self._subscription.subscription.assignment
+        if not assignment:
+            return {}
+        states = ((tp, assignment.state_value(tp)) for tp in assignment.tps)
+        return {tp: state.position for tp, state in states if state.has_valid_position}
+
+    def _fetch_again(self, positions: dict[TopicPartition, int]) -> None:
+        """Go back to where the call began, so that nothing that it had in hand is lost, and parse each record.
+
+        Raises: the current error, when that is what has just been done.
+        """
+        if positions.keys() <= self._suspicious:
+            raise
+        for tp in self._positions():
+            if tp in positions:
+                self.seek(tp, positions[tp])
+        self._suspicious |= positions.keys()
+
+    async def _send_bounded(self, node_id: int, request: Any, **options: Any) -> Any:
+        response = await self._send(node_id, request, **options)
+        if isinstance(request, FetchRequest):
+            offsets = {(topic, partition): at for topic, parts in request.topics for partition, at, _ in parts}
+            left = DECODED_BYTES
+            for topic, parts in response.topics:
+                for number, (partition, *rest, batches) in enumerate(parts):
+                    safe = await self._bounded(
+                        TopicPartition(topic, partition), batches, offsets[topic, partition], left
+                    )
+                    left -= len(safe)
+                    parts[number] = (partition, *rest, safe)
+        return response
+
+    async def _bounded(self, tp: TopicPartition, batches: bytes | None, offset: int, limit: int) -> bytes:
+        """Nothing when the limit is used up: those records are fetched again."""
+        if not batches or (tp not in self._suspicious and is_safe(batches)):
+            return batches or b""
+        if limit <= 0:
+            return b""
+        check_names = tp in self._suspicious
+        # in a thread: decompressing lets go of the interpreter's lock
+        safe, found_names = await asyncio.to_thread(bounded, batches, offset, limit, check_names=check_names)
+        if check_names and not found_names:
+            self._suspicious.discard(tp)
+        return safe
