@@ -14,7 +14,7 @@ import asyncio
 import hashlib
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import cramjam
@@ -35,7 +35,7 @@ RECORD_BYTES = 2 * 2**20
 KEPT_BYTES = 64 * 2**10
 """Of the value of a record that is too large."""
 KEY_BYTES = 4096
-CHUNK_BYTES = 64 * 2**10
+CHUNK_BYTES = 256 * 2**10
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _OVERHEAD = 12
@@ -153,30 +153,31 @@ class _Rewriting:
         length = stream.varint()
         if length < 0:
             raise ValueError("negative length")
-        large = length > RECORD_BYTES
-        delta, body = _cut_short(stream, length) if large else self._with_names_checked(stream.read(length))
+        end = stream.position + length
+        timestamp, delta = _times(stream)
         if not self._delta < delta <= self._fields[_LAST_DELTA]:
             raise ValueError("offsets out of order")
-        if delta >= self._first:
-            if self._records and len(body) > self._limit:
+        if delta < self._first:
+            stream.skip(end - stream.position)
+        else:
+            if self._records and min(length, RECORD_BYTES) > self._limit:
                 return False
+            body = self._body(stream, timestamp, delta, end)
             self._limit -= len(body)
             self._records.append(_varint(len(body)) + body)
         self._delta = delta
         return True
 
-    def _with_names_checked(self, body: bytes) -> tuple[int, bytes]:
-        stream = _Stream((body,))
-        timestamp, delta = _times(stream)
-        if self._check_names:
-            key = stream.field(KEY_BYTES)
-            stream.field(0)
-            if not all(_is_utf8(name) for name in stream.names()):
-                self.found_names = True
-                return delta, _replacement(
-                    timestamp, delta, key, None, "invalid_header", "a header's name is not UTF-8"
-                )
-        return delta, body
+    def _body(self, stream: "_Stream", timestamp: int, delta: int, end: int) -> bytes:
+        """The record whose rest the stream is at, or what replaces it."""
+        if end - stream.position > RECORD_BYTES:
+            return _cut_short(stream, timestamp, delta, end)
+        rest = stream.read(end - stream.position)
+        if self._check_names and not _has_names_in_utf8(rest):
+            self.found_names = True
+            key = _Stream((rest,)).field(KEY_BYTES)
+            return _replacement(timestamp, delta, key, None, "invalid_header", "a header's name is not UTF-8")
+        return b"\0" + _varint(timestamp) + _varint(delta) + rest
 
     def _replace_rest(self, error: Exception) -> None:
         """One record for all that follows in a batch that cannot be read on."""
@@ -202,17 +203,24 @@ def _times(stream: "_Stream") -> tuple[int, int]:
     return stream.varint(), stream.varint()
 
 
-def _cut_short(stream: "_Stream", length: int) -> tuple[int, bytes]:
-    """Offset delta and replacement of a record of so many bytes, of which few are ever in memory."""
-    end = stream.position + length
-    timestamp, delta = _times(stream)
+def _cut_short(stream: "_Stream", timestamp: int, delta: int, end: int) -> bytes:
+    """Replacement of a record that is too large, little of which is ever in memory."""
+    length = end - stream.position
     key = stream.field(KEY_BYTES)
     digest = hashlib.sha256()
     size = stream.varint()
     kept = stream.skip(max(size, 0), KEPT_BYTES, digest.update)
     stream.skip(end - stream.position)
     problem = f"{length} bytes, of which {size} are the value, whose SHA-256 is {digest.hexdigest()}"
-    return delta, _replacement(timestamp, delta, key, kept, "too_large", problem)
+    return _replacement(timestamp, delta, key, kept, "too_large", problem)
+
+
+def _has_names_in_utf8(rest: bytes) -> bool:
+    """`rest`: of a record, from its key on. Raises: what is in `_UNREADABLE`."""
+    stream = _Stream((rest,))
+    stream.field(0)
+    stream.field(0)
+    return all(_is_utf8(name) for name in stream.names())
 
 
 def _replacement(timestamp: int, delta: int, key: bytes | None, value: bytes | None, kind: str, problem: str) -> bytes:
@@ -275,15 +283,20 @@ class _Stream:
         self._at += size
         return bytes(memoryview(self._buffer)[self._at - size : self._at])
 
-    def skip(self, size: int, keep: int = 0, see: Any = None) -> bytes:
-        """Read `size` bytes in chunks, tell each to `see`, and return the first `keep`."""
+    def skip(self, size: int, keep: int = 0, see: Callable[[bytes], object] | None = None) -> bytes:
+        """Pass over `size` bytes, show each piece to `see`, and return the first `keep`. Raises: EOFError."""
         kept = b""
         while size > 0:
-            chunk = self.read(min(size, CHUNK_BYTES))
-            size -= len(chunk)
-            kept += chunk[: keep - len(kept)]
-            if see:
-                see(chunk)
+            have = min(size, len(self._buffer) - self._at)
+            if see or len(kept) < keep:
+                piece = bytes(self._buffer[self._at : self._at + have])
+                kept += piece[: keep - len(kept)]
+                if see:
+                    see(piece)
+            self._at += have
+            size -= have
+            if size and not self._more():
+                raise EOFError("the batch ends inside a record")
         return kept
 
     def varint(self) -> int:
@@ -314,9 +327,9 @@ class _Stream:
         chunk = next(self._chunks, None)
         if chunk is None:
             return False
-        if self._at >= CHUNK_BYTES:
+        if self._at:
             self._dropped += self._at
-            del self._buffer[: self._at]
+            del self._buffer[: self._at]  # of a bytearray's head: moves no byte
             self._at = 0
         self._buffer += chunk
         return True
@@ -412,7 +425,7 @@ class BoundedConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is no
     async def getmany(self, *partitions: TopicPartition, **options: Any) -> dict[TopicPartition, list[Any]]:
         """As of aiokafka. Raises: KafkaError, never for what is in a record."""
         while True:
-            positions = self._positions()
+            positions = self._positions(partitions)
             try:
                 return await super().getmany(*partitions, **options)  # type: ignore[no-any-return]
             except UNPARSABLE:
@@ -421,29 +434,29 @@ class BoundedConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is no
     async def getone(self, *partitions: TopicPartition) -> Any:
         """As of aiokafka. Raises: KafkaError, never for what is in a record."""
         while True:
-            positions = self._positions()
+            positions = self._positions(partitions)
             try:
                 return await super().getone(*partitions)
             except UNPARSABLE:
                 self._fetch_again(positions)
 
-    def _positions(self) -> dict[TopicPartition, int]:
-        assignment = self._subscription.subscription and self._subscription.subscription.assignment
-        if not assignment:
-            return {}
-        states = ((tp, assignment.state_value(tp)) for tp in assignment.tps)
-        return {tp: state.position for tp, state in states if state.has_valid_position}
+    def _positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Positions of these partitions, or of all: only of those may a call take records."""
+        subscription = self._subscription.subscription
+        assignment = subscription.assignment if subscription else None
+        states = ((tp, assignment.state_value(tp)) for tp in assignment.tps) if assignment else ()
+        wanted = set(partitions)
+        return {tp: state.position for tp, state in states if state.has_valid_position and (not wanted or tp in wanted)}
 
     def _fetch_again(self, positions: dict[TopicPartition, int]) -> None:
-        """Go back to where the call began, so that nothing that it had in hand is lost, and parse each record.
+        """Go back to where the call began, so that no record is passed over, and parse each one from there.
 
         Raises: the current error, when that is what has just been done.
         """
         if positions.keys() <= self._suspicious:
             raise
-        for tp in self._positions():
-            if tp in positions:
-                self.seek(tp, positions[tp])
+        for tp in positions.keys() & self.assignment():
+            self.seek(tp, positions[tp])
         self._suspicious |= positions.keys()
 
     async def _send_bounded(self, node_id: int, request: Any, **options: Any) -> Any:

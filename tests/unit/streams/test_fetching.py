@@ -2,24 +2,19 @@
 
 import gzip
 import hashlib
-import struct
-from collections.abc import Callable, Sequence
 
-import cramjam
-import lz4.frame
 import orjson
 import pytest
 import zstandard
-from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.record.memory_records import MemoryRecords
-from aiokafka.record.util import calc_crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from afterword.schemas.headers import REPLACED
 from afterword.streams.fetching import DECODED_BYTES, KEPT_BYTES, RECORD_BYTES, bounded, is_safe
+from tests.raw_batches import CODECS, COMPRESSORS, batch, field, packed, record, varint
 
-CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 Record = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 
 records = st.lists(
@@ -31,45 +26,6 @@ records = st.lists(
     min_size=1,
     max_size=20,
 )
-
-
-def batch(records: Sequence[tuple[bytes | None, bytes | None, list]], codec: str = "none", base: int = 100) -> bytes:
-    builder = DefaultRecordBatchBuilder(2, CODECS[codec], True, 77, 3, 5, 2**31 - 1)
-    for offset, (key, value, headers) in enumerate(records):
-        assert builder.append(offset, 1_700_000_000_000 + offset, key, value, headers)
-    made = bytearray(builder.build())
-    struct.pack_into(">q", made, 0, base)  # not part of what the checksum is of
-    return bytes(made)
-
-
-def packed(payload: bytes, codec: str, count: int, compress: Callable[[bytes], bytes], base: int = 100) -> bytes:
-    """A batch of records in Kafka's format that aiokafka's builder would not make."""
-    empty = bytearray(batch([(b"k", b"v", [])], base=base)[:61])
-    body = compress(payload)
-    struct.pack_into(">i", empty, 8, 61 - 12 + len(body))
-    struct.pack_into(">hi", empty, 21, CODECS[codec], count - 1)
-    struct.pack_into(">i", empty, 57, count)
-    made = empty + body
-    struct.pack_into(">I", made, 17, calc_crc32c(bytes(made[21:])))
-    return bytes(made)
-
-
-def varint(value: int) -> bytes:
-    value, out = (value << 1) ^ (value >> 63), bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
-
-
-def field(value: bytes) -> bytes:
-    return varint(len(value)) + value
-
-
-def record(delta: int, key: bytes, value: bytes, names: Sequence[bytes] = ()) -> bytes:
-    headers = b"".join(field(name) + field(b"x") for name in names)
-    body = b"\0" + varint(0) + varint(delta) + field(key) + field(value) + varint(len(names)) + headers
-    return varint(len(body)) + body
 
 
 def read(batches: bytes) -> list[Record]:
@@ -140,15 +96,6 @@ def test_a_batch_that_becomes_very_large_comes_in_pieces(codec: str) -> None:
     assert found == read(batches)
     assert fetches == 4
     assert len(bounded(batches, 100).batches) <= DECODED_BYTES + RECORD_BYTES
-
-
-COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
-    "gzip": gzip.compress,
-    "lz4": lz4.frame.compress,
-    "zstd": zstandard.compress,
-    "snappy": lambda data: bytes(cramjam.snappy.compress_raw(data)),
-    "none": bytes,
-}
 
 
 @pytest.mark.parametrize("codec", COMPRESSORS)
