@@ -18,14 +18,14 @@ from aiokafka.errors import KafkaError, ProducerFenced
 
 from afterword.audit.log import Log, opened
 from afterword.schemas.base import rfc3339
-from afterword.schemas.dead_letters import DeadLetter, read_dead_letter
-from afterword.schemas.headers import Headers, KafkaRecord, header
+from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX, DeadLetter, is_offset, read_dead_letter
+from afterword.schemas.headers import RESERVED_PREFIX, Headers, KafkaRecord, header
 from afterword.streams.errors import AfterwordError, BrokerUnavailable
 from afterword.streams.kafka import client_options, require_topics, start_client
 from afterword.streams.settings import Kafka
 from afterword.topics import LARGE_RECORD_BYTES
 
-RESOLUTION_PREFIX = "__afterword.dlq."
+RESOLUTION_PREFIX = RESERVED_PREFIX + "dlq."
 BATCH = 200
 """Dead letters in one transaction."""
 BITS = 4096
@@ -70,9 +70,15 @@ class Resolved:
 
 
 def resolved_offset(record: KafkaRecord) -> int | None:
-    """Offset of the dead letter that the record resolves; None if the record is a dead letter itself."""
+    """Offset of the dead letter that the record resolves; None if the record is a dead letter itself.
+
+    A resolution has neither key nor value nor the headers of a failure: a record with a forged offset is none.
+    """
     found = header(record.headers, RESOLUTION_PREFIX + "offset")
-    return int(found) if found is not None and found.isdecimal() else None
+    if not is_offset(found) or record.key is not None or record.value:
+        return None
+    failed = any(name.startswith(DEAD_LETTER_PREFIX) for name, _ in record.headers)
+    return None if failed else int(found or "")
 
 
 def resolution(dead_letter: DeadLetter, action: Action, now: datetime) -> Headers:
@@ -97,6 +103,8 @@ class Counts:
     resolved: int = 0
     not_ours: int = 0
     """Records that Afterword did not write: they can be discarded, but not replayed."""
+    truncated: int = 0
+    """Records that were too large to be kept whole: they can be discarded, but not replayed."""
     by_type: Counter[str] = field(default_factory=Counter)
 
 
@@ -225,6 +233,9 @@ def _count(counts: Counts, found: DeadLetter, action: Action) -> bool:
     counts.by_type[found.error_type] += 1
     if action == "replayed" and found.origin is None:
         counts.not_ours += 1
+        return False
+    if action == "replayed" and found.truncated:
+        counts.truncated += 1
         return False
     counts.resolved += 1
     return True

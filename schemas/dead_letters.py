@@ -1,14 +1,26 @@
-"""Dead letters: a record that was rejected, unchanged, with headers that say where it came from and what was wrong."""
+"""Dead letters: a record that was rejected, with headers that say where it came from and what was wrong.
 
+The record is unchanged, unless it is so large that the dead-letter topic might reject it: then its beginning is kept,
+with the size and the SHA-256 of the whole. A dead letter can always be written.
+"""
+
+import hashlib
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from afterword.schemas.base import rfc3339
-from afterword.schemas.headers import Headers, KafkaRecord, header
+from afterword.schemas.headers import REPLACED, RESERVED_PREFIX, Headers, KafkaRecord, header
 
-DEAD_LETTER_PREFIX = "__afterword.errors."
+DEAD_LETTER_PREFIX = RESERVED_PREFIX + "errors."
 MAX_MESSAGE_CHARACTERS = 500
+MAX_KEY_BYTES = 10_000
+MAX_HEADERS_BYTES = 50_000
+MAX_BYTES = 900_000
+"""Of key, value and the original's headers: a record of that size passes any broker's default limit of 1 MiB."""
+KEPT_BYTES = 64 * 2**10
+"""Of a value that is cut off."""
+MAX_OFFSET_DIGITS = 19
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 UNKNOWN = "unknown"
 """Stage and error type of a record on a dead-letter queue that Afterword did not write."""
@@ -39,6 +51,8 @@ class DeadLetter:
     value: bytes | None
     headers: Headers
     """The original's headers, without those that the dead letter added."""
+    truncated: bool = False
+    """Part of the original is missing: it cannot be replayed from here."""
 
     @property
     def address(self) -> str:
@@ -58,6 +72,7 @@ def dead_letter(
     `MAX_MESSAGE_CHARACTERS`. `attempts` counts how often the record was tried. `now_ms`: milliseconds since 1970.
     A replayed dead letter that fails again carries only the latest failure.
     """
+    key, value, headers, cut = _bounded(record)
     failure = {
         "topic": record.topic,
         "partition": str(record.partition),
@@ -67,9 +82,33 @@ def dead_letter(
         "message": one_line(message),
         "timestamp": rfc3339(EPOCH + timedelta(milliseconds=now_ms)),
         "attempts": str(attempts),
+        **cut,
     }
-    added = [(DEAD_LETTER_PREFIX + name, value.encode()) for name, value in failure.items()]
-    return record.key, record.value, _original_headers(record) + added
+    return key, value, headers + [(DEAD_LETTER_PREFIX + name, said.encode()) for name, said in failure.items()]
+
+
+def _bounded(record: KafkaRecord) -> tuple[bytes | None, bytes | None, Headers, dict[str, str]]:
+    """Key, value and headers that fit, and what is said about those that were cut."""
+    key, value, headers = record.key, record.value, _original_headers(record)
+    cut: dict[str, str] = {}
+    if header(record.headers, REPLACED) is not None:
+        cut["truncated"] = "record"
+    if key is not None and len(key) > MAX_KEY_BYTES:
+        cut |= _described("key", key)
+        key = None
+    headers_bytes = sum(len(name) + len(said or b"") for name, said in headers)
+    if headers_bytes > MAX_HEADERS_BYTES:
+        cut |= {"truncated": "headers", "headers_bytes": str(headers_bytes)}
+        headers, headers_bytes = [], 0
+    if value is not None and len(value) + len(key or b"") + headers_bytes > MAX_BYTES:
+        cut |= _described("value", value)
+        value = value[:KEPT_BYTES]
+    return key, value, headers, cut
+
+
+def _described(part: str, data: bytes) -> dict[str, str]:
+    digest = hashlib.sha256(data).hexdigest()
+    return {"truncated": part, f"{part}_bytes": str(len(data)), f"{part}_sha256": digest}
 
 
 def read_dead_letter(record: KafkaRecord) -> DeadLetter:
@@ -90,6 +129,7 @@ def read_dead_letter(record: KafkaRecord) -> DeadLetter:
         key=record.key,
         value=record.value,
         headers=_original_headers(record),
+        truncated=said("truncated") is not None,
     )
 
 
@@ -101,7 +141,7 @@ def one_line(text: str) -> str:
 
 
 def _original_headers(record: KafkaRecord) -> Headers:
-    return [(name, value) for name, value in record.headers if not name.startswith(DEAD_LETTER_PREFIX)]
+    return [(name, value) for name, value in record.headers if not name.startswith(RESERVED_PREFIX)]
 
 
 def _moment(said: str | None, timestamp_ms: int) -> datetime:
@@ -112,6 +152,11 @@ def _moment(said: str | None, timestamp_ms: int) -> datetime:
 
 
 def _origin(topic: str | None, partition: str | None, offset: str | None) -> Origin | None:
-    if not (topic and partition and offset and partition.isdecimal() and offset.isdecimal()):
+    if not (topic and is_offset(partition) and is_offset(offset)):
         return None
-    return Origin(topic, int(partition), int(offset))
+    return Origin(topic, int(partition or ""), int(offset or ""))
+
+
+def is_offset(said: str | None) -> bool:
+    """Whether a header's text is a number that an offset can be."""
+    return said is not None and said.isascii() and said.isdecimal() and len(said) <= MAX_OFFSET_DIGITS

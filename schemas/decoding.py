@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from afterword.schemas.base import Model, utc_milliseconds
 from afterword.schemas.episodes import EpisodeClosed
-from afterword.schemas.headers import CE_TYPE, CONTENT_TYPE, STRUCTURED_JSON, header
+from afterword.schemas.headers import CE_TYPE, CONTENT_TYPE, REPLACED, STRUCTURED_JSON, header
 from afterword.schemas.messages import CONVERSATION_FLUSH, MESSAGE_CREATED, ConversationFlush, MessageCreated
 
 RecordHeaders = Sequence[tuple[str, bytes | None]]
@@ -23,6 +23,8 @@ INPUT_TYPES: dict[str, type[MessageCreated] | type[ConversationFlush]] = {
 MAX_INPUT_BYTES = 700_000
 """A longer record could not travel on in an `episode.closed` of less than a megabyte."""
 MAX_ERRORS_NAMED = 3
+REPLACED_TYPES = {"too_large", "invalid_header", "undecodable_batch"}
+"""Errors of records that the consumer could not hand on as they are."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -45,6 +47,8 @@ def decode_input(
 
     Raises: InvalidRecord.
     """
+    if (replaced := header(headers, REPLACED)) is not None:
+        raise _error_of_replaced(replaced)
     data, event_type = _event(value, headers)
     model = INPUT_TYPES.get(event_type)
     if model is None:
@@ -56,6 +60,15 @@ def decode_input(
     if isinstance(event, MessageCreated) and event.sent_at is None:
         return event.model_copy(update={"sent_at": record_time(timestamp_ms)})
     return event
+
+
+def _error_of_replaced(said: str) -> InvalidRecord:
+    """What was wrong with the original of a replacement; a producer that writes the header itself gets no other."""
+    try:
+        error_type, detail = (str(orjson.loads(said)[name]) for name in ("error_type", "detail"))
+    except (orjson.JSONDecodeError, KeyError, TypeError, IndexError):
+        return InvalidRecord("invalid_header", f"{REPLACED} is reserved")
+    return InvalidRecord(error_type if error_type in REPLACED_TYPES else "invalid_header", detail)
 
 
 def record_time(timestamp_ms: int) -> datetime:

@@ -13,7 +13,9 @@ JSON = "application/json"
 STRUCTURED_JSON = "application/cloudevents+json"
 CE_TYPE = "ce_type"
 CE_ID = "ce_id"
-REPLACED = "__afterword.replaced"
+RESERVED_PREFIX = "__afterword."
+"""Of headers that only Afterword writes; those of a producer are dropped where a record is copied."""
+REPLACED = RESERVED_PREFIX + "replaced"
 """On a record that stands for one that could not be handed on; its value is JSON with `error_type` and `detail`."""
 
 

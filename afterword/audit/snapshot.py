@@ -13,7 +13,7 @@ from typing import NamedTuple
 from aiokafka import ConsumerRecord
 
 from afterword.schemas import EpisodeClosed, InvalidRecord, MessageCreated, SummaryCreated, decode_episode, decode_input
-from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX
+from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX, is_offset
 from afterword.schemas.decoding import validate
 from afterword.schemas.episodes import fingerprint
 from afterword.schemas.headers import header
@@ -280,7 +280,7 @@ def take_summary(snapshot: Snapshot, record: ConsumerRecord) -> None:
 def take_dead_letter(dead: set[Position], topic: str, record: ConsumerRecord) -> None:
     """Add the original position of a record of `<topic>.dlq`, if the original was in this topic."""
     found = [header(record.headers, DEAD_LETTER_PREFIX + name) or "" for name in ("topic", "partition", "offset")]
-    if found[0] == topic and all(part.isdecimal() for part in found[1:]):
+    if found[0] == topic and all(is_offset(part) for part in found[1:]):
         dead.add(Position(int(found[1]), int(found[2])))
 
 

@@ -21,7 +21,7 @@ STEP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5,
 OTHER = "other"
 INVALID_RECORDS = frozenset(
     {"empty_value", "invalid_json", "invalid_override", "key_mismatch", "missing_key", "schema_violation"}
-    | {"tenant_mismatch", "too_large", "unknown_type"}
+    | {"invalid_header", "tenant_mismatch", "too_large", "undecodable_batch", "unknown_type"}
 )
 """Every `error_type` of an invalid record."""
 REFUSALS = frozenset(

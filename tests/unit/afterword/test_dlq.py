@@ -1,12 +1,21 @@
+import hashlib
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from afterword.dlq import Filters, Resolved, resolution, resolved_offset
-from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX, DeadLetter, Origin, dead_letter, read_dead_letter
-from afterword.schemas.headers import Headers
+from afterword.dlq import RESOLUTION_PREFIX, Filters, Resolved, resolution, resolved_offset
+from afterword.schemas.dead_letters import (
+    DEAD_LETTER_PREFIX,
+    MAX_BYTES,
+    DeadLetter,
+    Origin,
+    dead_letter,
+    read_dead_letter,
+)
+from afterword.schemas.headers import REPLACED, Headers
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)
@@ -61,7 +70,7 @@ def at(partition: int, offset: int) -> DeadLetter:
 
 def test_a_resolution_names_its_dead_letter_and_is_none_itself() -> None:
     found = read_dead_letter(dead_letter_of(Record()))
-    record = Record("messages.dlq", 3, 8, value=None, headers=resolution(found, "replayed", NOON))
+    record = Record("messages.dlq", 3, 8, key=None, value=b"", headers=resolution(found, "replayed", NOON))
     assert resolved_offset(record) == 7
     assert resolved_offset(dead_letter_of(Record())) is None
 
@@ -92,3 +101,41 @@ def test_each_filter_leaves_out_what_does_not_match() -> None:
         Filters(conversation_id="c2"),
     ):
         assert not wrong.match(found)
+
+
+@pytest.mark.parametrize("offset", [b"0", b"7", b"9" * 5000, "٣".encode()])
+def test_a_producers_header_resolves_nobodys_dead_letter(offset: bytes) -> None:
+    forged = [(RESOLUTION_PREFIX + "offset", offset)]
+    assert resolved_offset(dead_letter_of(Record(headers=forged))) is None
+    assert resolved_offset(dead_letter_of(Record(key=None, value=None, headers=forged))) is None
+    assert resolved_offset(Record("messages.dlq", value=b"{", headers=forged)) is None  # as older workers copied it
+    failed = [(DEAD_LETTER_PREFIX + "offset", b"0")]
+    assert resolved_offset(Record("messages.dlq", key=None, value=None, headers=forged + failed)) is None
+
+
+def test_numbers_of_thousands_of_digits_are_no_origin() -> None:
+    names = {"topic": b"messages", "partition": b"1" * 5000, "offset": b"2" * 5000}
+    headers = [(DEAD_LETTER_PREFIX + name, value) for name, value in names.items()]
+    assert read_dead_letter(Record("messages.dlq", headers=headers)).origin is None
+
+
+@given(st.integers(0, 2_000_000), st.integers(0, 20_000), st.integers(0, 100_000))
+@settings(max_examples=30)
+def test_a_dead_letter_fits_into_any_topic_and_says_what_it_left_out(value: int, key: int, header: int) -> None:
+    original = Record(key=b"k" * key, value=b"v" * value, headers=[("h", b"x" * header)])
+    made = dead_letter_of(original)
+    size = len(made.key or b"") + len(made.value or b"") + sum(len(n) + len(v) for n, v in made.headers)
+    assert size < MAX_BYTES + 10_000
+    found = read_dead_letter(made)
+    assert found.truncated == (
+        (found.key, found.value, found.headers) != (original.key, original.value, original.headers)
+    )
+    if found.value != original.value:
+        said = dict(made.headers)
+        assert said[DEAD_LETTER_PREFIX + "value_bytes"] == str(value).encode()
+        assert said[DEAD_LETTER_PREFIX + "value_sha256"].decode() == hashlib.sha256(b"v" * value).hexdigest()
+
+
+def test_a_replacement_cannot_be_replayed() -> None:
+    replaced = Record(headers=[(REPLACED, b'{"error_type": "too_large", "detail": "3000000 bytes"}')])
+    assert read_dead_letter(dead_letter_of(replaced)).truncated

@@ -18,7 +18,7 @@ from afterword.schemas import (
     fingerprint,
 )
 from afterword.schemas.decoding import MAX_INPUT_BYTES
-from afterword.schemas.headers import cloud_event
+from afterword.schemas.headers import REPLACED, cloud_event
 
 MESSAGE = {"id": "m1", "conversation_id": "c1", "user_id": "u1", "role": "user", "content": "hello"}
 KEY = b"c1"
@@ -151,3 +151,15 @@ def test_a_fingerprint_is_that_of_ids_and_contents_in_order_and_of_nothing_else(
     assert fingerprint([a, b]) == "10e3cdec0f82ebcc3bdd9d576c3450045b8f237c7dd3a03d38389d97ceb43324"
     assert fingerprint([a, b]) != fingerprint([b, a])
     assert fingerprint([message("1", "x", tools=("t",))]) == fingerprint([message("1", "x")])
+
+
+@pytest.mark.parametrize("error_type", ["too_large", "invalid_header", "undecodable_batch"])
+def test_a_replacement_has_the_error_of_its_original(error_type: str) -> None:
+    said = orjson.dumps({"error_type": error_type, "detail": "3000000 bytes"})
+    error = refused(encoded()[:5], headers=[(REPLACED, said)])
+    assert (error.error_type, error.detail) == (error_type, "3000000 bytes")
+
+
+@pytest.mark.parametrize("said", [b"", b"{", b"[]", b"1", b'{"error_type": 1}', b'{"error_type": "", "detail": ""}'])
+def test_a_producer_that_uses_the_reserved_header_is_refused(said: bytes) -> None:
+    assert refused(encoded(), headers=[(REPLACED, said)]).error_type == "invalid_header"
