@@ -2,6 +2,7 @@
 
 from opentelemetry.trace import Tracer
 
+from afterword.streams.fetching import BoundedConsumer
 from afterword.streams.kafka import require_topics, security
 from afterword.streams.runtime import App, EngineMetrics, Options
 from afterword.streams.runtime.health import HealthServer, Readiness
@@ -53,6 +54,7 @@ def faust_app(
         consumer_group_instance_id=kafka.group_instance_id,
         security=security(kafka),
         metrics=metrics,
+        consumer_class=BoundedConsumer,
     )
 
 

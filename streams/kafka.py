@@ -22,6 +22,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from pydantic import SecretStr
 
 from afterword.streams.errors import AfterwordError, BrokerRefuses, BrokerUnavailable, TopicMissing
+from afterword.streams.fetching import BoundedConsumer
 from afterword.streams.settings import Kafka, variable
 from afterword.streams.tls import present, trusting
 
@@ -103,7 +104,7 @@ async def running_consumer(
     await require_topics(kafka, *topics)
     ours = client_options(kafka)
     defaults = {"enable_auto_commit": False, "isolation_level": "read_committed"}
-    consumer = AIOKafkaConsumer(**ours | defaults | options)
+    consumer = BoundedConsumer(**ours | defaults | options)
     consumer.subscribe(topics, listener=listener)
     try:
         await start_client(consumer, ours)

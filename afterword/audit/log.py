@@ -10,6 +10,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupCoordinatorNotAvailableError, NotCoordinatorForGroupError
 
 from afterword.streams.errors import AfterwordError
+from afterword.streams.fetching import BoundedConsumer
 from afterword.streams.kafka import admin_client, client_options, start_client
 from afterword.streams.settings import Kafka
 
@@ -99,7 +100,7 @@ class Log:
         """Open a consumer of every partition of the topics, without a group."""
         partitions = await self._partitions(topics)
         options = client_options(self._kafka)
-        consumer = AIOKafkaConsumer(**options, isolation_level=isolation_level, auto_offset_reset="earliest")
+        consumer = BoundedConsumer(**options, isolation_level=isolation_level, auto_offset_reset="earliest")
         try:
             await start_client(consumer, options)
             consumer.assign(partitions)

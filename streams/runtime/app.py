@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import faust
+from aiokafka import AIOKafkaConsumer
 from prometheus_client import CollectorRegistry
 
 from afterword.streams.runtime.batch import take_batch
@@ -24,7 +25,8 @@ class App(faust.App):
     """An ordinary `faust.App`: agents, topics, tables and sends are Faust's; their guarantees are the engine's.
 
     `brokers`: host:port, several separated by commas. `security`: aiokafka's arguments for TLS and SASL, such as
-    `ssl_context`, for every client. `metrics`: by default in a registry that is not exported.
+    `ssl_context`, for every client. `metrics`: by default in a registry that is not exported. `consumer_class` reads
+    the sources: a subclass may bound what it decodes.
     """
 
     logger = LIFE_CYCLE
@@ -38,10 +40,12 @@ class App(faust.App):
         datadir: Path,
         security: Mapping[str, Any] = PLAINTEXT,
         metrics: EngineMetrics | None = None,
+        consumer_class: type[AIOKafkaConsumer] = AIOKafkaConsumer,
         **options: Any,
     ) -> None:
         self.engine = engine
         self.security = security
+        self.consumer_class = consumer_class
         self.engine_metrics = metrics or EngineMetrics(CollectorRegistry(), app_id)
         super().__init__(
             app_id,

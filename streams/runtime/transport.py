@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import structlog
-from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka import ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import ProducerClosed
 from faust import current_event
@@ -87,7 +87,7 @@ class Consumer(base.Consumer):
 
     async def on_start(self) -> None:
         conf = self.app.conf
-        self.kafka = AIOKafkaConsumer(
+        self.kafka = self.app.consumer_class(
             **self.kafka_settings(),
             group_id=conf.id,
             group_instance_id=conf.consumer_group_instance_id,
