@@ -27,7 +27,7 @@ def test_another_version_replaces_the_broker_and_nothing_else(monkeypatch: pytes
     monkeypatch.setenv(KAFKA_VARIABLE, version)
     jars = chosen_jars()
     assert [jar.version for jar in jars if jar.artifact == BROKER] == [version]
-    brokers = Counter(jar.artifact for jar in jars if "kafka" in jar.used_by.split(","))
+    brokers = Counter((jar.group, jar.artifact) for jar in jars if "kafka" in jar.used_by.split(","))
     assert set(brokers.values()) == {1}, "one version of each on the classpath"
     shipped = {jar.file_name for jar in locked_jars() if "mongo" in jar.used_by}
     assert {jar.file_name for jar in jars if "mongo" in jar.used_by} == shipped
