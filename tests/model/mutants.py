@@ -237,7 +237,7 @@ MUTANTS = (
         PIPELINE,
         "        while stored is None or stored.summary.made_from < episode.revision:\n",
         "        if stored is not None:\n"
-        "            done = await self._finish(episode, stored)\n"
+        "            done = await self._finish(episode, stored, None)\n"
         "            return done.model_copy(update={'episode_revision': 9})\n"
         "        while stored is None or stored.summary.made_from < episode.revision:\n",
     ),
