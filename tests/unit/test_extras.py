@@ -7,7 +7,10 @@ import pytest
 from tests.extras import BASE, forbidden_without, installed_by, run_with
 
 SUBSCRIBERS = "import afterword; [getattr(afterword, name) for name in afterword.__all__ if name != 'Memory']"
-AGENTS = "import afterword.memory, afterword.memory.recall, afterword.streams.summarizer.embedders"
+AGENTS = """
+import afterword.memory, afterword.streams.summarizer.embedders
+import afterword.streams.stores.local_index, afterword.streams.stores.qdrant
+"""
 WORKERS = """
 import importlib, pkgutil, afterword
 for module in pkgutil.walk_packages(afterword.__path__, "afterword."):
