@@ -40,23 +40,23 @@ def summary_rules(settings: Settings) -> SummaryRules:
 
 async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summarizer) -> None:
     """Run until SIGTERM, then drain. Raises: AfterwordError, KafkaError."""
-    kafka, health = settings.kafka, Readiness(PARTITIONS)
+    kafka, readiness = settings.kafka, Readiness(PARTITIONS)
     dead_letters = kafka.dead_letters(kafka.episodes_topic)
     await require_topics(kafka, kafka.episodes_topic, kafka.summaries_topic, kafka.retry_topic, dead_letters)
     async with AsyncExitStack() as closing:
-        telemetry = await closing.enter_async_context(worker_telemetry("summarizer", settings, health))
+        telemetry = await closing.enter_async_context(worker_telemetry("summarizer", settings, readiness))
         metrics, tracer = telemetry.metrics, telemetry.tracer
         stores = await closing.enter_async_context(open_stores(settings))
         if embedder := make_embedder(settings.embedder):
             closing.push_async_callback(embedder.close)
         views = {**telemetry.views, **stores.index_views(query_embedder(embedder))}
         server = await closing.enter_async_context(
-            HealthServer(health, settings.health.host, settings.health.port, views)
+            HealthServer(readiness, settings.health.host, settings.health.port, views)
         )
         stores.announce_index(settings.health.host, server.port)
         longest = longest_seconds(settings)
         app = faust_app(settings, kafka.summarizer_id, metrics.engine, handling_seconds=longest)
-        steps = StepRunner(health, metrics, tracer)
+        steps = StepRunner(readiness, metrics, tracer)
         outputs = summarizer.Outputs(app, kafka, metrics)
         summaries = make(settings, stores.budgets, stores.replies, metrics, tracer)
         closing.push_async_callback(summaries.close)
@@ -77,4 +77,4 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
         metrics.in_flight.set_function(lambda: lanes.in_flight)
         closing.push_async_callback(lanes.drain, 0)
         await steps.retry_until_success("indexes", stores.prepare_database)
-        await run(app, health)
+        await run(app, readiness)
