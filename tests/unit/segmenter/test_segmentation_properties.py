@@ -193,9 +193,11 @@ class Interrupted(Exception):
 @settings(max_examples=60, deadline=None)
 @given(episode_limits(), talk(max_size=30), st.integers(0, 15))
 def test_a_batch_that_fails_has_changed_nothing(limits, past, survived):
-    chat = Chat(limits)
+    chat, never_failed = Chat(limits), Chat(limits)
     replay(chat, past)
+    replay(never_failed, past)
     before = dict(chat.conversations), dict(chat.messages)
+    batch = [flush("a"), flush("b"), *says(*map(str, range(20)), conversation_id="fresh")]
     left = iter(range(survived))
 
     def count(text: str) -> int:
@@ -205,5 +207,8 @@ def test_a_batch_that_fails_has_changed_nothing(limits, past, survived):
 
     chat.count_tokens = count
     with pytest.raises(Interrupted):
-        chat.process([flush("a"), flush("b"), *says(*map(str, range(20)), conversation_id="fresh")])
+        chat.process(batch)
     assert (chat.conversations, chat.messages) == before
+    chat.count_tokens = characters
+    assert chat.process(batch) == never_failed.process(batch)
+    assert (chat.conversations, chat.messages) == (never_failed.conversations, never_failed.messages)
