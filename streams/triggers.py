@@ -38,7 +38,7 @@ class Counters(Protocol):
 
 
 Fires = Callable[[Counters], bool]
-"""Whether pending messages are to be closed. Changes nothing: no condition is lost because another was asked first."""
+"""Decides whether pending messages close. Changes nothing: no condition is lost because another was asked first."""
 
 
 class Condition(NamedTuple):
@@ -46,7 +46,7 @@ class Condition(NamedTuple):
 
     name: str
     meaning: str
-    """When it is fulfilled, as `docs/triggers.md` has it."""
+    """Its fulfilment in words, as `docs/triggers.md` has it."""
     least: int | None
     """The lowest whole number that it takes; None: any number of more than 0."""
     compile: Callable[[Any], Fires]

@@ -28,10 +28,10 @@ class Arrival(NamedTuple):
     """The record's timestamp, milliseconds since 1970."""
     tokens: int
     episode_bytes: int
-    """What it adds to the JSON of its episode."""
+    """Bytes that it adds to the JSON of its episode."""
     is_continuation: bool | None
     is_user: bool
-    """Whether a turn begins with it."""
+    """True: a turn begins with it."""
     text_bytes: int
     """UTF-8 bytes of its content."""
     length: int
@@ -39,11 +39,11 @@ class Arrival(NamedTuple):
     json: bytes
     """An `EpisodeMessage` as its episode will carry it."""
     digest: bytes
-    """Of its id."""
+    """Digest of its id."""
     offset: int
-    """Of its record."""
+    """Offset of its record."""
     trace: bytes
-    """As in its row."""
+    """Trace id, span id and flags, as in `Body`."""
 
 
 def from_record(
@@ -100,7 +100,7 @@ def carried(message: MessageCreated) -> bytes:
 
 
 def added_bytes(message: MessageCreated | EpisodeMessage, json: bytes) -> int:
-    """What a message adds to the JSON of its episode, whose envelope may repeat its user, flows and tools."""
+    """Count a message's bytes in the JSON of its episode, whose envelope may repeat its user, flows and tools."""
     return len(json) + len(orjson.dumps((message.user_id, message.flows, message.tools)))
 
 

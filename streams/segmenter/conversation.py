@@ -74,7 +74,7 @@ class Thread:
         self._prefix = rows.prefix(scope)
 
     def has(self, digest: bytes) -> bool:
-        """Whether a message with this id is a duplicate. `digest`: of the id."""
+        """Return whether a message with this id is a duplicate. `digest`: of the id."""
         row = self._table.get(rows.seen_key(self._prefix, digest))
         seq = None if row is None else rows.decode_seq(row)
         return self.state is not None and is_duplicate(self.state, seq, self._window)

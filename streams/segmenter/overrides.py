@@ -22,9 +22,9 @@ NAMES = (
     "max_episode_tokens",
     "idle_seconds",
 )
-"""What decides about the next message only. Overlap and ids reach back, and are the deployment's."""
+"""Settings that decide about the next message only. Overlap and ids reach back, and are the deployment's."""
 MAX_BYTES = 2000
-"""Of their JSON: it is in the conversation's row, which is written with every batch."""
+"""Limit of their JSON: it is in the conversation's row, which is written with every batch."""
 REMEMBERED = 1024
 
 log = structlog.get_logger()

@@ -59,9 +59,9 @@ class Outcome:
     skipped: int = 0
     flushes: int = 0
     dead_letters: Counter[str] = field(default_factory=Counter)
-    """By error type."""
+    """Count by error type."""
     episodes: Counter[str] = field(default_factory=Counter)
-    """By close reason."""
+    """Count by close reason."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""When an episode is over and where the next begins: pure functions over a conversation's counters.
+"""The end of an episode and the beginning of the next: pure functions over a conversation's counters.
 
 They depend on the log alone, with one exception: the deadline, by which a living worker notices silence. A worker that
 was down meanwhile finds the same silence between the records' timestamps, and closes the same episodes.
@@ -41,9 +41,9 @@ class Decision(NamedTuple):
     sealed_before: CloseReason | None
     sealed_after: CloseReason | None
     cuts: tuple[Cut, ...]
-    """In this order; they may include the message itself."""
+    """Emissions in this order; they may include the message itself."""
     state: State
-    """After all of it, but for the ordinals and the overlap, which follow from the episodes emitted."""
+    """State after all of it, but for the ordinals and the overlap, which follow from the episodes emitted."""
 
 
 def episode_rules(limits: Episodes) -> EpisodeRules:
@@ -72,18 +72,18 @@ def is_duplicate(state: State, seq: int | None, window: int) -> bool:
 
 
 def is_silent(state: State, message: Arrival, limits: Episodes) -> bool:
-    """Whether more than `idle_seconds` lie between the message and the one before it, while something is pending."""
+    """Return whether the message comes after silence while something is pending."""
     return state.pending_messages > 0 and is_late(state, message, limits)
 
 
 def is_late(state: State, message: Arrival, limits: Episodes) -> bool:
-    """Whether more than `idle_seconds` lie between the message and the one before it."""
+    """Return whether more than `idle_seconds` lie between the message and the one before it."""
     silence_ms = max(message.sent_ms - state.last_sent_ms, message.record_ms - state.last_record_ms)
     return silence_ms > limits.idle_seconds * 1000
 
 
 def boundary(state: State, message: Arrival, limits: Episodes) -> CloseReason | None:
-    """Why the open episode is sealed before the message, if it is."""
+    """Return the reason to seal the open episode before the message, None to keep it open."""
     if message.is_continuation is False and state.open_messages >= limits.min_episode_size:
         return "topic_shift"
     if state.open_messages and is_full(state, message, limits):
@@ -92,7 +92,7 @@ def boundary(state: State, message: Arrival, limits: Episodes) -> CloseReason | 
 
 
 def is_full(state: State, message: Arrival, limits: Episodes) -> bool:
-    """Whether the message would make the open episode too large."""
+    """Return whether the message would make the open episode too large."""
     too_many_tokens = state.open_tokens + message.tokens > limits.max_episode_tokens
     return too_many_tokens or state.open_bytes + message.episode_bytes > MAX_EPISODE_BYTES
 
@@ -165,7 +165,7 @@ def emitted(state: State, cut: Cut | None) -> State:
 
 
 def nothing_pending(state: State) -> State:
-    """As after an emission of everything, but for the ordinal, and without an overlap for the next episode."""
+    """The state after an emission of everything, but for the ordinal, and without an overlap."""
     end = state.next_seq
     return emitted(state, Cut(state.first_pending, end, "flush"))._replace(overlap_first=end)
 
@@ -201,7 +201,7 @@ def split(cut: Cut, bodies: Sequence[Body]) -> list[Cut]:
 
 
 def overlap_size(core: Sequence[Body], overlap: int) -> int:
-    """How many of an episode's last messages the next one carries, `overlap` at most, and their JSON is bounded."""
+    """Count the last messages of an episode that the next one carries: `overlap` at most, with bounded JSON."""
     totals = accumulate(len(body.json) + 1 for body in islice(reversed(core), overlap))
     return sum(1 for _ in takewhile(lambda total: total <= MAX_OVERLAP_BYTES, totals))
 

@@ -135,9 +135,9 @@ class Body(NamedTuple):
     """An `EpisodeMessage` as the episode will carry it."""
     tokens: int
     offset: int
-    """Of its record."""
+    """Offset of its record."""
     sealed_before: CloseReason | None
-    """Why the episode before this message was sealed with it."""
+    """Reason why the episode before this message was sealed with it."""
     sealed_after: CloseReason | None
     shifts: bool = False
     """Its `is_continuation` is false."""
@@ -170,7 +170,7 @@ def digest_of(value: bytes) -> bytes:
 
 
 class Scope(NamedTuple):
-    """What is pending and numbered together: a conversation, or an agent's part of one."""
+    """A set of messages that are pending and numbered together: those of a conversation, or an agent's part of one."""
 
     conversation_id: str
     agent_id: str | None = None
