@@ -13,7 +13,8 @@ from afterword.streams.settings import Llm
 from afterword.streams.summarizer.answer import TITLE_CHARACTERS, Answer, Limits, read_answer, read_plain
 from afterword.streams.summarizer.extractive import condense
 from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
-from afterword.streams.summarizer.llm.client import STAGE, LlmClient, RetryBudget
+from afterword.streams.summarizer.llm.client import STAGE, LlmClient
+from afterword.streams.summarizer.llm.retrying import RetryBudget
 from afterword.streams.summarizer.prompt import FIELDS, Messages, Template, build_prompt, plain, schema_of, structured
 from afterword.streams.summarizer.prompt.structured import WORDS_PER_TOKEN
 from afterword.streams.summarizer.sentences import cut_at_word

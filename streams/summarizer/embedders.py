@@ -12,8 +12,8 @@ from afterword.streams.errors import ConfigurationError, ProviderError, Provider
 from afterword.streams.settings import LOCAL_EMBEDDER, variable
 from afterword.streams.settings import Embedder as EmbedderSettings
 from afterword.streams.stores.index import Dense, Embed
-from afterword.streams.summarizer.llm.client import RetryBudget, retrying
 from afterword.streams.summarizer.llm.http import HttpClient
+from afterword.streams.summarizer.llm.retrying import RetryBudget, retrying
 
 STORE = "embedder"
 STAGE = "embed"

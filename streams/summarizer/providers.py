@@ -11,8 +11,8 @@ from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.summarizer.asking import Asking, PlainQuestions, StructuredQuestions
 from afterword.streams.summarizer.extractive import summarize
 from afterword.streams.summarizer.extractive.ranking import MAX_MESSAGE_CHARACTERS
-from afterword.streams.summarizer.llm import make_client
 from afterword.streams.summarizer.llm.client import LlmClient
+from afterword.streams.summarizer.llm.protocols import make_client
 from afterword.streams.summarizer.prompt import EPISODIC, PRESETS, Template
 from afterword.streams.summarizer.summary import EXTRACTIVE, Summary, SummaryRequest
 from afterword.streams.telemetry import Metrics

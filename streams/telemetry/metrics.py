@@ -165,6 +165,10 @@ class Metrics:
 
         self.before_reading.append(refresh)
 
+    def count_llm_retry(self, kind: str) -> None:
+        """Count a repeated request; `kind`: the error type of the previous attempt."""
+        self.llm_retries.labels(error_type(kind)).inc()
+
     def count_dead_letters(self, stage: str, kind: str, count: int = 1) -> None:
         """Count records sent to a dead-letter queue; `kind`: their error type."""
         self.dead_letters.labels(stage, error_type(kind)).inc(count)

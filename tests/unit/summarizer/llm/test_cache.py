@@ -15,7 +15,8 @@ from afterword.streams.settings import Llm
 from afterword.streams.stores.replies import KeptReply
 from afterword.streams.summarizer.asking import Asking
 from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
-from afterword.streams.summarizer.llm.client import MAX_KEPT_CHARACTERS, RetryBudget
+from afterword.streams.summarizer.llm.client import MAX_KEPT_CHARACTERS
+from afterword.streams.summarizer.llm.retrying import RetryBudget
 from tests.doubles.llm import a_client, unread
 from tests.doubles.stores import MemoryReplies
 

@@ -15,9 +15,9 @@ from afterword.streams.errors import (
 )
 from afterword.streams.settings import Llm
 from afterword.streams.summarizer.llm.chat import ChatRequest
-from afterword.streams.summarizer.llm.client import RetryBudget, retrying
 from afterword.streams.summarizer.llm.http import failure, retry_after_seconds
 from afterword.streams.summarizer.llm.ollama import context_tokens
+from afterword.streams.summarizer.llm.retrying import RetryBudget, retrying
 from tests.doubles.llm import a_provider
 
 NOW = datetime(2026, 1, 5, 12, 0, 0, tzinfo=UTC)

@@ -9,7 +9,8 @@ from afterword.schemas import Usage
 from afterword.streams.errors import ProviderRateLimited, ProviderUnavailable
 from afterword.streams.settings import Llm
 from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
-from afterword.streams.summarizer.llm.client import LlmClient, RetryBudget, retrying
+from afterword.streams.summarizer.llm.client import LlmClient
+from afterword.streams.summarizer.llm.retrying import RetryBudget, retrying
 from afterword.streams.telemetry import Metrics
 
 QUESTION = ChatRequest([{"role": "user", "content": "secret"}], 100)
