@@ -7,9 +7,12 @@ from pydantic import (
     AfterValidator,
     AwareDatetime,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     PlainSerializer,
     StringConstraints,
+    TypeAdapter,
+    ValidationError,
     WithJsonSchema,
 )
 
@@ -33,8 +36,24 @@ def utc_milliseconds(moment: datetime) -> datetime:
     return utc.replace(microsecond=utc.microsecond // 1000 * 1000)
 
 
+_LAX_TIME: TypeAdapter[datetime] = TypeAdapter(AwareDatetime)
+
+
+def parsed_time(moment: object) -> object:
+    """Parse a text, but no number in one: pydantic would read it as seconds since 1970, and the schema refuses it."""
+    if not isinstance(moment, str):
+        return moment
+    try:
+        if moment[4:5] == "-":
+            return _LAX_TIME.validate_python(moment)
+    except ValidationError:
+        pass  # its message repeats the text
+    raise ValueError("must be a date and a time with an offset, as in RFC 3339")
+
+
 Time = Annotated[
     AwareDatetime,
+    BeforeValidator(parsed_time),
     AfterValidator(utc_milliseconds),
     PlainSerializer(rfc3339, when_used="json"),
     WithJsonSchema({"type": "string", "format": "date-time"}),

@@ -163,3 +163,8 @@ def test_a_replacement_has_the_error_of_its_original(error_type: str) -> None:
 @pytest.mark.parametrize("said", [b"", b"{", b"[]", b"1", b'{"error_type": 1}', b'{"error_type": "", "detail": ""}'])
 def test_a_producer_that_uses_the_reserved_header_is_refused(said: bytes) -> None:
     assert refused(encoded(), headers=[(REPLACED, said)]).error_type == "invalid_header"
+
+
+@pytest.mark.parametrize("sent_at", ["0", "1700000000", "1700000000.5", "-1", "20260102T030405Z"])
+def test_a_time_is_rfc_3339_and_no_number(sent_at: str) -> None:
+    assert refused(encoded(sent_at=sent_at)).error_type == "schema_violation"
