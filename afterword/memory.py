@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 from afterword.context import Context, ContextRequest, read_context
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Embedder, Settings, load_settings
+from afterword.streams.stores.arguments import require
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode
 from afterword.streams.stores.index import Dense, Embed, Query, Recalled
 from afterword.streams.stores.messages import MessageArchive
@@ -41,7 +42,8 @@ class EpisodePage:
 class Memory:
     """Reads conversations and their episodes, and searches them; to be closed, or used with `async with`.
 
-    `keep_recent`: the number of last messages that `context` returns by default. All methods raise StoreUnavailable.
+    `keep_recent`: the number of last messages that `context` returns by default. All methods raise StoreUnavailable,
+    and TypeError for an argument of another type: what comes from a request's JSON may be an object.
     """
 
     def __init__(
@@ -88,6 +90,10 @@ class Memory:
         The last `keep_recent` messages and all that are in no summary yet; a tool's call always with its results.
         `agent_id`: only an agent's part of the conversation, where episodes are kept by agent.
         """
+        require(str, conversation_id=conversation_id)
+        require(str | None, agent_id=agent_id)
+        require(int | None, keep_recent=keep_recent)
+        require(int, max_tokens=max_tokens)
         recent = self._keep_recent if keep_recent is None else keep_recent
         return await read_context(
             self._episodes, self._messages, ContextRequest(conversation_id, agent_id, recent, max_tokens)
@@ -101,6 +107,10 @@ class Memory:
         agent_id: str | None = None,
     ) -> EpisodePage:
         """A page of the conversation's episodes, newest first, with an ordinal less than `before`."""
+        require(str, conversation_id=conversation_id)
+        require(str | None, agent_id=agent_id)
+        require(int, limit=limit)
+        require(int | None, before=before)
         found = await self._episodes.latest(conversation_id, limit + 1, before=before, agent_id=agent_id)
         page = tuple(found[:limit])
         return EpisodePage(page, page[-1].summary.ordinal if len(found) > limit else None)
@@ -120,6 +130,9 @@ class Memory:
         `tenant_id`: None means episodes without a tenant, never those of all tenants. Raises: OwnerMissing.
         """
         _check_owner(user_id, tenant_id)
+        require(str, query=query)
+        require(str | None, agent_id=agent_id, conversation_id=conversation_id)
+        require(int, k=k)
         return await self._search(
             Query(
                 text=query,

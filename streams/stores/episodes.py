@@ -7,6 +7,7 @@ from typing import Protocol
 
 from afterword.schemas import CloseReason, EpisodeClosed, SummaryCreated
 from afterword.schemas.ids import episode_id, scope_id
+from afterword.streams.stores.arguments import require
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,10 @@ class RollingRow:
     updated_at: datetime
     last_revision: int = 1
     """The revision of the last episode's summary, whose rolling text this is."""
+
+    def __post_init__(self) -> None:
+        require(str, conversation_id=self.conversation_id)
+        require(int, row=self.row, last_ordinal=self.last_ordinal, last_revision=self.last_revision)
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,10 @@ class EpisodeRef:
 
 
 class EpisodeStore(Protocol):
-    """Writes may be repeated, and a late writer never undoes a newer write. All methods raise StoreUnavailable."""
+    """Writes may be repeated, and a late writer never undoes a newer write. All methods raise StoreUnavailable.
+
+    Ids that are no texts are refused: TypeError.
+    """
 
     async def find(self, episode_id: str) -> StoredEpisode | None: ...
 

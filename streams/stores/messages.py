@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from afterword.schemas import MessageCreated
+from afterword.streams.stores.arguments import require
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,10 @@ class Selection:
     """Only this agent's messages, and those that name no agent; None: all."""
     unsummarised: bool = False
     """Only messages that are in no stored episode of the agent, if one is given, or else of the conversation."""
+
+    def __post_init__(self) -> None:
+        require(str, conversation_id=self.conversation_id)
+        require(str | None, tenant_id=self.tenant_id, agent_id=self.agent_id)
 
 
 @dataclass(frozen=True)

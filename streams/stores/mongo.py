@@ -2,6 +2,9 @@
 
 Every write goes by `_id` and names the version it replaces, so a repeated or late write changes nothing: an upsert
 whose filter asks for an older version meets a duplicate key when a newer one is stored.
+
+Ids and other texts of callers are data, twice over: each method requires texts, and filters compare with `$eq`,
+except `_id`, for which the embedded server then scans the collection (20,000 documents: 36 ms instead of 3 ms).
 """
 
 import asyncio
@@ -19,6 +22,7 @@ from afterword.schemas import SummaryCreated, Usage
 from afterword.schemas.ids import row_id, scope_id
 from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.settings import Mongo, variable
+from afterword.streams.stores.arguments import require, require_texts
 from afterword.streams.stores.documents import (
     EPISODE_REF_FIELDS,
     MESSAGE_REF_FIELDS,
@@ -142,8 +146,9 @@ class MongoEpisodes:
         return episode
 
     async def latest_row(self, conversation_id: str) -> RollingRow | None:
+        require(str, conversation_id=conversation_id)
         with unavailable():
-            document = await self._rows.find_one({"conversation_id": conversation_id}, sort=[("row", -1)])
+            document = await self._rows.find_one({"conversation_id": {"$eq": conversation_id}}, sort=[("row", -1)])
         return row_from(document) if document else None
 
     async def put_row(self, row: RollingRow, after: RollingRow | None) -> bool:
@@ -173,6 +178,8 @@ class MongoEpisodes:
     async def latest(
         self, conversation_id: str, limit: int, *, before: int | None = None, agent_id: str | None = None
     ) -> list[StoredEpisode]:
+        require(int, limit=limit)
+        require(int | None, before=before)
         wanted = _in_scope(conversation_id, agent_id) | ({} if before is None else {"ordinal": {"$lt": before}})
         cursor = self._episodes.find(wanted, sort=[("ordinal", -1)], limit=limit)
         return [episode_from(document) async for document in _each(cursor)]
@@ -184,6 +191,8 @@ class MongoEpisodes:
         return int(found[0]["tokens"]) if found else 0
 
     async def following(self, episode_id: str | None, limit: int) -> list[StoredEpisode]:
+        require(str | None, episode_id=episode_id)
+        require(int, limit=limit)
         wanted = {} if episode_id is None else {"_id": {"$gt": episode_id}}
         cursor = self._episodes.find(wanted, sort=[("_id", 1)], limit=limit)
         return [episode_from(document) async for document in _each(cursor)]
@@ -223,6 +232,8 @@ class MongoMessages:
         await asyncio.gather(*[self._put({key: first[key] for key in keys}) for keys in batches(list(first))])
 
     async def assign(self, episode_id: str, keys: Sequence[str]) -> None:
+        require(str, episode_id=episode_id)
+        require_texts(keys=keys)
         change: dict[str, Any] = {"$set": {"episode_id": episode_id}}
         if scope := agent_scope(episode_id):
             change["$addToSet"] = {"agent_scopes": scope}  # a user's message may be in an episode of each agent
@@ -246,11 +257,15 @@ class MongoMessages:
         return Counted(sum(messages.values()), sum(group["tokens"] for group in found), messages.get(True, 0))
 
     async def first(self, conversation_id: str) -> ArchivedMessage | None:
+        require(str, conversation_id=conversation_id)
         with unavailable():
-            found = await self._messages.find_one({"conversation_id": conversation_id}, sort=[("source.offset", 1)])
+            found = await self._messages.find_one(
+                {"conversation_id": {"$eq": conversation_id}}, sort=[("source.offset", 1)]
+            )
         return message_from(found) if found else None
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, ArchivedMessage]:
+        require_texts(keys=keys)
         found = {}
         for batch in batches(keys):
             async for document in _each(self._messages.find({"_id": {"$in": list(batch)}})):
@@ -300,6 +315,8 @@ class MongoBudgets:
         self._counters = database[BUDGETS]
 
     async def take(self, key: str, amount: int, limit: int, expires_at: datetime) -> bool:
+        require(str, key=key)
+        require(int, amount=amount, limit=limit)
         below = {"_id": key, "tokens": {"$lt": limit}}
         change = {"$inc": {"tokens": amount}, "$setOnInsert": {"expires_at": expires_at}}
         with unavailable():
@@ -312,6 +329,8 @@ class MongoBudgets:
         return False
 
     async def correct(self, key: str, amount: int) -> None:
+        require(str, key=key)
+        require(int, amount=amount)
         with unavailable():
             await self._counters.update_one({"_id": key}, {"$inc": {"tokens": amount}})
 
@@ -331,11 +350,13 @@ class MongoReplies:
         return _reply_from(found) if found and found["expires_at"] > datetime.now(UTC) else None
 
     async def put(self, key: str, reply: KeptReply, expires_at: datetime) -> None:
+        require(str, key=key)
         document = {**vars(reply), "_id": key, "usage": reply.usage.model_dump(), "expires_at": expires_at}
         with unavailable():
             await self._replies.replace_one({"_id": key}, document, upsert=True)
 
     async def forget(self, keys: Sequence[str]) -> None:
+        require_texts(keys=keys)
         if keys:
             with unavailable():
                 await self._replies.delete_many({"_id": {"$in": list(keys)}})
@@ -396,6 +417,7 @@ async def _each(cursor: Any) -> AsyncIterator[Mapping[str, Any]]:
 
 
 async def _find(collection: Collection, key: str) -> Mapping[str, Any] | None:
+    require(str, id=key)
     with unavailable():
         found: Mapping[str, Any] | None = await collection.find_one({"_id": key})
     return found
@@ -412,12 +434,18 @@ async def _unless_duplicate(write: Awaitable[Any]) -> bool:
 
 
 def _in_scope(conversation_id: str, agent_id: str | None) -> dict[str, Any]:
+    require(str, conversation_id=conversation_id)
+    require(str | None, agent_id=agent_id)
     prefix = id_prefix(conversation_id, agent_id)
-    return {"conversation_id": conversation_id, "_id": {"$gte": prefix, "$lt": prefix[:-1] + chr(ord(prefix[-1]) + 1)}}
+    return {
+        "conversation_id": {"$eq": conversation_id},
+        "_id": {"$gte": prefix, "$lt": prefix[:-1] + chr(ord(prefix[-1]) + 1)},
+    }
 
 
 def _selected(selection: Selection) -> dict[str, Any]:
-    wanted: dict[str, Any] = {"conversation_id": selection.conversation_id, "tenant_id": selection.tenant_id}
+    owned = {"conversation_id": selection.conversation_id, "tenant_id": selection.tenant_id}
+    wanted: dict[str, Any] = {field: {"$eq": value} for field, value in owned.items()}
     if selection.agent_id is not None:
         wanted["agent_id"] = {"$in": [selection.agent_id, None]}
     if selection.unsummarised and selection.agent_id is None:

@@ -22,6 +22,7 @@ from afterword.schemas import SummaryCreated
 from afterword.schemas.ids import point_id
 from afterword.streams.errors import ConfigurationError, StoreInUse, StoreUnavailable
 from afterword.streams.settings import Embedder, Qdrant, variable
+from afterword.streams.stores.arguments import require_texts
 from afterword.streams.stores.index import (
     DENSE,
     DEPTH,
@@ -182,6 +183,7 @@ class QdrantIndex:
         return [_recalled(point) for point in found.points]
 
     async def revisions(self, episode_ids: Sequence[str]) -> dict[str, int]:
+        require_texts(episode_ids=episode_ids)
         ids = {point_id(episode): episode for episode in episode_ids}
         if not ids or not await self._exists():
             return {}

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from afterword.schemas import SummaryCreated
+from afterword.streams.stores.arguments import require_texts
 from afterword.streams.stores.index import DENSE, DEPTH, SUMMARY, TEXT, WEIGHTS, Dense, K, Query, Recalled, summary_text
 from afterword.streams.stores.sparse import SparseVector, document_vector, query_vector
 
@@ -37,6 +38,7 @@ class MemoryIndex:
         return [_recalled(self.points[found].summary, score) for found, score in fused(rankings)[: query.k]]
 
     async def revisions(self, episode_ids: Sequence[str]) -> dict[str, int]:
+        require_texts(episode_ids=episode_ids)
         return {i: self.points[i].summary.revision for i in episode_ids if i in self.points}
 
     async def all_ids(self) -> AsyncIterator[str]:

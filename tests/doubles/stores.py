@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from afterword.schemas import SummaryCreated
 from afterword.schemas.ids import message_key, scope_id
+from afterword.streams.stores.arguments import require, require_texts
 from afterword.streams.stores.episodes import (
     Conversation,
     EpisodeRef,
@@ -36,6 +37,7 @@ class MemoryEpisodes:
         self.conversations: dict[str, Conversation] = {}
 
     async def find(self, episode_id: str) -> StoredEpisode | None:
+        require(str, id=episode_id)
         return self.episodes.get(episode_id)
 
     async def add(self, episode: StoredEpisode) -> StoredEpisode:
@@ -45,6 +47,7 @@ class MemoryEpisodes:
         return self.episodes[episode.summary.episode_id]
 
     async def latest_row(self, conversation_id: str) -> RollingRow | None:
+        require(str, conversation_id=conversation_id)
         rows = self.rows.get(conversation_id)
         return rows[-1] if rows else None
 
@@ -73,11 +76,14 @@ class MemoryEpisodes:
             )
 
     async def conversation(self, conversation_id: str) -> Conversation | None:
+        require(str, id=conversation_id)
         return self.conversations.get(conversation_id)
 
     async def latest(
         self, conversation_id: str, limit: int, *, before: int | None = None, agent_id: str | None = None
     ) -> list[StoredEpisode]:
+        require(int, limit=limit)
+        require(int | None, before=before)
         found = [e for e in self._of_scope(conversation_id, agent_id) if before is None or e.summary.ordinal < before]
         return sorted(found, key=lambda e: -e.summary.ordinal)[:limit]
 
@@ -85,10 +91,14 @@ class MemoryEpisodes:
         return sum(e.summary.compression.tokens_before for e in self._of_scope(conversation_id, agent_id))
 
     async def following(self, episode_id: str | None, limit: int) -> list[StoredEpisode]:
+        require(str | None, episode_id=episode_id)
+        require(int, limit=limit)
         ids = sorted((i for i in self.episodes if episode_id is None or i > episode_id), key=str.encode)
         return [self.episodes[i] for i in ids[:limit]]
 
     def _of_scope(self, conversation_id: str, agent_id: str | None) -> list[StoredEpisode]:
+        require(str, conversation_id=conversation_id)
+        require(str | None, agent_id=agent_id)
         prefix = id_prefix(conversation_id, agent_id)
         return [episode for i, episode in self.episodes.items() if i.startswith(prefix)]
 
@@ -119,6 +129,8 @@ class MemoryMessages:
             self.messages.setdefault(message_key(archived.message.conversation_id, archived.message.id), archived)
 
     async def assign(self, episode_id: str, keys: Sequence[str]) -> None:
+        require(str, episode_id=episode_id)
+        require_texts(keys=keys)
         self.episode_ids.update(dict.fromkeys(keys, episode_id))
         if scope := agent_scope(episode_id):
             for key in keys:
@@ -134,6 +146,7 @@ class MemoryMessages:
         return Counted(len(found), tokens, sum(message.skip_summarization for message in found))
 
     async def first(self, conversation_id: str) -> ArchivedMessage | None:
+        require(str, conversation_id=conversation_id)
         found = [m for m in self.messages.values() if m.message.conversation_id == conversation_id]
         return min(found, key=lambda archived: archived.offset, default=None)
 
@@ -148,6 +161,7 @@ class MemoryMessages:
         return scope_id(selection.conversation_id, selection.agent_id) not in self.agent_scopes.get(key, ())
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, ArchivedMessage]:
+        require_texts(keys=keys)
         return {key: self.messages[key] for key in keys if key in self.messages}
 
     async def all_messages(self) -> AsyncIterator[MessageRef]:
@@ -178,13 +192,16 @@ class MemoryReplies:
         self.kept: dict[str, tuple[KeptReply, datetime]] = {}
 
     async def get(self, key: str) -> KeptReply | None:
+        require(str, id=key)
         reply, expires_at = self.kept.get(key, (None, datetime.max.replace(tzinfo=UTC)))
         return reply if expires_at > datetime.now(UTC) else None
 
     async def put(self, key: str, reply: KeptReply, expires_at: datetime) -> None:
+        require(str, key=key)
         self.kept[key] = reply, expires_at
 
     async def forget(self, keys: Sequence[str]) -> None:
+        require_texts(keys=keys)
         for key in keys:
             self.kept.pop(key, None)
 
@@ -196,14 +213,19 @@ class MemoryBudgets:
         self.counters: dict[str, int] = {}
 
     async def take(self, key: str, amount: int, limit: int, expires_at: datetime) -> bool:
+        require(str, key=key)
+        require(int, amount=amount, limit=limit)
         if self.counters.get(key, 0) >= limit:
             return False
         self.counters[key] = self.counters.get(key, 0) + amount
         return True
 
     async def correct(self, key: str, amount: int) -> None:
+        require(str, key=key)
+        require(int, amount=amount)
         if key in self.counters:
             self.counters[key] += amount
 
     async def used(self, key: str) -> int:
+        require(str, id=key)
         return self.counters.get(key, 0)

@@ -41,6 +41,31 @@ async def test_recall_refuses_to_search_without_an_owner(world: Remembered, user
         await world.memory.recall("benefits", user_id=user, tenant_id=tenant)
 
 
+FOREIGN = [{"$ne": None}, {"$gt": ""}, {"$regex": ".*"}, [], ["c1"], b"c1"]
+CALLS = {
+    "context": lambda memory, x: memory.context(x),
+    "context of agent": lambda memory, x: memory.context("c1", agent_id=x),
+    "context of some": lambda memory, x: memory.context("c1", x),
+    "context in tokens": lambda memory, x: memory.context("c1", max_tokens=x),
+    "episodes": lambda memory, x: memory.episodes(x),
+    "episodes of agent": lambda memory, x: memory.episodes("c1", agent_id=x),
+    "episodes before": lambda memory, x: memory.episodes("c1", before=x),
+    "episodes of some": lambda memory, x: memory.episodes("c1", x),
+    "recall": lambda memory, x: memory.recall(x, user_id="u1", tenant_id="t1"),
+    "recall of agent": lambda memory, x: memory.recall("pin", user_id="u1", tenant_id="t1", agent_id=x),
+    "recall in": lambda memory, x: memory.recall("pin", user_id="u1", tenant_id="t1", conversation_id=x),
+    "recall some": lambda memory, x: memory.recall("pin", user_id="u1", tenant_id="t1", k=x),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("foreign", FOREIGN, ids=str)
+async def test_an_operator_is_no_id(world: Remembered, call: str, foreign: object) -> None:
+    await world.summarise(await world.say("My PIN is 4711."))
+    with pytest.raises(TypeError, match="must be"):
+        await CALLS[call](world.memory, foreign)
+
+
 async def test_user_and_tenant_have_no_default(world: Remembered) -> None:
     with pytest.raises(TypeError, match="user_id"):
         await world.memory.recall("benefits")  # type: ignore[call-arg]  # that is what is tested

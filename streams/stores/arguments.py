@@ -1,0 +1,21 @@
+"""The check of what callers hand to a store: a query language's operator is never taken for an id."""
+
+from collections.abc import Sequence
+from types import UnionType
+
+
+def require(kind: type | UnionType, **arguments: object) -> None:
+    """Refuse arguments of another type, such as `{"$ne": None}` for an id. Raises: TypeError, without the value."""
+    for name, value in arguments.items():
+        if not isinstance(value, kind):
+            wanted = kind.__name__ if isinstance(kind, type) else str(kind)
+            raise TypeError(f"{name} must be {wanted}, not {type(value).__name__}")
+
+
+def require_texts(**arguments: Sequence[object]) -> None:
+    """Refuse anything but sequences of texts; a text by itself is none. Raises: TypeError, without the value."""
+    for name, values in arguments.items():
+        if isinstance(values, str) or not isinstance(values, Sequence):
+            raise TypeError(f"{name} must be a sequence of str, not {type(values).__name__}")
+        for value in values:
+            require(str, **{f"each of {name}": value})

@@ -1,0 +1,134 @@
+"""An argument that MongoDB would take for an operator is refused by every method of every store, and finds nothing."""
+
+from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
+from dataclasses import replace
+from inspect import isasyncgen
+from typing import Any, cast
+
+import pytest
+
+from afterword.schemas import Usage
+from afterword.streams.stores.budgets import Budgets
+from afterword.streams.stores.episodes import EpisodeStore, RollingRow
+from afterword.streams.stores.index import Query
+from afterword.streams.stores.messages import ArchivedMessage, MessageArchive, Selection
+from afterword.streams.stores.replies import KeptReply, ReplyCache
+from tests.doubles.index import MemoryIndex
+from tests.samples import NOON, a_message, a_stored_episode, a_summary
+
+FOREIGN: Sequence[Any] = (
+    {"$ne": None},
+    {"$gt": ""},
+    {"$regex": ".*"},
+    {"$in": ["c1:1", "c1"]},
+    [],
+    ["c1"],
+    b"c1",
+    7.5,
+)
+NOT_EVEN_NONE: Sequence[Any] = (*FOREIGN, None)
+ROW = RollingRow("c1", 1, "The PIN is 4711.", 3, first_ordinal=1, last_ordinal=1, updated_at=NOON)
+
+Call = Callable[[Any, Any], Awaitable[object] | AsyncIterable[object]]
+"""A call of a store with a foreign value."""
+
+EPISODES: dict[str, tuple[Call, Sequence[Any]]] = {
+    "find": (lambda store, x: store.find(x), NOT_EVEN_NONE),
+    "latest_row": (lambda store, x: store.latest_row(x), NOT_EVEN_NONE),
+    "put_row": (lambda store, x: store.put_row(replace(ROW, conversation_id=x), None), NOT_EVEN_NONE),
+    "put_row after": (lambda store, x: store.put_row(ROW, replace(ROW, last_ordinal=x)), NOT_EVEN_NONE),
+    "conversation": (lambda store, x: store.conversation(x), NOT_EVEN_NONE),
+    "latest": (lambda store, x: store.latest(x, 5), NOT_EVEN_NONE),
+    "latest limit": (lambda store, x: store.latest("c1", x), NOT_EVEN_NONE),
+    "latest before": (lambda store, x: store.latest("c1", 5, before=x), FOREIGN),
+    "latest of agent": (lambda store, x: store.latest("c1", 5, agent_id=x), FOREIGN),
+    "tokens_before": (lambda store, x: store.tokens_before(x), NOT_EVEN_NONE),
+    "tokens_before of agent": (lambda store, x: store.tokens_before("c1", x), FOREIGN),
+    "following": (lambda store, x: store.following(x, 5), FOREIGN),
+    "following limit": (lambda store, x: store.following(None, x), NOT_EVEN_NONE),
+}
+MESSAGES: dict[str, tuple[Call, Sequence[Any]]] = {
+    "assign": (lambda store, x: store.assign(x, ["c1:m1"]), NOT_EVEN_NONE),
+    "assign keys": (lambda store, x: store.assign("c1:1", ["c1:m1", x]), NOT_EVEN_NONE),
+    "newest": (lambda store, x: store.newest(Selection(x, None)), NOT_EVEN_NONE),
+    "newest of tenant": (lambda store, x: store.newest(Selection("c1", x)), FOREIGN),
+    "newest of agent": (lambda store, x: store.newest(Selection("c1", None, x)), FOREIGN),
+    "count": (lambda store, x: store.count(Selection(x, None)), NOT_EVEN_NONE),
+    "first": (lambda store, x: store.first(x), NOT_EVEN_NONE),
+    "get_many": (lambda store, x: store.get_many(["c1:m1", x]), NOT_EVEN_NONE),
+    "get_many of one text": (lambda store, _: store.get_many("c1:m1"), [None]),
+}
+BUDGETS: dict[str, tuple[Call, Sequence[Any]]] = {
+    "take": (lambda store, x: store.take(x, 1, 10, NOON), NOT_EVEN_NONE),
+    "take amount": (lambda store, x: store.take("k", x, 10, NOON), NOT_EVEN_NONE),
+    "take limit": (lambda store, x: store.take("k", 1, x, NOON), NOT_EVEN_NONE),
+    "correct": (lambda store, x: store.correct(x, 1), NOT_EVEN_NONE),
+    "correct amount": (lambda store, x: store.correct("k", x), NOT_EVEN_NONE),
+    "used": (lambda store, x: store.used(x), NOT_EVEN_NONE),
+}
+REPLY = KeptReply("The PIN is 4711.", Usage(prompt_tokens=1, completion_tokens=1))
+REPLIES: dict[str, tuple[Call, Sequence[Any]]] = {
+    "get": (lambda store, x: store.get(x), NOT_EVEN_NONE),
+    "put": (lambda store, x: store.put(x, REPLY, NOON), NOT_EVEN_NONE),
+    "forget": (lambda store, x: store.forget([x]), NOT_EVEN_NONE),
+}
+INDEX: dict[str, tuple[Call, Sequence[Any]]] = {
+    "revisions": (lambda store, x: store.revisions([x]), NOT_EVEN_NONE),
+}
+
+
+async def refused(store: object, calls: dict[str, tuple[Call, Sequence[Any]]]) -> list[str]:
+    """What was not refused: the call, the value and what came of it."""
+    return [
+        f"{name} of {value}: {outcome}"
+        for name, (call, values) in calls.items()
+        for value in values
+        if (outcome := await outcome_of(call, store, value)) is not TypeError
+    ]
+
+
+async def outcome_of(call: Call, store: object, value: object) -> object:
+    try:
+        made = call(store, value)
+        return [item async for item in made] if isasyncgen(made) else await cast("Awaitable[object]", made)
+    except TypeError as error:
+        return TypeError if "must be" in str(error) else error  # not one of Python's own, by chance
+
+
+async def test_no_method_of_the_episodes_takes_an_operator(episodes: EpisodeStore) -> None:
+    await episodes.add(a_stored_episode())
+    await episodes.advance(a_summary())
+    await episodes.put_row(ROW, None)
+    assert await refused(episodes, EPISODES) == []
+    assert await episodes.latest_row("c1") == ROW
+
+
+async def test_no_method_of_the_archive_takes_an_operator(messages: MessageArchive) -> None:
+    await messages.put_many([ArchivedMessage(a_message(), 0, 0)])
+    assert await refused(messages, MESSAGES) == []
+    [ref] = [ref async for ref in messages.all_messages()]
+    assert ref.episode_id is None
+
+
+async def test_no_method_of_the_budgets_takes_an_operator(budgets: Budgets) -> None:
+    await budgets.take("k", 1, 10, NOON)
+    assert await refused(budgets, BUDGETS) == []
+
+
+async def test_no_method_of_the_replies_takes_an_operator(replies: ReplyCache) -> None:
+    await replies.put("k", REPLY, NOON)
+    assert await refused(replies, REPLIES) == []
+
+
+async def test_no_method_of_the_index_takes_an_operator() -> None:
+    index = MemoryIndex()
+    await index.put(a_summary(), "The PIN is 4711.")
+    assert await refused(index, INDEX) == []
+
+
+@pytest.mark.parametrize("field", ["text", "user_id", "tenant_id", "agent_id", "conversation_id"])
+@pytest.mark.parametrize("foreign", [value for value in FOREIGN if not isinstance(value, bytes)], ids=str)
+def test_no_search_is_made_of_an_operator(field: str, foreign: object) -> None:
+    given: dict[str, Any] = {"text": "pin", "user_id": "u1", "tenant_id": "t1", field: foreign}
+    with pytest.raises(ValueError, match=field):
+        Query(**given)
