@@ -14,7 +14,6 @@ from afterword.schemas import InvalidRecord, SummaryCreated
 from afterword.schemas.decoding import check_key, validate
 from afterword.schemas.headers import CE_ID, CE_TYPE, header
 from afterword.schemas.summaries import SUMMARY_CREATED
-from afterword.streams.fetching import BoundedConsumer
 from afterword.streams.kafka import client_options, require_topics, security_of, start_client
 from afterword.streams.settings import Kafka, Settings, load_settings
 
@@ -86,7 +85,7 @@ class SummarySubscriber(AbstractAsyncContextManager["SummarySubscriber"], AsyncI
         self._current_id, self._progress = None, Progress()
         ours = client_options(self._kafka) | {"enable_auto_commit": False, "isolation_level": "read_committed"}
         options = ours | self._options
-        self._consumer = BoundedConsumer(**options)
+        self._consumer = AIOKafkaConsumer(**options)
         self._consumer.subscribe([self._topic], listener=self._progress)
         try:
             await start_client(self._consumer, options)

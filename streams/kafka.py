@@ -22,7 +22,6 @@ from aiokafka.protocol.metadata import MetadataRequest
 from pydantic import SecretStr
 
 from afterword.streams.errors import AfterwordError, BrokerRefuses, BrokerUnavailable, TopicMissing
-from afterword.streams.fetching import BoundedConsumer
 from afterword.streams.settings import Kafka, variable
 from afterword.streams.tls import present, trusting
 
@@ -101,6 +100,8 @@ async def running_consumer(
 
     Raises: BrokerUnavailable, TopicMissing.
     """
+    from afterword.streams.fetching import BoundedConsumer  # its decompressors come with the extra `worker`
+
     await require_topics(kafka, *topics)
     ours = client_options(kafka)
     defaults = {"enable_auto_commit": False, "isolation_level": "read_committed"}
