@@ -83,7 +83,11 @@ REVISED = ("title", "last_revision", "updated_at")
 
 
 def connect(settings: Mongo) -> Database:
-    """A handle of the configured database. Connects at its first use; ends with `close`. Raises: ConfigurationError."""
+    """A handle of the configured database. Connects at its first use; ends with `close`. Raises: ConfigurationError.
+
+    What is read decides what is announced and committed, so it must not be rolled back: reads are of the primary and of
+    what a majority has, whatever the URI says.
+    """
     milliseconds = int(settings.timeout_seconds * 1000)
     with _usable():
         client: Any = Client(
@@ -92,6 +96,8 @@ def connect(settings: Mongo) -> Database:
             timeoutMS=milliseconds,
             connectTimeoutMS=milliseconds,
             serverSelectionTimeoutMS=milliseconds,
+            readPreference="primary",
+            readConcernLevel="majority",
             w="majority",
             journal=True,  # an offset is committed after the write: it must outlive the server's crash
             appname="afterword",

@@ -115,6 +115,10 @@ async def test_mongodb_is_reached_over_tls_with_the_right_authority_and_a_certif
         ({"uri": "http://canary"}, "AFTERWORD_MONGO__URI: it cannot be used: InvalidURI"),
         ({"uri": "mongodb://u:canary@h/?tls=canary"}, "AFTERWORD_MONGO__URI: an option in it is unknown"),
         ({"uri": "mongodb://u:canary@h/?canary=1"}, "AFTERWORD_MONGO__URI: an option in it is unknown"),
+        (
+            {"uri": "mongodb://u:canary@h/?readPreference=nearest&readPreferenceTags=dc:canary"},
+            "it cannot be used: ConfigurationError",
+        ),
         ({"uri": "mongodb://u:canary@h/?tls=true&tlsCAFile=/canary"}, "it cannot be used: FileNotFoundError"),
         ({"tls_ca_file": "/absent"}, "AFTERWORD_MONGO__TLS_CA_FILE: /absent: No such file"),
         ({"tls_cert_file": "/absent"}, "AFTERWORD_MONGO__TLS_CERT_FILE: /absent: No such file"),

@@ -4,7 +4,8 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 from pydantic import SecretStr
-from pymongo import UpdateOne
+from pymongo import ReadPreference, UpdateOne, WriteConcern
+from pymongo.read_concern import ReadConcern
 
 from afterword.schemas import Usage
 from afterword.streams.errors import StoreUnavailable
@@ -85,6 +86,22 @@ async def test_documents_of_an_older_version_are_followed_as_first_revisions(mak
     found = await episodes.conversation("c1")
     assert found is not None
     assert (found.title, found.last_revision, found.episode_count) == ("Again", 2, 1)
+    await database.client.drop_database(database.name)
+    await mongo.close(database)
+
+
+@pytest.mark.parametrize(
+    "asked", ["retryReads=true", "readConcernLevel=local&readPreference=secondaryPreferred&w=1&journal=false"]
+)
+async def test_what_is_read_and_written_cannot_be_rolled_back_whatever_the_uri_says(make_settings, asked: str) -> None:
+    plain = make_settings().mongo
+    separator = "&" if "?" in plain.uri.get_secret_value() else "/?"
+    uri = SecretStr(plain.uri.get_secret_value() + separator + asked)
+    database = mongo.connect(plain.model_copy(update={"uri": uri}))
+    options = database.read_concern, database.read_preference, database.write_concern
+    assert options == (ReadConcern("majority"), ReadPreference.PRIMARY, WriteConcern(w="majority", j=True))
+    for call in CALLS.values():  # the server takes it of every call
+        await call(database)
     await database.client.drop_database(database.name)
     await mongo.close(database)
 
