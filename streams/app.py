@@ -12,8 +12,6 @@ from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import Settings
 from afterword.streams.telemetry import Metrics, worker_telemetry
 
-HEARTBEATS_IN_SESSION = 6
-
 
 def engine_options(settings: Settings, handling_seconds: float = 0.0) -> Options:
     """Translate settings into options of the engine. `handling_seconds`: as in `Options`."""
@@ -24,7 +22,7 @@ def engine_options(settings: Settings, handling_seconds: float = 0.0) -> Options
         transaction_timeout_seconds=engine.transaction_timeout_seconds,
         commit_timeout_seconds=engine.commit_timeout_seconds,
         drain_seconds=settings.drain_seconds,
-        revoke_drain_seconds=min(settings.drain_seconds, settings.kafka.rebalance_timeout_seconds / 2),
+        revoke_drain_seconds=min(settings.drain_seconds, settings.kafka.revoke_seconds),
         agent_retries=engine.agent_retries,
         tick_seconds=engine.tick_seconds,
         max_in_flight=settings.max_in_flight,
@@ -48,7 +46,7 @@ def faust_app(
         engine=engine_options(settings, handling_seconds),
         datadir=settings.state_dir,
         broker_session_timeout=kafka.session_timeout_seconds,
-        broker_heartbeat_interval=kafka.session_timeout_seconds / HEARTBEATS_IN_SESSION,
+        broker_heartbeat_interval=kafka.heartbeat_seconds,
         broker_rebalance_timeout=kafka.rebalance_timeout_seconds,
         broker_request_timeout=kafka.request_timeout_seconds,
         consumer_group_instance_id=kafka.group_instance_id,

@@ -71,6 +71,9 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+HEARTBEATS_IN_SESSION = 6
+
+
 class Kafka(Section):
     bootstrap_servers: str = Field("127.0.0.1:9092", description="brokers as host:port, separated by commas")
     messages_topic: str = Field("messages", description="input: chat messages")
@@ -126,6 +129,21 @@ class Kafka(Section):
     def has_sasl(self) -> bool:
         return self.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
+    @property
+    def heartbeat_seconds(self) -> float:
+        """Interval of the heartbeats by which a member of a group learns of a rebalance."""
+        return self.session_timeout_seconds / HEARTBEATS_IN_SESSION
+
+    @property
+    def revoke_seconds(self) -> float:
+        """The longest that a member may work on after it has learned of a rebalance.
+
+        The others have asked to join by then, and their request is answered when the last member has joined: they wait
+        for a heartbeat, this, and its last commit, all within their request timeout. One that times out takes the
+        coordinator for dead and starts over, and work in flight is done again by another member.
+        """
+        return min(self.rebalance_timeout_seconds, self.request_timeout_seconds - self.heartbeat_seconds) / 2
+
     def dead_letters(self, topic: str) -> str:
         """The topic's dead-letter queue."""
         return f"{topic}.dlq"
@@ -137,6 +155,9 @@ class Kafka(Section):
     @model_validator(mode="after")
     def possible(self) -> Self:
         """Refuse a setting without effect: whoever sets a password believes that it is asked for."""
+        if self.request_timeout_seconds <= self.heartbeat_seconds:
+            least = f"session_timeout_seconds / {HEARTBEATS_IN_SESSION} = {self.heartbeat_seconds:g}"
+            raise ValueError(f"request_timeout_seconds must be more than {least}: the time to learn of a rebalance")
         given = {name for name in type(self).model_fields if getattr(self, name) is not None}
         if not self.has_tls:
             _refuse(TLS, given, "needs security_protocol SSL or SASL_SSL")

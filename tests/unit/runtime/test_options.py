@@ -1,8 +1,12 @@
 """Settings reach the engine under their own names."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from afterword.streams.app import engine_options
+from afterword.streams.runtime.at_least_once import LAST_COMMIT_SECONDS
 from afterword.streams.settings import Settings
 
 ENGINE = {
@@ -23,8 +27,39 @@ def test_a_setting_of_the_engine_is_the_option_of_that_name(name: str) -> None:
 
 
 def test_a_revoke_drains_no_longer_than_half_of_what_the_group_waits() -> None:
-    options = engine_options(Settings(drain_seconds=30, kafka={"rebalance_timeout_seconds": 20}))  # type: ignore[arg-type] – validated by pydantic
-    assert (options.drain_seconds, options.revoke_drain_seconds) == (30, 10)
+    options = engine_options(Settings(drain_seconds=30, kafka={"rebalance_timeout_seconds": 16}))  # type: ignore[arg-type] – validated by pydantic
+    assert (options.drain_seconds, options.revoke_drain_seconds) == (30, 8)
+
+
+timeouts = st.floats(1, 600)
+
+
+@given(drain=timeouts, session=st.floats(6, 60), rebalance=timeouts, request=st.floats(11, 120))
+def test_a_revoke_ends_while_the_others_still_wait_for_their_request_to_join(
+    drain: float, session: float, rebalance: float, request: float
+) -> None:
+    """Otherwise they take the coordinator for dead, and the group starts over while work is in flight."""
+    kafka = {
+        "session_timeout_seconds": session,
+        "rebalance_timeout_seconds": rebalance,
+        "request_timeout_seconds": request,
+    }
+    settings = Settings(drain_seconds=drain, kafka=kafka)  # type: ignore[arg-type]  # validated by pydantic
+    drained = engine_options(settings).revoke_drain_seconds
+    assert 0 < drained <= drain
+    assert settings.kafka.heartbeat_seconds + drained < request
+    assert drained <= rebalance / 2
+
+
+def test_with_the_default_timeouts_a_last_commit_has_time_too() -> None:
+    settings = Settings()
+    spent = settings.kafka.heartbeat_seconds + engine_options(settings).revoke_drain_seconds + LAST_COMMIT_SECONDS
+    assert spent < settings.kafka.request_timeout_seconds
+
+
+def test_a_request_that_ends_before_a_rebalance_is_noticed_is_a_wrong_setting() -> None:
+    with pytest.raises(ValidationError, match=r"request_timeout_seconds must be more than .* = 5"):
+        Settings(kafka={"session_timeout_seconds": 30, "request_timeout_seconds": 5})  # type: ignore[arg-type]  # validated by pydantic
 
 
 def test_the_records_in_flight_are_limited_as_set() -> None:
