@@ -6,6 +6,7 @@
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, NamedTuple
 
 from afterword.schemas import MessageCreated
@@ -29,6 +30,26 @@ CHARACTERS_A_TOKEN = 8
 """More than usual texts have: the first guess at a cut, which then shrinks until it fits."""
 
 
+class Anyone(Enum):
+    """What an owner's id is when it is not to be compared; None may be what a request without a user left behind."""
+
+    ANYONE = "anyone"
+
+
+ANYONE = Anyone.ANYONE
+
+
+class Owner(NamedTuple):
+    """Whose conversation it has to be; tenant None is a conversation without a tenant."""
+
+    user_id: str | Anyone = ANYONE
+    tenant_id: str | Anyone | None = ANYONE
+
+    def has(self, user_id: str, tenant_id: str | None) -> bool:
+        """Whether a conversation of this user and tenant is theirs."""
+        return self.user_id in (ANYONE, user_id) and self.tenant_id in (ANYONE, tenant_id)
+
+
 class ContextRequest(NamedTuple):
     """The conversation, or an agent's part of it, and the size of its context."""
 
@@ -36,6 +57,7 @@ class ContextRequest(NamedTuple):
     agent_id: str | None
     keep_recent: int
     max_tokens: int
+    owner: Owner = Owner()
 
 
 @dataclass(frozen=True)
@@ -102,16 +124,17 @@ class Window(NamedTuple):
 
 
 async def read_context(episodes: EpisodeStore, archive: MessageArchive, request: ContextRequest) -> Context | None:
-    """The context; None for an unknown conversation. Raises: StoreUnavailable.
+    """The context; None for an unknown conversation, and for somebody else's. Raises: StoreUnavailable.
 
     Makes a handful of calls. `max_tokens` and MOST_MESSAGES bound the messages that are loaded, not the conversation's
     length.
     """
     known = await episodes.conversation(scope_id(request.conversation_id, request.agent_id))
     first = None if known else await archive.first(request.conversation_id)
-    if known is None and first is None:
+    begun = known or (first.message if first else None)
+    if begun is None or not request.owner.has(begun.user_id, begun.tenant_id):
         return None
-    tenant = known.tenant_id if known else first.message.tenant_id if first else None
+    tenant = begun.tenant_id
     uncovered = Selection(request.conversation_id, tenant, request.agent_id, unsummarised=known is not None)
     counted = await archive.count(uncovered)
     summaries = await _summaries(episodes, request, known) if known else Summaries()

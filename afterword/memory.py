@@ -4,7 +4,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from afterword.context import Context, ContextRequest, read_context
+from afterword.context import ANYONE, Anyone, Context, ContextRequest, Owner, read_context
+from afterword.schemas.ids import scope_id
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Embedder, Settings, load_settings
 from afterword.streams.stores.arguments import require
@@ -16,7 +17,7 @@ from afterword.streams.stores.opening import open_stores
 if TYPE_CHECKING:
     from afterword.streams.summarizer.embedders import Embedder as OpenEmbedder
 
-__all__ = ["Context", "EpisodePage", "Memory", "OwnerMissing", "Recalled", "StoredEpisode"]
+__all__ = ["ANYONE", "Context", "EpisodePage", "Memory", "OwnerMissing", "Recalled", "StoredEpisode"]
 
 KEEP_RECENT = 4
 MAX_TOKENS = 3500
@@ -26,8 +27,8 @@ Search = Callable[[Query], Awaitable[list[Recalled]]]
 Close = Callable[[], Awaitable[None]]
 
 
-class OwnerMissing(AfterwordError):
-    """recall needs {field}: it searches one user's episodes, never everybody's"""
+class OwnerMissing(AfterwordError, ValueError):
+    """{field} does not name an owner: what is read is one user's, never everybody's"""
 
 
 @dataclass(frozen=True)
@@ -84,19 +85,25 @@ class Memory:
         keep_recent: int | None = None,
         max_tokens: int = MAX_TOKENS,
         agent_id: str | None = None,
+        *,
+        user_id: str | Anyone = ANYONE,
+        tenant_id: str | Anyone | None = ANYONE,
     ) -> Context | None:
         """The summary of a conversation and its last messages, in at most `max_tokens` tokens; None if it is unknown.
 
         The last `keep_recent` messages and all that are in no summary yet; a tool's call always with its results.
         `agent_id`: only an agent's part of the conversation, where episodes are kept by agent.
+        `user_id`, `tenant_id`: those the conversation began with, or it is unknown; not compared by default.
+        Raises: OwnerMissing for a user None or "".
         """
+        owner = _owner(user_id, tenant_id)
         require(str, conversation_id=conversation_id)
         require(str | None, agent_id=agent_id)
         require(int | None, keep_recent=keep_recent)
         require(int, max_tokens=max_tokens)
         recent = self._keep_recent if keep_recent is None else keep_recent
         return await read_context(
-            self._episodes, self._messages, ContextRequest(conversation_id, agent_id, recent, max_tokens)
+            self._episodes, self._messages, ContextRequest(conversation_id, agent_id, recent, max_tokens, owner)
         )
 
     async def episodes(
@@ -105,12 +112,23 @@ class Memory:
         limit: int = PAGE_EPISODES,
         before: int | None = None,
         agent_id: str | None = None,
+        *,
+        user_id: str | Anyone = ANYONE,
+        tenant_id: str | Anyone | None = ANYONE,
     ) -> EpisodePage:
-        """A page of the conversation's episodes, newest first, with an ordinal less than `before`."""
+        """A page of the conversation's episodes, newest first, with an ordinal less than `before`.
+
+        `user_id`, `tenant_id`: as those of `context`; none of somebody else's conversation. Raises: OwnerMissing.
+        """
+        owner = _owner(user_id, tenant_id)
         require(str, conversation_id=conversation_id)
         require(str | None, agent_id=agent_id)
         require(int, limit=limit)
         require(int | None, before=before)
+        if owner != Owner():
+            known = await self._episodes.conversation(scope_id(conversation_id, agent_id))
+            if known is None or not owner.has(known.user_id, known.tenant_id):
+                return EpisodePage((), None)
         found = await self._episodes.latest(conversation_id, limit + 1, before=before, agent_id=agent_id)
         page = tuple(found[:limit])
         return EpisodePage(page, page[-1].summary.ordinal if len(found) > limit else None)
@@ -127,7 +145,8 @@ class Memory:
     ) -> list[Recalled]:
         """The user's episodes that match the query best, best first.
 
-        `tenant_id`: None means episodes without a tenant, never those of all tenants. Raises: OwnerMissing.
+        `tenant_id`: None means episodes without a tenant, never those of all tenants. Raises: OwnerMissing for a user
+        None or "", which is what messages have whose producer knew no user.
         """
         _check_owner(user_id, tenant_id)
         require(str, query=query)
@@ -180,9 +199,15 @@ class QueryEmbedder:
             await self._embedder.close()
 
 
+def _owner(user_id: str | Anyone, tenant_id: str | Anyone | None) -> Owner:
+    """Raises: OwnerMissing."""
+    _check_owner("anyone" if user_id is ANYONE else user_id, None if tenant_id is ANYONE else tenant_id)
+    return Owner(user_id, tenant_id)
+
+
 def _check_owner(user_id: object, tenant_id: object) -> None:
     """Raises: OwnerMissing."""
-    if not isinstance(user_id, str):
+    if not isinstance(user_id, str) or not user_id:
         raise OwnerMissing(field="user_id")
     if tenant_id is not None and not isinstance(tenant_id, str):
         raise OwnerMissing(field="tenant_id")

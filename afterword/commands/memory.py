@@ -9,6 +9,7 @@ import typer
 from afterword.commands.common import Json, print_json, print_table, printable, start_quietly
 
 if TYPE_CHECKING:
+    from afterword.context import Owner
     from afterword.memory import Context, EpisodePage, StoredEpisode
     from afterword.streams.stores.index import Recalled
 
@@ -22,7 +23,21 @@ MaxTokens = Annotated[int, typer.Option("--max-tokens", min=1, help="Maximum num
 Limit = Annotated[int, typer.Option(min=1, max=1000, help="Episodes on one page.")]
 Before = Annotated[int | None, typer.Option(min=1, help="Only smaller ordinals: the next page.")]
 Query = Annotated[str, typer.Argument(help="What to search for, in any words.")]
-User = Annotated[str, typer.Option("--user", help="Only episodes of this user.")]
+
+
+def not_empty(user: str | None) -> str | None:
+    """Refuse the user that an unset variable of a script leaves. Raises: typer.BadParameter."""
+    if user == "":
+        raise typer.BadParameter("it is empty; name a user")
+    return user
+
+
+User = Annotated[str, typer.Option("--user", callback=not_empty, help="Only episodes of this user.")]
+OfUser = Annotated[
+    str | None, typer.Option("--user", callback=not_empty, help="Only if the conversation is this user's.")
+]
+OfTenant = Annotated[str | None, typer.Option("--tenant", help="Only if the conversation is this tenant's.")]
+OfNoTenant = Annotated[bool, typer.Option("--no-tenant", help="Only if the conversation has no tenant.")]
 Tenant = Annotated[str | None, typer.Option("--tenant", help="Only episodes of this tenant.")]
 NoTenant = Annotated[bool, typer.Option("--no-tenant", help="Only episodes without a tenant.")]
 Hits = Annotated[int, typer.Option("-k", min=1, max=100, help="Maximum number of hits.")]
@@ -37,10 +52,14 @@ def context(
     messages: Messages = None,
     max_tokens: MaxTokens = 3500,
     agent: Agent = None,
+    user: OfUser = None,
+    tenant: OfTenant = None,
+    no_tenant: OfNoTenant = False,
     as_json: Json = False,
 ) -> None:
     """Print what an agent would load: title, rolling summary, last messages. Exit 1 if the conversation is unknown."""
-    found = asyncio.run(_read_context(conversation, messages, max_tokens, agent))
+    owner = _owner(user, tenant, no_tenant)
+    found = asyncio.run(_read_context(conversation, messages, max_tokens, agent, owner))
     if found is None:
         typer.echo(f"nothing is known of conversation {printable(conversation)}", err=True)
         raise typer.Exit(1)
@@ -51,12 +70,21 @@ def context(
 
 
 async def _read_context(
-    conversation: str, messages: int | None, max_tokens: int, agent: str | None
+    conversation: str, messages: int | None, max_tokens: int, agent: str | None, owner: "Owner"
 ) -> "Context | None":
     from afterword.memory import Memory
 
     async with Memory.from_settings(start_quietly()) as memory:
-        return await memory.context(conversation, messages, max_tokens, agent)
+        return await memory.context(conversation, messages, max_tokens, agent, **owner._asdict())
+
+
+def _owner(user: str | None, tenant: str | None, no_tenant: bool) -> "Owner":
+    """Raises: typer.BadParameter."""
+    from afterword.context import ANYONE, Owner
+
+    if tenant is not None and no_tenant:
+        raise typer.BadParameter("give either --tenant or --no-tenant")
+    return Owner(ANYONE if user is None else user, ANYONE if tenant is None and not no_tenant else tenant)
 
 
 def _lines(found: "Context") -> Iterator[str]:
@@ -76,10 +104,17 @@ def _lines(found: "Context") -> Iterator[str]:
 
 
 def episodes(
-    conversation: Conversation, limit: Limit = 20, before: Before = None, agent: Agent = None, as_json: Json = False
+    conversation: Conversation,
+    limit: Limit = 20,
+    before: Before = None,
+    agent: Agent = None,
+    user: OfUser = None,
+    tenant: OfTenant = None,
+    no_tenant: OfNoTenant = False,
+    as_json: Json = False,
 ) -> None:
     """Show a conversation's episodes, newest first, page by page."""
-    page = asyncio.run(_read_episodes(conversation, limit, before, agent))
+    page = asyncio.run(_read_episodes(conversation, limit, before, agent, _owner(user, tenant, no_tenant)))
     if as_json:
         print_json({"episodes": [_document(stored) for stored in page.episodes], "next_before": page.next_before})
         return
@@ -91,11 +126,13 @@ def episodes(
         typer.echo(f"older ones: --before {page.next_before}", err=True)
 
 
-async def _read_episodes(conversation: str, limit: int, before: int | None, agent: str | None) -> "EpisodePage":
+async def _read_episodes(
+    conversation: str, limit: int, before: int | None, agent: str | None, owner: "Owner"
+) -> "EpisodePage":
     from afterword.memory import Memory
 
     async with Memory.from_settings(start_quietly()) as memory:
-        return await memory.episodes(conversation, limit, before, agent)
+        return await memory.episodes(conversation, limit, before, agent, **owner._asdict())
 
 
 def _document(stored: "StoredEpisode") -> dict[str, Any]:

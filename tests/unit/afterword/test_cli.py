@@ -114,3 +114,11 @@ def test_a_file_that_is_not_there_is_named():
     code, _, err = run("produce", "no-such-file.jsonl")
     assert code == 1
     assert "no-such-file.jsonl: No such file or directory" in err
+
+
+@pytest.mark.parametrize("command", [("recall", "pin", "--no-tenant"), ("context", "c1"), ("episodes", "c1")])
+def test_an_empty_user_is_a_usage_error(command: tuple[str, ...], capsys) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--user", ""])
+    assert ended.value.code == 2
+    assert "name a user" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 import subprocess
 import sys
 from itertools import islice
+from typing import Any
 
 import pytest
 
@@ -29,16 +30,53 @@ async def test_a_conversation_is_recalled_by_what_was_said_in_it(world: Remember
     assert best.message_ids == world.episodes.episodes["c0:1"].summary.message_ids
 
 
-@pytest.mark.parametrize("owner", [("u2", "t1"), ("u1", "t2"), ("u1", None), ("u1", ""), ("", "t1")])
+@pytest.mark.parametrize("owner", [("u2", "t1"), ("u1", "t2"), ("u1", None), ("u1", "")])
 async def test_nothing_of_others_is_recalled(world: Remembered, owner: tuple[str, str | None]) -> None:
     await world.summarise(await world.say(*texts(0)))
     assert await world.memory.recall("benefits", user_id=owner[0], tenant_id=owner[1]) == []
 
 
-@pytest.mark.parametrize(("user", "tenant", "named"), [(None, "t1", "user_id"), ("u1", 7, "tenant_id"), (7, 7, "user")])
+@pytest.mark.parametrize(
+    ("user", "tenant", "named"), [(None, "t1", "user_id"), ("u1", 7, "tenant_id"), (7, 7, "user"), ("", "t1", "user")]
+)
 async def test_recall_refuses_to_search_without_an_owner(world: Remembered, user, tenant, named: str) -> None:
     with pytest.raises(OwnerMissing, match=named):
         await world.memory.recall("benefits", user_id=user, tenant_id=tenant)
+
+
+@pytest.mark.parametrize("summarised", [True, False])
+@pytest.mark.parametrize(
+    "other",
+    [{"user_id": "u2"}, {"tenant_id": "t2"}, {"tenant_id": None}, {"user_id": "u2", "tenant_id": "t1"}],
+    ids=str,
+)
+async def test_the_conversation_of_somebody_else_is_unknown(world: Remembered, summarised: bool, other) -> None:
+    said = await world.say("My PIN is 4711.")
+    if summarised:
+        await world.summarise(said)
+    assert await world.memory.context("c1", **other) is None
+    assert await world.memory.episodes("c1", **other) == await world.memory.episodes("unknown")
+
+
+async def test_a_conversation_is_known_to_its_owner(world: Remembered) -> None:
+    said = await world.say("My PIN is 4711.")
+    before = await world.context()
+    owners: list[dict[str, Any]] = [{"user_id": "u1"}, {"tenant_id": "t1"}, {"user_id": "u1", "tenant_id": "t1"}]
+    for owner in owners:
+        assert await world.context(**owner) == before
+    await world.summarise(said)
+    for owner in owners:
+        assert (await world.context(**owner)).episode_count == 1
+        assert len((await world.memory.episodes("c1", **owner)).episodes) == 1
+
+
+@pytest.mark.parametrize("user", [None, "", 7, {"$ne": None}])
+async def test_a_user_that_is_nobody_is_refused_and_not_taken_for_anyone(world: Remembered, user) -> None:
+    await world.summarise(await world.say("My PIN is 4711."))
+    with pytest.raises(ValueError, match="user_id"):
+        await world.memory.context("c1", user_id=user)
+    with pytest.raises(OwnerMissing, match="user_id"):
+        await world.memory.episodes("c1", user_id=user)
 
 
 FOREIGN = [{"$ne": None}, {"$gt": ""}, {"$regex": ".*"}, [], ["c1"], b"c1"]
