@@ -8,6 +8,7 @@ import typer
 
 from afterword.commands import deployment, dev, dlq, memory, produce, watch, worker
 from afterword.streams.errors import AfterwordError, ConfigurationError
+from afterword.streams.visible import shown
 from afterword.version import revision, running_version
 
 FAILED = 1
@@ -69,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def end(error: AfterwordError, code: int) -> None:
     """Print the error in one line, without a traceback, and exit."""
-    sys.stderr.write(f"afterword: {error}\n")
+    sys.stderr.write(f"afterword: {shown(str(error))}\n")
     sys.exit(code)
 
 

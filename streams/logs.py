@@ -10,6 +10,7 @@ from opentelemetry.trace import get_current_span
 
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Logs
+from afterword.streams.visible import shown, shown_lines
 
 log = structlog.get_logger()
 
@@ -29,6 +30,9 @@ QUIET = {
     # it logs every attempt to reach an unavailable collector; what it drops, at ERROR
     "opentelemetry": logging.ERROR,
 }
+
+LINES = {"exception", "stack"}
+"""Fields of several lines."""
 
 
 def configure(settings: Logs) -> None:
@@ -67,6 +71,20 @@ def add_trace(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.t
     return event
 
 
+def make_visible(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Show control characters of every text instead of sending them to a terminal; JSON escapes them itself.
+
+    A traceback has lines, which are indented. Values that are no texts are shown by their `repr`, which escapes.
+    """
+    return {name: _visible(name, value) for name, value in event.items()}
+
+
+def _visible(name: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return shown_lines(value) if name in LINES else shown(value)
+
+
 def log_retry(details: stamina.instrumentation.RetryDetails) -> None:
     """Log a scheduled retry as a warning; the retrying code sets `stage` as a context variable.
 
@@ -82,5 +100,6 @@ def log_retry(details: stamina.instrumentation.RetryDetails) -> None:
 
 def _renderers(settings: Logs) -> list[Any]:
     if settings.format == "console" or (settings.format == "auto" and sys.stderr.isatty()):
-        return [structlog.dev.ConsoleRenderer()]
+        console = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+        return [structlog.processors.format_exc_info, make_visible, console]
     return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from afterword.streams.visible import shown
+
 EXAMPLES_NAMED = 10
 
 Kind = Literal[
@@ -88,13 +90,13 @@ class Report:
         }
 
     def lines(self) -> Iterator[str]:
-        """Format for people."""
+        """Format for people; an id with a line break in it is still one line, and none of ours."""
         for title, counts in (("messages", self.messages), ("episodes", self.episodes), ("summaries", self.summaries)):
             yield title
             yield from (f"  {name.replace('_', ' '):<20}{count:>12,}" for name, count in counts.items())
-        yield from (f"note: {note}" for note in self.notes)
+        yield from (shown(f"note: {note}") for note in self.notes)
         for kind in get_args(Kind):
             if kind in self.findings:
                 yield f"{kind}: {self.findings[kind].count:,}: {MEANING[kind]}"
-                yield from (f"  {example}" for example in self.findings[kind].examples)
+                yield from (shown(f"  {example}") for example in self.findings[kind].examples)
         yield "clean: nothing is lost, duplicated or conflicting" if self.clean else "NOT CLEAN"

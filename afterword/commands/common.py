@@ -1,13 +1,14 @@
-"""Helpers that commands share: settings, JSON, tables, safe text."""
+"""Helpers that commands share: settings, JSON, tables."""
 
 import json
 import logging
 import sys
-import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from afterword.streams.visible import printable, shown_json
 
 if TYPE_CHECKING:
     from afterword.streams.settings import Settings
@@ -37,7 +38,7 @@ def start_quietly() -> "Settings":
 
 def print_json(value: Any) -> None:
     """Print one line of JSON."""
-    typer.echo(json.dumps(value, ensure_ascii=False))
+    typer.echo(shown_json(json.dumps(value, ensure_ascii=False)))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -59,14 +60,3 @@ def _print_rich(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))  # as text: user content must not be read as markup
     Console().print(table)
-
-
-MOVED_OR_HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-"""Control characters, which can start a terminal's escape sequence; format characters, which reverse or hide text."""
-KEPT = {"\n", "\t", "\u200c", "\u200d"}
-"""Persian, Hindi and emoji need the two joiners."""
-
-
-def printable(text: str) -> str:
-    """Replace characters that a terminal would obey, or that hide text, by �."""
-    return "".join("\ufffd" if c not in KEPT and unicodedata.category(c) in MOVED_OR_HIDDEN else c for c in text)

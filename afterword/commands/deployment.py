@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from afterword.commands.common import Json, print_json, printable, start, start_quietly
+from afterword.commands.common import Json, print_json, start, start_quietly
+from afterword.streams.visible import shown
 
 if TYPE_CHECKING:
     from afterword.rebuild import Rebuilt
@@ -50,7 +51,8 @@ def create_topics(as_json: Json = False) -> None:
     else:
         width = max(len(report.name) for report in reports)
         for report in reports:
-            typer.echo(f"{report.name:<{width}}  {report.status}" + (f": {report.detail}" if report.detail else ""))
+            detail = f": {report.detail}" if report.detail else ""
+            typer.echo(shown(f"{report.name:<{width}}  {report.status}{detail}"))
     if not all(report.fine for report in reports):
         raise typer.Exit(1)
 
@@ -68,7 +70,7 @@ def show_config(as_json: Json = False) -> None:
     width = max(len(setting.variable) for setting in found)
     for setting in found:
         value = NOTHING if setting.value is None else setting.value
-        typer.echo(f"{' ' if setting.is_default else '*'} {setting.variable:<{width}}  {value}")
+        typer.echo(shown(f"{' ' if setting.is_default else '*'} {setting.variable:<{width}}  {value}"))
 
 
 @schema.command("export")
@@ -93,7 +95,7 @@ def check(as_json: Json = False) -> None:
         print_json([asdict(result) for result in results])
     else:
         for result in results:
-            typer.echo(f"{'OK  ' if result.ok else 'FAIL'}  {result.name:<8} {result.detail}")
+            typer.echo(shown(f"{'OK  ' if result.ok else 'FAIL'}  {result.name:<8} {result.detail}"))
     if not all(result.ok for result in results):
         raise typer.Exit(1)
 
@@ -108,7 +110,7 @@ def smoke(timeout: Timeout = 120, as_json: Json = False) -> None:
     if as_json:
         print_json({"event_id": event.event_id, "source": event.quality.source, "seconds": seconds})
     else:
-        typer.echo(printable(f"{event.event_id} after {seconds} s, by {event.quality.source}: {event.short_summary}"))
+        typer.echo(shown(f"{event.event_id} after {seconds} s, by {event.quality.source}: {event.short_summary}"))
 
 
 def audit(wait: Wait = 0, as_json: Json = False) -> None:
@@ -122,7 +124,7 @@ def audit(wait: Wait = 0, as_json: Json = False) -> None:
     if as_json:
         print_json(report.as_dict())
     else:
-        typer.echo("\n".join(map(printable, report.lines())))
+        typer.echo("\n".join(report.lines()))
     if not report.clean:
         raise typer.Exit(1)
 
@@ -142,4 +144,4 @@ def rebuild_index(after: After = None, everything: All = False, as_json: Json = 
 
 
 def _print_progress(done: "Rebuilt") -> None:
-    typer.echo(printable(f"{done.seen} episodes, up to {done.last}"), err=True)
+    typer.echo(shown(f"{done.seen} episodes, up to {done.last}"), err=True)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from afterword.commands.common import printable
 from afterword.extras import extra_required
+from afterword.streams.visible import shown
 
 if TYPE_CHECKING:
     from afterword.demo import Shown
@@ -45,22 +45,22 @@ def demo() -> None:
     start_quietly()
     show = Show(say=typer.echo, episode=_print_episode, summary=_print_summary)
     with tempfile.TemporaryDirectory(prefix="afterword-demo-") as name, _progress() as progress:
-        shown = asyncio.run(run(Path(name), lines(), progress, show))
-    _print_end(shown)
+        done = asyncio.run(run(Path(name), lines(), progress, show))
+    _print_end(done)
 
 
 def _print_episode(event: "EpisodeClosed") -> None:
-    shown = f"episode closed   {event.episode_id}  {event.message_count} messages, {event.close_reason}"
-    typer.echo(printable(shown))
+    line = f"episode closed   {event.episode_id}  {event.message_count} messages, {event.close_reason}"
+    typer.echo(shown(line))
 
 
 def _print_summary(event: "SummaryCreated") -> None:
-    typer.echo(printable(f"summary created  {event.episode_id}  {event.title}: {event.short_summary}"))
+    typer.echo(shown(f"summary created  {event.episode_id}  {event.title}: {event.short_summary}"))
 
 
-def _print_end(shown: "Shown") -> None:
+def _print_end(done: "Shown") -> None:
     typer.echo(
-        f"\n{shown.messages} messages of {shown.conversations} conversations became {shown.episodes} episodes; each is "
+        f"\n{done.messages} messages of {done.conversations} conversations became {done.episodes} episodes; each is "
         "stored, indexed and announced.\nWhere to look next:\n"
         "  afterword dev                     the same with persistent data; then in another terminal:\n"
         "  afterword produce FILE            your own messages, one JSON object a line\n"

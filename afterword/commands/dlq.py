@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from afterword.commands.common import Json, print_json, printable, start_quietly
+from afterword.commands.common import Json, print_json, start_quietly
+from afterword.streams.visible import printable, shown
 
 if TYPE_CHECKING:
     from afterword.dlq import Action, Counts, DeadLetterQueue, Filters
@@ -190,7 +191,7 @@ def _report(found: "dict[str, Counts]", done: str, as_json: bool) -> None:
         print_json({"outcome": done, "topics": named})
         return
     for name, counts in found.items():
-        types = ", ".join(f"{printable(kind)} {number:,}" for kind, number in counts.by_type.most_common())
+        types = ", ".join(f"{shown(kind)} {number:,}" for kind, number in counts.by_type.most_common())
         foreign = f"; {counts.not_ours:,} not written by Afterword, skipped" if counts.not_ours else ""
         foreign += f"; {counts.truncated:,} too large to be kept whole, skipped" if counts.truncated else ""
         typer.echo(f"{name}: {counts.resolved:,} {done}{f' ({types})' if types else ''}{foreign}")
@@ -211,7 +212,7 @@ def _progress(total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
 
 def _line(found: "DeadLetter") -> str:
     text = f"{found.stage} {found.error_type}  {found.conversation_id or '–'}  {found.problem}"
-    return f"{found.address}  {found.failed_at:%Y-%m-%d %H:%M:%S}  {printable(text)}"
+    return f"{found.address}  {found.failed_at:%Y-%m-%d %H:%M:%S}  {shown(text)}"
 
 
 def _row(found: "DeadLetter") -> dict[str, Any]:
@@ -236,7 +237,8 @@ def _content(found: "DeadLetter") -> dict[str, Any]:
 def _page(found: "DeadLetter") -> str:
     lines = [f"{name:<16} {value}" for name, value in _row(found).items()]
     lines += [f"{'header':<16} {name}: {_text(value)}" for name, value in found.headers]
-    return printable("\n".join([*lines, "", _text(found.value) or ""]))
+    # the value may have lines, for nothing comes after it
+    return "\n".join([*map(shown, lines), "", printable(_text(found.value) or "")])
 
 
 def _text(value: bytes | None) -> str | None:

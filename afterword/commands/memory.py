@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from afterword.commands.common import Json, print_json, print_table, printable, start_quietly
+from afterword.commands.common import Json, print_json, print_table, start_quietly
+from afterword.streams.visible import INDENT, shown, shown_lines
 
 if TYPE_CHECKING:
     from afterword.context import Owner
@@ -61,12 +62,12 @@ def context(
     owner = _owner(user, tenant, no_tenant)
     found = asyncio.run(_read_context(conversation, messages, max_tokens, agent, owner))
     if found is None:
-        typer.echo(f"nothing is known of conversation {printable(conversation)}", err=True)
+        typer.echo(f"nothing is known of conversation {shown(conversation)}", err=True)
         raise typer.Exit(1)
     if as_json:
         print_json(found.as_dict())
     else:
-        typer.echo(printable("\n".join(_lines(found))))
+        typer.echo("\n".join(context_lines(found)))
 
 
 async def _read_context(
@@ -87,17 +88,17 @@ def _owner(user: str | None, tenant: str | None, no_tenant: bool) -> "Owner":
     return Owner(ANYONE if user is None else user, ANYONE if tenant is None and not no_tenant else tenant)
 
 
-def _lines(found: "Context") -> Iterator[str]:
-    """Format for people."""
-    yield found.title or "(no summary yet)"
+def context_lines(found: "Context") -> Iterator[str]:
+    """Format for people: what begins a line is ours, and neither a summary nor a content can pass for a turn."""
+    yield shown(found.title) or "(no summary yet)"
     yield ""
     summaries = [text for text in (found.rolling_summary, *found.recent_summaries) if text]
     if summaries:
-        yield from summaries
+        yield from (INDENT + shown_lines(text) for text in summaries)
         yield ""
     if found.omitted:
         yield f"({found.omitted} earlier messages do not fit)"
-    yield from (f"{message.role}: {message.content}" for message in found.messages)
+    yield from (shown_lines(f"{message.role}: {message.content}") for message in found.messages)
     yield ""
     saved = f", {found.compression:.1%} less" if found.compression > 0 else ""
     yield f"{found.tokens:,} of {found.tokens_full:,} tokens{saved}; {found.events} of {found.events_full} events"

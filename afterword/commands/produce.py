@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from afterword.commands.common import Json, print_json, start_quietly
+from afterword.streams.visible import shown
 
 if TYPE_CHECKING:
     from afterword.produce import InvalidLine, Options, Produced
@@ -130,6 +131,6 @@ def _many(count: int, one: str, more: str) -> str:
 
 def _print_invalid(first: list["InvalidLine"], found: int) -> None:
     for line in first:
-        typer.echo(str(line), err=True)
+        typer.echo(shown(str(line)), err=True)
     if found > len(first):
         typer.echo(f"… {found - len(first):,} more invalid lines", err=True)

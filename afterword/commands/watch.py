@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from afterword.commands.common import Json, printable, start_quietly
+from afterword.commands.common import Json, start_quietly
+from afterword.streams.visible import printable, shown, shown_json
 
 if TYPE_CHECKING:
     from afterword.schemas import SummaryCreated
@@ -36,11 +37,11 @@ async def _watch(from_beginning: bool, limit: int | None, as_json: bool) -> None
 
 def _print(event: "SummaryCreated", as_json: bool) -> None:
     if as_json:
-        typer.echo(event.to_json())
+        typer.echo(shown_json(event.to_json().decode()))
     elif sys.stdout.isatty():
         _print_panel(event)
     else:
-        typer.echo(printable(f"{event.episode_id}  {event.title}: {event.short_summary}"))
+        typer.echo(shown(f"{event.episode_id}  {event.title}: {event.short_summary}"))
 
 
 def _print_panel(event: "SummaryCreated") -> None:
@@ -51,5 +52,5 @@ def _print_panel(event: "SummaryCreated") -> None:
     made_by = event.model if event.quality.source == "llm" else f"fallback: {event.quality.reason}"
     footer = f"{event.episode_id} · {event.message_count} messages · {made_by}"
     # as text: user content must not be read as markup
-    text, title, subtitle = (Text(printable(part)) for part in (event.short_summary, event.title, footer))
+    text, title, subtitle = map(Text, (printable(event.short_summary), shown(event.title), shown(footer)))
     Console().print(Panel(text, title=title, subtitle=subtitle, title_align="left"))

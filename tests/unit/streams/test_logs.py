@@ -1,6 +1,7 @@
 """What a process with our logging writes about a call that is made again."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -66,3 +67,30 @@ def test_a_step_that_waits_is_logged_once_and_not_for_every_retry() -> None:
     done = subprocess.run([sys.executable, "-c", WAITING], capture_output=True, text=True, check=True)
     [line] = [json.loads(line) for line in done.stderr.splitlines()]
     assert (line["event"], line["stage"], line["error_type"]) == ("step_failed", "find", "store_unavailable")
+
+
+HOSTILE = """
+import logging
+import structlog
+from afterword.streams.logs import configure
+from afterword.streams.settings import Logs
+
+configure(Logs(format="console"))
+forged = "c1\\n2026-01-05 [info] all_is_well\\x1b[2J\\x9b2J\\u202e"
+structlog.get_logger().warning("episode_rejected", conversation_id=forged, ids=[forged])
+logging.getLogger("library").warning("of %s", forged)
+try:
+    raise ValueError(forged)
+except ValueError:
+    structlog.get_logger().exception("step_failed", conversation_id="c1")
+"""
+
+
+def test_on_a_console_no_id_forges_a_line_and_no_command_reaches_the_terminal() -> None:
+    done = subprocess.run([sys.executable, "-c", HOSTILE], capture_output=True, text=True, check=True)
+    assert "\x1b[2J" not in done.stderr
+    assert not set(done.stderr) & {"\x9b", "\u202e"}
+    plain = re.sub(r"\x1b\[\d*m", "", done.stderr)
+    assert not [line for line in plain.splitlines() if line.startswith("2026-01-05 [info]")]
+    assert [word for word in ("episode_rejected", "of c1", "step_failed", "ValueError") if word not in plain] == []
+    assert plain.count("all_is_well") == 4
