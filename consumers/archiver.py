@@ -14,16 +14,18 @@ from contextlib import asynccontextmanager, suppress
 import stamina
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
-from aiokafka.errors import CommitFailedError, IllegalStateError
+from aiokafka.errors import CommitFailedError, IllegalStateError, NoOffsetForPartitionError, OffsetOutOfRangeError
 from opentelemetry.trace import SpanKind, Tracer
 
 from afterword.schemas import InvalidRecord, MessageCreated, decode_input
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.kafka import running_consumer
 from afterword.streams.runtime import EngineMetrics
+from afterword.streams.runtime.errors import FATAL, TRANSIENT
 from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.runtime.lag import Lags, Standing, Work, regularly
 from afterword.streams.runtime.options import wall_clock_ms
+from afterword.streams.runtime.positions import readable
 from afterword.streams.runtime.worker import PARTITIONS
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.messages import ArchivedMessage, MessageWriter
@@ -53,7 +55,7 @@ ARCHIVED, INVALID, OTHER = OUTCOMES = ("archived", "invalid", "other")
 async def run_archiver(settings: Settings, stop: asyncio.Event | None = None) -> None:
     """Run until SIGTERM or SIGINT, or until `stop` is set; then finish the write in flight.
 
-    Raises: BrokerUnavailable, TopicMissing, OSError (health port).
+    Raises: BrokerUnavailable, TopicMissing, SourceReplaced, OSError (health port).
     """
     stop = stop or stop_signal()
     readiness, kafka = Readiness(*CONDITIONS), settings.kafka
@@ -111,10 +113,39 @@ class Archiver:
     async def run(self, stop: asyncio.Event) -> None:
         """Archive batches until `stop` is set; when cancelled, leave the batch in flight uncommitted."""
         while not stop.is_set():
-            batch = await self._consumer.getmany(timeout_ms=POLL_MILLISECONDS, max_records=MAX_BATCH)
+            batch = await self._fetched()
             self._note_assignment()
             if batch:
                 await self.handle(batch)
+
+    async def _fetched(self) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """Return the next records; nothing if a partition has no position, or one that is out of range."""
+        try:
+            return await self._consumer.getmany(timeout_ms=POLL_MILLISECONDS, max_records=MAX_BATCH)  # type: ignore[no-any-return]  # aiokafka is not typed
+        except NoOffsetForPartitionError as error:
+            positions = {error.args[0]: -1}
+        except OffsetOutOfRangeError as error:
+            positions = error.args[0]
+        for source, position in positions.items():
+            await self._reposition(source, position)
+        return {}
+
+    async def _reposition(self, source: TopicPartition, position: int) -> None:
+        """Go on with the first record that is there, and count what expired unread. −1: the group has no position.
+
+        Raises: SourceReplaced.
+        """
+        try:
+            start = await readable(self._consumer, source, position, self._metrics.engine)
+            self._consumer.seek(source, start)
+            await self._commit({source: start})
+        except FATAL:
+            raise
+        except TRANSIENT as error:  # no broker, or a rebalance: the next fetch raises again
+            name = type(error).__name__
+            log.warning(
+                "reposition_failed", stage=STAGE, error_type=name, topic=source.topic, partition=source.partition
+            )
 
     def work(self, source: TopicPartition) -> Work:
         """Report the progress of a partition."""
@@ -234,7 +265,7 @@ def group_options(kafka: Kafka) -> dict[str, object]:
     return {
         "group_id": kafka.archiver_id,
         "group_instance_id": kafka.group_instance_id,
-        "auto_offset_reset": "earliest",
+        "auto_offset_reset": "none",  # never a silent jump: see Archiver._reposition
         "session_timeout_ms": int(kafka.session_timeout_seconds * 1000),
         "heartbeat_interval_ms": int(kafka.session_timeout_seconds * 1000 / 3),
         "rebalance_timeout_ms": int(kafka.rebalance_timeout_seconds * 1000),

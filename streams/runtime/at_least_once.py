@@ -8,12 +8,13 @@ from typing import Any
 
 import structlog
 from aiokafka import TopicPartition
-from aiokafka.errors import KafkaError, OffsetOutOfRangeError
+from aiokafka.errors import KafkaError
 from faust.types.tuples import TP, ConsumerMessage
 
 from afterword.streams.runtime.batch import NOT_DONE, RawSchema
 from afterword.streams.runtime.errors import FATAL, TRANSIENT
 from afterword.streams.runtime.lag import Work
+from afterword.streams.runtime.positions import readable
 from afterword.streams.runtime.session import check_order
 from afterword.streams.runtime.watchdog import Mark
 
@@ -132,7 +133,7 @@ class AtLeastOncePartition:
             while True:
                 try:
                     await self._fetch()
-                except (*FATAL, OffsetOutOfRangeError):
+                except FATAL:
                     raise
                 except TRANSIENT as error:
                     self.last_error = name = type(error).__name__
@@ -152,6 +153,8 @@ class AtLeastOncePartition:
                 for record in records:
                     await self._held_back(record)
                     await self._deliver(record)
+            # past markers of transactions, too: else one that expires after the last record looks like a loss
+            self._next = max(self._next, await self._consumer.kafka.position(self._source))
 
     async def _held_back(self, record: Any) -> None:
         if self._hold is not None:
@@ -162,15 +165,17 @@ class AtLeastOncePartition:
                 self._holding = False
 
     async def _seek(self) -> None:
-        kafka = self._consumer.kafka
-        if self._next >= 0:  # starting over: records that were not handed over are read again
-            kafka.seek(self._source, self._next)
-            return
-        committed = await kafka.committed(self._source)
-        first = (await kafka.beginning_offsets([self._source]))[self._source]
-        kafka.seek(self._source, max(first, committed or 0))
-        kafka.resume(self._source)
-        self._next = self._committed = max(first, committed or 0)
+        """Seek the first record that was not handed over. Raises: SourceReplaced, KafkaError, TimeoutError."""
+        kafka, opening, position = self._consumer.kafka, not self.ready, self._next
+        if opening:
+            committed = await kafka.committed(self._source)
+            position = -1 if committed is None else int(committed)
+        start = await readable(kafka, self._source, position, self._app.engine_metrics)
+        kafka.seek(self._source, start)
+        if opening:
+            kafka.resume(self._source)
+            self._committed = position if position >= 0 else start  # what expired is committed, to be counted once
+        self._next = start
 
     async def _room(self) -> None:
         while self._free <= 0:

@@ -65,8 +65,8 @@ class StateLost(EngineError):
 
 
 class SourceReplaced(EngineError):
-    """{where} ends at offset {end}, but the state was made from records up to {source}: this is another topic. Delete
-    the changelog topics and the group's offsets to start anew, or give the application another id"""
+    """{where} ends at offset {end}, but its records were read up to {source}: this is another topic. Delete the group's
+    offsets, and the changelog topics if there are any, to start anew, or give the application another id"""
 
 
 class ChangelogMismatch(EngineError):

@@ -9,9 +9,10 @@ import structlog
 from aiokafka import TopicPartition
 
 from afterword.streams.runtime.changelog import recover
-from afterword.streams.runtime.errors import FATAL, TRANSIENT, AgentFailed, ChangelogLost, SourceReplaced, StateLost
+from afterword.streams.runtime.errors import FATAL, TRANSIENT, AgentFailed, ChangelogLost, StateLost
 from afterword.streams.runtime.lag import Work
 from afterword.streams.runtime.options import Clients
+from afterword.streams.runtime.positions import readable
 from afterword.streams.runtime.session import Delivery, Session
 from afterword.streams.runtime.transaction import TransactionalProducer, require_topics
 from afterword.streams.runtime.watchdog import Mark
@@ -37,6 +38,8 @@ class ExactlyOncePartition:
         self._draining = False
         self._most_replayed = 0
         self._saved = -1
+        self._start = 0
+        """Source offset at which it was opened last."""
         self._written: set[str] = set()
         self.last_error = ""
         """Class of the error that it started over for; empty after the next commit."""
@@ -188,11 +191,5 @@ class ExactlyOncePartition:
             recovered = committed
         if committed > recovered:
             raise StateLost(where=self._where, committed=committed, source=max(recovered, 0))
-        first = int((await kafka.beginning_offsets([source]))[source])
-        end = int((await kafka.end_offsets([source]))[source])
-        if recovered > end:
-            raise SourceReplaced(where=self._where, end=end, source=recovered)
-        if 0 <= recovered < first:
-            lost = first - recovered
-            log.error("records_expired", partition=self._where, stage="engine", error_type="expired", count=lost)
-        return max(recovered, first)
+        self._start = await readable(kafka, source, recovered, self._app.engine_metrics, counted=self._start)
+        return self._start

@@ -45,7 +45,7 @@ class Families:
 
 
 class EngineMetrics:
-    """Lag, state, recoveries, rebalances and stalls of one worker. Nothing here is called for a single record."""
+    """Lag, state, recoveries, rebalances, stalls, losses of one worker. Nothing here is called for a single record."""
 
     def __init__(self, registry: CollectorRegistry, role: str, prefix: str = "engine_") -> None:
         """`role`: value of the label `role`. `prefix`: of every name."""
@@ -86,7 +86,14 @@ class EngineMetrics:
         self._stalls = families.counter(
             "watchdog_stalls_total", "Stalls that the watchdog found; the worker ends after the first.", "role"
         )
-        self._stalls.labels(role)  # 0 from the start: Prometheus sees an increase only after it saw 0
+        self._expired = families.counter(
+            "records_expired_total",
+            "Offsets of sources that were deleted before they were read; the log names topic and offsets. "
+            "Markers of transactions count.",
+            "role",
+        )
+        for counter in (self._stalls, self._expired):
+            counter.labels(role)  # 0 from the start: Prometheus sees an increase only after it saw 0
 
     def recovered(self, records: int, seconds: float) -> None:
         """Count a partition whose state was brought up to date from so many changelog records."""
@@ -100,6 +107,10 @@ class EngineMetrics:
     def stalled(self) -> None:
         """Count a stall, after which the watchdog ends the worker."""
         self._stalls.labels(self._role).inc()
+
+    def expired(self, count: int) -> None:
+        """Count offsets of a source that were deleted before they were read."""
+        self._expired.labels(self._role).inc(count)
 
     def show(self, standings: Sequence[Standing]) -> None:
         """Replace lag and state of the partitions that were assigned before by those of `standings`."""

@@ -93,7 +93,7 @@ class Consumer(base.Consumer):
             group_instance_id=conf.consumer_group_instance_id,
             isolation_level="read_committed",
             enable_auto_commit=False,
-            auto_offset_reset="earliest",
+            auto_offset_reset="none",  # a position out of range is an error of its partition: never a silent jump
             session_timeout_ms=int(conf.broker_session_timeout * 1000),
             heartbeat_interval_ms=int(conf.broker_heartbeat_interval * 1000),
             rebalance_timeout_ms=int(conf.broker_rebalance_timeout * 1000),

@@ -7,12 +7,15 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import aiohttp
 import pytest
 import pytest_asyncio
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import RecordsToDelete
 from opentelemetry.trace import NoOpTracer
+from structlog.testing import capture_logs
 
 from afterword.audit.log import opened
 from afterword.consumers.archiver import CONDITIONS, Archiver, group_options, run_archiver, until_stopped
@@ -21,7 +24,7 @@ from afterword.schemas.headers import CE_TYPE
 from afterword.schemas.ids import message_key
 from afterword.schemas.messages import CONVERSATION_FLUSH
 from afterword.streams.errors import StoreUnavailable, TopicMissing
-from afterword.streams.kafka import running_consumer
+from afterword.streams.kafka import admin_client, running_consumer
 from afterword.streams.runtime.health import Readiness
 from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
@@ -41,10 +44,11 @@ def message(n: int, content: str | None = None, skip: bool = False) -> MessageCr
     )
 
 
-async def send(producer: AIOKafkaProducer, settings: Settings, event: MessageCreated | ConversationFlush) -> None:
+async def send(producer: AIOKafkaProducer, settings: Settings, event: MessageCreated | ConversationFlush) -> Any:
+    """Return aiokafka's metadata of the record."""
     headers = [] if isinstance(event, MessageCreated) else [(CE_TYPE, CONVERSATION_FLUSH.encode())]
     topic = settings.kafka.messages_topic
-    await producer.send_and_wait(topic, event.to_json(), key=CONVERSATION.encode(), headers=headers)
+    return await producer.send_and_wait(topic, event.to_json(), key=CONVERSATION.encode(), headers=headers)
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
@@ -72,10 +76,14 @@ async def archive(settings: Settings) -> AsyncIterator[MongoMessages]:
 
 
 def archiver_of(
-    consumer: AIOKafkaConsumer, archive: MemoryMessages, settings: Settings, readiness: Readiness | None = None
+    consumer: AIOKafkaConsumer,
+    archive: MemoryMessages,
+    settings: Settings,
+    readiness: Readiness | None = None,
+    metrics: Metrics | None = None,
 ) -> Archiver:
-    readiness = readiness or Readiness(*CONDITIONS)
-    return Archiver(consumer, archive, readiness, Metrics("archiver", "0"), NoOpTracer(), settings.kafka)
+    readiness, metrics = readiness or Readiness(*CONDITIONS), metrics or Metrics("archiver", "0")
+    return Archiver(consumer, archive, readiness, metrics, NoOpTracer(), settings.kafka)
 
 
 async def archived(archive: MongoMessages) -> dict[str, MessageCreated]:
@@ -123,6 +131,44 @@ async def test_a_repeated_id_does_not_change_what_was_archived_first(settings, p
         await send(producer, settings, message(1, content="third"))
         await until(lambda: is_committed(settings, 3))
     assert (await archived(archive))["1"].content == "first"
+
+
+async def expire(settings: Settings, partition: int, before: int) -> None:
+    """Delete the partition's records before that offset, as their retention does."""
+    where = TopicPartition(settings.kafka.messages_topic, partition)
+    async with admin_client(settings.kafka) as admin:
+        await admin.delete_records({where: RecordsToDelete(before_offset=before)})
+
+
+def expired(metrics: Metrics) -> float | None:
+    return metrics.registry.get_sample_value("afterword_records_expired_total", {"role": "archiver"})
+
+
+async def test_messages_that_expire_unread_are_counted_in_an_error_and_work_goes_on(settings, producer):
+    """A group without an offset starts at the earliest message and has lost none."""
+    archive, topic, metrics = MemoryMessages(), settings.kafka.messages_topic, Metrics("archiver", "0")
+    [partition] = {(await send(producer, settings, message(n))).partition for n in range(3)}
+    await expire(settings, partition, before=1)
+    async with running_consumer(settings.kafka, topic, **group_options(settings.kafka)) as consumer:
+        running = asyncio.create_task(archiver_of(consumer, archive, settings, metrics=metrics).run(asyncio.Event()))
+        await until(lambda: is_committed(settings, 3))
+        running.cancel()
+        assert expired(metrics) == 0
+        for n in range(3, 13):
+            await send(producer, settings, message(n))
+        await expire(settings, partition, before=8)
+        consumer.seek(TopicPartition(topic, partition), 3)  # nothing is fetched ahead
+        with capture_logs() as logs:
+            running = asyncio.create_task(
+                archiver_of(consumer, archive, settings, metrics=metrics).run(asyncio.Event())
+            )
+            await until(lambda: is_committed(settings, 13))
+            running.cancel()
+    assert expired(metrics) == 5
+    [error] = [line for line in logs if line["event"] == "records_expired"]
+    where = {"topic": topic, "partition": partition}
+    assert error.items() >= (where | {"first_lost": 3, "next_offset": 8, "count": 5, "log_level": "error"}).items()
+    assert {found.message.id for found in archive.messages.values()} == {"1", "2", *map(str, range(8, 13))}
 
 
 async def test_it_joins_what_the_summarizer_wrote_first(settings, producer, archive):

@@ -48,17 +48,20 @@ def test_records_that_wait_on_purpose_have_no_lag_in_seconds(
     assert (lag(registry, 0), lag(registry, 0, "seconds")) == (7, None)
 
 
-def test_recoveries_rebalances_and_stalls_are_counted_and_timed(
+def test_recoveries_rebalances_stalls_and_losses_are_counted_and_timed(
     metrics: EngineMetrics, registry: CollectorRegistry
 ) -> None:
     assert registry.get_sample_value("engine_watchdog_stalls_total", ROLE) == 0
     metrics.recovered(records=12, seconds=0.3)
     metrics.rebalanced(seconds=2.0)
+    assert registry.get_sample_value("engine_records_expired_total", ROLE) == 0
     metrics.stalled()
+    metrics.expired(12)
     assert registry.get_sample_value("engine_recovered_records_total") == 12
     assert registry.get_sample_value("engine_recovery_duration_seconds_sum", ROLE) == 0.3
     assert registry.get_sample_value("engine_rebalance_duration_seconds_sum", ROLE) == 2.0
     assert registry.get_sample_value("engine_watchdog_stalls_total", ROLE) == 1
+    assert registry.get_sample_value("engine_records_expired_total", ROLE) == 12
 
 
 def test_the_description_of_a_family_has_its_full_name(metrics: EngineMetrics) -> None:

@@ -1,0 +1,40 @@
+"""Where a reader of a source goes on: losses are counted and logged, and another topic is refused."""
+
+from typing import Any
+
+import structlog
+from aiokafka import TopicPartition
+
+from afterword.streams.runtime.errors import SourceReplaced
+from afterword.streams.runtime.metrics import EngineMetrics
+
+log = structlog.get_logger()
+
+
+async def readable(kafka: Any, source: TopicPartition, position: int, metrics: EngineMetrics, counted: int = 0) -> int:
+    """Return `position`, or the log start if that is later: the offsets between them expired unread.
+
+    Only offsets below the log start are lost: compaction, aborted records and transaction markers leave holes above it.
+    `kafka`: an aiokafka consumer. `position`: −1 for a group that has none; it begins at the log start. `counted`:
+    offset up to which losses were reported before.
+
+    Raises: SourceReplaced when the source ends before `position`; KafkaError, TimeoutError.
+    """
+    first = int((await kafka.beginning_offsets([source]))[source])
+    end = int((await kafka.end_offsets([source]))[source])
+    if position > end:
+        raise SourceReplaced(where=f"{source.topic}-{source.partition}", end=end, source=position)
+    lost = first - max(position, counted)
+    if position >= 0 and lost > 0:
+        metrics.expired(lost)
+        log.error(
+            "records_expired",
+            topic=source.topic,
+            partition=source.partition,
+            stage="consume",
+            error_type="expired",
+            first_lost=first - lost,
+            next_offset=first,
+            count=lost,
+        )
+    return max(position, first)
