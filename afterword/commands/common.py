@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from afterword.streams.private import make_files_private
 from afterword.streams.visible import printable, shown_json
 
 if TYPE_CHECKING:
@@ -19,11 +20,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 def start() -> "Settings":
     """Load the settings and send logs to standard error; standard output is for results.
 
-    Raises: ConfigurationError.
+    Files that the process creates from now on are its user's alone. Raises: ConfigurationError.
     """
     from afterword.streams.logs import configure
     from afterword.streams.settings import load_settings
 
+    make_files_private()
     settings = load_settings()
     configure(settings.logs)
     return settings

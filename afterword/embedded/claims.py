@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from afterword.embedded.errors import DirectoryInUse
+from afterword.streams.private import private_directory
 
 POLL_SECONDS = 0.05
 DYING_SECONDS = 10.0
@@ -44,7 +45,7 @@ class DirectoryLock:
 
         Raises: DirectoryInUse, at once if the owner runs, otherwise if its children do not end in time.
         """
-        self.directory.mkdir(parents=True, exist_ok=True)
+        private_directory(self.directory)
         fd = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             self._lock(fd)
@@ -102,7 +103,7 @@ def remembered_ports(file: Path, count: int) -> list[int]:
         if len(ports) == count and all(is_free(port) and _claim(port) for port in ports):
             return ports
     ports = free_ports(count)
-    file.parent.mkdir(parents=True, exist_ok=True)
+    private_directory(file.parent)
     file.write_text(json.dumps(ports))
     return ports
 

@@ -15,6 +15,7 @@ from afterword.embedded.claims import HOST, remembered_ports
 from afterword.embedded.errors import ClusterSizeDiffers, FormatFailed
 from afterword.embedded.java import Java, run
 from afterword.embedded.process import NotReady, Process, Server, accepts
+from afterword.streams.private import private_directory
 
 Properties = Mapping[str, str | int]
 
@@ -120,7 +121,7 @@ class Broker(Server):
         )
 
     def _launch(self) -> Process:
-        self._directory.mkdir(parents=True, exist_ok=True)
+        private_directory(self._directory)
         logs = self._directory / "logs"
         properties = self._directory / "server.properties"
         access = self._cluster.access
@@ -224,7 +225,7 @@ def render(properties: dict[str, str | int]) -> str:
 def _cluster_id(directory: Path) -> str:
     file = directory / "cluster.id"
     if not file.exists():
-        directory.mkdir(parents=True, exist_ok=True)
+        private_directory(directory)
         file.write_text(new_cluster_id())
     return file.read_text()
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from aiokafka.errors import KafkaError
 
 from afterword.embedded.errors import ProcessExited, StartTimeout
+from afterword.streams.private import OWNER_ONLY, private_directory
 
 TAIL_CHARACTERS = 2_000
 STOP_SECONDS = 20.0
@@ -42,7 +43,7 @@ class Process:
     ) -> None:
         self.name = name
         self.log = log
-        log.parent.mkdir(parents=True, exist_ok=True)
+        private_directory(log.parent)
         with log.open("ab") as output:
             self._child = subprocess.Popen(  # noqa: S603 – our own command line, no shell
                 command,
@@ -53,6 +54,7 @@ class Process:
                 cwd=directory,
                 start_new_session=True,
                 pass_fds=tuple(pass_fds),
+                umask=OWNER_ONLY,  # its data are conversations
             )
         self._watchdog = _watch(self._child.pid)
 

@@ -8,6 +8,7 @@ import faust
 from aiokafka import AIOKafkaConsumer
 from prometheus_client import CollectorRegistry
 
+from afterword.streams.private import private_directory
 from afterword.streams.runtime.batch import take_batch
 from afterword.streams.runtime.errors import StoreFailed
 from afterword.streams.runtime.metrics import EngineMetrics
@@ -67,7 +68,7 @@ class App(faust.App):
         """Create the data directory with its parents; Faust creates only the last one. Raises: StoreFailed."""
         path = self.conf.datadir
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            private_directory(path)
         except OSError as error:
             raise StoreFailed(path=path, cause=error.strerror) from error
         await super().on_first_start()

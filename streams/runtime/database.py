@@ -14,6 +14,7 @@ import structlog
 from rocksdict import BlockBasedOptions, Cache, DbClosedError, Rdict, ReadOptions, WriteBatch
 from rocksdict import Options as RocksOptions
 
+from afterword.streams.private import private_directory
 from afterword.streams.runtime.errors import StoreFailed
 from afterword.streams.runtime.options import wall_clock_ms
 
@@ -82,7 +83,7 @@ class Database:
 
     def _open(self) -> None:
         with failures_named(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
+            private_directory(self.path)
             self._db = Rdict(str(self.path), self._options)
             raw = self._db.get(META)
         self.position = Position(**orjson.loads(raw)) if raw else Position()

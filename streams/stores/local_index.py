@@ -19,6 +19,7 @@ from aiohttp import web
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from afterword.streams.errors import StoreInUse, StoreUnavailable
+from afterword.streams.private import private_directory
 from afterword.streams.stores.index import Embed, EpisodeIndex, Query, Recalled
 
 ROUTE = "/index/episodes"
@@ -52,7 +53,7 @@ def address_file(path: Path) -> Path:
 def announce(path: Path, host: str, port: int, token: str) -> None:
     """Write the owner's address, in one step, so that nobody reads half of it."""
     file = address_file(path)
-    file.parent.mkdir(parents=True, exist_ok=True)
+    private_directory(file.parent)
     unfinished = file.with_suffix(".new")
     unfinished.unlink(missing_ok=True)  # an existing file would keep its mode
     with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY), "w") as writing:  # noqa: PTH123

@@ -21,6 +21,7 @@ from qdrant_client.http.exceptions import ApiException
 from afterword.schemas import SummaryCreated
 from afterword.schemas.ids import point_id
 from afterword.streams.errors import ConfigurationError, StoreInUse, StoreUnavailable
+from afterword.streams.private import private_directory
 from afterword.streams.settings import Embedder, Qdrant, variable
 from afterword.streams.stores.arguments import require_texts
 from afterword.streams.stores.index import (
@@ -142,6 +143,7 @@ def unavailable() -> Iterator[None]:
 
 
 def _open(path: Path) -> QdrantClient:
+    private_directory(path)
     try:
         return QdrantClient(path=str(path))
     except RuntimeError as error:

@@ -1,0 +1,91 @@
+"""Nobody else on the machine reads what is kept in directories, however permissive the umask is."""
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from afterword.embedded.claims import DirectoryLock, remembered_ports
+from afterword.embedded.process import Process
+from afterword.streams.private import private_directory
+from afterword.streams.runtime.database import Database
+from afterword.streams.stores.local_index import announce
+from afterword.streams.stores.qdrant import LocalConnection
+
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+@pytest.fixture(autouse=True)
+def permissive() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A directory of the operator, which exists and keeps its mode."""
+    path = tmp_path / "volume"
+    path.mkdir(0o755)
+    return path
+
+
+def open_to_others(root: Path) -> list[Path]:
+    """Directories that others can enter, and files in them that they could read."""
+    found = [path for path in root.iterdir() if path.stat().st_mode & OTHERS]
+    return [inner for path in found for inner in ([path] if path.is_file() else [path, *open_to_others(path)])]
+
+
+def test_state(root: Path) -> None:
+    Database(root / "state" / "segmenter" / "0", {}).close()
+    assert open_to_others(root) == []
+
+
+@pytest.mark.filterwarnings("ignore:.*unclosed file.*")
+async def test_an_index_in_a_directory(root: Path) -> None:
+    connection = LocalConnection(root / "deep" / "index")
+    await connection.run(lambda client: client.get_collections())
+    announce(root / "deep" / "index", "127.0.0.1", 1, "token")
+    await connection.close()
+    assert open_to_others(root) == []
+
+
+def test_data_of_an_embedded_server(root: Path) -> None:
+    lock = DirectoryLock(root / ".afterword")
+    lock.acquire()
+    remembered_ports(root / ".afterword" / "kafka" / "ports.json", 1)
+    data = root / "data"
+    write = f"mkdir -p {data}/sub; echo hi > {data}/sub/file"
+    server = Process("server", ["/bin/sh", "-c", write], root / "logs" / "server.log")
+    server.wait(10)
+    server.kill()
+    lock.release()
+    assert stat.S_IMODE((data / "sub" / "file").stat().st_mode) == 0o600
+    assert open_to_others(root) == []
+
+
+def test_what_a_command_creates(root: Path) -> None:
+    code = (
+        "import os, pathlib; os.umask(0); from afterword.commands.common import start; start()\n"
+        "pathlib.Path('state').mkdir(); pathlib.Path('file').write_text('')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=root)
+    assert stat.S_IMODE((root / "file").stat().st_mode) == 0o600
+    assert open_to_others(root) == []
+
+
+def test_a_directory_that_exists_keeps_its_mode(root: Path) -> None:
+    private_directory(root / "new" / "state")
+    private_directory(root)
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (root, root / "new", root / "new" / "state")]
+    assert modes == [0o755, 0o700, 0o700]
+
+
+def test_a_file_in_its_place_is_an_error(root: Path) -> None:
+    (root / "file").write_text("")
+    with pytest.raises(OSError, match="file"):
+        private_directory(root / "file")
