@@ -272,6 +272,18 @@ class Episodes(Section):
     dedupe_window: int = Field(
         1000, ge=1, description="last messages of a conversation whose ids are kept to recognise duplicates"
     )
+    max_pending_messages: int = Field(
+        1000,
+        ge=1,
+        le=10_000,
+        description="messages that wait in a conversation's state; with so many, all finished episodes close",
+    )
+    max_pending_bytes: int = Field(
+        2_000_000,
+        ge=1_600_000,
+        le=20_000_000,
+        description="bytes of JSON that wait in a conversation's state; with so many, all finished episodes close",
+    )
     scope: Scope = Field(
         "conversation",
         description="what has its own pending messages and episode numbers; a change needs new ids and topics",

@@ -25,6 +25,8 @@ NAMES = (
 """Settings that decide about the next message only. Overlap and ids reach back, and are the deployment's."""
 MAX_BYTES = 2000
 """Limit of their JSON: it is in the conversation's row, which is written with every batch."""
+MAX_IDLE_SECONDS = 2_592_000
+"""30 days: the longest idle timeout that a conversation may set for itself."""
 REMEMBERED = 1024
 
 log = structlog.get_logger()
@@ -36,6 +38,7 @@ class Rulebook:
     def __init__(self, limits: Episodes) -> None:
         self._limits = limits
         self._common = episode_rules(limits)
+        self._most = {"idle_seconds": MAX_IDLE_SECONDS, "max_episode_size": limits.max_pending_messages}
         self._of = lru_cache(REMEMBERED)(self._compiled)
 
     def rules(self, overrides: str) -> EpisodeRules:
@@ -60,13 +63,18 @@ class Rulebook:
         return text.decode()
 
     def _settings(self, overrides: dict[str, Any]) -> Episodes:
-        return Episodes.model_validate(self._limits.model_dump() | overrides, strict=True)
+        """Raises: ValidationError, InvalidRecord."""
+        settings = Episodes.model_validate(self._limits.model_dump() | overrides, strict=True)
+        for name, most in self._most.items():
+            if name in overrides and getattr(settings, name) > most:
+                raise _invalid(f".{name}", f"at most {most}")
+        return settings
 
     def _compiled(self, overrides: str) -> EpisodeRules:
         try:
             return episode_rules(self._settings(orjson.loads(overrides)))
-        except ValidationError as error:  # taken by a worker with other settings, beside which they were possible
-            _, problem = _where_and_what(error)
+        except (ValidationError, InvalidRecord) as error:  # taken by a worker with other settings or limits
+            problem = error.detail if isinstance(error, InvalidRecord) else _where_and_what(error)[1]
             log.warning("overrides_ignored", stage="segmenter", error_type="invalid_override", problem=problem)
             return self._common
 

@@ -51,7 +51,7 @@ def episode_rules(limits: Episodes) -> EpisodeRules:
 
 
 def decide(state: State, message: Arrival, rules: EpisodeRules, now_ms: int) -> Decision:
-    """Silence, boundary, append, full, trigger: in this order. `now_ms`: wall clock, milliseconds since 1970."""
+    """Silence, boundary, append, full, trigger, limit: in this order. `now_ms`: wall clock, milliseconds since 1970."""
     limits = rules.limits
     silence = close_all(state, "idle") if is_silent(state, message, limits) else None
     state = emitted(state, silence)
@@ -59,7 +59,7 @@ def decide(state: State, message: Arrival, rules: EpisodeRules, now_ms: int) -> 
     state = appended(sealed(state) if before else state, message, limits, now_ms)
     after: CloseReason | None = "max_size" if state.open_messages >= limits.max_episode_size else None
     state = sealed(state) if after else state
-    triggered = trigger(state, rules)
+    triggered = trigger(state, rules) or overfull(state, limits)
     state = emitted(state, triggered)
     return Decision(before, after, tuple(cut for cut in (silence, triggered) if cut), state)
 
@@ -106,6 +106,14 @@ def trigger(state: State, rules: EpisodeRules) -> Cut | None:
     return Cut(state.first_pending, end, "trigger") if end > state.first_pending else None
 
 
+def overfull(state: State, limits: Episodes) -> Cut | None:
+    """Once too much is pending all that is sealed leaves, in the episodes that it would have made later."""
+    few = state.pending_messages < limits.max_pending_messages
+    if (few and state.pending_bytes < limits.max_pending_bytes) or state.open_first == state.first_pending:
+        return None
+    return Cut(state.first_pending, state.open_first, "max_size")
+
+
 def close_all(state: State, reason: CloseReason) -> Cut | None:
     """Everything pending leaves, whatever its size."""
     return Cut(state.first_pending, state.next_seq, reason) if state.pending_messages else None
@@ -127,6 +135,7 @@ def appended(state: State, message: Arrival, limits: Episodes, now_ms: int) -> S
         open_text_bytes=state.open_text_bytes + message.text_bytes,
         open_longest=max(state.open_longest, message.length),
         pending_tokens=state.pending_tokens + message.tokens,
+        pending_bytes=state.pending_bytes + message.episode_bytes,
         pending_turns=state.pending_turns + (message.is_user or not state.pending_messages),
         pending_text_bytes=state.pending_text_bytes + message.text_bytes,
         pending_longest=max(state.pending_longest, message.length),
@@ -156,6 +165,7 @@ def emitted(state: State, cut: Cut | None) -> State:
     state = state._replace(
         first_pending=cut.end,
         pending_tokens=state.open_tokens,
+        pending_bytes=state.open_bytes,
         pending_turns=state.open_turns,
         pending_text_bytes=state.open_text_bytes,
         pending_longest=state.open_longest,

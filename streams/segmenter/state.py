@@ -18,7 +18,7 @@ MESSAGES = "messages"
 TABLES = (CONVERSATIONS, MESSAGES)
 """Names of the tables; each has a changelog topic of its own."""
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 DEADLINE_BYTES = 8
 MAX_DEADLINE_MS = 2**53
 """Milliseconds since 1970; later than any calendar, and still an exact float."""
@@ -88,6 +88,7 @@ class State(NamedTuple):
     """JSON of the conversation's own settings; empty where it has none."""
     agents: list[str] | None = None
     """Active agents of the conversation, the one named last at the end; None with `scope = conversation`."""
+    pending_bytes: int = 0
     deadline_ms: int = 0
     """Wall clock, milliseconds since 1970; 0: nothing is pending."""
 
@@ -102,6 +103,9 @@ class State(NamedTuple):
 
 COUNTERS = len(State._fields) - 1
 COUNTERS_V1 = State._fields.index("open_turns")
+COUNTERS_V2 = State._fields.index("pending_bytes")
+FIELDS = {1: COUNTERS_V1, 2: COUNTERS_V2, STATE_VERSION: COUNTERS}
+"""How many of the state's fields a row has, by its version."""
 
 
 def encode_state(state: State) -> bytes:
@@ -110,17 +114,18 @@ def encode_state(state: State) -> bytes:
 
 
 def decode_state(row: bytes) -> State:
-    """Read a row of version 2 or 1; turns, bytes of text and lengths, which version 1 did not have, start at 0.
+    """Read a row of this version, or of an earlier one, which has fewer fields. Raises: StateUnreadable.
 
-    Raises: StateUnreadable for any other version.
+    Turns, bytes of text and lengths, which version 1 did not have, start at 0. The bytes of what is pending, which
+    version 2 did not have, start at the lowest number that they can be.
     """
-    version = row[DEADLINE_BYTES : DEADLINE_BYTES + 1]
-    deadline_ms = int.from_bytes(row[:DEADLINE_BYTES])
-    if version == b"\1":
-        return State(*orjson.loads(row[DEADLINE_BYTES + 1 :])[:COUNTERS_V1])._replace(deadline_ms=deadline_ms)
-    if version != bytes((STATE_VERSION,)):
+    version = int.from_bytes(row[DEADLINE_BYTES : DEADLINE_BYTES + 1])
+    if version not in FIELDS:
         raise StateUnreadable(problem=f"a conversation's row is not of version {STATE_VERSION}")
-    return State._make([*orjson.loads(row[DEADLINE_BYTES + 1 :]), deadline_ms])
+    state = State(*orjson.loads(row[DEADLINE_BYTES + 1 :])[: FIELDS[version]])
+    if version < STATE_VERSION:
+        state = state._replace(pending_bytes=max(state.open_bytes, state.pending_text_bytes))
+    return state._replace(deadline_ms=int.from_bytes(row[:DEADLINE_BYTES]))
 
 
 def deadline_of(row: bytes) -> int | None:

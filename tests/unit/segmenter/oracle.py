@@ -147,6 +147,8 @@ class Oracle:
             return self.limits if not given else None
         if set(given) - OVERRIDABLE or len(orjson.dumps(given)) > 2000:
             return None
+        if given.get("max_episode_size", 0) > self.limits.max_pending_messages:
+            return None
         try:
             return Episodes.model_validate({**self.limits.model_dump(), **given}, strict=True)
         except ValidationError:
@@ -196,11 +198,13 @@ class Oracle:
         talk.heard_ms, talk.idle_seconds = now_ms, limits.idle_seconds
 
     def maybe_trigger(self, name: Name, talk: Talk, limits: Episodes) -> None:
-        if not limits.auto_summarize or not fires(trigger_of(limits), talk):
-            return
-        if len(talk.open) >= limits.min_episode_size:
-            self.seal(talk, "trigger")
-        self.emit_sealed(name, talk)
+        if limits.auto_summarize and fires(trigger_of(limits), talk):
+            if len(talk.open) >= limits.min_episode_size:
+                self.seal(talk, "trigger")
+            self.emit_sealed(name, talk)
+        many = len(talk.pending) >= limits.max_pending_messages
+        if many or sum(t.share for t in talk.pending) >= limits.max_pending_bytes:
+            self.emit_sealed(name, talk)
 
     def silent(self, last: Taken, new: Taken, limits: Episodes) -> bool:
         sent = (new.message.sent_at - last.message.sent_at).total_seconds()

@@ -1,0 +1,89 @@
+"""What waits in the state is bounded, whatever the rules of a conversation are, and so is what leaves at once."""
+
+import pytest
+
+from afterword.streams.segmenter.overrides import MAX_IDLE_SECONDS
+from afterword.streams.segmenter.state import decode_state
+from tests.unit.segmenter.chat import Chat, flush, ids, limits, say
+
+NOTHING_CLOSES = {"auto_summarize": False, "idle_seconds": MAX_IDLE_SECONDS}
+
+
+def muted(**changed: object) -> Chat:
+    """A chat in which a producer has turned every trigger off."""
+    chat = Chat(limits(max_episode_size=3, **changed))
+    chat.process([say("first", metadata={"afterword": NOTHING_CLOSES})])
+    return chat
+
+
+class TestPending:
+    def test_messages_are_bounded_and_leave_as_the_episodes_that_they_would_have_made(self):
+        bounded, unbounded = muted(max_pending_messages=10), muted()
+        talk = [say(f"m{n}") for n in range(50)]
+        early = bounded.hear(*talk) + bounded.hear(flush())
+        late = unbounded.hear(*talk, flush())
+        assert [(ids(e), e.ordinal, e.close_reason) for e in early] == [
+            (ids(e), e.ordinal, e.close_reason) for e in late
+        ]
+
+    def test_no_more_messages_are_pending_than_the_limit(self):
+        chat = muted(max_pending_messages=10)
+        pending = []
+        for n in range(50):
+            chat.process([say(f"m{n}")])
+            pending.append(decode_state(chat.conversations[b"c"]).pending_messages)
+        assert max(pending) == 9  # the tenth sends the sealed ones off
+
+    def test_bytes_are_bounded_and_so_is_what_a_flush_emits(self):
+        chat = muted()
+        largest = 0
+        for n in range(40):
+            chat.process([say(f"m{n}", "x" * 300_000)])
+            largest = max(largest, sum(map(len, chat.messages.values())))
+        assert largest < chat.limits.max_pending_bytes + 1_000_000
+        assert len(chat.process([flush()]).outgoing) <= 7
+
+    def test_bytes_that_are_no_text_count_too(self):
+        chat = muted()
+        for n in range(40):
+            chat.process([say(f"m{n}", tools=["t" * 300_000])])
+        assert sum(map(len, chat.messages.values())) < 2_000_000
+
+    def test_an_agents_part_is_bounded_and_so_is_what_waits_for_the_first(self):
+        chat = Chat(limits(scope="agent", max_episode_size=3, max_pending_messages=10, auto_summarize=False))
+        waiting = chat.hear(*[say(f"w{n}") for n in range(30)])
+        named = chat.hear(*[say(f"m{n}", agent_id="x") for n in range(30)])
+        assert (len(waiting), len(named)) == (9, 9)
+
+    def test_turns_that_never_come_keep_no_messages_back(self):
+        chat = Chat(limits(trigger="long_conversation", max_episode_size=20, max_pending_messages=100))
+        found = chat.hear(*[say(f"m{n}", role="assistant") for n in range(1000)])
+        assert sum(e.message_count for e in found) > 900
+
+    def test_an_episode_may_be_longer_than_the_limit_where_the_deployment_wants_it_so(self):
+        chat = Chat(limits(max_episode_size=30, trigger=30, max_pending_messages=10))
+        (episode,) = chat.hear(*[say(f"m{n}") for n in range(30)])
+        assert episode.message_count == 30
+
+
+class TestOverrides:
+    @pytest.mark.parametrize(
+        "given",
+        [
+            {"idle_seconds": 1e12},
+            {"idle_seconds": MAX_IDLE_SECONDS + 1},
+            {"max_episode_size": 1001},
+            {"min_episode_size": 1001, "max_episode_size": 1001},
+        ],
+    )
+    def test_one_that_is_too_large_is_a_dead_letter(self, given):
+        outcome = Chat().process([say("a", metadata={"afterword": given})])
+        assert outcome.dead_letters == {"invalid_override": 1}
+
+    def test_the_largest_are_taken(self):
+        given = {"idle_seconds": MAX_IDLE_SECONDS, "max_episode_size": 1000}
+        assert Chat().process([say("a", metadata={"afterword": given})]).messages == 1
+
+    def test_what_the_deployment_has_itself_is_not_held_against_an_override(self):
+        chat = Chat(limits(max_episode_size=5000, idle_seconds=1e9))
+        assert chat.process([say("a", metadata={"afterword": {"trigger": 3}})]).messages == 1
