@@ -18,12 +18,12 @@ from afterword.streams.segmenter.rules import (
     close_all,
     decide,
     emitted,
-    forgettable,
     is_duplicate,
     is_silent,
     nothing_pending,
     overlap_size,
     split,
+    window_first,
 )
 from afterword.streams.segmenter.state import NOBODY, Body, Rows, Scope, State, decode_body, digest_of, encode_body
 
@@ -72,6 +72,7 @@ class Thread:
         self._window = window
         self._now_ms = now_ms
         self._prefix = rows.prefix(scope)
+        self._first_row = state.window_first if state else 0
 
     def has(self, digest: bytes) -> bool:
         """Return whether a message with this id is a duplicate. `digest`: of the id."""
@@ -92,13 +93,13 @@ class Thread:
         shifts = message.is_continuation is False
         body = Body(message.json, message.tokens, message.offset, *seals, shifts, message.trace)
         self._table[self._body_key(state.next_seq)] = encode_body(message.digest, body)
-        return self._emit(decision.state, decision.cuts)
+        return self._emit(state, decision.state, decision.cuts)
 
     def keep_id(self, message: Arrival) -> None:
         """Number a message whose body other threads keep: here only its id is."""
         state = self.state or State(message.tenant_id)
         self._table[self._body_key(state.next_seq)] = message.digest
-        self.state = nothing_pending(state._replace(next_seq=state.next_seq + 1))
+        self._step(state, nothing_pending(state._replace(next_seq=state.next_seq + 1)))
 
     def hand_over(self) -> list[Arrival]:
         """Remove all that is pending, which another thread must take, and the overlap before it."""
@@ -107,31 +108,33 @@ class Thread:
             return []
         found = self._read(range(state.overlap_first, state.next_seq))
         self._strip(state.overlap_first, found)
-        self.state = nothing_pending(state)._replace(since_ms=None)
+        self._step(state, nothing_pending(state)._replace(since_ms=None))
         pending = found[state.first_pending - state.overlap_first :]
         return [from_row(row, body_in(row), state) for row in pending]
 
     def close(self, reason: CloseReason) -> list[ClosedEpisode]:
         """Emit everything pending, and return the episodes that it makes."""
         cut = self.state and close_all(self.state, reason)
-        return self._emit(emitted(self.state, cut), [cut]) if self.state and cut else []
+        return self._emit(self.state, emitted(self.state, cut), [cut]) if self.state and cut else []
 
     def tidy(self) -> None:
-        """Delete rows that are not needed any more: over time as many as were made."""
+        """Delete the rows before the window: over time as many as were made."""
         if self.state is None:
             return
-        forgotten = forgettable(self.state, self._window)
-        for seq in forgotten:
+        for seq in range(self._first_row, self.state.window_first):
             self._forget(seq)
-        if forgotten:
-            self.state = self.state._replace(window_first=forgotten.stop)
+        self._first_row = self.state.window_first
 
-    def _emit(self, state: State, cuts: Iterable[Cut]) -> list[ClosedEpisode]:
+    def _step(self, before: State, after: State) -> None:
+        """Make `after` the state. The window moves with each step, so that batches make no difference to it."""
+        self.state = after._replace(window_first=window_first(before, after, self._window))
+
+    def _emit(self, before: State, state: State, cuts: Iterable[Cut]) -> list[ClosedEpisode]:
         episodes: list[ClosedEpisode] = []
         for cut in cuts:
             closed, state = self._split(state, cut)
             episodes += closed
-        self.state = state
+        self._step(before, state)
         return episodes
 
     def _split(self, state: State, cut: Cut) -> tuple[list[ClosedEpisode], State]:

@@ -17,6 +17,8 @@ from afterword.streams.triggers import Fires, compile_trigger
 MAX_EPISODE_BYTES = 700_000
 """JSON of the core messages; the rest of an `episode.closed` of less than a megabyte is for overlap and envelope."""
 MAX_OVERLAP_BYTES = 100_000
+FORGOTTEN_AT_ONCE = 4
+"""Rows of an old, longer window that go with each message: a lowered window makes no transaction of all of them."""
 
 
 class EpisodeRules(NamedTuple):
@@ -185,9 +187,14 @@ def deadline(limits: Episodes, now_ms: int) -> int:
     return max(1, int(min(now_ms + limits.idle_seconds * 1000, MAX_DEADLINE_MS)))
 
 
-def forgettable(state: State, window: int) -> range:
-    """Messages whose rows are not needed any more: outside the window, not pending, not overlap."""
-    return range(state.window_first, min(state.next_seq - window, state.overlap_first))
+def window_first(before: State, after: State, window: int) -> int:
+    """Return the first message whose row stays after a step: in the window, pending or overlap.
+
+    What the step itself emitted may go at once; of what remained from a longer window only a little goes with it.
+    """
+    needed = min(after.next_seq - window, after.overlap_first)
+    emitted_now = after.overlap_first - before.overlap_first
+    return max(before.window_first, min(needed, before.window_first + emitted_now + FORGOTTEN_AT_ONCE))
 
 
 def split(cut: Cut, bodies: Sequence[Body]) -> list[Cut]:
