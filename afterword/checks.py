@@ -9,7 +9,7 @@ from opentelemetry.trace import NoOpTracer
 
 from afterword.streams.errors import AfterwordError, StoreInUse
 from afterword.streams.kafka import admin_client
-from afterword.streams.settings import Settings, without_credentials
+from afterword.streams.settings import Settings, keys_in_clear, without_credentials
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.providers import make_provider
 from afterword.streams.telemetry import Metrics
@@ -24,6 +24,12 @@ class Result:
     name: str
     ok: bool
     detail: str
+    warning: bool = False
+    """It works, and should be changed nevertheless."""
+
+    @property
+    def word(self) -> str:
+        return "WARN" if self.warning else "OK" if self.ok else "FAIL"
 
 
 class CheckFailed(AfterwordError):
@@ -32,7 +38,13 @@ class CheckFailed(AfterwordError):
 
 async def check_all(settings: Settings) -> list[Result]:
     """Run all checks concurrently; each ends within the timeouts in the settings."""
-    return await asyncio.gather(*[_result(name, check, settings) for name, check in CHECKS.items()])
+    return [*await asyncio.gather(*[_result(name, check, settings) for name, check in CHECKS.items()]), keys(settings)]
+
+
+def keys(settings: Settings) -> Result:
+    """Whether every API key is encrypted on its way to another machine."""
+    found = [f"{setting} is sent unencrypted to {address}" for setting, address in keys_in_clear(settings)]
+    return Result("keys", True, "; ".join(found) or "none is sent unencrypted", warning=bool(found))
 
 
 async def _result(name: str, check: Check, settings: Settings) -> Result:

@@ -7,8 +7,10 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
+from urllib.parse import urlsplit
 
 from pydantic import (
     BaseModel,
@@ -628,6 +630,15 @@ _ADDRESS = re.compile(
     rf"(?P<scheme>[a-z][a-z0-9+]*://)(?:[^/?#@\s]*@)?(?P<place>{_HOST}(?:,{_HOST})*(?:/[\w./-]*)?)(?:\?.*)?"
 )
 
+_SEGMENT = re.compile(r"[a-z]{1,16}(?:[-_.][a-z]{1,16})*|v\d\w{0,6}|")
+"""Of a web server's path, as `v1` or `openai`; anything else may be a key, as some gateways have it."""
+KEYS = (
+    (("qdrant", "url"), ("qdrant", "api_key")),
+    (("llm", "base_url"), ("llm", "api_key")),
+    (("embedder", "base_url"), ("embedder", "api_key")),
+)
+"""Addresses, and the keys that are sent to them."""
+
 
 @dataclass(frozen=True)
 class ShownSetting:
@@ -643,12 +654,43 @@ class ShownSetting:
 
 
 def without_credentials(address: str) -> str:
-    """`mongodb://user:password@host/db?option=…` → `mongodb://host/db`.
+    """`mongodb://user:password@host/db?option=…` → `mongodb://host/db`; `https://host/v1/key` → `https://host/v1/****…`.
 
     Anything else is hidden entirely: any part of it may be the password.
     """
     found = _ADDRESS.fullmatch(address)
-    return found["scheme"] + found["place"] if found else HIDDEN
+    if found is None:
+        return HIDDEN
+    place = found["place"] if found["scheme"].startswith("mongodb") else _without_keys(found["place"])
+    return found["scheme"] + place
+
+
+def _without_keys(place: str) -> str:
+    host, *segments = place.split("/")
+    return "/".join((host, *(segment if _SEGMENT.fullmatch(segment) else HIDDEN for segment in segments)))
+
+
+def keys_in_clear(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Yield each API key that is sent unencrypted to another machine: its variable, and the address it goes to."""
+    for place, key in KEYS:
+        address = getattr(getattr(settings, place[0]), place[1]) or ""
+        if getattr(getattr(settings, key[0]), key[1]) and _is_elsewhere_in_clear(address):
+            yield variable(key), without_credentials(address)
+
+
+def _is_elsewhere_in_clear(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+    except ValueError:  # no address
+        return False
+    return parts.scheme == "http" and parts.hostname != "localhost" and not _is_loopback(parts.hostname or "")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:  # a name
+        return False
 
 
 def shown_settings(settings: Settings) -> Iterator[ShownSetting]:

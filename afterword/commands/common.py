@@ -20,14 +20,17 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 def start() -> "Settings":
     """Load the settings and send logs to standard error; standard output is for results.
 
-    Files that the process creates from now on are its user's alone. Raises: ConfigurationError.
+    Files that the process creates from now on are its user's alone. Warns of API keys that are sent unencrypted.
+    Raises: ConfigurationError.
     """
-    from afterword.streams.logs import configure
-    from afterword.streams.settings import load_settings
+    from afterword.streams.logs import configure, log
+    from afterword.streams.settings import keys_in_clear, load_settings
 
     make_files_private()
     settings = load_settings()
     configure(settings.logs)
+    for setting, address in keys_in_clear(settings):
+        log.warning("api_key_sent_in_clear", setting=setting, address=address, remedy="use an https address")
     return settings
 
 

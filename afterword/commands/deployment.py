@@ -87,7 +87,10 @@ def export_schemas(directory: Directory = Path("schemas/generated"), check: Chec
 
 
 def check(as_json: Json = False) -> None:
-    """Verify that Kafka, its topics, MongoDB, Qdrant and the LLM are reachable and configured. Exit 1 if one is not."""
+    """Verify that Kafka, its topics, MongoDB, Qdrant and the LLM are reachable and configured. Exit 1 if one is not.
+
+    Warns of API keys that are sent unencrypted to another machine.
+    """
     from afterword.checks import check_all
 
     results = asyncio.run(check_all(start_quietly()))
@@ -95,7 +98,7 @@ def check(as_json: Json = False) -> None:
         print_json([asdict(result) for result in results])
     else:
         for result in results:
-            typer.echo(shown(f"{'OK  ' if result.ok else 'FAIL'}  {result.name:<8} {result.detail}"))
+            typer.echo(shown(f"{result.word:<4}  {result.name:<8} {result.detail}"))
     if not all(result.ok for result in results):
         raise typer.Exit(1)
 

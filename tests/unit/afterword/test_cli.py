@@ -88,7 +88,14 @@ def test_check_has_a_line_for_each_and_exits_1_when_something_is_away(tmp_path):
     code, out, _ = run("check", **environment)
     assert code == 1
     words = [line.split()[:2] for line in out.splitlines()]
-    assert words == [["FAIL", "kafka"], ["FAIL", "topics"], ["FAIL", "mongodb"], ["OK", "qdrant"], ["OK", "llm"]]
+    assert words == [
+        ["FAIL", "kafka"],
+        ["FAIL", "topics"],
+        ["FAIL", "mongodb"],
+        ["OK", "qdrant"],
+        ["OK", "llm"],
+        ["OK", "keys"],
+    ]
     assert "secret" not in out
     code, out, _ = run("check", "--json", **environment)
     assert code == 1
@@ -122,3 +129,11 @@ def test_an_empty_user_is_a_usage_error(command: tuple[str, ...], capsys) -> Non
         main([*command, "--user", ""])
     assert ended.value.code == 2
     assert "name a user" in capsys.readouterr().err
+
+
+def test_a_command_starts_with_a_warning_of_a_key_that_is_sent_in_clear() -> None:
+    address = "http://user:canary@qdrant.example:6333/canary-4711"
+    code, out, err = run("config", "show", AFTERWORD_QDRANT__URL=address, AFTERWORD_QDRANT__API_KEY="canary")
+    assert code == 0
+    assert json.loads(err)["event"] == "api_key_sent_in_clear"
+    assert "canary" not in out + err

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
+from afterword.checks import keys
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.settings import (
     FILE_SUFFIX,
@@ -16,6 +17,7 @@ from afterword.streams.settings import (
     Budget,
     Settings,
     is_secret,
+    keys_in_clear,
     load_settings,
     locations,
     shown_as_dict,
@@ -222,6 +224,10 @@ def test_the_file_wins_over_toml_and_arguments_win_over_the_file(
         ("mongodb+srv://u:canary@cluster.example/db?authSource=canary", "mongodb+srv://cluster.example/db"),
         ("mongodb://u:canary@h1:1,h2:2/db?a=b@canary", "mongodb://h1:1,h2:2/db"),
         ("https://u:canary@[::1]:6333", "https://[::1]:6333"),
+        ("https://gateway.example/v1/sk-canary1234567890", f"https://gateway.example/v1/{HIDDEN}"),
+        ("https://gateway.example/CANARY/v1?key=canary", f"https://gateway.example/{HIDDEN}/v1"),
+        ("http://gateway.example/openai/v1beta/", "http://gateway.example/openai/v1beta/"),
+        ("mongodb://h/afterword_2026", "mongodb://h/afterword_2026"),
         ("mongodb://u:can@canary@h/", HIDDEN),
         ("mongodb://u:can/canary@h/", HIDDEN),
         ("mongodb://u:can?canary@h/", HIDDEN),
@@ -238,6 +244,27 @@ def test_an_address_is_shown_without_user_password_and_options(address: str, sai
 def test_a_password_of_any_form_is_not_shown(noise: str, rest: str) -> None:
     assert "CANARY" not in without_credentials(f"mongodb://u:{noise}CANARY@{rest}")
     assert "CANARY" not in without_credentials(f"mongodb://u:CANARY{noise}@{rest}")
+
+
+def test_a_key_that_is_sent_unencrypted_to_another_machine_is_warned_of() -> None:
+    found = load_settings(
+        qdrant={"url": "http://qdrant.example:6333", "api_key": "canary"},
+        llm={"base_url": "http://127.0.0.1:8000/v1", "api_key": "canary"},
+        embedder={"base_url": "http://user:canary@embedder.example/v1/canary123", "api_key": "canary"},
+    )
+    assert list(keys_in_clear(found)) == [
+        ("AFTERWORD_QDRANT__API_KEY", "http://qdrant.example:6333"),
+        ("AFTERWORD_EMBEDDER__API_KEY", f"http://embedder.example/v1/{HIDDEN}"),
+    ]
+    assert (keys(found).word, keys(found).ok) == ("WARN", True)
+    assert "canary" not in keys(found).detail
+
+
+@pytest.mark.parametrize("url", ["https://qdrant.example", "http://localhost:6333", "http://[::1]:6333", None])
+def test_a_key_that_stays_here_or_is_encrypted_is_not_warned_of(url: str | None) -> None:
+    found = load_settings(qdrant={"url": url, "api_key": "key"})
+    assert list(keys_in_clear(found)) == []
+    assert keys(found).word == "OK"
 
 
 def test_every_setting_is_shown_and_those_that_are_not_the_default_are_marked() -> None:
