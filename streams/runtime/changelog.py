@@ -1,20 +1,25 @@
 """Changelogs: the bookmark that ends each transaction in one, and the replay that recovers local state from them."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
 import orjson
+import structlog
 from aiokafka import TopicPartition
 
+from afterword.streams.runtime.changelog_topics import check_topics
 from afterword.streams.runtime.database import Change, Database, Position
-from afterword.streams.runtime.errors import ChangelogLost, ChangelogMismatch
+from afterword.streams.runtime.errors import ChangelogLost, ChangelogReplaced, ChangelogTruncated
 from afterword.streams.runtime.options import Clients
+
+log = structlog.get_logger()
 
 BOOKMARK_KEY = b"\0eos.bookmark"
 """A key like any other, so that compaction keeps the last bookmark. Row keys are kept apart by `changelog_key`."""
+LINK_HEADER = "eos.link"
 POLL_MS = 200
 FETCH_BYTES = 1 << 20
 MAX_RECORDS = 5000
@@ -39,6 +44,36 @@ class Bookmark:
 
 def decode_bookmark(value: bytes) -> Bookmark:
     return Bookmark(**orjson.loads(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Ties a bookmark to the one before it in the same log; the bookmark's header `LINK_HEADER`.
+
+    Offsets of one log only grow, also under compaction. In a log that was deleted and made anew while a worker wrote
+    to it they do not, which only the first bookmark there can show: the worker stops after that one.
+    """
+
+    previous: int
+    """Offset of the bookmark before; −1 if there is none."""
+    records: int
+    """Records of the transaction in this log, with the bookmark."""
+
+    def check(self, where: TopicPartition, offset: int) -> None:
+        """Check the offset that the bookmark got. Raises: ChangelogReplaced."""
+        first = offset - self.records + 1
+        if first <= self.previous:
+            name = f"{where.topic}-{where.partition}"
+            raise ChangelogReplaced(changelog=name, previous=self.previous, found=first)
+
+    def encode(self) -> bytes:
+        return orjson.dumps(self)
+
+
+def decode_link(headers: Iterable[tuple[str, bytes]]) -> Link | None:
+    """Return the link of a bookmark; None for one that was written before there were links."""
+    found = dict(headers).get(LINK_HEADER)
+    return Link(**orjson.loads(found)) if found else None
 
 
 def changelog_key(row_key: bytes) -> bytes:
@@ -82,10 +117,11 @@ async def recover(
     State older than `stale_seconds` is rebuilt: compaction may have removed tombstones that it has not seen.
     `replayed` is given the number of records so far.
 
-    Raises: ChangelogMismatch, ChangelogLost, StoreFailed, KafkaError, TimeoutError.
+    Raises: ChangelogMismatch, ChangelogDeletes, ChangelogTruncated, ChangelogReplaced, ChangelogLost, StoreFailed,
+    KafkaError, TimeoutError.
     """
     began = time.monotonic()
-    await _check_partitions(clients, [changelog.topic for changelog in changelogs.values()], topic)
+    await check_topics(clients, [changelog.topic for changelog in changelogs.values()], topic, stale_seconds)
     consumer = clients.consumer(
         isolation_level="read_committed",
         enable_auto_commit=False,
@@ -106,23 +142,6 @@ async def recover(
     finally:
         await consumer.stop()
     return Recovered(records, time.monotonic() - began, rebuilt)
-
-
-async def _check_partitions(clients: Clients, changelogs: Sequence[str], topic: str) -> None:
-    """Compare partition counts: a row must be in the partition of its records' number, or state is lost silently.
-
-    The admin client answers this: a consumer's metadata lacks topics that it has not read. Raises: ChangelogMismatch.
-    """
-    admin = clients.admin()
-    await admin.start()
-    try:
-        described = await admin.describe_topics([topic, *changelogs])
-    finally:
-        await admin.close()
-    counts = {found["topic"]: len(found["partitions"]) for found in described}
-    for changelog in changelogs:
-        if counts[changelog] != counts[topic]:
-            raise ChangelogMismatch(changelog=changelog, found=counts[changelog], topic=topic, expected=counts[topic])
 
 
 async def _catch_up(
@@ -159,6 +178,7 @@ async def _replay(
         bookmark = database.position.bookmarks.get(table, -1)
         if bookmark >= end[changelog]:
             raise OtherChangelog
+        _check_start(changelog, first[changelog], bookmark)
         consumer.seek(changelog, max(bookmark, first[changelog]))
     known, marks, records = set(database.position.bookmarks), dict[str, Bookmark](), 0
     while any([await consumer.position(changelog) < end[changelog] for changelog in tables]):
@@ -174,6 +194,18 @@ async def _replay(
     return records
 
 
+def _check_start(changelog: TopicPartition, first: int, bookmark: int) -> None:
+    """Refuse a log whose beginning was deleted: compaction leaves the log start at 0. Raises: ChangelogTruncated.
+
+    `bookmark`: of the local state, which is whole if the deleted records are before it; −1 without one.
+    """
+    if first > max(bookmark, 0):
+        raise ChangelogTruncated(changelog=f"{changelog.topic}-{changelog.partition}", first=first)
+    if first > 0:
+        where = {"topic": changelog.topic, "partition": changelog.partition}
+        log.error("changelog_truncated", stage="recover", error_type="changelog_truncated", first=first, **where)
+
+
 def _check_bookmarks(marks: Mapping[str, Bookmark], changelogs: Mapping[str, TopicPartition]) -> None:
     """Require the last transaction's bookmark in the changelog of each table that it names. Raises: ChangelogLost."""
     if not marks:
@@ -186,12 +218,14 @@ def _check_bookmarks(marks: Mapping[str, Bookmark], changelogs: Mapping[str, Top
 
 
 def _apply(database: Database, table: str, records: Iterable[Any], as_of_ms: int) -> dict[str, Bookmark]:
-    """Write the rows; return the table's last bookmark, if there is one among the records."""
+    """Write the rows; return the table's last bookmark, if the records have one. Raises: ChangelogReplaced."""
     rows: list[Change] = []
     position, marks = database.position, dict[str, Bookmark]()
     for record in records:
         if record.key == BOOKMARK_KEY:
             marks[table] = decode_bookmark(record.value)
+            if link := decode_link(record.headers):
+                link.check(TopicPartition(record.topic, record.partition), record.offset)
             position = _advance(position, table, record.offset, marks[table])
         else:
             rows.append((row_key(record.key), record.value))

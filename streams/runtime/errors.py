@@ -78,6 +78,22 @@ class ChangelogLost(EngineError):
     Restore the topic, or delete all changelogs of the application and the group's offsets to start anew"""
 
 
+class ChangelogDeletes(EngineError):
+    """changelog {changelog} has cleanup.policy={policy}, by which Kafka deletes rows that are still needed. Set it to
+    compact, then start again"""
+
+
+class ChangelogTruncated(EngineError):
+    """changelog {changelog} begins at offset {first}: what was before was deleted, with rows of the state. Restore the
+    topic, or delete all changelogs of the application and the group's offsets to start anew"""
+
+
+class ChangelogReplaced(EngineError):
+    """changelog {changelog} was deleted and made anew under a running worker: a transaction began at {found}, and the
+    one before it ended at {previous}. Restore the topic, or delete all changelogs of the application and the group's
+    offsets to start anew"""
+
+
 class OutputMissing(EngineError):
     """topic {topic}, to which the agent writes, does not exist; nothing was committed of the records that led to it"""
 

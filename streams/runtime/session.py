@@ -11,7 +11,7 @@ from aiokafka.errors import OffsetOutOfRangeError
 from faust.types.tuples import TP
 
 from afterword.streams.runtime.batch import Batch, BatchMessage, NotTaken, Tick
-from afterword.streams.runtime.changelog import Bookmark, new_lineage
+from afterword.streams.runtime.changelog import Bookmark, Link, new_lineage
 from afterword.streams.runtime.database import Database, Position
 from afterword.streams.runtime.errors import AgentFailed, NoAgent
 from afterword.streams.runtime.lag import Work
@@ -98,7 +98,10 @@ class Session:
         return len(due) == self.options.tick_keys
 
     async def process(self, work: Sequence[Any] | Tick, next_offset: int) -> None:
-        """Run the agent and commit what it wrote. Raises: AgentFailed, KafkaError, TimeoutError, StoreFailed."""
+        """Run the agent and commit what it wrote.
+
+        Raises: AgentFailed, ChangelogReplaced, KafkaError, TimeoutError, StoreFailed.
+        """
         batch = await self.delivery.run(work, next_offset)
         async with asyncio.timeout(self.options.commit_timeout_seconds):
             await self._commit(batch, next_offset)
@@ -111,7 +114,10 @@ class Session:
         changelogs, before = self.changelogs(), self.database.position
         bookmark = Bookmark(next_offset, before.lineage or new_lineage(), sorted(changes))
         rows = {changelogs[name]: changed for name, changed in changes.items()}
-        marks = await self.producer.commit(batch.outputs, rows, bookmark, self.source, self.group)
+        links = {changelogs[name]: Link(before.bookmarks.get(name, -1), len(changes[name]) + 1) for name in changes}
+        marks = await self.producer.commit(batch.outputs, rows, bookmark, self.source, self.group, links)
+        for changelog, link in links.items():
+            link.check(changelog, marks[changelog])
         bookmarks = {**before.bookmarks, **{name: marks[changelogs[name]] for name in changes}}
         self.database.write(changes, Position(bookmark.source, bookmark.lineage, bookmarks))
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from aiokafka import TopicPartition
@@ -10,7 +11,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 from aiokafka.partitioner import DefaultPartitioner
 
 from afterword.streams.runtime.batch import Output
-from afterword.streams.runtime.changelog import BOOKMARK_KEY, Bookmark, changelog_key
+from afterword.streams.runtime.changelog import BOOKMARK_KEY, LINK_HEADER, Bookmark, Link, changelog_key
 from afterword.streams.runtime.database import Change
 from afterword.streams.runtime.errors import OutputMissing
 from afterword.streams.runtime.options import Clients, Options
@@ -70,15 +71,19 @@ class TransactionalProducer:
         bookmark: Bookmark,
         source: TopicPartition,
         group: str,
+        links: Mapping[TopicPartition, Link] = MappingProxyType({}),
     ) -> dict[TopicPartition, int]:
-        """Commit all of it; return the offset of the bookmark in each changelog. Raises: KafkaError."""
+        """Commit all of it; return the offset of the bookmark in each changelog. Raises: KafkaError.
+
+        `links`: for the bookmarks of these changelogs.
+        """
         await self._producer.begin_transaction()
         sent: list[_Sent] = []
         for target, records in (await self._by_partition(outputs)).items():
             sent += await self._send(target, records)
         last = {}
         for target, changes in rows.items():
-            batches = await self._send(target, _with_bookmark(changes, bookmark))
+            batches = await self._send(target, _with_bookmark(changes, bookmark, links.get(target)))
             last[target] = batches[-1]
             sent += batches
         await self._producer.send_offsets_to_transaction({source: bookmark.source}, group)
@@ -154,7 +159,7 @@ def _retrieved(delivered: asyncio.Future[Any]) -> None:
         delivered.exception()
 
 
-def _with_bookmark(changes: Iterable[Change], bookmark: Bookmark) -> Iterator[Row]:
+def _with_bookmark(changes: Iterable[Change], bookmark: Bookmark, link: Link | None) -> Iterator[Row]:
     for key, value in changes:
         yield changelog_key(key), value, None, []
-    yield BOOKMARK_KEY, bookmark.encode(), None, []
+    yield BOOKMARK_KEY, bookmark.encode(), None, [(LINK_HEADER, link.encode())] if link else []

@@ -8,7 +8,7 @@ from typing import Any
 from aiokafka import TopicPartition
 from aiokafka.errors import IllegalOperation
 
-from tests.model.broker import Broker
+from tests.model.broker import DELETE_RETENTION_MS, Broker
 from tests.model.network import Network, Process
 
 RECORDS_IN_BATCH = 4
@@ -208,3 +208,8 @@ class Admin:
         return await self._network.call(
             self._process, "describe", lambda: [{"topic": topic, "partitions": [0]} for topic in topics]
         )
+
+    async def describe_configs(self, resources: list[Any]) -> list[Any]:
+        entries = [("cleanup.policy", "compact"), ("delete.retention.ms", str(DELETE_RETENTION_MS))]
+        found = [(0, None, 2, resource.name, entries) for resource in resources]
+        return await self._network.call(self._process, "describe", lambda: [SimpleNamespace(resources=found)])

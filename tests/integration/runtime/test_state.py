@@ -5,6 +5,10 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from aiokafka import TopicPartition
+from aiokafka.admin import RecordsToDelete
+
+from afterword.embedded.process import Process
 from afterword.streams.runtime.changelog import BOOKMARK_KEY
 from afterword.streams.runtime.database import Database
 from tests.integration.runtime.lab import Lab, until
@@ -168,3 +172,48 @@ async def test_a_changelog_with_fewer_partitions_than_its_source_stops_the_worke
     worker = lab.worker()
     assert await lab.exit_code(worker) > 0
     assert f"changelog {lab.changelog} has 2 partitions, its source {lab.source} has 3" in worker.tail()
+
+
+async def test_a_truncated_changelog_stops_a_worker_without_its_disk_and_is_named(lab: Lab) -> None:
+    await lab.produce(RECORDS)
+    await run_once(lab)
+    await lab.configure(lab.changelog, **{"cleanup.policy": "compact,delete"})
+    records = {TopicPartition(lab.changelog, partition): RecordsToDelete(before_offset=2) for partition in range(2)}
+    await lab.admin.delete_records(records)
+    await lab.configure(lab.changelog, **{"cleanup.policy": "compact"})
+    await lab.produce(RECORDS)
+    await run_once(lab)  # what is deleted is in the local state
+    assert '"event": "changelog_truncated"' in lab.logs()
+    lab.wipe()
+    worker = lab.worker(static=True)
+    assert await lab.exit_code(worker) > 0
+    assert "ChangelogTruncated" in worker.tail()
+    assert lab.changelog in worker.tail()
+
+
+async def test_a_changelog_made_anew_under_a_running_worker_stops_it_and_the_next_one(lab: Lab) -> None:
+    await lab.produce([(0, {})] * 12)
+    worker = lab.worker(static=True)
+    await lab.all_counted()
+    await lab.delete(lab.changelog)
+    await lab.create(lab.changelog, **{"cleanup.policy": "compact"})
+    await lab.produce([(0, {})])
+    assert await lab.exit_code(worker, 60) > 0
+    assert lost(worker), lab.logs()
+    for name in ("a", "without a disk"):
+        worker = lab.worker(name, static=True)
+        assert await lab.exit_code(worker) > 0
+        assert lost(worker), lab.logs()
+    assert [seen.value["n"] for seen in lab.counted()] in ([*range(1, 13)], [*range(1, 14)])
+
+
+def lost(worker: Process) -> bool:
+    """It says that the changelog is another one, or that its records are gone when nothing was written meanwhile."""
+    return "ChangelogReplaced" in worker.tail() or "StateLost" in worker.tail()
+
+
+async def test_a_changelog_from_which_records_are_deleted_stops_the_worker_at_its_start(lab: Lab) -> None:
+    await lab.configure(lab.changelog, **{"cleanup.policy": "compact,delete"})
+    worker = lab.worker()
+    assert await lab.exit_code(worker) > 0
+    assert f"changelog {lab.changelog} has cleanup.policy=compact,delete" in worker.tail()

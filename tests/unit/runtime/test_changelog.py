@@ -1,22 +1,79 @@
 """The record that ends each transaction in a changelog."""
 
+import pytest
+from aiokafka import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from afterword.streams.runtime.changelog import (
     BOOKMARK_KEY,
+    LINK_HEADER,
     Bookmark,
+    Link,
     changelog_key,
     decode_bookmark,
+    decode_link,
     new_lineage,
     row_key,
 )
+from afterword.streams.runtime.changelog_topics import check_configs
+from afterword.streams.runtime.errors import ChangelogDeletes, ChangelogReplaced
+
+CHANGELOG = TopicPartition("orders", 3)
 
 
 @given(st.integers(0, 2**62))
 def test_a_bookmark_comes_back_as_it_was(source: int) -> None:
     bookmark = Bookmark(source, new_lineage(), ["rows"])
     assert decode_bookmark(bookmark.encode()) == bookmark
+
+
+def test_a_bookmark_of_an_earlier_version_has_no_link_to_the_one_before() -> None:
+    assert decode_link([]) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)), min_size=1), st.data())
+def test_links_hold_in_one_log_and_break_where_it_was_made_anew(transactions, data) -> None:
+    """Each transaction is a number of other offsets before it, and its records with their bookmark."""
+    anew = data.draw(st.integers(0, len(transactions)))
+    end, previous = 0, -1
+    for number, (others, records) in enumerate(transactions):
+        if number == anew:
+            end = others = 0
+        end += others + records
+        link = decode_link([(LINK_HEADER, Link(previous, records).encode())])
+        assert link is not None
+        if number == anew > 0:
+            with pytest.raises(ChangelogReplaced, match="orders-3"):
+                link.check(CHANGELOG, end - 1)
+        else:
+            link.check(CHANGELOG, end - 1)
+        previous = end - 1
+
+
+def configs(**different: str) -> dict[str, str | None]:
+    return {"cleanup.policy": "compact", "delete.retention.ms": "86400000"} | different
+
+
+def test_a_changelog_that_is_only_compacted_is_accepted_without_a_word() -> None:
+    with capture_logs() as logs:
+        check_configs("rows", configs(), stale_seconds=12 * 3600)
+    assert logs == []
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete", "delete,compact", ""])
+def test_a_changelog_whose_records_are_deleted_is_refused_and_its_policy_named(policy: str) -> None:
+    with pytest.raises(ChangelogDeletes, match=f"changelog rows has cleanup.policy={policy}"):
+        check_configs("rows", configs(**{"cleanup.policy": policy}), stale_seconds=12 * 3600)
+
+
+def test_tombstones_that_go_before_old_state_is_rebuilt_are_warned_of() -> None:
+    with capture_logs() as logs:
+        check_configs("rows", configs(**{"delete.retention.ms": "3600000"}), stale_seconds=12 * 3600)
+    [warning] = logs
+    assert (warning["event"], warning["topic"]) == ("changelog_retention_too_short", "rows")
+    assert (warning["delete_retention_ms"], warning["should_exceed_ms"]) == (3_600_000, 43_200_000)
 
 
 def test_no_two_changelogs_have_the_same_lineage() -> None:
