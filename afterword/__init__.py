@@ -55,7 +55,7 @@ _MODULES = {
     ),
     **dict.fromkeys(("Settings", "load_settings"), "afterword.streams.settings"),
 }
-"""Where each name is from; the rest are errors."""
+"""Module of each name; the other names are errors."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What an agent loads when a conversation goes on: its summaries, and the last messages that fit.
+"""Context that an agent loads when a conversation continues: its summaries, and the last messages that fit.
 
 `fit` and `bounded` decide, without I/O; `read_context` reads a bounded number of documents for them.
 """
@@ -40,13 +40,13 @@ ANYONE = Anyone.ANYONE
 
 
 class Owner(NamedTuple):
-    """Whose conversation it has to be; tenant None is a conversation without a tenant."""
+    """Required owner of a conversation; tenant None is a conversation without a tenant."""
 
     user_id: str | Anyone = ANYONE
     tenant_id: str | Anyone | None = ANYONE
 
     def has(self, user_id: str, tenant_id: str | None) -> bool:
-        """Whether a conversation of this user and tenant is theirs."""
+        """Check that a conversation of this user and tenant is theirs."""
         return self.user_id in (ANYONE, user_id) and self.tenant_id in (ANYONE, tenant_id)
 
 
@@ -80,7 +80,7 @@ class Context:
     """Messages that did not fit, of the last ones and of those in no summary yet."""
     tokens: int
     tokens_full: int
-    """Of all messages of the conversation."""
+    """Number over all messages of the conversation."""
     events: int
     """The summary, as one, and the messages."""
     events_full: int

@@ -64,7 +64,7 @@ class Memory:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
-        """On the stores that these settings name; each is connected with its first use. Raises: ConfigurationError."""
+        """Open the stores of these settings; each connects with its first use. Raises: ConfigurationError."""
         stores, embed = open_stores(settings), QueryEmbedder(settings.embedder)
         return cls(
             stores.episodes,

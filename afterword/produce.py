@@ -48,7 +48,7 @@ class LinesInvalid(AfterwordError):
 
 @dataclass(frozen=True)
 class Options:
-    """How to send. `rate`: records a second at most. `interleave`: conversations at a time."""
+    """Options of sending. `rate`: records a second at most. `interleave`: conversations at a time."""
 
     rate: float | None = None
     flush: bool = False

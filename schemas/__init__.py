@@ -1,4 +1,4 @@
-"""What travels on the topics: models, their ids and their headers. No I/O, and nothing of ours is imported."""
+"""Events of the topics: models, ids, headers and dead letters. No I/O, no imports of other packages of ours."""
 
 from afterword.schemas.decoding import InvalidRecord, decode_episode, decode_input
 from afterword.schemas.episodes import CloseReason, EpisodeClosed, EpisodeMessage, EpisodeMetrics, Source, fingerprint

@@ -1,4 +1,4 @@
-"""What all models here have in common."""
+"""Base model, ids and times of all events."""
 
 from datetime import UTC, datetime
 from typing import Annotated

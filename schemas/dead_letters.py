@@ -17,9 +17,9 @@ MAX_MESSAGE_CHARACTERS = 500
 MAX_KEY_BYTES = 10_000
 MAX_HEADERS_BYTES = 50_000
 MAX_BYTES = 900_000
-"""Of key, value and the original's headers: a record of that size passes any broker's default limit of 1 MiB."""
+"""Limit for key, value and headers together: such a record passes a broker's default limit of 1 MiB."""
 KEPT_BYTES = 64 * 2**10
-"""Of a value that is cut off."""
+"""Bytes kept of a value that is too large."""
 MAX_OFFSET_DIGITS = 19
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 UNKNOWN = "unknown"
@@ -158,5 +158,5 @@ def _origin(topic: str | None, partition: str | None, offset: str | None) -> Ori
 
 
 def is_offset(said: str | None) -> bool:
-    """Whether a header's text is a number that an offset can be."""
+    """Check that a header's text is a number that can be an offset."""
     return said is not None and said.isascii() and said.isdecimal() and len(said) <= MAX_OFFSET_DIGITS

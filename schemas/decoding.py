@@ -1,4 +1,4 @@
-"""From a record's bytes to a model, or to an error that says what is wrong without repeating the content."""
+"""Decoding of records: bytes to a model, or to an error that names the problem without repeating the content."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -63,7 +63,7 @@ def decode_input(
 
 
 def _error_of_replaced(said: str) -> InvalidRecord:
-    """What was wrong with the original of a replacement; a producer that writes the header itself gets no other."""
+    """Build the error of a replacement's original; a producer that forges the header gets `invalid_header`."""
     try:
         error_type, detail = (str(orjson.loads(said)[name]) for name in ("error_type", "detail"))
     except (orjson.JSONDecodeError, KeyError, TypeError, IndexError):

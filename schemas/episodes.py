@@ -1,4 +1,4 @@
-"""`episode.closed`: a run of consecutive messages of one conversation, ready to be summarised."""
+"""`episode.closed`: a run of consecutive messages of one conversation, ready to be summarized."""
 
 import hashlib
 from collections.abc import Iterable
@@ -16,97 +16,98 @@ CloseReason = Literal["trigger", "topic_shift", "max_size", "idle", "flush"]
 
 
 class EpisodeMessage(Model):
-    """A message as an episode carries it: all that a summary may need, and no `metadata`, which is the archive's."""
+    """Message as carried by an episode: everything a summary may need. `metadata` is in the archive only."""
 
     id: Id
-    """Of the message."""
+    """Message id."""
     role: Role
-    """Who speaks."""
+    """Author's role."""
     content: str
     """The text; may be empty."""
     sent_at: Time
-    """Event time; where the message had none, the record's timestamp."""
+    """Event time; the record's timestamp if the message had none."""
     user_id: PartyId
-    """Of the message."""
+    """User of the message."""
     agent_id: PartyId | None = None
-    """Of the message."""
+    """Agent of the message."""
     sentiment: float | None = None
-    """Of the user, −1 to 1; null: unknown."""
+    """Sentiment of the user, −1 to 1; null: unknown."""
     flows: tuple[str, ...] = ()
-    """Activated with this message."""
+    """Flows activated with this message."""
     tools: tuple[str, ...] = ()
-    """Invoked with this message."""
+    """Tools invoked with this message."""
 
 
 class EpisodeMetrics(Model):
-    """Over the core messages; sentiment is the population's, null when no message carries one."""
+    """Metrics of the core messages; sentiment statistics are the population's, null if no message carries one."""
 
     flows_activated: tuple[str, ...] = ()
-    """Each once, in order of first use."""
+    """Flows, each once, in order of first use."""
     tools_invoked: tuple[str, ...] = ()
-    """Each once, in order of first use."""
+    """Tools, each once, in order of first use."""
     average_sentiment: float | None = None
-    """Mean."""
+    """Mean sentiment."""
     sentiment_variance: float | None = None
-    """Variance."""
+    """Variance of the sentiment."""
 
 
 class Source(Model):
-    """Where the core messages were read."""
+    """Topic, partition and offsets of an episode."""
 
     topic: str
-    """Of the messages."""
+    """Topic of the messages."""
     partition: int
-    """Of that topic."""
+    """Partition of that topic."""
     first_offset: int
-    """Of the first core message."""
+    """Offset of the first core message."""
     last_offset: int
-    """Of the last core message."""
+    """Offset of the last core message."""
 
 
 class EpisodeClosed(Model):
-    """Self-contained: whoever summarises it needs nothing else."""
+    """Closed episode, self-contained: summarizing it needs nothing else."""
 
     episode_id: str
-    """`{conversation_id}:{ordinal}`; of an agent `{conversation_id}/{agent_id}:{ordinal}`."""
+    """`{conversation_id}:{ordinal}`; with `scope = agent`, `{conversation_id}/{agent_id}:{ordinal}`."""
     revision: int = Field(ge=1)
-    """1, 2 …: of the episode."""
+    """Revision of the episode: 1, 2, …"""
     conversation_id: Id
     """Equal to the record's key."""
     user_id: PartyId
-    """Of its first `user` message; of its first message where no user speaks."""
+    """User of the first `user` message; of the first message if no user speaks."""
     agent_id: PartyId | None = None
-    """Whose episode it is, where episodes are kept by agent; else null."""
+    """Agent of the episode if episodes are kept per agent; else null."""
     tenant_id: PartyId | None = None
-    """Of the conversation."""
+    """Tenant of the conversation."""
     ordinal: int = Field(ge=1)
-    """1, 2 …: its place in the conversation."""
+    """Position of the episode in its conversation: 1, 2, …"""
     close_reason: CloseReason
-    """Why it ended here."""
+    """Reason for the end of the episode."""
     fingerprint: str
-    """SHA-256, in hexadecimal, of the core's ids and contents."""
+    """SHA-256, in hexadecimal, of the core ids and contents."""
     started_at: Time
     """`sent_at` of the first core message."""
     ended_at: Time
     """`sent_at` of the last core message."""
     closed_at: Time
-    """When it was closed."""
+    """Time of closing."""
     messages: tuple[EpisodeMessage, ...] = Field(min_length=1)
-    """Its core: they are in no other episode."""
+    """Core messages; they are in no other episode."""
     overlap: tuple[EpisodeMessage, ...] = ()
-    """The last ones of the episode before, for the transition; not counted."""
+    """Last core messages of the previous episode, for context; not counted."""
     message_count: int
-    """Core messages."""
+    """Number of core messages."""
     turn_count: int
-    """A turn is a message of a user and all up to the next; what comes before the first is one as well."""
+    """Number of turns. A turn is a user message and everything up to the next one; messages before the first user
+    message count as one."""
     token_count: int
-    """Tokens of the core's contents, by `o200k_base`."""
+    """Tokens of the core contents, counted with `o200k_base`."""
     metrics: EpisodeMetrics
-    """Of the core."""
+    """Metrics of the core messages."""
     source: Source
-    """Where the core was read."""
+    """Log position of the core messages."""
 
 
 def fingerprint(messages: Iterable[EpisodeMessage]) -> str:
-    """SHA-256, in hexadecimal, of the UTF-8 JSON array `[[id, content], …]` written without white space."""
+    """Compute the SHA-256, in hexadecimal, of the UTF-8 JSON array `[[id, content], …]` without white space."""
     return hashlib.sha256(orjson.dumps([[m.id, m.content] for m in messages])).hexdigest()

@@ -14,9 +14,9 @@ STRUCTURED_JSON = "application/cloudevents+json"
 CE_TYPE = "ce_type"
 CE_ID = "ce_id"
 RESERVED_PREFIX = "__afterword."
-"""Of headers that only Afterword writes; those of a producer are dropped where a record is copied."""
+"""Prefix of headers that only Afterword writes; a producer's are dropped when a record is copied."""
 REPLACED = RESERVED_PREFIX + "replaced"
-"""On a record that stands for one that could not be handed on; its value is JSON with `error_type` and `detail`."""
+"""Header of a record that replaces one that could not be parsed; JSON with `error_type` and `detail`."""
 
 
 class KafkaRecord(Protocol):

@@ -1,4 +1,4 @@
-"""Ids that follow from what they name, so that doing a thing twice makes the same thing."""
+"""Deterministic ids: repeating an operation yields the same id."""
 
 from uuid import UUID, uuid5
 
@@ -9,7 +9,7 @@ _ESCAPES = str.maketrans({"%": "%25", ":": "%3A", "/": "%2F"})
 
 
 def escape(part: str) -> str:
-    """A part of a composite id, with the separators percent-encoded."""
+    """Percent-encode the separators in one part of a composite id."""
     return part.translate(_ESCAPES)
 
 

@@ -1,4 +1,4 @@
-"""What producers put on the topic `messages`."""
+"""Input events of the topic `messages`."""
 
 from typing import Annotated, Any, Literal
 
@@ -12,12 +12,12 @@ CONVERSATION_FLUSH = "conversation.flush"
 Role = Literal["user", "assistant", "system", "tool"]
 
 METADATA_MAX_DEPTH = 32
-"""Levels; what is nested deeper cannot be stored (MongoDB's own limit is 100 for the whole document)."""
+"""Levels of nesting that can be stored (MongoDB's own limit is 100 for the whole document)."""
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
 def storable(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Refuses what a document store cannot hold: depth, integers past 64 bits, NUL in a name."""
+    """Reject what a document store cannot hold: deep nesting, integers beyond 64 bits, NUL in a name."""
     level: list[Any] = [metadata]
     for _ in range(METADATA_MAX_DEPTH):
         level = [child for node in level for child in _children(node)]
@@ -37,40 +37,40 @@ def _children(node: Any) -> list[Any]:
 
 
 class MessageCreated(Model):
-    """One chat message; immutable once produced, unique by `id` within its conversation."""
+    """Chat message; immutable once produced, unique by `id` within its conversation."""
 
     id: Id
-    """Unique within the conversation; a repeat is a duplicate and is dropped."""
+    """Message id, unique within the conversation; a repeat is dropped as a duplicate."""
     conversation_id: Id
     """Equal to the record's key; unique across tenants."""
     user_id: PartyId
-    """Whose conversation it is; on a message of the assistant too."""
+    """User of the conversation, on assistant messages too."""
     agent_id: PartyId | None = None
-    """The agent that it belongs to."""
+    """Agent that the message belongs to."""
     tenant_id: PartyId | None = None
-    """The same on all messages of a conversation; another one is a dead letter."""
+    """Tenant, the same on all messages of a conversation; a message of another tenant is dead-lettered."""
     role: Role
-    """Who speaks."""
+    """Author's role."""
     content: str
     """The text; may be empty."""
     sent_at: Time | None = None
     """Event time; when absent, decoding fills in the record's timestamp."""
     is_continuation: bool | None = None
-    """false: the topic shifts with this message; null: unknown."""
+    """`false`: the topic shifts with this message; `null`: unknown."""
     sentiment: Annotated[float, Field(ge=-1, le=1)] | None = None
-    """Of the user: −1 is bad, 1 is good; null: unknown."""
+    """Sentiment of the user: −1 is bad, 1 is good; null: unknown."""
     flows: tuple[str, ...] = ()
-    """Activated with this message."""
+    """Flows activated with this message."""
     tools: tuple[str, ...] = ()
-    """Invoked with this message."""
+    """Tools invoked with this message."""
     skip_summarization: bool = False
-    """Archived, never summarised, never counted by a trigger."""
+    """`true`: archive the message, but never summarize it or count it for a trigger."""
     metadata: Annotated[dict[str, Any], AfterValidator(storable)] = Field(default_factory=dict)
-    """Archived as it is; `afterword` in it overrides settings, see the triggers."""
+    """Archived unchanged; the key `afterword` overrides settings, see the triggers."""
 
 
 class ConversationFlush(Model):
-    """Closes all that is pending of a conversation now."""
+    """Request to close everything pending of a conversation now."""
 
     conversation_id: Id
     """Equal to the record's key."""

@@ -1,4 +1,4 @@
-"""`summary.created`: what everyone downstream subscribes to."""
+"""`summary.created`: the event that everyone downstream subscribes to."""
 
 from typing import Annotated, Literal
 
@@ -11,25 +11,27 @@ SUMMARY_CREATED = "summary.created"
 
 
 class Quality(Model):
-    """How far the summary can be trusted."""
+    """Trustworthiness of a summary."""
 
     source: Literal["llm", "fallback"]
-    """Who wrote it."""
+    """Origin of the summary."""
     reason: str | None = None
-    """Why no LLM wrote it; null where one did."""
+    """Reason why no LLM wrote it; null if one did."""
     grounding: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Share of the summary's checkable tokens that occur in the source; null where it was not measured."""
+    """Share of the summary's checkable tokens that occur in the source; null if not measured."""
     unsupported: tuple[str, ...] = ()
     """Checkable tokens of the summary that do not occur in the source."""
     truncated: bool = False
-    """A message was too long to be read whole: the summary was made without its middle."""
+    """`true`: a message was too long to be read whole, and the summary was made without its middle."""
 
 
 class Usage(Model):
+    """Tokens that an LLM used, as its server counts them; 0 if no LLM was asked."""
+
     prompt_tokens: int = 0
-    """As the LLM's server counts them; 0 where none was asked."""
+    """Tokens of all prompts."""
     completion_tokens: int = 0
-    """As the LLM's server counts them; 0 where none was asked."""
+    """Tokens of all answers."""
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
@@ -39,89 +41,91 @@ class Usage(Model):
 
 
 class Compression(Model):
+    """Size of a summary compared with its source."""
+
     tokens_before: int
-    """Of the core's contents."""
+    """Tokens of the core contents."""
     tokens_after: int
-    """Of the long summary."""
+    """Tokens of the long summary."""
     ratio: float
     """1 − after/before, of the tokens; negative when the summary is longer than its source."""
     events_before: int | None = None
-    """Core messages; null in episodes that were stored before this was counted."""
+    """Number of core messages; null in older events."""
     events_after: int | None = None
-    """1: the summary."""
+    """Always 1: the summary."""
 
 
 class SummaryCreated(Model):
-    """Announced at least once, always under the same `event_id`."""
+    """Summary of an episode, announced at least once and always under the same `event_id`."""
 
     event_id: str
-    """`{episode_id}:{revision}`, also in the header `ce_id`; a repeat has the same."""
+    """`{episode_id}:{revision}`, also in the header `ce_id`; a repeated event has the same id."""
     episode_id: str
-    """As in `episode.closed`."""
+    """Id of the episode."""
     revision: int = Field(ge=1)
-    """1, 2 …: of the summary. The highest one of an episode is the one to keep."""
+    """Revision of the summary: 1, 2, … Keep the highest of each episode."""
     episode_revision: int | None = Field(None, ge=1)
-    """Of the `episode.closed` that it was made from; null: the same as `revision`."""
+    """Revision of the `episode.closed` that it was made from; null: the same as `revision`."""
     supersedes: str | None = None
-    """The `event_id` of the summary that this one replaces, such as a fallback's; null: of none."""
+    """`event_id` of the summary that this one replaces, such as a fallback; null: none."""
     conversation_id: Id
     """Equal to the record's key."""
     user_id: PartyId
-    """As in `episode.closed`."""
+    """User of the episode."""
     agent_id: PartyId | None = None
-    """As in `episode.closed`."""
+    """Agent of the episode, if episodes are kept per agent."""
     tenant_id: PartyId | None = None
-    """As in `episode.closed`."""
+    """Tenant of the conversation."""
     ordinal: int = Field(ge=1)
-    """1, 2 …: the episode's place in the conversation."""
+    """Position of the episode in its conversation: 1, 2, …"""
     title: str
-    """What the episode is about; the conversation's last one is its title."""
+    """Subject of the episode; the latest one is the conversation's title."""
     title_changed: bool | None = None
-    """Whether the conversation has another title by it; null in events from before this was told."""
+    """`true`: the conversation's title changed with this event; null in older events."""
     short_summary: str
-    """Of the episode, in a sentence or two."""
+    """Summary of the episode in one or two sentences."""
     long_summary: str
-    """Of the episode."""
+    """Summary of the episode."""
     rolling_summary: str
-    """Of the conversation up to this episode."""
+    """Summary of the conversation up to this episode."""
     rolling_ordinals: tuple[int, ...] | None = None
-    """Episodes, ascending, that `rolling_summary` tells of for the first time; none where it was carried over.
+    """Ordinals, ascending, that `rolling_summary` covers for the first time; empty if it was carried over.
 
-    null in events from before this was told: the episode itself.
+    null in older events: the episode itself.
     """
     message_ids: tuple[str, ...]
-    """Of the core, in order."""
+    """Ids of the core messages, in order."""
     message_count: int
-    """Core messages."""
+    """Number of core messages."""
     quality: Quality
-    """How far it can be trusted."""
+    """Trustworthiness of the summary."""
     model: str
-    """That wrote it; `extractive` where none did."""
+    """Model that wrote the summary; `extractive` if no LLM did."""
     prompt_version: str | None = None
-    """Preset and hash of what the LLM was asked; null where none was."""
+    """Preset and hash of the prompt; null if no LLM was asked."""
     usage: Usage
-    """What the LLM used for it, all questions together."""
+    """Tokens used by the LLM, over all questions."""
     compression: Compression
-    """How much shorter it is than its source."""
+    """Size compared with the source."""
     metrics: EpisodeMetrics
-    """As in `episode.closed`."""
+    """Metrics of the core messages."""
     started_at: Time
-    """As in `episode.closed`."""
+    """`sent_at` of the first core message."""
     ended_at: Time
-    """As in `episode.closed`."""
+    """`sent_at` of the last core message."""
     closed_at: Time
-    """When the episode was closed."""
+    """Time of closing the episode."""
     created_at: Time
-    """When the summary was made."""
+    """Time of making the summary."""
 
     @property
     def made_from(self) -> int:
-        """The revision of its `episode.closed`."""
+        """Revision of its `episode.closed`."""
         return self.episode_revision or self.revision
 
     @property
     def rolling_range(self) -> tuple[int, int] | None:
-        """First and last ordinal that `rolling_summary` tells of for the first time; None where it was carried over."""
+        """First and last ordinal that `rolling_summary` covers for the first time; None if it was carried over."""
         if self.rolling_ordinals is None:
             return self.ordinal, self.ordinal
         return (self.rolling_ordinals[0], self.rolling_ordinals[-1]) if self.rolling_ordinals else None

@@ -29,11 +29,11 @@ from aiokafka.record.util import calc_crc32c
 from afterword.schemas.headers import REPLACED
 
 DECODED_BYTES = 16 * 2**20
-"""Of one response, all partitions together; at least one record is handed on."""
+"""Limit for one response, all partitions together; at least one record is handed on."""
 RECORD_BYTES = 2 * 2**20
 """More than any record that is accepted: what is replaced would have been rejected anyway."""
 KEPT_BYTES = 64 * 2**10
-"""Of the value of a record that is too large."""
+"""Bytes kept of the value of a record that is too large."""
 KEY_BYTES = 4096
 CHUNK_BYTES = 256 * 2**10
 
@@ -409,7 +409,7 @@ def _unknown(_: memoryview) -> Iterator[bytes]:
 
 
 UNPARSABLE = (UnicodeDecodeError, CorruptRecordException)
-"""What aiokafka raises in the middle of a batch; a wrong checksum, too, which is raised again at the second attempt."""
+"""Errors of aiokafka in the middle of a batch. A wrong checksum is one, and is raised again at the second attempt."""
 
 
 class BoundedConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is not typed
@@ -418,12 +418,12 @@ class BoundedConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is no
     def __init__(self, *topics: str, **options: Any) -> None:
         super().__init__(*topics, **options)
         self._suspicious: set[TopicPartition] = set()
-        """Where a header's name was not UTF-8 a moment ago: only there each record is parsed here, which is slow."""
+        """Partitions with a recent bad header name: only their records are all parsed here, which is slow."""
         self._send = self._client.send
         self._client.send = self._send_bounded  # where aiokafka has no seam: it is pinned exactly
 
     async def getmany(self, *partitions: TopicPartition, **options: Any) -> dict[TopicPartition, list[Any]]:
-        """As of aiokafka. Raises: KafkaError, never for what is in a record."""
+        """Fetch as aiokafka does. Raises: KafkaError, never for the content of a record."""
         while True:
             positions = self._positions(partitions)
             try:
@@ -432,7 +432,7 @@ class BoundedConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is no
                 self._fetch_again(positions)
 
     async def getone(self, *partitions: TopicPartition) -> Any:
-        """As of aiokafka. Raises: KafkaError, never for what is in a record."""
+        """Fetch as aiokafka does. Raises: KafkaError, never for the content of a record."""
         while True:
             positions = self._positions(partitions)
             try:
