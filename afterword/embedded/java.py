@@ -95,23 +95,18 @@ class JarCache:
         return self.directory.joinpath("jars", *jar.group.split("."), jar.artifact, jar.version, jar.file_name)
 
     def ensure(self) -> None:
-        """Fetch missing jars; when complete, read one small file and use no network.
+        """Fetch the jars that are missing or changed; when complete, use no network.
 
+        Every start hashes all of them, for the cache may have been written to since: 61 jars of 53 MB take 0.16 s.
         Raises: JarsUnavailable.
         """
-        if self._complete():
-            return
-        with exclusive(self.directory / "lock"):
-            if not self._complete():
+        if not all(map(self._has_its_hash, self.jars)):
+            with exclusive(self.directory / "lock"):
                 self._fetch_missing()
-                self._marker.write_text("every jar of this list is here and has its hash\n")
 
-    @property
-    def _marker(self) -> Path:
-        return self.directory / "jars" / f"{_digest(repr(list(self.jars)).encode())[:16]}.complete"
-
-    def _complete(self) -> bool:
-        return self._marker.exists() and all(self.path(jar).exists() for jar in self.jars)
+    def _has_its_hash(self, jar: Jar) -> bool:
+        path = self.path(jar)
+        return path.exists() and _digest(path.read_bytes()) == jar.sha256
 
     def _fetch_missing(self) -> None:
         missing = [jar for jar in self.jars if not self._intact(jar)]
@@ -130,12 +125,9 @@ class JarCache:
 
     def _intact(self, jar: Jar) -> bool:
         """Check that the jar exists with its hash; otherwise remove it, because jgo would accept a truncated file."""
-        path = self.path(jar)
-        if not path.exists():
-            return False
-        if _digest(path.read_bytes()) == jar.sha256:
+        if self._has_its_hash(jar):
             return True
-        path.unlink()
+        self.path(jar).unlink(missing_ok=True)
         return False
 
 

@@ -93,6 +93,13 @@ def test_a_jar_that_was_cut_off_is_fetched_again(cache: JarCache, jars: list[Jar
     assert cache.path(jars[0]).read_bytes() == BYTES["one"]
 
 
+def test_a_jar_that_was_exchanged_after_it_was_fetched_is_fetched_again(cache: JarCache, jars: list[Jar]) -> None:
+    cache.ensure()
+    cache.path(jars[0]).write_bytes(b"x" * len(BYTES["one"]))
+    cache.ensure()
+    assert cache.path(jars[0]).read_bytes() == BYTES["one"]
+
+
 def test_a_jar_that_was_deleted_is_fetched_again(cache: JarCache, jars: list[Jar]) -> None:
     cache.ensure()
     cache.path(jars[1]).unlink()
