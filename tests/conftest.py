@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from afterword.streams.settings import Settings, load_settings
+from tests.qdrant import VARIABLE, chosen_address, running_qdrant
 from tests.stack import Stack, running_stack
 
 MakeSettings = Callable[..., Settings]
@@ -24,6 +25,18 @@ async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack
     """Kafka and MongoDB, started when the first test asks for them; shared, so take fresh names from `unique`."""
     async with running_stack(tmp_path_factory.mktemp("stack")) as started:
         yield started
+
+
+@pytest_asyncio.fixture(scope="session")
+async def qdrant_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    """Qdrant's own server, shared: take a fresh collection from `unique`. Skips the test where there is none."""
+    if address := chosen_address():
+        yield f"http://{address}"
+        return
+    async with running_qdrant(tmp_path_factory.mktemp("qdrant")) as server:
+        if server is None:
+            pytest.skip(f"no Qdrant server: {VARIABLE}=host:port names one")
+        yield server.url
 
 
 @pytest.fixture

@@ -1,9 +1,10 @@
 """What our adapter asks of Qdrant over HTTP, answered by the client's own local mode: real searches and filters, but no
-server of Qdrant's. For faults of a server where no container runs; the containers' suite asks the real one."""
+server of Qdrant's. Where there is no real one: see tests/qdrant.py."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,7 +13,8 @@ from pydantic import TypeAdapter
 from qdrant_client import QdrantClient
 from qdrant_client.http import models
 
-HOST = "127.0.0.1"
+from afterword.embedded.claims import HOST, free_ports
+
 LARGEST_REQUEST_BYTES = 64 << 20
 
 Handler = Callable[[web.Request], Any]
@@ -29,23 +31,39 @@ class QdrantServer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="qdrant-server")
         self._runner: web.AppRunner | None = None
 
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    @asynccontextmanager
+    async def killed(self) -> AsyncIterator[None]:
+        """Nobody listens inside the block; what was acknowledged stays."""
+        await self._close()
+        yield
+        await self._listen()
+
     async def __aenter__(self) -> Self:
-        app = web.Application(client_max_size=LARGEST_REQUEST_BYTES)
-        for method, path, answer in ROUTES:
-            app.router.add_route(method, path, self._handler(answer))
-        self._runner = web.AppRunner(app)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, HOST, 0)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
+        self.port = free_ports(1)[0]  # none that a client could be given while nobody listens
+        await self._listen()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self._close()
+        self._thread.shutdown()
+
+    async def _listen(self) -> None:
+        app = web.Application(client_max_size=LARGEST_REQUEST_BYTES)
+        for method, path, answer in ROUTES:
+            app.router.add_route(method, path, self._handler(answer))
+        self._runner = web.AppRunner(app, shutdown_timeout=0)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, HOST, self.port).start()
+
+    async def _close(self) -> None:
         if self._runner:
             await self._runner.cleanup()
-        self._thread.shutdown()
 
     def _handler(self, answer: Answer) -> Handler:
         async def handle(request: web.Request) -> web.Response:
@@ -55,7 +73,8 @@ class QdrantServer:
                     self._thread, answer, self._client, name, body
                 )
             except ValueError as error:  # what the local mode says to a collection that it has not, or has already
-                return _response({"status": {"error": str(error)}}, status=404)
+                status = 409 if "already exists" in str(error) else 404
+                return _response({"status": {"error": str(error)}}, status)
             return _response({"result": result, "status": "ok", "time": 0.0})
 
         return handle

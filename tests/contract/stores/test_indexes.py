@@ -1,8 +1,9 @@
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import pytest_asyncio
 
@@ -17,19 +18,40 @@ from tests.samples import a_summary
 pytestmark = pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning")
 
 
-def make(kind: str, path: Path, port: int) -> EpisodeIndex:
-    if kind == "memory":
-        return MemoryIndex()
-    connection = LocalConnection(path) if kind == "local" else connect(Qdrant(url=f"http://127.0.0.1:{port}"))
-    return QdrantIndex(connection, "episodes")
+@pytest.fixture
+def memory() -> EpisodeIndex:
+    return MemoryIndex()
 
 
-@pytest_asyncio.fixture(params=["memory", "local", "server"])
-async def index(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[EpisodeIndex]:
+@pytest_asyncio.fixture
+async def local(tmp_path: Path) -> AsyncIterator[EpisodeIndex]:
+    index = QdrantIndex(LocalConnection(tmp_path / "qdrant"), "episodes")
+    yield index
+    await index.close()
+
+
+@pytest_asyncio.fixture
+async def stand_in() -> AsyncIterator[EpisodeIndex]:
     async with QdrantServer() as server:
-        made = make(request.param, tmp_path / "qdrant", server.port)
-        yield made
-        await made.close()
+        index = QdrantIndex(connect(Qdrant(url=server.url)), "episodes")
+        yield index
+        await index.close()
+
+
+@pytest_asyncio.fixture
+async def server(qdrant_url: str, unique: Callable[[str], str]) -> AsyncIterator[EpisodeIndex]:
+    """Qdrant's own, where there is one."""
+    index = QdrantIndex(connect(Qdrant(url=qdrant_url)), unique("episodes"))
+    yield index
+    await index.close()
+    async with httpx.AsyncClient() as client:
+        await client.delete(f"{qdrant_url}/collections/{index.collection}")
+
+
+@pytest.fixture(params=["memory", "local", "stand_in", "server"])
+def index(request: pytest.FixtureRequest) -> EpisodeIndex:
+    made: EpisodeIndex = request.getfixturevalue(request.param)
+    return made
 
 
 def a_query(text: str, **fields: Any) -> Query:

@@ -21,7 +21,7 @@ from tests.e2e.faults.llm import Llm
 from tests.e2e.faults.load import Load
 from tests.e2e.faults.stalls import Stalls
 from tests.e2e.faults.wire import Wire
-from tests.qdrant_server import QdrantServer
+from tests.qdrant import Breakable, breakable_qdrant
 from tests.stack import chosen_jars
 
 LOOK_SECONDS = 0.25
@@ -49,7 +49,9 @@ class Servers:
     """Workers reach MongoDB through it."""
     llm: Llm
     qdrant: Wire
-    """To a stand-in for a server; reached by those whose settings say OVER_HTTP."""
+    """To `index`; reached by those whose settings say OVER_HTTP."""
+    index: Breakable
+    """Qdrant's own server where there is one, else a stand-in."""
 
     @property
     def kafka(self) -> Any:
@@ -63,10 +65,10 @@ async def serving(directory: Path, brokers: int = 1) -> AsyncIterator[Servers]:
         EmbeddedStack(directory, brokers=brokers, access=access, jars=chosen_jars()) as stack,
         Wire(stack.mongo.port) as wire,
         Llm() as llm,
-        QdrantServer() as server,
-        Wire(server.port) as qdrant,
+        breakable_qdrant(directory / "qdrant") as index,
+        Wire(index.port) as qdrant,
     ):
-        yield Servers(stack, wire, llm, qdrant)
+        yield Servers(stack, wire, llm, qdrant, index)
 
 
 @dataclass

@@ -148,7 +148,7 @@ class QdrantDown(Away):
 
     @contextlib.asynccontextmanager
     async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
-        async with world.servers.qdrant.away():
+        async with world.servers.qdrant.away(), world.servers.index.killed():
             yield
 
 
