@@ -56,6 +56,13 @@ class StoreInUse(StoreUnavailable):
     """{store}: another process has its directory open"""
 
 
+class StoreRefuses(StoreUnavailable):
+    """{store} {problem}"""
+
+    status: int
+    """HTTP status that it answered with."""
+
+
 class EpisodeConflict(AfterwordError):
     """episode {episode_id}, revision {revision}, is already stored with another fingerprint"""
 

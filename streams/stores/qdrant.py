@@ -6,23 +6,27 @@ A point holds a sparse vector of the summary, one of the raw text, and a dense o
 import asyncio
 import math
 import re
+import socket
 import sqlite3
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from json import JSONDecodeError
 from operator import methodcaller
 from pathlib import Path
 from typing import Any, Protocol
 
+import httpx
 from qdrant_client import AsyncQdrantClient, QdrantClient, models
-from qdrant_client.common.client_exceptions import QdrantException
-from qdrant_client.http.exceptions import ApiException
+from qdrant_client.common.client_exceptions import QdrantException, ResourceExhaustedResponse
+from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
 from afterword.schemas import SummaryCreated
 from afterword.schemas.ids import point_id
-from afterword.streams.errors import ConfigurationError, StoreInUse, StoreUnavailable
+from afterword.streams.errors import ConfigurationError, StoreInUse, StoreRefuses, StoreUnavailable
 from afterword.streams.private import private_directory
-from afterword.streams.settings import Embedder, Qdrant, variable
+from afterword.streams.settings import Embedder, Qdrant, variable, without_credentials
 from afterword.streams.stores.arguments import require_texts
 from afterword.streams.stores.index import (
     DENSE,
@@ -42,6 +46,10 @@ from afterword.streams.tls import trusting
 STORE = "qdrant"
 DEFAULT_URL = "http://127.0.0.1:6333"
 """Where a Qdrant server listens by default."""
+
+CONFLICT = 409
+TOO_MANY_REQUESTS = 429
+SERVER_ERRORS = 500
 
 PAGE_SIZE = 1000
 PAYLOAD_FIELDS = {
@@ -72,11 +80,12 @@ class HttpConnection:
 
     is_server = True
 
-    def __init__(self, client: AsyncQdrantClient) -> None:
+    def __init__(self, client: AsyncQdrantClient, name: str = STORE) -> None:
         self._client = client
+        self._name = name
 
     async def run(self, call: Call) -> Any:
-        with unavailable():
+        with unavailable(self._name):
             return await call(self._client)
 
     async def close(self) -> None:
@@ -121,25 +130,71 @@ def connect(settings: Qdrant) -> Connection:
     """A connection, opened at its first use; without url and path, to DEFAULT_URL. Raises: ConfigurationError."""
     if settings.path:
         return LocalConnection(settings.path)
+    url = settings.url or DEFAULT_URL
     client = AsyncQdrantClient(
-        url=settings.url or DEFAULT_URL,
+        url=url,
         api_key=settings.api_key.get_secret_value() if settings.api_key else None,
         timeout=math.ceil(settings.timeout_seconds),
         check_compatibility=False,  # it would call the server at once, and block
         verify=trusting(settings.ca_file, variable(("qdrant", "ca_file"))) if settings.ca_file else True,
     )
-    return HttpConnection(client)
+    return HttpConnection(client, f"{STORE} at {without_credentials(url)}")
+
+
+REFUSALS = {
+    400: "did not understand the request",
+    401: f"rejected the API key (401): check {variable(('qdrant', 'api_key'))}",
+    403: "does not permit this with the API key",
+    404: "has no such collection, or is no Qdrant server",
+    409: "already has what was to be created",
+    429: "is asked too often",
+}
+"""What a server's status means; of others, that it failed or refused."""
+
+BROKEN: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
+    ((ssl.SSLCertVerificationError,), "its certificate is not trusted"),
+    ((ssl.SSLError,), "no TLS connection could be made"),
+    ((socket.gaierror,), "the name of its host cannot be resolved"),
+    ((ConnectionRefusedError,), "it refused the connection"),
+    ((TimeoutError, httpx.TimeoutException), "it did not answer in time"),
+    ((ConnectionResetError, BrokenPipeError, httpx.RemoteProtocolError), "it closed the connection"),
+    ((ValueError,), "what answers is no Qdrant server"),
+)
+"""What an error below the client's means; the first that fits."""
 
 
 @contextmanager
-def unavailable() -> Iterator[None]:
+def unavailable(name: str = STORE) -> Iterator[None]:
     """Turn the client's and the local mode's errors into StoreUnavailable, without their text: it may quote content."""
     try:
         yield
-    except (ApiException, QdrantException, OSError, sqlite3.Error) as error:
-        status = getattr(error, "status_code", None)
-        problem = type(error).__name__ + (f" {status}" if status else "")
-        raise StoreUnavailable(store=STORE, problem=problem) from error
+    except (UnexpectedResponse, ResourceExhaustedResponse) as error:
+        status = getattr(error, "status_code", None) or TOO_MANY_REQUESTS
+        raise StoreRefuses(store=name, problem=_refusal(status), status=status) from error
+    except (ApiException, QdrantException, OSError, sqlite3.Error, JSONDecodeError, UnicodeDecodeError) as error:
+        raise StoreUnavailable(store=name, problem=_problem(error)) from error
+
+
+def _refusal(status: int) -> str:
+    said = REFUSALS.get(status) or ("failed" if status >= SERVER_ERRORS else "refused the request")
+    return said if str(status) in said else f"{said} ({status})"
+
+
+def _problem(error: Exception) -> str:
+    """Describe the outermost cause that is known; the class of what the client met otherwise."""
+    met = error.source if isinstance(error, ResponseHandlingException) else error
+    known = (said for cause in _causes(met) for kinds, said in BROKEN if isinstance(cause, kinds))
+    return next(known, type(met).__name__)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and what it came from. Of several at once, one for each address of a host, the first."""
+    while error is not None:
+        yield error
+        if isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        else:
+            error = error.__cause__ or error.__context__
 
 
 def _open(path: Path) -> QdrantClient:
@@ -225,10 +280,8 @@ class QdrantIndex:
         async with self._creating:
             if self._ready:
                 return
-            if await self._exists():
+            if await self._exists() or not await self._created(dimension):
                 await self._check_dimension(dimension)
-            else:
-                await self._create(dimension)
             if self._connection.is_server:
                 await self._create_payload_indexes()
             self._ready = True
@@ -241,18 +294,24 @@ class QdrantIndex:
             problem = f"collection {self.collection} has vectors of dimension {found}, the embedder's have {dimension}"
             raise ConfigurationError(setting="AFTERWORD_EMBEDDER__MODEL", problem=problem)
 
-    async def _create(self, dimension: int | None) -> None:
-        """Create the collection. Of two processes the slower one gets an error; its next try finds the collection."""
+    async def _created(self, dimension: int | None) -> bool:
+        """Create the collection; False if another process was faster."""
         dense = {DENSE: models.VectorParams(size=dimension, distance=models.Distance.COSINE)} if dimension else {}
         sparse = models.SparseVectorParams(modifier=models.Modifier.IDF)
-        await self._connection.run(
-            lambda client: client.create_collection(
-                self.collection,
-                vectors_config=dense,
-                sparse_vectors_config={SUMMARY: sparse, TEXT: sparse},
-                metadata={"embedder_model": self._model, "dimension": dimension},
-            )
+        create = methodcaller(
+            "create_collection",
+            self.collection,
+            vectors_config=dense,
+            sparse_vectors_config={SUMMARY: sparse, TEXT: sparse},
+            metadata={"embedder_model": self._model, "dimension": dimension},
         )
+        try:
+            await self._connection.run(create)
+        except StoreRefuses as error:
+            if error.status != CONFLICT:
+                raise
+            return False
+        return True
 
     async def _create_payload_indexes(self) -> None:
         keyword = models.PayloadSchemaType.KEYWORD

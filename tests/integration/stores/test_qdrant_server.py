@@ -1,0 +1,143 @@
+"""What is particular to Qdrant on a server: who creates the collection, and what is said of a server that refuses."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+from afterword.streams.errors import ConfigurationError, StoreRefuses, StoreUnavailable
+from afterword.streams.settings import Embedder, Qdrant
+from afterword.streams.stores.qdrant import QdrantIndex, open_index
+from tests.endpoints import serving
+from tests.qdrant import running_qdrant
+from tests.qdrant_server import QdrantServer
+from tests.samples import a_summary
+
+# the client warns that its local mode has no payload indexes, which only a server is asked for
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Api key is used with an insecure connection:UserWarning"),
+]
+
+TEXT = "I need a taxi."
+WRITERS = 6
+
+
+@pytest_asyncio.fixture
+async def stand_in_url() -> AsyncIterator[str]:
+    async with QdrantServer() as server:
+        yield server.url
+
+
+@pytest.fixture(params=["stand_in_url", "qdrant_url"])
+def url(request: pytest.FixtureRequest) -> str:
+    found: str = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest_asyncio.fixture
+async def writers(url: str, unique: Callable[[str], str]) -> AsyncIterator[list[QdrantIndex]]:
+    """Those of several processes, on one collection that is not there yet."""
+    settings = Qdrant(url=url, collection=unique("episodes"))
+    opened = [open_index(settings, Embedder()) for _ in range(WRITERS)]
+    yield opened
+    await asyncio.gather(*[index.close() for index in opened])
+    async with httpx.AsyncClient() as client:
+        await client.delete(f"{url}/collections/{settings.collection}")
+
+
+async def test_of_many_first_writers_at_once_one_creates_the_collection_and_all_write(
+    writers: list[QdrantIndex],
+) -> None:
+    await asyncio.gather(*[index.put(a_summary(number), TEXT) for number, index in enumerate(writers, start=1)])
+    found = sorted([episode async for episode in writers[0].all_ids()])
+    assert found == [f"c1:{number}" for number in range(1, WRITERS + 1)]
+
+
+async def test_of_two_first_writers_with_other_dimensions_one_has_a_wrong_setting(writers: list[QdrantIndex]) -> None:
+    puts = [writers[0].put(a_summary(1), TEXT, [1.0]), writers[1].put(a_summary(2), TEXT, [1.0, 0.0])]
+    failed = [error for error in await asyncio.gather(*puts, return_exceptions=True) if error]
+    assert [type(error) for error in failed] == [ConfigurationError]
+
+
+async def problem(url: str, **options: Any) -> str:
+    """What is said when the server is asked."""
+    index = open_index(Qdrant.model_validate({"url": url, "timeout_seconds": 1, **options}), Embedder())
+    try:
+        with pytest.raises(StoreUnavailable) as caught:
+            await index.ping()
+    finally:
+        await index.close()
+    assert "canary" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (401, "rejected the API key (401): check AFTERWORD_QDRANT__API_KEY"),
+        (403, "does not permit this with the API key (403)"),
+        (404, "has no such collection, or is no Qdrant server (404)"),
+        (409, "already has what was to be created (409)"),
+        (418, "refused the request (418)"),
+        (429, "is asked too often (429)"),
+        (503, "failed (503)"),
+    ],
+)
+async def test_a_server_that_answers_is_not_said_to_be_out_of_reach(status: int, said: str) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(status=status, text="canary", headers={"Retry-After": "1"})
+
+    async with serving(answer, "GET", "/{any:.*}") as url:
+        with_login = url.replace("://", "://canary:canary@")
+        assert await problem(with_login) == f"qdrant at {url} {said}"
+
+
+async def test_a_server_that_does_not_answer_is_said_to_be_out_of_reach_and_why(closed_port: int) -> None:
+    away = f"http://127.0.0.1:{closed_port}"
+    assert await problem(away) == f"qdrant at {away} cannot be reached: it refused the connection"
+    assert await problem(f"http://localhost:{closed_port}") == (
+        f"qdrant at http://localhost:{closed_port} cannot be reached: it refused the connection"
+    )
+    assert "the name of its host cannot be resolved" in await problem("http://nobody.invalid:6333")
+
+
+async def test_a_server_that_hangs_breaks_off_or_is_another_is_said_to_be_so() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        match request.path.split("/")[1]:
+            case "hangs":
+                await asyncio.sleep(3)
+            case "breaks":
+                assert request.transport is not None
+                request.transport.abort()
+        return web.Response(text="<html>canary</html>")
+
+    async with serving(answer, "GET", "/{any:.*}") as url:
+        assert "it did not answer in time" in await problem(f"{url}/hangs")
+        assert "it closed the connection" in await problem(f"{url}/breaks")
+        assert "what answers is no Qdrant server" in await problem(url)
+        assert "no TLS connection could be made" in await problem(url.replace("http:", "https:"))
+
+
+async def test_a_real_server_s_refusals_are_told_by_what_they_are(tmp_path: Path) -> None:
+    async with running_qdrant(tmp_path, api_key="sesame") as server:
+        if server is None:
+            pytest.skip("no script that starts a Qdrant server")
+        assert "rejected the API key (401)" in await problem(server.url)
+        assert "rejected the API key (401)" in await problem(server.url, api_key="canary")
+        assert "(404)" in await problem(f"{server.url}/elsewhere", api_key="sesame")
+        index = open_index(Qdrant.model_validate({"url": server.url, "api_key": "sesame"}), Embedder())
+        await index.ping()
+        await index.put(a_summary(), TEXT)
+        async with server.killed():
+            with pytest.raises(StoreUnavailable, match=r"refused the connection|closed the connection") as caught:
+                await index.put(a_summary(2), TEXT)
+            assert not isinstance(caught.value, StoreRefuses)
+        await index.put(a_summary(3), TEXT)
+        assert await index.revisions(["c1:1", "c1:2", "c1:3"]) == {"c1:1": 1, "c1:3": 1}
+        await index.close()
