@@ -25,8 +25,9 @@ Answer = Callable[[QdrantClient, str, bytes], Any]
 class QdrantServer:
     """Listens on `port`, which stays the same."""
 
-    def __init__(self) -> None:
+    def __init__(self, version: str = "1.17.1") -> None:
         self.port = 0
+        self.version = version
         self._client = QdrantClient(":memory:")
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="qdrant-server")
         self._runner: web.AppRunner | None = None
@@ -55,6 +56,7 @@ class QdrantServer:
 
     async def _listen(self) -> None:
         app = web.Application(client_max_size=LARGEST_REQUEST_BYTES)
+        app.router.add_get("/", self._about)
         for method, path, answer in ROUTES:
             app.router.add_route(method, path, self._handler(answer))
         self._runner = web.AppRunner(app, shutdown_timeout=0)
@@ -64,6 +66,9 @@ class QdrantServer:
     async def _close(self) -> None:
         if self._runner:
             await self._runner.cleanup()
+
+    async def _about(self, request: web.Request) -> web.Response:
+        return web.json_response({"title": "stand-in", "version": self.version})
 
     def _handler(self, answer: Answer) -> Handler:
         async def handle(request: web.Request) -> web.Response:

@@ -51,6 +51,9 @@ CONFLICT = 409
 TOO_MANY_REQUESTS = 429
 SERVER_ERRORS = 500
 
+OLDEST_VERSION = (1, 16)
+"""The first that knows `update_filter`, the fence of revisions. The fusion's weights are known since 1.17."""
+
 PAGE_SIZE = 1000
 PAYLOAD_FIELDS = {
     *("event_id", "episode_id", "conversation_id", "user_id", "agent_id", "tenant_id", "message_ids"),
@@ -76,17 +79,25 @@ class Connection(Protocol):
 
 
 class HttpConnection:
-    """A Qdrant server."""
+    """A Qdrant server, whose version is looked at before its first use and again after it was away."""
 
     is_server = True
 
     def __init__(self, client: AsyncQdrantClient, name: str = STORE) -> None:
         self._client = client
         self._name = name
+        self._supported = False
 
     async def run(self, call: Call) -> Any:
-        with unavailable(self._name):
-            return await call(self._client)
+        try:
+            with unavailable(self._name):
+                if not self._supported:
+                    require_supported((await self._client.info()).version, self._name)
+                    self._supported = True
+                return await call(self._client)
+        except StoreUnavailable:
+            self._supported = False  # who comes back may be another
+            raise
 
     async def close(self) -> None:
         await self._client.close()
@@ -135,7 +146,7 @@ def connect(settings: Qdrant) -> Connection:
         url=url,
         api_key=settings.api_key.get_secret_value() if settings.api_key else None,
         timeout=math.ceil(settings.timeout_seconds),
-        check_compatibility=False,  # it would call the server at once, and block
+        check_compatibility=False,  # it would call the server at once, and block; see require_supported
         verify=trusting(settings.ca_file, variable(("qdrant", "ca_file"))) if settings.ca_file else True,
     )
     return HttpConnection(client, f"{STORE} at {without_credentials(url)}")
@@ -175,6 +186,15 @@ def unavailable(name: str = STORE) -> Iterator[None]:
         raise StoreUnavailable(store=name, problem=_problem(error)) from error
 
 
+def require_supported(version: str, name: str = STORE) -> None:
+    """Refuse a server that would ignore what it does not know. Raises: ConfigurationError."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    if not found or (int(found[1]), int(found[2])) < OLDEST_VERSION:
+        oldest = ".".join(map(str, OLDEST_VERSION))
+        problem = f"{name} is version {version!r}; {oldest} or later is needed: an older one would let a late, lower "
+        raise ConfigurationError(setting=variable(("qdrant", "url")), problem=problem + "revision replace a higher one")
+
+
 def _refusal(status: int) -> str:
     said = REFUSALS.get(status) or ("failed" if status >= SERVER_ERRORS else "refused the request")
     return said if str(status) in said else f"{said} ({status})"
@@ -191,10 +211,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     """The error and what it came from. Of several at once, one for each address of a host, the first."""
     while error is not None:
         yield error
-        if isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        else:
-            error = error.__cause__ or error.__context__
+        error = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__ or error.__context__
 
 
 def _open(path: Path) -> QdrantClient:

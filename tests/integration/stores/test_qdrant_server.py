@@ -10,8 +10,10 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
+from afterword.checks import check_qdrant
 from afterword.streams.errors import ConfigurationError, StoreRefuses, StoreUnavailable
-from afterword.streams.settings import Embedder, Qdrant
+from afterword.streams.settings import Embedder, Qdrant, Settings
+from afterword.streams.stores.index import Query
 from afterword.streams.stores.qdrant import QdrantIndex, open_index
 from tests.endpoints import serving
 from tests.qdrant import running_qdrant
@@ -25,6 +27,7 @@ pytestmark = [
 ]
 
 TEXT = "I need a taxi."
+A_QUERY = Query(text="taxi", user_id="u1", tenant_id="t1")
 WRITERS = 6
 
 
@@ -91,6 +94,8 @@ async def problem(url: str, **options: Any) -> str:
 )
 async def test_a_server_that_answers_is_not_said_to_be_out_of_reach(status: int, said: str) -> None:
     async def answer(request: web.Request) -> web.Response:
+        if request.path == "/":
+            return web.json_response({"title": "qdrant", "version": "1.17.1"})
         return web.Response(status=status, text="canary", headers={"Retry-After": "1"})
 
     async with serving(answer, "GET", "/{any:.*}") as url:
@@ -140,4 +145,36 @@ async def test_a_real_server_s_refusals_are_told_by_what_they_are(tmp_path: Path
             assert not isinstance(caught.value, StoreRefuses)
         await index.put(a_summary(3), TEXT)
         assert await index.revisions(["c1:1", "c1:2", "c1:3"]) == {"c1:1": 1, "c1:3": 1}
+        await index.close()
+
+
+@pytest.mark.parametrize("version", ["1.15.5", "0.11.0", "unknown"])
+async def test_a_server_that_would_ignore_the_fence_of_revisions_is_refused_before_it_is_used(version: str) -> None:
+    async with QdrantServer(version) as server:
+        settings = Settings(qdrant=Qdrant(url=server.url))
+        index = open_index(settings.qdrant, Embedder())
+        for use in (index.put(a_summary(), TEXT), index.search(A_QUERY), index.revisions(["c1:1"])):
+            with pytest.raises(ConfigurationError, match=f"is version '{version}'; 1.16 or later is needed"):
+                await use
+        await index.close()
+        with pytest.raises(ConfigurationError, match="AFTERWORD_QDRANT__URL: qdrant at http"):
+            await check_qdrant(settings)
+
+
+@pytest.mark.parametrize("version", ["1.16.0", "1.17.1", "1.20.0-dev", "2.0.0"])
+async def test_a_server_that_knows_the_fence_is_used(version: str) -> None:
+    async with QdrantServer(version) as server:
+        assert await check_qdrant(Settings(qdrant=Qdrant(url=server.url))) == server.url
+
+
+async def test_a_server_that_was_away_is_looked_at_again() -> None:
+    async with QdrantServer() as server:
+        index = open_index(Qdrant(url=server.url), Embedder())
+        await index.put(a_summary(), TEXT)
+        async with server.killed():
+            server.version = "1.15.5"
+            with pytest.raises(StoreUnavailable):
+                await index.put(a_summary(), TEXT)
+        with pytest.raises(ConfigurationError, match=r"1\.15\.5"):
+            await index.put(a_summary(), TEXT)
         await index.close()
