@@ -8,7 +8,7 @@ import orjson
 
 from afterword.schemas import EpisodeMessage, InvalidRecord, MessageCreated
 from afterword.schemas.headers import KafkaRecord
-from afterword.streams.segmenter.state import Body, State, digest_of
+from afterword.streams.segmenter.state import Body, State, digest_of, event_time
 
 MAX_MESSAGE_BYTES = 800_000
 """The most that one message may add to an episode; with overlap and envelope that stays below a megabyte."""
@@ -45,6 +45,11 @@ class Arrival(NamedTuple):
     trace: bytes
     """Trace id, span id and flags, as in `Body`."""
 
+    @property
+    def event_ms(self) -> int:
+        """Event time as far as the record confirms it, milliseconds since 1970."""
+        return event_time(self.sent_ms, self.record_ms)
+
 
 def from_record(
     message: MessageCreated, record: KafkaRecord, digest: bytes, trace: bytes, count_tokens: Callable[[str], int]
@@ -80,7 +85,7 @@ def from_row(row: bytes, body: Body, state: State) -> Arrival:
         tenant_id=state.tenant_id,
         agent_id=message.agent_id,
         sent_ms=milliseconds(message.sent_at),
-        record_ms=state.last_record_ms,
+        record_ms=state.latest_record_ms,
         tokens=body.tokens,
         episode_bytes=added_bytes(message, body.json),
         is_continuation=False if body.shifts else None,

@@ -79,8 +79,11 @@ def is_silent(state: State, message: Arrival, limits: Episodes) -> bool:
 
 
 def is_late(state: State, message: Arrival, limits: Episodes) -> bool:
-    """Return whether more than `idle_seconds` lie between the message and the one before it."""
-    silence_ms = max(message.sent_ms - state.last_sent_ms, message.record_ms - state.last_record_ms)
+    """Return whether more than `idle_seconds` lie between the message and all before it.
+
+    Against the latest of them, not the last: a role whose clock is wrong, or a late message, opens no gap.
+    """
+    silence_ms = max(message.event_ms - state.latest_event_ms, message.record_ms - state.latest_record_ms)
     return silence_ms > limits.idle_seconds * 1000
 
 
@@ -143,7 +146,8 @@ def appended(state: State, message: Arrival, limits: Episodes, now_ms: int) -> S
         pending_longest=max(state.pending_longest, message.length),
         since_ms=since(state, message, limits),
         last_sent_ms=message.sent_ms,
-        last_record_ms=message.record_ms,
+        latest_record_ms=max(state.latest_record_ms, message.record_ms) if state.next_seq else message.record_ms,
+        latest_event_ms=max(state.latest_event_ms, message.event_ms) if state.next_seq else message.event_ms,
         deadline_ms=deadline(limits, now_ms),
     )
 

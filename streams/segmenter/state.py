@@ -74,7 +74,8 @@ class State(NamedTuple):
     pending_tokens: int = 0
     last_ordinal: int = 0
     last_sent_ms: int = 0
-    last_record_ms: int = 0
+    latest_record_ms: int = 0
+    """The latest of all records' timestamps so far."""
     open_turns: int = 0
     pending_turns: int = 0
     open_text_bytes: int = 0
@@ -89,6 +90,8 @@ class State(NamedTuple):
     agents: list[str] | None = None
     """Active agents of the conversation, the one named last at the end; None with `scope = conversation`."""
     pending_bytes: int = 0
+    latest_event_ms: int = 0
+    """The latest of all event times so far, each at most its record's timestamp: a clock that never goes back."""
     deadline_ms: int = 0
     """Wall clock, milliseconds since 1970; 0: nothing is pending."""
 
@@ -117,15 +120,27 @@ def decode_state(row: bytes) -> State:
     """Read a row of this version, or of an earlier one, which has fewer fields. Raises: StateUnreadable.
 
     Turns, bytes of text and lengths, which version 1 did not have, start at 0. The bytes of what is pending, which
-    version 2 did not have, start at the lowest number that they can be.
+    version 2 did not have, start at the lowest number that they can be, and its clock at the last message.
     """
     version = int.from_bytes(row[DEADLINE_BYTES : DEADLINE_BYTES + 1])
     if version not in FIELDS:
         raise StateUnreadable(problem=f"a conversation's row is not of version {STATE_VERSION}")
     state = State(*orjson.loads(row[DEADLINE_BYTES + 1 :])[: FIELDS[version]])
     if version < STATE_VERSION:
-        state = state._replace(pending_bytes=max(state.open_bytes, state.pending_text_bytes))
+        state = state._replace(
+            pending_bytes=max(state.open_bytes, state.pending_text_bytes),
+            latest_event_ms=event_time(state.last_sent_ms, state.latest_record_ms),
+        )
     return state._replace(deadline_ms=int.from_bytes(row[:DEADLINE_BYTES]))
+
+
+def event_time(sent_ms: int, record_ms: int) -> int:
+    """Return when a message was sent as far as its record confirms it; milliseconds since 1970.
+
+    Nothing is sent after it was recorded: a `sent_at` beyond the record's timestamp is from a clock that is ahead.
+    A record without a timestamp (-1) confirms nothing, and refutes nothing.
+    """
+    return min(sent_ms, record_ms) if record_ms > 0 else sent_ms
 
 
 def deadline_of(row: bytes) -> int | None:

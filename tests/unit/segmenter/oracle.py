@@ -44,6 +44,11 @@ class Taken:
     def sent(self) -> float:
         return self.message.sent_at.timestamp()
 
+    @property
+    def confirmed(self) -> float:
+        """When it was sent, or recorded if that was earlier."""
+        return min(self.sent, self.stamped_ms / 1000) if self.stamped_ms > 0 else self.sent
+
 
 @dataclass
 class Room:
@@ -169,10 +174,10 @@ class Oracle:
 
     def adopt(self, name: str, agent: str, new: Taken, limits: Episodes, now_ms: int) -> None:
         waiting = self.talks[name, ""]
-        if waiting.pending and self.silent(waiting.taken[-1], new, limits):
+        if waiting.pending and self.silent(waiting.taken, new, limits):
             self.close_all((name, ""), "idle")
         elif waiting.pending:
-            moved = [Taken(t.message, waiting.taken[-1].stamped_ms) for t in waiting.pending]
+            moved = [Taken(t.message, max(w.stamped_ms for w in waiting.taken)) for t in waiting.pending]
             waiting.placed -= len(moved)
             waiting.sealed, waiting.open, waiting.before, waiting.since = [], [], [], None
             for each in moved:
@@ -180,7 +185,7 @@ class Oracle:
 
     def place(self, name: Name, new: Taken, limits: Episodes, now_ms: int) -> None:
         talk = self.talks[name]
-        late = bool(talk.taken) and self.silent(talk.taken[-1], new, limits)
+        late = bool(talk.taken) and self.silent(talk.taken, new, limits)
         if talk.pending and late:
             self.close_all(name, "idle")
         elif new.message.is_continuation is False and len(talk.open) >= limits.min_episode_size:
@@ -206,9 +211,10 @@ class Oracle:
         if many or sum(t.share for t in talk.pending) >= limits.max_pending_bytes:
             self.emit_sealed(name, talk)
 
-    def silent(self, last: Taken, new: Taken, limits: Episodes) -> bool:
-        sent = (new.message.sent_at - last.message.sent_at).total_seconds()
-        return sent > limits.idle_seconds or (new.stamped_ms - last.stamped_ms) / 1000 > limits.idle_seconds
+    def silent(self, before: list[Taken], new: Taken, limits: Episodes) -> bool:
+        sent = new.confirmed - max(t.confirmed for t in before)
+        recorded = new.stamped_ms - max(t.stamped_ms for t in before)
+        return round(sent, 3) > limits.idle_seconds or recorded / 1000 > limits.idle_seconds
 
     def too_large(self, episode: list[Taken], limits: Episodes) -> bool:
         tokens = sum(len(t.message.content) for t in episode)

@@ -117,10 +117,11 @@ class TestSilence:
         chat = Chat(limits(idle_seconds=300))
         assert closed(chat.hear(say("a"), say("b", at=1, stamped=301))) == [("a", "idle")]
 
-    def test_the_gap_is_measured_from_the_message_before_even_when_that_came_late(self):
+    def test_the_gap_is_measured_from_the_latest_message_so_that_a_late_one_opens_none(self):
         chat = Chat(limits(idle_seconds=300))
-        heard = [say("a", at=200, stamped=0), say("b", at=0, stamped=0), say("c", at=301, stamped=0)]
-        assert closed(chat.hear(*heard)) == [("a b", "idle")]
+        heard = [say("a", at=200, stamped=900), say("b", at=0, stamped=900), say("c", at=500, stamped=900)]
+        assert chat.hear(*heard) == []
+        assert closed(chat.hear(say("d", at=801, stamped=900))) == [("a b c", "idle")]
 
     def test_wall_time_without_messages_closes_what_is_pending(self):
         chat = Chat(limits(idle_seconds=300, min_episode_size=5))

@@ -20,7 +20,7 @@ STATES = st.builds(
     pending_tokens=COUNTER,
     last_ordinal=COUNTER,
     last_sent_ms=TIME,
-    last_record_ms=TIME,
+    latest_record_ms=TIME,
     open_turns=COUNTER,
     pending_turns=COUNTER,
     open_text_bytes=COUNTER,
@@ -31,6 +31,7 @@ STATES = st.builds(
     overrides=st.sampled_from(["", '{"trigger":5}']),
     agents=st.one_of(st.none(), st.lists(st.text(max_size=256), max_size=3)),
     pending_bytes=COUNTER,
+    latest_event_ms=TIME,
     deadline_ms=st.integers(0, MAX_DEADLINE_MS),
 )
 
@@ -43,7 +44,7 @@ def test_a_row_is_read_as_it_was_written(state):
 @given(STATES)
 def test_a_row_is_small_whatever_it_counts(state):
     texts = [state.tenant_id or "", state.overrides, *(state.agents or [])]
-    assert len(encode_state(state)) <= 420 + 6 * len("".join(texts).encode()) + 3 * len(texts)
+    assert len(encode_state(state)) <= 440 + 6 * len("".join(texts).encode()) + 3 * len(texts)
 
 
 @given(st.integers(1, MAX_DEADLINE_MS))
@@ -65,7 +66,7 @@ def test_rows_are_ordered_by_deadline(deadlines):
 def test_a_row_of_version_1_is_read_and_counts_what_it_did_not_count_from_there_on():
     row = (77).to_bytes(8) + b"\1" + b'["acme",9,0,3,5,7,30,400,50,2,1000,2000]'
     assert decode_state(row) == State(
-        "acme", 9, 0, 3, 5, 7, 30, 400, 50, 2, 1000, 2000, pending_bytes=400, deadline_ms=77
+        "acme", 9, 0, 3, 5, 7, 30, 400, 50, 2, 1000, 2000, pending_bytes=400, latest_event_ms=1000, deadline_ms=77
     )
 
 
@@ -79,7 +80,8 @@ def test_a_row_of_another_version_is_refused():
 def test_a_row_of_version_2_is_read_and_what_is_pending_has_at_least_the_bytes_of_its_text():
     fields = b'["acme",9,0,3,5,7,30,400,50,2,1000,2000,1,2,77,350,9,10,500,"",null]'
     state = State(
-        "acme", 9, 0, 3, 5, 7, 30, 400, 50, 2, 1000, 2000, 1, 2, 77, 350, 9, 10, 500, "", None, pending_bytes=400,
+        "acme", 9, 0, 3, 5, 7, 30, 400, 50, 2, 1000, 2000, 1, 2, 77, 350, 9, 10, 500, "", None,
+        pending_bytes=400, latest_event_ms=1000,
         deadline_ms=77,
     )  # fmt: skip
     assert decode_state((77).to_bytes(8) + b"\2" + fields) == state

@@ -1,0 +1,101 @@
+"""Silence is measured on a clock of the conversation that never goes back, whatever the clocks of its speakers show."""
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterword.streams.segmenter.state import COUNTERS_V2, DEADLINE_BYTES, event_time
+from tests.unit.segmenter.chat import Chat, Sent, closed, limits, say
+
+IDLE = 300
+SKEWS = [310, -310, 86_400, -86_400, 10**9]
+"""Seconds by which the assistant's clock is wrong; the last one is in the next thirty years."""
+
+
+def talk(skew: int = 0, *, pause: int = 1000) -> list[Sent]:
+    """Four episodes of ten messages each, ten seconds apart, with a pause of silence between them."""
+    messages = []
+    for n in range(40):
+        at = 10 * n + pause * (n // 10)
+        assistant = n % 2 == 1
+        sent = at + (skew if assistant else 0)
+        messages.append(say(f"m{n}", at=sent, stamped=at, role="assistant" if assistant else "user"))
+    return messages
+
+
+def heard(messages: list[Sent]) -> list[tuple[str, str]]:
+    return closed(Chat(limits(idle_seconds=IDLE)).hear(*messages))
+
+
+@pytest.mark.parametrize("skew", SKEWS)
+def test_a_role_whose_clock_is_wrong_changes_no_episode(skew):
+    assert len(heard(talk())) == 3
+    assert heard(talk(skew)) == heard(talk())
+
+
+def test_skewed_times_that_are_produced_again_later_open_a_gap_once_after_each_silence():
+    again = [Sent(m.key, m.value, timestamp=talk()[-1].timestamp + 10**6) for m in talk(310)]
+    starts = ["m0", "m10", "m20", "m30"]
+    assert [ids for ids, _ in heard(again) if ids in starts] == starts
+    assert len(heard(again)) == len(heard(talk())) + len(starts)
+
+
+def test_producers_that_stamp_their_records_with_a_wrong_clock_open_a_gap_once():
+    messages = []
+    for n in range(40):
+        at = 10 * n + (310 if n % 2 else 0)
+        messages.append(say(f"m{n}", at=at))
+    assert heard(messages) == [("m0", "idle")]
+
+
+def test_one_time_in_the_far_future_hides_no_silence_that_comes_later():
+    messages = talk()
+    messages[3] = say("m3", at=10**9, stamped=30, role="assistant")
+    assert heard(messages) == heard(talk())
+
+
+def test_one_time_in_the_far_past_opens_no_gap():
+    messages = talk()
+    messages[3] = say("m3", at=-(10**9), stamped=30, role="assistant")
+    assert heard(messages) == heard(talk())
+
+
+def test_equal_times_are_no_silence():
+    assert heard([say(f"m{n}") for n in range(20)]) == []
+
+
+def test_a_record_without_a_timestamp_leaves_the_times_that_were_sent():
+    messages = [Sent(m.key, m.value, timestamp=-1) for m in talk()]
+    assert heard(messages) == heard(talk())
+
+
+def test_a_row_of_the_version_before_goes_on_from_its_last_message():
+    chat = Chat(limits(idle_seconds=IDLE))
+    chat.hear(say("a", at=0), say("b", at=10))
+    chat.conversations[b"c"] = version_2(chat.conversations[b"c"])
+    assert closed(chat.hear(say("c", at=310), say("d", at=611))) == [("a b c", "idle")]
+
+
+def version_2(row: bytes) -> bytes:
+    fields = orjson.loads(row[DEADLINE_BYTES + 1 :])[:COUNTERS_V2]
+    return row[:DEADLINE_BYTES] + b"\2" + orjson.dumps(fields)
+
+
+@given(st.integers(-(2**53), 2**53), st.integers(1, 2**53))
+def test_no_event_is_later_than_its_record(sent_ms, record_ms):
+    assert event_time(sent_ms, record_ms) <= record_ms
+    assert event_time(min(sent_ms, record_ms), record_ms) == min(sent_ms, record_ms)
+
+
+@given(st.lists(st.integers(0, 400), min_size=1, max_size=40), st.integers(0, 30))
+def test_with_honest_clocks_the_distance_to_the_message_before_decides(gaps, delay):
+    at, messages, expected, episode = 0, [], [], []
+    for n, gap in enumerate(gaps):
+        at += gap
+        if n and gap > IDLE:
+            expected.append(" ".join(episode))
+            episode = []
+        episode.append(f"m{n}")
+        messages.append(say(f"m{n}", at=at, stamped=at + delay))
+    assert [ids for ids, _ in heard(messages)] == expected
