@@ -4,13 +4,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+import structlog
+
 from afterword.context import ANYONE, Anyone, Context, ContextRequest, Owner, read_context
 from afterword.schemas.ids import scope_id
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Embedder, Settings, load_settings
 from afterword.streams.stores.arguments import require
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode
-from afterword.streams.stores.index import Dense, Embed, Query, Recalled
+from afterword.streams.stores.index import MOST_QUERY_CHARACTERS, Dense, Embed, Query, Recalled
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
 
@@ -22,6 +24,8 @@ __all__ = ["ANYONE", "Context", "EpisodePage", "Memory", "OwnerMissing", "Recall
 KEEP_RECENT = 4
 MAX_TOKENS = 3500
 PAGE_EPISODES = 20
+
+log = structlog.get_logger(__name__)
 
 Search = Callable[[Query], Awaitable[list[Recalled]]]
 Close = Callable[[], Awaitable[None]]
@@ -145,6 +149,7 @@ class Memory:
     ) -> list[Recalled]:
         """The user's episodes that match the query best, best first.
 
+        Only the first MOST_QUERY_CHARACTERS (2,000) of the query are searched for; that a longer one was cut is logged.
         `tenant_id`: None means episodes without a tenant, never those of all tenants. Raises: OwnerMissing for a user
         None or "", which is what messages have whose producer knew no user.
         """
@@ -154,7 +159,7 @@ class Memory:
         require(int, k=k)
         return await self._search(
             Query(
-                text=query,
+                text=_cut(query),
                 user_id=user_id,
                 tenant_id=tenant_id,
                 k=k,
@@ -203,6 +208,12 @@ def _owner(user_id: str | Anyone, tenant_id: str | Anyone | None) -> Owner:
     """Raises: OwnerMissing."""
     _check_owner("anyone" if user_id is ANYONE else user_id, None if tenant_id is ANYONE else tenant_id)
     return Owner(user_id, tenant_id)
+
+
+def _cut(query: str) -> str:
+    if len(query) > MOST_QUERY_CHARACTERS:
+        log.warning("query_cut", stage="recall", characters=len(query), kept=MOST_QUERY_CHARACTERS)
+    return query[:MOST_QUERY_CHARACTERS]
 
 
 def _check_owner(user_id: object, tenant_id: object) -> None:

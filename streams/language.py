@@ -4,8 +4,9 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
+from itertools import filterfalse
 from threading import Lock
-from typing import Any
+from typing import Any, Literal
 
 import snowballstemmer
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
@@ -50,6 +51,10 @@ _ASCII_WORD = re.compile(r"[a-z0-9]+")
 """Equal to the general pattern for case-folded ASCII, and several times as fast."""
 _MARK_CODES = range(0x300, 0x1F000)
 """Range of all marks that belong to words; searching all of Unicode takes 0.2 s."""
+LONGEST_MARKS = 30
+"""Non-starters in a row: the Stream-Safe Text Format, UAX #15, section 13; no writing system needs more."""
+_JOINER = "\u034f"
+"""COMBINING GRAPHEME JOINER: a mark that ends such a run and is never seen."""
 _LOADING = Lock()
 _VARIATION_SELECTORS = range(0xFE00, 0xFE10)
 """Marks that only select the look of a character, so they are no part of a word."""
@@ -71,9 +76,19 @@ def plausible(text: str) -> tuple[str, ...]:
     return (UNDETERMINED, *likely) if ranked[0][1] < MIN_CONFIDENCE else likely
 
 
+def normalized(form: Literal["NFKC", "NFKD"], text: str) -> str:
+    """Normalise in time linear in the length, with a joiner after every LONGEST_MARKS combining marks in a row.
+
+    Normalisation sorts each run of marks, in time that grows with the square of its length, and holds the GIL.
+    """
+    if text.isascii():
+        return text
+    return unicodedata.normalize(form, _marks_in_a_row().sub(rf"\g<0>{_JOINER}", text))
+
+
 def words(text: str) -> list[str]:
     """Split a text into words, NFKC-normalised and case-folded; scripts without spaces become character pairs."""
-    text = unicodedata.normalize("NFKC", text).casefold()
+    text = normalized("NFKC", text).casefold()
     return _ASCII_WORD.findall(text) if text.isascii() else list(_split(text))
 
 
@@ -103,6 +118,15 @@ def _split(text: str) -> Iterator[str]:
             yield from (word[i : i + 2] for i in range(len(word) - 1))
         else:
             yield word
+
+
+@cache
+def _marks_in_a_row() -> re.Pattern[str]:
+    """Compile the pattern of LONGEST_MARKS non-starters in a row: characters whose decompositions are marks alone."""
+    codes = filterfalse(range(0xAC00, 0xD7A4).__contains__, _MARK_CODES)  # Hangul syllables hold none
+    apart = ((code, unicodedata.normalize("NFKD", chr(code))) for code in codes)
+    marks = "".join(chr(code) for code, parts in apart if parts and all(map(unicodedata.combining, parts)))
+    return re.compile(rf"[{marks}]{{{LONGEST_MARKS}}}")
 
 
 @cache

@@ -13,6 +13,8 @@ Embed = Callable[[str], Awaitable[Dense | None]]
 """Makes the vector of a query's text; None to search by words alone."""
 
 MOST_HITS = 100
+MOST_QUERY_CHARACTERS = 2000
+"""Characters of a query that are searched for: its words are stemmed in each language that it may be in."""
 
 SUMMARY = "summary"
 TEXT = "text"

@@ -19,7 +19,7 @@ LONG_CHARACTERS = 1000
 
 _THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 _REFUSAL = re.compile(
-    r"\W*(?:(?:i(?:'|’)?m|i am|we are|we(?:'|’)re)?\s*(?:very |so |really )?(?:sorry|afraid|apologi[sz]e)\b.{0,30}\b"
+    r"\W*+(?:(?:i(?:'|’)?m|i am|we are|we(?:'|’)re)?\s*(?:very |so |really )?(?:sorry|afraid|apologi[sz]e)\b.{0,30}\b"
     r"(?:can(?:'|’)?t|cannot|can not|unable|not able|won(?:'|’)?t)\b"
     r"|i (?:apologi[sz]e|can(?:'|’)?t|cannot|can not|won(?:'|’)?t|am unable|am not able)\b"
     r"|as an? (?:ai|artificial intelligence|large language model|language model)\b"
@@ -37,9 +37,9 @@ _NEXT_TURN = re.compile(
     r"<[|｜](?:im_end|endoftext|eot_id|end_of_text|end)[|｜]>|</s>|<end_of_turn>|<eos>"
     r"|<[|｜]im_start[|｜]>\s*(?:system|user|assistant|tool)\s*\n"
 )
-_LABEL = re.compile(r"\s*(?:[*_#>]+\s*)*(?:(?:updated |rolling |short )?summary|title)\s*:[*_\s]*", re.IGNORECASE)
+_LABEL = re.compile(r"(?<![\s*_#>])[\s*_#>]*+(?:(?:updated |rolling |short )?summary|title)\s*:[*_\s]*", re.IGNORECASE)
 _PREFACE = re.compile(
-    r"\s*(?:sure|certainly|of course|okay|ok|here(?:'|’)?s|here is)\b[^\n:]{0,120}:\s*\n", re.IGNORECASE
+    r"(?<!\s)\s*+(?:sure|certainly|of course|okay|ok|here(?:'|’)?s|here is)\b[^\n:]{0,120}:\s*\n", re.IGNORECASE
 )
 
 

@@ -6,7 +6,7 @@ ELLIPSIS = "…"
 
 _BREAK = re.compile(
     r"(?P<soft>(?<=[.…])[\"'”’»)\]]*\s+)"
-    r"|(?P<hard>(?<=[!?؟۔।])[\"'”’»)\]]*\s+|(?<=[。！？｡])[」』”’）]*(?![。！？｡」』”’）])\s*|\s*\n\s*)"
+    r"|(?P<hard>(?<=[!?؟۔।])[\"'”’»)\]]*\s+|(?<=[。！？｡])[」』”’）]*(?![。！？｡」』”’）])\s*|(?<!\s)\s*\n\s*)"
 )
 _LAST_WORD = re.compile(r"(\S{1,20})$")
 _ABBREVIATION = re.compile(
@@ -16,16 +16,19 @@ _ABBREVIATION = re.compile(
     r"|dec)\.)",
     re.IGNORECASE,
 )
-_LIST_NUMBER = re.compile(r"\W*\d{1,3}\.")
+_SIGNS = re.compile(r"\W*")
+_LIST_NUMBER = re.compile(r"\d{1,3}\.")
 
 
 def split_sentences(text: str) -> list[str]:
     """Split a text into sentences, stripped and not empty; a line break ends one too. Linear in the text's length."""
-    sentences, start = [], 0
+    sentences, start, first_word = [], 0, _after_signs(text, 0)
     for found in _BREAK.finditer(text):
-        if found.end() > start and _ends(text, start, found):
+        if found.end() > start and _ends(text, start, first_word, found):
             sentences.append(text[start : found.end()].strip())
             start = found.end()
+            # signs are not read again for each sentence that they hold
+            first_word = first_word if first_word >= start else _after_signs(text, start)
     sentences.append(text[start:].strip())
     return [sentence for sentence in sentences if sentence]
 
@@ -41,12 +44,17 @@ def first_sentences(text: str, most: int) -> str:
     return text[:end]
 
 
-def _ends(text: str, start: int, found: re.Match[str]) -> bool:
+def _after_signs(text: str, start: int) -> int:
+    found = _SIGNS.match(text, start)
+    return found.end() if found else start
+
+
+def _ends(text: str, start: int, first_word: int, found: re.Match[str]) -> bool:
     if found["soft"] is None or "\n" in found[0]:
         return True
     if text[found.end() : found.end() + 1].islower():
         return False
-    if _LIST_NUMBER.fullmatch(text, start, found.start()):
+    if _LIST_NUMBER.fullmatch(text, first_word, found.start()):
         return False
     word = _LAST_WORD.search(text, max(start, found.start() - 20), found.start())
     return word is None or not _ABBREVIATION.fullmatch(word[0])

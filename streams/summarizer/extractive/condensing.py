@@ -26,9 +26,10 @@ Line = list[str]
 
 def carry_forward(previous: str, new: Sequence[str], max_tokens: int, terms: Terms) -> str:
     """Append a line with those new sentences that the previous rolling summary does not have yet, and condense."""
-    carried = tidy(previous)
+    carried = tidy(previous[:MAX_CHARACTERS])
     known = [_signature(sentence, terms) for line in carried.splitlines() for sentence in split_sentences(line)]
-    added = [s for s in new if not any(_same(_signature(s, terms), other) for other in known)]
+    signed = [(sentence, _signature(sentence, terms)) for sentence in new]
+    added = [sentence for sentence, signature in signed if not any(_same(signature, other) for other in known)]
     return condense("\n".join(part for part in (carried, " ".join(added)) if part), max_tokens)
 
 

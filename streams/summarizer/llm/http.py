@@ -33,6 +33,8 @@ CONFIGURATION = {
     HTTPStatus.FORBIDDEN: "the API key may not do this",
     HTTPStatus.NOT_FOUND: "it knows no such model or address",
 }
+MESSAGE_CHARACTERS = 2000
+"""Characters of a server's error message that are read."""
 _CODE = re.compile(r"[a-z][a-z0-9_.]{0,63}")
 _UNKNOWN_MODEL = re.compile(r"model\b.{0,200}\b(?:not found|not exist|unknown|not supported|invalid)", re.I | re.S)
 
@@ -177,7 +179,11 @@ def _retry_after(response: httpx.Response) -> float:
 
 def _rejection(status: int, error: dict[str, Any]) -> ProviderError:
     code, message = str(error.get("code") or error.get("type") or ""), str(error.get("message") or "")
-    if code == "model_not_found" or error.get("param") == "model" or _UNKNOWN_MODEL.search(message):
+    if (
+        code == "model_not_found"
+        or error.get("param") == "model"
+        or _UNKNOWN_MODEL.search(message[:MESSAGE_CHARACTERS])
+    ):
         return ProviderMisconfigured(problem=f"it knows no such model ({status})")
     named = f" {code}" if _CODE.fullmatch(code) else ""  # a code is an identifier; anything else may quote the prompt
     return ProviderError(problem=f"it refused the request ({status}{named})", refused_parameter=_parameter(error))

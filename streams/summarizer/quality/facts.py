@@ -27,10 +27,11 @@ NATIONAL_DIGITS = 9
 
 # Codes and addresses are of ASCII letters: in scripts without spaces the words around them touch them.
 _START, _END = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
-_EMAIL = re.compile(rf"{_START}[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")
+# Lengths are bounded, by RFC 5321 and RFC 1035: otherwise each letter of a long run begins another search of all of it.
+_EMAIL = re.compile(rf"{_START}[A-Za-z0-9._%+-]{{1,64}}@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")
 _URL = re.compile(
     r"(?:https?://|www\.)[A-Za-z0-9._~:/?#@!$&'*+,;=%-]+"
-    rf"|{_START}(?:[a-z0-9-]+\.)+(?:com|org|net|gov|edu|io|eu|uk|de|fr|es|it|nl){_END}(?:/[A-Za-z0-9._~/?#&=%-]*)?",
+    rf"|{_START}(?:[a-z0-9-]{{1,63}}\.){{1,10}}(?:com|org|net|gov|edu|io|eu|uk|de|fr|es|it|nl){_END}(?:/[A-Za-z0-9._~/?#&=%-]*)?",
     re.IGNORECASE,
 )
 _PHONE = re.compile(rf"(?<![A-Za-z0-9.,/-])\+?\(?\d[\d ().-]{{5,30}}\d(?![/-]){_END}")
@@ -43,7 +44,7 @@ _MEASURE = re.compile(
 )
 """Measures that are no codes: 21st, 30-day, 62-year-old, 5k, mid-1990."""
 _WORD = re.compile(r"\w+")
-_NEXT_WORD = re.compile(r"\s*[-–]?\s*([^\W\d_]+)")
+_NEXT_WORD = re.compile(r"\s*+(?:[-–]\s*+)?([^\W\d_]+)")
 _JOINED_WORDS = 3
 NOTHING = "-"
 """Placeholder of the counted word where no word follows."""

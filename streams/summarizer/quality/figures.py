@@ -9,6 +9,9 @@ from text_to_num import alpha2digit
 WORDS_KNOWN = frozenset({"da", "de", "en", "es", "fr", "it", "nl", "pt"})
 """Languages whose number words text2num reads; elsewhere only digits are numbers."""
 ANY_CURRENCY = "any"
+PIECE_CHARACTERS = 2000
+_SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s")
+_SPACE = re.compile(r"\s")
 
 _SCALES = {
     1000: "k tsd thousand thousands tausend mille mil mila duizend 千",
@@ -40,8 +43,25 @@ AMOUNT = re.compile(
 
 
 def with_digits(text: str, language: str) -> str:
-    """Write number words as digits: "twenty-three" → "23", "the twenty-first" → "the 21st"."""
-    return str(alpha2digit(text, language, threshold=0)) if language in WORDS_KNOWN else text
+    """Write number words as digits: "twenty-three" → "23", "the twenty-first" → "the 21st".
+
+    In pieces: the reader of number words takes time that grows with the square of the length.
+    """
+    if language not in WORDS_KNOWN:
+        return text
+    return "".join(str(alpha2digit(piece, language, threshold=0)) for piece in _pieces(text))
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Cut a text where a sentence ends, else between words, else anywhere."""
+    start = 0
+    while len(text) - start > PIECE_CHARACTERS:
+        near = (start + PIECE_CHARACTERS, start + 2 * PIECE_CHARACTERS)
+        cut = _SENTENCE_END.search(text, *near) or _SPACE.search(text, *near)
+        end = cut.end() if cut else near[0]
+        yield text[start:end]
+        start = end
+    yield text[start:]
 
 
 def values(digits: str) -> Iterator[str]:

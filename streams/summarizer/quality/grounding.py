@@ -1,11 +1,10 @@
 """Grounding: the share of a summary's checkable tokens that its source supports."""
 
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from afterword.streams.language import stem_words, stems, words
+from afterword.streams.language import normalized, stem_words, stems, words
 from afterword.streams.summarizer.quality.facts import Claim, fact_keys, facts
 from afterword.streams.summarizer.quality.figures import DATE, MONTHS
 from afterword.streams.summarizer.quality.names import Name, acronyms, fold, names, words_of
@@ -125,7 +124,7 @@ def _share(tokens: Mapping[str, bool]) -> float:
 
 def plain(text: str) -> str:
     """Normalise full-width digits, ligatures and hard spaces (NFKC); bound the length of the text and of its runs."""
-    normal = unicodedata.normalize("NFKC", text[:MAX_CHARACTERS])[:MAX_CHARACTERS]  # one character may become eighteen
+    normal = normalized("NFKC", text[:MAX_CHARACTERS])[:MAX_CHARACTERS]  # one character may become eighteen
     return _LONG_RUN.sub(r"\g<0> ", normal)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from afterword.streams.language import is_common
+from afterword.streams.language import is_common, normalized
 from afterword.streams.summarizer.quality.figures import CURRENCIES
 from afterword.streams.tokens import token_ids
 
@@ -63,8 +63,9 @@ def names(text: str, language: str) -> list[Name]:
         return []
     finder = _NameFinder(text, capitals, language)
     return [
-        Name(_POSSESSIVE.sub("", match[0]), fold(match[0]), initials([match[0] for match in run]))
+        Name(_POSSESSIVE.sub("", match[0]), fold(match[0]), letters)
         for run in _runs(text, capitals, link)
+        for letters in [initials([match[0] for match in run])]
         for match in run
         if finder.is_name(match, run)
     ]
@@ -74,7 +75,7 @@ def fold(word: str) -> str:
     """Fold case, accents, possessive and elided article: "Zoë's" → "zoe", "l'Olympia" → "olympia"."""
     if word.isascii() and word.isalnum():
         return word.lower()
-    apart = unicodedata.normalize("NFKD", _POSSESSIVE.sub("", _ELISION.sub("", word))).casefold()
+    apart = normalized("NFKD", _POSSESSIVE.sub("", _ELISION.sub("", word))).casefold()
     return "".join(c for c in apart if not unicodedata.combining(c))
 
 

@@ -1,0 +1,22 @@
+"""Texts that nobody writes and anybody can send: runs of what patterns, splitters and normalisation may trip over."""
+
+RUNS = (
+    *(" ", "\t", "\n", " \n", "\r\n", "\u00a0", "\u3000", "\x00", "\x1b["),
+    *("\u0301", "\u0301\u0323", "a\u0301\u0323", "\u0f73", "ﷺ", "ﷺ ", "가", "ᄀ", "\u202e\u202d", "א ", "\ud800"),
+    *("漢", "漢。", "。」", "👩\u200d👩\u200d👧", "a", "A", "ab", "ab ", "Bob ", "a1", "a-", "a.a", "A.", "'a", "’a", "J. ", "- J. "),
+    *("one ", "twenty one ", "1", "1 ", "1.", "1. ", "1,", "1/", "111 ", "$1 ", "may ", "1 may "),
+    *("*", "**", "# ", "_", "-", "–", "=", "~", "&", "|", ":", ",", ";", ". ", ".", "!", '?" ', '"', "'"),
+    *("(", "[", "([{", ")", "\\", '{"a":', "[[", "{}", "a@", "a@a.", "www.", "http://", "http://a/"),
+    *("<", "<|", "<think>", "<|im_start|>", "<|im_start|>user ", "[INST]", "[|", "<tool_call>"),
+    *("summary ", "title:", "sure ", "ok", "Here is :", "sorry ", "i'm ", "model "),
+)  # fmt: skip
+
+
+def run(unit: str, characters: int) -> str:
+    """Repeat a unit to a length."""
+    return (unit * (characters // len(unit) + 1))[:characters]
+
+
+def mixed(characters: int) -> str:
+    """All runs, one after the other, each of the same length."""
+    return "".join(run(unit, characters // len(RUNS)) for unit in RUNS)

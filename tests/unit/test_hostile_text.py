@@ -1,0 +1,214 @@
+"""What nobody writes, but anybody can send: the time and the memory of all that reads text grow with its length only."""
+
+import time
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+
+import orjson
+import pytest
+
+from afterword.context import Summaries, bounded, fit
+from afterword.schemas import EpisodeClosed
+from afterword.schemas.dead_letters import one_line
+from afterword.schemas.decoding import InvalidRecord, decode_input
+from afterword.streams.errors import AfterwordError
+from afterword.streams.language import detect, normalized, plausible, stem_words, words
+from afterword.streams.settings import Llm
+from afterword.streams.stores.index import MOST_QUERY_CHARACTERS
+from afterword.streams.stores.sparse import document_vector, query_vector
+from afterword.streams.summarizer.answer import Limits, is_refusal, own_turn, read_answer, read_plain, without_thinking
+from afterword.streams.summarizer.control_tokens import strip_control_tokens
+from afterword.streams.summarizer.cutting import without_middle
+from afterword.streams.summarizer.extractive import carry_forward, condense, summarize
+from afterword.streams.summarizer.extractive.ranking import informativeness, is_politeness, is_question
+from afterword.streams.summarizer.extractive.summary import title_phrase
+from afterword.streams.summarizer.llm.chat import ChatRequest, Reply, chatml
+from afterword.streams.summarizer.llm.http import retry_after_seconds
+from afterword.streams.summarizer.long_input import Planner
+from afterword.streams.summarizer.prompt import FIELDS, PRESETS, build_prompt, plain
+from afterword.streams.summarizer.prompt.fences import one_line as problem_line
+from afterword.streams.summarizer.quality.assess import QualityRules, Source, Texts, assess
+from afterword.streams.summarizer.quality.facts import fact_keys, facts
+from afterword.streams.summarizer.quality.figures import with_digits
+from afterword.streams.summarizer.quality.grounding import Evidence
+from afterword.streams.summarizer.quality.grounding import plain as plain_text
+from afterword.streams.summarizer.quality.names import acronyms, fold, names, words_of
+from afterword.streams.summarizer.sentences import cut_at_sentence, cut_at_word, first_sentences, split_sentences
+from afterword.streams.summarizer.summary import SummaryRequest
+from afterword.streams.tokens import count_tokens, without_surrogates
+from tests.doubles.llm import an_llm_provider
+from tests.nasty_texts import RUNS, mixed, run
+from tests.samples import a_message
+from tests.unit.summarizer.conversations import an_episode_of
+
+CHARACTERS = 6_000
+"""At twice this, what is quadratic and would take minutes at 700 KB takes hundredths of a second."""
+FLOOR_SECONDS = 0.012
+"""CPU time that a busy machine may add, and that nobody has to explain."""
+LONGEST_SECONDS = 6.0
+"""CPU time of one call with the longest text that a message can have."""
+LONGEST = 700_000
+LIMITS = Limits(800)
+RULES = QualityRules()
+CONTENT = "Bob ordered 12 hats on 3 May. They cost $40 in all."
+
+Reader = Callable[[str], object]
+
+
+def an_episode(text: str) -> EpisodeClosed:
+    return an_episode_of(("user", text), ("assistant", "Fine."), ("tool", text))
+
+
+def many_messages(text: str) -> EpisodeClosed:
+    size = max(1, len(text) // 10)
+    return an_episode_of(*(("user" if n % 2 else "assistant", text[n * size : (n + 1) * size]) for n in range(10)))
+
+
+class Silent:
+    """A protocol that is never asked."""
+
+    name = "silent"
+
+    async def chat(self, request: ChatRequest) -> Reply:
+        raise AssertionError
+
+    async def check(self) -> None: ...
+
+
+def planned(text: str) -> object:
+    room = an_llm_provider(Silent(), Llm(provider="openai", model="m", context_tokens=4096)).room
+    return Planner(room, 2000).plan(SummaryRequest(an_episode(text), text, 800))
+
+
+def answer_with(text: str) -> str:
+    return orjson.dumps(dict.fromkeys(FIELDS, without_surrogates(text))).decode()
+
+
+def of_terms(text: str) -> object:
+    return title_phrase([(text, 1.0)], Counter(words(text)), words)
+
+
+def in_a_record(text: str) -> object:
+    message = {"id": "m", "conversation_id": "c", "user_id": "u", "role": "user", "content": without_surrogates(text)}
+    return decode_input(None, orjson.dumps(message), [], 0)
+
+
+def as_a_record(text: str) -> object:
+    return decode_input(None, text.encode(errors="replace"), [], 0)
+
+
+READERS: dict[str, Reader] = {
+    "language": detect,
+    "plausible languages": plausible,
+    "normalisation": partial(normalized, "NFKC"),
+    "decomposition": partial(normalized, "NFKD"),
+    "words": words,
+    "stems": lambda text: stem_words(text, "en"),
+    "German stems": lambda text: stem_words(text, "de"),
+    "tokens": count_tokens,
+    "sentences": split_sentences,
+    "first sentences": lambda text: first_sentences(text, 3),
+    "cut at a word": lambda text: cut_at_word(text, len(text) - 5),
+    "cut at a sentence": lambda text: cut_at_sentence(text, len(text) - 5),
+    "cut in the middle": lambda text: without_middle(text, 100),
+    "control tokens": strip_control_tokens,
+    "refusal": is_refusal,
+    "own turn": own_turn,
+    "thinking": without_thinking,
+    "answer": lambda text: read_answer(text, LIMITS),
+    "answer of an object": lambda text: read_answer(f"{{{text}}}", LIMITS),
+    "answer of fields": lambda text: read_answer(answer_with(text), LIMITS),
+    "plain title": lambda text: read_plain(text, "title", LIMITS),
+    "plain long summary": lambda text: read_plain(text, "long_summary", LIMITS, 5),
+    "plain short summary": lambda text: read_plain(f"Summary: {text}", "short_summary", LIMITS, 2),
+    "plain rolling summary": lambda text: read_plain(text, "rolling_summary", LIMITS),
+    "condensed": lambda text: condense(text, 200),
+    "carried forward": lambda text: carry_forward(text, [CONTENT] * 3, 200, words),
+    "extractive summary": lambda text: summarize(an_episode(text), text, 400),
+    "extractive summary of many": lambda text: summarize(many_messages(text), "", 400),
+    "title phrase": of_terms,
+    "informativeness": informativeness,
+    "politeness": lambda text: is_politeness(text, 1),
+    "question": is_question,
+    "facts": lambda text: facts(text, "en"),
+    "fact keys": lambda text: fact_keys(text, "en"),
+    "number words": lambda text: with_digits(text, "en"),
+    "names": lambda text: names(text, "en"),
+    "German names": lambda text: names(text, "de"),
+    "acronyms": lambda text: list(acronyms(text)),
+    "folded words": lambda text: list(words_of(text)),
+    "folded": fold,
+    "plain text": plain_text,
+    "evidence": lambda text: Evidence(text, "en"),
+    "check of a source": lambda text: assess(Source(text, by_speaker=(text,)), Texts("Hats", CONTENT, CONTENT), RULES),
+    "check of a summary": lambda text: assess(
+        Source(CONTENT * 20), Texts("Hats", text[:400], text[:4000], text), RULES
+    ),
+    "check of a context": lambda text: assess(
+        Source(CONTENT, text, text, instructions=CONTENT), Texts("Hats", CONTENT, CONTENT, CONTENT), RULES
+    ),
+    "structured prompt": lambda text: build_prompt(an_episode(text), text, 400),
+    "plain prompt": lambda text: plain.long_prompt(PRESETS["plain_3_5"], an_episode(text), text, text),
+    "prompt of a summary": lambda text: plain.short_prompt(an_episode("Hello"), text, None),
+    "problem": problem_line,
+    "ChatML": lambda text: chatml([{"role": "user", "content": text}]),
+    "plan of a long input": planned,
+    "vector of a document": document_vector,
+    "vector of a query": lambda text: query_vector(text[:MOST_QUERY_CHARACTERS]),
+    "context": lambda text: fit([a_message(content=text or "a"), a_message("m2")], {"m1", "m2"}, 400),
+    "summaries in a context": lambda text: bounded(Summaries(text, text, (text,)), 400),
+    "error message": one_line,
+    "retry-after": lambda text: retry_after_seconds(text, datetime.now(UTC)),
+    "record": as_a_record,
+    "content of a record": in_a_record,
+}
+"""Everything that reads foreign text, by what it makes of it."""
+
+
+def cpu_seconds(read: Reader, text: str) -> float:
+    began = time.thread_time()
+    with suppress(AfterwordError, InvalidRecord, UnicodeEncodeError):  # a text may be refused, but soon
+        read(text)
+    return time.thread_time() - began
+
+
+def too_slow(read: Reader, unit: str) -> str | None:
+    """Compare the time of twice the text, each time the best of three. None: it is at most three times as long."""
+    once, twice = run(unit, CHARACTERS), run(unit, 2 * CHARACTERS)
+    longer = cpu_seconds(read, twice)
+    if longer <= FLOOR_SECONDS:
+        return None
+    longer = min(longer, *(cpu_seconds(read, twice) for _ in range(2)))
+    shorter = min(cpu_seconds(read, once) for _ in range(3))
+    return f"{unit!r}: {shorter:.3f} s, {longer:.3f} s" if longer > 3 * shorter + FLOOR_SECONDS else None
+
+
+@pytest.mark.timeout(300)  # a pattern that is exponential never ends
+@pytest.mark.parametrize("name", READERS)
+def test_everything_that_reads_text_takes_time_linear_in_its_length(name: str) -> None:
+    read = READERS[name]
+    cpu_seconds(read, CONTENT)  # loads models and tables
+    assert [found for unit in RUNS if (found := too_slow(read, unit))] == []
+    assert cpu_seconds(read, mixed(LONGEST)) < LONGEST_SECONDS
+
+
+@pytest.mark.timeout(60)  # 26 s for a quarter of it, when it was stemmed
+def test_a_word_that_no_language_has_is_not_stemmed() -> None:
+    word = "ab" * 1_000_000
+    assert stem_words(word, "de") == [word]
+
+
+def test_a_long_word_takes_no_more_memory_than_as_many_short_ones() -> None:
+    """One of 20,000 letters took 200 MB, for each of the conversations that are summarised at once."""
+    Evidence("warm", "en")
+    tracemalloc.start()
+    try:
+        Evidence("a" * 20_000, "en")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 20e6
