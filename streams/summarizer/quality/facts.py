@@ -21,6 +21,8 @@ from afterword.streams.summarizer.quality.figures import (
 
 COUNTED = 12
 """Largest number that may be a count made by the writer: "they compared three options"."""
+LONGEST_COUNT = 20
+"""Digits; Python reads no number of more than 4,300."""
 LEAST_PHONE_DIGITS = 7
 NATIONAL_DIGITS = 9
 """Last digits of a telephone number that are compared: the prefix may be missing or written differently."""
@@ -153,7 +155,7 @@ def _time(match: re.Match[str]) -> list[Claim]:
 
 def _number(match: re.Match[str], text: str, written: frozenset[str], language: str) -> Claim:
     digits, counted = match["digits"], ""
-    if digits.isdecimal() and int(digits) <= COUNTED:
+    if digits.isdecimal() and len(digits) <= LONGEST_COUNT and int(digits) <= COUNTED:
         counted = _counted(text, match, language) or ("" if digits in written else NOTHING)
     return Claim(match[0].strip(), amount_keys(match, source=False), counted=counted)
 
