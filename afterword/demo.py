@@ -21,7 +21,7 @@ CONVERSATIONS_AT_A_TIME = 4
 
 
 class DemoIncomplete(AfterwordError):
-    """after {seconds:.0f} seconds {summarised} of {expected} messages are summarised; the logs are in {logs}"""
+    """{summarised} of {expected} messages were summarized after {seconds:.0f} seconds; the logs are in {logs}"""
 
 
 @dataclass(frozen=True)

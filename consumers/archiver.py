@@ -49,7 +49,7 @@ NEVER_MILLISECONDS = 2**31 - 1
 """24 days: the longest interval that Kafka's own clients accept."""
 
 ARCHIVED, INVALID, OTHER = OUTCOMES = ("archived", "invalid", "other")
-"""What becomes of a record; `other` are flushes, which are no messages."""
+"""Outcomes of a record; `other` are flushes, which are not messages."""
 
 
 async def run_archiver(settings: Settings, stop: asyncio.Event | None = None) -> None:

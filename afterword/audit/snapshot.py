@@ -36,7 +36,7 @@ class Pending(NamedTuple):
     """A message that waits in the segmenter's state."""
 
     position: Position
-    """In `messages`."""
+    """Position in `messages`."""
     scope: str
     """Scope whose episodes are numbered together, in the form of `scope_name`."""
 
@@ -83,7 +83,7 @@ class Closed(NamedTuple):
     message_ids: bytes
     """Digest of the core's ids, in order."""
     first_offset: int = -1
-    """In `messages`, of its first core message."""
+    """Position of its first core message in `messages`."""
     last_offset: int = -1
 
     @property
@@ -135,10 +135,10 @@ class Snapshot:
     """
 
     produced: list[Produced] = field(default_factory=list)
-    """In order within each partition."""
+    """Ordered within each partition."""
     flushes: int = 0
     flushed_agents: list[Flush] = field(default_factory=list)
-    """In order within each partition."""
+    """Ordered within each partition."""
     refused: set[Position] = field(default_factory=set)
     """Invalid records of `messages`."""
     consumed: dict[int, int] = field(default_factory=dict)
@@ -169,7 +169,7 @@ class Snapshot:
     max_agents: int | None = None
     """Number of agents active at a time, with `scope = agent`."""
     quiet: bool = True
-    """Whether nothing was consumed or closed while the snapshot was read."""
+    """True if nothing was consumed or closed while the snapshot was read."""
     truncated: set[str] = field(default_factory=set)
     """Topics whose oldest records were deleted."""
     notes: list[str] = field(default_factory=list)

@@ -35,7 +35,7 @@ class Jar(NamedTuple):
     artifact: str
     version: str
     size: int
-    """In bytes."""
+    """Size in bytes."""
     sha256: str
     used_by: str
     """`kafka`, `mongo`, both separated by a comma, or `compiler`."""
