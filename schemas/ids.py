@@ -25,7 +25,7 @@ def episode_id(conversation_id: str, ordinal: int, agent_id: str | None = None) 
 
 
 def scope_id(conversation_id: str, agent_id: str | None = None) -> str:
-    """Return the id under which ordinals, counts and rolling rows are kept: a conversation, or an agent's part of one."""
+    """Return the id of ordinals, counts and rolling rows: those of a conversation, or of an agent in one."""
     return conversation_id if agent_id is None else f"{escape(conversation_id)}/{escape(agent_id)}"
 
 
