@@ -40,7 +40,7 @@ ENDING = """\
 | `AFTERWORD_CACHE_DIR` | `$XDG_CACHE_HOME/afterword`, else `~/.cache/afterword` | downloads of the embedded stack |
 | `AFTERWORD_TEST_STACK` | `embedded` | `containers` runs tests on the official images |
 | `AFTERWORD_TEST_KAFKA` | the embedded stack's | version of the broker that tests run on: 3.7.2, 3.9.1 or 4.1.1 |
-| `AFTERWORD_TEST_QDRANT` | a server of their own, if there is a script | `host:port` of a Qdrant for tests; or `stand-in` |
+| `AFTERWORD_TEST_QDRANT` | found, else a stand-in | `host:port` of a Qdrant for tests; or `stand-in` |
 """
 
 
