@@ -99,7 +99,12 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "sent_at": "2026-03-01T09:30:00Z",
         "sentiment": -0.4,
     },
-    "conversation.flush": {"type": "conversation.flush", "conversation_id": "c-42", "reason": "the chat was closed"},
+    "conversation.flush": {
+        "type": "conversation.flush",
+        "conversation_id": "c-42",
+        "tenant_id": "acme",
+        "reason": "the chat was closed",
+    },
     "episode.closed": {
         **COMMON,
         "close_reason": "idle",

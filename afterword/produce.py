@@ -65,12 +65,13 @@ class Produced:
     invalid: int = 0
     seconds: float = 0.0
     first_invalid: list[InvalidLine] = field(default_factory=list)
-    conversation_ids: dict[str, None] = field(default_factory=dict)
+    conversation_ids: dict[str, str | None] = field(default_factory=dict)
+    """Each with the tenant of its first message."""
 
     def count(self, record: ProducerRecord) -> None:
         if record.is_message:
             self.messages += 1
-            self.conversation_ids[record.conversation_id] = None
+            self.conversation_ids.setdefault(record.conversation_id, record.tenant_id)
         else:
             self.flushes += 1
 
@@ -152,8 +153,8 @@ async def _records(lines: AsyncIterator[bytes], options: Options, produced: Prod
     for record in interleaving.rest():
         yield record
     if options.flush:
-        for conversation_id in list(produced.conversation_ids):
-            yield flush(conversation_id, datetime.now(UTC))
+        for conversation_id, tenant_id in list(produced.conversation_ids.items()):
+            yield flush(conversation_id, datetime.now(UTC), tenant_id)
 
 
 async def _valid(
@@ -210,9 +211,9 @@ def parse(line: bytes, now: datetime) -> list[ProducerRecord]:
     return [to_record(event, now, SOURCE, value=line.strip())]
 
 
-def flush(conversation_id: str, now: datetime) -> ProducerRecord:
-    """Build the record that closes all that is pending of a conversation."""
-    event = ConversationFlush(conversation_id=conversation_id, reason="produced with --flush")
+def flush(conversation_id: str, now: datetime, tenant_id: str | None = None) -> ProducerRecord:
+    """Build the record that closes all that is pending of a conversation of the tenant."""
+    event = ConversationFlush(conversation_id=conversation_id, tenant_id=tenant_id, reason="produced with --flush")
     return to_record(event, now, SOURCE)
 
 

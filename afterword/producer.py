@@ -34,6 +34,7 @@ class ProducerRecord(NamedTuple):
     value: bytes
     headers: Headers
     is_message: bool = True
+    tenant_id: str | None = None
 
 
 def to_record(
@@ -45,10 +46,10 @@ def to_record(
             MESSAGE_CREATED, message_key(event.conversation_id, event.id), source, event.sent_at or now
         )
         value = value or event.model_dump_json(exclude_defaults=True).encode()
-        return ProducerRecord(event.conversation_id, value, headers)
+        return ProducerRecord(event.conversation_id, value, headers, tenant_id=event.tenant_id)
     event_id = f"{escape(event.conversation_id)}:flush:{int(now.timestamp() * 1000)}"
     headers = cloud_event(CONVERSATION_FLUSH, event_id, source, now)
-    return ProducerRecord(event.conversation_id, value or event.to_json(), headers, is_message=False)
+    return ProducerRecord(event.conversation_id, value or event.to_json(), headers, False, event.tenant_id)
 
 
 class Producer(AbstractAsyncContextManager["Producer"]):
@@ -113,12 +114,23 @@ class Producer(AbstractAsyncContextManager["Producer"]):
             delivery = await self._sender.send(to_record(event, datetime.now(UTC), self._source))
             await asyncio.shield(delivery)  # a caller that gives up does not take the record back
 
-    async def flush(self, conversation_id: str, *, agent_id: str | None = None, reason: str | None = None) -> None:
+    async def flush(
+        self,
+        conversation_id: str,
+        *,
+        agent_id: str | None = None,
+        tenant_id: str | None = None,
+        reason: str | None = None,
+    ) -> None:
         """Close what is pending of a conversation, of one agent only where `agent_id` is given.
+
+        `tenant_id`: that of the conversation's messages; with another one the flush is a dead letter.
 
         Raises: BrokerUnavailable.
         """
-        await self.send(ConversationFlush(conversation_id=conversation_id, agent_id=agent_id, reason=reason))
+        await self.send(
+            ConversationFlush(conversation_id=conversation_id, agent_id=agent_id, tenant_id=tenant_id, reason=reason)
+        )
 
     async def enqueue(self, event: MessageCreated | ConversationFlush | ProducerRecord) -> None:
         """Return when the event is in the client's buffer; `drain` raises what goes wrong later.

@@ -76,5 +76,7 @@ class ConversationFlush(Model):
     """Equal to the record's key."""
     agent_id: PartyId | None = None
     """Where episodes are kept by agent: only what is pending of this one; null: of all."""
+    tenant_id: PartyId | None = None
+    """That of the conversation's messages; another one is a dead letter."""
     reason: str | None = None
     """For people."""

@@ -234,7 +234,7 @@ def expected_scopes(snapshot: Snapshot, accepted: Iterable[Produced]) -> Iterato
 
 def _of_agents(snapshot: Snapshot, accepted: Iterable[Produced]) -> Iterator[tuple[Produced, Scopes]]:
     talks: dict[str, Talk] = defaultdict(lambda: Talk(snapshot.max_agents or 1))
-    events: list[Produced | Flush] = sorted([*accepted, *snapshot.flushed_agents], key=lambda event: event.position)
+    events: list[Produced | Flush] = sorted([*accepted, *_flushes(snapshot)], key=lambda event: event.position)
     for event in events:
         talk = talks[event.conversation_id]
         if isinstance(event, Flush):
@@ -245,6 +245,11 @@ def _of_agents(snapshot: Snapshot, accepted: Iterable[Produced]) -> Iterator[tup
     for produced, agent in (waited for talk in talks.values() for waited in talk.waited()):
         is_nobodys = any(produced.position.offset in offsets for offsets in found[produced.message])
         yield produced, (scope_name(produced.conversation_id, None if is_nobodys else agent),)
+
+
+def _flushes(snapshot: Snapshot) -> Iterator[Flush]:
+    """Flushes of an agent that took effect; one of another tenant is a dead letter."""
+    return (flush for flush in snapshot.flushed_agents if flush.position not in snapshot.dead)
 
 
 def _without_agent(snapshot: Snapshot) -> dict[bytes, list[range]]:

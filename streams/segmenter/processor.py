@@ -142,8 +142,9 @@ class _Batch:
 
     def _apply(self, event: MessageCreated | ConversationFlush, record: KafkaRecord) -> None:
         if isinstance(event, ConversationFlush):
-            self._outcome.flushes += 1
             root = self._thread(Scope(event.conversation_id))
+            check_tenant(root, event.tenant_id)
+            self._outcome.flushes += 1
             self._send(self._conversation(root).flush(event.agent_id), record.topic, record.partition)
         elif event.skip_summarization:
             self._outcome.skipped += 1
@@ -215,7 +216,7 @@ class _Batch:
 
 
 def check_tenant(root: Thread, tenant_id: str | None) -> None:
-    """Refuse another tenant's message: conversation ids are unique across tenants. Raises: InvalidRecord."""
+    """Refuse another tenant's message or flush: conversation ids are unique across tenants. Raises: InvalidRecord."""
     if root.state is not None and root.state.tenant_id != tenant_id:
         raise InvalidRecord("tenant_mismatch", "the conversation's first message has another tenant_id")
 

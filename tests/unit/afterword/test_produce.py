@@ -15,6 +15,7 @@ from afterword.produce import (
     CHUNK_BYTES,
     Interleaving,
     InvalidLine,
+    Produced,
     flush,
     is_regular,
     parse_all,
@@ -59,6 +60,14 @@ def test_a_flush_can_be_written_and_made():
     assert isinstance(taken(one(b'{"type":"conversation.flush","conversation_id":"c"}')), ConversationFlush)
     assert isinstance(taken(flush("c", NOW)), ConversationFlush)
     assert not flush("c", NOW).is_message
+
+
+def test_a_flush_at_the_end_has_the_tenant_of_its_conversation():
+    produced = Produced()
+    for record in parse_all([line(tenant_id="acme"), line(id="2", tenant_id="acme")], NOW):
+        produced.count(record)
+    [(conversation_id, tenant_id)] = produced.conversation_ids.items()
+    assert taken(flush(conversation_id, NOW, tenant_id)).tenant_id == "acme"
 
 
 def test_a_dialogue_becomes_all_its_messages():

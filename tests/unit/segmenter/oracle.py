@@ -97,6 +97,10 @@ class Oracle:
             self.refused += 1
             return
         if isinstance(event, ConversationFlush):
+            room = self.rooms.get(event.conversation_id)
+            if room and room.taken[0].message.tenant_id != event.tenant_id:
+                self.refused += 1
+                return
             self.flush(event.conversation_id, event.agent_id)
         elif not event.skip_summarization:
             self.take(event, record.timestamp, now_ms)

@@ -25,6 +25,8 @@ RUBBISH = st.one_of(
 
 AGENTS = st.sampled_from([None, None, None, "", "x", "x", "y", "z"])
 
+TENANTS = st.sampled_from([None] * 19 + ["evil"])
+
 CONDITIONS = st.one_of(
     st.builds(lambda n: {"messages": n}, st.integers(1, 12)),
     st.builds(lambda n: {"events": n}, st.integers(1, 12)),
@@ -96,7 +98,7 @@ def talk(draw: st.DrawFn, max_size: int = 60) -> list[Sent | int]:
             sent, stamped = sent + draw(GAPS), stamped + draw(GAPS)
             happening.append(draw(messages(sent, stamped)))
         elif kind == "flush":
-            happening.append(flush(draw(st.sampled_from("ab")), agent_id=draw(AGENTS)))
+            happening.append(flush(draw(st.sampled_from("ab")), agent_id=draw(AGENTS), tenant_id=draw(TENANTS)))
         elif kind == "rubbish":
             happening.append(draw(RUBBISH))
         else:
@@ -115,7 +117,7 @@ def messages(draw: st.DrawFn, sent: int, stamped: int) -> Sent:
         role=draw(st.sampled_from(["user", "assistant", "system", "tool"])),
         is_continuation=draw(st.sampled_from([None, None, True, False])),
         skip_summarization=draw(st.sampled_from([False] * 9 + [True])),
-        tenant_id=draw(st.sampled_from([None] * 19 + ["evil"])),
+        tenant_id=draw(TENANTS),
         agent_id=draw(AGENTS),
         metadata=draw(METADATA),
     )

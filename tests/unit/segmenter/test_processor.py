@@ -129,6 +129,19 @@ class TestDeadLetters:
         refused = say("a", tenant_id="evil", flows=["f" * 600_000])
         assert chat.process([refused, say("b", tenant_id="acme")]).messages == 1
 
+    @pytest.mark.parametrize(("ours", "theirs"), [("acme", None), ("acme", "evil"), (None, "evil")])
+    def test_a_flush_of_another_tenant_closes_nothing_and_is_a_dead_letter(self, ours, theirs):
+        chat = Chat()
+        outcome = chat.process([say("a", tenant_id=ours), flush(tenant_id=theirs)])
+        assert (outcome.dead_letters, outcome.flushes, outcome.episodes) == ({"tenant_mismatch": 1}, 0, {})
+        assert chat.process([flush(tenant_id=ours)]).episodes == {"flush": 1}
+
+    def test_nor_does_it_close_an_agents_part_or_end_its_work(self):
+        chat = Chat(limits(scope="agent"))
+        outcome = chat.process([say("a", tenant_id="acme", agent_id="x"), flush(agent_id="x"), flush()])
+        assert outcome.dead_letters == {"tenant_mismatch": 2}
+        assert chat.process([flush(agent_id="x", tenant_id="acme")]).episodes == {"flush": 1}
+
     def test_one_warning_says_where_and_why_but_not_what(self):
         with capture_logs() as logs:
             Chat(offset=7).process([Sent(b"secret", b'{"id": "secret", "content": "secret"}')])

@@ -531,6 +531,15 @@ def test_an_agent_that_was_flushed_gets_nothing_more():
     assert judge(snapshot).clean
 
 
+def test_a_flush_that_is_a_dead_letter_ends_no_agents_work():
+    snapshot = of_agents("x", None)
+    snapshot.flushed_agents = [Flush(Position(0, 1), CONVERSATION, "x")]
+    snapshot.dead = {Position(0, 1)}
+    snapshot.produced[1:] = [p._replace(position=Position(0, p.position.offset + 1)) for p in snapshot.produced[1:]]
+    close_of(snapshot, "x", 1, 2)
+    assert judge(snapshot).clean
+
+
 def test_the_agent_that_was_silent_longest_leaves_when_there_are_too_many():
     snapshot = of_agents("x", "y", "z", None)
     close_of(snapshot, "x", 1)
