@@ -16,10 +16,12 @@ from aiokafka.errors import KafkaError
 from pymongo.errors import PyMongoError
 from rich.console import Console
 
+from afterword.streams.errors import StoreUnavailable
 from benchmarks import (
     archiver,
     context,
     engine,
+    index,
     latency,
     memory,
     partitions,
@@ -43,10 +45,11 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "summarizer": summarizer.run,
     "archiver": archiver.run,
     "context": context.run,
+    "index": index.run,
 }
 
 
-FAILURES = (RuntimeError, TimeoutError, KafkaError, PyMongoError)
+FAILURES = (RuntimeError, TimeoutError, KafkaError, PyMongoError, StoreUnavailable)
 """Of one benchmark, mostly on a machine that is too busy: the others go on."""
 
 
