@@ -258,9 +258,25 @@ class Consumer(base.Consumer):
 
 
 class Producer(driver.Producer):
-    """Faust's producer: in an exactly-once agent a send joins the batch, elsewhere it goes out at once."""
+    """Faust's producer: in an exactly-once agent a send joins the batch, elsewhere it goes out at once.
+
+    After a delivery that failed, aiokafka's producer is replaced: it has given the failed records sequence numbers that
+    the broker never saw, so that everything after them in their partition would be out of order for ever.
+    """
 
     logger = LIFE_CYCLE
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._broken = False
+        self._replacing = asyncio.Lock()
+        self._retiring: set[asyncio.Task[None]] = set()
+
+    async def on_stop(self) -> None:
+        await super().on_stop()
+        for task in self._retiring:
+            task.cancel()
+        await asyncio.gather(*self._retiring, return_exceptions=True)
 
     def _settings_extra(self) -> dict[str, Any]:
         return {"acks": "all", "enable_idempotence": True}
@@ -288,11 +304,40 @@ class Producer(driver.Producer):
         return future
 
     async def _send_now(self, *record: Any) -> Any:
-        """Send outside of a batch. Raises: KafkaError, also while the worker is stopping."""
+        """Send outside of a batch. Raises: KafkaError, also while the worker is stopping; ProducerSendError."""
         try:
-            return await super().send(*record)
+            producer = await self._working()
+            delivered = await super().send(*record)
         except NotReady as error:
             raise ProducerClosed from error
+        delivered.add_done_callback(lambda done: self._note_failure(producer, done))
+        return delivered
+
+    def _note_failure(self, producer: Any, delivered: "asyncio.Future[Any]") -> None:
+        error = None if delivered.cancelled() else delivered.exception()
+        if error is not None and producer is self._producer and not self._broken:
+            self._broken = True
+            log.warning("producer_failed", stage="produce", error_type=type(error).__name__)
+
+    async def _working(self) -> Any:
+        """Return the current producer, a new one if the last is broken. Raises: NotReady, KafkaError."""
+        async with self._replacing:
+            producer = self._ensure_producer()
+            if not self._broken:
+                return producer
+            fresh = self._new_producer()
+            try:
+                await fresh.start()
+                self._ensure_producer()  # not stopped meanwhile
+                self._producer, self._broken = fresh, False
+            finally:
+                if self._producer is not fresh:
+                    await fresh.stop()
+        # what it has accepted is still delivered, or fails
+        retiring = asyncio.create_task(_retire(producer))
+        self._retiring.add(retiring)
+        retiring.add_done_callback(self._retiring.discard)
+        return fresh
 
     def send_soon(self, fut: Any) -> None:
         batch = current_batch()
@@ -302,6 +347,13 @@ class Producer(driver.Producer):
         sent = fut.message
         topic = sent.channel.get_topic_name()
         fut.set_result(_join(batch, topic, sent.key, sent.value, sent.partition, sent.timestamp, sent.headers))
+
+
+async def _retire(producer: Any) -> None:
+    try:
+        await producer.stop()
+    finally:
+        await producer.client.close()
 
 
 class Conductor(base.Conductor):

@@ -110,10 +110,14 @@ def count_summary(metrics: Metrics, summary: SummaryCreated) -> None:
 
 
 async def _send(topic: Any, key: bytes | None, value: bytes | None, headers: Headers) -> None:
+    """Send and wait for the acknowledgement. Raises: KafkaError, with a note of the topic, as few answers name it."""
     try:
         await (await topic.send(key=key, value=value, headers=headers))
-    except ProducerSendError as error:
-        raise KafkaError(str(error)) from error
+    except (ProducerSendError, KafkaError) as error:
+        cause = error.__cause__ if isinstance(error, ProducerSendError) else error
+        raised = cause if isinstance(cause, KafkaError) else KafkaError(str(error))
+        raised.add_note(f"topic {topic.get_topic_name()}")
+        raise raised from None
 
 
 class RecordHandler:

@@ -1,4 +1,4 @@
-"""Steps of a summary: each is timed, traced, and retried with backoff until it succeeds."""
+"""Steps of a summary: each is timed, traced, and retried with backoff until it succeeds or no retry can succeed."""
 
 import random
 import time
@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import stamina
 import structlog
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber
 from opentelemetry.trace import SpanKind, Tracer
 
 from afterword.streams.errors import (
@@ -20,6 +20,7 @@ from afterword.streams.errors import (
     ProviderMisconfigured,
     StoreUnavailable,
 )
+from afterword.streams.runtime.errors import FATAL
 from afterword.streams.runtime.health import Readiness
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import step as open_step
@@ -37,6 +38,8 @@ FIRST_WAIT_SECONDS = 0.2
 LONGEST_WAIT_SECONDS = 10.0
 MISCONFIGURED_WAIT_SECONDS = 20.0
 """An operator has to change something first."""
+REFUSED_SECONDS = 60.0
+"""Time for which Kafka may refuse a record that no retry can make acceptable: rights that are changed take a moment."""
 LOG_EVERY_SECONDS = 30.0
 """Interval of the log for one stage, however many episodes wait there."""
 PUBLISH = "publish"
@@ -57,22 +60,31 @@ def backoff_seconds(failures: int, error: Exception) -> float:
 
 
 class StepRunner:
-    """Runs steps until they succeed. The worker is not ready while one waits, with its stage and error type."""
+    """Runs steps until they succeed. The worker is not ready while one waits, with its stage and error type.
+
+    `refused_seconds`: how long Kafka may refuse a step's record before the step fails.
+    """
 
     def __init__(
-        self, readiness: Readiness, metrics: Metrics, tracer: Tracer, backoff: Backoff = backoff_seconds
+        self,
+        readiness: Readiness,
+        metrics: Metrics,
+        tracer: Tracer,
+        backoff: Backoff = backoff_seconds,
+        refused_seconds: float = REFUSED_SECONDS,
     ) -> None:
         self._readiness = readiness
         self._metrics = metrics
         self._tracer = tracer
         self._backoff = backoff
+        self._refused_seconds = refused_seconds
         self._waiters: Counter[str] = Counter()
         self._logged: dict[str, float] = {}
 
     async def retry_until_success(self, stage: str, step: Callable[[], Awaitable[T]]) -> T:
         """Return the step's result; retry while it raises one of RETRIED.
 
-        Raises: any other error, at once.
+        Raises: any other error, at once; one of FATAL, when Kafka answered nothing else for `refused_seconds`.
         """
         kind = SpanKind.PRODUCER if stage == PUBLISH else SpanKind.INTERNAL
         with open_step(self._metrics, self._tracer, stage, kind):
@@ -83,10 +95,10 @@ class StepRunner:
                     return await self._retry(stage, step, error)
 
     async def _retry(self, stage: str, step: Callable[[], Awaitable[T]], first: Exception) -> T:
-        failures = count(1)
+        failures, refusals = count(1), Refusals(self._refused_seconds)
 
         def backoff(error: Exception) -> bool | float:
-            if not isinstance(error, RETRIED):
+            if not isinstance(error, RETRIED) or refusals.are_final(error, time.monotonic()):
                 return False
             failed = next(failures)
             self._report(stage, error, failed)
@@ -118,6 +130,22 @@ class StepRunner:
             self._logged[stage] = now
             problem = str(error) if isinstance(error, AfterwordError) else None
             log.warning("step_failed", stage=stage, error_type=kind, problem=problem, attempt=attempt)
+
+
+class Refusals:
+    """Decides when Kafka has refused one record for too long. Errors in between that may pass begin it anew."""
+
+    def __init__(self, limit_seconds: float) -> None:
+        self._limit = limit_seconds
+        self._since: float | None = None
+
+    def are_final(self, error: Exception, now: float) -> bool:
+        """Take one more failure in. `now`: seconds of a monotonic clock."""
+        if isinstance(error, FATAL):
+            self._since = now if self._since is None else self._since
+        elif not isinstance(error, OutOfOrderSequenceNumber):  # that follows the refusal of another record
+            self._since = None
+        return self._since is not None and now - self._since >= self._limit
 
 
 def error_type(error: Exception) -> str:

@@ -1,6 +1,12 @@
 """Where the agent's outputs go."""
 
-from tests.integration.runtime.lab import Lab
+import asyncio
+from pathlib import Path
+
+from aiokafka.errors import MessageSizeTooLargeError, OutOfOrderSequenceNumber
+
+from afterword.streams.runtime import App, Options
+from tests.integration.runtime.lab import Lab, until
 
 
 async def test_an_output_topic_that_is_gone_stops_the_worker_and_is_named(lab: Lab) -> None:
@@ -13,3 +19,26 @@ async def test_an_output_topic_that_is_gone_stops_the_worker_and_is_named(lab: L
     assert f"topic {lab.output}, to which the agent writes, does not exist" in worker.tail()
     await lab.until_committed(1)
     assert await lab.committed() == 1
+
+
+async def test_a_send_after_one_that_the_broker_refused_is_delivered(lab: Lab, tmp_path: Path) -> None:
+    """Outside of transactions, where aiokafka's producer keeps a gap in its sequence numbers."""
+    app = App(lab.app_id, brokers=lab.brokers, engine=Options(), datadir=tmp_path)
+
+    async def send(value: bytes) -> None:
+        await (await app.producer.send(lab.output, b"key", value, 0, None, []))
+
+    await app.producer.start()
+    try:
+        await send(b"{}")
+        await lab.configure(lab.output, **{"max.message.bytes": "500"})
+        refused = await asyncio.gather(
+            *[send(b"[%s]" % (b"0," * 2000 + b"0")) for _ in range(5)], return_exceptions=True
+        )
+        assert {type(error) for error in refused} <= {MessageSizeTooLargeError, OutOfOrderSequenceNumber}
+        async with asyncio.timeout(20):
+            for _ in range(3):
+                await send(b"{}")
+    finally:
+        await app.producer.stop()
+    await until(lambda: len(lab.outputs) == 4, watching=lab)

@@ -4,13 +4,16 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from aiokafka.errors import KafkaConnectionError
+import pytest
+from aiokafka.errors import KafkaConnectionError, KafkaError, MessageSizeTooLargeError, TopicAuthorizationFailedError
+from faust.exceptions import ProducerSendError
 
 from afterword.schemas import Quality
 from afterword.schemas.headers import Headers
 from afterword.streams.errors import AnswerInvalid
-from afterword.streams.settings import Retry
-from afterword.streams.summarizer.agent import count_summary
+from afterword.streams.runtime.errors import described
+from afterword.streams.settings import Kafka, Retry
+from afterword.streams.summarizer.agent import Outputs, count_summary
 from afterword.streams.telemetry import Metrics
 from tests.samples import a_summary
 from tests.summarizer_world import RecordedReadiness, a_handler
@@ -54,6 +57,36 @@ async def test_a_dead_letter_that_cannot_be_written_is_waited_for() -> None:
     assert dead_letters.taken == [(b"c1", b"not JSON")]
     assert event.acknowledged == [1]
     assert readiness.calls == [("not_ready", "dead_letter", "kafka_connection")] * 2 + [("ready", "dead_letter")]
+
+
+@dataclass
+class RefusingTopic:
+    """Raises when a record is sent, as Faust does for what aiokafka raises, or when it is delivered."""
+
+    name: str
+    error: KafkaError
+    at_once: bool
+
+    async def send(self, **_: Any) -> Any:
+        if self.at_once:
+            raise ProducerSendError("Error while sending") from self.error
+        return self._delivered()
+
+    async def _delivered(self) -> None:
+        raise self.error
+
+    def get_topic_name(self) -> str:
+        return self.name
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("refusal", [MessageSizeTooLargeError, TopicAuthorizationFailedError])
+async def test_a_refusal_names_its_cause_and_the_topic(refusal: type[KafkaError], at_once: bool) -> None:
+    app: Any = SimpleNamespace(topic=lambda name, **_: RefusingTopic(name, refusal(), at_once))
+    outputs = Outputs(app, Kafka(), Metrics("summarizer", "1.2.3"))
+    with pytest.raises(refusal) as raised:
+        await outputs.publish(a_summary())
+    assert described(raised.value).endswith("topic summary.created")
 
 
 def test_summaries_are_counted_by_source_and_reason() -> None:
