@@ -25,8 +25,26 @@ def episode_id(conversation_id: str, ordinal: int, agent_id: str | None = None) 
 
 
 def scope_id(conversation_id: str, agent_id: str | None = None) -> str:
-    """Return the id of ordinals, counts and rolling rows: those of a conversation, or of an agent in one."""
-    return conversation_id if agent_id is None else f"{escape(conversation_id)}/{escape(agent_id)}"
+    """Return the id of ordinals, counts and rolling rows: those of a conversation, or of an agent in one.
+
+    `conversation//agent`, each part percent-encoded; a conversation's id with `%` and `/` percent-encoded has no slash.
+    """
+    if agent_id is None:
+        return conversation_id.replace("%", "%25").replace("/", "%2F")
+    return f"{escape(conversation_id)}//{escape(agent_id)}"
+
+
+def earlier_scope_id(scope: str) -> str | None:
+    """Return the key that the scope had at first, if another: conversation `a/b` and agent `b` of `a` shared it."""
+    earlier = scope.replace("//", "/") if "//" in scope else scope.replace("%2F", "/").replace("%25", "%")
+    return earlier if earlier != scope else None
+
+
+def episode_of_scope(scope: str, ordinal: int) -> str:
+    """Return the `episode_id` of an episode of the scope."""
+    if "//" in scope:
+        return f"{scope.replace('//', '/')}:{ordinal}"
+    return episode_id(scope.replace("%2F", "/").replace("%25", "%"), ordinal)
 
 
 def event_id(episode: str, revision: int) -> str:

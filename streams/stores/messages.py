@@ -64,7 +64,7 @@ def position(archived: ArchivedMessage) -> tuple[float, int]:
 
 
 def agent_scope(episode_id: str) -> str | None:
-    """The `scope_id` of an agent's episode; None for an episode of a conversation."""
+    """`conversation/agent` of an agent's episode, as in its id; None for an episode of a conversation."""
     scope = episode_id.rpartition(":")[0]
     return scope if "/" in scope else None
 

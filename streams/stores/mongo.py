@@ -11,6 +11,7 @@ import asyncio
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeAlias
 
@@ -19,7 +20,7 @@ from pymongo import UpdateOne
 from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
 
 from afterword.schemas import SummaryCreated, Usage
-from afterword.schemas.ids import row_id, scope_id
+from afterword.schemas.ids import earlier_scope_id, episode_of_scope, row_id
 from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.settings import Mongo, variable
 from afterword.streams.stores.arguments import require, require_texts
@@ -155,7 +156,7 @@ class MongoEpisodes:
         require(str, conversation_id=conversation_id)
         with unavailable():
             document = await self._rows.find_one({"conversation_id": {"$eq": conversation_id}}, sort=[("row", -1)])
-        return row_from(document) if document else None
+        return row_from(document) if document else await self._earlier_row(conversation_id)
 
     async def put_row(self, row: RollingRow, after: RollingRow | None) -> bool:
         document = row_document(row)
@@ -167,10 +168,13 @@ class MongoEpisodes:
         unchanged = {"_id": row_id(after.conversation_id, after.row), **fence}
         with unavailable():
             result = await self._rows.replace_one(unchanged, document)
-        return bool(result.matched_count)
+        if result.matched_count or earlier_scope_id(row.conversation_id) is None:
+            return bool(result.matched_count)
+        return await _unless_duplicate(self._rows.insert_one(document))  # `after` is still under its earlier key
 
     async def advance(self, summary: SummaryCreated) -> None:
         key = scope_of(summary)
+        await self._adopt(key)
         while not await self._advanced(key, summary):
             known = await self.conversation(key)
             if known and known.last_ordinal >= summary.ordinal:
@@ -178,7 +182,7 @@ class MongoEpisodes:
                 return
 
     async def conversation(self, conversation_id: str) -> Conversation | None:
-        document = await _find(self._conversations, conversation_id)
+        document = await _find(self._conversations, conversation_id) or await self._earlier(conversation_id)
         return conversation_from(document) if document else None
 
     async def latest(
@@ -206,6 +210,34 @@ class MongoEpisodes:
     async def all_episodes(self) -> AsyncIterator[EpisodeRef]:
         async for document in _each(self._episodes.find({}, (*EPISODE_REF_FIELDS, "episode_revision"))):
             yield episode_ref_from(document)
+
+    async def _earlier(self, scope: str) -> dict[str, Any] | None:
+        """The document of the scope's earlier key, if the episode that it ends with says that it is this scope's."""
+        earlier = earlier_scope_id(scope)
+        found = await _find(self._conversations, earlier) if earlier else None
+        last = await self.find(episode_of_scope(scope, found["last_ordinal"])) if found else None
+        if found is None or last is None:
+            return None
+        same = (last.summary.title, last.summary.tenant_id) == (found["title"], found["tenant_id"])
+        return {**found, "_id": scope} if same else None
+
+    async def _earlier_row(self, scope: str) -> RollingRow | None:
+        """The latest row of the scope's earlier key, if its text is that of the scope's episode."""
+        earlier = earlier_scope_id(scope)
+        if earlier is None:
+            return None
+        with unavailable():
+            found = await self._rows.find_one({"conversation_id": {"$eq": earlier}}, sort=[("row", -1)])
+        last = await self.find(episode_of_scope(scope, found["last_ordinal"])) if found else None
+        same = found is not None and last is not None and last.summary.rolling_summary == found["content"]
+        return replace(row_from(found), conversation_id=scope) if same else None
+
+    async def _adopt(self, scope: str) -> None:
+        """Copy the counts of the scope's earlier key, once, so that they go on under the new one."""
+        if earlier_scope_id(scope) is None or await _find(self._conversations, scope):
+            return
+        if earlier := await self._earlier(scope):
+            await _unless_duplicate(self._conversations.insert_one(earlier))
 
     async def _advanced(self, key: str, summary: SummaryCreated) -> bool:
         first = first_advance(summary)
@@ -457,7 +489,7 @@ def _selected(selection: Selection) -> dict[str, Any]:
     if selection.unsummarised and selection.agent_id is None:
         wanted["episode_id"] = None  # there is an index for it
     elif selection.unsummarised:
-        wanted["agent_scopes"] = {"$ne": scope_id(selection.conversation_id, selection.agent_id)}
+        wanted["agent_scopes"] = {"$ne": id_prefix(selection.conversation_id, selection.agent_id).removesuffix(":")}
     return wanted
 
 

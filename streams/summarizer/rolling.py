@@ -92,6 +92,8 @@ async def read_history(episodes: EpisodeStore, episode: EpisodeClosed, rules: Su
     latest, conversation = await asyncio.gather(episodes.latest_row(scope), episodes.conversation(scope))
     # an older episode that is summarised again: later rows do not belong to its history
     row = latest if latest is not None and latest.last_ordinal < episode.ordinal else None
+    if conversation is not None and conversation.tenant_id != episode.tenant_id:
+        row = None  # as the segmenter's state was lost, somebody else began it anew: their text stays theirs
     text, pending = await _since(episodes, episode, row)
     return History(episode, rules, latest, row, text, tuple(pending), conversation)
 
@@ -104,6 +106,8 @@ async def _since(
     oldest = max(row.last_ordinal if row else 0, episode.ordinal - MOST_PENDING_EPISODES)
     for ordinal in range(episode.ordinal - 1, oldest, -1):
         stored = await episodes.find(sibling_id(episode, ordinal))
+        if stored is not None and stored.summary.tenant_id != episode.tenant_id:
+            break
         if stored is not None and stored.summary.rolling_range:
             return stored.summary.rolling_summary, pending[::-1]
         if stored is not None:

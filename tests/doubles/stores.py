@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from afterword.schemas import SummaryCreated
-from afterword.schemas.ids import message_key, scope_id
+from afterword.schemas.ids import message_key
 from afterword.streams.stores.arguments import require, require_texts
 from afterword.streams.stores.episodes import (
     Conversation,
@@ -158,7 +158,9 @@ class MemoryMessages:
             return True
         if selection.agent_id is None:
             return key not in self.episode_ids
-        return scope_id(selection.conversation_id, selection.agent_id) not in self.agent_scopes.get(key, ())
+        return id_prefix(selection.conversation_id, selection.agent_id).removesuffix(":") not in self.agent_scopes.get(
+            key, ()
+        )
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, ArchivedMessage]:
         require_texts(keys=keys)

@@ -4,7 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from afterword.streams.stores.episodes import EpisodeRef, EpisodeStore, RollingRow
+from afterword.schemas.ids import scope_id
+from afterword.streams.stores.episodes import EpisodeRef, EpisodeStore, RollingRow, scope_of
 from tests.samples import NOON, a_stored_episode, a_summary
 
 ROW = RollingRow("c1", 1, "So far.", 3, first_ordinal=1, last_ordinal=1, updated_at=NOON)
@@ -64,12 +65,30 @@ async def test_ids_are_data_whatever_they_look_like(episodes: EpisodeStore, host
     assert await episodes.find(hostile) is None
     await episodes.add(a_stored_episode(conversation_id=hostile))
     await episodes.advance(a_summary(conversation_id=hostile))
-    row = replace(ROW, conversation_id=hostile)
+    row = replace(ROW, conversation_id=scope_id(hostile))
     assert await episodes.put_row(row, None)
-    assert await episodes.latest_row(hostile) == row
-    conversation = await episodes.conversation(hostile)
+    assert await episodes.latest_row(scope_id(hostile)) == row
+    conversation = await episodes.conversation(scope_id(hostile))
     assert conversation is not None
-    assert conversation.conversation_id == hostile
+    assert conversation.conversation_id == scope_id(hostile)
+
+
+async def test_an_agents_part_and_a_conversation_of_that_name_share_nothing(episodes: EpisodeStore) -> None:
+    diagnosis = a_summary(1, "a", agent_id="b", episode_id="a/b:1", tenant_id="X", title="Diagnosis")
+    await episodes.advance(diagnosis)
+    await episodes.put_row(replace(ROW, conversation_id=scope_of(diagnosis), content="Diagnosis."), None)
+    others = [a_summary(1, name, tenant_id="Y", title="Other") for name in ("a/b", "a//b", "a%2Fb", "a%2F%2Fb")]
+    for other in others:
+        assert await episodes.latest_row(scope_of(other)) is None
+        await episodes.advance(other)
+        assert await episodes.put_row(replace(ROW, conversation_id=scope_of(other), content="Other."), None)
+    for summary in (diagnosis, *others):
+        found = await episodes.conversation(scope_of(summary))
+        assert found is not None
+        assert (found.tenant_id, found.title, found.episode_count) == (summary.tenant_id, summary.title, 1)
+        row = await episodes.latest_row(scope_of(summary))
+        assert row is not None
+        assert row.content == f"{summary.title}."
 
 
 async def test_the_audit_sees_which_messages_every_episode_took(episodes: EpisodeStore) -> None:
@@ -102,7 +121,7 @@ async def test_episodes_of_an_agent_are_apart_from_those_of_the_conversation(epi
     assert [stored.summary.episode_id for stored in await episodes.latest("c1", 5)] == ["c1:1"]
     assert [stored.summary.episode_id for stored in await episodes.latest("c1", 5, agent_id="a")] == ["c1/a:1"]
     assert await episodes.tokens_before("c1", "a") == 100
-    for scope in ("c1", "c1/a"):
+    for scope in (scope_id("c1"), scope_id("c1", "a")):
         found = await episodes.conversation(scope)
         assert found is not None
         assert (found.conversation_id, found.episode_count) == (scope, 1)

@@ -5,7 +5,16 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.schemas.ids import episode_id, event_id, message_key, point_id, row_id
+from afterword.schemas.ids import (
+    earlier_scope_id,
+    episode_id,
+    episode_of_scope,
+    event_id,
+    message_key,
+    point_id,
+    row_id,
+    scope_id,
+)
 
 names = st.text(alphabet="ab%:/2F3A5", min_size=1, max_size=6) | st.text(min_size=1, max_size=8)
 ordinals = st.integers(1, 30)
@@ -21,6 +30,23 @@ def test_ids_of_episodes_are_equal_only_for_equal_scopes_and_ordinals(
     a: str, m: int, agent: str | None, b: str, n: int, other: str | None
 ) -> None:
     assert (episode_id(a, m, agent) == episode_id(b, n, other)) == ((a, m, agent) == (b, n, other))
+
+
+@given(names, st.none() | names, names, st.none() | names, ordinals)
+def test_scopes_and_their_rows_are_equal_only_for_equal_parts(
+    a: str, agent: str | None, b: str, other: str | None, n: int
+) -> None:
+    same = (a, agent) == (b, other)
+    assert (scope_id(a, agent) == scope_id(b, other)) == same
+    assert (row_id(scope_id(a, agent), n) == row_id(scope_id(b, other), n)) == same
+
+
+@given(names, st.none() | names, ordinals)
+def test_a_scope_knows_its_episodes_and_its_first_key(a: str, agent: str | None, n: int) -> None:
+    assert episode_of_scope(scope_id(a, agent), n) == episode_id(a, n, agent)
+    earlier = a if agent is None else episode_id(a, n, agent).removesuffix(f":{n}")
+    assert earlier_scope_id(scope_id(a, agent)) in (earlier, None)
+    assert earlier_scope_id(scope_id("chat:1")) is None
 
 
 def test_separators_inside_a_part_are_percent_encoded() -> None:

@@ -241,5 +241,5 @@ async def test_an_agent_has_its_own_summary_and_what_it_was_not_told_of_yet(worl
     await world.say("To another.", agent_id="b")
     found = await world.context(keep_recent=2, agent_id="a")
     assert ids(found) == ["m5", "m6"]
-    assert (found.title, found.events_full) == (world.episodes.conversations["c1/a"].title, 7)
+    assert (found.title, found.events_full) == (world.episodes.conversations["c1//a"].title, 7)
     assert ids(await world.context(keep_recent=0, agent_id="b")) == ["m6", "m7"]
