@@ -393,12 +393,6 @@ class MongoReplies:
         with unavailable():
             await self._replies.replace_one({"_id": key}, document, upsert=True)
 
-    async def forget(self, keys: Sequence[str]) -> None:
-        require_texts(keys=keys)
-        if keys:
-            with unavailable():
-                await self._replies.delete_many({"_id": {"$in": list(keys)}})
-
 
 @contextmanager
 def unavailable() -> Iterator[None]:

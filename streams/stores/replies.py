@@ -1,6 +1,5 @@
 """The cache of LLM replies: its record and its protocol."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -29,5 +28,3 @@ class ReplyCache(Protocol):
     async def put(self, key: str, reply: KeptReply, expires_at: datetime) -> None:
         """Store a reply; the last one for a key replaces the others."""
         ...
-
-    async def forget(self, keys: Sequence[str]) -> None: ...

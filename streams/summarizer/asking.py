@@ -31,6 +31,8 @@ CHARACTERS_PER_TOKEN = 4
 PLAIN_TOKENS = 500
 """Tokens of a plain-text answer, unless the settings say otherwise."""
 SHORT_SENTENCES = 2
+MOST_CHARACTERS = 100_000
+"""Characters of an answer that are read: no model writes more, only a broken server sends it."""
 
 Prompt = Callable[[str | None], Messages]
 """Makes a prompt, given what was wrong with the answer before."""
@@ -58,21 +60,23 @@ class Asking:
 
         Raises: ProviderError; an AnswerInvalid has the `usage` of all calls.
         """
-        asked: list[ChatRequest] = []
+        texts: list[T] = []
+
+        def usable(reply: Reply) -> None:
+            texts.append(read(text_of(reply)))
+
         for attempt in range(self._llm.json_attempts):
             if attempt:
                 self._metrics.llm_retries.labels(UNUSABLE).inc()
             request = question(problem)
-            if self._fresh or request in asked:  # the same thing went wrong again
-                await self._client.forget([request])
-            asked.append(request)
             try:
-                reply = await self._client.ask(request, self._budget)
-                self.used += reply.usage
-                return read(text_of(reply))
+                reply = await self._client.ask(request, self._budget, usable, fresh=self._fresh)
             except AnswerInvalid as error:
+                self.used += error.usage or Usage()
                 problem = error.problem
-        await self._client.forget(asked)  # a later revision may get better ones
+            else:
+                self.used += reply.usage
+                return texts[-1]
         raise AnswerInvalid(problem=problem, usage=self.used)
 
 
@@ -82,6 +86,8 @@ def text_of(reply: Reply) -> str:
         raise AnswerInvalid(problem="it was a refusal")
     if reply.cut_off:
         raise AnswerInvalid(problem="it was cut off at the token limit: be shorter")
+    if len(reply.text) > MOST_CHARACTERS:
+        raise AnswerInvalid(problem=f"it was longer than {MOST_CHARACTERS} characters")
     return reply.text
 
 

@@ -202,11 +202,6 @@ class MemoryReplies:
         require(str, key=key)
         self.kept[key] = reply, expires_at
 
-    async def forget(self, keys: Sequence[str]) -> None:
-        require_texts(keys=keys)
-        for key in keys:
-            self.kept.pop(key, None)
-
 
 class MemoryBudgets:
     """Budgets of one process; its counters never expire."""

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -15,7 +15,7 @@ import structlog
 from opentelemetry.trace import Span, SpanKind, Tracer
 
 from afterword.schemas import Usage
-from afterword.streams.errors import ProviderError, StoreUnavailable
+from afterword.streams.errors import AnswerInvalid, ProviderError, StoreUnavailable
 from afterword.streams.settings import Llm
 from afterword.streams.stores.replies import KeptReply, ReplyCache
 from afterword.streams.summarizer.llm.chat import ChatProtocol, ChatRequest, Reply
@@ -30,8 +30,9 @@ STAGE = "summarize"
 CACHE_STAGE = "llm_cache"
 CACHE_PAUSE_SECONDS = 30.0
 """Time without the cache after it could not be reached: each attempt may take its whole timeout."""
-MAX_KEPT_CHARACTERS = 100_000
-"""No model writes more; a longer reply of a broken server is not worth keeping."""
+
+Read = Callable[[Reply], object]
+"""Reads a reply. Raises: AnswerInvalid for one that is of no use."""
 
 log = structlog.get_logger()
 
@@ -57,14 +58,15 @@ class LlmClient:
         self._tracer = tracer
         self._close = close
 
-    async def ask(self, request: ChatRequest, budget: RetryBudget) -> Reply:
-        """Return the reply; one that was kept has cost nothing this time. Raises: ProviderError."""
-        return await retrying(STAGE, partial(self._reply, request), self._llm.attempts, budget, self._metrics)
+    async def ask(
+        self, request: ChatRequest, budget: RetryBudget, read: Read = lambda _: None, *, fresh: bool = False
+    ) -> Reply:
+        """Return a reply that `read` accepts; one that was kept has cost nothing this time.
 
-    async def forget(self, requests: Sequence[ChatRequest]) -> None:
-        """Drop the kept replies to these questions: asked once more, they are sent to the server."""
-        if self._cache:
-            await self._cache.forget([self._key(request) for request in requests])
+        `fresh`: a kept reply will not do. Raises: ProviderError; what `read` raises, an AnswerInvalid, with the usage.
+        """
+        reply = partial(self._reply, request, read, fresh=fresh)
+        return await retrying(STAGE, reply, self._llm.attempts, budget, self._metrics)
 
     async def check(self) -> None:
         """Ask whether server and models are there. Raises: ProviderError."""
@@ -74,15 +76,18 @@ class LlmClient:
         if self._close:
             await self._close()
 
-    async def _reply(self, request: ChatRequest) -> Reply:
-        if not self._cache:
-            return await self._call(request)
-        return await self._cache.get(self._key(request), partial(self._call, request))
+    async def _reply(self, request: ChatRequest, read: Read, *, fresh: bool) -> Reply:
+        call = partial(self._call, request, read)
+        return await self._cache.get(self._key(request), call, read, fresh=fresh) if self._cache else await call()
 
-    async def _call(self, request: ChatRequest) -> Reply:
+    async def _call(self, request: ChatRequest, read: Read) -> Reply:
         with self._told(request.model or self._llm.model) as span:
             reply = await self._protocol.chat(request)
             self._count(reply, span)
+        try:
+            read(reply)
+        except AnswerInvalid as error:
+            raise AnswerInvalid(problem=error.problem, usage=reply.usage) from None
         return reply
 
     @contextmanager
@@ -117,7 +122,7 @@ class LlmClient:
 
 
 class Cache:
-    """Replies by key. While the store cannot be reached, calls are made as without it."""
+    """Replies that could be read, by key. While the store cannot be reached, calls are made as without it."""
 
     def __init__(self, replies: ReplyCache, llm: Llm) -> None:
         self._replies = replies
@@ -125,22 +130,31 @@ class Cache:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._paused_until = 0.0
 
-    async def get(self, key: str, call: Callable[[], Awaitable[Reply]]) -> Reply:
-        """Return the kept reply, without its usage, or else the call's. Raises: ProviderError."""
+    async def get(self, key: str, call: Callable[[], Awaitable[Reply]], read: Read, *, fresh: bool) -> Reply:
+        """Return the kept reply, without its usage, if `read` accepts it; else the call's, and keep that.
+
+        Raises: ProviderError of the call, and nothing is kept.
+        """
         lock = self._locks.setdefault(key, asyncio.Lock())
         async with lock:
-            kept = await self._if_reachable(lambda: self._replies.get(key))
-            return Reply(kept.text, Usage(), kept.cut_off, kept.refused) if kept else await self._keep(key, call)
+            kept = None if fresh else await self._readable(key, read)
+            return kept or await self._keep(key, await call())
 
-    async def forget(self, keys: Sequence[str]) -> None:
-        await self._if_reachable(lambda: self._replies.forget(keys))
+    async def _readable(self, key: str, read: Read) -> Reply | None:
+        kept = await self._if_reachable(lambda: self._replies.get(key))
+        if kept is None:
+            return None
+        reply = Reply(kept.text, Usage(), kept.cut_off, kept.refused)
+        try:
+            read(reply)
+        except AnswerInvalid:  # kept by a version that read answers differently
+            return None
+        return reply
 
-    async def _keep(self, key: str, call: Callable[[], Awaitable[Reply]]) -> Reply:
-        reply = await call()
-        if len(reply.text) <= MAX_KEPT_CHARACTERS:
-            kept = KeptReply(reply.text, reply.usage, reply.cut_off, reply.refused)
-            expires_at = datetime.now(UTC) + self._kept_for
-            await self._if_reachable(lambda: self._replies.put(key, kept, expires_at))
+    async def _keep(self, key: str, reply: Reply) -> Reply:
+        kept = KeptReply(reply.text, reply.usage, reply.cut_off, reply.refused)
+        expires_at = datetime.now(UTC) + self._kept_for
+        await self._if_reachable(lambda: self._replies.put(key, kept, expires_at))
         return reply
 
     async def _if_reachable(self, call: Callable[[], Awaitable[T]]) -> T | None:

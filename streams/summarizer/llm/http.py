@@ -4,6 +4,7 @@ import asyncio
 import ipaddress
 import re
 import time
+import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -27,6 +28,8 @@ from afterword.streams.settings import Embedder, Llm, variable
 from afterword.streams.tls import trusting
 
 CALLS_AT_A_TIME = 8
+MOST_RESPONSE_BYTES = 4 * 1024 * 1024
+"""Decoded bytes of a response that are read; a vector of 4,096 numbers takes about 90 kB, a list of models 1 MB."""
 RETRIED_4XX = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY}
 CONFIGURATION = {
     HTTPStatus.UNAUTHORIZED: "it does not accept the API key",
@@ -59,7 +62,8 @@ class HttpClient:
         self.address = f"{url.host}:{url.port}" if url.port else url.host
         self._timeout_seconds = server.timeout_seconds
         self._took = took
-        headers = _authorization(server.api_key, variable((section, "api_key")))
+        # gzip is the only encoding: its decoder can be told where to stop
+        headers = {"accept-encoding": "gzip", **_authorization(server.api_key, variable((section, "api_key")))}
         # one for all connections: reading the CAs takes longer than many a request
         ca_file = server.ca_file
         verify = trusting(ca_file, variable((section, "ca_file"))) if ca_file else httpx.create_ssl_context()
@@ -90,19 +94,24 @@ class HttpClient:
         async with self._pool.connection() as connection:
             began = time.monotonic()
             try:
-                response = await self._send(connection, method, path, content)
+                response, body = await self._send(connection, method, path, content)
             finally:
                 if content is not None:
                     self._took(time.monotonic() - began)
         if response.is_success:
-            return _json_object(response)
-        raise failure(response)
+            return _json_object(body)
+        raise failure(response, body)
 
-    async def _send(self, client: httpx.AsyncClient, method: str, path: str, content: bytes | None) -> httpx.Response:
+    async def _send(
+        self, client: httpx.AsyncClient, method: str, path: str, content: bytes | None
+    ) -> tuple[httpx.Response, bytes]:
+        """Return the response and its decoded body. Raises: ProviderUnavailable; AnswerInvalid for an endless body."""
+        headers = {"content-type": "application/json"}
         try:
             # httpx limits the silence between two bytes; a server that trickles is limited here
             async with asyncio.timeout(self._timeout_seconds):
-                return await client.request(method, path, content=content, headers={"content-type": "application/json"})
+                async with client.stream(method, path, content=content, headers=headers) as response:
+                    return response, await _body(response)
         except (TimeoutError, httpx.TimeoutException):
             raise ProviderUnavailable(problem=f"{self.address} did not answer in time") from None
         except httpx.RequestError as error:
@@ -146,7 +155,45 @@ class Pool:
         return client
 
 
-def failure(response: httpx.Response) -> ProviderError:
+async def _body(response: httpx.Response) -> bytes:
+    """Read a body; what is wrong with the body of an error matters less than the error. Raises: AnswerInvalid."""
+    try:
+        return await bounded_body(response)
+    except AnswerInvalid:
+        if response.is_success:
+            raise
+        return b""
+
+
+async def bounded_body(response: httpx.Response) -> bytes:
+    """Read and decode a body, no further than MOST_RESPONSE_BYTES. Raises: AnswerInvalid."""
+    decode = _decoder(response.headers.get("content-encoding", ""))
+    body = bytearray()
+    async for chunk in response.aiter_raw():
+        body += decode(chunk, MOST_RESPONSE_BYTES + 1 - len(body))
+        if len(body) > MOST_RESPONSE_BYTES:
+            raise AnswerInvalid(problem=f"the response was longer than {MOST_RESPONSE_BYTES} bytes")
+    return bytes(body)
+
+
+def _decoder(encoding: str) -> Callable[[bytes, int], bytes]:
+    """Make a function from encoded bytes to at most so many decoded ones. Raises: AnswerInvalid."""
+    if encoding.strip().lower() in ("", "identity"):
+        return lambda chunk, most: chunk[:most]
+    if encoding.strip().lower() not in ("gzip", "x-gzip"):
+        raise AnswerInvalid(problem="the response has an encoding that was not asked for")
+    decompressor = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+
+    def decoded(chunk: bytes, most: int) -> bytes:
+        try:
+            return decompressor.decompress(chunk, most)
+        except zlib.error:
+            raise AnswerInvalid(problem="the response was not valid gzip") from None
+
+    return decoded
+
+
+def failure(response: httpx.Response, body: bytes) -> ProviderError:
     """Map a response that is no success to its error: wait and ask again, change the settings, or give up."""
     status = response.status_code
     if status == HTTPStatus.TOO_MANY_REQUESTS:
@@ -157,7 +204,7 @@ def failure(response: httpx.Response) -> ProviderError:
         return ProviderMisconfigured(problem=f"it redirects ({status}); check the base URL")
     if status in CONFIGURATION:
         return ProviderMisconfigured(problem=f"{CONFIGURATION[HTTPStatus(status)]} ({status})")
-    return _rejection(status, _error_in(response))
+    return _rejection(status, _error_in(body))
 
 
 def retry_after_seconds(value: str | None, now: datetime) -> float | None:
@@ -196,18 +243,18 @@ def _parameter(error: dict[str, Any]) -> str | None:
     return "response_format" if "response_format" in f"{error.get('param')} {error.get('message')}" else None
 
 
-def _error_in(response: httpx.Response) -> dict[str, Any]:
+def _error_in(content: bytes) -> dict[str, Any]:
     try:
-        body = orjson.loads(response.content)
+        body = orjson.loads(content)
     except orjson.JSONDecodeError:
         return {}
     error = body.get("error", body) if isinstance(body, dict) else {}
     return error if isinstance(error, dict) else {"message": str(error)}
 
 
-def _json_object(response: httpx.Response) -> dict[str, Any]:
+def _json_object(content: bytes) -> dict[str, Any]:
     try:
-        body = orjson.loads(response.content)
+        body = orjson.loads(content)
     except orjson.JSONDecodeError:
         body = None
     if not isinstance(body, dict):

@@ -70,7 +70,6 @@ REPLY = KeptReply("The PIN is 4711.", Usage(prompt_tokens=1, completion_tokens=1
 REPLIES: dict[str, tuple[Call, Sequence[Any]]] = {
     "get": (lambda store, x: store.get(x), NOT_EVEN_NONE),
     "put": (lambda store, x: store.put(x, REPLY, NOON), NOT_EVEN_NONE),
-    "forget": (lambda store, x: store.forget([x]), NOT_EVEN_NONE),
 }
 INDEX: dict[str, tuple[Call, Sequence[Any]]] = {
     "revisions": (lambda store, x: store.revisions([x]), NOT_EVEN_NONE),

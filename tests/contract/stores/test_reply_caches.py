@@ -17,8 +17,6 @@ def later() -> datetime:
 
 async def test_an_unknown_question_has_no_reply(replies: ReplyCache) -> None:
     assert await replies.get("k") is None
-    await replies.forget(["k"])
-    await replies.forget([])
 
 
 @pytest.mark.parametrize("reply", [REPLY, replace(REPLY, cut_off=True), replace(REPLY, refused=True, text="")])
@@ -38,10 +36,3 @@ async def test_the_last_reply_stays(replies: ReplyCache) -> None:
     await asyncio.gather(*(replies.put("k", replace(REPLY, text=f"By {n}"), later()) for n in range(10)))
     await replies.put("k", REPLY, later())
     assert await replies.get("k") == REPLY
-
-
-async def test_only_what_is_named_is_forgotten(replies: ReplyCache) -> None:
-    for key in ("k1", "k2", "k3"):
-        await replies.put(key, REPLY, later())
-    await replies.forget(["k1", "k3", "another"])
-    assert [await replies.get(key) for key in ("k1", "k2", "k3")] == [None, REPLY, None]

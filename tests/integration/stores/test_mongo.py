@@ -58,7 +58,6 @@ CALLS: dict[str, Callable[[Database], Awaitable[object]]] = {
     "get_many": lambda db: MongoMessages(db).get_many(["c1:m1"]),
     "get_reply": lambda db: MongoReplies(db).get("k"),
     "put_reply": lambda db: MongoReplies(db).put("k", KeptReply("text", Usage()), NOON),
-    "forget_replies": lambda db: MongoReplies(db).forget(["k"]),
     "all_messages": lambda db: drained(MongoMessages(db).all_messages()),
 }
 

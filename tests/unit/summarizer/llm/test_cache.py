@@ -1,7 +1,6 @@
 """What an LLM has answered is not asked for again, and a cache that is away changes nothing."""
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -13,9 +12,8 @@ from afterword.schemas import Usage
 from afterword.streams.errors import AnswerInvalid, ProviderUnavailable, StoreUnavailable
 from afterword.streams.settings import Llm
 from afterword.streams.stores.replies import KeptReply
-from afterword.streams.summarizer.asking import Asking
+from afterword.streams.summarizer.asking import MOST_CHARACTERS, Asking
 from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
-from afterword.streams.summarizer.llm.client import MAX_KEPT_CHARACTERS
 from afterword.streams.summarizer.llm.retrying import RetryBudget
 from tests.doubles.llm import a_client, unread
 from tests.doubles.stores import MemoryReplies
@@ -59,9 +57,6 @@ class Away:
         return self._fail()
 
     async def put(self, key: str, reply: KeptReply, expires_at: datetime) -> None:
-        self._fail()
-
-    async def forget(self, keys: Sequence[str]) -> None:
         self._fail()
 
     def _fail(self) -> Any:
@@ -149,10 +144,46 @@ async def test_a_failure_is_not_kept() -> None:
     assert (await client.ask(QUESTION, BUDGET)).text == "Answer 2"
 
 
-async def test_a_reply_of_absurd_length_is_not_kept() -> None:
+async def test_a_reply_of_absurd_length_is_neither_read_nor_kept() -> None:
     replies = MemoryReplies()
-    await a_client(Endpoint(text="a" * MAX_KEPT_CHARACTERS), LLM, replies).ask(QUESTION, BUDGET)
+    client = a_client(Endpoint(text="a" * MOST_CHARACTERS), LLM, replies)
+    with pytest.raises(AnswerInvalid, match="longer than"):
+        await Asking(client, LLM, unread()).until_usable(lambda _: QUESTION, len)
     assert replies.kept == {}
+
+
+async def test_a_reply_is_kept_only_after_it_was_read() -> None:
+    """What could not be read, or made the worker hang, is asked for anew after a restart."""
+    replies = MemoryReplies()
+
+    def read(text: str) -> str:
+        assert replies.kept == {}
+        return text
+
+    await Asking(a_client(Endpoint(), LLM, replies), LLM, unread()).until_usable(lambda _: QUESTION, read)
+    assert len(replies.kept) == 1
+
+
+async def test_a_kept_reply_that_cannot_be_read_any_more_is_replaced() -> None:
+    endpoint, replies = Endpoint(), MemoryReplies()
+    await a_client(endpoint, LLM, replies).ask(QUESTION, BUDGET)
+
+    def read(text: str) -> str:
+        if text == "Answer 1":
+            raise AnswerInvalid(problem="no good")
+        return text
+
+    for _ in range(2):
+        asking = Asking(a_client(endpoint, LLM, replies), LLM, unread())
+        assert await asking.until_usable(lambda _: QUESTION, read) == "Answer 2"
+    assert len(endpoint.asked) == 2
+
+
+async def test_a_fresh_answer_replaces_the_kept_one() -> None:
+    endpoint, replies = Endpoint(), MemoryReplies()
+    for fresh, text in ((False, "Answer 1"), (False, "Answer 1"), (True, "Answer 2"), (False, "Answer 2")):
+        asking = Asking(a_client(endpoint, LLM, replies), LLM, unread(), fresh=fresh)
+        assert await asking.until_usable(lambda _: QUESTION, str) == text
 
 
 async def test_a_cache_that_is_away_fails_nothing_and_is_told_once() -> None:
@@ -160,13 +191,12 @@ async def test_a_cache_that_is_away_fails_nothing_and_is_told_once() -> None:
     client = a_client(endpoint, LLM, away)
     with capture_logs() as logs:
         texts = [(await client.ask(QUESTION, BUDGET)).text for _ in range(3)]
-        await client.forget([QUESTION])
     assert texts == ["Answer 1", "Answer 2", "Answer 3"]
     assert [(entry["stage"], entry["error_type"]) for entry in logs] == [("llm_cache", "store_unavailable")]
     assert away.calls == 1  # each try may take long: after the first the rest do without
 
 
-async def test_answers_of_no_use_are_asked_for_anew_also_by_the_same_words_and_forgotten_in_the_end() -> None:
+async def test_answers_of_no_use_are_asked_for_anew_also_by_the_same_words_and_never_kept() -> None:
     endpoint, replies = Endpoint(), MemoryReplies()
 
     def refused(text: str) -> str:
@@ -182,7 +212,7 @@ async def test_answers_of_no_use_are_asked_for_anew_also_by_the_same_words_and_f
         assert len(endpoint.asked) == LLM.json_attempts * times
 
 
-async def test_a_good_answer_after_a_bad_one_is_found_again_by_the_same_way() -> None:
+async def test_of_a_bad_answer_and_a_good_one_only_the_good_one_is_kept_and_both_are_paid() -> None:
     endpoint, replies = Endpoint(), MemoryReplies()
 
     def read(text: str) -> str:
@@ -193,7 +223,7 @@ async def test_a_good_answer_after_a_bad_one_is_found_again_by_the_same_way() ->
     def question(problem: str | None) -> ChatRequest:
         return replace(QUESTION, messages=[{"role": "user", "content": problem or "first"}])
 
-    asking = [Asking(a_client(endpoint, LLM, replies), LLM, unread()) for _ in range(2)]
-    assert [await each.until_usable(question, read) for each in asking] == ["Answer 2", "Answer 2"]
-    assert len(endpoint.asked) == 2
-    assert [each.used.prompt_tokens for each in asking] == [2 * USAGE.prompt_tokens, 0]
+    asking = Asking(a_client(endpoint, LLM, replies), LLM, unread())
+    assert await asking.until_usable(question, read) == "Answer 2"
+    assert asking.used.prompt_tokens == 2 * USAGE.prompt_tokens
+    assert [reply.text for reply, _ in replies.kept.values()] == ["Answer 2"]

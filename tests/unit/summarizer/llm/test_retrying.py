@@ -23,6 +23,10 @@ from tests.doubles.llm import a_provider
 NOW = datetime(2026, 1, 5, 12, 0, 0, tzinfo=UTC)
 
 
+def failed(response: httpx.Response) -> ProviderError:
+    return failure(response, response.content)
+
+
 @pytest.mark.parametrize(
     ("value", "seconds"),
     [
@@ -56,19 +60,19 @@ def test_retry_after_is_seconds_or_a_date(value: str | None, seconds: float | No
     ],
 )
 def test_a_status_has_one_meaning(status: int, error: type[ProviderError]) -> None:
-    assert type(failure(httpx.Response(status, text="whatever"))) is error
+    assert type(failed(httpx.Response(status, text="whatever"))) is error
 
 
 @pytest.mark.parametrize(
     "body", [{"error": "model 'x' not found"}, {"error": {"code": "model_not_found"}}, {"error": {"param": "model"}}]
 )
 def test_a_bad_request_about_the_model_is_a_wrong_configuration(body: dict[str, object]) -> None:
-    assert type(failure(httpx.Response(400, json=body))) is ProviderMisconfigured
+    assert type(failed(httpx.Response(400, json=body))) is ProviderMisconfigured
 
 
 @pytest.mark.parametrize("body", ["", "<html>", "[]", '"x"', '{"error": null}', '{"error": ["a"]}'])
 def test_an_error_without_a_readable_body_is_still_an_error(body: str) -> None:
-    assert type(failure(httpx.Response(400, text=body))) is ProviderError
+    assert type(failed(httpx.Response(400, text=body))) is ProviderError
 
 
 def test_only_what_may_pass_by_itself_is_tried_again() -> None:
