@@ -5,9 +5,13 @@ import re
 _CONTROL_TOKEN = re.compile(
     r"<[|｜][^<>|｜\s]{1,64}[|｜]>"  # ChatML, Llama 3 and 4, Phi, Command R, DeepSeek: <|im_start|>, <|eot_id|> …
     r"|</?s>|<</?SYS>>|\[/?INST\]"  # Llama 2, Mistral
-    r"|\[/?(?:SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT)\]"  # Mistral
-    r"|<(?:start_of_turn|end_of_turn|bos|eos|pad|unk)>"  # Gemma
-    r"|</?think>"  # DeepSeek R1, Qwen 3
+    r"|\[/?(?:SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|THINK|ARGS|CALL_ID)\]"  # Mistral
+    r"|<(?:start_of_turn|end_of_turn|start_of_image|end_of_image|bos|eos|pad|unk|mask)>"  # Gemma
+    r"|\[[|｜][A-Za-z_]{1,32}[|｜]\]"  # EXAONE: [|system|], [|endofturn|]
+    r"|</?(?:think|tools?|tool_calls?|tool_response|function_calls?)>"  # DeepSeek, Qwen, Hermes
+    r"|\[gMASK\]|<[se]op>|</?arg_(?:key|value)>"  # GLM
+    r"|\]~!?b[\[\]]|\[e~\[|</?minimax:tool_call>"  # MiniMax
+    r"|</?seed:[a-z_]{1,32}>"  # Seed
 )
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufeff\ud800-\udfff]")
 

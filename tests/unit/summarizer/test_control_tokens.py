@@ -9,6 +9,18 @@ from afterword.streams.summarizer.control_tokens import strip_control_tokens
 TOKENS = [
     *("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|start_header_id|>", "<|begin_of_text|>"),
     *("[INST]", "[/INST]", "<<SYS>>", "<</SYS>>", "<s>", "</s>", "[AVAILABLE_TOOLS]", "[/TOOL_RESULTS]"),
+    *(
+        "[|system|]",
+        "[|endofturn|]",
+        "[THINK]",
+        "[/THINK]",
+        "<tool_call>",
+        "</tool_call>",
+        "<tool_response>",
+        "<tools>",
+    ),
+    *("<start_of_image>", "[gMASK]", "<sop>", "<arg_key>", "</arg_value>", "]~b]", "]~!b[", "[e~[", "<seed:bos>"),
+    *("<minimax:tool_call>", "</function_call>"),
     *("<start_of_turn>", "<end_of_turn>", "<bos>", "<eos>", "<｜begin▁of▁sentence｜>", "<think>", "</think>"),
 ]
 
@@ -18,7 +30,19 @@ def test_a_control_token_is_replaced_by_a_space(token: str) -> None:
     assert strip_control_tokens(f"before{token}after") == "before after"
 
 
-@pytest.mark.parametrize("text", ["a < b > c", "x |> f", "[1] and [INSTALL]", "<b>bold</b>", "if a<|b", "Ünïcödé 订单"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a < b > c",
+        "x |> f",
+        "[1] and [INSTALL]",
+        "<b>bold</b>",
+        "if a<|b",
+        "[|1; 2|] in OCaml",
+        "a [| b |] c",
+        "Ünïcödé 订单",
+    ],
+)
 def test_ordinary_text_is_left_alone(text: str) -> None:
     assert strip_control_tokens(text) == text
 
