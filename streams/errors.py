@@ -75,6 +75,10 @@ class StateUnreadable(AfterwordError):
     """the stored state cannot be read: {problem}"""
 
 
+class RowUnreadable(StateUnreadable):
+    """a row of the stored state cannot be read: {problem}"""
+
+
 class ProviderError(AfterwordError):
     """the LLM gave no usable answer: {problem}"""
 

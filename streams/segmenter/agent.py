@@ -73,6 +73,7 @@ def count(outcome: Outcome, metrics: Metrics) -> None:
     metrics.messages.labels("duplicate").inc(outcome.duplicates)
     metrics.messages.labels("skipped").inc(outcome.skipped)
     metrics.messages.labels("dead_letter").inc(outcome.dead_letters.total())
+    metrics.state_unreadable.inc(outcome.unreadable)
     for error_type, number in outcome.dead_letters.items():
         metrics.count_dead_letters(STAGE, error_type, number)
     for reason, number in outcome.episodes.items():

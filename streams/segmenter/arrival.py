@@ -5,9 +5,11 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 import orjson
+from pydantic import ValidationError
 
 from afterword.schemas import EpisodeMessage, InvalidRecord, MessageCreated
 from afterword.schemas.headers import KafkaRecord
+from afterword.streams.errors import RowUnreadable
 from afterword.streams.segmenter.state import Body, State, digest_of, event_time
 
 MAX_MESSAGE_BYTES = 800_000
@@ -80,7 +82,7 @@ def from_record(
 
 def from_row(row: bytes, body: Body, state: State) -> Arrival:
     """A message that was pending in another scope. `body`: the decoded row; `state`: of that scope."""
-    message = EpisodeMessage.model_validate_json(body.json)
+    message = message_in(body)
     return Arrival(
         tenant_id=state.tenant_id,
         agent_id=message.agent_id,
@@ -97,6 +99,14 @@ def from_row(row: bytes, body: Body, state: State) -> Arrival:
         offset=body.offset,
         trace=body.trace,
     )
+
+
+def message_in(body: Body) -> EpisodeMessage:
+    """The message of a row. Raises: RowUnreadable, without any content."""
+    try:
+        return EpisodeMessage.model_validate_json(body.json)
+    except ValidationError:
+        raise RowUnreadable(problem="a message's row has no message in it") from None
 
 
 def carried(message: MessageCreated) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from afterword.schemas import CloseReason
-from afterword.streams.errors import StateUnreadable
+from afterword.streams.errors import RowUnreadable
 from afterword.streams.segmenter import state as rows
 from afterword.streams.segmenter.arrival import Arrival, from_row
 from afterword.streams.segmenter.episodes import ClosedEpisode
@@ -162,7 +162,10 @@ class Thread:
 
     def _forget(self, seq: int) -> None:
         key = self._body_key(seq)
-        digest = digest_of(self._row(key))
+        row = self._table.get(key)
+        if row is None:  # it was lost, and with it the id: what is not needed any more stops nobody
+            return
+        digest = digest_of(row)
         del self._table[key]
         if not self._window:  # ids are remembered elsewhere
             return
@@ -174,7 +177,7 @@ class Thread:
     def _row(self, key: bytes) -> bytes:
         row = self._table.get(key)
         if row is None:
-            raise StateUnreadable(problem="a message's row is missing")
+            raise RowUnreadable(problem="a message's row is missing")
         return row
 
     def _body_key(self, seq: int) -> bytes:
@@ -182,10 +185,10 @@ class Thread:
 
 
 def body_in(row: bytes) -> Body:
-    """The body of a message that is pending or overlap. Raises: StateUnreadable."""
+    """The body of a message that is pending or overlap. Raises: RowUnreadable."""
     body = decode_body(row)
     if body is None:
-        raise StateUnreadable(problem="a message that is pending has no body")
+        raise RowUnreadable(problem="a message that is pending has no body")
     return body
 
 

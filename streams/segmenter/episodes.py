@@ -10,7 +10,7 @@ from opentelemetry.trace import SpanKind, Tracer
 from afterword.schemas import CloseReason, EpisodeClosed, EpisodeMessage, EpisodeMetrics, Source, fingerprint
 from afterword.schemas.headers import Headers
 from afterword.schemas.ids import episode_id
-from afterword.streams.segmenter.arrival import EPOCH, MILLISECOND
+from afterword.streams.segmenter.arrival import EPOCH, MILLISECOND, message_in
 from afterword.streams.segmenter.state import Body, Scope
 from afterword.streams.telemetry.tracing import context_of, links, traceparent
 
@@ -58,7 +58,8 @@ def event_of(closed: ClosedEpisode, topic: str, partition: int, now_ms: int) -> 
 
 
 def messages(bodies: Iterable[Body]) -> tuple[EpisodeMessage, ...]:
-    return tuple(EpisodeMessage.model_validate_json(body.json) for body in bodies)
+    """Raises: RowUnreadable."""
+    return tuple(message_in(body) for body in bodies)
 
 
 def user_of(core: Sequence[EpisodeMessage]) -> str:

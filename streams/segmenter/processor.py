@@ -13,7 +13,7 @@ from afterword.schemas.dead_letters import dead_letter
 from afterword.schemas.episodes import EPISODE_CLOSED
 from afterword.schemas.headers import Headers, KafkaRecord, cloud_event
 from afterword.schemas.ids import event_id
-from afterword.streams.errors import StateUnreadable
+from afterword.streams.errors import RowUnreadable, StateUnreadable
 from afterword.streams.segmenter.arrival import from_record
 from afterword.streams.segmenter.conversation import Conversation, PerAgent, PerConversation, Thread
 from afterword.streams.segmenter.episodes import ClosedEpisode, event_of, span_headers
@@ -35,6 +35,9 @@ from afterword.streams.telemetry.tracing import trace_in
 STAGE = "segmenter"
 CE_SOURCE = "afterword/segmenter"
 NO_TRACER = NoOpTracer()
+
+REPORTED = 10_000
+"""Conversations whose damage a worker remembers having reported."""
 
 log = structlog.get_logger()
 
@@ -62,6 +65,8 @@ class Outcome:
     """Count by error type."""
     episodes: Counter[str] = field(default_factory=Counter)
     """Count by close reason."""
+    unreadable: int = 0
+    """Records and deadlines of conversations with a damaged row."""
 
 
 @dataclass(slots=True)
@@ -82,6 +87,8 @@ class Segmenter:
     tracer: Tracer = NO_TRACER
     traced: bool = field(init=False)
     rulebook: Rulebook = field(init=False)
+    reported: set[bytes] = field(init=False, default_factory=set)
+    """Keys of conversations whose damage was reported."""
 
     def __post_init__(self) -> None:
         self.traced = not isinstance(self.tracer, NoOpTracer)
@@ -94,7 +101,10 @@ class Segmenter:
     def process(self, records: Iterable[KafkaRecord], now_ms: int) -> Outcome:
         """Take records of one partition in order. `now_ms`: wall clock, milliseconds since 1970.
 
-        Raises: StateUnreadable, never for what is in a record.
+        A conversation with a damaged row is in quarantine: records that need the row are dead letters
+        (`state_unreadable`), and its rows stay as they are.
+
+        Raises: StateUnreadable for state of another configuration, never for what is in a record.
         """
         batch = _Batch(self, now_ms)
         for record in records:
@@ -104,7 +114,8 @@ class Segmenter:
     def tick(self, due: Sequence[bytes], now_ms: int, topic: str, partition: int) -> Outcome:
         """Close what is pending in the scopes `due` (keys of the first table), if its deadline has passed.
 
-        `topic`, `partition`: where their messages were read. Raises: StateUnreadable.
+        `topic`, `partition`: where their messages were read. What cannot be read stays, and is not due any more.
+        Raises: StateUnreadable.
         """
         batch = _Batch(self, now_ms)
         for key in due:
@@ -118,6 +129,9 @@ class _Batch:
         self._now_ms = now_ms
         self._threads: dict[Scope, tuple[Thread, bytes | None]] = {}
         """Threads of this batch, and their rows before it."""
+        self._messages = Staged(segmenter.messages)
+        self._touched: dict[Scope, State | None] = {}
+        """States of the threads that a record has touched, as they were before it."""
         self._outcome = Outcome()
 
     def take(self, record: KafkaRecord) -> None:
@@ -125,16 +139,60 @@ class _Batch:
             event = decode_input(record.key, record.value, record.headers, record.timestamp)
             self._apply(event, record)
         except InvalidRecord as error:
+            self._undo()
             self._reject(record, error)
+        except RowUnreadable as error:
+            self._undo()
+            self._report(error, record.key or b"", record.topic, record.partition)
+            self._reject(record, InvalidRecord("state_unreadable", str(error)))
+        else:
+            self._keep()
 
     def expire(self, key: bytes, topic: str, partition: int) -> None:
-        thread = self._thread(parse_scope(key))
-        if thread.state and 0 < thread.state.deadline_ms <= self._now_ms:
-            self._send(thread.close("idle"), topic, partition)
+        scope = parse_scope(key)
+        try:
+            thread = self._thread(scope)
+            if thread.state and 0 < thread.state.deadline_ms <= self._now_ms:
+                self._send(thread.close("idle"), topic, partition)
+        except RowUnreadable as error:
+            self._undo()
+            self._report(error, record_key(scope.conversation_id), topic, partition)
+            self._give_up_deadline(scope)
+        else:
+            self._keep()
+
+    def _keep(self) -> None:
+        self._messages.keep()
+        self._touched.clear()
+
+    def _undo(self) -> None:
+        """Leave rows and states as they were before the record."""
+        self._messages.drop()
+        for scope, state in self._touched.items():
+            self._threads[scope][0].state = state
+        self._touched.clear()
+
+    def _give_up_deadline(self, scope: Scope) -> None:
+        """Let a conversation with damaged rows not be due again until its next message."""
+        if scope in self._threads:
+            thread = self._threads[scope][0]
+            thread.state = thread.state and thread.state._replace(deadline_ms=0)
+
+    def _report(self, error: RowUnreadable, key: bytes, topic: str, partition: int) -> None:
+        """Count the damage, and log it once for each conversation."""
+        self._outcome.unreadable += 1
+        reported = self._segmenter.reported
+        if key in reported or len(reported) >= REPORTED:
+            return
+        reported.add(key)
+        digest = id_digest(key.decode()).hex()
+        where = {"topic": topic, "partition": partition, "conversation_digest": digest}
+        log.error("conversation_quarantined", stage=STAGE, error_type="state_unreadable", problem=str(error), **where)
 
     def finish(self) -> Outcome:
         for scope, (thread, before) in self._threads.items():
             thread.tidy()
+            self._messages.keep()
             row = encode_state(thread.state) if thread.state else None
             if row is not None and row != before:
                 self._segmenter.conversations[scope_key(scope)] = row
@@ -144,8 +202,8 @@ class _Batch:
         if isinstance(event, ConversationFlush):
             root = self._thread(Scope(event.conversation_id))
             check_tenant(root, event.tenant_id)
-            self._outcome.flushes += 1
             self._send(self._conversation(root).flush(event.agent_id), record.topic, record.partition)
+            self._outcome.flushes += 1
         elif event.skip_summarization:
             self._outcome.skipped += 1
         else:
@@ -167,8 +225,8 @@ class _Batch:
         if root.state.overrides != overrides:
             root.state = root.state._replace(overrides=overrides)
         closed = self._conversation(root).take(arrival, rulebook.rules(overrides))
-        self._outcome.messages += 1
         self._send(closed, record.topic, record.partition)
+        self._outcome.messages += 1
 
     def _conversation(self, root: Thread) -> Conversation:
         if self._segmenter.per_agent:
@@ -181,6 +239,7 @@ class _Batch:
             row = self._segmenter.conversations.get(scope_key(scope))
             found = self._opened(scope, None if row is None else decode_state(row)), row
             self._threads[scope] = found
+        self._touched.setdefault(scope, found[0].state)
         return found[0]
 
     def _opened(self, scope: Scope, state: State | None) -> Thread:
@@ -189,14 +248,13 @@ class _Batch:
             check_scope(state, scope, self._segmenter.per_agent)
         # ids are unique in their conversation, whoever the agent is
         window = limits.dedupe_window if scope.agent_id is None else 0
-        return Thread(
-            scope, state, self._segmenter.messages, overlap=limits.overlap, window=window, now_ms=self._now_ms
-        )
+        return Thread(scope, state, self._messages, overlap=limits.overlap, window=window, now_ms=self._now_ms)
 
     def _send(self, episodes: Iterable[ClosedEpisode], topic: str, partition: int) -> None:
+        """Send all episodes, or none: a damaged one is found before anything is sent. Raises: RowUnreadable."""
         segmenter = self._segmenter
-        for closed in episodes:
-            event = event_of(closed, topic, partition, self._now_ms)
+        events = [(closed, event_of(closed, topic, partition, self._now_ms)) for closed in episodes]
+        for closed, event in events:
             ce_id = event_id(event.episode_id, event.revision)
             headers = cloud_event(EPISODE_CLOSED, ce_id, CE_SOURCE, event.closed_at)
             if segmenter.traced:
@@ -213,6 +271,34 @@ class _Batch:
         )
         self._outcome.outgoing.append(Outgoing(self._segmenter.dead_letters_topic, *rejected))
         self._outcome.dead_letters[error.error_type] += 1
+
+
+class Staged:
+    """The table of messages with the changes of one record, which are kept or dropped as a whole."""
+
+    def __init__(self, table: Rows) -> None:
+        self._table = table
+        self._changes: dict[bytes, bytes | None] = {}
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._changes[key] if key in self._changes else self._table.get(key)
+
+    def __setitem__(self, key: bytes, value: bytes) -> None:
+        self._changes[key] = value
+
+    def __delitem__(self, key: bytes) -> None:
+        self._changes[key] = None
+
+    def keep(self) -> None:
+        for key, value in self._changes.items():
+            if value is None:
+                del self._table[key]
+            else:
+                self._table[key] = value
+        self._changes.clear()
+
+    def drop(self) -> None:
+        self._changes.clear()
 
 
 def check_tenant(root: Thread, tenant_id: str | None) -> None:

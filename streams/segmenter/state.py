@@ -5,13 +5,14 @@ digest of its id. No two conversations or messages share a key, whatever charact
 """
 
 import struct
+from collections.abc import Container
 from hashlib import blake2b
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import orjson
 
 from afterword.schemas import CloseReason
-from afterword.streams.errors import StateUnreadable
+from afterword.streams.errors import RowUnreadable, StateUnreadable
 
 CONVERSATIONS = "conversations"
 MESSAGES = "messages"
@@ -109,6 +110,13 @@ COUNTERS_V1 = State._fields.index("open_turns")
 COUNTERS_V2 = State._fields.index("pending_bytes")
 FIELDS = {1: COUNTERS_V1, 2: COUNTERS_V2, STATE_VERSION: COUNTERS}
 """How many of the state's fields a row has, by its version."""
+LATER_VERSIONS = range(1, 32)
+"""Versions that a later release may write, beside those known here; any other one is damage."""
+NULL = type(None)
+FIELD_TYPES = tuple(
+    {"tenant_id": (str, NULL), "since_ms": (int, NULL), "overrides": (str,), "agents": (list, NULL)}.get(name, (int,))
+    for name in State._fields
+)
 
 
 def encode_state(state: State) -> bytes:
@@ -122,16 +130,47 @@ def decode_state(row: bytes) -> State:
     Turns, bytes of text and lengths, which version 1 did not have, start at 0. The bytes of what is pending, which
     version 2 did not have, start at the lowest number that they can be, and its clock at the last message.
     """
+    version, fields = _fields_of(row)
+    deadline_ms = int.from_bytes(row[:DEADLINE_BYTES])
+    if version == STATE_VERSION:
+        return State._make([*fields, deadline_ms])
+    state = State(*fields)
+    return state._replace(
+        pending_bytes=max(state.open_bytes, state.pending_text_bytes),
+        latest_event_ms=event_time(state.last_sent_ms, state.latest_record_ms),
+        deadline_ms=deadline_ms,
+    )
+
+
+def _fields_of(row: bytes) -> tuple[int, list[Any]]:
+    """Version and fields of a row. Raises: StateUnreadable."""
     version = int.from_bytes(row[DEADLINE_BYTES : DEADLINE_BYTES + 1])
-    if version not in FIELDS:
-        raise StateUnreadable(problem=f"a conversation's row is not of version {STATE_VERSION}")
-    state = State(*orjson.loads(row[DEADLINE_BYTES + 1 :])[: FIELDS[version]])
-    if version < STATE_VERSION:
-        state = state._replace(
-            pending_bytes=max(state.open_bytes, state.pending_text_bytes),
-            latest_event_ms=event_time(state.last_sent_ms, state.latest_record_ms),
-        )
-    return state._replace(deadline_ms=int.from_bytes(row[:DEADLINE_BYTES]))
+    check_version(version, FIELDS, "a conversation's row")
+    try:
+        found = orjson.loads(row[DEADLINE_BYTES + 1 :])
+    except orjson.JSONDecodeError:
+        raise RowUnreadable(problem="a conversation's row is not JSON") from None
+    fields = found[: FIELDS[version]] if isinstance(found, list) else []
+    if len(fields) != FIELDS[version] or not all(map(_is_of_type, fields, FIELD_TYPES)):
+        raise RowUnreadable(problem="a conversation's row has other fields")
+    return version, fields
+
+
+def _is_of_type(field: object, types: tuple[type, ...]) -> bool:
+    return type(field) in types
+
+
+def check_version(version: int, known: Container[int], row: str) -> None:
+    """Refuse rows of other versions. `row`: what it is, for the error.
+
+    Raises: RowUnreadable for a damaged row; StateUnreadable for one that a later release may have written, because then
+    it is this worker that is wrong, and for all rows.
+    """
+    if version in known:
+        return
+    if version in LATER_VERSIONS:
+        raise StateUnreadable(problem=f"{row} is of version {version}, which only a later release can read")
+    raise RowUnreadable(problem=f"{row} is of no version")
 
 
 def event_time(sent_ms: int, record_ms: int) -> int:
@@ -144,8 +183,20 @@ def event_time(sent_ms: int, record_ms: int) -> int:
 
 
 def deadline_of(row: bytes) -> int | None:
-    """The idle timeout of what is pending, in milliseconds since 1970; None when nothing is."""
-    return int.from_bytes(row[:DEADLINE_BYTES]) or None
+    """The idle timeout of what is pending, in milliseconds since 1970; None when nothing is, or the row is damaged.
+
+    A damaged row is never due, or it would be due for ever.
+    """
+    deadline = int.from_bytes(row[:DEADLINE_BYTES])
+    if not deadline:
+        return None
+    try:
+        _fields_of(row)
+    except RowUnreadable:
+        return None
+    except StateUnreadable:  # it stops the worker, and is not to be overlooked
+        return deadline
+    return deadline
 
 
 class Body(NamedTuple):
@@ -176,9 +227,12 @@ def decode_body(value: bytes) -> Body | None:
     """None for a stripped row, whose message is in an emitted episode. Raises: StateUnreadable."""
     if len(value) == DIGEST_BYTES:
         return None
-    if value[DIGEST_BYTES : DIGEST_BYTES + 1] != bytes((BODY_VERSION,)):
-        raise StateUnreadable(problem=f"a message's row is not of version {BODY_VERSION}")
+    check_version(int.from_bytes(value[DIGEST_BYTES : DIGEST_BYTES + 1]), (BODY_VERSION,), "a message's row")
+    if len(value) < HEADER_END:
+        raise RowUnreadable(problem="a message's row is cut off")
     _, tokens, offset, before, after = HEADER.unpack_from(value, DIGEST_BYTES)
+    if max(before & ~SHIFTS, after & ~TRACED) >= len(SEALS):
+        raise RowUnreadable(problem="a message's row has an unknown seal")
     end = HEADER_END + (TRACE_BYTES if after & TRACED else 0)
     seals = SEALS[before & ~SHIFTS], SEALS[after & ~TRACED]
     return Body(value[end:], tokens, offset, *seals, bool(before & SHIFTS), value[HEADER_END:end])

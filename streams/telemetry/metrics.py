@@ -21,6 +21,7 @@ STEP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5,
 OTHER = "other"
 INVALID_RECORDS = frozenset(
     {"empty_value", "invalid_json", "invalid_override", "key_mismatch", "missing_key", "schema_violation"}
+    | {"state_unreadable"}
     | {"invalid_header", "tenant_mismatch", "too_large", "undecodable_batch", "unknown_type"}
 )
 """Every `error_type` of an invalid record."""
@@ -57,6 +58,10 @@ class Metrics:
             "Messages read by the segmenter: taken, duplicate, skipped (not to be summarised) or dead_letter. "
             "A batch that is run again counts again.",
             "outcome",
+        )
+        self.state_unreadable = counter(
+            "state_unreadable_total",
+            "Records and idle timeouts of conversations in quarantine: rows of theirs in the state are damaged.",
         )
         self.archived = counter(
             "archived_records_total",

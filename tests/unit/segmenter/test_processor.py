@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX
-from afterword.streams.errors import StateUnreadable
 from afterword.streams.tokens import count_tokens
 from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, Chat, Sent, flush, limits, say, says
 
@@ -77,12 +76,13 @@ class TestTables:
         chat.process([say("a"), say("s", skip_summarization=True), flush("unknown")])
         assert (chat.conversations.writes, chat.messages.writes) == writes
 
-    def test_a_missing_row_is_an_error_that_says_so_and_not_a_lost_message(self):
+    def test_a_missing_row_is_a_dead_letter_that_says_so_and_not_a_lost_message(self):
         chat = Chat()
         chat.process(says("a"))
         chat.messages.clear()
-        with pytest.raises(StateUnreadable, match="a message's row is missing"):
-            chat.process([flush()])
+        (letter,) = chat.process([flush()]).outgoing
+        assert error_headers(letter)["type"] == "state_unreadable"
+        assert "a message's row is missing" in error_headers(letter)["message"]
 
 
 class TestDeadLetters:

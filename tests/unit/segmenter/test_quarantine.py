@@ -1,0 +1,138 @@
+"""A damaged row puts its conversation in quarantine; the partition goes on, and the row stays as it is."""
+
+import pytest
+from structlog.testing import capture_logs
+
+from afterword.streams.errors import RowUnreadable, StateUnreadable
+from afterword.streams.segmenter.state import Scope, body_key, deadline_of, decode_state, encode_state, prefix
+from tests.unit.segmenter.chat import DEAD_LETTERS, Chat, closed, flush, limits, say, says
+
+FIRST = body_key(prefix(Scope("c")), 0)
+STATE = {
+    "empty": lambda row: b"",
+    "cut off": lambda row: row[:20],
+    "of no version": lambda row: row[:8] + b"\xff" + row[9:],
+    "not JSON": lambda row: row[:-1],
+    "fewer fields": lambda row: row[:9] + b"[null,1]",
+    "an object": lambda row: row[:9] + b"{}",
+    "a text for a number": lambda row: row.replace(b"[null,2,", b'[null,"2",'),
+}
+BODY = {
+    "empty": lambda row: b"",
+    "missing": None,
+    "stripped": lambda row: row[:16],
+    "of no version": lambda row: row[:16] + b"\xff" + row[17:],
+    "cut off": lambda row: row[:20],
+    "another seal": lambda row: row[:29] + b"\x7f" + row[30:],
+    "not JSON": lambda row: row[:-1],
+    "another message": lambda row: row[:31] + b"{}",
+}
+
+
+def damaged(table: str, key: bytes, damage, **changed: object) -> Chat:
+    chat = Chat(limits(**changed))
+    chat.process([*says("a", "b"), say("x", conversation_id="other")])
+    rows = getattr(chat, table)
+    if damage is None:
+        del rows[key]
+    else:
+        assert damage(rows[key]) != rows[key]
+        rows[key] = damage(rows[key])
+    return chat
+
+
+def of_conversation(chat: Chat) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
+    mine = {k: v for k, v in chat.messages.items() if k.startswith(prefix(Scope("c")))}
+    return {k: v for k, v in chat.conversations.items() if k == b"c"}, mine
+
+
+class TestRecords:
+    @pytest.mark.parametrize("damage", STATE.values(), ids=STATE)
+    def test_messages_of_a_conversation_whose_state_is_damaged_are_dead_letters_and_others_go_on(self, damage):
+        chat = damaged("conversations", b"c", damage)
+        before = of_conversation(chat)
+        outcome = chat.process([say("m"), say("y", conversation_id="other"), flush(), flush("other")])
+        assert outcome.dead_letters == {"state_unreadable": 2}
+        assert (outcome.messages, outcome.episodes, outcome.unreadable) == (1, {"flush": 1}, 2)
+        assert of_conversation(chat) == before
+
+    @pytest.mark.parametrize("damage", BODY.values(), ids=BODY)
+    def test_so_are_those_that_need_a_damaged_message_and_nothing_of_them_stays(self, damage):
+        chat = damaged("messages", FIRST, damage, trigger=3)
+        before = of_conversation(chat)
+        outcome = chat.process([say("m"), say("n"), flush(), say("y", conversation_id="other")])
+        assert outcome.dead_letters == {"state_unreadable": 3}
+        assert (outcome.messages, outcome.flushes) == (1, 0)
+        assert of_conversation(chat) == before
+
+    def test_a_record_is_replayed_once_the_row_is_as_it_was(self):
+        chat = damaged("messages", FIRST, None, trigger=3)
+        original = Chat(limits())
+        original.process(says("a", "b"))
+        assert chat.process([say("m")]).dead_letters == {"state_unreadable": 1}
+        chat.messages[FIRST] = original.messages[FIRST]
+        assert closed(chat.hear(say("m"))) == [("a b m", "trigger")]
+
+    def test_the_dead_letter_is_the_record_itself(self):
+        record = say("m")
+        chat = damaged("conversations", b"c", STATE["not JSON"])
+        (letter,) = chat.process([record]).outgoing
+        assert (letter.topic, letter.key, letter.value) == (DEAD_LETTERS, record.key, record.value)
+
+    def test_the_damage_is_an_error_in_the_log_without_any_content(self):
+        chat = damaged("messages", FIRST, BODY["another message"])
+        with capture_logs() as logs:
+            chat.process([flush(), flush()])
+        errors = [entry for entry in logs if entry["log_level"] == "error"]
+        assert [entry["event"] for entry in errors] == ["conversation_quarantined"]
+        assert errors[0]["error_type"] == "state_unreadable"
+
+    def test_an_old_id_whose_row_is_missing_stops_nobody(self):
+        chat = Chat(limits(trigger=1, dedupe_window=2))
+        chat.process(says("a", "b"))
+        del chat.messages[FIRST]
+        assert chat.process(says("d", "e")).messages == 2
+
+
+class TestTicks:
+    @pytest.mark.parametrize("damage", STATE.values(), ids=STATE)
+    def test_a_damaged_state_is_never_due(self, damage):
+        chat = damaged("conversations", b"c", damage)
+        assert deadline_of(chat.conversations[b"c"]) is None
+        chat.now_ms += 10**9
+        before = of_conversation(chat)
+        assert chat.tick([b"c"]).unreadable == 1
+        assert of_conversation(chat) == before
+
+    @pytest.mark.parametrize("damage", BODY.values(), ids=BODY)
+    def test_a_conversation_that_cannot_be_closed_is_due_once(self, damage):
+        chat = damaged("messages", FIRST, damage)
+        before = of_conversation(chat)[1]
+        assert len(chat.wait(10**6)) == 1
+        assert chat.due() == []
+        assert of_conversation(chat)[1] == before
+        assert decode_state(chat.conversations[b"c"]).pending_messages == 2
+
+
+class TestConfiguration:
+    @pytest.mark.parametrize("version", [4, 31])
+    def test_a_row_of_a_later_release_stops_the_worker(self, version):
+        chat = Chat()
+        chat.process([say("a")])
+        row = chat.conversations[b"c"]
+        chat.conversations[b"c"] = row[:8] + bytes((version,)) + row[9:]
+        with pytest.raises(StateUnreadable, match="only a later release can read"):
+            chat.process([say("b")])
+        assert deadline_of(chat.conversations[b"c"])
+
+    def test_a_whole_row_is_read(self):
+        state = decode_state(Chat().conversations.get(b"c", encode_state(decode_state(_row()))))
+        assert state.next_seq == 1
+        with pytest.raises(RowUnreadable):
+            decode_state(b"")
+
+
+def _row() -> bytes:
+    chat = Chat()
+    chat.process([say("a")])
+    return chat.conversations[b"c"]
