@@ -70,10 +70,11 @@ async def test_a_new_group_starts_with_the_earliest_record_and_has_lost_nothing(
     assert losses(worker) == []
 
 
-async def test_a_shorter_source_topic_stops_an_at_least_once_worker(lab: Lab) -> None:
+@pytest.mark.parametrize("told", [{}, {"at_least_once": True}], ids=["exactly once", "at least once"])
+async def test_a_source_topic_made_anew_and_shorter_stops_a_running_worker(lab: Lab, told) -> None:
     await lab.produce([(0, {})] * 5)
-    worker = lab.worker(at_least_once=True)
-    await until(lambda: len(done(lab)) == 5, watching=lab)
+    worker = lab.worker(**told)
+    await until(lambda: len(handled(lab, told)) == 5, watching=lab)
     await lab.until_committed(5)
     worker.suspend()
     await lab.delete(lab.source)
