@@ -11,8 +11,8 @@ from afterword.streams.segmenter.arrival import carried
 from tests.unit.segmenter.chat import NOON, SECOND, Chat, flush, limits, moment, say, says
 
 
-def only(*records, chat=None):
-    (episode,) = (chat or Chat()).hear(*records, flush())
+def only(*records, chat=None, tenant_id=None):
+    (episode,) = (chat or Chat()).hear(*records, flush(tenant_id=tenant_id))
     return episode
 
 
@@ -86,7 +86,7 @@ def test_without_a_user_message_its_user_is_the_first_messages():
 
 
 def test_it_has_the_conversations_tenant_and_no_agent():
-    episode = only(say("a", tenant_id="acme", agent_id="helper"))
+    episode = only(say("a", tenant_id="acme", agent_id="helper"), tenant_id="acme")
     assert (episode.tenant_id, episode.agent_id) == ("acme", None)
 
 
