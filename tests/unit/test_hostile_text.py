@@ -46,7 +46,7 @@ from tests.unit.summarizer.conversations import an_episode_of
 
 CHARACTERS = 6_000
 """At twice this, what is quadratic and would take minutes at 700 KB takes hundredths of a second."""
-FLOOR_SECONDS = 0.012
+FLOOR_SECONDS = 0.03
 """CPU time that a busy machine may add, and that nobody has to explain."""
 LONGEST_SECONDS = 6.0
 """CPU time of one call with the longest text that a message can have."""
