@@ -15,6 +15,7 @@ import hashlib
 import struct
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import count
 from typing import Any, NamedTuple
 
 import cramjam
@@ -412,6 +413,10 @@ UNPARSABLE = (UnicodeDecodeError, CorruptRecordException)
 """Errors of aiokafka in the middle of a batch. A wrong checksum is one, and is raised again at the second attempt."""
 
 
+MOST_ATTEMPTS = 20
+RETRY_SECONDS = 0.05
+
+
 class BoundedConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is not typed
     """An `AIOKafkaConsumer` that no batch can make grow, block the event loop, or raise for good."""
 
@@ -424,21 +429,27 @@ class BoundedConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is no
 
     async def getmany(self, *partitions: TopicPartition, **options: Any) -> dict[TopicPartition, list[Any]]:
         """Fetch as aiokafka does. Raises: KafkaError, never for the content of a record."""
-        while True:
+        for attempt in count():
             positions = self._positions(partitions)
             try:
                 return await super().getmany(*partitions, **options)  # type: ignore[no-any-return]
             except UNPARSABLE:
-                self._fetch_again(positions)
+                if attempt == MOST_ATTEMPTS:
+                    raise
+                await self._fetch_again(positions)
+        raise AssertionError("count() does not end")
 
     async def getone(self, *partitions: TopicPartition) -> Any:
         """Fetch as aiokafka does. Raises: KafkaError, never for the content of a record."""
-        while True:
+        for attempt in count():
             positions = self._positions(partitions)
             try:
                 return await super().getone(*partitions)
             except UNPARSABLE:
-                self._fetch_again(positions)
+                if attempt == MOST_ATTEMPTS:
+                    raise
+                await self._fetch_again(positions)
+        raise AssertionError("count() does not end")
 
     def _positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Positions of these partitions, or of all: only of those may a call take records."""
@@ -448,16 +459,13 @@ class BoundedConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is no
         wanted = set(partitions)
         return {tp: state.position for tp, state in states if state.has_valid_position and (not wanted or tp in wanted)}
 
-    def _fetch_again(self, positions: dict[TopicPartition, int]) -> None:
-        """Go back to where the call began, so that no record is passed over, and parse each one from there.
-
-        Raises: the current error, when that is what has just been done.
-        """
-        if positions.keys() <= self._suspicious:
-            raise
+    async def _fetch_again(self, positions: dict[TopicPartition, int]) -> None:
+        """Go back to where the call began, so that no record is passed over, and parse each one from there."""
         for tp in positions.keys() & self.assignment():
             self.seek(tp, positions[tp])
         self._suspicious |= positions.keys()
+        # a response that was under way is still unparsed, and may arrive first
+        await asyncio.sleep(RETRY_SECONDS)
 
     async def _send_bounded(self, node_id: int, request: Any, **options: Any) -> Any:
         response = await self._send(node_id, request, **options)

@@ -146,8 +146,8 @@ MUTANTS = (
         "ids of messages are forgotten too early",
         SEGMENTER,
         "segmenter/rules.py",
-        "return range(state.window_first, min(state.next_seq - window, state.overlap_first))",
-        "return range(state.window_first, min(state.next_seq - window + 1, state.overlap_first))",
+        "    needed = min(after.next_seq - window, after.overlap_first)",
+        "    needed = min(after.next_seq - window + 1, after.overlap_first)",
     ),
     Mutant(
         "the highest finished offset is committed instead of the lowest unfinished",
@@ -204,7 +204,7 @@ MUTANTS = (
         "fetching begins where the last fetch ended, not at the committed offset",
         SUMMARIZER,
         AT_LEAST_ONCE,
-        "        kafka.seek(self._source, max(first, committed or 0))",
+        "        kafka.seek(self._source, start)",
         "        kafka.seek(self._source, (await kafka.end_offsets([self._source]))[self._source])",
     ),
     Mutant(

@@ -39,5 +39,5 @@ def test_the_stored_names_of_seals_never_change():
 def test_a_row_of_another_version_is_refused():
     row = bytearray(encode_body(bytes(16), Body(b"{}", 1, 2, None, None)))
     row[16] = 2
-    with pytest.raises(StateUnreadable, match="a message's row is not of version 1"):
+    with pytest.raises(StateUnreadable, match="a message's row is of version 2, which only a later release can read"):
         decode_body(bytes(row))
