@@ -45,7 +45,8 @@ async def test_a_worker_whose_broker_is_suspended_ends_in_time_and_says_so(
         finally:
             kafka.brokers[0].resume()
         assert code == 1, lab.logs()
-        assert "Stalled: no progress for 6 seconds: the brokers do not answer" in worker.log.read_text()
+        # the event, not the last line: where the stop takes too long as well, the process ends without one
+        assert "no progress for 6 seconds: the brokers do not answer" in worker.log.read_text()
         lab.worker()
         await lab.all_counted()
 
