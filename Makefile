@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 MINUTES ?= 20
 SEED ?= 1
 
-.PHONY: help venv demo test test-deploy faults unit model mutants quality bench bench-check lint format docs lock release sizes clean
+.PHONY: help venv demo test test-deploy faults hostile unit model mutants quality bench bench-check lint format docs lock release sizes clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -34,6 +34,9 @@ test: $(STAMP) ## every test; AFTERWORD_TEST_STACK=containers takes the official
 
 faults: $(STAMP) ## every kind of fault under load, and a table; MINUTES= and SEED= choose how long and which
 	$(BIN)/python -m tests.e2e.faults --minutes $(MINUTES) --seed $(SEED)
+
+hostile: $(STAMP) ## hostile input of every kind under load, and a table; MINUTES= and SEED= choose how long and which
+	$(BIN)/python -m tests.e2e.faults.hostile --minutes $(MINUTES) --seed $(SEED)
 
 test-deploy: $(STAMP) ## the image, the compose file and the chart; fetches Helm, and an engine where none runs (Debian, root)
 	$(BIN)/pytest tests/deploy -m deploy

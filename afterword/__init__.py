@@ -8,16 +8,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from afterword.consumers.subscriber import SummarySubscriber
+    from afterword.consumers.subscriber import RevisionSubscriber, SummarySubscriber
     from afterword.extras import ExtraMissing
     from afterword.memory import Memory
     from afterword.producer import Producer
-    from afterword.schemas import ConversationFlush, EpisodeClosed, InvalidRecord, MessageCreated, SummaryCreated
+    from afterword.schemas import (
+        ConversationDeleted,
+        ConversationFlush,
+        EpisodeClosed,
+        InvalidRecord,
+        MessageCreated,
+        MessageDeleted,
+        MessageEdited,
+        SummaryCreated,
+        SummaryDeleted,
+    )
     from afterword.streams.errors import (
         AfterwordError,
         BrokerRefuses,
         BrokerUnavailable,
         ConfigurationError,
+        RequestRefused,
         StoreInUse,
         StoreUnavailable,
         TopicMissing,
@@ -29,17 +40,23 @@ __all__ = [
     "BrokerRefuses",
     "BrokerUnavailable",
     "ConfigurationError",
+    "ConversationDeleted",
     "ConversationFlush",
     "EpisodeClosed",
     "ExtraMissing",
     "InvalidRecord",
     "Memory",
     "MessageCreated",
+    "MessageDeleted",
+    "MessageEdited",
     "Producer",
+    "RequestRefused",
+    "RevisionSubscriber",
     "Settings",
     "StoreInUse",
     "StoreUnavailable",
     "SummaryCreated",
+    "SummaryDeleted",
     "SummarySubscriber",
     "TopicMissing",
     "load_settings",
@@ -49,9 +66,13 @@ _MODULES = {
     "ExtraMissing": "afterword.extras",
     "Memory": "afterword.memory",
     "Producer": "afterword.producer",
-    "SummarySubscriber": "afterword.consumers.subscriber",
+    **dict.fromkeys(("RevisionSubscriber", "SummarySubscriber"), "afterword.consumers.subscriber"),
     **dict.fromkeys(
-        ("ConversationFlush", "EpisodeClosed", "InvalidRecord", "MessageCreated", "SummaryCreated"), "afterword.schemas"
+        (
+            *("ConversationDeleted", "ConversationFlush", "EpisodeClosed", "InvalidRecord", "MessageCreated"),
+            *("MessageDeleted", "MessageEdited", "SummaryCreated", "SummaryDeleted"),
+        ),
+        "afterword.schemas",
     ),
     **dict.fromkeys(("Settings", "load_settings"), "afterword.streams.settings"),
 }

@@ -15,8 +15,15 @@ from afterword.streams.summarizer.providers import make_provider
 from afterword.streams.telemetry import Metrics
 from afterword.topics import check_topics
 
+
+class Advice(str):
+    """What was found works, and should be changed nevertheless."""
+
+    __slots__ = ()
+
+
 Check = Callable[[Settings], Awaitable[str]]
-"""Returns what was found. Raises: AfterwordError or KafkaError, which says what is wrong."""
+"""Returns what was found, or `Advice`. Raises: AfterwordError or KafkaError, which says what is wrong."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,8 @@ def keys(settings: Settings) -> Result:
 
 async def _result(name: str, check: Check, settings: Settings) -> Result:
     try:
-        return Result(name, True, await check(settings))
+        found = await check(settings)
+        return Result(name, True, found, warning=isinstance(found, Advice))
     except (AfterwordError, KafkaError) as error:
         return Result(name, False, str(error) or type(error).__name__)
 
@@ -65,7 +73,8 @@ async def check_wanted_topics(settings: Settings) -> str:
     wrong = [f"{report.name} is {report.status} {report.detail}".strip() for report in reports if not report.fine]
     if wrong:
         raise CheckFailed(problem="; ".join(wrong) + "; see: afterword topics create")
-    return f"{len(reports)} as configured"
+    warnings = [f"{report.name}: {report.warning}" for report in reports if report.warning]
+    return Advice("; ".join(warnings)) if warnings else f"{len(reports)} as configured"
 
 
 async def check_mongodb(settings: Settings) -> str:

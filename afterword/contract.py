@@ -9,12 +9,28 @@ from typing import Any, Literal
 import orjson
 from pydantic import TypeAdapter
 
-from afterword.schemas import ConversationFlush, EpisodeClosed, MessageCreated, SummaryCreated
+from afterword.schemas import (
+    ConversationDeleted,
+    ConversationFlush,
+    EpisodeAmended,
+    EpisodeClosed,
+    MessageCreated,
+    MessageDeleted,
+    MessageEdited,
+    SummaryCreated,
+    SummaryDeleted,
+)
 from afterword.schemas.base import Model
 from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX
-from afterword.schemas.episodes import EPISODE_CLOSED
-from afterword.schemas.messages import CONVERSATION_FLUSH, MESSAGE_CREATED
-from afterword.schemas.summaries import SUMMARY_CREATED
+from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_CLOSED
+from afterword.schemas.messages import (
+    CONVERSATION_DELETED,
+    CONVERSATION_FLUSH,
+    MESSAGE_CREATED,
+    MESSAGE_DELETED,
+    MESSAGE_EDITED,
+)
+from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.settings import Kafka
 from afterword.streams.telemetry.tracing import TRACEPARENT
 
@@ -35,10 +51,15 @@ class Event:
 EVENTS = (
     Event(MESSAGE_CREATED, MessageCreated, "input"),
     Event(CONVERSATION_FLUSH, ConversationFlush, "input"),
+    Event(MESSAGE_EDITED, MessageEdited, "input"),
+    Event(MESSAGE_DELETED, MessageDeleted, "input"),
+    Event(CONVERSATION_DELETED, ConversationDeleted, "input"),
     Event(EPISODE_CLOSED, EpisodeClosed, "output"),
+    Event(EPISODE_AMENDED, EpisodeAmended, "output"),
     Event(SUMMARY_CREATED, SummaryCreated, "output"),
+    Event(SUMMARY_DELETED, SummaryDeleted, "output"),
 )
-"""`episode.closed` is also read by the summarizer, which accepts those of older segmenters."""
+"""`episode.closed` and `episode.amended` are also read by the summarizer, which accepts those of older segmenters."""
 
 TYPE_FIELD: Schema = {
     "type": "string",
@@ -104,6 +125,50 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "conversation_id": "c-42",
         "tenant_id": "acme",
         "reason": "the chat was closed",
+    },
+    "message.edited": {
+        "type": "message.edited",
+        "id": "m-1",
+        "conversation_id": "c-42",
+        "tenant_id": "acme",
+        "content": "Order 1178 arrived broken. What now?",
+        "edited_at": "2026-03-01T09:41:00Z",
+    },
+    "message.deleted": {
+        "type": "message.deleted",
+        "id": "m-1",
+        "conversation_id": "c-42",
+        "tenant_id": "acme",
+        "reason": "the user took it back",
+    },
+    "conversation.deleted": {
+        "type": "conversation.deleted",
+        "conversation_id": "c-42",
+        "tenant_id": "acme",
+        "reason": "the user closed the account",
+    },
+    "episode.amended": {
+        "conversation_id": "c-42",
+        "tenant_id": "acme",
+        "message_id": "m-1",
+        "change": "edited",
+        "episode_id": "c-42:1",
+        "partition": 3,
+        "offset": 140,
+        "amended_at": "2026-03-01T09:41:00.000Z",
+        "reason": None,
+    },
+    "summary.deleted": {
+        "event_id": "c-42:1:2",
+        "episode_id": "c-42:1",
+        "revision": 2,
+        "supersedes": "c-42:1:1",
+        "reason": "deleted",
+        "conversation_id": "c-42",
+        "agent_id": None,
+        "tenant_id": "acme",
+        "ordinal": 1,
+        "deleted_at": "2026-03-01T09:41:01.000Z",
     },
     "episode.closed": {
         **COMMON,
@@ -225,20 +290,35 @@ def channels(kafka: Kafka) -> list[Channel]:
     dead = "Rejected records of {}: key, value and headers unchanged, and further headers with the error."
     both = ("send", "receive")
     return [
-        Channel("messages", kafka.messages_topic, "Chat messages; you produce them.", inputs, ["receive"]),
+        Channel(
+            "messages",
+            kafka.messages_topic,
+            "Chat messages and what becomes of them; you produce them.",
+            inputs,
+            ["receive"],
+        ),
         Channel(
             "episodes",
             kafka.episodes_topic,
-            "Closed episodes; use read_committed.",
-            ["episode.closed"],
+            "Closed episodes, and changes of their messages; use read_committed.",
+            ["episode.closed", "episode.amended"],
             both,
         ),
-        Channel("summaries", kafka.summaries_topic, "Summaries; subscribe to them.", ["summary.created"], ["send"]),
+        Channel(
+            "summaries",
+            kafka.summaries_topic,
+            "Summaries; subscribe to them, with read_committed.",
+            ["summary.created"],
+            ["send"],
+        ),
+        Channel(
+            "deletions", kafka.deletions_topic, "Deleted summaries; subscribe to them.", ["summary.deleted"], ["send"]
+        ),
         Channel(
             "retries",
             kafka.retry_topic,
-            "Episodes with a fallback to replace.",
-            ["episode.closed"],
+            "Episodes with a fallback to replace, and changes that the archive did not have yet.",
+            ["episode.closed", "episode.amended"],
             both,
         ),
         *(

@@ -1,7 +1,7 @@
 """Demo: real conversations through the whole path, from an empty directory to summaries."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,7 +58,7 @@ async def _replay(settings: Settings, lines: Sequence[bytes], show: Show, logs: 
     done = _Done(expected=check(lines).messages)
     options = Options(rate=MESSAGES_PER_SECOND, flush=True, interleave=CONVERSATIONS_AT_A_TIME)
     async with AsyncExitStack() as running:
-        for work in (_show_episodes(settings.kafka, show), produce(settings, _each(lines), options)):
+        for work in (_show_episodes(settings.kafka, show), produce(settings, lines, options)):
             task: asyncio.Task[object] = asyncio.create_task(work)
             running.callback(task.cancel)
         try:
@@ -88,14 +88,11 @@ class _Done:
         self.last = event.conversation_id
 
 
-async def _each(lines: Iterable[bytes]) -> AsyncIterator[bytes]:
-    for line in lines:
-        yield line
-
-
 async def _until_summarised(kafka: Kafka, show: Show, done: _Done) -> None:
     async with aclosing(watch(kafka, from_beginning=True)) as events:
         async for event in events:
+            if not isinstance(event, SummaryCreated):
+                continue
             done.count(event)
             show.summary(event)
             if done.messages >= done.expected:
@@ -103,8 +100,6 @@ async def _until_summarised(kafka: Kafka, show: Show, done: _Done) -> None:
 
 
 async def _show_episodes(kafka: Kafka, show: Show) -> None:
-    async with running_consumer(
-        kafka, kafka.episodes_topic, auto_offset_reset="earliest", isolation_level="read_committed"
-    ) as consumer:
+    async with running_consumer(kafka, kafka.episodes_topic, auto_offset_reset="earliest") as consumer:
         async for record in consumer:
-            show.episode(decode_episode(record.key, record.value))
+            show.episode(decode_episode(record.key, record.value, record.headers))

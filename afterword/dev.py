@@ -14,6 +14,7 @@ from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import CONFIG_FILE_VARIABLE, Settings, load_settings, without_credentials
 from afterword.topics import ensure_topics
 
+CONFIG_FILE = "afterword.toml"
 ROLES = ("segmenter", "summarizer", "archiver")
 LOOK_SECONDS = 0.5
 FIRST_WAIT_SECONDS = 1.0
@@ -66,9 +67,6 @@ class Supervisor:
 
     async def _stop(self) -> None:
         await asyncio.gather(*[asyncio.to_thread(worker.stop, STOP_SECONDS) for worker in self._workers.values()])
-
-
-CONFIG_FILE = "afterword.toml"
 
 
 class TopicsNotFine(AfterwordError):

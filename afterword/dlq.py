@@ -14,14 +14,14 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError, ProducerFenced
+from aiokafka.errors import ProducerFenced
 
 from afterword.audit.log import Log, opened
 from afterword.schemas.base import rfc3339
-from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX, DeadLetter, is_offset, read_dead_letter
+from afterword.schemas.dead_letters import ARCHIVE, DEAD_LETTER_PREFIX, DeadLetter, is_offset, read_dead_letter
 from afterword.schemas.headers import RESERVED_PREFIX, Headers, KafkaRecord, header
-from afterword.streams.errors import AfterwordError, BrokerUnavailable
-from afterword.streams.kafka import client_options, require_topics, start_client
+from afterword.streams.errors import AfterwordError
+from afterword.streams.kafka import broker_errors, client_options, require_topics, start_client
 from afterword.streams.settings import Kafka
 from afterword.topics import LARGE_RECORD_BYTES
 
@@ -105,6 +105,8 @@ class Counts:
     """Records that Afterword did not write: they can be discarded, but not replayed."""
     truncated: int = 0
     """Records that were too large to be kept whole: they can be discarded, but not replayed."""
+    archive: int = 0
+    """Records that only the archiver could not take, and the segmenter has: they can be discarded, but not replayed."""
     by_type: Counter[str] = field(default_factory=Counter)
 
 
@@ -143,7 +145,7 @@ class DeadLetterQueue:
     async def find(self, address: str) -> DeadLetter:
         """Find the dead letter at `address`, topic/partition/offset. Raises: NoSuchDeadLetter, TopicStalled."""
         topic, *place = address.rsplit("/", 2)
-        if topic in queue_topics(self._kafka) and len(place) == 2 and all(part.isdecimal() for part in place):
+        if topic in queue_topics(self._kafka) and len(place) == 2 and all(map(is_offset, place)):
             record = await self._log.record_at(topic, *map(int, place))
             if record is not None and resolved_offset(record) is None:
                 return read_dead_letter(record)
@@ -191,19 +193,18 @@ class DeadLetterQueue:
         if not dead_letters:
             return
         sent: list[Awaitable[object]] = []
-        try:
-            async with producer.transaction():
-                for found in dead_letters:
-                    if action == "replayed":
-                        sent.append(await self._replay(producer, found))
-                    sent.append(await _send_resolution(producer, found, action))
-                raise_first_error(await asyncio.gather(*sent, return_exceptions=True))
-        except ProducerFenced:
-            raise ReplayOverlaps(topic=dead_letters[0].topic) from None
-        except KafkaError as error:
-            raise BrokerUnavailable(servers=self._kafka.bootstrap_servers, problem=type(error).__name__) from error
-        finally:
-            await asyncio.gather(*sent, return_exceptions=True)
+        with broker_errors(self._kafka.bootstrap_servers):
+            try:
+                async with producer.transaction():
+                    for found in dead_letters:
+                        if action == "replayed":
+                            sent.append(await self._replay(producer, found))
+                        sent.append(await _send_resolution(producer, found, action))
+                    raise_first_error(await asyncio.gather(*sent, return_exceptions=True))
+            except ProducerFenced:
+                raise ReplayOverlaps(topic=dead_letters[0].topic) from None
+            finally:
+                await asyncio.gather(*sent, return_exceptions=True)
 
     async def _replay(self, producer: AIOKafkaProducer, found: DeadLetter) -> Awaitable[object]:
         """Send to the original partition: the producer's partitioner may have been another."""
@@ -233,6 +234,9 @@ def _count(counts: Counts, found: DeadLetter, action: Action) -> bool:
     counts.by_type[found.error_type] += 1
     if action == "replayed" and found.origin is None:
         counts.not_ours += 1
+        return False
+    if action == "replayed" and found.stage == ARCHIVE:
+        counts.archive += 1
         return False
     if action == "replayed" and found.truncated:
         counts.truncated += 1

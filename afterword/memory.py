@@ -10,7 +10,7 @@ from afterword.context import ANYONE, Anyone, Context, ContextRequest, Owner, re
 from afterword.schemas.ids import scope_id
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Embedder, Settings, load_settings
-from afterword.streams.stores.arguments import require
+from afterword.streams.stores.arguments import require, require_within
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode
 from afterword.streams.stores.index import MOST_QUERY_CHARACTERS, Dense, Embed, Query, Recalled
 from afterword.streams.stores.messages import MessageArchive
@@ -24,6 +24,7 @@ __all__ = ["ANYONE", "Context", "EpisodePage", "Memory", "OwnerMissing", "Recall
 KEEP_RECENT = 4
 MAX_TOKENS = 3500
 PAGE_EPISODES = 20
+MOST_PAGE_EPISODES = 1000
 
 log = structlog.get_logger(__name__)
 
@@ -48,7 +49,7 @@ class Memory:
     """Reads conversations and their episodes, and searches them; to be closed, or used with `async with`.
 
     `keep_recent`: the number of last messages that `context` returns by default. All methods raise StoreUnavailable,
-    and TypeError for an argument of another type: what comes from a request's JSON may be an object.
+    and for an argument from a request's JSON that is of another type, TypeError, or out of bounds, ValueError.
     """
 
     def __init__(
@@ -106,6 +107,8 @@ class Memory:
         require(int | None, keep_recent=keep_recent)
         require(int, max_tokens=max_tokens)
         recent = self._keep_recent if keep_recent is None else keep_recent
+        require_within(0, keep_recent=recent)
+        require_within(1, max_tokens=max_tokens)
         return await read_context(
             self._episodes, self._messages, ContextRequest(conversation_id, agent_id, recent, max_tokens, owner)
         )
@@ -122,12 +125,14 @@ class Memory:
     ) -> EpisodePage:
         """A page of the conversation's episodes, newest first, with an ordinal less than `before`.
 
+        `limit`: 1 to 1,000.
         `user_id`, `tenant_id`: as those of `context`; none of somebody else's conversation. Raises: OwnerMissing.
         """
         owner = _owner(user_id, tenant_id)
         require(str, conversation_id=conversation_id)
         require(str | None, agent_id=agent_id)
         require(int, limit=limit)
+        require_within(1, MOST_PAGE_EPISODES, limit=limit)
         require(int | None, before=before)
         if owner != Owner():
             known = await self._episodes.conversation(scope_id(conversation_id, agent_id))
@@ -153,7 +158,8 @@ class Memory:
         `tenant_id`: None means episodes without a tenant, never those of all tenants. Raises: OwnerMissing for a user
         None or "", which is what messages have whose producer knew no user.
         """
-        _check_owner(user_id, tenant_id)
+        _check_user(user_id)
+        _check_tenant(tenant_id)
         require(str, query=query)
         require(str | None, agent_id=agent_id, conversation_id=conversation_id)
         require(int, k=k)
@@ -206,7 +212,10 @@ class QueryEmbedder:
 
 def _owner(user_id: str | Anyone, tenant_id: str | Anyone | None) -> Owner:
     """Raises: OwnerMissing."""
-    _check_owner("anyone" if user_id is ANYONE else user_id, None if tenant_id is ANYONE else tenant_id)
+    if user_id is not ANYONE:
+        _check_user(user_id)
+    if tenant_id is not ANYONE:
+        _check_tenant(tenant_id)
     return Owner(user_id, tenant_id)
 
 
@@ -216,9 +225,13 @@ def _cut(query: str) -> str:
     return query[:MOST_QUERY_CHARACTERS]
 
 
-def _check_owner(user_id: object, tenant_id: object) -> None:
+def _check_user(user_id: object) -> None:
     """Raises: OwnerMissing."""
     if not isinstance(user_id, str) or not user_id:
         raise OwnerMissing(field="user_id")
+
+
+def _check_tenant(tenant_id: object) -> None:
+    """Raises: OwnerMissing."""
     if tenant_id is not None and not isinstance(tenant_id, str):
         raise OwnerMissing(field="tenant_id")

@@ -15,7 +15,7 @@ from opentelemetry.trace import Tracer
 
 from afterword.dialogues import FIRST_SENT_AT, expand
 from afterword.producer import Producer, ProducerRecord, to_record
-from afterword.schemas import ConversationFlush, InvalidRecord, MessageCreated, decode_input
+from afterword.schemas import ConversationFlush, InvalidRecord, decode_input
 from afterword.schemas.base import Id, Model
 from afterword.schemas.decoding import validate
 from afterword.streams.errors import AfterwordError
@@ -62,6 +62,8 @@ class Produced:
 
     messages: int = 0
     flushes: int = 0
+    amendments: int = 0
+    """Edits and deletions."""
     invalid: int = 0
     seconds: float = 0.0
     first_invalid: list[InvalidLine] = field(default_factory=list)
@@ -72,8 +74,10 @@ class Produced:
         if record.is_message:
             self.messages += 1
             self.conversation_ids.setdefault(record.conversation_id, record.tenant_id)
-        else:
+        elif record.is_flush:
             self.flushes += 1
+        else:
+            self.amendments += 1
 
     def reject(self, line: InvalidLine) -> None:
         self.invalid += 1
@@ -85,6 +89,7 @@ class Produced:
             "conversations": len(self.conversation_ids),
             "messages": self.messages,
             "flushes": self.flushes,
+            "amendments": self.amendments,
             "invalid": self.invalid,
             "seconds": round(self.seconds, 3),
         }
@@ -195,7 +200,7 @@ def parse_numbered(number: int, line: bytes, now: datetime) -> list[ProducerReco
 
 
 def parse(line: bytes, now: datetime) -> list[ProducerRecord]:
-    """Parse one line: a message or a flush as the contract has it, or a whole dialogue.
+    """Parse one line: an event of `messages` as the contract has it, or a whole dialogue.
 
     `now` stands for the time of a message without `sent_at`. A message travels as it was written, so that fields
     which only a newer consumer knows arrive there.
@@ -207,7 +212,7 @@ def parse(line: bytes, now: datetime) -> list[ProducerRecord]:
         return _expanded(validate(Dialogue, line))
     conversation_id = data.get("conversation_id")
     key = conversation_id.encode(errors="replace") if isinstance(conversation_id, str) else None
-    event: MessageCreated | ConversationFlush = decode_input(key, line.strip(), (), int(now.timestamp() * 1000))
+    event = decode_input(key, line.strip(), (), int(now.timestamp() * 1000))
     return [to_record(event, now, SOURCE, value=line.strip())]
 
 

@@ -1,30 +1,65 @@
 """Typed messages to the topic `messages`, for Python services and for `afterword produce`."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypedDict, Unpack
 
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
 from opentelemetry.trace import NoOpTracer, Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from afterword.schemas import ConversationFlush, MessageCreated
+from afterword.schemas import (
+    ConversationDeleted,
+    ConversationFlush,
+    InputEvent,
+    MessageCreated,
+    MessageDeleted,
+    MessageEdited,
+)
 from afterword.schemas.headers import CE_ID, Headers, cloud_event, header
 from afterword.schemas.ids import escape, message_key
-from afterword.schemas.messages import CONVERSATION_FLUSH, MESSAGE_CREATED
-from afterword.streams.errors import BrokerUnavailable
-from afterword.streams.kafka import client_options, require_topics, running_producer, security_of
+from afterword.schemas.messages import (
+    CONVERSATION_DELETED,
+    CONVERSATION_FLUSH,
+    MESSAGE_CREATED,
+    MESSAGE_DELETED,
+    MESSAGE_EDITED,
+)
+from afterword.streams.kafka import (
+    IdempotentProducer,
+    broker_errors,
+    client_options,
+    connection_of,
+    require_topics,
+    running_producer,
+)
 from afterword.streams.settings import Kafka, Settings, load_settings
 
 SOURCE = "afterword/producer"
 """The CloudEvents source of records whose producer names no other."""
 
+TYPES: dict[type[InputEvent], str] = {
+    ConversationFlush: CONVERSATION_FLUSH,
+    MessageEdited: MESSAGE_EDITED,
+    MessageDeleted: MESSAGE_DELETED,
+    ConversationDeleted: CONVERSATION_DELETED,
+}
 Delivery = asyncio.Future[Any]
+
+
+class Changes(TypedDict, total=False):
+    """Fields of a message that an edit may replace; a `sentiment` of None is one that is not known any more."""
+
+    content: str
+    metadata: dict[str, Any]
+    sentiment: float | None
+    flows: Sequence[str]
+    tools: Sequence[str]
+    skip_summarization: bool
+    edited_at: datetime
 
 
 class ProducerRecord(NamedTuple):
@@ -35,11 +70,10 @@ class ProducerRecord(NamedTuple):
     headers: Headers
     is_message: bool = True
     tenant_id: str | None = None
+    is_flush: bool = False
 
 
-def to_record(
-    event: MessageCreated | ConversationFlush, now: datetime, source: str = SOURCE, value: bytes | None = None
-) -> ProducerRecord:
+def to_record(event: InputEvent, now: datetime, source: str = SOURCE, value: bytes | None = None) -> ProducerRecord:
     """Build the record of an event. `value`: its JSON, where that is at hand already."""
     if isinstance(event, MessageCreated):
         headers = cloud_event(
@@ -47,9 +81,13 @@ def to_record(
         )
         value = value or event.model_dump_json(exclude_defaults=True).encode()
         return ProducerRecord(event.conversation_id, value, headers, tenant_id=event.tenant_id)
-    event_id = f"{escape(event.conversation_id)}:flush:{int(now.timestamp() * 1000)}"
-    headers = cloud_event(CONVERSATION_FLUSH, event_id, source, now)
-    return ProducerRecord(event.conversation_id, value or event.to_json(), headers, False, event.tenant_id)
+    event_type = TYPES[type(event)]
+    subject = message_key(event.conversation_id, event.id) if hasattr(event, "id") else escape(event.conversation_id)
+    event_id = f"{subject}:{event_type.rpartition('.')[2]}:{int(now.timestamp() * 1000)}"
+    headers = cloud_event(event_type, event_id, source, now)
+    value = value or event.model_dump_json(exclude_unset=True).encode()
+    is_flush = isinstance(event, ConversationFlush)
+    return ProducerRecord(event.conversation_id, value, headers, False, event.tenant_id, is_flush)
 
 
 class Producer(AbstractAsyncContextManager["Producer"]):
@@ -95,7 +133,7 @@ class Producer(AbstractAsyncContextManager["Producer"]):
 
     async def __aenter__(self) -> Self:
         """Connect. Raises: BrokerUnavailable, TopicMissing."""
-        await require_topics(self._kafka, self._topic, **security_of(self._options))
+        await require_topics(self._kafka, self._topic, **connection_of(self._options))
         client = await self._running.enter_async_context(running_producer(self._kafka, **self._options))
         self._sender = Sender(client, self._topic, self._tracer)
         return self
@@ -108,9 +146,9 @@ class Producer(AbstractAsyncContextManager["Producer"]):
             if error is None:
                 await self.drain()
 
-    async def send(self, event: MessageCreated | ConversationFlush) -> None:
+    async def send(self, event: InputEvent) -> None:
         """Return when the broker has acknowledged the event. Raises: BrokerUnavailable."""
-        with self._broker_errors():
+        with broker_errors(self._kafka.bootstrap_servers):
             delivery = await self._sender.send(to_record(event, datetime.now(UTC), self._source))
             await asyncio.shield(delivery)  # a caller that gives up does not take the record back
 
@@ -132,32 +170,57 @@ class Producer(AbstractAsyncContextManager["Producer"]):
             ConversationFlush(conversation_id=conversation_id, agent_id=agent_id, tenant_id=tenant_id, reason=reason)
         )
 
-    async def enqueue(self, event: MessageCreated | ConversationFlush | ProducerRecord) -> None:
+    async def edit(
+        self, conversation_id: str, message_id: str, *, tenant_id: str | None = None, **changes: Unpack[Changes]
+    ) -> None:
+        """Replace fields of a message that was sent; those that are not given stay as they are.
+
+        `tenant_id`: that of the message; with another one, and for a message that nobody knows, it is a dead letter.
+
+        Raises: BrokerUnavailable; ValidationError for a change that cannot be made, or none at all.
+        """
+        fields = {"id": message_id, "conversation_id": conversation_id, "tenant_id": tenant_id}
+        await self.send(MessageEdited.model_validate({**fields, **changes}, strict=False))
+
+    async def delete(
+        self, conversation_id: str, message_id: str, *, tenant_id: str | None = None, reason: str | None = None
+    ) -> None:
+        """Take a message out of archive, episode, summary and index. `tenant_id`: as of `edit`.
+
+        Raises: BrokerUnavailable.
+        """
+        await self.send(
+            MessageDeleted(id=message_id, conversation_id=conversation_id, tenant_id=tenant_id, reason=reason)
+        )
+
+    async def delete_conversation(
+        self, conversation_id: str, *, tenant_id: str | None = None, reason: str | None = None
+    ) -> None:
+        """Take all messages of a conversation so far out of everything. `tenant_id`: as of `edit`.
+
+        Raises: BrokerUnavailable.
+        """
+        await self.send(ConversationDeleted(conversation_id=conversation_id, tenant_id=tenant_id, reason=reason))
+
+    async def enqueue(self, event: InputEvent | ProducerRecord) -> None:
         """Return when the event is in the client's buffer; `drain` raises what goes wrong later.
 
         Raises: BrokerUnavailable.
         """
         record = event if isinstance(event, ProducerRecord) else to_record(event, datetime.now(UTC), self._source)
-        with self._broker_errors():
+        with broker_errors(self._kafka.bootstrap_servers):
             self._sender.remember(await self._sender.send(record))
 
     async def drain(self) -> None:
         """Return when the broker has acknowledged all that was enqueued. Raises: BrokerUnavailable."""
-        with self._broker_errors():
+        with broker_errors(self._kafka.bootstrap_servers):
             await self._sender.drain()
-
-    @contextmanager
-    def _broker_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except KafkaError as error:
-            raise BrokerUnavailable(servers=self._kafka.bootstrap_servers, problem=str(error)) from error
 
 
 class Sender:
     """Send records without waiting for their acknowledgements, each in a span that ends with its own."""
 
-    def __init__(self, client: AIOKafkaProducer, topic: str, tracer: Tracer) -> None:
+    def __init__(self, client: IdempotentProducer, topic: str, tracer: Tracer) -> None:
         self._client = client
         self._topic = topic
         self._tracer = tracer

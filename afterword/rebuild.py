@@ -71,7 +71,7 @@ class Rebuild:
     async def _write(self, stored: StoredEpisode) -> bool:
         """Index an episode; return whether all of its messages are archived."""
         summary = stored.summary
-        keys = [message_key(summary.conversation_id, message_id) for message_id in summary.message_ids]
+        keys = [message_key(summary.conversation_id, one, summary.tenant_id) for one in summary.message_ids]
         found = await self._messages.get_many(keys)
         text = raw_text(found[key].message.content for key in keys if key in found)
         dense = await self._embedder.embed(summary_text(summary)) if self._embedder else None

@@ -60,6 +60,6 @@ def lines(conversation_id: str) -> Iterator[bytes]:
 async def _announced(consumer: AIOKafkaConsumer, conversation_id: str) -> SummaryCreated:
     async with aclosing(events(consumer)) as found:
         async for event in found:
-            if event.conversation_id == conversation_id:
+            if isinstance(event, SummaryCreated) and event.conversation_id == conversation_id:
                 return event
     raise AssertionError("a topic has no end")

@@ -4,21 +4,33 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
 
+from afterword.schemas.decoding import MAX_INPUT_BYTES
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.kafka import admin_client
 from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import Settings
 
+__all__ = ["TopicReport", "check_topics", "ensure_topics"]
+
+POLL_SECONDS = 0.05
+CONFIGS_SECONDS = 20.0
 LARGE_RECORD_BYTES = 2 * 1024 * 1024
 """An episode, a row of state or a dead letter may be larger than the record that it came from, which may have the
 broker's default limit of 1 MiB."""
+
+SMALLEST_MESSAGES_BYTES = MAX_INPUT_BYTES + 64 * 1024
+"""A message that can be taken, with its headers and its batch's."""
+LARGEST_MESSAGES_BYTES = LARGE_RECORD_BYTES
+"""Workers hold whole batches of this size; of longer records a dead letter keeps the beginning only."""
+
+MAX_BYTES = "max.message.bytes"
 
 Status = Literal["created", "ok", "different", "missing", "failed"]
 
@@ -32,6 +44,8 @@ class Topic:
     replication_factor: int
     configs: Mapping[str, str]
     any_count: bool = False
+    record_bytes: tuple[int, int] | None = None
+    """Least and greatest `max.message.bytes` without a warning."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +60,15 @@ class FoundTopic:
 
 @dataclass(frozen=True)
 class TopicReport:
-    """Outcome for one topic; `detail` says what differs, or why it could not be created."""
+    """Outcome for one topic; `detail` says what differs, or why it could not be created.
+
+    `warning`: what works, and should be changed nevertheless.
+    """
 
     name: str
     status: Status
     detail: str = ""
+    warning: str = ""
 
     @property
     def fine(self) -> bool:
@@ -64,16 +82,18 @@ def wanted_topics(settings: Settings, message_partitions: int | None = None) -> 
     """
     kafka = settings.kafka
     log = _configs(settings, "delete")
-    large = {**log, "max.message.bytes": str(LARGE_RECORD_BYTES)}
+    large = {**log, MAX_BYTES: str(LARGE_RECORD_BYTES)}
     compacted = {**large, "cleanup.policy": "compact"}
 
     def topic(name: str, configs: Mapping[str, str], count: int = kafka.partitions, any_count: bool = True) -> Topic:
         return Topic(name, count, kafka.replication_factor, configs, any_count)
 
+    taken = (SMALLEST_MESSAGES_BYTES, LARGEST_MESSAGES_BYTES)
     return [
-        topic(kafka.messages_topic, log, any_count=False),
+        replace(topic(kafka.messages_topic, log, any_count=False), record_bytes=taken),
         topic(kafka.episodes_topic, large),
         topic(kafka.summaries_topic, log),
+        topic(kafka.deletions_topic, log),
         topic(kafka.retry_topic, large),
         topic(kafka.dead_letters(kafka.messages_topic), large),
         topic(kafka.dead_letters(kafka.episodes_topic), large),
@@ -91,7 +111,24 @@ def compare(wanted: Topic, found: FoundTopic) -> TopicReport:
     if not wanted.any_count:
         pairs["partitions"] = (str(wanted.partitions), str(found.partitions))
     differing = [f"{name} is {is_}, should be {should}" for name, (should, is_) in pairs.items() if is_ != should]
-    return TopicReport(wanted.name, "different" if differing else "ok", "; ".join(differing))
+    status: Status = "different" if differing else "ok"
+    return TopicReport(wanted.name, status, "; ".join(differing), _size_warning(wanted, found))
+
+
+def _size_warning(wanted: Topic, found: FoundTopic) -> str:
+    """Say what a limit does that is too small or too large; empty for one that is neither, or not known."""
+    limit = found.configs.get(MAX_BYTES)
+    if wanted.record_bytes is None or limit is None:
+        return ""
+    least, most = wanted.record_bytes
+    if int(limit) < least:
+        return f"{MAX_BYTES} is {limit}, should be at least {least}: messages may have {MAX_INPUT_BYTES} bytes"
+    if int(limit) > most:
+        return (
+            f"{MAX_BYTES} is {limit}, should be at most {most}: messages of more than {MAX_INPUT_BYTES} bytes become "
+            "dead letters, which keep only the beginning of the largest"
+        )
+    return ""
 
 
 def _configs(settings: Settings, cleanup: str) -> dict[str, str]:
@@ -100,12 +137,6 @@ def _configs(settings: Settings, cleanup: str) -> dict[str, str]:
         "compression.type": "producer",
         "min.insync.replicas": str(settings.kafka.min_insync_replicas),
     }
-
-
-__all__ = ["TopicReport", "check_topics", "ensure_topics"]
-
-POLL_SECONDS = 0.05
-CONFIGS_SECONDS = 20.0
 
 
 async def ensure_topics(settings: Settings) -> list[TopicReport]:
@@ -142,7 +173,7 @@ def _outcome(report: TopicReport, existed: bool, refusal: str | None) -> TopicRe
     if refusal is not None:
         return TopicReport(report.name, "failed", refusal)
     if report.status == "ok" and not existed:
-        return TopicReport(report.name, "created")
+        return replace(report, status="created")
     return report
 
 

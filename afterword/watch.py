@@ -1,4 +1,4 @@
-"""Live view of `summary.created`, without a consumer group and without commits."""
+"""Live view of summaries and their deletions, without a consumer group and without commits."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -6,17 +6,19 @@ from contextlib import aclosing
 import structlog
 from aiokafka import AIOKafkaConsumer
 
-from afterword.consumers.subscriber import REPEATS_REMEMBERED, RecentIds, decode
-from afterword.schemas import InvalidRecord, SummaryCreated
+from afterword.consumers.subscriber import REPEATS_REMEMBERED, RecentIds, decode_revision
+from afterword.schemas import InvalidRecord, SummaryCreated, SummaryDeleted
 from afterword.streams.kafka import running_consumer
 from afterword.streams.settings import Kafka
 
 log = structlog.get_logger(__name__)
 
 
-async def watch(kafka: Kafka, from_beginning: bool) -> AsyncGenerator[SummaryCreated, None]:
+async def watch(kafka: Kafka, from_beginning: bool) -> AsyncGenerator[SummaryCreated | SummaryDeleted, None]:
     """Yield each event once, from now on or from the beginning. Raises: BrokerUnavailable, TopicMissing."""
-    async with running_consumer(kafka, kafka.summaries_topic, auto_offset_reset="earliest") as consumer:
+    async with running_consumer(
+        kafka, kafka.summaries_topic, kafka.deletions_topic, auto_offset_reset="earliest"
+    ) as consumer:
         if not from_beginning:
             await consumer.seek_to_end()
         async with aclosing(events(consumer)) as found:
@@ -24,12 +26,12 @@ async def watch(kafka: Kafka, from_beginning: bool) -> AsyncGenerator[SummaryCre
                 yield event
 
 
-async def events(consumer: AIOKafkaConsumer) -> AsyncGenerator[SummaryCreated, None]:
+async def events(consumer: AIOKafkaConsumer) -> AsyncGenerator[SummaryCreated | SummaryDeleted, None]:
     """Yield each event once, from the consumer's position."""
     seen = RecentIds(REPEATS_REMEMBERED)
     async for record in consumer:
         try:
-            event = decode(record)
+            event = decode_revision(record)
         except InvalidRecord as error:
             log.warning("record_skipped", stage="watch", error_type=error.error_type, offset=record.offset)
             continue

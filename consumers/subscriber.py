@@ -1,31 +1,162 @@
-"""Typed events of `summary.created`, for Python services."""
+"""Typed events of `summary.created` and `summary.deleted`, for Python services."""
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
-from aiokafka.errors import CommitFailedError, IllegalStateError
+from aiokafka.errors import (
+    CommitFailedError,
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+)
 
-from afterword.schemas import InvalidRecord, SummaryCreated
+from afterword.schemas import InvalidRecord, SummaryCreated, SummaryDeleted
 from afterword.schemas.decoding import check_key, validate
 from afterword.schemas.headers import CE_ID, CE_TYPE, header
-from afterword.schemas.summaries import SUMMARY_CREATED
-from afterword.streams.kafka import client_options, require_topics, security_of, start_client
+from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
+from afterword.streams.errors import TopicReplaced
+from afterword.streams.kafka import client_options, connection_of, require_topics, start_client
 from afterword.streams.settings import Kafka, Settings, load_settings
 
 log = structlog.get_logger(__name__)
 
 REPEATS_REMEMBERED = 10_000
-"""Ids of processed events. The summarizer repeats an event after a restart, so a repeat follows soon."""
+"""Ids of processed events. After a crash of this process an event comes again, so a repeat follows soon."""
 
+STAGE = "subscribe"
+StartFrom = Literal["earliest", "latest"]
 OnInvalid = Callable[[ConsumerRecord, InvalidRecord], None]
 
 
-class SummarySubscriber(AbstractAsyncContextManager["SummarySubscriber"], AsyncIterator[SummaryCreated]):
+E = TypeVar("E", bound=SummaryCreated | SummaryDeleted)
+
+
+class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E]):
+    """What SummarySubscriber says of events, for those of one or more topics. `options`: with servers and group."""
+
+    def __init__(
+        self,
+        topics: Sequence[str],
+        decode: Callable[[ConsumerRecord], E | None],
+        start_from: StartFrom,
+        remember: int,
+        on_invalid: OnInvalid | None,
+        options: dict[str, Any],
+    ) -> None:
+        self._kafka = Kafka(bootstrap_servers=options["bootstrap_servers"])
+        self._topics = topics
+        self._decode = decode
+        self._start_from: StartFrom = options.pop("auto_offset_reset", start_from)
+        self._options = options
+        self._on_invalid = on_invalid
+        self._processed = RecentIds(remember)
+        self._current_id: str | None = None
+        self._progress = Progress()
+        self._consumer: AIOKafkaConsumer
+        self.expired = 0
+        """Offsets that expired unread, markers of transactions included."""
+
+    async def __aenter__(self) -> Self:
+        """Connect and join the group. Raises: BrokerUnavailable, TopicMissing."""
+        await require_topics(self._kafka, *self._topics, **connection_of(self._options))
+        self._current_id, self._progress = None, Progress()
+        ours = client_options(self._kafka) | {"enable_auto_commit": False, "isolation_level": "read_committed"}
+        options = ours | self._options | {"auto_offset_reset": "none"}  # never a silent jump: see `_reposition`
+        self._consumer = AIOKafkaConsumer(**options)
+        self._consumer.subscribe(self._topics, listener=self._progress)
+        try:
+            await start_client(self._consumer, options)
+        except BaseException:
+            await self._consumer.stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self, error: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                await self._settle()
+        finally:
+            await self._consumer.stop()
+
+    async def __anext__(self) -> E:
+        """Return the next event; the one before it counts as processed. Raises: TopicReplaced."""
+        while True:
+            await self._settle()
+            record = await self._record()
+            if record is None:
+                continue
+            event = self._event(record)
+            self._progress.passed(record)
+            if event is not None:
+                self._current_id = header(record.headers, CE_ID) or event.event_id
+                if self._current_id not in self._processed:
+                    return event
+
+    async def _record(self) -> ConsumerRecord | None:
+        """Return the next record; None if a partition has no position, or one that is out of range."""
+        try:
+            return await self._consumer.getone()
+        except NoOffsetForPartitionError as error:
+            positions = {error.args[0]: None}
+        except OffsetOutOfRangeError as error:
+            positions = error.args[0]
+        for source, position in positions.items():
+            try:
+                await self._reposition(source, position)
+            except KafkaError as error:  # the partition has moved, or no broker answers: the next fetch fails again
+                if not error.retriable and not isinstance(error, (IllegalStateError, KafkaTimeoutError)):
+                    raise
+                where = {"topic": source.topic, "partition": source.partition}
+                log.warning("reposition_failed", stage=STAGE, error_type=type(error).__name__, **where)
+        return None
+
+    async def _reposition(self, source: TopicPartition, position: int | None) -> None:
+        """Go on with the first record that is there, and count what expired; None: the group has no position.
+
+        Raises: TopicReplaced.
+        """
+        first = int((await self._consumer.beginning_offsets([source]))[source])
+        end = int((await self._consumer.end_offsets([source]))[source])
+        if position is None:
+            self._consumer.seek(source, first if self._start_from == "earliest" else end)
+            return
+        where = {"topic": source.topic, "partition": source.partition}
+        if position > end:
+            raise TopicReplaced(**where, end=end, position=position)
+        self._consumer.seek(source, max(position, first))
+        self._progress.moved(source, max(position, first))
+        if lost := max(0, first - position):
+            self.expired += lost
+            found = {"first_lost": position, "next_offset": first, "count": lost}
+            log.error("records_expired", stage=STAGE, error_type="expired", **where, **found)
+
+    async def _settle(self) -> None:
+        if self._current_id is not None:
+            self._processed.add(self._current_id)
+            self._current_id = None
+        await self._progress.commit(self._consumer)
+
+    def _event(self, record: ConsumerRecord) -> E | None:
+        try:
+            return self._decode(record)
+        except InvalidRecord as error:
+            where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+            log.warning("record_skipped", stage=STAGE, error_type=error.error_type, **where)
+            if self._on_invalid is not None:
+                self._on_invalid(record, error)
+            return None
+
+
+class SummarySubscriber(Subscriber[SummaryCreated]):
     """Iterate over typed events, one at a time, each at least once:
 
         async with SummarySubscriber(bootstrap_servers="kafka:9092", group_id="crm") as events:
@@ -45,8 +176,13 @@ class SummarySubscriber(AbstractAsyncContextManager["SummarySubscriber"], AsyncI
     record then stays uncommitted. Records of another `ce_type` are ignored, because later versions may announce more on
     this topic.
 
-    `topic`: see `kafka.summaries_topic`. `start_from`: where a group without committed offsets begins. `options`:
-    further arguments of `AIOKafkaConsumer`. `from_settings` fills in servers, topic, TLS and SASL.
+    Events that expired before the group read them are lost, and not passed over in silence: the error
+    `records_expired` is logged with their offsets, `expired` counts them, and the next event is the first that is left.
+    A topic that ends before the group's offset is another one: TopicReplaced.
+
+    `topic`: see `kafka.summaries_topic`. `start_from`: where a group without committed offsets begins, and nothing
+    else. `options`: further arguments of `AIOKafkaConsumer`; `auto_offset_reset` is another name of `start_from`.
+    `from_settings` fills in servers, topic, TLS and SASL.
     """
 
     def __init__(
@@ -55,19 +191,13 @@ class SummarySubscriber(AbstractAsyncContextManager["SummarySubscriber"], AsyncI
         bootstrap_servers: str,
         group_id: str,
         topic: str = SUMMARY_CREATED,
-        start_from: Literal["earliest", "latest"] = "earliest",
+        start_from: StartFrom = "earliest",
         remember: int = REPEATS_REMEMBERED,
         on_invalid: OnInvalid | None = None,
         **options: Any,
     ) -> None:
-        self._kafka = Kafka(bootstrap_servers=bootstrap_servers)
-        self._topic = topic
-        self._options = {"group_id": group_id, "auto_offset_reset": start_from, **options}
-        self._on_invalid = on_invalid
-        self._processed = RecentIds(remember)
-        self._current_id: str | None = None
-        self._progress = Progress()
-        self._consumer: AIOKafkaConsumer
+        given = {"bootstrap_servers": bootstrap_servers, "group_id": group_id, **options}
+        super().__init__((topic,), decode, start_from, remember, on_invalid, given)
 
     @classmethod
     def from_settings(cls, settings: Settings | None = None, *, group_id: str, **options: Any) -> Self:
@@ -79,66 +209,65 @@ class SummarySubscriber(AbstractAsyncContextManager["SummarySubscriber"], AsyncI
         ours = {**client_options(kafka), "topic": kafka.summaries_topic, "group_id": group_id}
         return cls(**ours | options)
 
-    async def __aenter__(self) -> Self:
-        """Connect and join the group. Raises: BrokerUnavailable, TopicMissing."""
-        await require_topics(self._kafka, self._topic, **security_of(self._options))
-        self._current_id, self._progress = None, Progress()
-        ours = client_options(self._kafka) | {"enable_auto_commit": False, "isolation_level": "read_committed"}
-        options = ours | self._options
-        self._consumer = AIOKafkaConsumer(**options)
-        self._consumer.subscribe([self._topic], listener=self._progress)
-        try:
-            await start_client(self._consumer, options)
-        except BaseException:
-            await self._consumer.stop()
-            raise
-        return self
 
-    async def __aexit__(
-        self, error: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+class RevisionSubscriber(Subscriber[SummaryCreated | SummaryDeleted]):
+    """As SummarySubscriber, with the deletions of summaries too:
+
+        async with RevisionSubscriber(bootstrap_servers="kafka:9092", group_id="crm") as events:
+            async for event in events:
+                if isinstance(event, SummaryDeleted):
+                    await remove(event.episode_id, up_to=event.revision)
+                else:
+                    await store(event)
+
+    Deletions are on a topic of their own, so either may come first: of each `episode_id` keep the highest `revision`,
+    that of a deletion included. `deletions_topic`: see `kafka.deletions_topic`.
+    """
+
+    def __init__(
+        self,
+        *,
+        bootstrap_servers: str,
+        group_id: str,
+        topic: str = SUMMARY_CREATED,
+        deletions_topic: str = SUMMARY_DELETED,
+        start_from: StartFrom = "earliest",
+        remember: int = REPEATS_REMEMBERED,
+        on_invalid: OnInvalid | None = None,
+        **options: Any,
     ) -> None:
-        try:
-            if error is None:
-                await self._settle()
-        finally:
-            await self._consumer.stop()
+        given = {"bootstrap_servers": bootstrap_servers, "group_id": group_id, **options}
+        super().__init__((topic, deletions_topic), decode_revision, start_from, remember, on_invalid, given)
 
-    async def __anext__(self) -> SummaryCreated:
-        """Return the next event; the one before it counts as processed."""
-        while True:
-            await self._settle()
-            record = await self._consumer.getone()
-            event = self._event(record)
-            self._progress.passed(record)
-            if event is not None:
-                self._current_id = header(record.headers, CE_ID) or event.event_id
-                if self._current_id not in self._processed:
-                    return event
+    @classmethod
+    def from_settings(cls, settings: Settings | None = None, *, group_id: str, **options: Any) -> Self:
+        """Build a subscriber for the servers, topics, TLS and SASL of the settings; None loads them.
 
-    async def _settle(self) -> None:
-        if self._current_id is not None:
-            self._processed.add(self._current_id)
-            self._current_id = None
-        await self._progress.commit(self._consumer)
-
-    def _event(self, record: ConsumerRecord) -> SummaryCreated | None:
-        try:
-            return decode(record)
-        except InvalidRecord as error:
-            where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-            log.warning("record_skipped", stage="subscribe", error_type=error.error_type, **where)
-            if self._on_invalid is not None:
-                self._on_invalid(record, error)
-            return None
+        `options`: as for the class itself. Raises: ConfigurationError.
+        """
+        kafka = (settings or load_settings()).kafka
+        topics = {"topic": kafka.summaries_topic, "deletions_topic": kafka.deletions_topic}
+        return cls(**{**client_options(kafka), **topics, "group_id": group_id, **options})
 
 
 def decode(record: ConsumerRecord) -> SummaryCreated | None:
     """Decode a record; None for one of another type. Raises: InvalidRecord."""
     if header(record.headers, CE_TYPE) not in (SUMMARY_CREATED, None):
         return None
+    return _keyed(SummaryCreated, record)
+
+
+def decode_revision(record: ConsumerRecord) -> SummaryCreated | SummaryDeleted | None:
+    """As `decode`, of both types. Raises: InvalidRecord."""
+    if header(record.headers, CE_TYPE) == SUMMARY_DELETED:
+        return _keyed(SummaryDeleted, record)
+    return decode(record)
+
+
+def _keyed(model: type[E], record: ConsumerRecord) -> E:
     if record.value is None:
         raise InvalidRecord("empty_value", "the record has no value")
-    event = validate(SummaryCreated, record.value)
+    event = validate(model, record.value)
     check_key(record.key, event.conversation_id)
     return event
 
@@ -170,7 +299,10 @@ class Progress(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is 
         self._offsets: dict[TopicPartition, int] = {}
 
     def passed(self, record: ConsumerRecord) -> None:
-        self._offsets[TopicPartition(record.topic, record.partition)] = record.offset + 1
+        self.moved(TopicPartition(record.topic, record.partition), record.offset + 1)
+
+    def moved(self, source: TopicPartition, position: int) -> None:
+        self._offsets[source] = position
 
     async def commit(self, consumer: AIOKafkaConsumer) -> None:
         """Commit what was passed. A commit overtaken by a rebalance is dropped: the new owner reads the event again."""
@@ -179,7 +311,7 @@ class Progress(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is 
             if offsets:
                 await consumer.commit(offsets)
         except (CommitFailedError, IllegalStateError):
-            log.info("commit_overtaken", stage="subscribe")
+            log.info("commit_overtaken", stage=STAGE)
 
     def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
         for partition in revoked:

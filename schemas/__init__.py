@@ -1,23 +1,45 @@
 """Events of the topics: models, ids, headers and dead letters. No I/O, no imports of other packages of ours."""
 
-from afterword.schemas.decoding import InvalidRecord, decode_episode, decode_input
-from afterword.schemas.episodes import CloseReason, EpisodeClosed, EpisodeMessage, EpisodeMetrics, Source, fingerprint
-from afterword.schemas.messages import ConversationFlush, MessageCreated
-from afterword.schemas.summaries import Compression, Quality, SummaryCreated, Usage
+from afterword.schemas.decoding import InvalidRecord, decode_closed, decode_episode, decode_input
+from afterword.schemas.episodes import (
+    CloseReason,
+    EpisodeAmended,
+    EpisodeClosed,
+    EpisodeMessage,
+    EpisodeMetrics,
+    Source,
+    fingerprint,
+)
+from afterword.schemas.messages import (
+    ConversationDeleted,
+    ConversationFlush,
+    InputEvent,
+    MessageCreated,
+    MessageDeleted,
+    MessageEdited,
+)
+from afterword.schemas.summaries import Compression, Quality, SummaryCreated, SummaryDeleted, Usage
 
 __all__ = [
     "CloseReason",
     "Compression",
+    "ConversationDeleted",
     "ConversationFlush",
+    "EpisodeAmended",
     "EpisodeClosed",
     "EpisodeMessage",
     "EpisodeMetrics",
+    "InputEvent",
     "InvalidRecord",
     "MessageCreated",
+    "MessageDeleted",
+    "MessageEdited",
     "Quality",
     "Source",
     "SummaryCreated",
+    "SummaryDeleted",
     "Usage",
+    "decode_closed",
     "decode_episode",
     "decode_input",
     "fingerprint",

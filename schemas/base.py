@@ -21,6 +21,9 @@ Id = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 PartyId = Annotated[str, StringConstraints(max_length=256)]
 """A user, an agent or a tenant; may be empty. Rows and indexes hold it, so it is bounded."""
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+"""Zero of Kafka's timestamps."""
+
 
 def rfc3339(moment: datetime) -> str:
     """RFC 3339 in UTC, always with milliseconds, so that equal moments are equal texts."""

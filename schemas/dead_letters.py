@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from afterword.schemas.base import rfc3339
-from afterword.schemas.headers import REPLACED, RESERVED_PREFIX, Headers, KafkaRecord, header
+from afterword.schemas.base import EPOCH, rfc3339
+from afterword.schemas.headers import RESERVED_PREFIX, Headers, KafkaRecord, header
+from afterword.schemas.replacements import read_replacement
 
 DEAD_LETTER_PREFIX = RESERVED_PREFIX + "errors."
 MAX_MESSAGE_CHARACTERS = 500
@@ -21,7 +22,12 @@ MAX_BYTES = 900_000
 KEPT_BYTES = 64 * 2**10
 """Bytes kept of a value that is too large."""
 MAX_OFFSET_DIGITS = 19
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LATEST_SECONDS = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
+"""A record's timestamp may be later, a datetime not."""
+ARCHIVE = "archive"
+"""Stage of a record of `messages` on which only the archiver failed; what the segmenter made of it is independent."""
+UNFORESEEN = "unforeseen"
+"""Error type of a record on which a worker failed again and again, for no reason that it knows."""
 UNKNOWN = "unknown"
 """Stage and error type of a record on a dead-letter queue that Afterword did not write."""
 
@@ -91,7 +97,7 @@ def _bounded(record: KafkaRecord) -> tuple[bytes | None, bytes | None, Headers, 
     """Key, value and headers that fit, and what is said about those that were cut."""
     key, value, headers = record.key, record.value, _original_headers(record)
     cut: dict[str, str] = {}
-    if header(record.headers, REPLACED) is not None:
+    if read_replacement(record.headers):
         cut["truncated"] = "record"
     if key is not None and len(key) > MAX_KEY_BYTES:
         cut |= _described("key", key)
@@ -148,7 +154,7 @@ def _moment(said: str | None, timestamp_ms: int) -> datetime:
     try:
         return datetime.fromisoformat(said or "").astimezone(UTC)
     except (ValueError, OverflowError):
-        return datetime.fromtimestamp(max(timestamp_ms, 0) / 1000, UTC)
+        return datetime.fromtimestamp(min(max(timestamp_ms, 0) / 1000, LATEST_SECONDS), UTC)
 
 
 def _origin(topic: str | None, partition: str | None, offset: str | None) -> Origin | None:

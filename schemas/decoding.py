@@ -1,31 +1,45 @@
 """Decoding of records: bytes to a model, or to an error that names the problem without repeating the content."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, TypeVar, cast
 
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from afterword.schemas.base import Model, utc_milliseconds
-from afterword.schemas.episodes import EpisodeClosed
+from afterword.schemas.base import EPOCH, Model, utc_milliseconds
+from afterword.schemas.episodes import EPISODE_AMENDED, EpisodeAmended, EpisodeClosed
 from afterword.schemas.headers import CE_TYPE, CONTENT_TYPE, REPLACED, STRUCTURED_JSON, header
-from afterword.schemas.messages import CONVERSATION_FLUSH, MESSAGE_CREATED, ConversationFlush, MessageCreated
+from afterword.schemas.messages import (
+    CONVERSATION_DELETED,
+    CONVERSATION_FLUSH,
+    MESSAGE_CREATED,
+    MESSAGE_DELETED,
+    MESSAGE_EDITED,
+    ConversationDeleted,
+    ConversationFlush,
+    InputEvent,
+    MessageCreated,
+    MessageDeleted,
+    MessageEdited,
+)
+from afterword.schemas.replacements import read_replacement
 
 RecordHeaders = Sequence[tuple[str, bytes | None]]
 M = TypeVar("M", bound=Model)
+Keyed = TypeVar("Keyed", EpisodeClosed, EpisodeAmended)
 
-INPUT_TYPES: dict[str, type[MessageCreated] | type[ConversationFlush]] = {
+INPUT_TYPES: dict[str, type[InputEvent]] = {
     MESSAGE_CREATED: MessageCreated,
     CONVERSATION_FLUSH: ConversationFlush,
+    MESSAGE_EDITED: MessageEdited,
+    MESSAGE_DELETED: MessageDeleted,
+    CONVERSATION_DELETED: ConversationDeleted,
 }
 MAX_INPUT_BYTES = 700_000
 """A longer record could not travel on in an `episode.closed` of less than a megabyte."""
 MAX_ERRORS_NAMED = 3
-REPLACED_TYPES = {"too_large", "invalid_header", "undecodable_batch"}
-"""Errors of records that the consumer could not hand on as they are."""
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class InvalidRecord(ValueError):
@@ -37,9 +51,7 @@ class InvalidRecord(ValueError):
         self.detail = detail
 
 
-def decode_input(
-    key: bytes | None, value: bytes | None, headers: RecordHeaders, timestamp_ms: int
-) -> MessageCreated | ConversationFlush:
+def decode_input(key: bytes | None, value: bytes | None, headers: RecordHeaders, timestamp_ms: int) -> InputEvent:
     """A record of `messages`.
 
     Its type is its `ce_type`, else its JSON field `type`, else `message.created`. A message without `sent_at` gets the
@@ -47,8 +59,7 @@ def decode_input(
 
     Raises: InvalidRecord.
     """
-    if (replaced := header(headers, REPLACED)) is not None:
-        raise _error_of_replaced(replaced)
+    _check_original(headers)
     data, event_type = _event(value, headers)
     model = INPUT_TYPES.get(event_type)
     if model is None:
@@ -62,13 +73,13 @@ def decode_input(
     return event
 
 
-def _error_of_replaced(said: str) -> InvalidRecord:
-    """Build the error of a replacement's original; a producer that forges the header gets `invalid_header`."""
-    try:
-        error_type, detail = (str(orjson.loads(said)[name]) for name in ("error_type", "detail"))
-    except (orjson.JSONDecodeError, KeyError, TypeError, IndexError):
-        return InvalidRecord("invalid_header", f"{REPLACED} is reserved")
-    return InvalidRecord(error_type if error_type in REPLACED_TYPES else "invalid_header", detail)
+def _check_original(headers: RecordHeaders) -> None:
+    """Raises: InvalidRecord for a replacement, as for its original, and for any other record with its header."""
+    if not headers or header(headers, REPLACED) is None:
+        return
+    if replaced := read_replacement(headers):
+        raise InvalidRecord(replaced.error_type, replaced.detail)
+    raise InvalidRecord("invalid_header", f"{REPLACED} is reserved")
 
 
 def record_time(timestamp_ms: int) -> datetime:
@@ -79,13 +90,25 @@ def record_time(timestamp_ms: int) -> datetime:
         raise InvalidRecord("schema_violation", "the record's timestamp is out of range") from None
 
 
-def decode_episode(key: bytes | None, value: bytes | None) -> EpisodeClosed:
-    """A record of `episode.closed`. Raises: InvalidRecord."""
+def decode_closed(key: bytes | None, value: bytes | None, headers: RecordHeaders) -> EpisodeClosed | EpisodeAmended:
+    """A record of `episode.closed` or `episode.retry`, which also have amendments. Raises: InvalidRecord."""
+    if header(headers, CE_TYPE) != EPISODE_AMENDED:
+        return decode_episode(key, value, headers)
+    return _keyed(EpisodeAmended, key, value, headers)
+
+
+def decode_episode(key: bytes | None, value: bytes | None, headers: RecordHeaders = ()) -> EpisodeClosed:
+    """An episode of `episode.closed` or `episode.retry`. Raises: InvalidRecord."""
+    return _keyed(EpisodeClosed, key, value, headers)
+
+
+def _keyed(model: type[Keyed], key: bytes | None, value: bytes | None, headers: RecordHeaders) -> Keyed:
+    _check_original(headers)
     if value is None:
         raise InvalidRecord("empty_value", "the record has no value")
-    episode = validate(EpisodeClosed, value)
-    check_key(key, episode.conversation_id)
-    return episode
+    event = validate(model, value)
+    check_key(key, event.conversation_id)
+    return event
 
 
 def validate(model: type[M], data: bytes) -> M:
@@ -121,8 +144,11 @@ def _event(value: bytes | None, headers: RecordHeaders) -> tuple[bytes, str]:
 def _type_field(value: bytes) -> str:
     if b'"type"' not in value:  # spares most records a second parse
         return MESSAGE_CREATED
-    event = _json_object(value)
-    found = event.get("type", MESSAGE_CREATED)
+    return _text(_json_object(value).get("type", MESSAGE_CREATED))
+
+
+def _text(found: object) -> str:
+    """A text as it is, anything else as an empty one: `str` cannot read what orjson can, so deeply may it be nested."""
     return found if isinstance(found, str) else ""
 
 
@@ -131,7 +157,7 @@ def _structured(value: bytes) -> tuple[bytes, str]:
     if not isinstance(event.get("data"), dict):
         raise InvalidRecord("schema_violation", "data: a structured CloudEvent must carry its event here")
     try:
-        return orjson.dumps(event["data"]), str(event.get("type") or MESSAGE_CREATED)
+        return orjson.dumps(event["data"]), _text(event.get("type") or MESSAGE_CREATED)
     except orjson.JSONEncodeError:  # orjson reads deeper nesting than it writes
         raise InvalidRecord("schema_violation", "nested too deeply") from None
 

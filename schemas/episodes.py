@@ -1,7 +1,9 @@
 """`episode.closed`: a run of consecutive messages of one conversation, ready to be summarized."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from math import fsum
 from typing import Literal
 
 import orjson
@@ -11,8 +13,10 @@ from afterword.schemas.base import Id, Model, PartyId, Time
 from afterword.schemas.messages import Role
 
 EPISODE_CLOSED = "episode.closed"
+EPISODE_AMENDED = "episode.amended"
 
 CloseReason = Literal["trigger", "topic_shift", "max_size", "idle", "flush"]
+Change = Literal["edited", "deleted"]
 
 
 class EpisodeMessage(Model):
@@ -106,8 +110,67 @@ class EpisodeClosed(Model):
     """Metrics of the core messages."""
     source: Source
     """Log position of the core messages."""
+    truncated: bool = False
+    """`true`: edits made it too large for a record, and the longest contents lost their middle; the archive has all."""
+
+
+class EpisodeAmended(Model):
+    """A change of messages that are in closed episodes; on the topic `episode.closed`, after those episodes.
+
+    It has no content: the archive has the message as it is now.
+    """
+
+    conversation_id: Id
+    """Equal to the record's key."""
+    tenant_id: PartyId | None = None
+    """Tenant that the change names; with another one than the conversation's it is a dead letter."""
+    message_id: Id | None = None
+    """The message; null: all of the conversation before `offset`."""
+    change: Change
+    """What became of it."""
+    episode_id: str | None = None
+    """Episode that has the message, where that is still known; null: not known, or more than one."""
+    partition: int
+    """Partition of the record on the topic of the messages."""
+    offset: int
+    """Offset of that record: of two changes the one with the higher offset counts."""
+    amended_at: Time
+    """Time of the record."""
+    reason: str | None = None
+    """For people; the `reason` of the record."""
 
 
 def fingerprint(messages: Iterable[EpisodeMessage]) -> str:
     """Compute the SHA-256, in hexadecimal, of the UTF-8 JSON array `[[id, content], …]` without white space."""
     return hashlib.sha256(orjson.dumps([[m.id, m.content] for m in messages])).hexdigest()
+
+
+def user_of(core: Sequence[EpisodeMessage]) -> str:
+    """User of the first `user` message, or of the first message when no user speaks."""
+    return next((m.user_id for m in core if m.role == "user"), core[0].user_id)
+
+
+def turns(core: Sequence[EpisodeMessage]) -> int:
+    """Number of turns: a user message and all up to the next; what comes before the first user message is one too."""
+    return sum(1 for m in core if m.role == "user") + (core[0].role != "user")
+
+
+def metrics(core: Sequence[EpisodeMessage]) -> EpisodeMetrics:
+    sentiments = [m.sentiment for m in core if m.sentiment is not None]
+    mean = fsum(sentiments) / len(sentiments) if sentiments else None
+    return EpisodeMetrics(
+        flows_activated=unique(m.flows for m in core),
+        tools_invoked=unique(m.tools for m in core),
+        average_sentiment=mean,
+        sentiment_variance=None if mean is None else variance(sentiments, mean),
+    )
+
+
+def unique(lists: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    """Each once, in order of first use."""
+    return tuple(dict.fromkeys(chain.from_iterable(lists)))
+
+
+def variance(numbers: Sequence[float], mean: float) -> float:
+    """Variance of the population."""
+    return fsum((n - mean) ** 2 for n in numbers) / len(numbers)

@@ -16,7 +16,7 @@ CE_ID = "ce_id"
 RESERVED_PREFIX = "__afterword."
 """Prefix of headers that only Afterword writes; a producer's are dropped when a record is copied."""
 REPLACED = RESERVED_PREFIX + "replaced"
-"""Header of a record that replaces one that could not be parsed; JSON with `error_type` and `detail`."""
+"""Header of a record that replaces one that a consumer could not hand on; JSON, see `replacements.py`."""
 
 
 class KafkaRecord(Protocol):

@@ -13,9 +13,21 @@ def escape(part: str) -> str:
     return part.translate(_ESCAPES)
 
 
-def message_key(conversation_id: str, message_id: str) -> str:
-    """`_id` of a message in MongoDB: message ids are unique only within their conversation."""
-    return f"{escape(conversation_id)}:{escape(message_id)}"
+def message_key(conversation_id: str, message_id: str, tenant_id: str | None = None) -> str:
+    """`_id` of a message in MongoDB: message ids are unique only within a conversation, and for one tenant."""
+    key = f"{escape(conversation_id)}:{escape(message_id)}"
+    return key if tenant_id is None else tenant_message_key(key, tenant_id)
+
+
+def tenant_message_key(key: str, tenant_id: str) -> str:
+    """Add the tenant to the `message_key` of a message that was written without it."""
+    return f"{key}:{escape(tenant_id)}"
+
+
+def earlier_message_key(key: str) -> str | None:
+    """Return the key that a tenant's message had at first, which all tenants shared; None for one without a tenant."""
+    earlier, _, _ = key.rpartition(":")
+    return earlier if ":" in earlier else None
 
 
 def episode_id(conversation_id: str, ordinal: int, agent_id: str | None = None) -> str:
@@ -53,8 +65,12 @@ def event_id(episode: str, revision: int) -> str:
 
 
 def row_id(conversation_id: str, row: int) -> str:
-    """`_id` of a rolling-summary row."""
-    return f"{escape(conversation_id)}:{row}"
+    """`_id` of a rolling-summary row of a `scope_id`.
+
+    It has a prefix for a scope that had another key at first: without, an earlier version may have a row of another.
+    """
+    prefix = "" if earlier_scope_id(conversation_id) is None else "2:"
+    return f"{prefix}{escape(conversation_id)}:{row}"
 
 
 def point_id(episode: str) -> str:

@@ -1,13 +1,16 @@
 """Input events of the topic `messages`."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from afterword.schemas.base import Id, Model, PartyId, Time
 
 MESSAGE_CREATED = "message.created"
 CONVERSATION_FLUSH = "conversation.flush"
+MESSAGE_EDITED = "message.edited"
+MESSAGE_DELETED = "message.deleted"
+CONVERSATION_DELETED = "conversation.deleted"
 
 Role = Literal["user", "assistant", "system", "tool"]
 
@@ -37,7 +40,7 @@ def _children(node: Any) -> list[Any]:
 
 
 class MessageCreated(Model):
-    """Chat message; immutable once produced, unique by `id` within its conversation."""
+    """Chat message, unique by `id` within its conversation; changed by `message.edited` and `message.deleted` only."""
 
     id: Id
     """Message id, unique within the conversation; a repeat is dropped as a duplicate."""
@@ -68,6 +71,10 @@ class MessageCreated(Model):
     metadata: Annotated[dict[str, Any], AfterValidator(storable)] = Field(default_factory=dict)
     """Archived unchanged; the key `afterword` overrides settings, see the triggers."""
 
+    def edited(self, edit: "MessageEdited") -> "MessageCreated":
+        """The message as it is after the edit."""
+        return self.model_copy(update=edit.changes)
+
 
 class ConversationFlush(Model):
     """Request to close everything pending of a conversation now."""
@@ -80,3 +87,87 @@ class ConversationFlush(Model):
     """That of the conversation's messages; another one is a dead letter."""
     reason: str | None = None
     """For people."""
+
+
+EDITABLE = ("content", "metadata", "sentiment", "flows", "tools", "skip_summarization")
+"""Fields of a message that an edit may replace."""
+
+
+class MessageEdited(Model):
+    """Replaces fields of an earlier message of the conversation; absent fields stay as they are.
+
+    The order of the records decides: an edit before its message is a dead letter, one after its deletion changes
+    nothing.
+    """
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": [name]} for name in EDITABLE]})
+
+    id: Id
+    """Id of the message."""
+    conversation_id: Id
+    """Equal to the record's key."""
+    tenant_id: PartyId | None = None
+    """That of the message; with another one the edit is a dead letter."""
+    edited_at: Time | None = None
+    """For people: the order of the records decides, not this."""
+    content: str | None = None
+    """The new text; null: it stays."""
+    metadata: Annotated[dict[str, Any], AfterValidator(storable)] | None = None
+    """Replaces all of the metadata; the key `afterword` has no effect here; null: it stays."""
+    sentiment: Annotated[float, Field(ge=-1, le=1)] | None = None
+    """The new sentiment; null, if it is given: unknown."""
+    flows: tuple[str, ...] | None = None
+    """Replaces the list; null: it stays."""
+    tools: tuple[str, ...] | None = None
+    """Replaces the list; null: it stays."""
+    skip_summarization: bool | None = None
+    """`true`: the message leaves its episode and stays in the archive; `false` brings nothing back."""
+
+    @model_validator(mode="after")
+    def changes_something(self) -> Self:
+        if not self.model_fields_set.intersection(EDITABLE):
+            raise ValueError(f"must have at least one of {', '.join(EDITABLE)}")
+        return self
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """The fields to replace, with their values."""
+        given = {name: getattr(self, name) for name in EDITABLE if getattr(self, name) is not None}
+        if "sentiment" in self.model_fields_set:
+            given["sentiment"] = self.sentiment
+        if not given.get("skip_summarization"):
+            given.pop("skip_summarization", None)
+        return given
+
+
+class MessageDeleted(Model):
+    """Takes a message out of everything: archive, episode, summary, index. Deleting it again changes nothing."""
+
+    id: Id
+    """Id of the message; it is not used again."""
+    conversation_id: Id
+    """Equal to the record's key."""
+    tenant_id: PartyId | None = None
+    """That of the message; with another one the deletion is a dead letter."""
+    deleted_at: Time | None = None
+    """For people: the order of the records decides, not this."""
+    reason: str | None = None
+    """For people."""
+
+
+class ConversationDeleted(Model):
+    """Takes all messages of a conversation so far out of everything, with episodes and summaries.
+
+    Later messages start it afresh; its ordinals go on, so that no episode id is used twice.
+    """
+
+    conversation_id: Id
+    """Equal to the record's key."""
+    tenant_id: PartyId | None = None
+    """That of the conversation's messages; with another one the deletion is a dead letter."""
+    reason: str | None = None
+    """For people."""
+
+
+InputEvent = MessageCreated | ConversationFlush | MessageEdited | MessageDeleted | ConversationDeleted
+"""An event of the topic `messages`."""

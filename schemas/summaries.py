@@ -5,9 +5,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from afterword.schemas.base import Id, Model, PartyId, Time
-from afterword.schemas.episodes import EpisodeMetrics
+from afterword.schemas.episodes import Change, EpisodeMetrics
 
 SUMMARY_CREATED = "summary.created"
+SUMMARY_DELETED = "summary.deleted"
 
 
 class Quality(Model):
@@ -56,7 +57,7 @@ class Compression(Model):
 
 
 class SummaryCreated(Model):
-    """Summary of an episode, announced at least once and always under the same `event_id`."""
+    """Summary of an episode, announced once to readers of committed records, always under the same `event_id`."""
 
     event_id: str
     """`{episode_id}:{revision}`, also in the header `ce_id`; a repeated event has the same id."""
@@ -68,6 +69,8 @@ class SummaryCreated(Model):
     """Revision of the `episode.closed` that it was made from; null: the same as `revision`."""
     supersedes: str | None = None
     """`event_id` of the summary that this one replaces, such as a fallback; null: none."""
+    reason: Change | None = None
+    """Change of a message because of which it replaces another; null: none, as when an LLM replaces a fallback."""
     conversation_id: Id
     """Equal to the record's key."""
     user_id: PartyId
@@ -129,3 +132,31 @@ class SummaryCreated(Model):
         if self.rolling_ordinals is None:
             return self.ordinal, self.ordinal
         return (self.rolling_ordinals[0], self.rolling_ordinals[-1]) if self.rolling_ordinals else None
+
+
+class SummaryDeleted(Model):
+    """The end of an episode of which no message is left, announced at least once and always under the same `event_id`.
+
+    It counts as a revision: it replaces every `summary.created` of the episode, whichever is read first.
+    """
+
+    event_id: str
+    """`{episode_id}:{revision}`, also in the header `ce_id`; a repeated event has the same id."""
+    episode_id: str
+    """Id of the episode; it is not used again."""
+    revision: int = Field(ge=1)
+    """Higher than that of every summary of the episode."""
+    supersedes: str | None = None
+    """`event_id` of the last summary; null: there was none yet."""
+    reason: Change
+    """What became of its messages; `edited`: the last one is not to be summarized any more."""
+    conversation_id: Id
+    """Equal to the record's key."""
+    agent_id: PartyId | None = None
+    """Agent of the episode, if episodes are kept per agent."""
+    tenant_id: PartyId | None = None
+    """Tenant of the conversation."""
+    ordinal: int = Field(ge=1)
+    """Position of the episode in its conversation: 1, 2, …"""
+    deleted_at: Time
+    """Time of the deletion."""

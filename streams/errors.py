@@ -32,8 +32,9 @@ class TopicMissing(ConfigurationError):
     """topic {topic} does not exist; create it with: afterword topics create"""
 
 
-class PartitionsDiffer(ConfigurationError):
-    """topic {topic} has {found} partitions and {source} has {expected}: they must be equal"""
+class TopicReplaced(AfterwordError):
+    """topic {topic}, partition {partition}, ends at offset {end}, but it was read up to {position}: it is another
+    topic. Reset the group's offsets to read it from its beginning"""
 
 
 class BrokerUnavailable(AfterwordError):
@@ -42,6 +43,10 @@ class BrokerUnavailable(AfterwordError):
 
 class BrokerRefuses(BrokerUnavailable):
     """Kafka at {servers} rejected the connection: {problem}"""
+
+
+class RequestRefused(BrokerUnavailable):
+    """Kafka at {servers} refused a request: {problem}"""
 
 
 class WorkerFailed(AfterwordError):
@@ -77,6 +82,8 @@ class StateUnreadable(AfterwordError):
 
 class RowUnreadable(StateUnreadable):
     """a row of the stored state cannot be read: {problem}"""
+
+    problem: str
 
 
 class ProviderError(AfterwordError):

@@ -14,20 +14,19 @@ import asyncio
 import hashlib
 import struct
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import count
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import cramjam
 import lz4.frame
-import orjson
 import zstandard
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import CorruptRecordException
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.record.util import calc_crc32c
 
-from afterword.schemas.headers import REPLACED
+from afterword.schemas.replacements import replacement_header
 
 DECODED_BYTES = 16 * 2**20
 """Limit for one response, all partitions together; at least one record is handed on."""
@@ -84,11 +83,8 @@ def bounded(batches: bytes, fetch_offset: int, limit: int = DECODED_BYTES, *, ch
     for batch in _split(batches):
         if left <= 0:
             break
-        if (
-            not _is_suspect(batch, check_names)
-            or calc_crc32c(batch[_CHECKED_FROM:]) != _HEADER.unpack_from(batch)[_CRC]
-        ):
-            out.append(batch)  # a wrong checksum is aiokafka's to report: the batch is fetched again
+        if not _is_suspect(batch, check_names) or not _is_intact(batch):
+            out.append(batch)  # aiokafka reports a wrong checksum, and the batch is fetched again
             left -= len(batch)
             continue
         rewritten = _Rewriting(batch, fetch_offset, left, check_names)
@@ -177,15 +173,17 @@ class _Rewriting:
         if self._check_names and not _has_names_in_utf8(rest):
             self.found_names = True
             key = _Stream((rest,)).field(KEY_BYTES)
-            return _replacement(timestamp, delta, key, None, "invalid_header", "a header's name is not UTF-8")
+            return _replacement(timestamp, delta, key, None, replacement_header("invalid_header"))
         return b"\0" + _varint(timestamp) + _varint(delta) + rest
 
     def _replace_rest(self, error: Exception) -> None:
-        """One record for all that follows in a batch that cannot be read on."""
+        """One record for all that follows in a batch that cannot be read on; none where no offset is left."""
         delta, last = max(self._delta + 1, self._first), self._fields[_LAST_DELTA]
-        base = self._fields[0]
-        problem = f"offsets {base + delta} to {base + last} cannot be read: {type(error).__name__}"
-        body = _replacement(0, delta, None, None, "undecodable_batch", problem)
+        if delta > last:
+            return
+        base, cause = self._fields[0], type(error).__name__
+        said = replacement_header("undecodable_batch", first=base + delta, last=base + last, cause=cause)
+        body = _replacement(0, delta, None, None, said)
         self._records.append(_varint(len(body)) + body)
 
     def _uncompressed(self, records: bytes, count: int, last_delta: int) -> bytes:
@@ -209,11 +207,11 @@ def _cut_short(stream: "_Stream", timestamp: int, delta: int, end: int) -> bytes
     length = end - stream.position
     key = stream.field(KEY_BYTES)
     digest = hashlib.sha256()
-    size = stream.varint()
-    kept = stream.skip(max(size, 0), KEPT_BYTES, digest.update)
+    size = max(stream.varint(), 0)
+    kept = stream.skip(size, KEPT_BYTES, digest.update)
     stream.skip(end - stream.position)
-    problem = f"{length} bytes, of which {size} are the value, whose SHA-256 is {digest.hexdigest()}"
-    return _replacement(timestamp, delta, key, kept, "too_large", problem)
+    said = replacement_header("too_large", bytes=length, value_bytes=size, value_sha256=digest.hexdigest())
+    return _replacement(timestamp, delta, key, kept, said)
 
 
 def _has_names_in_utf8(rest: bytes) -> bool:
@@ -221,14 +219,19 @@ def _has_names_in_utf8(rest: bytes) -> bool:
     stream = _Stream((rest,))
     stream.field(0)
     stream.field(0)
-    return all(_is_utf8(name) for name in stream.names())
+    names = list(stream.names())
+    if stream.position != len(rest):
+        raise ValueError("the record is longer than its fields")
+    return all(_is_utf8(name) for name in names)
 
 
-def _replacement(timestamp: int, delta: int, key: bytes | None, value: bytes | None, kind: str, problem: str) -> bytes:
-    said = orjson.dumps({"error_type": kind, "detail": problem})
-    name = REPLACED.encode()
-    header = _varint(len(name)) + name + _varint(len(said)) + said
-    return b"\0" + _varint(timestamp) + _varint(delta) + _bytes(key) + _bytes(value) + _varint(1) + header
+def _replacement(
+    timestamp: int, delta: int, key: bytes | None, value: bytes | None, header: tuple[str, bytes]
+) -> bytes:
+    name, said = header
+    fields = (key, value), (name.encode(), said)
+    before, after = (b"".join(map(_bytes, pair)) for pair in fields)
+    return b"\0" + _varint(timestamp) + _varint(delta) + before + _varint(1) + after
 
 
 def _bytes(value: bytes | None) -> bytes:
@@ -311,16 +314,24 @@ class _Stream:
         raise ValueError("varint of more than ten bytes")
 
     def field(self, keep: int) -> bytes | None:
-        """A length and so many bytes; None for a null, and for one of more than `keep` bytes."""
+        """A length and so many bytes; None for a null, and for one of more than `keep` bytes.
+
+        Raises: EOFError, ValueError for a length that is negative, −1 for a null aside.
+        """
         size = self.varint()
-        if size < 0:
+        if size == -1:
             return None
+        if size < 0:
+            raise ValueError("negative length")
         kept = self.skip(size, keep)
         return kept if size <= keep else None
 
     def names(self) -> Iterator[bytes]:
-        """Names of a record's headers."""
-        for _ in range(self.varint()):
+        """Names of a record's headers. Raises: EOFError, ValueError for a negative number of them."""
+        number = self.varint()
+        if number < 0:
+            raise ValueError("negative number of headers")
+        for _ in range(number):
             yield self.read(self.varint())
             self.field(0)
 
@@ -409,8 +420,10 @@ def _unknown(_: memoryview) -> Iterator[bytes]:
     raise ValueError("unknown compression")
 
 
-UNPARSABLE = (UnicodeDecodeError, CorruptRecordException)
-"""Errors of aiokafka in the middle of a batch. A wrong checksum is one, and is raised again at the second attempt."""
+UNPARSABLE = (ValueError, CorruptRecordException)
+"""Errors of aiokafka in the middle of a batch, such as for a name that is not UTF-8 or an endless varint.
+
+A wrong checksum is one, and is raised again after `MOST_ATTEMPTS`."""
 
 
 MOST_ATTEMPTS = 20
@@ -429,35 +442,30 @@ class BoundedConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is no
 
     async def getmany(self, *partitions: TopicPartition, **options: Any) -> dict[TopicPartition, list[Any]]:
         """Fetch as aiokafka does. Raises: KafkaError, never for the content of a record."""
-        for attempt in count():
-            positions = self._positions(partitions)
-            try:
-                return await super().getmany(*partitions, **options)  # type: ignore[no-any-return]
-            except UNPARSABLE:
-                if attempt == MOST_ATTEMPTS:
-                    raise
-                await self._fetch_again(positions)
-        raise AssertionError("count() does not end")
+        call = partial(super().getmany, *partitions, **options)
+        return await self._parsed(call, partitions)  # type: ignore[no-any-return]
 
     async def getone(self, *partitions: TopicPartition) -> Any:
         """Fetch as aiokafka does. Raises: KafkaError, never for the content of a record."""
-        for attempt in count():
+        return await self._parsed(partial(super().getone, *partitions), partitions)
+
+    async def _parsed(self, call: Callable[[], Awaitable[Any]], partitions: Collection[TopicPartition]) -> Any:
+        for _ in range(MOST_ATTEMPTS):
             positions = self._positions(partitions)
             try:
-                return await super().getone(*partitions)
+                return await call()
             except UNPARSABLE:
-                if attempt == MOST_ATTEMPTS:
-                    raise
                 await self._fetch_again(positions)
-        raise AssertionError("count() does not end")
+        return await call()
 
     def _positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Positions of these partitions, or of all: only of those may a call take records."""
         subscription = self._subscription.subscription
         assignment = subscription.assignment if subscription else None
-        states = ((tp, assignment.state_value(tp)) for tp in assignment.tps) if assignment else ()
-        wanted = set(partitions)
-        return {tp: state.position for tp, state in states if state.has_valid_position and (not wanted or tp in wanted)}
+        if assignment is None:
+            return {}
+        states = ((tp, assignment.state_value(tp)) for tp in partitions or assignment.tps)
+        return {tp: state.position for tp, state in states if state is not None and state.has_valid_position}
 
     async def _fetch_again(self, positions: dict[TopicPartition, int]) -> None:
         """Go back to where the call began, so that no record is passed over, and parse each one from there."""

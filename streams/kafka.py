@@ -7,8 +7,9 @@ import asyncio
 import re
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote_plus, urlsplit
 
@@ -17,11 +18,17 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListen
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.conn import collect_hosts, create_conn
-from aiokafka.errors import KafkaConnectionError, KafkaError, SaslAuthenticationFailed, UnsupportedSaslMechanismError
+from aiokafka.errors import (
+    BrokerResponseError,
+    KafkaConnectionError,
+    KafkaError,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanismError,
+)
 from aiokafka.protocol.metadata import MetadataRequest
 from pydantic import SecretStr
 
-from afterword.streams.errors import AfterwordError, BrokerRefuses, BrokerUnavailable, TopicMissing
+from afterword.streams.errors import AfterwordError, BrokerRefuses, BrokerUnavailable, RequestRefused, TopicMissing
 from afterword.streams.settings import Kafka, variable
 from afterword.streams.tls import present, trusting
 
@@ -29,8 +36,7 @@ if TYPE_CHECKING:
     import httpx
 
 SASL_PREFIX = "sasl_"
-SECURITY_OPTIONS = {"security_protocol", "ssl_context"}
-CONNECTION_OPTIONS = SECURITY_OPTIONS | {"client_id", "request_timeout_ms"}
+CONNECTION_OPTIONS = {"security_protocol", "ssl_context", "client_id", "request_timeout_ms"}
 
 RENEWED_AFTER = 0.8
 """Share of a token's life, as in Kafka's own clients (sasl.login.refresh.window.factor)."""
@@ -78,18 +84,67 @@ async def admin_client(kafka: Kafka, **options: Any) -> AsyncIterator[AIOKafkaAd
 
 
 @asynccontextmanager
-async def running_producer(kafka: Kafka, **given: Any) -> AsyncIterator[AIOKafkaProducer]:
-    """Run an idempotent producer with `acks=all` and the default partitioner (murmur2, as in the Java client).
-
-    `given` override the settings. Raises: BrokerUnavailable.
-    """
-    options = client_options(kafka) | given
-    producer = AIOKafkaProducer(**{"acks": "all", "enable_idempotence": True, "linger_ms": 5} | options)
+async def running_producer(kafka: Kafka, **given: Any) -> AsyncIterator["IdempotentProducer"]:
+    """Run a producer; `given` override the settings. Raises: BrokerUnavailable."""
+    producer = IdempotentProducer(client_options(kafka) | given)
     try:
-        await start_client(producer, options)
+        await producer.start()
         yield producer
     finally:
         await producer.stop()
+
+
+class IdempotentProducer:
+    """An idempotent producer with `acks=all` and the default partitioner (murmur2, as in the Java client).
+
+    After a delivery that failed, aiokafka's producer is replaced: it has given the failed records sequence numbers that
+    the broker never saw, so that everything after them in their partition would be out of order for ever.
+    """
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = {"acks": "all", "enable_idempotence": True, "linger_ms": 5, **options}
+        self._client = AIOKafkaProducer(**self._options)
+        self._broken = False
+        self._replacing = asyncio.Lock()
+
+    async def start(self) -> None:
+        """Raises: BrokerUnavailable."""
+        await start_client(self._client, self._options)
+
+    async def stop(self) -> None:
+        """Wait for every acknowledgement, then disconnect."""
+        await self._client.stop()
+
+    async def send(self, topic: str, value: bytes | None = None, **record: Any) -> "asyncio.Future[Any]":
+        """Wait only while the client's buffer is full. The future is done with the acknowledgement.
+
+        Raises: KafkaError, BrokerUnavailable.
+        """
+        client = await self._working()
+        delivery: asyncio.Future[Any] = await client.send(topic, value, **record)
+        delivery.add_done_callback(partial(self._note_failure, client))
+        return delivery
+
+    async def send_and_wait(self, topic: str, value: bytes | None = None, **record: Any) -> Any:
+        """Return what was written and where. Raises: KafkaError, BrokerUnavailable."""
+        return await (await self.send(topic, value, **record))
+
+    async def flush(self) -> None:
+        """Wait for every acknowledgement."""
+        await self._client.flush()
+
+    async def _working(self) -> AIOKafkaProducer:
+        async with self._replacing:
+            if self._broken:
+                await self._client.stop()  # what it has accepted is delivered first, or fails
+                self._client = AIOKafkaProducer(**self._options)
+                await self.start()
+                self._broken = False
+        return self._client
+
+    def _note_failure(self, client: AIOKafkaProducer, delivery: "asyncio.Future[Any]") -> None:
+        if client is self._client and not delivery.cancelled() and delivery.exception() is not None:
+            self._broken = True
 
 
 @asynccontextmanager
@@ -138,6 +193,18 @@ async def start_client(client: Client, options: Mapping[str, Any]) -> None:
         raise BrokerUnavailable(servers=options["bootstrap_servers"], problem=str(error)) from None
 
 
+@contextmanager
+def broker_errors(servers: str) -> Iterator[None]:
+    """Turn aiokafka's errors into BrokerUnavailable, those that a broker answered with into its RequestRefused."""
+    try:
+        yield
+    except BrokerResponseError as error:
+        problem = "; ".join([str(error), *getattr(error, "__notes__", ())])
+        raise RequestRefused(servers=servers, problem=problem) from error
+    except KafkaError as error:
+        raise BrokerUnavailable(servers=servers, problem=str(error)) from error
+
+
 # Rejected connections: aiokafka logs the reason, and raises only that there was no broker
 
 
@@ -148,7 +215,7 @@ async def _require_acceptance(options: Mapping[str, Any]) -> None:
 
 async def _rejection(options: Mapping[str, Any]) -> str | None:
     """Try each broker once. Returns the first reason for a rejection; None if one accepts us or none answers."""
-    wanted = {name: value for name, value in options.items() if name in CONNECTION_OPTIONS or _is_sasl(name)}
+    wanted = connection_of(options)
     for host, port, _ in collect_hosts(options["bootstrap_servers"]):
         try:
             await _connect(host, port, wanted)
@@ -208,9 +275,9 @@ def security(kafka: Kafka) -> dict[str, Any]:
     return arguments
 
 
-def security_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Select a client's options for TLS and SASL."""
-    return {name: value for name, value in options.items() if name in SECURITY_OPTIONS or _is_sasl(name)}
+def connection_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Select the options of a client that concern its connections, TLS and SASL among them."""
+    return {name: value for name, value in options.items() if name in CONNECTION_OPTIONS or _is_sasl(name)}
 
 
 def _is_sasl(option: str) -> bool:

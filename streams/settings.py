@@ -39,7 +39,7 @@ PREFIX = "AFTERWORD_"
 CONFIG_FILE_VARIABLE = "AFTERWORD_CONFIG"
 FILE_SUFFIX = "_FILE"
 """Marks a variable that names the file of a secret, as for the secrets of Docker and Kubernetes."""
-READ_ELSEWHERE = {"TEST_STACK", "TEST_KAFKA", "CACHE_DIR"}
+READ_ELSEWHERE = {"TEST_STACK", "TEST_KAFKA", "TEST_QDRANT", "CACHE_DIR"}
 """Variables, without the prefix, that the tests and the embedded stack read."""
 KUBERNETES = re.compile(
     PREFIX + r"(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)=.*|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?=.*|=\w+://.*))", re.S
@@ -81,6 +81,7 @@ class Kafka(Section):
     messages_topic: str = Field("messages", description="input: chat messages")
     episodes_topic: str = Field("episode.closed", description="closed episodes, written in transactions")
     summaries_topic: str = Field("summary.created", description="summaries, for downstream subscribers")
+    deletions_topic: str = Field("summary.deleted", description="summaries that were deleted with their last message")
     retry_topic: str = Field("episode.retry", description="episodes whose fallback summary the LLM has yet to replace")
     segmenter_id: str = Field(
         "afterword-segmenter",
@@ -242,9 +243,13 @@ class Engine(Section):
     linger_ms: int = Field(20, ge=0, description="wait between polls of a partition that lags; none when caught up")
     transaction_timeout_seconds: Seconds = Field(15.0, description="the broker aborts a transaction older than this")
     commit_timeout_seconds: Seconds = Field(20.0, description="a commit that takes longer is aborted and retried")
-    agent_retries: int = Field(3, ge=0, description="retries of a failing batch before the worker stops")
+    agent_retries: int = Field(
+        3, ge=0, description="retries of a record on which a worker fails, before it is a dead letter"
+    )
     tick_seconds: Seconds = Field(0.5, description="interval between checks for due deadlines")
-    commit_interval_seconds: Seconds = Field(1.0, description="interval between commits of the summarizer's offsets")
+    commit_interval_seconds: Seconds = Field(
+        1.0, description="interval between commits of the summarizer's offsets without summaries; with them, at once"
+    )
     watchdog_seconds: float = Field(
         120.0, ge=5, description="a worker that has work but makes no progress for this long exits, to be restarted"
     )
@@ -401,6 +406,21 @@ class Summarizer(Section):
     tool_output_characters: int = Field(
         2000, ge=100, description="the LLM gets a longer tool output without its middle"
     )
+
+    control_tokens: str = Field(
+        "",
+        max_length=4000,
+        description="control tokens of your model that are stripped from prompts and answers beside the known ones; "
+        "separated by spaces",
+    )
+
+    @field_validator("control_tokens")
+    @classmethod
+    def are_tokens(cls, text: str) -> str:
+        for token in text.split():
+            if not 3 <= len(token) <= 64 or token.isalnum() or not token.isprintable():
+                raise ValueError(f"{token!r}: a token has 3 to 64 characters, and not letters and digits alone")
+        return text
 
     @field_validator("prompt")
     @classmethod

@@ -5,11 +5,14 @@ Apart from `streams.app`, because the clients of its stores take longer to impor
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from typing import Any
 
 from opentelemetry.trace import Tracer
 
 from afterword.streams.app import faust_app
+from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka import require_topics
+from afterword.streams.runtime.attempts import Attempts
 from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.runtime.worker import PARTITIONS, run
 from afterword.streams.settings import Settings
@@ -17,6 +20,7 @@ from afterword.streams.stores.budgets import Budgets
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.summarizer import agent as summarizer
+from afterword.streams.summarizer.amending import Amendments
 from afterword.streams.summarizer.embedders import make_embedder, query_embedder
 from afterword.streams.summarizer.pipeline import Pipeline, now
 from afterword.streams.summarizer.retries import RetryHold
@@ -42,13 +46,19 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
     """Run until SIGTERM, then drain. Raises: AfterwordError, KafkaError."""
     kafka, readiness = settings.kafka, Readiness(PARTITIONS)
     dead_letters = kafka.dead_letters(kafka.episodes_topic)
-    await require_topics(kafka, kafka.episodes_topic, kafka.summaries_topic, kafka.retry_topic, dead_letters)
+    await require_topics(
+        kafka, kafka.episodes_topic, kafka.summaries_topic, kafka.deletions_topic, kafka.retry_topic, dead_letters
+    )
     async with AsyncExitStack() as closing:
         telemetry = await closing.enter_async_context(worker_telemetry("summarizer", settings, readiness))
         metrics, tracer = telemetry.metrics, telemetry.tracer
         stores = await closing.enter_async_context(open_stores(settings))
         if embedder := make_embedder(settings.embedder):
             closing.push_async_callback(embedder.close)
+        # first, because their clients are slow to import: whoever is alive must answer
+        index = stores.index
+        summaries = make(settings, stores.budgets, stores.replies, metrics, tracer)
+        closing.push_async_callback(summaries.close)
         views = {**telemetry.views, **stores.index_views(query_embedder(embedder))}
         server = await closing.enter_async_context(
             HealthServer(readiness, settings.health.host, settings.health.port, views)
@@ -58,20 +68,22 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
         app = faust_app(settings, kafka.summarizer_id, metrics.engine, handling_seconds=longest)
         steps = StepRunner(readiness, metrics, tracer)
         outputs = summarizer.Outputs(app, kafka, metrics)
-        summaries = make(settings, stores.budgets, stores.replies, metrics, tracer)
-        closing.push_async_callback(summaries.close)
-        pipeline = Pipeline(
-            episodes=stores.episodes,
-            messages=stores.messages,
-            index=stores.index,
-            summarizer=summaries,
-            embedder=embedder,
-            publish=outputs.publish,
-            steps=steps,
-            rules=summary_rules(settings),
-        )
+        parts: dict[str, Any] = {
+            "episodes": stores.episodes,
+            "messages": stores.messages,
+            "index": index,
+            "summarizer": summaries,
+            "embedder": embedder,
+            "publish": outputs.publish,
+            "steps": steps,
+            "rules": summary_rules(settings),
+        }
+        pipeline, amendments = Pipeline(**parts), Amendments(**parts, replies=stores.replies)
         group = kafka.summarizer_id
-        handler = summarizer.RecordHandler(pipeline, outputs, steps, settings.retry, metrics, tracer, group)
+        attempts = Attempts(app.breaker, settings.engine.agent_retries, stops=(AfterwordError,))
+        handler = summarizer.RecordHandler(
+            pipeline, amendments, outputs, attempts, settings.retry, metrics, tracer, group
+        )
         hold = RetryHold(summaries, settings.retry, now).hold
         lanes = summarizer.attach(app, kafka, handler, hold)
         metrics.in_flight.set_function(lambda: lanes.in_flight)

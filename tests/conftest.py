@@ -69,6 +69,7 @@ def make_settings(stack: Stack, unique: Callable[[str], str], database_name: str
                 "messages_topic": unique("messages"),
                 "episodes_topic": unique("episode.closed"),
                 "summaries_topic": unique("summary.created"),
+                "deletions_topic": unique("summary.deleted"),
                 "retry_topic": unique("episode.retry"),
                 "segmenter_id": unique("segmenter"),
                 "summarizer_id": unique("summarizer"),

@@ -2,9 +2,9 @@
 server of Qdrant's. Where there is no real one: see tests/qdrant.py."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,6 +16,7 @@ from qdrant_client.http import models
 from afterword.embedded.claims import HOST, free_ports
 
 LARGEST_REQUEST_BYTES = 64 << 20
+LONG_SECONDS = 30.0
 
 Handler = Callable[[web.Request], Any]
 Answer = Callable[[QdrantClient, str, bytes], Any]
@@ -28,6 +29,9 @@ class QdrantServer:
     def __init__(self, version: str = "1.17.1") -> None:
         self.port = 0
         self.version = version
+        self.requests: list[str] = []
+        """Method and path of each."""
+        self._answer: int | str | None = None
         self._client = QdrantClient(":memory:")
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="qdrant-server")
         self._runner: web.AppRunner | None = None
@@ -42,6 +46,13 @@ class QdrantServer:
         await self._close()
         yield
         await self._listen()
+
+    @contextmanager
+    def answering(self, answer: int | str) -> Iterator[None]:
+        """Every request inside the block is answered with this status, or not within LONG_SECONDS."""
+        self._answer = answer
+        yield
+        self._answer = None
 
     async def __aenter__(self) -> Self:
         self.port = free_ports(1)[0]  # none that a client could be given while nobody listens
@@ -73,6 +84,9 @@ class QdrantServer:
     def _handler(self, answer: Answer) -> Handler:
         async def handle(request: web.Request) -> web.Response:
             body, name = await request.read(), request.match_info.get("collection", "")
+            self.requests.append(f"{request.method} {request.path}")
+            if self._answer is not None:
+                return await _refusal(self._answer)
             try:
                 result = await asyncio.get_running_loop().run_in_executor(
                     self._thread, answer, self._client, name, body
@@ -83,6 +97,13 @@ class QdrantServer:
             return _response({"result": result, "status": "ok", "time": 0.0})
 
         return handle
+
+
+async def _refusal(answer: int | str) -> web.Response:
+    if isinstance(answer, int):
+        return _response({"status": {"error": "refused"}}, answer)
+    await asyncio.sleep(LONG_SECONDS)
+    return _response({}, 504)
 
 
 def _response(content: Any, status: int = 200) -> web.Response:
@@ -112,6 +133,10 @@ def _create(client: QdrantClient, name: str, body: bytes) -> Any:
         sparse_vectors_config=wanted.sparse_vectors,
         metadata=wanted.metadata,
     )
+
+
+def _delete(client: QdrantClient, name: str, body: bytes) -> Any:
+    return client.delete_collection(name)
 
 
 def _create_index(client: QdrantClient, name: str, body: bytes) -> Any:
@@ -160,6 +185,7 @@ ROUTES: tuple[tuple[str, str, Answer], ...] = (
     ("GET", _ONE + "/exists", _exists),
     ("GET", _ONE, _collection),
     ("PUT", _ONE, _create),
+    ("DELETE", _ONE, _delete),
     ("PUT", _ONE + "/index", _create_index),
     ("PUT", _ONE + "/points", _upsert),
     ("POST", _ONE + "/points", _points),

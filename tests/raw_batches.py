@@ -63,8 +63,9 @@ def record(delta: int, key: bytes, value: bytes, names: Sequence[bytes] = ()) ->
     return varint(len(body)) + body
 
 
-async def produce(servers: str, topic: str, partition: int, *batches: bytes) -> None:
-    """Hand batches to the broker as they are. Raises: KafkaError, if it rejects one."""
+async def produce(servers: str, topic: str, partition: int, *batches: bytes) -> list[int]:
+    """Hand batches to the broker as they are; the offset of each. Raises: KafkaError, if it rejects one."""
+    offsets = []
     client = AIOKafkaClient(bootstrap_servers=servers)
     await client.bootstrap()
     try:
@@ -74,8 +75,10 @@ async def produce(servers: str, topic: str, partition: int, *batches: bytes) -> 
         leader = client.cluster.leader_for_partition(TopicPartition(topic, partition))
         for batch in batches:
             response = await client.send(leader, ProduceRequest(None, -1, 20_000, [(topic, [(partition, batch)])]))
-            [(_, [(_, code, *_)])] = response.topics
+            [(_, [(_, code, offset, *_)])] = response.topics
             if code:
                 raise for_code(code)(f"{topic}-{partition}")
+            offsets.append(offset)
     finally:
         await client.close()
+    return offsets

@@ -9,12 +9,15 @@ from typing import Any
 
 from opentelemetry.trace import NoOpTracer, Tracer
 
-from afterword.schemas import EpisodeClosed, SummaryCreated
-from afterword.streams.errors import ProviderError, StoreUnavailable
+from afterword.schemas import EpisodeClosed, SummaryCreated, SummaryDeleted
+from afterword.streams.errors import AfterwordError, ProviderError, StoreUnavailable
+from afterword.streams.runtime import Breaker
+from afterword.streams.runtime.attempts import Attempts
 from afterword.streams.runtime.health import Readiness
 from afterword.streams.runtime.options import wall_clock_ms
 from afterword.streams.settings import Retry
 from afterword.streams.summarizer.agent import RecordHandler
+from afterword.streams.summarizer.amending import Amendments
 from afterword.streams.summarizer.pipeline import Pipeline
 from afterword.streams.summarizer.providers import Provider
 from afterword.streams.summarizer.rolling import SummaryRules
@@ -23,7 +26,7 @@ from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.telemetry import Metrics
 from tests.doubles.index import MemoryIndex
 from tests.doubles.provider import ScriptedProvider
-from tests.doubles.stores import MemoryEpisodes, MemoryMessages
+from tests.doubles.stores import MemoryEpisodes, MemoryMessages, MemoryReplies
 from tests.samples import NOON, a_closed_episode
 
 NO_TRACER = NoOpTracer()
@@ -73,13 +76,15 @@ def a_handler(
     retry: Retry,
     clock_ms: Callable[[], int] = wall_clock_ms,
     *,
-    readiness: Readiness | None = None,
-    steps: StepRunner | None = None,
     tracer: Tracer = NO_TRACER,
+    breaker: Breaker | None = None,
+    metrics: Metrics = METRICS,
+    amendments: Amendments | None = None,
 ) -> RecordHandler:
     """Handles records with telemetry that nobody reads."""
-    steps = steps or a_step_runner(readiness)
-    return RecordHandler(pipeline, outputs, steps, retry, METRICS, tracer, "summarizers", clock_ms)
+    amendments = amendments or World().amendments()
+    attempts = Attempts(breaker or Breaker(), 3, (AfterwordError, Crash), wait_seconds=0.0)
+    return RecordHandler(pipeline, amendments, outputs, attempts, retry, metrics, tracer, "summarizers", clock_ms)
 
 
 class FixedEmbedder:
@@ -95,9 +100,9 @@ class Topic:
     """What was acknowledged, in order."""
 
     def __init__(self) -> None:
-        self.events: list[SummaryCreated] = []
+        self.events: list[SummaryCreated | SummaryDeleted] = []
 
-    async def publish(self, summary: SummaryCreated) -> None:
+    async def publish(self, summary: SummaryCreated | SummaryDeleted) -> None:
         self.events.append(summary)
 
 
@@ -151,13 +156,21 @@ class World:
     episodes: MemoryEpisodes = field(default_factory=MemoryEpisodes)
     messages: MemoryMessages = field(default_factory=MemoryMessages)
     index: MemoryIndex = field(default_factory=MemoryIndex)
+    replies: MemoryReplies = field(default_factory=MemoryReplies)
     topic: Topic = field(default_factory=Topic)
     provider: ScriptedProvider = field(default_factory=ScriptedProvider)
 
     def pipeline(self, faults: Faults = NO_FAULTS, provider: Provider | None = None, **fields: Any) -> Pipeline:
         """`provider`: its errors are waited for; there is no fallback."""
+        return Pipeline(**self.parts(faults, provider) | fields)
+
+    def amendments(self, faults: Faults = NO_FAULTS, provider: Provider | None = None, **fields: Any) -> Amendments:
+        given = {"replies": faults.around(self.replies), "wait_seconds": 0.0}
+        return Amendments(**self.parts(faults, provider) | given | fields)
+
+    def parts(self, faults: Faults = NO_FAULTS, provider: Provider | None = None) -> dict[str, Any]:
         summarizer = Summarizer(provider or self.provider, waits=(ProviderError,))
-        given: dict[str, Any] = {
+        return {
             "episodes": faults.around(self.episodes),
             "messages": faults.around(self.messages),
             "index": faults.around(self.index),
@@ -168,7 +181,6 @@ class World:
             "rules": SummaryRules(rolling_max_tokens=20),
             "clock": lambda: NOON + timedelta(hours=1),
         }
-        return Pipeline(**{**given, **fields})
 
     async def run(self, closed: tuple[EpisodeClosed, ...], faults: Faults = NO_FAULTS, **fields: Any) -> None:
         pipeline = self.pipeline(faults, **fields)

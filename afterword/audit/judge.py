@@ -3,19 +3,23 @@
 from collections import Counter, defaultdict
 from collections.abc import Container
 
-from afterword.audit.messages import judge_messages
+from afterword.audit.changes import Lasting, judge_amended, judge_archived_changes
+from afterword.audit.messages import judge_messages, name_of
 from afterword.audit.report import Report
-from afterword.audit.snapshot import Announced, Closed, Snapshot, by_scope, latest_revisions
+from afterword.audit.snapshot import Announced, Closed, Produced, Snapshot, by_scope, latest_revisions
 from afterword.schemas.ids import event_id
 
 
 def judge(snapshot: Snapshot) -> Report:
     """Judge a snapshot. Work in progress is counted, and is not a finding."""
-    report = Report(notes=list(snapshot.notes))
-    judge_messages(snapshot, report)
-    judge_archive(snapshot, report)
+    report, lasting = Report(notes=list(snapshot.notes)), Lasting(snapshot)
+    judge_messages(snapshot, lasting, report)
+    for damage in snapshot.damaged:
+        report.found("state_unreadable", f"{damage.conversation_id}, partition {damage.partition}: {damage.problem}")
+    judge_archive(snapshot, lasting, report)
     judge_episodes(snapshot, report)
-    judge_summaries(snapshot, report)
+    judge_summaries(snapshot, lasting, report)
+    judge_amended(snapshot, lasting, report)
     return report
 
 
@@ -50,22 +54,26 @@ def _judge_ordinals(scope: list[Closed], report: Report, first_known: bool) -> N
         report.found("ordinal_gap", f"{scope[0].scope} {found}")
 
 
-def judge_summaries(snapshot: Snapshot, report: Report) -> None:
-    """Check that each episode is stored, indexed and announced, or still waiting."""
+def judge_summaries(snapshot: Snapshot, lasting: Lasting, report: Report) -> None:
+    """Check that each episode is stored, indexed and announced, or still waiting; or deleted."""
     announced = {(a.episode_id, a.made_from) for a in snapshot.announced}
+    left = {produced.message for produced in snapshot.produced if any(c.leaves for c in lasting.changes(produced))}
+    ended = set(snapshot.ended.values())
     latest = latest_revisions(snapshot.closed)
     holders = _holders(latest)
     counts: Counter[str] = Counter()
     for episode in latest:
-        state = _state(snapshot, episode, announced)
+        state = "announced" if episode.episode_id in ended else _state(snapshot, episode, announced)
         counts[state] += 1
         if state == "not_announced":
             report.found("not_announced", name(episode))
-        if state in ("announced", "not_announced"):
+        if episode.episode_id in snapshot.gone:
+            _judge_gone(snapshot, episode, report)
+        elif state in ("announced", "not_announced"):
             _judge_stored(snapshot, episode, report)
-            _judge_labels(snapshot, episode, holders, report)
+            _judge_labels(snapshot, episode, holders, left, report)
             _judge_indexed(snapshot, episode, report)
-    _judge_announcements(snapshot, report)
+    _judge_announcements(snapshot, left, report)
     report.summaries = {
         "announced": counts["announced"],
         "not_yet_summarised": counts["waiting"],
@@ -75,18 +83,41 @@ def judge_summaries(snapshot: Snapshot, report: Report) -> None:
         "superseded": len({a.supersedes for a in snapshot.announced if a.supersedes}),
         "unreadable": snapshot.unreadable_announcements,
         "stored": len(snapshot.stored),
+        "deleted": len(snapshot.gone),
     } | ({} if snapshot.indexed is None else {"indexed": len(snapshot.indexed)})
 
 
-def judge_archive(snapshot: Snapshot, report: Report) -> None:
-    """Check that every message before the archiver's offset is in MongoDB."""
+def _judge_gone(snapshot: Snapshot, episode: Closed, report: Report) -> None:
+    if snapshot.indexed is not None and episode.episode_id in snapshot.indexed:
+        report.found("resurrected", f"{episode.episode_id}, in the index")
+
+
+def judge_archive(snapshot: Snapshot, lasting: Lasting, report: Report) -> None:
+    """Check that every message before the archiver's offset is in MongoDB, with the content that it was sent with."""
+    _judge_contents(snapshot, report)
+    judge_archived_changes(snapshot, lasting, report)
     for produced in snapshot.produced:
         partition, offset = produced.position
         if offset < snapshot.archived_to.get(partition, 0):
             known = snapshot.messages.get(produced.message)
-            if known is None or not known.archived:
+            if known is None or not (known.archived or known.deleted):
                 report.found("not_archived", f"{produced.conversation_id}, partition {partition}, offset {offset}")
     report.messages["archived"] = sum(1 for known in snapshot.messages.values() if known.archived)
+
+
+def _judge_contents(snapshot: Snapshot, report: Report) -> None:
+    """Compare contents with the record that was archived, or with every record of the message if that is not there."""
+    produced: dict[bytes, list[Produced]] = defaultdict(list)
+    for one in snapshot.produced:
+        produced[one.message].append(one)
+    for message, copies in produced.items():
+        known = snapshot.messages.get(message)
+        if known is None or known.content is None or known.changed >= 0:
+            continue
+        same = [one for one in copies if one.position == known.position]
+        expired = not same and "messages" in snapshot.truncated
+        if not expired and known.content not in {one.content for one in same or copies}:
+            report.found("archived_differently", name_of(copies[0]))
 
 
 def _state(snapshot: Snapshot, episode: Closed, announced: set[tuple[str, int]]) -> str:
@@ -117,9 +148,12 @@ def _holders(episodes: list[Closed]) -> dict[bytes, set[str]]:
     return holders
 
 
-def _judge_labels(snapshot: Snapshot, episode: Closed, holders: dict[bytes, set[str]], report: Report) -> None:
+def _judge_labels(
+    snapshot: Snapshot, episode: Closed, holders: dict[bytes, set[str]], left: set[bytes], report: Report
+) -> None:
     """Check the labels of messages; a message of several episodes carries the one that was stored last."""
-    known = [(holders[core.message], snapshot.messages.get(core.message)) for core in episode.core]
+    core = [core.message for core in episode.core if core.message not in left]
+    known = [(holders[message], snapshot.messages.get(message)) for message in core]
     wrong = sum(1 for episodes, document in known if document is None or document.episode_id not in episodes)
     if wrong:
         report.found("label_wrong", f"{episode.episode_id}: {wrong} of {len(episode.core)} messages")
@@ -130,12 +164,12 @@ def _judge_indexed(snapshot: Snapshot, episode: Closed, report: Report) -> None:
         report.found("not_indexed", name(episode))
 
 
-def _judge_announcements(snapshot: Snapshot, report: Report) -> None:
+def _judge_announcements(snapshot: Snapshot, left: set[bytes], report: Report) -> None:
     by_event: dict[str, set[bytes]] = {}
     closed = {(e.episode_id, e.revision): e for e in snapshot.closed}
     for event in snapshot.announced:
         by_event.setdefault(event.event_id, set()).add(event.event)
-        _judge_announcement(snapshot, event, closed.get((event.episode_id, event.made_from)), report)
+        _judge_announcement(snapshot, event, closed.get((event.episode_id, event.made_from)), left, report)
     _judge_superseded(snapshot, by_event, report)
     for event_name, contents in by_event.items():
         if len(contents) > 1:
@@ -149,11 +183,13 @@ def _judge_superseded(snapshot: Snapshot, known: Container[str], report: Report)
             report.found("announced_wrongly", f"{event.event_id}: supersedes an event that was never announced")
 
 
-def _judge_announcement(snapshot: Snapshot, event: Announced, episode: Closed | None, report: Report) -> None:
+def _judge_announcement(
+    snapshot: Snapshot, event: Announced, episode: Closed | None, left: set[bytes], report: Report
+) -> None:
     if event.event_id != event_id(event.episode_id, event.revision):
         report.found("announced_wrongly", f"{event.event_id}: not the id of its episode")
     if episode is None:
         if snapshot.quiet and "episodes" not in snapshot.truncated:
             report.found("announced_wrongly", f"{event.event_id}: there is no such closed episode")
-    elif event.message_ids != episode.message_ids:
+    elif event.message_ids != episode.message_ids and left.isdisjoint(core.message for core in episode.core):
         report.found("announced_wrongly", f"{event.event_id}: message_ids are not those of the episode")

@@ -4,8 +4,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from afterword.audit.changes import Lasting
 from afterword.audit.report import Report
 from afterword.audit.snapshot import (
+    Change,
     Closed,
     Core,
     Flush,
@@ -26,6 +28,7 @@ FATES = (
     "in_an_episode",
     "pending",
     "not_consumed",
+    "deleted",
     "lost",
 )
 
@@ -48,7 +51,7 @@ Expected = dict[Copy, list[Produced]]
 Placements = dict[Copy, list[Placement]]
 
 
-def judge_messages(snapshot: Snapshot, report: Report) -> None:
+def judge_messages(snapshot: Snapshot, lasting: Lasting, report: Report) -> None:
     """Assign one fate to each message; the counts add up to the total.
 
     A message for several agents has the fate of the copy that is furthest behind.
@@ -57,12 +60,14 @@ def judge_messages(snapshot: Snapshot, report: Report) -> None:
     expected: Expected = defaultdict(list)
     placements = _placements(snapshot)
     offsets = Offsets()
-    for produced, scopes in expected_scopes(snapshot, _accepted(snapshot, fates)):
+    accepted = _accepted(snapshot, fates)
+    _judge_partitions(snapshot, accepted, report)
+    for produced, scopes in expected_scopes(snapshot, accepted):
         copies = []
         for copy in (Copy(produced.message, scope) for scope in scopes):
             found = placements.get(copy, [])[len(expected[copy]) :]
             expected[copy].append(produced)
-            copies.append(_fate(snapshot, produced, copy.scope, found[0] if found else None, report))
+            copies.append(_fate(snapshot, lasting, produced, copy.scope, found[0] if found else None, report))
             if found:
                 offsets.note(found[0], produced)
         fates[max(copies, key=FATES.index)] += 1
@@ -70,7 +75,19 @@ def judge_messages(snapshot: Snapshot, report: Report) -> None:
     _judge_order(snapshot, offsets, report)
     _judge_refused(snapshot, fates, report)
     total = len(snapshot.produced) + len(snapshot.refused)
-    report.messages = {"total": total, **{fate: fates[fate] for fate in FATES}, "flushes": snapshot.flushes}
+    counts = {"flushes": snapshot.flushes, "changes": len(snapshot.changes)}
+    report.messages = {"total": total, **{fate: fates[fate] for fate in FATES}, **counts}
+
+
+def _judge_partitions(snapshot: Snapshot, accepted: Iterable[Produced], report: Report) -> None:
+    """Check that the messages of a conversation that were consumed are in one partition."""
+    partitions: dict[str, set[int]] = defaultdict(set)
+    for produced in accepted:
+        if _is_consumed(snapshot.consumed, produced.position):
+            partitions[produced.conversation_id].add(produced.position.partition)
+    for conversation, found in partitions.items():
+        if len(found) > 1:
+            report.found("two_partitions", f"{conversation}, partitions {', '.join(map(str, sorted(found)))}")
 
 
 class Offsets:
@@ -132,28 +149,34 @@ def _placements(snapshot: Snapshot) -> Placements:
     return placements
 
 
-def _fate(snapshot: Snapshot, produced: Produced, scope: str, placement: Placement | None, report: Report) -> str:
+def _fate(
+    snapshot: Snapshot, lasting: Lasting, produced: Produced, scope: str, placement: Placement | None, report: Report
+) -> str:
     pending = Pending(produced.position, scope) in snapshot.pending
     if placement is not None:
-        _judge_placement(snapshot, produced, placement, pending, report)
+        _judge_placement(snapshot, lasting, produced, placement, pending, report)
         return "in_an_episode"
     if pending or (produced.position in snapshot.handed_over and not snapshot.quiet):
         return "pending"
     if not _is_consumed(snapshot.consumed, produced.position):
         return "not_consumed"
+    if produced.conversation_id in snapshot.quarantined:  # what is damaged may have it
+        return "pending"
     if "episodes" in snapshot.truncated and _has_label(snapshot, produced.message):
         return "in_an_episode"
-    report.found("lost", _name(produced))
+    if lasting.left(produced, snapshot.consumed.get(produced.position.partition, 0)):
+        return "deleted"
+    report.found("lost", name_of(produced))
     return "lost"
 
 
 def _judge_placement(
-    snapshot: Snapshot, produced: Produced, placement: Placement, pending: bool, report: Report
+    snapshot: Snapshot, lasting: Lasting, produced: Produced, placement: Placement, pending: bool, report: Report
 ) -> None:
-    if placement.core.content != produced.content:
-        report.found("altered", f"{_name(produced)}, in {placement.episode.episode_id}")
+    if not placement.episode.truncated and placement.core.content not in lasting.contents(produced):
+        report.found("altered", f"{name_of(produced)}, in {placement.episode.episode_id}")
     if pending and snapshot.quiet:
-        report.found("duplicated", f"{_name(produced)}, in {placement.episode.episode_id} and pending")
+        report.found("duplicated", f"{name_of(produced)}, in {placement.episode.episode_id} and pending")
 
 
 def _judge_surplus(snapshot: Snapshot, expected: Expected, placements: Placements, report: Report) -> None:
@@ -166,7 +189,7 @@ def _judge_surplus(snapshot: Snapshot, expected: Expected, placements: Placement
             continue
         episodes = ", ".join(placement.episode.episode_id for placement in found)
         if wanted:
-            report.found("duplicated", f"{_name(wanted[0])}, in {episodes}")
+            report.found("duplicated", f"{name_of(wanted[0])}, in {episodes}")
         elif copy.message in accepted:
             report.found("wrong_agent", f"in {episodes}")
         elif copy.message in known:
@@ -207,7 +230,7 @@ def _is_consumed(offsets: dict[int, int], position: Position) -> bool:
     return position.offset < offsets.get(position.partition, 0)
 
 
-def _name(produced: Produced) -> str:
+def name_of(produced: Produced) -> str:
     return f"a message of {produced.conversation_id}, {_where(produced.position)}"
 
 
@@ -234,11 +257,16 @@ def expected_scopes(snapshot: Snapshot, accepted: Iterable[Produced]) -> Iterato
 
 def _of_agents(snapshot: Snapshot, accepted: Iterable[Produced]) -> Iterator[tuple[Produced, Scopes]]:
     talks: dict[str, Talk] = defaultdict(lambda: Talk(snapshot.max_agents or 1))
-    events: list[Produced | Flush] = sorted([*accepted, *_flushes(snapshot)], key=lambda event: event.position)
+    ends = (c for c in snapshot.changes if c.message is None and c.position not in snapshot.dead)
+    events: list[Produced | Flush | Change] = sorted(
+        [*accepted, *_flushes(snapshot), *ends], key=lambda event: event.position
+    )
     for event in events:
         talk = talks[event.conversation_id]
         if isinstance(event, Flush):
             talk.active = deactivated(talk.active, event.agent_id)
+        elif isinstance(event, Change):
+            talk.end()
         else:
             yield from talk.take(event)
     found = _without_agent(snapshot)
@@ -285,6 +313,12 @@ class Talk:
             self._waiting.clear()
         yield produced, tuple(scope_name(produced.conversation_id, each) for each in recipients(active, agent))
         self.active = activated(active, agent, self._max_agents).active
+
+    def end(self) -> None:
+        """Begin anew after the conversation's deletion; what waited until then has no agent any more."""
+        self.active = []
+        self._adopted += [(waiting, None) for waiting in self._waiting]
+        self._waiting.clear()
 
     def waited(self) -> list[tuple[Produced, str | None]]:
         """Messages that named no agent while none was active, with the first agent after them."""

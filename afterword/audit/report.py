@@ -16,7 +16,10 @@ Kind = Literal[
     "unknown_message",
     "excluded_message",
     "wrong_agent",
+    "state_unreadable",
+    "two_partitions",
     "not_archived",
+    "archived_differently",
     "ordinal_gap",
     "committed_twice",
     "fingerprint_wrong",
@@ -27,6 +30,9 @@ Kind = Literal[
     "not_announced",
     "announced_differently",
     "announced_wrongly",
+    "resurrected",
+    "stale",
+    "underived",
 ]
 
 MEANING: dict[Kind, str] = {
@@ -37,7 +43,10 @@ MEANING: dict[Kind, str] = {
     "unknown_message": "in an episode, but never produced",
     "excluded_message": "in an episode, although skipped or dead-lettered",
     "wrong_agent": "in an episode of an agent it was not addressed to",
+    "state_unreadable": "a row of the segmenter's state is damaged, and its conversation in quarantine",
+    "two_partitions": "conversations with messages in several partitions: producers differ in their partitioner",
     "not_archived": "before the archiver's offset, but not in MongoDB",
+    "archived_differently": "content in MongoDB differs from what was produced",
     "ordinal_gap": "ordinals are not 1, 2, 3 …",
     "committed_twice": "the same revision of an episode was committed more than once",
     "fingerprint_wrong": "fingerprint does not match the messages",
@@ -48,6 +57,9 @@ MEANING: dict[Kind, str] = {
     "not_announced": "episodes before the summarizer's offset, but without summary.created",
     "announced_differently": "events with the same id, but different contents",
     "announced_wrongly": "summary.created does not match its episode",
+    "resurrected": "deleted, but stored, indexed or in a stored episode",
+    "stale": "stored, but not as it was edited last",
+    "underived": "episodes whose rolling summary is older than a change of an earlier message",
 }
 
 

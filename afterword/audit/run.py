@@ -2,8 +2,6 @@
 
 from functools import partial
 
-from aiokafka.errors import KafkaError
-
 from afterword.audit.judge import judge
 from afterword.audit.log import Log, Take, opened
 from afterword.audit.report import Report
@@ -11,13 +9,15 @@ from afterword.audit.snapshot import (
     SegmenterState,
     Snapshot,
     take_dead_letter,
+    take_deletion,
     take_episode,
     take_message,
     take_summary,
 )
 from afterword.audit.stores import IndexNotChecked, ReadIndex, indexed_episodes, read_stores
 from afterword.audit.waiting import until_summarised
-from afterword.streams.errors import BrokerUnavailable, TopicMissing
+from afterword.streams.errors import TopicMissing
+from afterword.streams.kafka import broker_errors
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES
 from afterword.streams.settings import Kafka, Settings
 
@@ -30,12 +30,10 @@ async def run(settings: Settings, wait_seconds: float = 0, index: ReadIndex = in
 
     Raises: BrokerUnavailable, StoreUnavailable, TopicMissing, TopicStalled.
     """
-    try:
+    with broker_errors(settings.kafka.bootstrap_servers):
         async with opened(settings.kafka) as log:
             notes = await until_summarised(log, settings.kafka, wait_seconds)
             snapshot = await _take_snapshot(log, settings, index)
-    except KafkaError as error:
-        raise BrokerUnavailable(servers=settings.kafka.bootstrap_servers, problem=str(error)) from error
     snapshot.notes[:0] = notes
     return judge(snapshot)
 
@@ -48,7 +46,7 @@ async def _take_snapshot(log: Log, settings: Settings, index: ReadIndex) -> Snap
     max_agents = episodes.max_agents if episodes.scope == "agent" else None
     snapshot = Snapshot(dedupe_window=episodes.dedupe_window, max_agents=max_agents)
     before = await _state_of_work(log, settings.kafka, topics)
-    await _read_offsets(log, settings.kafka, snapshot)
+    await _read_offsets(log, settings.kafka, topics, snapshot)
     await _read_topics(log, settings.kafka, topics, snapshot)
     await read_stores(settings, snapshot)
     await _read_index(settings, index, snapshot)
@@ -63,10 +61,14 @@ async def _state_of_work(log: Log, kafka: Kafka, topics: set[str]) -> list[objec
     return [consumed, *[await log.ends(topic) for topic in outputs if topic in topics]]
 
 
-async def _read_offsets(log: Log, kafka: Kafka, snapshot: Snapshot) -> None:
+async def _read_offsets(log: Log, kafka: Kafka, topics: set[str], snapshot: Snapshot) -> None:
     snapshot.consumed = await log.committed(kafka.segmenter_id, kafka.messages_topic)
     snapshot.archived_to = await log.committed(kafka.archiver_id, kafka.messages_topic)
     snapshot.summarized_to = await log.committed(kafka.summarizer_id, kafka.episodes_topic)
+    if kafka.retry_topic in topics:
+        handled = await log.committed(kafka.summarizer_id, kafka.retry_topic)
+        ends = await log.ends(kafka.retry_topic)
+        snapshot.retries_wait = any(end > handled.get(source.partition, 0) for source, end in ends.items())
 
 
 async def _read_topics(log: Log, kafka: Kafka, topics: set[str], snapshot: Snapshot) -> None:
@@ -81,6 +83,7 @@ async def _read_topics(log: Log, kafka: Kafka, topics: set[str], snapshot: Snaps
             take_dead_letter, snapshot.dead_episodes, kafka.episodes_topic
         ),
         kafka.summaries_topic: partial(take_summary, snapshot),
+        kafka.deletions_topic: partial(take_deletion, snapshot),
     }
     names = {kafka.messages_topic: "messages", kafka.episodes_topic: "episodes", kafka.summaries_topic: "summaries"}
     for topic, take in readings.items():
@@ -90,6 +93,8 @@ async def _read_topics(log: Log, kafka: Kafka, topics: set[str], snapshot: Snaps
             snapshot.truncated.add(names[topic])
             snapshot.notes.append(f"the oldest records of {topic} were deleted: what depends on them is not judged")
     snapshot.pending, snapshot.handed_over = state.pending(), state.handed_over()
+    snapshot.damaged = state.damaged
+    snapshot.quarantined = {damage.conversation_id for damage in state.damaged if damage.conversation_id is not None}
 
 
 async def _read_index(settings: Settings, index: ReadIndex, snapshot: Snapshot) -> None:

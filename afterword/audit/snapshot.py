@@ -5,21 +5,42 @@ digests.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple
 
 from aiokafka import ConsumerRecord
 
-from afterword.schemas import EpisodeClosed, InvalidRecord, MessageCreated, SummaryCreated, decode_episode, decode_input
-from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX, is_offset
+from afterword.schemas import (
+    ConversationDeleted,
+    EpisodeClosed,
+    InvalidRecord,
+    MessageCreated,
+    MessageDeleted,
+    MessageEdited,
+    SummaryCreated,
+    SummaryDeleted,
+    decode_closed,
+    decode_input,
+)
+from afterword.schemas.dead_letters import ARCHIVE, DEAD_LETTER_PREFIX, is_offset
 from afterword.schemas.decoding import validate
 from afterword.schemas.episodes import fingerprint
 from afterword.schemas.headers import header
 from afterword.schemas.ids import episode_id, message_key
+from afterword.streams.errors import RowUnreadable
 from afterword.streams.runtime.changelog import BOOKMARK_KEY
-from afterword.streams.segmenter.state import NOBODY, Scope, decode_body, decode_state, parse_key, parse_scope
+from afterword.streams.segmenter.state import (
+    CONVERSATIONS,
+    MESSAGES,
+    NOBODY,
+    Scope,
+    decode_body,
+    decode_state,
+    parse_key,
+    parse_scope,
+)
 
 DIGEST_BYTES = 16
 """128 bits: no two of a billion messages share one by chance."""
@@ -59,6 +80,32 @@ class Produced(NamedTuple):
     skipped: bool = False
     """Its `skip_summarization`."""
     agent_id: str | None = None
+    tenant_id: str | None = None
+
+
+class Change(NamedTuple):
+    """An edit or a deletion on `messages`."""
+
+    position: Position
+    conversation_id: str
+    tenant_id: str | None
+    message: bytes | None
+    """None: all messages of the conversation so far."""
+    content: bytes | None = None
+    """Of an edit: the new content, if it is another."""
+    is_deletion: bool = True
+    leaves: bool = True
+    """The message is to be in no episode."""
+
+
+class Amended(NamedTuple):
+    """A record of `episode.amended`."""
+
+    position: Position
+    conversation_id: str
+    message: bytes | None
+    change: Position
+    """Position of the change on `messages`."""
 
 
 class Core(NamedTuple):
@@ -85,6 +132,8 @@ class Closed(NamedTuple):
     first_offset: int = -1
     """Position of its first core message in `messages`."""
     last_offset: int = -1
+    truncated: bool = False
+    """Its contents were cut, as edits made it too large."""
 
     @property
     def scope(self) -> str:
@@ -109,12 +158,26 @@ class Announced(NamedTuple):
         return self.episode_revision or self.revision
 
 
+class Damage(NamedTuple):
+    """A row of the segmenter's state that cannot be read."""
+
+    conversation_id: str | None
+    """None: its key names none."""
+    partition: int
+    problem: str
+
+
 class Stored(NamedTuple):
     """An episode in MongoDB."""
 
     revision: int
     """Revision of the `episode.closed` that its summary was made from."""
     fingerprint: str
+    messages: frozenset[bytes] = frozenset()
+    changes: tuple[tuple[bytes, int], ...] = ()
+    """Messages that were changed before it was made, with the offset of the change."""
+    as_of: int = -1
+    """Its rolling summary has all changes up to this offset."""
 
 
 class Archived(NamedTuple):
@@ -123,6 +186,12 @@ class Archived(NamedTuple):
     episode_id: str | None
     archived: bool
     """False while the document has only an `episode_id`."""
+    content: bytes | None = None
+    position: Position | None = None
+    """Position in `messages` of the record that it was archived from."""
+    deleted: bool = False
+    changed: int = -1
+    """Offset of its last change."""
 
 
 @dataclass
@@ -139,6 +208,8 @@ class Snapshot:
     flushes: int = 0
     flushed_agents: list[Flush] = field(default_factory=list)
     """Ordered within each partition."""
+    changes: list[Change] = field(default_factory=list)
+    """Ordered within each partition."""
     refused: set[Position] = field(default_factory=set)
     """Invalid records of `messages`."""
     consumed: dict[int, int] = field(default_factory=dict)
@@ -151,16 +222,26 @@ class Snapshot:
     """Messages that wait in the segmenter's state for their episode to close."""
     handed_over: set[Position] = field(default_factory=set)
     """Messages that waited for an agent when the state was first read, and no longer a moment later."""
+    damaged: list[Damage] = field(default_factory=list)
+    quarantined: set[str] = field(default_factory=set)
+    """Conversations that have a damaged row: what waits there is unknown."""
     closed: list[Closed] = field(default_factory=list)
     """Every committed record, in order within each partition."""
     unreadable: set[Position] = field(default_factory=set)
     """Invalid records of `episode.closed`."""
+    amended: list[Amended] = field(default_factory=list)
     summarized_to: dict[int, int] = field(default_factory=dict)
     """Committed offset of the summarizer, by partition of `episode.closed`."""
     dead_episodes: set[Position] = field(default_factory=set)
     announced: list[Announced] = field(default_factory=list)
+    ended: dict[str, str] = field(default_factory=dict)
+    """Episodes by the `event_id` of their announced deletion."""
+    retries_wait: bool = False
+    """Records of `episode.retry` are not handled yet: a change may be among them."""
     unreadable_announcements: int = 0
     stored: dict[str, Stored] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+    """Deleted episodes of which MongoDB has what stays."""
     messages: dict[bytes, Archived] = field(default_factory=dict)
     """Documents of messages, by digest."""
     indexed: set[str] | None = None
@@ -202,8 +283,8 @@ def digest(text: str) -> bytes:
     return blake2b(text.encode(errors="surrogatepass"), digest_size=DIGEST_BYTES).digest()
 
 
-def digest_of_message(conversation_id: str, message_id: str) -> bytes:
-    return digest(message_key(conversation_id, message_id))
+def digest_of_message(conversation_id: str, message_id: str, tenant_id: str | None = None) -> bytes:
+    return digest(message_key(conversation_id, message_id, tenant_id))
 
 
 def digest_of_all(ids: Iterable[str]) -> bytes:
@@ -218,30 +299,61 @@ def take_message(snapshot: Snapshot, record: ConsumerRecord) -> None:
     except InvalidRecord:
         snapshot.refused.add(position(record))
         return
+    if isinstance(event, MessageEdited | MessageDeleted | ConversationDeleted):
+        snapshot.changes.append(change_of(position(record), event))
+        return
     if not isinstance(event, MessageCreated):
         snapshot.flushes += 1
         if event.agent_id:
             snapshot.flushed_agents.append(Flush(position(record), event.conversation_id, event.agent_id))
         return
-    message = digest_of_message(event.conversation_id, event.id)
+    message = digest_of_message(event.conversation_id, event.id, event.tenant_id)
     content = digest(event.content)
     snapshot.produced.append(
         Produced(
-            position(record), event.conversation_id, message, content, event.skip_summarization, event.agent_id or None
+            position(record),
+            event.conversation_id,
+            message,
+            content,
+            event.skip_summarization,
+            event.agent_id or None,
+            event.tenant_id,
         )
     )
+
+
+def change_of(where: Position, event: MessageEdited | MessageDeleted | ConversationDeleted) -> Change:
+    """Reduce an edit or a deletion to what the audit needs."""
+    whose = where, event.conversation_id, event.tenant_id
+    if isinstance(event, ConversationDeleted):
+        return Change(*whose, None)
+    message = digest_of_message(event.conversation_id, event.id, event.tenant_id)
+    if isinstance(event, MessageDeleted):
+        return Change(*whose, message)
+    content = None if event.content is None else digest(event.content)
+    return Change(*whose, message, content, is_deletion=False, leaves=bool(event.skip_summarization))
 
 
 def take_episode(snapshot: Snapshot, record: ConsumerRecord) -> None:
     """Add a record of `episode.closed`."""
     try:
-        snapshot.closed.append(closed(position(record), decode_episode(record.key, record.value)))
+        event = decode_closed(record.key, record.value, record.headers)
     except InvalidRecord:
         snapshot.unreadable.add(position(record))
+        return
+    if isinstance(event, EpisodeClosed):
+        snapshot.closed.append(closed(position(record), event))
+        return
+    of = event.message_id
+    message = None if of is None else digest_of_message(event.conversation_id, of, event.tenant_id)
+    snapshot.amended.append(
+        Amended(position(record), event.conversation_id, message, Position(event.partition, event.offset))
+    )
 
 
 def closed(where: Position, episode: EpisodeClosed) -> Closed:
     """Reduce an episode to what the audit needs."""
+    whose = episode.tenant_id
     return Closed(
         position=where,
         episode_id=episode.episode_id,
@@ -250,10 +362,13 @@ def closed(where: Position, episode: EpisodeClosed) -> Closed:
         ordinal=episode.ordinal,
         fingerprint=episode.fingerprint,
         recomputed=fingerprint(episode.messages),
-        core=tuple(Core(digest_of_message(episode.conversation_id, m.id), digest(m.content)) for m in episode.messages),
+        core=tuple(
+            Core(digest_of_message(episode.conversation_id, m.id, whose), digest(m.content)) for m in episode.messages
+        ),
         message_ids=digest_of_all(m.id for m in episode.messages),
         first_offset=episode.source.first_offset,
         last_offset=episode.source.last_offset,
+        truncated=episode.truncated,
     )
 
 
@@ -277,8 +392,23 @@ def take_summary(snapshot: Snapshot, record: ConsumerRecord) -> None:
     )
 
 
+def take_deletion(snapshot: Snapshot, record: ConsumerRecord) -> None:
+    """Add a record of `summary.deleted`."""
+    try:
+        event = validate(SummaryDeleted, record.value or b"")
+    except InvalidRecord:
+        snapshot.unreadable_announcements += 1
+        return
+    snapshot.ended[event.event_id] = event.episode_id
+
+
 def take_dead_letter(dead: set[Position], topic: str, record: ConsumerRecord) -> None:
-    """Add the original position of a record of `<topic>.dlq`, if the original was in this topic."""
+    """Add the original position of a record of `<topic>.dlq`, if the original was in this topic.
+
+    Not of one that the archiver could not take: it is in an episode nevertheless.
+    """
+    if header(record.headers, DEAD_LETTER_PREFIX + "stage") == ARCHIVE:
+        return
     found = [header(record.headers, DEAD_LETTER_PREFIX + name) or "" for name in ("topic", "partition", "offset")]
     if found[0] == topic and all(is_offset(part) for part in found[1:]):
         dead.add(Position(int(found[1]), int(found[2])))
@@ -304,24 +434,40 @@ class SegmenterState:
     def __init__(self) -> None:
         self._bodies: dict[bytes, Body] = {}
         self._first_pending: dict[Scope, int] = {}
+        self._damage: dict[tuple[str, bytes], Damage] = {}
+
+    @property
+    def damaged(self) -> list[Damage]:
+        """Rows that cannot be read, as they are now."""
+        return list(self._damage.values())
 
     def take_body(self, record: ConsumerRecord) -> None:
-        """Apply a record of the messages table's changelog. Raises: StateUnreadable."""
-        if record.key == BOOKMARK_KEY:
-            return
-        key = parse_key(record.key)
-        if key.seq is None:
-            return
-        body = decode_body(record.value) if record.value is not None else None
-        if body is None:
+        """Apply a record of the messages table's changelog. Raises: StateUnreadable for one of a later release."""
+        if record.key != BOOKMARK_KEY:
             self._bodies.pop(record.key, None)
-        else:
-            self._bodies[record.key] = Body(key.scope, key.seq, Position(record.partition, body.offset))
+            self._apply(MESSAGES, record, self._apply_body)
 
     def take_conversation(self, record: ConsumerRecord) -> None:
-        """Apply a record of the conversations table's changelog. Raises: StateUnreadable."""
-        if record.value is not None and record.key != BOOKMARK_KEY:
-            self._first_pending[parse_scope(record.key)] = decode_state(record.value).first_pending
+        """Apply a record of the conversations table's changelog. Raises: StateUnreadable as `take_body`."""
+        if record.key != BOOKMARK_KEY:
+            self._apply(CONVERSATIONS, record, self._apply_conversation)
+
+    def _apply(self, table: str, record: ConsumerRecord, apply: Callable[[bytes, bytes, int], None]) -> None:
+        self._damage.pop((table, record.key), None)
+        try:
+            if record.value is not None:
+                apply(record.key, record.value, record.partition)
+        except RowUnreadable as error:
+            known = conversation_of(table, record.key)
+            self._damage[table, record.key] = Damage(known, record.partition, error.problem)
+
+    def _apply_body(self, key: bytes, value: bytes, partition: int) -> None:
+        parsed = parse_key(key)
+        if parsed.seq is not None and (body := decode_body(value)) and not body.is_gone:
+            self._bodies[key] = Body(parsed.scope, parsed.seq, Position(partition, body.offset))
+
+    def _apply_conversation(self, key: bytes, value: bytes, _: int) -> None:
+        self._first_pending[parse_scope(key)] = decode_state(value).first_pending
 
     def pending(self) -> set[Pending]:
         """Messages that are in no episode yet; rows of the overlap are in one already."""
@@ -333,4 +479,17 @@ class SegmenterState:
         return {b.position for b in self._bodies.values() if b.scope.agent_id == NOBODY and b not in waiting}
 
     def _waiting(self) -> Iterator[Body]:
-        return (body for body in self._bodies.values() if body.seq >= self._first_pending.get(body.scope, 0))
+        damaged = {damage.conversation_id for damage in self._damage.values()}
+        return (
+            body
+            for body in self._bodies.values()
+            if body.scope.conversation_id not in damaged and body.seq >= self._first_pending.get(body.scope, 0)
+        )
+
+
+def conversation_of(table: str, key: bytes) -> str | None:
+    """The conversation that the key of a row names; None if it names none."""
+    try:
+        return (parse_scope(key) if table == CONVERSATIONS else parse_key(key).scope).conversation_id
+    except RowUnreadable:
+        return None

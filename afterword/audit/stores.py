@@ -2,9 +2,12 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from afterword.audit.snapshot import Archived, Snapshot, Stored, digest
+from afterword.audit.snapshot import Archived, Position, Snapshot, Stored, digest, digest_of_message
+from afterword.schemas.ids import earlier_message_key, tenant_message_key
 from afterword.streams.errors import AfterwordError, StoreInUse
 from afterword.streams.settings import Settings
+from afterword.streams.stores.episodes import EpisodeRef
+from afterword.streams.stores.messages import MessageRef
 from afterword.streams.stores.opening import open_stores
 
 ReadIndex = Callable[[Settings, Sequence[str]], Awaitable[set[str]]]
@@ -17,11 +20,42 @@ class IndexNotChecked(AfterwordError):
 
 async def read_stores(settings: Settings, snapshot: Snapshot) -> None:
     """Read episodes and messages into the snapshot. Raises: StoreUnavailable."""
+    tenants: dict[str | None, str] = {}
     async with open_stores(settings) as stores:
         async for episode in stores.episodes.all_episodes():
-            snapshot.stored[episode.episode_id] = Stored(episode.made_from, episode.fingerprint)
+            snapshot.stored[episode.episode_id] = stored(episode)
+            if episode.tenant_id is not None:
+                tenants[episode.episode_id] = episode.tenant_id
+        snapshot.gone = {gone.deletion.episode_id async for gone in stores.episodes.all_deleted()}
         async for message in stores.messages.all_messages():
-            snapshot.messages[digest(message.key)] = Archived(message.episode_id, message.archived)
+            if message.deleted:
+                snapshot.messages[digest(message.key)] = Archived(None, False, deleted=True, changed=message.changed)
+            elif message.archived:
+                snapshot.messages[digest(message.key)] = archived(message)
+            else:  # an older version's names no tenant; what is archived of the message knows better
+                key = label_key(message, tenants.get(message.episode_id))
+                snapshot.messages.setdefault(digest(key), Archived(message.episode_id, False))
+
+
+def archived(message: MessageRef) -> Archived:
+    content = None if message.content is None else digest(message.content)
+    source = Position(*message.source) if message.source else None
+    return Archived(message.episode_id, True, content, source, changed=message.changed)
+
+
+def stored(episode: EpisodeRef) -> Stored:
+    def name(message_id: str) -> bytes:
+        return digest_of_message(episode.conversation_id, message_id, episode.tenant_id)
+
+    changes = tuple((name(message_id), offset) for message_id, offset in episode.changes)
+    messages = frozenset(map(name, episode.message_ids))
+    return Stored(episode.made_from, episode.fingerprint, messages, changes, episode.as_of)
+
+
+def label_key(message: MessageRef, tenant_id: str | None) -> str:
+    """The key of a message of which only the summarizer's part is stored. `tenant_id`: of its episode."""
+    named = tenant_id is None or earlier_message_key(message.key) is not None
+    return message.key if named else tenant_message_key(message.key, tenant_id or "")
 
 
 async def indexed_episodes(settings: Settings, episode_ids: Sequence[str]) -> set[str]:

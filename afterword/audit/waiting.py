@@ -6,7 +6,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from afterword.audit.log import POLL_MILLISECONDS, Log, reached
 from afterword.audit.snapshot import digest
-from afterword.schemas.headers import CE_ID, header
+from afterword.schemas.episodes import EPISODE_AMENDED
+from afterword.schemas.headers import CE_ID, CE_TYPE, header
 from afterword.streams.settings import Kafka
 
 
@@ -45,7 +46,8 @@ class OpenEvents:
         while True:
             for tp, records in (await consumer.getmany(timeout_ms=POLL_MILLISECONDS)).items():
                 for record in records:
-                    self.take(tp.topic, header(record.headers, CE_ID))
+                    if header(record.headers, CE_TYPE) != EPISODE_AMENDED:
+                        self.take(tp.topic, header(record.headers, CE_ID))
             if await reached(consumer, ends) or time.monotonic() > deadline:
                 return
 

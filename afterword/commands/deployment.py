@@ -42,7 +42,10 @@ def group() -> None:
 
 @topics.command("create")
 def create_topics(as_json: Json = False) -> None:
-    """Create missing topics and compare the others; can be repeated. Exit 1 if a topic is wrong."""
+    """Create missing topics and compare the others; can be repeated. Exit 1 if a topic is wrong.
+
+    Warns of a max.message.bytes of the messages' topic that is too small or too large.
+    """
     from afterword.topics import ensure_topics
 
     reports = asyncio.run(ensure_topics(start_quietly()))
@@ -53,6 +56,8 @@ def create_topics(as_json: Json = False) -> None:
         for report in reports:
             detail = f": {report.detail}" if report.detail else ""
             typer.echo(shown(f"{report.name:<{width}}  {report.status}{detail}"))
+            if report.warning:
+                typer.echo(shown(f"{'':<{width}}  warning: {report.warning}"))
     if not all(report.fine for report in reports):
         raise typer.Exit(1)
 
@@ -89,7 +94,7 @@ def export_schemas(directory: Directory = Path("schemas/generated"), check: Chec
 def check(as_json: Json = False) -> None:
     """Verify that Kafka, its topics, MongoDB, Qdrant and the LLM are reachable and configured. Exit 1 if one is not.
 
-    Warns of API keys that are sent unencrypted to another machine.
+    Warns of API keys that are sent unencrypted to another machine, and of limits of topics that do not fit.
     """
     from afterword.checks import check_all
 

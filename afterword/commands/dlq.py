@@ -194,6 +194,7 @@ def _report(found: "dict[str, Counts]", done: str, as_json: bool) -> None:
         types = ", ".join(f"{shown(kind)} {number:,}" for kind, number in counts.by_type.most_common())
         foreign = f"; {counts.not_ours:,} not written by Afterword, skipped" if counts.not_ours else ""
         foreign += f"; {counts.truncated:,} too large to be kept whole, skipped" if counts.truncated else ""
+        foreign += f"; {counts.archive:,} of the archiver alone, skipped" if counts.archive else ""
         typer.echo(f"{name}: {counts.resolved:,} {done}{f' ({types})' if types else ''}{foreign}")
 
 

@@ -40,8 +40,9 @@ def produce(
 ) -> None:
     """Send messages, one JSON object a line, to the topic `messages`.
 
-    A line is a message, a flush, or a dialogue {"id", "dialogue"}: turns joined by [NEWLINE], with [BOUNDARY] at a
-    shift of topic. A file is checked before anything is sent. Standard input is sent up to the first invalid line.
+    A line is a message, an edit, a deletion, a flush, or a dialogue {"id", "dialogue"}: turns joined by [NEWLINE], with
+    [BOUNDARY] at a shift of topic. A file is checked before anything is sent. Standard input is sent up to the first
+    invalid line.
     """
     from afterword.produce import LinesInvalid, Options
 
@@ -119,8 +120,9 @@ def _report(produced: "Produced", as_json: bool) -> None:
     _print_invalid(produced.first_invalid, produced.invalid)
 
 
-def _print_counts(conversations: int, messages: int, flushes: int, seconds: float, **_: int) -> None:
+def _print_counts(conversations: int, messages: int, flushes: int, amendments: int, seconds: float, **_: int) -> None:
     flushed = f", {_many(flushes, 'flush', 'flushes')}" if flushes else ""
+    flushed += f", {_many(amendments, 'edit or deletion', 'edits and deletions')}" if amendments else ""
     sent = f"{_many(messages, 'message', 'messages')} of {_many(conversations, 'conversation', 'conversations')}"
     typer.echo(f"{sent}{flushed} in {seconds:.1f} s")
 

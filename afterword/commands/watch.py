@@ -11,14 +11,14 @@ from afterword.commands.common import Json, start_quietly
 from afterword.streams.visible import printable, shown, shown_json
 
 if TYPE_CHECKING:
-    from afterword.schemas import SummaryCreated
+    from afterword.schemas import SummaryCreated, SummaryDeleted
 
 FromBeginning = Annotated[bool, typer.Option("--from-beginning", help="Start with the oldest summary on the topic.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Stop after this many.")]
 
 
 def watch(from_beginning: FromBeginning = False, limit: Limit = None, as_json: Json = False) -> None:
-    """Print summaries as they arrive, until Ctrl-C."""
+    """Print summaries as they arrive, later revisions and deletions too, until Ctrl-C."""
     with suppress(KeyboardInterrupt):
         asyncio.run(_watch(from_beginning, limit, as_json))
 
@@ -35,13 +35,22 @@ async def _watch(from_beginning: bool, limit: int | None, as_json: bool) -> None
                 return
 
 
-def _print(event: "SummaryCreated", as_json: bool) -> None:
+def _print(event: "SummaryCreated | SummaryDeleted", as_json: bool) -> None:
+    from afterword.schemas import SummaryDeleted
+
     if as_json:
         typer.echo(shown_json(event.to_json().decode()))
+    elif isinstance(event, SummaryDeleted):
+        typer.echo(shown(f"{event.episode_id}  {_revision(event)}: deleted"))
     elif sys.stdout.isatty():
         _print_panel(event)
     else:
-        typer.echo(shown(f"{event.episode_id}  {event.title}: {event.short_summary}"))
+        revised = f"  {_revision(event)}" if event.revision > 1 else ""
+        typer.echo(shown(f"{event.episode_id}{revised}  {event.title}: {event.short_summary}"))
+
+
+def _revision(event: "SummaryCreated | SummaryDeleted") -> str:
+    return f"revision {event.revision}" + (f" ({event.reason})" if event.reason else "")
 
 
 def _print_panel(event: "SummaryCreated") -> None:
@@ -50,7 +59,8 @@ def _print_panel(event: "SummaryCreated") -> None:
     from rich.text import Text
 
     made_by = event.model if event.quality.source == "llm" else f"fallback: {event.quality.reason}"
-    footer = f"{event.episode_id} · {event.message_count} messages · {made_by}"
+    revised = [_revision(event)] if event.revision > 1 else []
+    footer = " · ".join([event.episode_id, *revised, f"{event.message_count} messages", made_by])
     # as text: user content must not be read as markup
     text, title, subtitle = map(Text, (printable(event.short_summary), shown(event.title), shown(footer)))
     Console().print(Panel(text, title=title, subtitle=subtitle, title_align="left"))

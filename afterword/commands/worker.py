@@ -57,17 +57,13 @@ async def to_its_end(role: Coroutine[Any, Any, None]) -> None:
 
 def _run(role: "Callable[[Settings], Coroutine[Any, Any, None]]") -> None:
     """Run a role. A failure ends the process with one line that says why; a supervisor restarts it."""
-    from aiokafka.errors import BrokerResponseError, KafkaError
-
-    from afterword.streams.errors import BrokerUnavailable, WorkerFailed
-    from afterword.streams.runtime.errors import EngineError, described
+    from afterword.streams.errors import WorkerFailed
+    from afterword.streams.kafka import broker_errors
+    from afterword.streams.runtime.errors import EngineError
 
     settings = start()
     try:
-        asyncio.run(to_its_end(role(settings)))
-    except BrokerResponseError as error:  # the broker was reached
-        raise WorkerFailed(problem=f"Kafka answered: {described(error)}") from error
-    except KafkaError as error:
-        raise BrokerUnavailable(servers=settings.kafka.bootstrap_servers, problem=str(error)) from error
+        with broker_errors(settings.kafka.bootstrap_servers):
+            asyncio.run(to_its_end(role(settings)))
     except (EngineError, OSError) as error:  # lost state, a port in use, a full disk
         raise WorkerFailed(problem=str(error)) from error

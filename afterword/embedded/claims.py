@@ -18,6 +18,12 @@ from afterword.streams.private import private_directory
 POLL_SECONDS = 0.05
 DYING_SECONDS = 10.0
 """Time for the children of a killed stack to end."""
+HOST = "127.0.0.1"
+LOWEST, HIGHEST = 20_000, 32_000
+"""Below the range for outgoing connections of Linux (from 32768) and macOS (from 49152). Otherwise a client that
+reconnects to a stopped server may be given that server's own port."""
+
+_claimed: set[int] = set()
 
 
 @contextmanager
@@ -86,14 +92,6 @@ def _alive(pid: str) -> bool:
     except PermissionError:  # it runs, as another user
         return True
     return True
-
-
-HOST = "127.0.0.1"
-LOWEST, HIGHEST = 20_000, 32_000
-"""Below the range for outgoing connections of Linux (from 32768) and macOS (from 49152). Otherwise a client that
-reconnects to a stopped server may be given that server's own port."""
-
-_claimed: set[int] = set()
 
 
 def remembered_ports(file: Path, count: int) -> list[int]:

@@ -22,6 +22,10 @@ from afterword.embedded.errors import CompilationFailed, EmbeddedError, JarsUnav
 CACHE_VARIABLE = "AFTERWORD_CACHE_DIR"
 FETCHES_AT_ONCE = 6
 TIMEOUT_SECONDS = 60
+# small and quick to start: these servers run for a test or an afternoon
+FLAGS = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+SOURCE = "EmbeddedMongo.java"
+COMPILER = "org.eclipse.jdt.internal.compiler.batch.Main"
 
 Progress = Callable[[str, int, int], None]
 """Called with the file name, bytes so far and bytes in total, from several threads, one at a time. An exception from it
@@ -160,12 +164,6 @@ class _Fetch:
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-# small and quick to start: these servers run for a test or an afternoon
-FLAGS = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-SOURCE = "EmbeddedMongo.java"
-COMPILER = "org.eclipse.jdt.internal.compiler.batch.Main"
 
 
 class Java:

@@ -19,6 +19,12 @@ from afterword.streams.private import private_directory
 
 Properties = Mapping[str, str | int]
 
+CLEANER_BYTES = 16 << 20
+"""Heap for log compaction. The default is a third of our heap, and twice that if the broker compacts more often: it ran
+out of memory and stopped compacting."""
+REQUEST_MILLISECONDS = 5_000
+SECURITY = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
+
 
 @dataclass(frozen=True)
 class Listener:
@@ -72,13 +78,6 @@ def scram_arguments(users: Mapping[str, str]) -> list[str]:
         for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
     ]
     return [argument for credential in credentials for argument in ("--add-scram", credential)]
-
-
-CLEANER_BYTES = 16 << 20
-"""Heap for log compaction. The default is a third of our heap, and twice that if the broker compacts more often: it ran
-out of memory and stopped compacting."""
-REQUEST_MILLISECONDS = 5_000
-SECURITY = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
 
 
 class Cluster(NamedTuple):

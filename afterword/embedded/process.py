@@ -17,6 +17,11 @@ from afterword.streams.private import OWNER_ONLY, private_directory
 
 TAIL_CHARACTERS = 2_000
 STOP_SECONDS = 20.0
+READY_SECONDS = 120.0
+"""A cold start takes 3 s on an idle machine; test machines are busy."""
+POLL_SECONDS = 0.05
+
+Probe = Callable[[], Awaitable[None]]
 
 WATCHDOG = 'read -r _; kill -s KILL -- "-$1"'
 """POSIX sh (dash has no `kill -9 --`). `read` returns when the process at the other end of the pipe has ended, however
@@ -174,13 +179,6 @@ class Server(ABC):
 
     def resume(self) -> None:
         self.process.resume()
-
-
-READY_SECONDS = 120.0
-"""A cold start takes 3 s on an idle machine; test machines are busy."""
-POLL_SECONDS = 0.05
-
-Probe = Callable[[], Awaitable[None]]
 
 
 class NotReady(Exception):

@@ -17,6 +17,7 @@ MAX_WRITES = 1000
 """Of one bulk write: what both servers take."""
 INDEXES = (
     ("conversation_id", "sent_at", "source.offset"),
+    ("conversation_id", "source.offset"),
     ("conversation_id", "episode_id", "sent_at", "source.offset"),
 )
 """Without them nobody could read a conversation; the same as ours."""

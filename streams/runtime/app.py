@@ -8,8 +8,9 @@ import faust
 from aiokafka import AIOKafkaConsumer
 from prometheus_client import CollectorRegistry
 
-from afterword.streams.private import private_directory
 from afterword.streams.runtime.batch import take_batch
+from afterword.streams.runtime.breaker import Breaker
+from afterword.streams.runtime.database import private_directory
 from afterword.streams.runtime.errors import StoreFailed
 from afterword.streams.runtime.metrics import EngineMetrics
 from afterword.streams.runtime.options import LIFE_CYCLE, Options
@@ -47,6 +48,8 @@ class App(faust.App):
         self.engine = engine
         self.security = security
         self.consumer_class = consumer_class
+        self.breaker = Breaker()
+        """Of all partitions of this worker."""
         self.engine_metrics = metrics or EngineMetrics(CollectorRegistry(), app_id)
         super().__init__(
             app_id,

@@ -1,93 +1,152 @@
-"""A source partition processed at least once: many records at a time, the lowest unfinished offset is committed."""
+"""A source partition whose records are handled at least once, many at a time, and whose outputs are sent exactly once.
+
+What the agent sends while it handles a record is kept until the record is done. One transaction then takes the outputs
+of all records that are done, and the group's offset with its metadata, which names every finished record: nothing is
+sent without it, and nothing that was sent is handled again.
+"""
 
 import asyncio
 import contextlib
 import sys
-from collections.abc import Awaitable, Callable
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import structlog
 from aiokafka import TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka.structs import OffsetAndMetadata
 from faust.types.tuples import TP, ConsumerMessage
 
-from afterword.streams.runtime.batch import NOT_DONE, RawSchema
+from afterword.streams.runtime.batch import NOT_DONE, Batch, RawSchema, bound
 from afterword.streams.runtime.errors import FATAL, TRANSIENT
 from afterword.streams.runtime.lag import Work
-from afterword.streams.runtime.positions import readable
+from afterword.streams.runtime.positions import readable, report_expired
+from afterword.streams.runtime.progress import Progress, ProgressDamaged, reach
+from afterword.streams.runtime.refusals import Refusals
 from afterword.streams.runtime.session import check_order
+from afterword.streams.runtime.transaction import TransactionalProducer, require_topics, transactional_id
 from afterword.streams.runtime.watchdog import Mark
+from afterword.streams.runtime.window import Window
 
 log = structlog.get_logger()
 
 POLL_MS = 1000
+SPILLED_POLL_MS = 50
+"""While records wait that are not in memory: the turn of one may come at any time."""
 LAST_COMMIT_SECONDS = 3.0
+CANCEL_SECONDS = 6.0
 RETRY_SECONDS = 1.0
 
 
 Hold = Callable[[Any], Awaitable[None]]
 """Given an aiokafka record, returns when the agent may have it."""
+Order = Callable[[Any], Hashable]
+"""Given an aiokafka record, returns the key whose records are in order; None for a record without any order."""
 
 
 class AtLeastOnce(RawSchema):
     """Records one by one, many at a time: `stream.noack()`, and `event.ack()` when a record is done. No tables.
 
-    The value of an event is the raw aiokafka record. `max_in_flight` overrides the engine's for this topic. `hold` is
-    awaited before a record is handed over, for as long as it wants: no later record of the partition overtakes it, the
-    watchdog does not count that time, and a rebalance or a stop cancels it at once.
+    The value of an event is the raw aiokafka record. `max_in_flight` overrides the engine's for this topic. `order`:
+    records with the same key are handed over one after the other, and block no other key's; without it there is no
+    order. `hold` is awaited before a record is handed over, for as long as it wants: no later record of the partition
+    overtakes it, the watchdog does not count that time, and a rebalance or a stop cancels it at once.
     """
 
-    def __init__(self, *args: Any, max_in_flight: int | None = None, hold: Hold | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        max_in_flight: int | None = None,
+        order: Order = lambda _: None,
+        hold: Hold | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.max_in_flight = max_in_flight
+        self.order = order
         self.hold = hold
 
 
 class ConcurrentMessage(ConsumerMessage):
     """Faust message of one record of many; the agent calls `event.ack()` when it is done with it."""
 
-    __slots__ = ("on_done",)
+    __slots__ = ("batch", "on_done")
 
-    def __init__(self, on_done: Callable[[int], None], *args: Any, **kwargs: Any) -> None:
+    def __init__(self, batch: Batch, on_done: Callable[["ConcurrentMessage"], None], *args: Any, **kwargs: Any) -> None:
+        self.batch = batch
+        """Collects what the agent sends: see `handle`."""
         self.on_done = on_done
         super().__init__(*args, **kwargs)
 
     def on_final_ack(self, consumer: Any) -> bool:  # noqa: ARG002 – the signature is Faust's
         setattr(self, "acked", True)  # noqa: B010 – a slot of Faust's, which its types do not show
         if self.tracked and not isinstance(sys.exc_info()[1], NOT_DONE):  # what Faust skipped was not done
-            self.on_done(self.offset)
+            self.batch.finish()
+            self.on_done(self)
         return True
 
 
 class AtLeastOncePartition:
-    """Feeds an agent with slow concurrent handlers and no tables."""
+    """Feeds an agent with slow concurrent handlers and no tables, and commits what it sends.
+
+    Three tasks: one reads, one hands records over, one commits what is finished, as one transaction at a time: what is
+    finished during a commit is in the next one.
+    """
 
     session = None
 
     def __init__(self, consumer: Any, source: TopicPartition, schema: AtLeastOnce | None = None) -> None:
+        schema = schema or AtLeastOnce()
         self._consumer = consumer
         self._app = consumer.app
         self._options = consumer.app.engine
-        self._hold = schema and schema.hold
-        self._most = int((schema and schema.max_in_flight) or self._options.max_in_flight)
+        self._clients = consumer.clients()
+        self._hold = schema.hold
+        self._order = schema.order
         self._holding = False
         """A record was read that the agent may not have yet."""
         self._source = source
         self._tp = TP(*source)
         self._where = f"{source.topic}-{source.partition}"
-        self._in_flight: dict[int, ConcurrentMessage] = {}
-        self._next = -1
-        self._committed = -1
+        most = int(schema.max_in_flight or self._options.max_in_flight)
+        self._window: Window[Any] = Window(most, reach(self._options.offset_metadata_bytes))
+        self._due: deque[Any] = deque()
+        """Records to be handed over."""
+        self._in_hand: dict[int, ConcurrentMessage] = {}
+        self._finished: list[ConcurrentMessage] = []
+        """Not committed yet, in the order in which they were finished."""
+        self._committed: Progress | None = None
+        self._commits = 0
+        self._writes = False
+        """The producer is open: earlier owners are fenced."""
+        self._written: set[str] = set()
         self._last_ms: int | None = None
+        self._refusals = Refusals(self._options.refused_seconds)
+        self._known = asyncio.Event()
+        """What the group has committed is known."""
         self._changed = asyncio.Event()
+        self._something_due = asyncio.Event()
+        self._something_sent = asyncio.Event()
         self.last_error = ""
         """Class of the last error of a fetch or a commit; empty after the next commit."""
-        self.task = asyncio.create_task(self._run(), name=f"partition {self._where}")
-        self.task.add_done_callback(consumer.on_partition_exit)
+        self.task = self._start(self._keep_committing(), "commits of")
+        self._feeding = [
+            self._start(self._keep_reading(), "reads"),
+            self._start(self._keep_handing_over(), "hands over"),
+        ]
+
+    def _start(self, work: Any, what: str) -> "asyncio.Task[None]":
+        task = asyncio.create_task(work, name=f"{what} {self._where}")
+        task.add_done_callback(self._consumer.on_partition_exit)
+        return task
+
+    # -- how it stands
 
     @property
     def ready(self) -> bool:
-        return self._next >= 0
+        return self._writes and self._window.next >= 0
 
     @property
     def holds(self) -> bool:
@@ -95,66 +154,128 @@ class AtLeastOncePartition:
         return self._hold is not None
 
     def work(self) -> Work:
-        oldest = self._in_flight.get(self._lowest)
-        return Work(self._lowest, oldest and int(oldest.timestamp * 1000), self._last_ms)
+        return Work(self._window.lowest, self._window.lowest_ms, self._last_ms)
 
     async def to_do(self, end: int) -> dict[str, Mark]:
         """Return the marks of unfinished work, for the watchdog. `end`: where the source ends."""
         if not self.ready:
             return {f"{self._where} does not open": Mark()}
         found: dict[str, Mark] = {}
-        if self._in_flight:  # the agent may be busy with records of other partitions
+        if self._window.unfinished:  # the agent may be busy with records of other partitions
             found[f"records of {self._where} are not finished"] = Mark(self._consumer.handled, handling=True)
-        if self._lowest > self._committed:
-            found[f"nothing is committed of {self._where}"] = Mark(self._committed)
-        if self._free and not self._holding and await self._consumer.kafka.position(self._source) < end:
-            found[f"nothing is read of {self._where}"] = Mark(self._next)
+        if self._window.progress() != self._committed:
+            found[f"nothing is committed of {self._where}"] = Mark(self._commits)
+        if self._may_read and not self._holding and self._window.next < end:
+            found[f"nothing is read of {self._where}"] = Mark(self._window.next)
         return found
 
+    # -- life cycle
+
     async def stop(self, within_seconds: float) -> None:
-        """Stop fetching, wait for the records that the agent has begun, commit the finished ones."""
-        self.task.cancel()
-        await asyncio.wait([self.task])
+        """Stop reading, wait for the records that the agent has begun, commit the finished ones."""
+        for task in self._feeding:
+            task.cancel()
+        await asyncio.wait(self._feeding)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_seconds):
-                await self._begun_are_finished()
-        with contextlib.suppress(KafkaError, TimeoutError):  # replayed at worst
-            async with asyncio.timeout(LAST_COMMIT_SECONDS):
-                await self._commit()
+                await self._until(lambda: not any(message.tracked for message in self._in_hand.values()))
+        if self._writes:
+            with contextlib.suppress(TimeoutError):  # replayed at worst
+                async with asyncio.timeout(LAST_COMMIT_SECONDS):
+                    await self._until(lambda: self._window.progress() == self._committed)
+        self.task.cancel()
+        await asyncio.wait([self.task], timeout=CANCEL_SECONDS)
+        for message in self._in_hand.values():
+            message.batch.abandon()
 
-    async def _begun_are_finished(self) -> None:
-        while any(message.tracked for message in self._in_flight.values()):
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        """Wait for the condition; `stop` is in a hurry: offsets without outputs are committed at once, too."""
+        while not condition():
+            self._something_sent.set()
             self._changed.clear()
             await self._changed.wait()
 
-    async def _run(self) -> None:
-        committer = asyncio.create_task(self._commit_regularly())
-        try:
-            while True:
-                try:
-                    await self._fetch()
-                except FATAL:
-                    raise
-                except TRANSIENT as error:
-                    self.last_error = name = type(error).__name__
-                    log.warning("fetching_restarted", partition=self._where, stage="engine", error_type=name)
-                    await asyncio.sleep(RETRY_SECONDS)
-        finally:
-            committer.cancel()
-            await asyncio.wait([committer])
+    def _failed(self, event: str, stage: str, error: BaseException) -> None:
+        self.last_error = name = type(error).__name__
+        log.warning(event, partition=self._where, stage=stage, error_type=name)
 
-    async def _fetch(self) -> None:
+    # -- reading
+
+    async def _keep_reading(self) -> None:
+        await self._known.wait()
+        while True:
+            try:
+                await self._read()
+            except FATAL:
+                raise
+            except TRANSIENT as error:
+                self._failed("fetching_restarted", "engine", error)
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _read(self) -> None:
         await self._seek()
         while True:
-            await self._room()
-            got = await self._consumer.kafka.getmany(self._source, timeout_ms=POLL_MS, max_records=self._free)
-            for records in got.values():
-                check_order(self._source, records[0].offset, self._next)
-                for record in records:
-                    await self._held_back(record)
-                    await self._deliver(record)
-            # past markers of transactions, too: else one that expires after the last record looks like a loss
-            self._next = max(self._next, await self._consumer.kafka.position(self._source))
+            if self._may_read_again is not None:
+                await self._read_again(self._may_read_again)
+            if self._may_read:
+                await self._read_on()
+            elif self._may_read_again is None:
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def _seek(self) -> None:
+        """Seek the first record that was not read. Raises: SourceReplaced, KafkaError, TimeoutError."""
+        kafka, window, metrics = self._consumer.kafka, self._window, self._app.engine_metrics
+        window.next = await readable(kafka, self._source, window.next, metrics)
+        if window.to_read_again() is not None:
+            first = int((await kafka.beginning_offsets([self._source]))[self._source])
+            self._lose(window.missed_before(first), first)
+        if self._committed is None:
+            self._committed = Progress(window.next)
+        kafka.seek(self._source, window.next)
+        kafka.resume(self._source)
+
+    async def _read_on(self) -> None:
+        kafka, window = self._consumer.kafka, self._window
+        timeout_ms = SPILLED_POLL_MS if window.has_spilled else POLL_MS
+        got = await kafka.getmany(self._source, timeout_ms=timeout_ms, max_records=self._room)
+        for records in got.values():
+            check_order(self._source, records[0].offset, window.next)
+            for record in records:
+                await self._held_back(record)
+                if not window.fits(record.offset):
+                    kafka.seek(self._source, window.next)
+                    return
+                self._last_ms = record.timestamp
+                self._put(window.add(record.offset, self._order(record), record, record.timestamp))
+        # past markers of transactions, too: else one that expires after the last record looks like a loss
+        window.next = max(window.next, await kafka.position(self._source))
+
+    async def _read_again(self, missed: int) -> None:
+        """Read a record whose turn has come, and others behind it that wait."""
+        kafka, window = self._consumer.kafka, self._window
+        kafka.seek(self._source, missed)
+        got = await kafka.getmany(self._source, timeout_ms=POLL_MS, max_records=self._room)
+        for records in got.values():
+            check_order(self._source, records[0].offset, missed)
+            if records[0].offset > missed:
+                self._lose([missed], records[0].offset)
+            for record in records:
+                self._put(window.add_again(record.offset, record))
+        kafka.seek(self._source, window.next)
+
+    @property
+    def _room(self) -> int:
+        """Number of records that may be handed over in addition: what waits for its commit counts, too."""
+        return self._window.room - len(self._finished)
+
+    @property
+    def _may_read(self) -> bool:
+        return self._room > 0 and not self._window.is_full
+
+    @property
+    def _may_read_again(self) -> int | None:
+        return self._window.to_read_again() if self._room > 0 else None
 
     async def _held_back(self, record: Any) -> None:
         if self._hold is not None:
@@ -164,37 +285,32 @@ class AtLeastOncePartition:
             finally:
                 self._holding = False
 
-    async def _seek(self) -> None:
-        """Seek the first record that was not handed over. Raises: SourceReplaced, KafkaError, TimeoutError."""
-        kafka, opening, position = self._consumer.kafka, not self.ready, self._next
-        if opening:
-            committed = await kafka.committed(self._source)
-            position = -1 if committed is None else int(committed)
-        start = await readable(kafka, self._source, position, self._app.engine_metrics)
-        kafka.seek(self._source, start)
-        if opening:
-            kafka.resume(self._source)
-            self._committed = position if position >= 0 else start  # what expired is committed, to be counted once
-        self._next = start
+    def _lose(self, offsets: Iterable[int], first: int) -> None:
+        """Give up records that were to be read again, and expired meanwhile. `first`: offset of the first one left."""
+        lost = []
+        for offset in offsets:
+            self._put(self._window.lose(offset))
+            lost.append(offset)
+        if lost:
+            report_expired(self._source, self._app.engine_metrics, lost[0], first, len(lost))
 
-    async def _room(self) -> None:
-        while self._free <= 0:
-            self._changed.clear()
-            await self._changed.wait()
+    # -- handing over
 
-    @property
-    def _free(self) -> int:
-        """Number of records that the agent may have in addition."""
-        return self._most - len(self._in_flight)
+    def _put(self, records: Iterable[tuple[int, Any]]) -> None:
+        self._due.extend(record for _, record in records)
+        self._something_due.set()
 
-    @property
-    def _lowest(self) -> int:
-        """Offset below which every record is finished."""
-        return min(self._in_flight, default=self._next)
+    async def _keep_handing_over(self) -> None:
+        while True:
+            while self._due:
+                await self._deliver(self._due.popleft())
+            self._something_due.clear()
+            await self._something_due.wait()
 
     async def _deliver(self, record: Any) -> None:
         message = ConcurrentMessage(
-            self._finished,
+            Batch(self._where, None, self._consumer.stop_worker),
+            self._done,
             record.topic,
             record.partition,
             record.offset,
@@ -209,26 +325,94 @@ class AtLeastOncePartition:
             self._tp,
             generation_id=self._app.consumer_generation_id,
         )
-        self._in_flight[record.offset] = message
-        self._next, self._last_ms = record.offset + 1, record.timestamp
+        self._in_hand[record.offset] = message
         await self._consumer.callback(message)
 
-    def _finished(self, offset: int) -> None:
-        self._in_flight.pop(offset, None)
+    def _done(self, message: ConcurrentMessage) -> None:
+        self._in_hand.pop(message.offset, None)
+        self._finished.append(message)
+        self._put(self._window.finish(message.offset))
         self._consumer.handled += 1
+        if message.batch.outputs:
+            self._something_sent.set()
         self._changed.set()
 
-    async def _commit(self) -> None:
-        lowest = self._lowest
-        if lowest > self._committed:
-            await self._consumer.kafka.commit({self._source: lowest})
-            self._committed, self.last_error = lowest, ""
+    # -- committing
 
-    async def _commit_regularly(self) -> None:
+    async def _keep_committing(self) -> None:
         while True:
-            await asyncio.sleep(self._options.commit_interval_seconds)
             try:
-                await self._commit()
-            except TRANSIENT as error:  # a rebalance, or the broker is down: replayed at worst
-                self.last_error = name = type(error).__name__
-                log.warning("commit_failed", partition=self._where, stage="commit", error_type=name)
+                async with self._opened() as producer:
+                    while True:
+                        await self._something_to_commit()
+                        await self._commit(producer)
+            except TRANSIENT as error:
+                if self._refusals.are_final(error, time.monotonic()):
+                    raise
+                self._failed("commit_failed", "commit", error)
+            # If we were fenced, another worker owns the partition: the next heartbeat's answer will say so
+            await asyncio.sleep(1.5 * self._app.conf.broker_heartbeat_interval)
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncIterator[TransactionalProducer]:
+        """Fence earlier owners, learn what they committed. Raises: OutputMissing, KafkaError, TimeoutError."""
+        clients = self._clients
+        writer = transactional_id(self._app.conf.id, self._source)
+        producer = TransactionalProducer(writer, clients, self._options)
+        try:
+            await producer.open(self._options.start_timeout_seconds)
+            if self.last_error and self._written:  # the failure may be a topic that was deleted
+                await require_topics(clients, self._written)
+            await self._learn()
+            self._writes = True
+            yield producer
+        finally:
+            self._writes = False
+            await producer.close()
+
+    async def _learn(self) -> None:
+        """Take in what the group has committed: a transaction without an answer may be part of it."""
+        found = await self._clients.committed(self._consumer.kafka, self._app.conf.id, self._source)
+        if found is not None:
+            self._committed = self._progress(*found)
+            self._window.learn(self._committed)
+        self._known.set()
+        self._something_sent.set()
+
+    def _progress(self, offset: int, metadata: str) -> Progress:
+        try:
+            return Progress.read(offset, metadata)
+        except ProgressDamaged as error:  # its records are handled again
+            log.error("progress_refused", partition=self._where, stage="engine", problem=str(error))
+            return Progress(offset)
+
+    async def _something_to_commit(self) -> None:
+        """Wait for outputs, or for the interval at which offsets without outputs are committed."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._options.commit_interval_seconds):
+                    await self._something_sent.wait()
+            self._something_sent.clear()
+            if self._window.next >= 0 and (self._finished or self._window.progress() != self._committed):
+                return
+
+    async def _commit(self, producer: TransactionalProducer) -> None:
+        """Commit what is finished by now. Raises: KafkaError, TimeoutError."""
+        finished, progress, before = self._finished[:], self._window.progress(), self._committed
+        new = [message for message in finished if before is None or not before.covers(message.offset)]
+        outputs = [output for message in new for output in message.batch.outputs]
+        self._written.update(output.topic for output in outputs)
+        async with asyncio.timeout(self._options.commit_timeout_seconds):
+            offset = OffsetAndMetadata(progress.offset, progress.metadata())
+            await producer.commit_outputs(outputs, {self._source: offset}, self._app.conf.id)
+        del self._finished[: len(finished)]
+        self._committed, self.last_error = progress, ""
+        self._commits += 1
+        self._refusals = Refusals(self._options.refused_seconds)
+        self._changed.set()
+
+
+async def handle(event: Any, step: Callable[[Any], Awaitable[None]]) -> None:
+    """Run `step(event)` so that what it sends is committed with the event, in whatever task it runs."""
+    with bound(event.message.batch):
+        await step(event)

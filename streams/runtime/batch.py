@@ -3,7 +3,8 @@
 import asyncio
 import sys
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -32,8 +33,27 @@ class RawSchema(Schema):
         return decode
 
 
+Reject = Callable[[Any, Exception], "Output"]
+"""Returns the dead letter of an aiokafka record on which the agent fails with that error."""
+
+
 class Batches(RawSchema):
-    """Exactly once: the value of an event is a list of raw aiokafka records of one partition, or a `Tick`."""
+    """Exactly once: the value of an event is a list of raw aiokafka records of one partition, or a `Tick`.
+
+    `reject` makes the dead letter of a record that fails alone, again and again; without it, such a record stops the
+    worker. So do errors of the types `stops`, whatever the record.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        reject: Reject | None = None,
+        stops: tuple[type[Exception], ...] = (),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.reject = reject
+        self.stops = stops
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +78,11 @@ class Output:
     timestamp_ms: int | None
     headers: Headers
 
+    @property
+    def size_bytes(self) -> int:
+        named = sum(len(name) + len(value or b"") for name, value in self.headers)
+        return len(self.key or b"") + len(self.value or b"") + named
+
 
 class Overlay:
     """A batch's own view of one table: rows as the database has them, and rows as the batch leaves them."""
@@ -72,13 +97,24 @@ class Overlay:
 class Batch:
     """Collects an agent's table writes and sends, to be committed together or dropped whole."""
 
-    __slots__ = ("abandoned", "database", "done", "on_late_write", "open", "outputs", "tables", "where")
+    __slots__ = (
+        *("abandoned", "database", "done", "most_bytes", "on_late_write", "open", "outputs", "tables", "taken"),
+        "where",
+    )
 
     def __init__(
-        self, where: str, database: Any, on_late_write: Callable[[BatchClosed], None] = lambda _: None
+        self,
+        where: str,
+        database: Any,
+        on_late_write: Callable[[BatchClosed], None] = lambda _: None,
+        most_bytes: int = sys.maxsize,
     ) -> None:
         """`on_late_write` is given the error of a write after the close: maybe no one awaits the task that made it."""
         self.where = where
+        self.most_bytes = most_bytes
+        """Bytes of outputs and rows after which the agent should take no more records, or keys, of the event."""
+        self.taken: int | None = None
+        """Records or keys that the agent has taken; None: all."""
         self.database = database
         self.outputs: list[Output] = []
         self.tables: dict[str, Overlay] = defaultdict(Overlay)
@@ -92,6 +128,10 @@ class Batch:
         """Add the output. Raises: BatchClosed."""
         if self.accepts(f"topic {output.topic}"):
             self.outputs.append(output)
+
+    def take_first(self, number: int) -> None:
+        """Tell that the agent took only so many of the event's records or keys: the others come with the next event."""
+        self.taken = number
 
     def accepts(self, what: str) -> bool:
         """Return False while the partition is being released. Raises: BatchClosed."""
@@ -127,6 +167,28 @@ def current_batch() -> Batch | None:
     sends would leave the transaction unnoticed.
     """
     return _current.get()
+
+
+@contextmanager
+def failing_batch() -> Iterator[Batch]:
+    """The batch of the agent's event, which fails instead of the agent: Faust takes seconds to restart that."""
+    batch = current_batch()
+    if batch is None:
+        raise LookupError("not in an exactly-once agent")
+    try:
+        yield batch
+    except Exception as error:  # noqa: BLE001 – the wrapper around an agent's handler: the engine retries, rejects or stops
+        batch.fail(error)
+
+
+@contextmanager
+def bound(batch: Batch) -> Iterator[None]:
+    """Let what is written inside of the block join the batch."""
+    before = _current.set(batch)
+    try:
+        yield
+    finally:
+        _current.reset(before)
 
 
 def take_batch(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
@@ -10,16 +10,20 @@ import orjson
 import structlog
 from aiokafka import TopicPartition
 
+from afterword.streams.runtime.batch import Headers
 from afterword.streams.runtime.changelog_topics import check_topics
 from afterword.streams.runtime.database import Change, Database, Position
 from afterword.streams.runtime.errors import ChangelogLost, ChangelogReplaced, ChangelogTruncated
 from afterword.streams.runtime.options import Clients
+from afterword.streams.runtime.sources import check_source
 
 log = structlog.get_logger()
 
 BOOKMARK_KEY = b"\0eos.bookmark"
 """A key like any other, so that compaction keeps the last bookmark. Row keys are kept apart by `changelog_key`."""
 LINK_HEADER = "eos.link"
+SOURCE_HEADER = "eos.source"
+"""Header of a bookmark: id of the source topic."""
 POLL_MS = 200
 FETCH_BYTES = 1 << 20
 MAX_RECORDS = 5000
@@ -70,10 +74,21 @@ class Link:
         return orjson.dumps(self)
 
 
+def marked(link: Link | None, source_id: str) -> Headers:
+    """Return the headers of a bookmark."""
+    headers = [(LINK_HEADER, link.encode())] if link else []
+    return [*headers, (SOURCE_HEADER, source_id.encode())] if source_id else headers
+
+
 def decode_link(headers: Iterable[tuple[str, bytes]]) -> Link | None:
     """Return the link of a bookmark; None for one that was written before there were links."""
     found = dict(headers).get(LINK_HEADER)
     return Link(**orjson.loads(found)) if found else None
+
+
+def decode_source_id(headers: Iterable[tuple[str, bytes]]) -> str:
+    """Return the source topic's id in a bookmark; empty where it was not known."""
+    return dict(headers).get(SOURCE_HEADER, b"").decode()
 
 
 def changelog_key(row_key: bytes) -> bytes:
@@ -117,15 +132,16 @@ async def recover(
     State older than `stale_seconds` is rebuilt: compaction may have removed tombstones that it has not seen.
     `replayed` is given the number of records so far.
 
-    Raises: ChangelogMismatch, ChangelogDeletes, ChangelogTruncated, ChangelogReplaced, ChangelogLost, StoreFailed,
-    KafkaError, TimeoutError.
+    Raises: ChangelogMismatch, ChangelogDeletes, ChangelogTruncated, ChangelogReplaced, ChangelogLost, SourceRecreated,
+    StoreFailed, KafkaError, TimeoutError.
     """
     began = time.monotonic()
-    await check_topics(clients, [changelog.topic for changelog in changelogs.values()], topic, stale_seconds)
+    names = [changelog.topic for changelog in changelogs.values()]
+    source_id = await check_topics(clients, names, topic, stale_seconds)
     consumer = clients.consumer(
         isolation_level="read_committed",
         enable_auto_commit=False,
-        auto_offset_reset="earliest",
+        auto_offset_reset="none",  # what is deleted during the replay must not be passed over
         fetch_max_wait_ms=50,
         max_partition_fetch_bytes=FETCH_BYTES,
     )
@@ -141,6 +157,9 @@ async def recover(
             records, rebuilt = await _catch_up(consumer, database, changelogs, stale_seconds, replayed), True
     finally:
         await consumer.stop()
+    known = database.position
+    check_source(topic, known, source_id)
+    database.write({}, replace(known, source_id=source_id or known.source_id), as_of_ms=known.written_ms)
     return Recovered(records, time.monotonic() - began, rebuilt)
 
 
@@ -226,18 +245,20 @@ def _apply(database: Database, table: str, records: Iterable[Any], as_of_ms: int
             marks[table] = decode_bookmark(record.value)
             if link := decode_link(record.headers):
                 link.check(TopicPartition(record.topic, record.partition), record.offset)
-            position = _advance(position, table, record.offset, marks[table])
+            position = _advance(position, table, record.offset, marks[table], decode_source_id(record.headers))
         else:
             rows.append((row_key(record.key), record.value))
     database.write({table: rows}, position, as_of_ms=as_of_ms)
     return marks
 
 
-def _advance(position: Position, table: str, offset: int, bookmark: Bookmark) -> Position:
+def _advance(position: Position, table: str, offset: int, bookmark: Bookmark, source_id: str) -> Position:
     if position.lineage and bookmark.lineage != position.lineage:
         raise OtherChangelog
-    return Position(
+    return replace(
+        position,
         source=max(position.source, bookmark.source),
         lineage=bookmark.lineage,
         bookmarks={**position.bookmarks, table: offset},
+        source_id=source_id,
     )

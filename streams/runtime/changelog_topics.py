@@ -16,9 +16,10 @@ POLICY, RETENTION = "cleanup.policy", "delete.retention.ms"
 CONFIGS: dict[str, Any] = {POLICY: None, RETENTION: None}
 
 
-async def check_topics(clients: Clients, changelogs: Sequence[str], topic: str, stale_seconds: float) -> None:
+async def check_topics(clients: Clients, changelogs: Sequence[str], topic: str, stale_seconds: float) -> str:
     """Check partition counts and configuration of the changelogs of a source topic.
 
+    Returns the id of the source topic, empty from a broker that has none.
     The admin client answers this: a consumer's metadata lacks topics that it has not read.
 
     Raises: ChangelogMismatch, ChangelogDeletes, KafkaError.
@@ -29,6 +30,7 @@ async def check_topics(clients: Clients, changelogs: Sequence[str], topic: str, 
     try:
         described = await admin.describe_topics([topic, *changelogs])
         responses = await admin.describe_configs(resources) if resources else []
+        ids: dict[str, str] = await admin.topic_ids([topic])
     finally:
         await admin.close()
     check_counts(changelogs, topic, {found["topic"]: len(found["partitions"]) for found in described})
@@ -38,6 +40,7 @@ async def check_topics(clients: Clients, changelogs: Sequence[str], topic: str, 
         else:  # a user of Kafka who may not ask is no reason to stop
             name = for_code(code).__name__
             log.warning("changelog_not_checked", topic=changelog, stage="recover", error_type=name)
+    return ids.get(topic, "")
 
 
 def check_counts(changelogs: Sequence[str], topic: str, counts: Mapping[str, int]) -> None:

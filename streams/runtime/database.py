@@ -11,12 +11,11 @@ from pathlib import Path
 
 import orjson
 import structlog
-from rocksdict import BlockBasedOptions, Cache, DbClosedError, Rdict, ReadOptions, WriteBatch
+from rocksdict import AccessType, BlockBasedOptions, Cache, DbClosedError, Rdict, ReadOptions, WriteBatch
 from rocksdict import Options as RocksOptions
 
-from afterword.streams.private import private_directory
 from afterword.streams.runtime.errors import StoreFailed
-from afterword.streams.runtime.options import wall_clock_ms
+from afterword.streams.runtime.options import Options, wall_clock_ms
 
 log = structlog.get_logger()
 
@@ -29,6 +28,10 @@ META = b"\0meta"
 DUE = b"\0due\0"
 SCHEDULED = b"\0at\0"
 DEADLINE_BYTES = 8
+OWNER_ONLY = 0o700
+"""Mode of the directories."""
+MOST_MOVES = 10_000
+"""Early entries of the index that one look moves, and entries that are counted at once: some 50 ms."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class Position:
     """Offset of the last bookmark seen in each table's changelog."""
     written_ms: int = 0
     """Time at which the database was last up to date: milliseconds since 1970."""
+    source_id: str = ""
+    """Id of the source topic whose records the rows were made from; empty if it is not known."""
 
 
 @contextmanager
@@ -50,6 +55,8 @@ def failures_named(path: Path) -> Iterator[None]:
     """Raises: StoreFailed for whatever RocksDB or the file system reports."""
     try:
         yield
+    except StoreFailed:
+        raise
     except DbClosedError as error:
         raise StoreFailed(path=path, cause="closed") from error
     except Exception as error:  # rocksdict raises bare Exceptions for whatever RocksDB reports
@@ -67,7 +74,7 @@ class Database:
         path: Path,
         deadlines: Mapping[str, DeadlineOf | None],
         *,
-        write_buffer_bytes: int = 8 << 20,
+        write_buffer_bytes: int = Options.write_buffer_bytes,
         cache: Cache | None = None,
         clock: Callable[[], int] = wall_clock_ms,
     ) -> None:
@@ -88,13 +95,17 @@ class Database:
             raw = self._db.get(META)
         self.position = Position(**orjson.loads(raw)) if raw else Position()
 
-    def count_scheduled(self) -> None:
+    def count_scheduled(self) -> Iterator[None]:
         """Count the rows in the index of deadlines, after a replay that may have written one row several times.
 
-        Reads each of them: a second for a million.
+        Reads each of them, a second for a million: yields between two parts, for others to go on.
         """
+        count = 0
         with failures_named(self.path):
-            self.scheduled = sum(1 for _ in self._scan(SCHEDULED, _read_once()))
+            for count, _ in enumerate(self._scan(SCHEDULED, _read_once()), 1):
+                if count % MOST_MOVES == 0:
+                    yield
+        self.scheduled = count
 
     def close(self) -> None:
         """Close, and only log a failure: what is not in the file, as on a full disk, is in the changelog."""
@@ -108,9 +119,10 @@ class Database:
     def size_bytes(self) -> int:
         """Total size of its files."""
         size = 0
-        for file in self.path.iterdir():
-            with suppress(FileNotFoundError):  # compacted away meanwhile
-                size += file.stat().st_size
+        with failures_named(self.path):
+            for file in self.path.iterdir():
+                with suppress(FileNotFoundError):  # compacted away meanwhile
+                    size += file.stat().st_size
         return size
 
     @property
@@ -122,17 +134,22 @@ class Database:
     def wipe(self) -> None:
         """Delete everything, as after the loss of the disk."""
         self.close()
-        shutil.rmtree(self.path)
+        with failures_named(self.path):
+            shutil.rmtree(self.path)
         self._open()
 
     def get(self, table: str, key: bytes) -> bytes | None:
-        value: bytes | None = self._db.get(self._prefixes[table] + key)
+        try:
+            value: bytes | None = self._db.get(self._prefixes[table] + key)
+        except Exception as error:  # rocksdict raises bare Exceptions; a context manager would cost more than the look
+            raise StoreFailed(path=self.path, cause=error) from error
         return value
 
     def keys(self, table: str) -> Iterator[bytes]:
         prefix = self._prefixes[table]
-        for raw in self._scan(prefix):
-            yield raw[len(prefix) :]
+        with failures_named(self.path):
+            for raw in self._scan(prefix):
+                yield raw[len(prefix) :]
 
     def write(
         self, changes: Mapping[str, Iterable[Change]], position: Position, *, as_of_ms: int | None = None
@@ -150,24 +167,30 @@ class Database:
             self._db.write(batch)
         self.position = position
 
-    def due(self, now_ms: int, limit: int) -> list[tuple[str, bytes]]:
+    def due(self, now_ms: int, limit: int) -> list[tuple[str, bytes]] | None:
         """Return at most `limit` keys, with their tables, whose deadline has passed; the earliest first, each once.
 
         The index may be early, never late. An entry that differs from its row's deadline is moved to it; the order is
-        known only after that, hence a second look.
+        known only after that, hence a second look. After a rebuild every entry may be early: once MOST_MOVES are moved
+        it returns None, and is to be called again.
         """
-        while True:
+        left = MOST_MOVES
+        while left:
             moves = WriteBatch(raw_mode=True)
             with failures_named(self.path):
-                found = self._look(now_ms, limit, moves)
-                if moves.is_empty():
+                found, moved = self._look(now_ms, limit, moves, left)
+                if not moved:
                     return found
                 self._db.write(moves)
+            left -= moved
+        return None
 
-    def _look(self, now_ms: int, limit: int, moves: WriteBatch) -> list[tuple[str, bytes]]:
+    def _look(self, now_ms: int, limit: int, moves: WriteBatch, most_moves: int) -> tuple[list[tuple[str, bytes]], int]:
+        """Return due keys, and the number of entries in `moves`."""
         found: list[tuple[str, bytes]] = []
+        moved = 0
         for entry in self._scan(DUE):
-            if _entry_time(entry) > now_ms or len(found) == limit:
+            if _entry_time(entry) > now_ms or len(found) == limit or moved == most_moves:
                 break
             table, key = self._entry_row(entry)
             deadline = self._deadline(table, self.get(table, key))
@@ -175,11 +198,13 @@ class Database:
                 found.append((table, key))
             else:
                 self._reschedule(moves, entry, table, key, deadline)
-        return found
+                moved += 1
+        return found, moved
 
     def next_deadline(self) -> int | None:
         """Return the earliest time at which `due` may find something, in milliseconds since 1970."""
-        entry = next(self._scan(DUE), None)
+        with failures_named(self.path):
+            entry = next(self._scan(DUE), None)
         return None if entry is None else _entry_time(entry)
 
     def _put_rows(self, batch: WriteBatch, table: str, rows: Iterable[Change]) -> None:
@@ -236,6 +261,22 @@ class Database:
         while iterator.valid() and (key := iterator.key()).startswith(prefix):
             yield key
             iterator.next()
+
+
+def private_directory(path: Path) -> None:
+    """Create the directory and its missing parents for this user alone, whatever the umask. Raises: OSError."""
+    for missing in reversed([at for at in (path, *path.parents) if not at.exists()]):
+        missing.mkdir(OWNER_ONLY, exist_ok=True)
+    path.mkdir(exist_ok=True)  # raises if it is a file
+
+
+def read_position(path: Path) -> Position:
+    """Return the position of a database that is not open, without opening it for writing. Raises: StoreFailed."""
+    with failures_named(path):
+        database = Rdict(str(path), RocksOptions(raw_mode=True), access_type=AccessType.read_only())
+        raw = database.get(META)
+        database.close()
+    return Position(**orjson.loads(raw)) if raw else Position()
 
 
 def _entry_time(entry: bytes) -> int:

@@ -1,5 +1,6 @@
 """Errors of the engine, whose class docstrings are their messages, and the kinds of Kafka's errors."""
 
+import traceback
 from typing import Any
 
 from aiokafka import errors as kafka_errors
@@ -20,6 +21,17 @@ FATAL = (
 TRANSIENT = (kafka_errors.KafkaError, kafka_errors.IllegalOperation, OSError, TimeoutError)
 """Answered by starting over, unless it is in `FATAL`. A producer that was fenced in the middle of a commit raises
 IllegalOperation, which is not a KafkaError."""
+
+
+def place_of(error: BaseException) -> str:
+    """Return type and place of an unforeseen error, as `KeyError at afterword.streams.app:12`.
+
+    The place is the innermost line of this package in its traceback. What the error says may be contents of a message.
+    """
+    package = __name__.partition(".")[0]
+    lines = [(frame.f_globals.get("__name__", ""), line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    ours = [f" at {name}:{line}" for name, line in lines if name.partition(".")[0] == package]
+    return type(error).__name__ + (ours[-1] if ours else "")
 
 
 def described(error: BaseException) -> str:
@@ -47,6 +59,11 @@ class AgentFailed(EngineError):
     cause: BaseException
 
 
+class EverythingFails(EngineError):
+    """{number} records of different keys failed one after the other, and none succeeded, the last on {where} with
+    {failure}: nothing of them was committed. Mend what they have in common, then start again"""
+
+
 class BatchClosed(EngineError):
     """the agent wrote to {what} after its batch was closed: a task must not outlive the event that started it"""
 
@@ -67,6 +84,11 @@ class StateLost(EngineError):
 class SourceReplaced(EngineError):
     """{where} ends at offset {end}, but its records were read up to {source}: this is another topic. Delete the group's
     offsets, and the changelog topics if there are any, to start anew, or give the application another id"""
+
+
+class SourceRecreated(EngineError):
+    """{topic} was deleted and made anew: the state is of the topic with id {expected}, this one has {found}. Delete the
+    group's offsets and the changelog topics to start anew, or give the application another id"""
 
 
 class ChangelogMismatch(EngineError):

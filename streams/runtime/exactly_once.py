@@ -8,13 +8,21 @@ from typing import Any
 import structlog
 from aiokafka import TopicPartition
 
+from afterword.streams.runtime.batch import Batches
 from afterword.streams.runtime.changelog import recover
 from afterword.streams.runtime.errors import FATAL, TRANSIENT, AgentFailed, ChangelogLost, StateLost
+from afterword.streams.runtime.isolation import Isolation
 from afterword.streams.runtime.lag import Work
 from afterword.streams.runtime.options import Clients
 from afterword.streams.runtime.positions import readable
 from afterword.streams.runtime.session import Delivery, Session
-from afterword.streams.runtime.transaction import TransactionalProducer, require_topics
+from afterword.streams.runtime.transaction import (
+    TransactionalProducer,
+    earlier_transactional_id,
+    fence,
+    require_topics,
+    transactional_id,
+)
 from afterword.streams.runtime.watchdog import Mark
 
 log = structlog.get_logger()
@@ -28,12 +36,13 @@ class ExactlyOncePartition:
     To open: fence earlier owners, replay the changelogs, take the source offset from them, seek.
     """
 
-    def __init__(self, consumer: Any, source: TopicPartition) -> None:
+    def __init__(self, consumer: Any, source: TopicPartition, schema: Batches | None = None) -> None:
         self._consumer = consumer
         self._app = consumer.app
         self._options = consumer.app.engine
         self._source = source
         self._where = f"{source.topic}-{source.partition}"
+        self._isolation = Isolation(self._where, self._options, self._app.breaker, schema)
         self._tables = {table.name: table for table in self._app.tables.values() if table.takes(source.topic)}
         self._draining = False
         self._most_replayed = 0
@@ -66,7 +75,11 @@ class ExactlyOncePartition:
                 self._saved, self.last_error = saved, ""
             if not session.delivery.busy and await self._consumer.kafka.position(self._source) >= end:
                 return {}
-        return {f"nothing is committed of {self._where}": Mark((self._saved, self._most_replayed))}
+        return {
+            f"nothing is committed of {self._where}": Mark(
+                (self._saved, self._most_replayed, self._isolation.slices.most)
+            )
+        }
 
     async def stop(self, within_seconds: float) -> None:
         """Finish the running batch, or drop it whole; returns when nothing can be written any more."""
@@ -114,9 +127,13 @@ class ExactlyOncePartition:
     async def _opened(self) -> AsyncIterator[Session]:
         clients = self._consumer.clients()
         async with AsyncExitStack() as closing:
-            producer = TransactionalProducer(f"{self._app.conf.id}-{self._where}", clients, self._options)
+            ours = transactional_id(self._app.conf.id, self._source)
+            producer = TransactionalProducer(ours, clients, self._options)
             closing.push_async_callback(producer.close)
             await producer.open(self._options.start_timeout_seconds)
+            if (earlier := earlier_transactional_id(self._app.conf.id, self._source)) != ours:
+                # a commit of offsets names no generation of the group: nothing else stops a worker of that version
+                await fence(earlier, clients, self._options)
             deadlines = {name: table.deadline for name, table in self._tables.items()}
             database = self._consumer.open_database(self._where, deadlines)
             closing.callback(database.close)
@@ -130,6 +147,7 @@ class ExactlyOncePartition:
                 delivery=Delivery(self._consumer, self._source, database),
                 options=self._options,
                 written=self._written,
+                isolation=self._isolation,
             )
             if self.last_error and self._written:  # the failure may be a topic that was deleted
                 await require_topics(clients, self._written)
@@ -165,7 +183,8 @@ class ExactlyOncePartition:
                 self._options.stale_seconds,
                 self._note_replayed,
             )
-            session.database.count_scheduled()
+            for _ in session.database.count_scheduled():
+                await asyncio.sleep(0)
             self._app.engine_metrics.recovered(done.records, done.seconds)
             log.info(
                 "recovered",

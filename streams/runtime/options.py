@@ -6,8 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.structs import OffsetAndMetadata
+
+from afterword.streams.runtime.committed import committed
+from afterword.streams.runtime.refusals import REFUSED_SECONDS
+from afterword.streams.runtime.topic_ids import Admin
 
 LIFE_CYCLE = logging.getLogger("faust.engine")
 """Logger of our Faust classes: below `faust`, so that their starts and stops can be quieted together."""
@@ -24,6 +28,10 @@ class Options:
 
     max_batch: int = 2000
     """Most records in one transaction."""
+    max_batch_bytes: int = 1024 * 1024
+    """Most bytes of records in one transaction, unless it is of a single record."""
+    max_written_bytes: int = 8 * 1024 * 1024
+    """Bytes after which an agent should take no more records into a transaction: see `Batch.most_bytes`."""
     linger_ms: int = 20
     """Wait between polls of a partition with a little lag; none when it is caught up or far behind."""
     transaction_timeout_seconds: float = 15.0
@@ -35,8 +43,9 @@ class Options:
     revoke_drain_seconds: float = 10.0
     """Time to finish work in flight when partitions are revoked, while the whole group waits."""
     agent_retries: int = 3
+    """Retries of a record on which the agent fails, alone in its transaction."""
     retry_wait_seconds: float = 0.5
-    """Doubles with each retry of a batch."""
+    """Doubles with each retry."""
     tick_seconds: float = 0.5
     """Interval at which the deadlines of a caught-up partition are checked."""
     tick_keys: int = 1000
@@ -48,7 +57,13 @@ class Options:
     max_in_flight: int = 64
     """At-least-once: most records of one partition that the agent may have in hand."""
     commit_interval_seconds: float = 1.0
-    """At-least-once: interval at which the lowest unfinished offset is committed."""
+    """At-least-once: interval at which offsets are committed without outputs; with outputs they are at once."""
+    offset_metadata_bytes: int = 4096
+    """At-least-once: longest metadata of a commit, at most the broker's `offset.metadata.max.bytes`. It bounds how far
+    beyond an unfinished record others are handled."""
+    refused_seconds: float = REFUSED_SECONDS
+    """At-least-once: time for which Kafka may refuse what no retry can make acceptable: rights that are changed take a
+    moment."""
     max_produce_batch_bytes: int = 512 * 1024
     max_request_bytes: int = 2 * 1024 * 1024
     """Largest record; topics with such records need `max.message.bytes` to match."""
@@ -57,6 +72,12 @@ class Options:
     """One cache for all partitions of the worker; RocksDB's default is far more, for each of them."""
     stale_seconds: float = 12 * 3600.0
     """Local state older than this is rebuilt; half of Kafka's default `delete.retention.ms`."""
+    source_look_seconds: float = 10.0
+    """Interval at which the ids of the source topics are compared with those of the state."""
+    moved_look_seconds: float = 300.0
+    """Interval at which a worker looks for state of partitions that have moved to others."""
+    moved_grace_seconds: float = 3600.0
+    """It is kept for so long after its last use, and at least for a session timeout: the partition may come back."""
     clock: Callable[[], int] = wall_clock_ms
 
 
@@ -74,4 +95,8 @@ class Clients:
         return AIOKafkaConsumer(**self._settings, **settings)
 
     def admin(self) -> Any:
-        return AIOKafkaAdminClient(**self._settings)
+        return Admin(**self._settings)
+
+    async def committed(self, kafka: Any, group: str, source: TopicPartition) -> OffsetAndMetadata | None:
+        """Return what the group has committed, as `committed` does."""
+        return await committed(kafka, group, source)

@@ -26,15 +26,23 @@ async def readable(kafka: Any, source: TopicPartition, position: int, metrics: E
         raise SourceReplaced(where=f"{source.topic}-{source.partition}", end=end, source=position)
     lost = first - max(position, counted)
     if position >= 0 and lost > 0:
-        metrics.expired(lost)
-        log.error(
-            "records_expired",
-            topic=source.topic,
-            partition=source.partition,
-            stage="consume",
-            error_type="expired",
-            first_lost=first - lost,
-            next_offset=first,
-            count=lost,
-        )
+        report_expired(source, metrics, first - lost, first, lost)
     return max(position, first)
+
+
+def report_expired(source: TopicPartition, metrics: EngineMetrics, first: int, next_offset: int, lost: int) -> None:
+    """Count and log records that were deleted before they were read.
+
+    `first`: offset of the first; `lost`: their number; `next_offset`: of the first that is left.
+    """
+    metrics.expired(lost)
+    log.error(
+        "records_expired",
+        topic=source.topic,
+        partition=source.partition,
+        stage="consume",
+        error_type="expired",
+        first_lost=first,
+        next_offset=next_offset,
+        count=lost,
+    )

@@ -1,26 +1,36 @@
 """One source partition while it is open: poll, run the agent, commit; and tick when nothing is unread."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice, repeat
 from typing import Any
 
 import structlog
 from aiokafka import TopicPartition
-from aiokafka.errors import OffsetOutOfRangeError
+from aiokafka.errors import KafkaTimeoutError, OffsetOutOfRangeError, RequestTimedOutError
 from faust.types.tuples import TP
 
-from afterword.streams.runtime.batch import Batch, BatchMessage, NotTaken, Tick
+from afterword.streams.runtime.batch import Batch, BatchMessage, NotTaken, Output, Tick
+from afterword.streams.runtime.breaker import FAILURES
 from afterword.streams.runtime.changelog import Bookmark, Link, new_lineage
-from afterword.streams.runtime.database import Database, Position
-from afterword.streams.runtime.errors import AgentFailed, NoAgent
+from afterword.streams.runtime.database import Change, Database
+from afterword.streams.runtime.errors import AgentFailed, NoAgent, place_of
+from afterword.streams.runtime.isolation import Isolation
 from afterword.streams.runtime.lag import Work
 from afterword.streams.runtime.options import Options
+from afterword.streams.runtime.slices import Slices
 from afterword.streams.runtime.transaction import TransactionalProducer
 
 log = structlog.get_logger()
 
 NOT_TAKEN_WAIT_SECONDS = 0.1
+SHORTER = 0.1
+"""Share of the usual wait after a failure that another one follows anyway."""
+MOST_REJECTED = FAILURES
+"""Dead letters that wait for the next slice."""
+TIMED_OUT = (TimeoutError, KafkaTimeoutError, RequestTimedOutError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +55,9 @@ class Session:
     options: Options
     written: set[str]
     """Topics that the agent has sent to; kept by the partition, so that its next session knows them."""
+    isolation: Isolation
+    rejected: list[Output] = field(default_factory=list)
+    """Dead letters that are not committed yet: of the records before the next slice."""
 
     def changelogs(self) -> dict[str, TopicPartition]:
         """Return the changelog partition of each table."""
@@ -54,7 +67,7 @@ class Session:
         }
 
     async def poll(self, *, wait: bool = True) -> None:
-        """Process at most one batch; pause afterwards if a little lag makes the next batch larger.
+        """Process up to `max_batch` fetched records; pause afterwards if a little lag makes the next batch larger.
 
         `wait`: for records, if there are none, until the deadlines are due for a check.
         """
@@ -63,7 +76,7 @@ class Session:
         got = await self.kafka.getmany(self.source, timeout_ms=timeout_ms, max_records=options.max_batch)
         for records in got.values():
             check_order(self.source, records[0].offset, self.database.position.source)
-            await self.process(records, records[-1].offset + 1)
+            await self.process(records)
         if got and 0 < await self.lag() < options.max_batch:
             await asyncio.sleep(options.linger_ms / 1000)
 
@@ -87,39 +100,110 @@ class Session:
         return bool(await self.kafka.position(self.source) >= horizon.end)
 
     async def tick(self, now_ms: int) -> bool:
-        """Give the agent the keys whose deadlines had passed at `now_ms`; the source offset stays.
+        """Give the agent keys whose deadlines had passed at `now_ms`; the source offset stays.
 
-        Returns whether there may be more of them.
+        Returns whether there may be more of them. A key on which the agent fails alone is passed over for a while.
         """
-        due = self.database.due(now_ms, self.options.tick_keys)
-        if due:
-            tick = Tick(self.source.topic, self.source.partition, now_ms, tuple(due))
-            await self.process(tick, max(self.database.position.source, 0))
-        return len(due) == self.options.tick_keys
+        most, slices, skipped = self.options.tick_keys, self.isolation.ticks, self.isolation.skipped()
+        found = self.database.due(now_ms, most + len(skipped))
+        if found is None:
+            return True
+        due = [row for row in found if row not in skipped][:most]
+        if not due:
+            return False
+        number = slices.take(repeat(0, len(due)))
+        tick = Tick(self.source.topic, self.source.partition, now_ms, tuple(due[:number]))
+        offset = max(self.database.position.source, 0)
+        batch = await self._run(tick, offset, slices, number)
+        if isinstance(batch, AgentFailed):
+            if number == 1:
+                self.isolation.skip(due[0], batch)
+            return True
+        await self._commit_in_time(batch, offset, slices, number)
+        return (batch.taken or number) < len(due) or len(due) == most
 
-    async def process(self, work: Sequence[Any] | Tick, next_offset: int) -> None:
-        """Run the agent and commit what it wrote.
+    async def process(self, records: Sequence[Any]) -> None:
+        """Run the agent on the records and commit what it wrote, slice after slice, until the partition is to stop.
 
-        Raises: AgentFailed, ChangelogReplaced, KafkaError, TimeoutError, StoreFailed.
+        A record on which the agent fails alone is a dead letter, committed with the next slice or after the last one.
+        Raises: AgentFailed, EverythingFails, ChangelogReplaced, KafkaError, TimeoutError, StoreFailed.
         """
-        batch = await self.delivery.run(work, next_offset)
-        async with asyncio.timeout(self.options.commit_timeout_seconds):
-            await self._commit(batch, next_offset)
+        at = 0
+        while at < len(records) and not self.delivery.stopping:
+            at += await self._process_slice(records, at)
+            if len(self.rejected) == MOST_REJECTED or (at == len(records) and self.rejected):
+                offset = records[at - 1].offset + 1
+                await self._commit_in_time(self.delivery.new_batch(), offset, self.isolation.slices, 1)
+
+    async def _process_slice(self, records: Sequence[Any], at: int) -> int:
+        """Process records from the index `at` on; return how many of them are done."""
+        slices = self.isolation.slices
+        number = slices.take(map(size_of, islice(records, at, None)))
+        part = records[at : at + number]
+        batch = await self._run(part, part[-1].offset + 1, slices, number)
+        if isinstance(batch, AgentFailed):
+            if number == 1:
+                self.rejected.append(self.isolation.dead_letter(part[0], batch))
+            return number if number == 1 else 0
+        taken = number if batch.taken is None else batch.taken
+        offset = part[taken - 1].offset + 1 if taken else part[0].offset
+        await self._commit_in_time(batch, offset, slices, taken, sum(map(size_of, part)))
+        return taken
+
+    async def _run(
+        self, work: Sequence[Any] | Tick, next_offset: int, slices: Slices, number: int
+    ) -> Batch | AgentFailed:
+        """Run the agent; return the failure of one that is to be halved or rejected. Raises: AgentFailed, NoAgent."""
+        options, isolation = self.options, self.isolation
+        retries = options.agent_retries if number == 1 else 0
+        wait = options.retry_wait_seconds * (SHORTER if number > 1 or isolation.is_counting else 1.0)
+        try:
+            batch = await self.delivery.run(work, next_offset, slices.most_written, retries, wait, isolation.must_stop)
+        except AgentFailed as failure:
+            if self.delivery.stopping or isolation.must_stop(failure):
+                raise
+            slices.agent_failed(number)
+            if number > 1:
+                await asyncio.sleep(wait)  # Faust restarts an agent that raised 100 times a second at most
+            return failure
+        isolation.succeeded()
+        return batch
+
+    async def _commit_in_time(self, batch: Batch, next_offset: int, slices: Slices, number: int, read: int = 0) -> None:
+        """Commit the batch, and the dead letters before it.
+
+        `number` of records or keys, of `read` bytes: after a timeout, the next try is half as large.
+        """
+        batch.outputs[:0] = self.rejected
+        changes = {name: table.data.changes(batch) for name, table in self.tables.items()}
+        try:
+            async with asyncio.timeout(self.options.commit_timeout_seconds):
+                await self._commit(batch.outputs, changes, next_offset)
+        except TIMED_OUT:
+            written = written_bytes(batch.outputs, changes)
+            slices.timed_out(number, read, written)
+            where = f"{self.source.topic}-{self.source.partition}"
+            log.warning("commit_timed_out", partition=where, stage="commit", records=number, bytes=written)
+            raise
+        self.rejected.clear()
+        slices.committed(number)
         self.delivery.committed()
 
-    async def _commit(self, batch: Batch, next_offset: int) -> None:
-        self.written.update(output.topic for output in batch.outputs)
+    async def _commit(
+        self, outputs: Sequence[Output], changes: Mapping[str, Sequence[Change]], next_offset: int
+    ) -> None:
+        self.written.update(output.topic for output in outputs)
         # each commit puts a bookmark into each changelog: else a lost changelog looks like one of a table at rest
-        changes = {name: table.data.changes(batch) for name, table in self.tables.items()}
         changelogs, before = self.changelogs(), self.database.position
         bookmark = Bookmark(next_offset, before.lineage or new_lineage(), sorted(changes))
         rows = {changelogs[name]: changed for name, changed in changes.items()}
         links = {changelogs[name]: Link(before.bookmarks.get(name, -1), len(changes[name]) + 1) for name in changes}
-        marks = await self.producer.commit(batch.outputs, rows, bookmark, self.source, self.group, links)
+        marks = await self.producer.commit(outputs, rows, bookmark, self.source, self.group, links, before.source_id)
         for changelog, link in links.items():
             link.check(changelog, marks[changelog])
         bookmarks = {**before.bookmarks, **{name: marks[changelogs[name]] for name in changes}}
-        self.database.write(changes, Position(bookmark.source, bookmark.lineage, bookmarks))
+        position = replace(before, source=bookmark.source, lineage=bookmark.lineage, bookmarks=bookmarks)
+        self.database.write(changes, position)
 
 
 class Delivery:
@@ -133,7 +217,8 @@ class Delivery:
         self._where = f"{source.topic}-{source.partition}"
         self._database = database
         self._current: BatchMessage | None = None
-        self._stopping = False
+        self.stopping = False
+        """No failure is retried any more."""
         self._in_hand_ms: int | None = None
         self._last_ms: int | None = None
 
@@ -149,7 +234,7 @@ class Delivery:
 
     def stop(self) -> None:
         """Do not retry a failure from now on."""
-        self._stopping = True
+        self.stopping = True
 
     def abandon(self) -> None:
         """Drop whatever the agent still writes."""
@@ -163,33 +248,48 @@ class Delivery:
     def work(self) -> Work:
         return Work(self._database.position.source, self._in_hand_ms, self._last_ms)
 
-    async def run(self, work: Sequence[Any] | Tick, next_offset: int) -> Batch:
-        """Return the batch as the agent left it. Raises: AgentFailed when it failed too often, NoAgent."""
+    async def run(
+        self,
+        work: Sequence[Any] | Tick,
+        next_offset: int,
+        most_bytes: int,
+        retries: int,
+        wait_seconds: float,
+        must_stop: Callable[[AgentFailed], bool],
+    ) -> Batch:
+        """Return the batch as the agent left it. Raises: AgentFailed when it failed too often, NoAgent.
+
+        `wait_seconds`: before the first retry; doubles with each. `must_stop`: on which failures nothing is retried.
+        """
         failures = 0
         if not isinstance(work, Tick):
             self._in_hand_ms, self._last_ms = work[0].timestamp, work[-1].timestamp
         while True:
             try:
-                return await self._deliver(work, next_offset)
+                return await self._deliver(work, next_offset, most_bytes)
             except AgentFailed as error:
-                if self._stopping:
+                if self.stopping:
                     raise
                 if isinstance(error.cause, NotTaken):  # a rebalance has begun and will cancel us
                     await asyncio.sleep(NOT_TAKEN_WAIT_SECONDS)
                     continue
                 failures += 1
-                await self._failed(error, failures)
+                self._current = None  # nothing is begun between two runs: a stop need not wait
+                self._log(error, failures)
+                if failures > retries or must_stop(error):
+                    raise
+                await asyncio.sleep(wait_seconds * 2 ** (failures - 1))
 
-    async def _failed(self, error: AgentFailed, failures: int) -> None:
-        name = type(error.cause).__name__
-        log.error("agent_failed", partition=self._where, stage="agent", error_type=name, attempt=failures)
-        if failures > self._options.agent_retries:
-            raise error
-        self._current = None  # nothing is begun between two runs: a stop need not wait
-        await asyncio.sleep(self._options.retry_wait_seconds * 2 ** (failures - 1))
+    def _log(self, error: AgentFailed, failures: int) -> None:
+        name, place = type(error.cause).__name__, place_of(error.cause)
+        log.error("agent_failed", partition=self._where, stage="agent", error_type=name, place=place, attempt=failures)
 
-    async def _deliver(self, work: Sequence[Any] | Tick, next_offset: int) -> Batch:
-        batch = Batch(self._where, self._database, self._consumer.stop_worker)
+    def new_batch(self, most_bytes: int = sys.maxsize) -> Batch:
+        """Make an empty batch."""
+        return Batch(self._where, self._database, self._consumer.stop_worker, most_bytes)
+
+    async def _deliver(self, work: Sequence[Any] | Tick, next_offset: int, most_bytes: int) -> Batch:
+        batch = self.new_batch(most_bytes)
         message = self._current = self._message(batch, work, next_offset - 1)
         await self._consumer.callback(message)
         if not message.refcount and not message.acked:
@@ -214,6 +314,17 @@ class Delivery:
             tp=self._tp,
             generation_id=self._app.consumer_generation_id,
         )
+
+
+def size_of(record: Any) -> int:
+    """Return the bytes of an aiokafka record."""
+    named = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + named
+
+
+def written_bytes(outputs: Iterable[Output], changes: Mapping[str, Sequence[Change]]) -> int:
+    rows = sum(len(key) + len(value or b"") for changed in changes.values() for key, value in changed)
+    return rows + sum(output.size_bytes for output in outputs)
 
 
 def check_order(source: TopicPartition, found: int, expected: int) -> None:

@@ -17,6 +17,12 @@ STORE_URL = "eos://local"
 """Has a host because `URL("eos://")` is falsy: Faust would silently use its memory store."""
 
 
+def _batch() -> Batch | None:
+    """Return the batch that is being handled; an at-least-once one has no tables."""
+    batch = current_batch()
+    return batch if batch is not None and batch.database is not None else None
+
+
 class Store(FaustStore):
     """Shows the batch's changes over RocksDB in an agent, elsewhere a read-only view of the committed state."""
 
@@ -44,7 +50,7 @@ class Store(FaustStore):
         return self._find(key) is not GONE
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        batch = current_batch()
+        batch = _batch()
         if batch is not None and batch.open:
             batch.tables[self.table_name].changed[key] = value
         else:
@@ -53,7 +59,7 @@ class Store(FaustStore):
     def __delitem__(self, key: Any) -> None:
         if self._find(key) is GONE:
             raise KeyError(key)
-        batch = current_batch()
+        batch = _batch()
         if batch is None or not batch.open:
             self._drop_write(batch)
             return
@@ -64,7 +70,7 @@ class Store(FaustStore):
             overlay.changed[key] = GONE
 
     def __iter__(self) -> Iterator[Any]:
-        batch = current_batch()
+        batch = _batch()
         overlay = batch.tables[self.table_name] if batch else Overlay()
         seen = overlay.read | overlay.changed  # a copy: rows that are read meanwhile enter the overlay too
         yield from [key for key, value in seen.items() if value is not GONE]
@@ -92,7 +98,7 @@ class Store(FaustStore):
         ]
 
     def _find(self, key: Any) -> Any:
-        batch = current_batch()
+        batch = _batch()
         if batch is None:
             return self._committed(key)
         overlay = batch.tables[self.table_name]

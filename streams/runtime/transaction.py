@@ -9,9 +9,10 @@ from typing import Any
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError
 from aiokafka.partitioner import DefaultPartitioner
+from aiokafka.structs import OffsetAndMetadata
 
-from afterword.streams.runtime.batch import Output
-from afterword.streams.runtime.changelog import BOOKMARK_KEY, LINK_HEADER, Bookmark, Link, changelog_key
+from afterword.streams.runtime.batch import Headers, Output
+from afterword.streams.runtime.changelog import BOOKMARK_KEY, Bookmark, Link, changelog_key, marked
 from afterword.streams.runtime.database import Change
 from afterword.streams.runtime.errors import OutputMissing
 from afterword.streams.runtime.options import Clients, Options
@@ -22,6 +23,29 @@ RETRY_BACKOFF_MS = 10
 
 Row = tuple[bytes | None, bytes | None, int | None, list[tuple[str, bytes]]]
 """Key, value, timestamp in milliseconds, headers."""
+
+
+def transactional_id(app_id: str, source: TopicPartition) -> str:
+    """Name the writer of a source partition: another one for every other app, topic or partition.
+
+    A hyphen of the topic becomes `~`, which no topic's name has: so the last two hyphens separate the parts. It begins
+    with `{app_id}-`, as the rights of the app's user do.
+    """
+    return f"{app_id}-{source.topic.replace('-', '~')}-{source.partition}"
+
+
+def earlier_transactional_id(app_id: str, source: TopicPartition) -> str:
+    """Return the id before hyphens were replaced: app `a` with topic `b-c` and app `a-b` with topic `c` shared one."""
+    return f"{app_id}-{source.topic}-{source.partition}"
+
+
+async def fence(transactional_id: str, clients: Clients, options: Options) -> None:
+    """End whatever a producer of this id has begun, and keep it from committing. Raises: KafkaError, TimeoutError."""
+    producer = TransactionalProducer(transactional_id, clients, options)
+    try:
+        await producer.open(options.start_timeout_seconds)
+    finally:
+        await producer.close()
 
 
 class TransactionalProducer:
@@ -72,24 +96,40 @@ class TransactionalProducer:
         source: TopicPartition,
         group: str,
         links: Mapping[TopicPartition, Link] = MappingProxyType({}),
+        source_id: str = "",
     ) -> dict[TopicPartition, int]:
         """Commit all of it; return the offset of the bookmark in each changelog. Raises: KafkaError.
 
-        `links`: for the bookmarks of these changelogs.
+        `links`: for the bookmarks of these changelogs. `source_id`: of the source topic, if it is known.
         """
+        sent = await self._begin(outputs)
+        last = {}
+        for target, changes in rows.items():
+            batches = await self._send(target, _with_bookmark(changes, bookmark, marked(links.get(target), source_id)))
+            last[target] = batches[-1]
+            sent += batches
+        await self._end(sent, {source: bookmark.source}, group)
+        return {target: batch.last_offset() for target, batch in last.items()}
+
+    async def commit_outputs(
+        self, outputs: Iterable[Output], offsets: Mapping[TopicPartition, OffsetAndMetadata], group: str
+    ) -> None:
+        """Commit the outputs and what the group has finished. Raises: KafkaError."""
+        await self._end(await self._begin(outputs), offsets, group)
+
+    async def _begin(self, outputs: Iterable[Output]) -> list["_Sent"]:
         await self._producer.begin_transaction()
         sent: list[_Sent] = []
         for target, records in (await self._by_partition(outputs)).items():
             sent += await self._send(target, records)
-        last = {}
-        for target, changes in rows.items():
-            batches = await self._send(target, _with_bookmark(changes, bookmark, links.get(target)))
-            last[target] = batches[-1]
-            sent += batches
-        await self._producer.send_offsets_to_transaction({source: bookmark.source}, group)
+        return sent
+
+    async def _end(
+        self, sent: Iterable["_Sent"], offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: str
+    ) -> None:
+        await self._producer.send_offsets_to_transaction(dict(offsets), group)
         await asyncio.gather(*[batch.arrived() for batch in sent])
         await self._producer.commit_transaction()
-        return {target: batch.last_offset() for target, batch in last.items()}
 
     async def _send(self, target: TopicPartition, rows: Iterable[Row]) -> list["_Sent"]:
         """Send in batches that are built here: `AIOKafkaProducer.send` costs several times as much for each record."""
@@ -159,7 +199,7 @@ def _retrieved(delivered: asyncio.Future[Any]) -> None:
         delivered.exception()
 
 
-def _with_bookmark(changes: Iterable[Change], bookmark: Bookmark, link: Link | None) -> Iterator[Row]:
+def _with_bookmark(changes: Iterable[Change], bookmark: Bookmark, headers: Headers) -> Iterator[Row]:
     for key, value in changes:
         yield changelog_key(key), value, None, []
-    yield BOOKMARK_KEY, bookmark.encode(), None, [(LINK_HEADER, link.encode())] if link else []
+    yield BOOKMARK_KEY, bookmark.encode(), None, headers

@@ -130,8 +130,8 @@ class Consumer(base.Consumer):
         for schema in schemas:
             if isinstance(schema, AtLeastOnce):
                 return AtLeastOncePartition(self, source, schema)
-        if any(isinstance(schema, Batches) for schema in schemas):
-            return ExactlyOncePartition(self, source)
+            if isinstance(schema, Batches):
+                return ExactlyOncePartition(self, source, schema)
         raise TypeError(f"topic {source.topic} needs schema=Batches() or schema=AtLeastOnce()")
 
     def on_partition_exit(self, task: "asyncio.Task[None]") -> None:
@@ -148,11 +148,11 @@ class Consumer(base.Consumer):
     async def on_task_error(self, exc: BaseException) -> None:
         """Fail the agent's batch, or stop the worker; Faust calls this in the task of an agent that raised."""
         batch, event = current_batch(), current_event()
-        if batch is not None:
-            batch.fail(exc)
-        elif event is not None and isinstance(event.message, ConcurrentMessage):
+        if event is not None and isinstance(event.message, ConcurrentMessage):
             # nothing would finish the agent's record: the offset would stand still unnoticed
             self.stop_worker(AgentFailed(where=str(event.message), cause=exc))
+        elif batch is not None:
+            batch.fail(exc)
 
     # -- for the partitions
 
@@ -195,7 +195,7 @@ class Consumer(base.Consumer):
         return {TP(*source) for source in self.kafka.assignment()} if self.kafka else set()
 
     def topic_partitions(self, topic: str) -> int | None:
-        return len(self.kafka.partitions_for_topic(topic) or ()) or None
+        return len(self.kafka.partitions_for_topic(topic) or ()) or None if self.kafka else None
 
     def highwater(self, tp: TP) -> int:
         return int(self.kafka.highwater(TopicPartition(*tp)) or 0)

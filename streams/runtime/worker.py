@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,6 +14,8 @@ from afterword.streams.runtime.app import App
 from afterword.streams.runtime.errors import Stalled
 from afterword.streams.runtime.health import Readiness
 from afterword.streams.runtime.lag import standings
+from afterword.streams.runtime.moved import remove_regularly
+from afterword.streams.runtime.sources import watch_sources
 from afterword.streams.runtime.watchdog import Watchdog
 
 log = structlog.get_logger()
@@ -45,9 +47,9 @@ async def run(app: App, readiness: Readiness | None = None) -> None:
         loop.add_signal_handler(number, asked_to_stop)
     try:
         async with running(app):
-            watchers = [
-                asyncio.create_task(watch) for watch in (_show(app, readiness), _guard(app, readiness), _measure(app))
-            ]
+            watches = (_show(app, readiness), _guard(app, readiness), _measure(app))
+            watchers = [asyncio.create_task(w) for w in (*watches, watch_sources(app), remove_regularly(app))]
+            watchers.append(asyncio.create_task(crash_with(app, tuple(watchers))))
             try:
                 await app.wait_first(stop)
             finally:
@@ -114,6 +116,15 @@ async def _guard(app: Any, readiness: Readiness) -> None:
         app.engine_metrics.stalled()
         log.error("worker_stalled", app=app.conf.id, stage="watchdog", error_type=error.error_type, problem=str(error))
         await app.crash(error)
+
+
+async def crash_with(app: Any, watchers: Sequence[asyncio.Task[None]]) -> None:
+    """Crash the app when one of its watchers fails: a worker must not go on without its watchdog."""
+    done, _ = await asyncio.wait(watchers, return_when=asyncio.FIRST_EXCEPTION)
+    for watcher in done:
+        if not watcher.cancelled() and (error := watcher.exception()) is not None:
+            log.error("watcher_failed", app=app.conf.id, stage="engine", error_type=type(error).__name__)
+            await app.crash(error)
 
 
 async def _measure(app: Any) -> None:

@@ -1,14 +1,22 @@
 """The segmenter as a Faust agent: exactly once, a batch at a time."""
 
+import asyncio
 from collections import Counter
-from collections.abc import AsyncIterable, Iterable
+from collections.abc import AsyncIterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import structlog
 from opentelemetry.trace import Tracer
 
-from afterword.streams.runtime import App, Batches, Tick
-from afterword.streams.segmenter.processor import STAGE, Outcome, Outgoing, Segmenter
+from afterword.schemas.dead_letters import UNFORESEEN, dead_letter
+from afterword.schemas.headers import KafkaRecord
+from afterword.streams.errors import AfterwordError
+from afterword.streams.runtime import App, Batches, Output, Tick, failing_batch
+from afterword.streams.runtime.batch import Batch
+from afterword.streams.runtime.errors import place_of
+from afterword.streams.segmenter.partitions import Placement
+from afterword.streams.segmenter.processor import STAGE, Outcome, Room, Segmenter
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, deadline_of
 from afterword.streams.settings import Settings
 from afterword.streams.telemetry import Metrics
@@ -16,6 +24,8 @@ from afterword.streams.tokens import count_tokens
 
 log = structlog.get_logger()
 
+PIECE_BYTES = 256 * 1024
+"""Bytes of records, or of what they lead to, that are handled without a pause: 0.1 s when tokens are slow to count."""
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
 
 
@@ -35,33 +45,83 @@ def attach(app: App, settings: Settings, metrics: Metrics, tracer: Tracer) -> No
         count_tokens=count_tokens,
         tracer=tracer,
     )
-    totals: Counter[str] = Counter()
+    handler = Handler(segmenter, outputs, metrics, app)
+    schema = Batches(reject=handler.reject, stops=(AfterwordError,))
 
-    async def send(outgoing: Iterable[Outgoing]) -> None:
-        for topic, key, value, headers in outgoing:
-            await outputs[topic].send(key=key, value=value, headers=headers)
-
-    @app.agent(app.topic(kafka.messages_topic, schema=Batches()), name="segmenter")  # type: ignore[untyped-decorator]
+    @app.agent(app.topic(kafka.messages_topic, schema=schema), name="segmenter")  # type: ignore[untyped-decorator]
     async def segment(stream: AsyncIterable[Any]) -> None:
         async for work in stream:
-            if isinstance(work, Tick):
-                due = [key for _, key in work.due]
-                outcome = segmenter.tick(due, work.now_ms, work.topic, work.partition)
-            else:
-                outcome = segmenter.process(work, app.engine.clock())
-            await send(outcome.outgoing)
-            totals.update(totals_of(outcome))
-            count(outcome, metrics)
+            with failing_batch() as batch:
+                await handler.handle(work, batch)
 
     @app.on_before_shutdown.connect  # type: ignore[untyped-decorator]
     async def log_totals(*_: Any, **__: Any) -> None:
-        log.info("messages_segmented", **{name: number for name, number in totals.items() if number})
+        log.info("messages_segmented", **{name: number for name, number in handler.totals.items() if number})
+
+
+class Handler:
+    """Handles the agent's events. `outputs`: Faust's topics by name."""
+
+    def __init__(self, segmenter: Segmenter, outputs: Mapping[str, Any], metrics: Metrics, app: App) -> None:
+        self._segmenter = segmenter
+        self._outputs = outputs
+        self._metrics = metrics
+        self._app = app
+        self._placement = Placement()
+        self.totals: Counter[str] = Counter()
+
+    async def handle(self, work: Sequence[KafkaRecord] | Tick, batch: Batch) -> None:
+        """Handle records, or deadlines, as far as their transaction has room, in pieces that let others run."""
+        number = len(work.due if isinstance(work, Tick) else work)
+        now_ms, done, written = self._app.engine.clock(), 0, 0
+        while done < number and written < batch.most_bytes:
+            room = Room(PIECE_BYTES, min(PIECE_BYTES, batch.most_bytes - written))
+            outcome = self._piece(work, done, now_ms, room)
+            for topic, key, value, headers in outcome.outgoing:
+                await self._outputs[topic].send(key=key, value=value, headers=headers)
+            self._count(outcome)
+            if not isinstance(work, Tick):
+                self._count_elsewhere(outcome, work[0])
+            done, written = done + outcome.done, written + outcome.written
+            await asyncio.sleep(0)
+        batch.take_first(done)
+
+    def _piece(self, work: Sequence[KafkaRecord] | Tick, first: int, now_ms: int, room: Room) -> Outcome:
+        if isinstance(work, Tick):
+            due = [key for _, key in work.due[first:]]
+            return self._segmenter.tick(due, work.now_ms, work.topic, work.partition, room)
+        return self._segmenter.process(islice(work, first, None), now_ms, room)
+
+    def reject(self, record: Any, error: Exception) -> Output:
+        """Make the dead letter of a record that failed alone: with type and place of the error, which may quote it."""
+        engine, problem = self._app.engine, place_of(error)
+        where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+        log.error("record_rejected", stage=STAGE, error_type=UNFORESEEN, problem=problem, **where)
+        self._count(Outcome(dead_letters=Counter({UNFORESEEN: 1})))
+        key, value, headers = dead_letter(
+            record,
+            stage=STAGE,
+            error_type=UNFORESEEN,
+            message=problem,
+            attempts=engine.agent_retries + 1,
+            now_ms=engine.clock(),
+        )
+        return Output(self._segmenter.dead_letters_topic, key, value, None, None, headers)
+
+    def _count(self, outcome: Outcome) -> None:
+        self.totals.update(totals_of(outcome))
+        count(outcome, self._metrics)
+
+    def _count_elsewhere(self, outcome: Outcome, record: KafkaRecord) -> None:
+        partitions = self._app.consumer.topic_partitions(record.topic)
+        found = self._placement.elsewhere(outcome.begun, record.topic, record.partition, partitions)
+        self._metrics.elsewhere.inc(found)
 
 
 def totals_of(outcome: Outcome) -> dict[str, int]:
     """An outcome's numbers by name, for the log; a batch that had to be run again counts again."""
     return {
-        **{name: getattr(outcome, name) for name in ("messages", "duplicates", "skipped", "flushes")},
+        **{name: getattr(outcome, name) for name in ("messages", "duplicates", "skipped", "flushes", "amendments")},
         **{f"dead_letters_{error_type}": number for error_type, number in outcome.dead_letters.items()},
         **{f"episodes_{reason}": number for reason, number in outcome.episodes.items()},
     }
@@ -72,6 +132,7 @@ def count(outcome: Outcome, metrics: Metrics) -> None:
     metrics.messages.labels("taken").inc(outcome.messages)
     metrics.messages.labels("duplicate").inc(outcome.duplicates)
     metrics.messages.labels("skipped").inc(outcome.skipped)
+    metrics.messages.labels("amendment").inc(outcome.amendments)
     metrics.messages.labels("dead_letter").inc(outcome.dead_letters.total())
     metrics.state_unreadable.inc(outcome.unreadable)
     for error_type, number in outcome.dead_letters.items():

@@ -1,20 +1,20 @@
 """An arriving message: one shape from its record, or from the row where it waited, to the decision."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import orjson
 from pydantic import ValidationError
 
-from afterword.schemas import EpisodeMessage, InvalidRecord, MessageCreated
+from afterword.schemas import EpisodeMessage, InvalidRecord, MessageCreated, MessageEdited
+from afterword.schemas.base import EPOCH
 from afterword.schemas.headers import KafkaRecord
 from afterword.streams.errors import RowUnreadable
 from afterword.streams.segmenter.state import Body, State, digest_of, event_time
 
 MAX_MESSAGE_BYTES = 800_000
 """The most that one message may add to an episode; with overlap and envelope that stays below a megabyte."""
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
 CARRIED = set(EpisodeMessage.model_fields)
 
@@ -99,6 +99,20 @@ def from_row(row: bytes, body: Body, state: State) -> Arrival:
         offset=body.offset,
         trace=body.trace,
     )
+
+
+def edited(body: Body, edit: MessageEdited, count_tokens: Callable[[str], int]) -> Body:
+    """The row of a message after an edit. Raises: RowUnreadable."""
+    changes = edit.changes
+    if changes.get("skip_summarization"):
+        return deleted(body)
+    message = message_in(body).model_copy(update={name: changes[name] for name in changes.keys() & CARRIED})
+    return body._replace(json=message.to_json(), tokens=count_tokens(message.content))
+
+
+def deleted(body: Body) -> Body:
+    """The row of a message that is gone: boundaries around it stay."""
+    return body._replace(json=b"", tokens=0, trace=b"")
 
 
 def message_in(body: Body) -> EpisodeMessage:

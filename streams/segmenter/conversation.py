@@ -21,11 +21,16 @@ from afterword.streams.segmenter.rules import (
     is_duplicate,
     is_silent,
     nothing_pending,
+    overfull,
     overlap_size,
+    recounted,
     split,
     window_first,
 )
 from afterword.streams.segmenter.state import NOBODY, Body, Rows, Scope, State, decode_body, digest_of, encode_body
+
+Amend = Callable[[Body], Body]
+"""Changes the row of a message; the row of one that is gone has no JSON."""
 
 
 class Roster(NamedTuple):
@@ -86,8 +91,14 @@ class Thread:
         self._table[rows.seen_key(self._prefix, digest)] = rows.encode_seq(seq)
 
     def append(self, message: Arrival, rules: EpisodeRules) -> list[ClosedEpisode]:
-        """Take the message, and return the episodes that it closes, in order."""
+        """Take the message, and return the episodes that it closes, in order.
+
+        One that is in an episode already, because the state was made anew since, only has its id remembered.
+        """
         state = self.state or State(message.tenant_id)
+        if message.offset < state.taken_to:
+            self.keep_id(message)
+            return []
         decision = decide(state, message, rules, self._now_ms)
         seals = decision.sealed_before, decision.sealed_after
         shifts = message.is_continuation is False
@@ -110,7 +121,45 @@ class Thread:
         self._strip(state.overlap_first, found)
         self._step(state, nothing_pending(state)._replace(since_ms=None))
         pending = found[state.first_pending - state.overlap_first :]
-        return [from_row(row, body_in(row), state) for row in pending]
+        return [message for message in (_message(row, state) for row in pending) if message]
+
+    def search(self, digest: bytes) -> list[int]:
+        """Numbers of the messages with this id that are pending or overlap."""
+        state = self.state
+        if state is None:
+            return []
+        # where no ids are remembered, those of pending messages are looked at too
+        looked_at = range(state.overlap_first, state.first_pending if self._window else state.next_seq)
+        found = [seq for seq in looked_at if digest_of(self._row(self._body_key(seq))) == digest]
+        row = self._table.get(rows.seen_key(self._prefix, digest))
+        seq = None if row is None else rows.decode_seq(row)
+        return [*found, seq] if seq is not None and state.first_pending <= seq < state.next_seq else found
+
+    def amend(self, seq: int, amended: Amend, rules: EpisodeRules) -> list[ClosedEpisode]:
+        """Change a message that `search` has found; returns the episodes that close as too much is pending.
+
+        A message that is gone stays so.
+        """
+        state, key = self.state, self._body_key(seq)
+        row = self._row(key)
+        body = body_in(row)
+        if state is None or body.is_gone:
+            return []
+        self._table[key] = encode_body(digest_of(row), amended(body))
+        if seq < state.first_pending:
+            return []
+        pending = [_message(row, state) for row in self._read(range(state.first_pending, state.next_seq))]
+        after = recounted(state, pending)
+        self._strip_to(after.overlap_first)
+        cut = overfull(after, rules.limits)
+        return self._emit(state, emitted(after, cut), [cut] if cut else [])
+
+    def clear(self) -> None:
+        """Remove all that is pending, and the overlap; ids, ordinals and clocks stay. Damaged rows go like others."""
+        if self.state is None:
+            return
+        self._strip_to(self.state.next_seq)
+        self._step(self.state, nothing_pending(self.state)._replace(since_ms=None))
 
     def close(self, reason: CloseReason) -> list[ClosedEpisode]:
         """Emit everything pending, and return the episodes that it makes."""
@@ -141,16 +190,26 @@ class Thread:
         first = state.overlap_first
         found = self._read(range(first, min(cut.end + 1, state.next_seq)))
         bodies = [body_in(row) for row in found]
-        episodes = []
-        overlap = bodies[: cut.first - first]
-        for ordinal, one in enumerate(split(cut, bodies[cut.first - first :]), state.last_ordinal + 1):
-            core = bodies[one.first - first : one.end - first]
-            episodes.append(ClosedEpisode(self.scope, state.tenant_id, ordinal, one.reason, core, overlap))
-            overlap = core[len(core) - overlap_size(core, self._overlap) :]
-        overlap_first = cut.end - len(overlap)
+        episodes: list[ClosedEpisode] = []
+        overlap = self._last(range(first, cut.first), bodies)
+        for one in split(cut, bodies[cut.first - first :]):
+            core = [body for body in bodies[one.first - first : one.end - first] if body.json]
+            if not core:  # all of it was deleted
+                continue
+            ordinal = state.last_ordinal + len(episodes) + 1
+            before = [bodies[seq - first] for seq in overlap]
+            episodes.append(ClosedEpisode(self.scope, state.tenant_id, ordinal, one.reason, core, before))
+            overlap = self._last(range(one.first, one.end), bodies[one.first - first :])
+        overlap_first = overlap[0] if overlap else cut.end
         self._strip(first, found[: overlap_first - first])
         ordinal = state.last_ordinal + len(episodes)
         return episodes, state._replace(last_ordinal=ordinal, overlap_first=overlap_first)
+
+    def _last(self, seqs: range, bodies: Sequence[Body]) -> list[int]:
+        """Numbers of the last living messages, which the next episode carries. `bodies`: from the first of them on."""
+        living = [seq for seq in seqs if bodies[seq - seqs.start].json]
+        size = overlap_size([bodies[seq - seqs.start] for seq in living], self._overlap)
+        return living[len(living) - size :]
 
     def _read(self, seqs: range) -> list[bytes]:
         return [self._row(self._body_key(seq)) for seq in seqs]
@@ -159,6 +218,13 @@ class Thread:
         """Keep only the ids of messages that are emitted and no overlap. `found`: their rows, from `first` on."""
         for seq, row in enumerate(found, first):
             self._table[self._body_key(seq)] = digest_of(row)
+
+    def _strip_to(self, end: int) -> None:
+        """Keep only the ids of the messages from the overlap on, up to `end`."""
+        for seq in range(self.state.overlap_first if self.state else end, end):
+            row = self._table.get(self._body_key(seq))
+            if row is not None:
+                self._table[self._body_key(seq)] = digest_of(row)
 
     def _forget(self, seq: int) -> None:
         key = self._body_key(seq)
@@ -184,6 +250,12 @@ class Thread:
         return rows.body_key(self._prefix, seq)
 
 
+def _message(row: bytes, state: State) -> Arrival | None:
+    """The pending message of a row; None if it was deleted."""
+    body = body_in(row)
+    return None if body.is_gone else from_row(row, body, state)
+
+
 def body_in(row: bytes) -> Body:
     """The body of a message that is pending or overlap. Raises: RowUnreadable."""
     body = decode_body(row)
@@ -192,11 +264,30 @@ def body_in(row: bytes) -> Body:
     return body
 
 
-class Conversation(Protocol):
-    """Both return the episodes that are closed, in order."""
+class Amended(NamedTuple):
+    """Consequences of a changed message."""
 
-    def take(self, message: Arrival, rules: EpisodeRules) -> list[ClosedEpisode]: ...
-    def flush(self, agent_id: str | None) -> list[ClosedEpisode]: ...
+    closed: list[ClosedEpisode]
+    is_elsewhere: bool
+    """It is, or may be, in an episode that was emitted."""
+    episode: tuple[Scope, int] | None = None
+    """Scope and ordinal of that episode, where the rows tell."""
+
+
+class Conversation(Protocol):
+    def take(self, message: Arrival, rules: EpisodeRules) -> list[ClosedEpisode]:
+        """Return the episodes that are closed, in order."""
+        ...
+
+    def amend(self, digest: bytes, amended: Amend, rules: EpisodeRules) -> Amended: ...
+
+    def clear(self) -> None:
+        """Remove all messages; those that come later begin anew, and only their ordinals go on."""
+        ...
+
+    def flush(self, agent_id: str | None) -> Iterable[list[ClosedEpisode]]:
+        """Close one thread after the other; one that is closed has nothing pending when the flush is repeated."""
+        ...
 
 
 class PerConversation:
@@ -209,8 +300,19 @@ class PerConversation:
         self._thread.remember(message.digest)
         return self._thread.append(message, rules)
 
-    def flush(self, _: str | None) -> list[ClosedEpisode]:
-        return self._thread.close("flush")
+    def flush(self, _: str | None) -> Iterable[list[ClosedEpisode]]:
+        return [self._thread.close("flush")]
+
+    def amend(self, digest: bytes, amended: Amend, rules: EpisodeRules) -> Amended:
+        found, state = self._thread.search(digest), self._thread.state
+        closed = [closed for seq in found for closed in self._thread.amend(seq, amended, rules)]
+        if state is None or not found:
+            return Amended(closed, is_elsewhere=True)
+        is_overlap = found[-1] < state.first_pending
+        return Amended(closed, is_overlap, (self._thread.scope, state.last_ordinal) if is_overlap else None)
+
+    def clear(self) -> None:
+        self._thread.clear()
 
 
 class PerAgent:
@@ -238,14 +340,27 @@ class PerAgent:
         self._set_active(roster.active)
         return closed
 
-    def flush(self, agent_id: str | None) -> list[ClosedEpisode]:
+    def flush(self, agent_id: str | None) -> Iterable[list[ClosedEpisode]]:
         """Close what is pending of the agent, which is not active any more; of all when none is named."""
         if not agent_id:
-            return self._close(recipients(self._active, None), "flush")
+            return (self._thread(agent).close("flush") for agent in recipients(self._active, None))
         if agent_id not in self._active:
             return []
         self._set_active(deactivated(self._active, agent_id))
-        return self._close([agent_id], "flush")
+        return [self._thread(agent_id).close("flush")]
+
+    def amend(self, digest: bytes, amended: Amend, rules: EpisodeRules) -> Amended:
+        """Look at the agents that may have it pending; others may have it in an episode, or in one and as overlap."""
+        closed: list[ClosedEpisode] = []
+        for agent in [*self._active, NOBODY]:
+            thread = self._thread(agent)
+            closed += [closed for seq in thread.search(digest) for closed in thread.amend(seq, amended, rules)]
+        return Amended(closed, is_elsewhere=True)
+
+    def clear(self) -> None:
+        for agent in [*self._active, NOBODY]:
+            self._thread(agent).clear()
+        self._set_active([])
 
     def _adopt(self, agent: str, message: Arrival, rules: EpisodeRules) -> list[ClosedEpisode]:
         """Give the agent what waited, unless it waited too long: then a living worker has closed it before."""

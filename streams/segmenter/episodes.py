@@ -1,18 +1,34 @@
-"""An episode that is over, as rows, as an `episode.closed` event and as a span."""
+"""An episode that is over, as rows, as an `episode.closed` event and as a span; and what becomes of it later."""
 
 from collections.abc import Iterable, Sequence
-from itertools import chain
-from math import fsum
 from typing import NamedTuple
 
 from opentelemetry.trace import SpanKind, Tracer
 
-from afterword.schemas import CloseReason, EpisodeClosed, EpisodeMessage, EpisodeMetrics, Source, fingerprint
-from afterword.schemas.headers import Headers
+from afterword.schemas import (
+    CloseReason,
+    ConversationDeleted,
+    EpisodeAmended,
+    EpisodeClosed,
+    EpisodeMessage,
+    MessageDeleted,
+    MessageEdited,
+    Source,
+    fingerprint,
+)
+from afterword.schemas.base import EPOCH
+from afterword.schemas.decoding import record_time
+from afterword.schemas.episodes import metrics, turns, user_of
+from afterword.schemas.headers import Headers, KafkaRecord
 from afterword.schemas.ids import episode_id
-from afterword.streams.segmenter.arrival import EPOCH, MILLISECOND, message_in
+from afterword.streams.segmenter.arrival import MILLISECOND, message_in
 from afterword.streams.segmenter.state import Body, Scope
 from afterword.streams.telemetry.tracing import context_of, links, traceparent
+
+MAX_EVENT_BYTES = 1_000_000
+"""Bytes of JSON of an `episode.closed`."""
+
+Amendment = MessageEdited | MessageDeleted | ConversationDeleted
 
 
 class ClosedEpisode(NamedTuple):
@@ -24,6 +40,11 @@ class ClosedEpisode(NamedTuple):
     reason: CloseReason
     core: Sequence[Body]
     overlap: Sequence[Body]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the messages' JSON, which is most of the event's."""
+        return sum(len(body.json) for bodies in (self.core, self.overlap) for body in bodies)
 
 
 def event_of(closed: ClosedEpisode, topic: str, partition: int, now_ms: int) -> EpisodeClosed:
@@ -57,40 +78,57 @@ def event_of(closed: ClosedEpisode, topic: str, partition: int, now_ms: int) -> 
     )
 
 
-def messages(bodies: Iterable[Body]) -> tuple[EpisodeMessage, ...]:
-    """Raises: RowUnreadable."""
-    return tuple(message_in(body) for body in bodies)
+def fitting_json(event: EpisodeClosed) -> bytes:
+    """JSON of an event, cut to MAX_EVENT_BYTES where edits made it larger: only they can."""
+    json, limit = event.to_json(), MAX_EVENT_BYTES // 2
+    while len(json) > MAX_EVENT_BYTES and limit:
+        event = shortened(event, limit)
+        json, limit = event.to_json(), limit // 2
+    return json
 
 
-def user_of(core: Sequence[EpisodeMessage]) -> str:
-    """User of the first `user` message, or of the first message when no user speaks."""
-    return next((m.user_id for m in core if m.role == "user"), core[0].user_id)
-
-
-def turns(core: Sequence[EpisodeMessage]) -> int:
-    """Number of turns: a user message and all up to the next; what comes before the first user message is one too."""
-    return sum(1 for m in core if m.role == "user") + (core[0].role != "user")
-
-
-def metrics(core: Sequence[EpisodeMessage]) -> EpisodeMetrics:
-    sentiments = [m.sentiment for m in core if m.sentiment is not None]
-    mean = fsum(sentiments) / len(sentiments) if sentiments else None
-    return EpisodeMetrics(
-        flows_activated=unique(m.flows for m in core),
-        tools_invoked=unique(m.tools for m in core),
-        average_sentiment=mean,
-        sentiment_variance=None if mean is None else variance(sentiments, mean),
+def shortened(event: EpisodeClosed, limit: int) -> EpisodeClosed:
+    """The event with at most `limit` characters of each content, and of each message's flows and tools."""
+    core = tuple(_shortened(message, limit) for message in event.messages)
+    return event.model_copy(
+        update={
+            "messages": core,
+            "overlap": tuple(_shortened(message, limit) for message in event.overlap),
+            "fingerprint": fingerprint(core),
+            "metrics": metrics(core),
+            "truncated": True,
+        }
     )
 
 
-def unique(lists: Iterable[Sequence[str]]) -> tuple[str, ...]:
-    """Each once, in order of first use."""
-    return tuple(dict.fromkeys(chain.from_iterable(lists)))
+def _shortened(message: EpisodeMessage, limit: int) -> EpisodeMessage:
+    content, half = message.content, limit // 2
+    kept = content if len(content) <= limit else f"{content[:half]} … {content[len(content) - half :]}"
+    lists = {name: getattr(message, name) for name in ("flows", "tools")}
+    short = {name: names if sum(map(len, names)) <= limit else () for name, names in lists.items()}
+    return message.model_copy(update={"content": kept, **short})
 
 
-def variance(numbers: Sequence[float], mean: float) -> float:
-    """Variance of the population."""
-    return fsum((n - mean) ** 2 for n in numbers) / len(numbers)
+def amended_event(event: Amendment, record: KafkaRecord, episode: tuple[Scope, int] | None) -> EpisodeAmended:
+    """`episode`: scope and ordinal of the episode that has the message, where they are known."""
+    is_edit = isinstance(event, MessageEdited)
+    known = None if episode is None else episode_id(episode[0].conversation_id, episode[1], episode[0].named_agent)
+    return EpisodeAmended(
+        conversation_id=event.conversation_id,
+        tenant_id=event.tenant_id,
+        message_id=None if isinstance(event, ConversationDeleted) else event.id,
+        change="edited" if is_edit else "deleted",
+        episode_id=known,
+        partition=record.partition,
+        offset=record.offset,
+        amended_at=record_time(max(record.timestamp, 0)),
+        reason=None if isinstance(event, MessageEdited) else event.reason,
+    )
+
+
+def messages(bodies: Iterable[Body]) -> tuple[EpisodeMessage, ...]:
+    """Raises: RowUnreadable."""
+    return tuple(message_in(body) for body in bodies)
 
 
 def span_headers(tracer: Tracer, closed: ClosedEpisode, topic: str, event_id: str) -> Headers:

@@ -39,6 +39,7 @@ class Rulebook:
         self._limits = limits
         self._common = episode_rules(limits)
         self._most = {"idle_seconds": MAX_IDLE_SECONDS, "max_episode_size": limits.max_pending_messages}
+        self._settings = lru_cache(REMEMBERED)(self._validated)
         self._of = lru_cache(REMEMBERED)(self._compiled)
 
     def rules(self, overrides: str) -> EpisodeRules:
@@ -56,14 +57,16 @@ class Rulebook:
         text = orjson.dumps(given, option=orjson.OPT_SORT_KEYS)
         if len(text) > MAX_BYTES:
             raise _invalid("", f"{len(text)} bytes of JSON, at most {MAX_BYTES} can be taken")
+        found = text.decode()
         try:
-            self._settings(given)
+            self._settings(found)
         except ValidationError as error:
             raise _invalid(*_where_and_what(error)) from None
-        return text.decode()
+        return found
 
-    def _settings(self, overrides: dict[str, Any]) -> Episodes:
+    def _validated(self, text: str) -> Episodes:
         """Raises: ValidationError, InvalidRecord."""
+        overrides = orjson.loads(text)
         settings = Episodes.model_validate(self._limits.model_dump() | overrides, strict=True)
         for name, most in self._most.items():
             if name in overrides and getattr(settings, name) > most:
@@ -72,7 +75,7 @@ class Rulebook:
 
     def _compiled(self, overrides: str) -> EpisodeRules:
         try:
-            return episode_rules(self._settings(orjson.loads(overrides)))
+            return episode_rules(self._settings(overrides))
         except (ValidationError, InvalidRecord) as error:  # taken by a worker with other settings or limits
             problem = error.detail if isinstance(error, InvalidRecord) else _where_and_what(error)[1]
             log.warning("overrides_ignored", stage="segmenter", error_type="invalid_override", problem=problem)

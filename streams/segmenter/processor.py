@@ -1,24 +1,44 @@
 """A batch of records → what to send, with the changes of both tables made. No Kafka, no Faust, no clock."""
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import structlog
 from opentelemetry.trace import NoOpTracer, Tracer
 
-from afterword.schemas import ConversationFlush, InvalidRecord, MessageCreated, decode_input
+from afterword.schemas import (
+    ConversationDeleted,
+    ConversationFlush,
+    EpisodeAmended,
+    InputEvent,
+    InvalidRecord,
+    MessageCreated,
+    MessageDeleted,
+    MessageEdited,
+    decode_input,
+)
 from afterword.schemas.dead_letters import dead_letter
-from afterword.schemas.episodes import EPISODE_CLOSED
+from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_CLOSED
 from afterword.schemas.headers import Headers, KafkaRecord, cloud_event
-from afterword.schemas.ids import event_id
+from afterword.schemas.ids import escape, event_id
 from afterword.streams.errors import RowUnreadable, StateUnreadable
-from afterword.streams.segmenter.arrival import from_record
-from afterword.streams.segmenter.conversation import Conversation, PerAgent, PerConversation, Thread
-from afterword.streams.segmenter.episodes import ClosedEpisode, event_of, span_headers
+from afterword.streams.segmenter.arrival import deleted, edited, from_record
+from afterword.streams.segmenter.conversation import Amended, Conversation, PerAgent, PerConversation, Thread
+from afterword.streams.segmenter.episodes import (
+    Amendment,
+    ClosedEpisode,
+    amended_event,
+    event_of,
+    fitting_json,
+    span_headers,
+)
 from afterword.streams.segmenter.overrides import Rulebook
 from afterword.streams.segmenter.state import (
+    Body,
     Rows,
     Scope,
     State,
@@ -51,6 +71,16 @@ class Outgoing(NamedTuple):
     headers: Headers
 
 
+class Room(NamedTuple):
+    """Bytes that a call may read and write before it stops taking more."""
+
+    read: int
+    write: int
+
+
+ROOMY = Room(sys.maxsize, sys.maxsize)
+
+
 @dataclass(slots=True)
 class Outcome:
     """The result of a batch; `outgoing` is in order."""
@@ -61,12 +91,20 @@ class Outcome:
     duplicates: int = 0
     skipped: int = 0
     flushes: int = 0
+    amendments: int = 0
+    """Edits and deletions that were applied here or handed on."""
     dead_letters: Counter[str] = field(default_factory=Counter)
     """Count by error type."""
     episodes: Counter[str] = field(default_factory=Counter)
     """Count by close reason."""
+    begun: list[bytes] = field(default_factory=list)
+    """Keys of the first records of conversations that have begun."""
     unreadable: int = 0
     """Records and deadlines of conversations with a damaged row."""
+    done: int = 0
+    """Records or deadlines that were handled, from the first on."""
+    written: int = 0
+    """Bytes of `outgoing` and of rows."""
 
 
 @dataclass(slots=True)
@@ -98,34 +136,40 @@ class Segmenter:
     def per_agent(self) -> bool:
         return self.limits.scope == "agent"
 
-    def process(self, records: Iterable[KafkaRecord], now_ms: int) -> Outcome:
+    def process(self, records: Iterable[KafkaRecord], now_ms: int, room: Room = ROOMY) -> Outcome:
         """Take records of one partition in order. `now_ms`: wall clock, milliseconds since 1970.
 
+        No further record is taken when the room is used up; a flush that would empty many agents is even left undone in
+        part, and goes on when it is given again.
         A conversation with a damaged row is in quarantine: records that need the row are dead letters
         (`state_unreadable`), and its rows stay as they are.
 
         Raises: StateUnreadable for state of another configuration, never for what is in a record.
         """
-        batch = _Batch(self, now_ms)
+        batch = _Batch(self, now_ms, room)
         for record in records:
-            batch.take(record)
+            if not batch.take(record) or batch.is_full:
+                break
         return batch.finish()
 
-    def tick(self, due: Sequence[bytes], now_ms: int, topic: str, partition: int) -> Outcome:
+    def tick(self, due: Sequence[bytes], now_ms: int, topic: str, partition: int, room: Room = ROOMY) -> Outcome:
         """Close what is pending in the scopes `due` (keys of the first table), if its deadline has passed.
 
         `topic`, `partition`: where their messages were read. What cannot be read stays, and is not due any more.
         Raises: StateUnreadable.
         """
-        batch = _Batch(self, now_ms)
+        batch = _Batch(self, now_ms, room)
         for key in due:
             batch.expire(key, topic, partition)
+            if batch.is_full:
+                break
         return batch.finish()
 
 
 class _Batch:
-    def __init__(self, segmenter: Segmenter, now_ms: int) -> None:
+    def __init__(self, segmenter: Segmenter, now_ms: int, room: Room) -> None:
         self._segmenter = segmenter
+        self._room = room
         self._now_ms = now_ms
         self._threads: dict[Scope, tuple[Thread, bytes | None]] = {}
         """Threads of this batch, and their rows before it."""
@@ -133,11 +177,24 @@ class _Batch:
         self._touched: dict[Scope, State | None] = {}
         """States of the threads that a record has touched, as they were before it."""
         self._outcome = Outcome()
+        self._read = 0
+        """Bytes of the records so far."""
 
-    def take(self, record: KafkaRecord) -> None:
+    @property
+    def is_full(self) -> bool:
+        return self._read >= self._room.read or self._written >= self._room.write
+
+    @property
+    def _written(self) -> int:
+        return self._outcome.written + self._messages.written
+
+    def take(self, record: KafkaRecord) -> bool:
+        """Return False for a flush that is to be given again."""
+        self._read += len(record.value or b"")
+        is_done = True
         try:
             event = decode_input(record.key, record.value, record.headers, record.timestamp)
-            self._apply(event, record)
+            is_done = self._apply(event, record)
         except InvalidRecord as error:
             self._undo()
             self._reject(record, error)
@@ -147,8 +204,11 @@ class _Batch:
             self._reject(record, InvalidRecord("state_unreadable", str(error)))
         else:
             self._keep()
+        self._outcome.done += is_done
+        return is_done
 
     def expire(self, key: bytes, topic: str, partition: int) -> None:
+        self._outcome.done += 1
         scope = parse_scope(key)
         try:
             thread = self._thread(scope)
@@ -196,18 +256,68 @@ class _Batch:
             row = encode_state(thread.state) if thread.state else None
             if row is not None and row != before:
                 self._segmenter.conversations[scope_key(scope)] = row
+        self._outcome.written += self._messages.written
         return self._outcome
 
-    def _apply(self, event: MessageCreated | ConversationFlush, record: KafkaRecord) -> None:
+    def _apply(self, event: InputEvent, record: KafkaRecord) -> bool:
+        """Return False for a flush that is to be given again."""
+        if isinstance(event, MessageCreated):
+            if event.skip_summarization:
+                self._outcome.skipped += 1
+            else:
+                self._add(event, record)
+            return True
+        root = self._thread(Scope(event.conversation_id))
+        check_tenant(root, event.tenant_id)
         if isinstance(event, ConversationFlush):
-            root = self._thread(Scope(event.conversation_id))
-            check_tenant(root, event.tenant_id)
-            self._send(self._conversation(root).flush(event.agent_id), record.topic, record.partition)
-            self._outcome.flushes += 1
-        elif event.skip_summarization:
-            self._outcome.skipped += 1
+            return self._flush(event, root, record)
+        self._amend(event, root, record)
+        return True
+
+    def _flush(self, event: ConversationFlush, root: Thread, record: KafkaRecord) -> bool:
+        """Close the threads for which there is room; return whether these are all."""
+        closed: list[ClosedEpisode] = []
+        size = 0
+        threads = iter(self._conversation(root).flush(event.agent_id))
+        for episodes in threads:
+            closed += episodes
+            size += sum(episode.size_bytes for episode in episodes)
+            if episodes and self._written + size >= self._room.write:
+                break
         else:
-            self._add(event, record)
+            self._send(closed, record.topic, record.partition)
+            self._outcome.flushes += 1
+            return True
+        self._send(closed, record.topic, record.partition)
+        return False
+
+    def _amend(self, event: Amendment, root: Thread, record: KafkaRecord) -> None:
+        if isinstance(event, ConversationDeleted):
+            self._clear(root)
+            amended = Amended([], is_elsewhere=True)
+        else:
+            rules = self._segmenter.rulebook.rules(root.state.overrides if root.state else "")
+            change = deleted if isinstance(event, MessageDeleted) else partial(self._edited, event)
+            amended = self._conversation(root).amend(id_digest(event.id), change, rules)
+        self._send(amended.closed, record.topic, record.partition)
+        if amended.is_elsewhere:
+            self._send_amended(amended_event(event, record, amended.episode))
+        self._outcome.amendments += 1
+
+    def _edited(self, edit: MessageEdited, body: Body) -> Body:
+        return edited(body, edit, self._segmenter.count_tokens)
+
+    def _clear(self, root: Thread) -> None:
+        """Let the conversation begin anew; ids and ordinals are not used again."""
+        self._conversation(root).clear()
+        if root.state:
+            root.state = root.state._replace(overrides="", since_ms=None)
+
+    def _send_amended(self, event: EpisodeAmended) -> None:
+        ce_id = f"{escape(event.conversation_id)}:amended:{event.partition}:{event.offset}"
+        headers = cloud_event(EPISODE_AMENDED, ce_id, CE_SOURCE, event.amended_at)
+        key = record_key(event.conversation_id)
+        self._put(Outgoing(self._segmenter.episodes_topic, key, event.to_json(), headers))
 
     def _add(self, message: MessageCreated, record: KafkaRecord) -> None:
         root = self._thread(Scope(message.conversation_id))
@@ -222,6 +332,7 @@ class _Batch:
         arrival = from_record(message, record, digest, trace, self._segmenter.count_tokens)
         if root.state is None:
             root.state = State(message.tenant_id, agents=[] if self._segmenter.per_agent else None)
+            self._outcome.begun.append(record.key or b"")
         if root.state.overrides != overrides:
             root.state = root.state._replace(overrides=overrides)
         closed = self._conversation(root).take(arrival, rulebook.rules(overrides))
@@ -260,8 +371,12 @@ class _Batch:
             if segmenter.traced:
                 headers += span_headers(segmenter.tracer, closed, segmenter.episodes_topic, ce_id)
             key = record_key(event.conversation_id)
-            self._outcome.outgoing.append(Outgoing(segmenter.episodes_topic, key, event.to_json(), headers))
+            self._put(Outgoing(segmenter.episodes_topic, key, fitting_json(event), headers))
             self._outcome.episodes[closed.reason] += 1
+
+    def _put(self, outgoing: Outgoing) -> None:
+        self._outcome.outgoing.append(outgoing)
+        self._outcome.written += len(outgoing.key or b"") + len(outgoing.value or b"")
 
     def _reject(self, record: KafkaRecord, error: InvalidRecord) -> None:
         where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
@@ -269,7 +384,7 @@ class _Batch:
         rejected = dead_letter(
             record, stage=STAGE, error_type=error.error_type, message=error.detail, attempts=1, now_ms=self._now_ms
         )
-        self._outcome.outgoing.append(Outgoing(self._segmenter.dead_letters_topic, *rejected))
+        self._put(Outgoing(self._segmenter.dead_letters_topic, *rejected))
         self._outcome.dead_letters[error.error_type] += 1
 
 
@@ -279,6 +394,8 @@ class Staged:
     def __init__(self, table: Rows) -> None:
         self._table = table
         self._changes: dict[bytes, bytes | None] = {}
+        self.written = 0
+        """Bytes of the changes that were kept."""
 
     def get(self, key: bytes) -> bytes | None:
         return self._changes[key] if key in self._changes else self._table.get(key)
@@ -291,6 +408,7 @@ class Staged:
 
     def keep(self) -> None:
         for key, value in self._changes.items():
+            self.written += len(key) + len(value or b"")
             if value is None:
                 del self._table[key]
             else:

@@ -6,7 +6,7 @@ was down meanwhile finds the same silence between the records' timestamps, and c
 
 from collections.abc import Sequence
 from itertools import accumulate, islice, takewhile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from afterword.schemas import CloseReason
 from afterword.streams.segmenter.arrival import Arrival
@@ -17,6 +17,8 @@ from afterword.streams.triggers import Fires, compile_trigger
 MAX_EPISODE_BYTES = 700_000
 """JSON of the core messages; the rest of an `episode.closed` of less than a megabyte is for overlap and envelope."""
 MAX_OVERLAP_BYTES = 100_000
+MOST_GONE = 10_000
+"""Rows of one open episode, most of them of deleted messages; also those that an overlap may be behind."""
 FORGOTTEN_AT_ONCE = 4
 """Rows of an old, longer window that go with each message: a lowered window makes no transaction of all of them."""
 
@@ -59,7 +61,7 @@ def decide(state: State, message: Arrival, rules: EpisodeRules, now_ms: int) -> 
     state = emitted(state, silence)
     before = boundary(state, message, limits)
     state = appended(sealed(state) if before else state, message, limits, now_ms)
-    after: CloseReason | None = "max_size" if state.open_messages >= limits.max_episode_size else None
+    after: CloseReason | None = "max_size" if is_complete(state, limits) else None
     state = sealed(state) if after else state
     triggered = trigger(state, rules) or overfull(state, limits)
     state = emitted(state, triggered)
@@ -102,6 +104,12 @@ def is_full(state: State, message: Arrival, limits: Episodes) -> bool:
     return too_many_tokens or state.open_bytes + message.episode_bytes > MAX_EPISODE_BYTES
 
 
+def is_complete(state: State, limits: Episodes) -> bool:
+    """Return whether the open episode takes no further message. Rows of deleted ones are bounded too."""
+    rows = state.next_seq - state.open_first
+    return state.open_messages >= limits.max_episode_size or rows >= max(limits.max_pending_messages, MOST_GONE)
+
+
 def trigger(state: State, rules: EpisodeRules) -> Cut | None:
     """Once the trigger fires all that is sealed leaves, and the open episode too unless it is short."""
     if not rules.fires(state):
@@ -113,7 +121,7 @@ def trigger(state: State, rules: EpisodeRules) -> Cut | None:
 
 def overfull(state: State, limits: Episodes) -> Cut | None:
     """Once too much is pending all that is sealed leaves, in the episodes that it would have made later."""
-    few = state.pending_messages < limits.max_pending_messages
+    few = state.next_seq - state.first_pending < limits.max_pending_messages
     if (few and state.pending_bytes < limits.max_pending_bytes) or state.open_first == state.first_pending:
         return None
     return Cut(state.first_pending, state.open_first, "max_size")
@@ -127,7 +135,13 @@ def close_all(state: State, reason: CloseReason) -> Cut | None:
 def sealed(state: State) -> State:
     """The open episode ends here; the next message opens another."""
     return state._replace(
-        open_first=state.next_seq, open_tokens=0, open_bytes=0, open_turns=0, open_text_bytes=0, open_longest=0
+        open_first=state.next_seq,
+        open_tokens=0,
+        open_bytes=0,
+        open_turns=0,
+        open_text_bytes=0,
+        open_longest=0,
+        open_gone=0,
     )
 
 
@@ -175,6 +189,7 @@ def emitted(state: State, cut: Cut | None) -> State:
         pending_turns=state.open_turns,
         pending_text_bytes=state.open_text_bytes,
         pending_longest=state.open_longest,
+        pending_gone=state.open_gone,
         since_ms=state.last_sent_ms,
     )
     return state if state.pending_messages else state._replace(deadline_ms=0)
@@ -184,6 +199,33 @@ def nothing_pending(state: State) -> State:
     """The state after an emission of everything, but for the ordinal, and without an overlap."""
     end = state.next_seq
     return emitted(state, Cut(state.first_pending, end, "flush"))._replace(overlap_first=end)
+
+
+def recounted(state: State, pending: Sequence[Arrival | None]) -> State:
+    """The state after a change of pending messages; boundaries and times stay.
+
+    `pending`: `first_pending … next_seq`, None for those that are gone. If all are, their rows pend no longer.
+    """
+    whole, unsealed = _counted(pending), _counted(pending[state.open_first - state.first_pending :])
+    counters: dict[str, Any] = {f"open_{name}": number for name, number in unsealed.items()}
+    state = state._replace(**counters, **{f"pending_{name}": number for name, number in whole.items()})
+    if state.pending_messages:
+        return state
+    end = state.next_seq
+    overlap_first = state.overlap_first if end - state.overlap_first < MOST_GONE else end
+    return sealed(state)._replace(first_pending=end, pending_gone=0, overlap_first=overlap_first, deadline_ms=0)
+
+
+def _counted(messages: Sequence[Arrival | None]) -> dict[str, Any]:
+    living = [message for message in messages if message is not None]
+    return {
+        "tokens": sum(message.tokens for message in living),
+        "bytes": sum(message.episode_bytes for message in living),
+        "turns": sum(message.is_user for message in living) + bool(living and not living[0].is_user),
+        "text_bytes": sum(message.text_bytes for message in living),
+        "longest": max((message.length for message in living), default=0),
+        "gone": len(messages) - len(living),
+    }
 
 
 def deadline(limits: Episodes, now_ms: int) -> int:

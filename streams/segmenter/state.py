@@ -19,7 +19,9 @@ MESSAGES = "messages"
 TABLES = (CONVERSATIONS, MESSAGES)
 """Names of the tables; each has a changelog topic of its own."""
 
-STATE_VERSION = 3
+STATE_VERSION = 5
+WITHOUT_GONE = 4
+"""Version of a row without the counts of deleted messages, as most conversations have it."""
 DEADLINE_BYTES = 8
 MAX_DEADLINE_MS = 2**53
 """Milliseconds since 1970; later than any calendar, and still an exact float."""
@@ -93,22 +95,29 @@ class State(NamedTuple):
     pending_bytes: int = 0
     latest_event_ms: int = 0
     """The latest of all event times so far, each at most its record's timestamp: a clock that never goes back."""
+    taken_to: int = 0
+    """Records before this offset were taken by a state that was lost: they are in episodes already."""
+    open_gone: int = 0
+    """Messages of the open episode that were deleted: their numbers stay."""
+    pending_gone: int = 0
     deadline_ms: int = 0
     """Wall clock, milliseconds since 1970; 0: nothing is pending."""
 
     @property
     def open_messages(self) -> int:
-        return self.next_seq - self.open_first
+        return self.next_seq - self.open_first - self.open_gone
 
     @property
     def pending_messages(self) -> int:
-        return self.next_seq - self.first_pending
+        return self.next_seq - self.first_pending - self.pending_gone
 
 
 COUNTERS = len(State._fields) - 1
 COUNTERS_V1 = State._fields.index("open_turns")
 COUNTERS_V2 = State._fields.index("pending_bytes")
-FIELDS = {1: COUNTERS_V1, 2: COUNTERS_V2, STATE_VERSION: COUNTERS}
+COUNTERS_V3 = State._fields.index("taken_to")
+COUNTERS_V4 = State._fields.index("open_gone")
+FIELDS = {1: COUNTERS_V1, 2: COUNTERS_V2, 3: COUNTERS_V3, WITHOUT_GONE: COUNTERS_V4, STATE_VERSION: COUNTERS}
 """How many of the state's fields a row has, by its version."""
 LATER_VERSIONS = range(1, 32)
 """Versions that a later release may write, beside those known here; any other one is damage."""
@@ -121,7 +130,9 @@ FIELD_TYPES = tuple(
 
 def encode_state(state: State) -> bytes:
     """8 bytes of deadline (big-endian milliseconds since 1970, 0 for none), a version byte, a JSON array."""
-    return state.deadline_ms.to_bytes(DEADLINE_BYTES) + bytes((STATE_VERSION,)) + orjson.dumps(state[:COUNTERS])
+    has_gone = state.open_gone or state.pending_gone
+    version = STATE_VERSION if has_gone else WITHOUT_GONE  # shorter, and the release before can read it
+    return state.deadline_ms.to_bytes(DEADLINE_BYTES) + bytes((version,)) + orjson.dumps(state[: FIELDS[version]])
 
 
 def decode_state(row: bytes) -> State:
@@ -130,15 +141,14 @@ def decode_state(row: bytes) -> State:
     Turns, bytes of text and lengths, which version 1 did not have, start at 0. The bytes of what is pending, which
     version 2 did not have, start at the lowest number that they can be, and its clock at the last message.
     """
-    version, fields = _fields_of(row)
+    _, fields = _fields_of(row)
     deadline_ms = int.from_bytes(row[:DEADLINE_BYTES])
-    if version == STATE_VERSION:
-        return State._make([*fields, deadline_ms])
-    state = State(*fields)
+    state = State(*fields)._replace(deadline_ms=deadline_ms)
+    if len(fields) >= COUNTERS_V3:
+        return state
     return state._replace(
         pending_bytes=max(state.open_bytes, state.pending_text_bytes),
         latest_event_ms=event_time(state.last_sent_ms, state.latest_record_ms),
-        deadline_ms=deadline_ms,
     )
 
 
@@ -203,7 +213,7 @@ class Body(NamedTuple):
     """A message's row: what its episode will carry, and where episodes were sealed around it."""
 
     json: bytes
-    """An `EpisodeMessage` as the episode will carry it."""
+    """An `EpisodeMessage` as the episode will carry it; empty for a message that was deleted while it was here."""
     tokens: int
     offset: int
     """Offset of its record."""
@@ -214,6 +224,10 @@ class Body(NamedTuple):
     """Its `is_continuation` is false."""
     trace: bytes = b""
     """Trace id, span id and flags of the message's record, where tracing is on and it had them. Not for the event."""
+
+    @property
+    def is_gone(self) -> bool:
+        return not self.json
 
 
 def encode_body(digest: bytes, body: Body) -> bytes:
@@ -278,9 +292,12 @@ def scope_key(scope: Scope) -> bytes:
 
 
 def parse_scope(key: bytes) -> Scope:
-    """The scope of a key of the table of conversations."""
+    """The scope of a key of the table of conversations. Raises: RowUnreadable."""
     conversation, found, agent = key.partition(AGENT_SEPARATOR)
-    return Scope(conversation.decode(), agent.decode() if found else None)
+    try:
+        return Scope(conversation.decode(), agent.decode() if found else None)
+    except UnicodeDecodeError:
+        raise RowUnreadable(problem="its key is not UTF-8") from None
 
 
 def prefix(scope: Scope) -> bytes:
@@ -313,11 +330,11 @@ def decode_seq(value: bytes) -> int:
 
 
 def parse_key(key: bytes) -> Key:
-    """Parse a key of the table of messages. Raises: StateUnreadable."""
+    """Parse a key of the table of messages. Raises: RowUnreadable."""
     end = LENGTH_BYTES + int.from_bytes(key[:LENGTH_BYTES])
     name, kind, rest = key[LENGTH_BYTES:end], key[end : end + 1], key[end + 1 :]
     if kind == BODY_KIND and len(rest) == SEQ_BYTES:
         return Key(parse_scope(name), "body", int.from_bytes(rest), None)
     if kind == SEEN_KIND and len(rest) == DIGEST_BYTES:
         return Key(parse_scope(name), "seen", None, rest)
-    raise StateUnreadable(problem="a row of the messages has a key of another form")
+    raise RowUnreadable(problem="a row of the messages has a key of another form")

@@ -12,6 +12,13 @@ def require(kind: type | UnionType, **arguments: object) -> None:
             raise TypeError(f"{name} must be {wanted}, not {type(value).__name__}")
 
 
+def require_within(least: int, most: int | None = None, **arguments: int) -> None:
+    """Refuse numbers out of bounds: for MongoDB a limit of 0 or less has a meaning of its own. Raises: ValueError."""
+    for name, value in arguments.items():
+        if value < least or (most is not None and value > most):
+            raise ValueError(f"{name} must be at least {least}" + (f" and at most {most}" if most else ""))
+
+
 def require_texts(**arguments: Sequence[object]) -> None:
     """Refuse anything but sequences of texts; a text by itself is none. Raises: TypeError, without the value."""
     for name, values in arguments.items():

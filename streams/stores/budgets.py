@@ -19,11 +19,9 @@ class Budgets(Protocol):
         """
         ...
 
-    async def correct(self, key: str, amount: int) -> None:
-        """Add the amount, which may be negative, to an existing counter."""
+    async def correct(self, key: str, amount: int) -> int:
+        """Add the amount, which may be negative, to an existing counter; return its new count. 0: there is none."""
         ...
-
-    async def used(self, key: str) -> int: ...
 
 
 def key_of(hour: datetime, tenant_id: str | None = None, *, of_tenant: bool = False) -> str:

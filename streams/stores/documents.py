@@ -1,21 +1,31 @@
 """Conversion of records to MongoDB's documents and back, without loss."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bson.int64 import Int64
 
-from afterword.schemas import MessageCreated, SummaryCreated
+from afterword.schemas import MessageCreated, MessageEdited, SummaryCreated, SummaryDeleted
 from afterword.schemas.ids import message_key, row_id
-from afterword.streams.stores.episodes import Conversation, EpisodeRef, RollingRow, StoredEpisode
-from afterword.streams.stores.messages import ArchivedMessage, MessageRef
+from afterword.streams.stores.episodes import NEVER, Conversation, DeletedEpisode, EpisodeRef, RollingRow, StoredEpisode
+from afterword.streams.stores.messages import ArchivedMessage, DeletedMessage, MessageRef
 from afterword.streams.tokens import count_tokens
 
 Document = dict[str, Any]
 Found = Mapping[str, Any]
 
 EPISODE_REF_FIELDS = ("episode_id", "revision", "conversation_id", "ordinal", "fingerprint", "message_ids")
-MESSAGE_REF_FIELDS = ("episode_id", "source", "skip_summarization")
+EPISODE_OWNER_FIELDS = ("episode_revision", "tenant_id", "agent_id", "changes", "as_of")
+"""Fields that a document may lack."""
+MESSAGE_NAME_FIELDS = (
+    *("conversation_id", "id", "tenant_id", "source", "episode_id", "agent_scopes"),
+    *("deleted", "offset"),
+)
+MESSAGE_REF_FIELDS = (*MESSAGE_NAME_FIELDS, "skip_summarization", "content")
+
+VERSION = "key_version"
+KEY_VERSION = 2
+"""Version of the keys of counts and rolling rows. Documents without one have a key that another scope may have now."""
 
 _EMPTY_NAME = "%"
 _ESCAPES = {"%": "%25", ".": "%2E", "$": "%24"}
@@ -30,7 +40,38 @@ def episode_document(episode: StoredEpisode) -> Document:
         "fingerprint": episode.fingerprint,
         "close_reason": episode.close_reason,
         "overlap_ids": episode.overlap_ids,
+        "changes": _changes_document(episode.changes),
+        "as_of": episode.as_of,
+        "last_offset": episode.last_offset,
     }
+
+
+def deleted_document(deleted: DeletedEpisode) -> Document:
+    """The document that stays of a deleted episode."""
+    return {
+        **deleted.deletion.model_dump(),
+        "_id": deleted.deletion.episode_id,
+        "deleted": True,
+        "changes": _changes_document(deleted.changes),
+        "as_of": deleted.as_of,
+    }
+
+
+def any_episode_from(document: Found) -> StoredEpisode | DeletedEpisode:
+    return deleted_from(document) if document.get("deleted") else episode_from(document)
+
+
+def deleted_from(document: Found) -> DeletedEpisode:
+    deletion = SummaryDeleted.model_validate(document, strict=False)
+    return DeletedEpisode(deletion, _changes_from(document), document["as_of"])
+
+
+def _changes_document(changes: Iterable[tuple[str, int]]) -> list[Document]:
+    return [{"message_id": message_id, "offset": offset} for message_id, offset in changes]
+
+
+def _changes_from(document: Found) -> tuple[tuple[str, int], ...]:
+    return tuple((change["message_id"], change["offset"]) for change in document.get("changes", ()))
 
 
 def episode_from(document: Found) -> StoredEpisode:
@@ -40,25 +81,32 @@ def episode_from(document: Found) -> StoredEpisode:
         fingerprint=document["fingerprint"],
         close_reason=document["close_reason"],
         overlap_ids=tuple(document["overlap_ids"]),
+        changes=_changes_from(document),
+        as_of=document.get("as_of", NEVER),
+        last_offset=document.get("last_offset"),
     )
 
 
 def episode_ref_from(document: Found) -> EpisodeRef:
     fields = {name: document[name] for name in EPISODE_REF_FIELDS}
     made_from = document.get("episode_revision") or document["revision"]
-    return EpisodeRef(**fields | {"message_ids": tuple(document["message_ids"]), "made_from": made_from})
+    more = {"message_ids": tuple(document["message_ids"]), "tenant_id": document.get("tenant_id")}
+    more["agent_id"] = document.get("agent_id")
+    later = {"changes": _changes_from(document), "as_of": document.get("as_of", NEVER)}
+    return EpisodeRef(**fields | more | later | {"made_from": made_from})
 
 
 def row_document(row: RollingRow) -> Document:
-    return {**vars(row), "_id": row_id(row.conversation_id, row.row)}
+    fields = {name: value for name, value in vars(row).items() if name != "as_of" or value != NEVER}
+    return {**fields, "_id": row_id(row.conversation_id, row.row), VERSION: KEY_VERSION}
 
 
 def row_from(document: Found) -> RollingRow:
-    return RollingRow(**_without_id(document))
+    return RollingRow(**_without_key(document))
 
 
 def conversation_from(document: Found) -> Conversation:
-    return Conversation(conversation_id=document["_id"], **_without_id(document))
+    return Conversation(conversation_id=document["_id"], **_without_key(document))
 
 
 def message_document(archived: ArchivedMessage) -> Document:
@@ -74,7 +122,20 @@ def message_document(archived: ArchivedMessage) -> Document:
 
 def archived_key(archived: ArchivedMessage) -> str:
     """The `_id` of a message's document."""
-    return message_key(archived.message.conversation_id, archived.message.id)
+    message = archived.message
+    return message_key(message.conversation_id, message.id, message.tenant_id)
+
+
+def is_archived(document: Found) -> bool:
+    """False while only the summarizer has written the document."""
+    return "source" in document
+
+
+def stored_key(document: Found) -> str:
+    """The key of a document's message: its `_id`, unless that is of before tenants were in it."""
+    if not is_archived(document):
+        return str(document["_id"])
+    return message_key(document["conversation_id"], document["id"], document.get("tenant_id"))
 
 
 def message_from(document: Found) -> ArchivedMessage:
@@ -83,15 +144,38 @@ def message_from(document: Found) -> ArchivedMessage:
         message=MessageCreated.model_validate(fields, strict=False),
         partition=document["source"]["partition"],
         offset=document["source"]["offset"],
+        changed=document.get("offset", NEVER),
     )
+
+
+def any_message_from(document: Found) -> ArchivedMessage | DeletedMessage:
+    return DeletedMessage(document["offset"]) if document.get("deleted") else message_from(document)
+
+
+def deleted_message_document(key: str, offset: int) -> Document:
+    """What stays of a deleted message: nothing of what it was."""
+    return {"_id": key, "deleted": True, "offset": offset}
+
+
+def edit_document(edit: MessageEdited, offset: int) -> Document:
+    """The fields that an edit sets."""
+    fields = edit.changes
+    if "metadata" in fields:
+        fields["metadata"] = safe_names(fields["metadata"])
+    if "content" in fields:
+        fields["token_count"] = count_tokens(fields["content"])
+    return {**fields, "offset": offset}
 
 
 def message_ref_from(document: Found) -> MessageRef:
     return MessageRef(
-        key=document["_id"],
+        changed=document.get("offset", NEVER),
+        key=stored_key(document),
         episode_id=document.get("episode_id"),
-        archived="source" in document,
         skipped=document.get("skip_summarization", False),
+        source=(document["source"]["partition"], document["source"]["offset"]) if is_archived(document) else None,
+        content=document.get("content"),
+        deleted=document.get("deleted", False),
     )
 
 
@@ -122,5 +206,5 @@ def _original(name: str) -> str:
     return name
 
 
-def _without_id(document: Found) -> Document:
-    return {name: value for name, value in document.items() if name != "_id"}
+def _without_key(document: Found) -> Document:
+    return {name: value for name, value in document.items() if name not in ("_id", VERSION)}

@@ -5,9 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from afterword.schemas import CloseReason, EpisodeClosed, SummaryCreated
+from afterword.schemas import CloseReason, EpisodeClosed, SummaryCreated, SummaryDeleted
 from afterword.schemas.ids import episode_id, scope_id
 from afterword.streams.stores.arguments import require
+
+NEVER = -1
+"""Before every log offset."""
 
 
 @dataclass(frozen=True)
@@ -16,8 +19,43 @@ class StoredEpisode:
 
     summary: SummaryCreated
     fingerprint: str
+    """That of its `episode.closed`, whatever was changed since."""
     close_reason: CloseReason
     overlap_ids: tuple[str, ...] = ()
+    changes: tuple[tuple[str, int], ...] = ()
+    """Ids of messages of core and overlap that were changed before it was made, each with the log offset."""
+    as_of: int = NEVER
+    """Its rolling summary has all changes of the conversation up to this log offset."""
+    last_offset: int | None = None
+    """Log offset of its last core message; None if an older version stored it."""
+
+    @property
+    def ordinal(self) -> int:
+        return self.summary.ordinal
+
+    @property
+    def event(self) -> SummaryCreated | SummaryDeleted:
+        """What is announced of it."""
+        return self.summary
+
+
+@dataclass(frozen=True)
+class DeletedEpisode:
+    """What stays of an episode of which no message is left, so that no late writer brings it back."""
+
+    deletion: SummaryDeleted
+    changes: tuple[tuple[str, int], ...] = ()
+    as_of: int = NEVER
+    """Log offset of the change that ended it."""
+
+    @property
+    def ordinal(self) -> int:
+        return self.deletion.ordinal
+
+    @property
+    def event(self) -> SummaryCreated | SummaryDeleted:
+        """What is announced of it."""
+        return self.deletion
 
 
 @dataclass(frozen=True)
@@ -35,6 +73,8 @@ class RollingRow:
     updated_at: datetime
     last_revision: int = 1
     """The revision of the last episode's summary, whose rolling text this is."""
+    as_of: int = NEVER
+    """It has all changes of the conversation up to this log offset."""
 
     def __post_init__(self) -> None:
         require(str, conversation_id=self.conversation_id)
@@ -74,6 +114,11 @@ class EpisodeRef:
     message_ids: tuple[str, ...]
     made_from: int
     """The revision of its `episode.closed`."""
+    tenant_id: str | None = None
+    agent_id: str | None = None
+    """Its agent, if episodes are kept for each agent."""
+    changes: tuple[tuple[str, int], ...] = ()
+    as_of: int = NEVER
 
 
 class EpisodeStore(Protocol):
@@ -84,11 +129,37 @@ class EpisodeStore(Protocol):
 
     async def find(self, episode_id: str) -> StoredEpisode | None: ...
 
-    async def add(self, episode: StoredEpisode) -> StoredEpisode:
+    async def lookup(self, episode_id: str) -> StoredEpisode | DeletedEpisode | None:
+        """As `find`; also what stays of a deleted one."""
+        ...
+
+    async def add(self, episode: StoredEpisode) -> StoredEpisode | DeletedEpisode:
         """Store the episode unless its revision, or a higher one, is stored; return the one that is stored afterwards.
 
-        Of several writers of one revision the first wins, and all get the same result.
+        Of several writers of one revision the first wins, and all get the same result. A deleted one stays deleted.
         """
+        ...
+
+    async def remove(self, deleted: DeletedEpisode) -> StoredEpisode | DeletedEpisode:
+        """Put this in the place of the episode unless its revision, or a higher one, is stored; return what is."""
+        ...
+
+    async def mark(self, episode: StoredEpisode, as_of: int) -> None:
+        """Record that its rolling summary has all changes up to this log offset, unless another revision is stored."""
+        ...
+
+    async def holding(self, conversation_id: str, message_id: str) -> list[StoredEpisode | DeletedEpisode]:
+        """Episodes that have the message in their core or overlap, or had it; by ordinal."""
+        ...
+
+    async def of_conversation(
+        self, conversation_id: str, after: str | None, limit: int
+    ) -> list[StoredEpisode | DeletedEpisode]:
+        """A page of the conversation's episodes, of all agents, by id, from the first one after the id `after` on."""
+        ...
+
+    async def later(self, episode: SummaryCreated | SummaryDeleted, limit: int, after: int) -> list[StoredEpisode]:
+        """Episodes of the same scope with an ordinal above `after`, the lowest first."""
         ...
 
     async def latest_row(self, conversation_id: str) -> RollingRow | None: ...
@@ -98,6 +169,18 @@ class EpisodeStore(Protocol):
 
         Return False, having written nothing, if another writer was faster: then read and decide again.
         """
+        ...
+
+    async def rows_from(self, conversation_id: str, ordinal: int) -> list[RollingRow]:
+        """Rows whose last ordinal is this or a higher one, oldest first."""
+        ...
+
+    async def delete_row(self, row: RollingRow) -> None:
+        """Delete the row, unless another writer has changed it."""
+        ...
+
+    async def recount(self, event: SummaryCreated | SummaryDeleted) -> None:
+        """Set counts and title of the scope from its episodes; without any, the conversation is not known any more."""
         ...
 
     async def advance(self, summary: SummaryCreated) -> None:
@@ -127,18 +210,27 @@ class EpisodeStore(Protocol):
         """Every episode, in no particular order."""
         ...
 
+    def all_deleted(self) -> AsyncIterator[DeletedEpisode]:
+        """What stays of every deleted episode, in no particular order."""
+        ...
 
-def stored_episode(episode: EpisodeClosed, summary: SummaryCreated) -> StoredEpisode:
-    """The document of a summary and the episode it was made from."""
+
+def stored_episode(
+    episode: EpisodeClosed, summary: SummaryCreated, changes: tuple[tuple[str, int], ...] = (), as_of: int = NEVER
+) -> StoredEpisode:
+    """The document of a summary and the episode it was made from; `changes`, `as_of`: as in StoredEpisode."""
     return StoredEpisode(
         summary=summary,
         fingerprint=episode.fingerprint,
         close_reason=episode.close_reason,
         overlap_ids=tuple(message.id for message in episode.overlap),
+        changes=changes,
+        as_of=as_of,
+        last_offset=episode.source.last_offset,
     )
 
 
-def scope_of(event: EpisodeClosed | SummaryCreated) -> str:
+def scope_of(event: EpisodeClosed | SummaryCreated | SummaryDeleted) -> str:
     """The `scope_id` of an event: that of its conversation, or of an agent's part of it, as its episode id says."""
     own = event.agent_id is not None and event.episode_id == episode_id(
         event.conversation_id, event.ordinal, event.agent_id
@@ -151,7 +243,13 @@ def id_prefix(conversation_id: str, agent_id: str | None = None) -> str:
     return episode_id(conversation_id, 0, agent_id).removesuffix("0")
 
 
-def sibling_id(episode: EpisodeClosed, ordinal: int) -> str:
+def agent_of_scope(event: SummaryCreated | SummaryDeleted) -> str | None:
+    """The agent in the event's episode id, if episodes are kept by agent."""
+    own = event.episode_id == episode_id(event.conversation_id, event.ordinal, event.agent_id)
+    return event.agent_id if own else None
+
+
+def sibling_id(episode: EpisodeClosed | SummaryCreated | SummaryDeleted, ordinal: int) -> str:
     """The `episode_id` of another episode of the same scope."""
     return f"{episode.episode_id.removesuffix(f':{episode.ordinal}')}:{ordinal}"
 

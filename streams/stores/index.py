@@ -78,6 +78,10 @@ class EpisodeIndex(Protocol):
         """Index an episode by its summary and its messages' text; `dense` is the vector of `summary_text`."""
         ...
 
+    async def remove(self, episode_id: str, revision: int) -> None:
+        """Take an episode out of the index; a revision up to this one does not bring it back."""
+        ...
+
     async def search(self, query: Query, dense: Dense | None = None) -> list[Recalled]:
         """The best `k` episodes, best first. Without `dense` every hit shares a word with the query.
 

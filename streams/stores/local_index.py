@@ -10,7 +10,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -31,6 +31,9 @@ OWNER_ONLY = 0o600
 
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 
+Answer = TypeVar("Answer")
+
+_IDS = TypeAdapter(set[str])
 _HITS = TypeAdapter(list[Recalled])
 
 
@@ -127,12 +130,12 @@ class IndexReader:
 
 async def ids_of_owner(path: Path) -> set[str]:
     """Every `episode_id` that the owner of this directory has indexed. Raises: StoreUnavailable."""
-    return set(orjson.loads(await _ask(path, ROUTE)))
+    return await _ask(path, ROUTE, _IDS)
 
 
 async def search_of_owner(path: Path, query: Query) -> list[Recalled]:
     """The hits of the directory's owner; a text too long for a request is cut. Raises: StoreUnavailable."""
-    return _HITS.validate_json(await _ask(path, f"{SEARCH_ROUTE}?{PARAMETER}={encoded(query)}"))
+    return await _ask(path, f"{SEARCH_ROUTE}?{PARAMETER}={encoded(query)}", _HITS)
 
 
 def encoded(query: Query) -> str:
@@ -145,13 +148,14 @@ def encoded(query: Query) -> str:
     return encoded(query.model_copy(update={"text": query.text[: -max(1, excess // 12)]}))
 
 
-async def _ask(path: Path, target: str) -> bytes:
+async def _ask(path: Path, target: str, answer: TypeAdapter[Answer]) -> Answer:
+    """Ask the owner. Raises: StoreUnavailable, also if something else listens where the owner did."""
     try:
         address = Address.model_validate_json(address_file(path).read_bytes())
         headers = {"Authorization": f"Bearer {address.token}"}
         async with httpx.AsyncClient(base_url=address.url, headers=headers, trust_env=False) as client:
-            return (await client.get(target)).raise_for_status().content
-    except (OSError, ValidationError, httpx.HTTPError) as error:
+            return answer.validate_json((await client.get(target)).raise_for_status().content)
+    except (OSError, ValueError, httpx.HTTPError, httpx.InvalidURL) as error:
         problem = f"its owner does not answer: {type(error).__name__}"
         raise StoreUnavailable(store="qdrant", problem=problem) from None
 

@@ -4,8 +4,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from afterword.schemas import MessageCreated
+from afterword.schemas import ConversationDeleted, MessageCreated, MessageDeleted, MessageEdited
 from afterword.streams.stores.arguments import require
+
+NEVER = -1
+"""Before every log offset."""
 
 
 @dataclass(frozen=True)
@@ -15,6 +18,25 @@ class ArchivedMessage:
     message: MessageCreated
     partition: int
     offset: int
+    changed: int = NEVER
+    """Offset of the last edit that it has."""
+
+
+@dataclass(frozen=True)
+class DeletedMessage:
+    """What stays of a deleted message, so that a replay of its record does not bring it back."""
+
+    changed: int
+    """Offset of the deletion."""
+
+
+@dataclass(frozen=True)
+class ArchiveChange:
+    """An edit or a deletion, and partition and offset of its record."""
+
+    event: MessageEdited | MessageDeleted | ConversationDeleted
+    partition: int
+    offset: int
 
 
 @dataclass(frozen=True)
@@ -22,12 +44,22 @@ class MessageRef:
     """The fields of a message that the audit compares."""
 
     key: str
-    """`message_key(conversation_id, id)`."""
+    """`message_key(conversation_id, id, tenant_id)`, of the message itself: an older version's `_id` has no tenant."""
     episode_id: str | None
-    archived: bool
-    """False while only the summarizer has written its document."""
-    skipped: bool
+    skipped: bool = False
     """The message's `skip_summarization`: it belongs to no episode."""
+    source: tuple[int, int] | None = None
+    """Partition and offset; None while only the summarizer has written its document."""
+    content: str | None = None
+    """Its text, as it is archived."""
+    deleted: bool = False
+    """Only what stays of a deleted message is there."""
+    changed: int = NEVER
+    """Log offset of its last change."""
+
+    @property
+    def archived(self) -> bool:
+        return self.source is not None
 
 
 @dataclass(frozen=True)
@@ -73,7 +105,15 @@ class MessageWriter(Protocol):
     """The archive as the archiver needs it."""
 
     async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
-        """Archive messages; one that is archived stays as it is. Raises: StoreUnavailable."""
+        """Archive messages; one that is archived or deleted stays as it is. Raises: StoreUnavailable."""
+        ...
+
+    async def change(self, change: ArchiveChange) -> None:
+        """Edit a message, or leave of it, or of a conversation's so far, only what keeps it deleted.
+
+        Does nothing for a message that is not archived, is deleted, has another tenant, or is as new as the change.
+        Raises: StoreUnavailable.
+        """
         ...
 
 
@@ -84,7 +124,10 @@ class MessageArchive(MessageWriter, Protocol):
     """
 
     async def assign(self, episode_id: str, keys: Sequence[str]) -> None:
-        """Set the episode on its core messages, given by their `message_key`, whether they are archived yet or not."""
+        """Set the episode on its core messages, given by their `message_key`, whether they are archived yet or not.
+
+        A message of another tenant with the same ids is another message.
+        """
         ...
 
     def newest(self, selection: Selection) -> AsyncGenerator[ArchivedMessage, None]:
@@ -98,7 +141,15 @@ class MessageArchive(MessageWriter, Protocol):
         ...
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, ArchivedMessage]:
-        """Archived messages by their `message_key`; those that are not archived are left out."""
+        """Archived messages by their `message_key`; those that are not archived, or another tenant's, are left out."""
+        ...
+
+    async def states(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
+        """As `get_many`, deleted ones too."""
+        ...
+
+    async def changed(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
+        """As `states`, only those that were edited or deleted; meant for few of many."""
         ...
 
     def all_messages(self) -> AsyncIterator[MessageRef]:

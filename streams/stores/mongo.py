@@ -7,7 +7,6 @@ Ids and other texts of callers are data, twice over: each method requires texts,
 except `_id`, for which the embedded server then scans the collection (20,000 documents: 36 ms instead of 3 ms).
 """
 
-import asyncio
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,40 +15,70 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeAlias
 
 from motor.motor_asyncio import AsyncIOMotorClient as Client
-from pymongo import UpdateOne
+from pymongo import DeleteOne, ReplaceOne, ReturnDocument, UpdateOne
 from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
 
-from afterword.schemas import SummaryCreated, Usage
-from afterword.schemas.ids import earlier_scope_id, episode_of_scope, row_id
+from afterword.schemas import ConversationDeleted, MessageDeleted, SummaryCreated, SummaryDeleted, Usage
+from afterword.schemas.ids import (
+    earlier_message_key,
+    earlier_scope_id,
+    episode_of_scope,
+    message_key,
+    row_id,
+    scope_id,
+)
 from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.settings import Mongo, variable
-from afterword.streams.stores.arguments import require, require_texts
+from afterword.streams.stores.arguments import require, require_texts, require_within
 from afterword.streams.stores.documents import (
+    EPISODE_OWNER_FIELDS,
     EPISODE_REF_FIELDS,
+    KEY_VERSION,
+    MESSAGE_NAME_FIELDS,
     MESSAGE_REF_FIELDS,
+    VERSION,
+    any_episode_from,
+    any_message_from,
     archived_key,
     conversation_from,
+    deleted_document,
+    deleted_from,
+    deleted_message_document,
+    edit_document,
     episode_document,
     episode_from,
     episode_ref_from,
+    is_archived,
     message_document,
     message_from,
     message_ref_from,
     row_document,
     row_from,
+    stored_key,
 )
 from afterword.streams.stores.episodes import (
     Conversation,
+    DeletedEpisode,
     EpisodeRef,
     RollingRow,
     StoredEpisode,
+    agent_of_scope,
     first_advance,
     id_prefix,
     scope_of,
 )
-from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageRef, Selection, agent_scope
-from afterword.streams.stores.replies import KeptReply
+from afterword.streams.stores.messages import (
+    ArchiveChange,
+    ArchivedMessage,
+    Counted,
+    DeletedMessage,
+    MessageRef,
+    Selection,
+    agent_scope,
+)
+from afterword.streams.stores.replies import KeptReply, Origin
 from afterword.streams.tls import present, trusting
+from afterword.streams.together import together
 
 Database: TypeAlias = Any
 """A database handle, motor's or that of pymongo's async client."""
@@ -66,9 +95,16 @@ NEWEST_FIRST = [("sent_at", -1), ("source.offset", -1)]
 INDEXES: dict[str, tuple[tuple[tuple[str, int], ...], ...]] = {
     "messages": (
         (("conversation_id", 1), ("sent_at", 1), ("source.offset", 1)),
+        (("conversation_id", 1), ("source.offset", 1)),
         (("conversation_id", 1), ("episode_id", 1), ("sent_at", 1), ("source.offset", 1)),
     ),
-    "episodes": ((("conversation_id", 1), ("ordinal", 1)),),
+    "episodes": (
+        (("conversation_id", 1), ("ordinal", 1)),
+        (("conversation_id", 1), ("message_ids", 1)),
+        (("conversation_id", 1), ("overlap_ids", 1)),
+        (("conversation_id", 1), ("changes.message_id", 1)),
+    ),
+    "llm_cache": ((("scope", 1), ("ordinal", 1)),),
     "conversation_summaries": ((("conversation_id", 1), ("row", 1)),),
 }
 """For reading a conversation. Uniqueness rests on `_id` alone."""
@@ -137,34 +173,118 @@ class MongoEpisodes:
         self._conversations = database["conversations"]
 
     async def find(self, episode_id: str) -> StoredEpisode | None:
-        document = await _find(self._episodes, episode_id)
-        return episode_from(document) if document else None
+        found = await self.lookup(episode_id)
+        return found if isinstance(found, StoredEpisode) else None
 
-    async def add(self, episode: StoredEpisode) -> StoredEpisode:
-        document = episode_document(episode)
-        older = {"_id": document["_id"], "revision": {"$lt": document["revision"]}}
+    async def lookup(self, episode_id: str) -> StoredEpisode | DeletedEpisode | None:
+        document = await _find(self._episodes, episode_id)
+        return any_episode_from(document) if document else None
+
+    async def add(self, episode: StoredEpisode) -> StoredEpisode | DeletedEpisode:
+        known = await self._put_revision(episode_document(episode))
+        return known or episode
+
+    async def remove(self, deleted: DeletedEpisode) -> StoredEpisode | DeletedEpisode:
+        known = await self._put_revision(deleted_document(deleted))
+        return known or deleted
+
+    async def _put_revision(self, document: dict[str, Any]) -> StoredEpisode | DeletedEpisode | None:
+        """Store the document; or return what is stored, if that is as new or deleted."""
+        older = {"_id": document["_id"], "revision": {"$lt": document["revision"]}, "deleted": None}
         while not await _unless_duplicate(self._episodes.insert_one(document)):
-            known = await self.find(document["_id"])
-            if known and known.summary.revision >= document["revision"]:
+            known = await self.lookup(document["_id"])
+            if known and (isinstance(known, DeletedEpisode) or known.summary.revision >= document["revision"]):
                 return known
             with unavailable():
                 if (await self._episodes.replace_one(older, document)).matched_count:
-                    return episode
-        return episode
+                    return None
+        return None
+
+    async def mark(self, episode: StoredEpisode, as_of: int) -> None:
+        require(int, as_of=as_of)
+        same = {"_id": episode.summary.episode_id, "revision": episode.summary.revision}
+        with unavailable():
+            await self._episodes.update_one(same, {"$set": {"as_of": max(as_of, episode.as_of)}})
+
+    async def holding(self, conversation_id: str, message_id: str) -> list[StoredEpisode | DeletedEpisode]:
+        require(str, conversation_id=conversation_id, message_id=message_id)
+        fields = ("message_ids", "overlap_ids", "changes.message_id")
+        found: dict[str, StoredEpisode | DeletedEpisode] = {}
+        for field in fields:  # one after the other: each has its index
+            wanted = {"conversation_id": {"$eq": conversation_id}, field: {"$eq": message_id}}
+            async for document in _each(self._episodes.find(wanted)):
+                found[document["_id"]] = any_episode_from(document)
+        return sorted(found.values(), key=lambda episode: episode.ordinal)
+
+    async def of_conversation(
+        self, conversation_id: str, after: str | None, limit: int
+    ) -> list[StoredEpisode | DeletedEpisode]:
+        require(str, conversation_id=conversation_id)
+        require(str | None, after=after)
+        wanted: dict[str, Any] = {"conversation_id": {"$eq": conversation_id}}
+        if after is not None:
+            wanted["_id"] = {"$gt": after}
+        cursor = self._episodes.find(wanted, sort=[("_id", 1)], limit=limit)
+        return [any_episode_from(document) async for document in _each(cursor)]
+
+    async def later(self, episode: SummaryCreated | SummaryDeleted, limit: int, after: int) -> list[StoredEpisode]:
+        require(int, limit=limit, after=after)
+        wanted = _in_scope(episode.conversation_id, agent_of_scope(episode)) | {"ordinal": {"$gt": after}}
+        cursor = self._episodes.find(wanted, sort=[("ordinal", 1)], limit=limit)
+        return [episode_from(document) async for document in _each(cursor)]
+
+    async def rows_from(self, conversation_id: str, ordinal: int) -> list[RollingRow]:
+        require(str, conversation_id=conversation_id)
+        require(int, ordinal=ordinal)
+        own = {"conversation_id": {"$eq": conversation_id}, "last_ordinal": {"$gte": ordinal}, **_own(conversation_id)}
+        return [row_from(document) async for document in _each(self._rows.find(own, sort=[("row", 1)]))]
+
+    async def delete_row(self, row: RollingRow) -> None:
+        fence = {"last_ordinal": row.last_ordinal, "last_revision": _revision_of(row)}
+        with unavailable():
+            await self._rows.delete_one({"_id": row_id(row.conversation_id, row.row), **fence})
+
+    async def recount(self, event: SummaryCreated | SummaryDeleted) -> None:
+        key = scope_of(event)
+        while known := await _find(self._conversations, key):
+            unchanged = {"_id": key, **{name: known[name] for name in ("last_ordinal", *COUNTERS) if name in known}}
+            last = await self.latest(event.conversation_id, 1, agent_id=agent_of_scope(event))
+            with unavailable():
+                if not last:
+                    if (await self._conversations.delete_one(unchanged)).deleted_count:
+                        return
+                    continue
+                counts = await self._counts(event, known["last_ordinal"])
+                summary = last[0].summary
+                change = {**counts, "title": summary.title, "updated_at": summary.created_at}
+                if summary.ordinal == known["last_ordinal"]:
+                    change["last_revision"] = summary.revision
+                if (await self._conversations.update_one(unchanged, {"$set": change})).matched_count:
+                    return
+
+    async def _counts(self, event: SummaryCreated | SummaryDeleted, last_ordinal: int) -> dict[str, int]:
+        scope = _in_scope(event.conversation_id, agent_of_scope(event)) | {"ordinal": {"$lte": last_ordinal}}
+        sums = {"episodes": {"$sum": 1}, "messages": {"$sum": "$message_count"}}
+        sums["tokens"] = {"$sum": "$compression.tokens_before"}
+        found = await self._episodes.aggregate([{"$match": scope}, {"$group": {"_id": None, **sums}}]).to_list(1)
+        total = found[0] if found else {"episodes": 0, "messages": 0, "tokens": 0}
+        return {
+            "episode_count": total["episodes"],
+            "message_count": total["messages"],
+            "token_count": total["tokens"],
+            "counted_episodes": total["episodes"],
+        }
 
     async def latest_row(self, conversation_id: str) -> RollingRow | None:
         require(str, conversation_id=conversation_id)
-        with unavailable():
-            document = await self._rows.find_one({"conversation_id": {"$eq": conversation_id}}, sort=[("row", -1)])
+        document = await self._last_row({"conversation_id": {"$eq": conversation_id}, **_own(conversation_id)})
         return row_from(document) if document else await self._earlier_row(conversation_id)
 
     async def put_row(self, row: RollingRow, after: RollingRow | None) -> bool:
         document = row_document(row)
         if after is None or after.row != row.row:
             return await _unless_duplicate(self._rows.insert_one(document))
-        # rows of an older version have no revision
-        revision: Any = after.last_revision if after.last_revision > 1 else {"$in": [1, None]}
-        fence = {"last_ordinal": after.last_ordinal, "last_revision": revision}
+        fence = {"last_ordinal": after.last_ordinal, "last_revision": _revision_of(after)}
         unchanged = {"_id": row_id(after.conversation_id, after.row), **fence}
         with unavailable():
             result = await self._rows.replace_one(unchanged, document)
@@ -174,21 +294,26 @@ class MongoEpisodes:
 
     async def advance(self, summary: SummaryCreated) -> None:
         key = scope_of(summary)
-        await self._adopt(key)
-        while not await self._advanced(key, summary):
+        upsert = not _earlier_keys(key)
+        while not await self._advanced(key, summary, upsert):
+            upsert = True
+            await self._adopt(key)
             known = await self.conversation(key)
             if known and known.last_ordinal >= summary.ordinal:
                 await self._revise(key, summary)
                 return
 
     async def conversation(self, conversation_id: str) -> Conversation | None:
-        document = await _find(self._conversations, conversation_id) or await self._earlier(conversation_id)
+        document = await _find(self._conversations, conversation_id)
+        if document is None or not _is_own(document, conversation_id):
+            document = await self._earlier(conversation_id)
         return conversation_from(document) if document else None
 
     async def latest(
         self, conversation_id: str, limit: int, *, before: int | None = None, agent_id: str | None = None
     ) -> list[StoredEpisode]:
         require(int, limit=limit)
+        require_within(1, limit=limit)
         require(int | None, before=before)
         wanted = _in_scope(conversation_id, agent_id) | ({} if before is None else {"ordinal": {"$lt": before}})
         cursor = self._episodes.find(wanted, sort=[("ordinal", -1)], limit=limit)
@@ -203,51 +328,77 @@ class MongoEpisodes:
     async def following(self, episode_id: str | None, limit: int) -> list[StoredEpisode]:
         require(str | None, episode_id=episode_id)
         require(int, limit=limit)
-        wanted = {} if episode_id is None else {"_id": {"$gt": episode_id}}
+        require_within(1, limit=limit)
+        wanted: dict[str, Any] = {"deleted": None} | ({} if episode_id is None else {"_id": {"$gt": episode_id}})
         cursor = self._episodes.find(wanted, sort=[("_id", 1)], limit=limit)
         return [episode_from(document) async for document in _each(cursor)]
 
     async def all_episodes(self) -> AsyncIterator[EpisodeRef]:
-        async for document in _each(self._episodes.find({}, (*EPISODE_REF_FIELDS, "episode_revision"))):
+        fields = (*EPISODE_REF_FIELDS, *EPISODE_OWNER_FIELDS)
+        async for document in _each(self._episodes.find({"deleted": None}, fields)):
             yield episode_ref_from(document)
 
+    async def all_deleted(self) -> AsyncIterator[DeletedEpisode]:
+        async for document in _each(self._episodes.find({"deleted": True})):
+            yield deleted_from(document)
+
     async def _earlier(self, scope: str) -> dict[str, Any] | None:
-        """The document of the scope's earlier key, if the episode that it ends with says that it is this scope's."""
-        earlier = earlier_scope_id(scope)
-        found = await _find(self._conversations, earlier) if earlier else None
-        last = await self.find(episode_of_scope(scope, found["last_ordinal"])) if found else None
-        if found is None or last is None:
-            return None
-        same = (last.summary.title, last.summary.tenant_id) == (found["title"], found["tenant_id"])
-        return {**found, "_id": scope} if same else None
+        """The document of an earlier version, if the episode that it ends with says that it is this scope's."""
+        for key in _earlier_keys(scope):
+            found = await _find(self._conversations, key)
+            if found is None or VERSION in found:
+                continue
+            last = await self.find(episode_of_scope(scope, found["last_ordinal"]))
+            if last and (last.summary.title, last.summary.tenant_id) == (found["title"], found["tenant_id"]):
+                return {**found, "_id": scope, VERSION: KEY_VERSION}
+        return None
 
     async def _earlier_row(self, scope: str) -> RollingRow | None:
-        """The latest row of the scope's earlier key, if its text is that of the scope's episode."""
-        earlier = earlier_scope_id(scope)
-        if earlier is None:
-            return None
+        """The latest row of an earlier version, if its text is that of the scope's episode."""
+        for key in _earlier_keys(scope):
+            found = await self._last_row({"conversation_id": {"$eq": key}, VERSION: None})
+            last = await self.find(episode_of_scope(scope, found["last_ordinal"])) if found else None
+            if found and last and last.summary.rolling_summary == found["content"]:
+                return replace(row_from(found), conversation_id=scope)
+        return None
+
+    async def _last_row(self, wanted: Mapping[str, Any]) -> Mapping[str, Any] | None:
         with unavailable():
-            found = await self._rows.find_one({"conversation_id": {"$eq": earlier}}, sort=[("row", -1)])
-        last = await self.find(episode_of_scope(scope, found["last_ordinal"])) if found else None
-        same = found is not None and last is not None and last.summary.rolling_summary == found["content"]
-        return replace(row_from(found), conversation_id=scope) if same else None
+            found: Mapping[str, Any] | None = await self._rows.find_one(wanted, sort=[("row", -1)])
+        return found
 
     async def _adopt(self, scope: str) -> None:
-        """Copy the counts of the scope's earlier key, once, so that they go on under the new one."""
-        if earlier_scope_id(scope) is None or await _find(self._conversations, scope):
-            return
-        if earlier := await self._earlier(scope):
-            await _unless_duplicate(self._conversations.insert_one(earlier))
+        """Put the counts of an earlier version under the scope's key, and what it kept there of another under its own.
 
-    async def _advanced(self, key: str, summary: SummaryCreated) -> bool:
+        A document of an earlier version whose key is this scope is that of the conversation with this very id.
+        """
+        if not _earlier_keys(scope):
+            return
+        there, mine = await _find(self._conversations, scope), await self._earlier(scope)
+        if there and VERSION not in there and mine != {**there, VERSION: KEY_VERSION}:
+            await _unless_duplicate(self._conversations.insert_one({**there, "_id": scope_id(scope)}))
+        free = {"_id": scope, VERSION: None}
+        if mine:
+            await _unless_duplicate(self._conversations.replace_one(free, mine, upsert=True))
+        else:
+            with unavailable():
+                await self._conversations.delete_one(free)
+
+    async def _advanced(self, key: str, summary: SummaryCreated, upsert: bool) -> bool:
+        """Count the episode; False if nothing was changed: it is counted already, or the key has another document."""
         first = first_advance(summary)
-        behind = {"_id": key, "last_ordinal": {"$lt": summary.ordinal}}
+        behind = {"_id": key, "last_ordinal": {"$lt": summary.ordinal}, **_own(key)}
         change = {
-            "$set": {name: getattr(first, name) for name in ("last_ordinal", *REVISED)},
+            "$set": {VERSION: KEY_VERSION, **{name: getattr(first, name) for name in ("last_ordinal", *REVISED)}},
             "$inc": {name: getattr(first, name) for name in COUNTERS},
             "$setOnInsert": {"user_id": first.user_id, "tenant_id": first.tenant_id},
         }
-        return await _unless_duplicate(self._conversations.update_one(behind, change, upsert=True))
+        with unavailable():
+            try:
+                result = await self._conversations.update_one(behind, change, upsert=upsert)
+            except DuplicateKeyError:
+                return False
+        return upsert or bool(result.matched_count)
 
     async def _revise(self, key: str, summary: SummaryCreated) -> None:
         first = first_advance(summary)
@@ -260,14 +411,18 @@ class MongoEpisodes:
 
 
 class MongoMessages:
-    """A MessageArchive: one document for each message, to which archiver and summarizer write different fields."""
+    """A MessageArchive: one document for each message, to which archiver and summarizer write different fields.
+
+    A tenant is in the `_id` of its messages. Older versions wrote them under an `_id` without it, which belongs to the
+    tenant that is stored there: such a document is still that message's only one, and nobody else's.
+    """
 
     def __init__(self, database: Database) -> None:
         self._messages = database["messages"]
 
     async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
         first = {archived_key(archived): archived for archived in reversed(messages)}
-        await asyncio.gather(*[self._put({key: first[key] for key in keys}) for keys in batches(list(first))])
+        await together(*[self._put({key: first[key] for key in keys}) for keys in batches(list(first))])
 
     async def assign(self, episode_id: str, keys: Sequence[str]) -> None:
         require(str, episode_id=episode_id)
@@ -276,7 +431,9 @@ class MongoMessages:
         if scope := agent_scope(episode_id):
             change["$addToSet"] = {"agent_scopes": scope}  # a user's message may be in an episode of each agent
         for batch in batches(keys):
-            await self._upsert(batch, lambda _: change)
+            earlier = await self._earlier(batch)
+            there = {key: document["_id"] for key, document in earlier.items() if is_archived(document)}
+            await self._upsert([there.get(key, key) for key in batch], lambda _: change)
 
     async def newest(self, selection: Selection) -> AsyncGenerator[ArchivedMessage, None]:
         cursor = self._messages.find(_selected(selection), sort=NEWEST_FIRST, batch_size=PAGE_SIZE)
@@ -304,12 +461,77 @@ class MongoMessages:
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, ArchivedMessage]:
         require_texts(keys=keys)
-        found = {}
-        for batch in batches(keys):
+        earlier = [name for key in keys if (name := earlier_message_key(key))]
+        wanted, found = set(keys), {}
+        for batch in batches([*keys, *earlier]):
             async for document in _each(self._messages.find({"_id": {"$in": list(batch)}})):
-                if "source" in document:  # else only the summarizer has written it
-                    found[document["_id"]] = message_from(document)
+                if is_archived(document) and (key := stored_key(document)) in wanted:
+                    found[key] = message_from(document)
         return found
+
+    async def states(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
+        require_texts(keys=keys)
+        earlier = [name for key in keys if (name := earlier_message_key(key))]
+        wanted, found = set(keys), {}
+        for batch in batches([*keys, *earlier]):
+            async for document in _each(self._messages.find({"_id": {"$in": list(batch)}})):
+                if _is_settled(document) and (key := stored_key(document)) in wanted:
+                    found[key] = any_message_from(document)
+        return found
+
+    async def changed(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
+        require_texts(keys=keys)
+        earlier = [name for key in keys if (name := earlier_message_key(key))]
+        wanted, changed = set(keys), []
+        for batch in batches([*keys, *earlier]):
+            found = _each(self._messages.find({"_id": {"$in": list(batch)}}, MESSAGE_NAME_FIELDS))
+            changed += [stored_key(document) async for document in found if "offset" in document]
+        return await self.states([key for key in changed if key in wanted]) if changed else {}
+
+    async def change(self, change: ArchiveChange) -> None:
+        event = change.event
+        if isinstance(event, ConversationDeleted):
+            await self._delete_conversation(event, change.offset)
+            return
+        key = message_key(event.conversation_id, event.id, event.tenant_id)
+        while (document := await self._document(key)) and _is_older(document, change.offset):
+            unchanged = {"_id": document["_id"], "offset": document.get("offset")}
+            with unavailable():
+                if isinstance(event, MessageDeleted):
+                    done = await self._delete(unchanged, key, change.offset)
+                elif is_archived(document):
+                    edited = {"$set": edit_document(event, change.offset)}
+                    done = bool((await self._messages.update_one(unchanged, edited)).matched_count)
+                else:
+                    return
+            if done:
+                return
+
+    async def _document(self, key: str) -> Mapping[str, Any] | None:
+        """Find a message's document, if need be under the key of an older version."""
+        return await _find(self._messages, key) or (await self._earlier([key])).get(key)
+
+    async def _delete(self, unchanged: Mapping[str, Any], key: str, offset: int) -> bool:
+        """Leave only what keeps the message deleted, under its key of today; False if it has changed meanwhile."""
+        remains = deleted_message_document(key, offset)
+        if unchanged["_id"] == key:
+            return bool((await self._messages.replace_one(unchanged, remains)).matched_count)
+        await self._messages.replace_one({"_id": key}, remains, upsert=True)
+        return bool((await self._messages.delete_one(unchanged)).deleted_count)
+
+    async def _delete_conversation(self, event: ConversationDeleted, offset: int) -> None:
+        """Page by page: what was replaced is not selected any more."""
+        selected = _selected(Selection(event.conversation_id, event.tenant_id)) | {"source.offset": {"$lt": offset}}
+        while True:
+            with unavailable():
+                found = await self._messages.find(selected, MESSAGE_NAME_FIELDS, limit=BATCH_SIZE).to_list(None)
+            if not found:
+                return
+            keys = {document["_id"]: stored_key(document) for document in found}
+            remains = {key: deleted_message_document(key, offset) for key in keys.values()}
+            await bulk(self._messages, [ReplaceOne({"_id": key}, remains[key], upsert=True) for key in remains])
+            if earlier := [DeleteOne({"_id": name}) for name, key in keys.items() if name != key]:
+                await bulk(self._messages, earlier)
 
     async def all_messages(self) -> AsyncIterator[MessageRef]:
         async for document in _each(self._messages.find({}, MESSAGE_REF_FIELDS)):
@@ -321,6 +543,9 @@ class MongoMessages:
         Between the read and the second write only another archiver of the same partition can write, and it writes the
         same. Filters by `_id` alone: with a second condition the embedded server scans the collection.
         """
+        messages = await self._not_archived_earlier(messages)
+        if not messages:
+            return
         new = [
             UpdateOne({"_id": key}, {"$setOnInsert": message_document(message)}, upsert=True)
             for key, message in messages.items()
@@ -330,6 +555,27 @@ class MongoMessages:
         archived = await self._archived(there)
         incomplete = [key for key in there if key not in archived]
         await self._upsert(incomplete, lambda key: {"$set": message_document(messages[key])})
+
+    async def _not_archived_earlier(self, messages: dict[str, ArchivedMessage]) -> dict[str, ArchivedMessage]:
+        """Those that no older version has archived, after moving what its summarizer wrote of the others to them."""
+        earlier = await self._earlier(list(messages))
+        labelled = {key: document for key, document in earlier.items() if not is_archived(document)}
+        await self._upsert(list(labelled), lambda key: _label_of(labelled[key]))
+        return {key: message for key, message in messages.items() if key not in earlier or key in labelled}
+
+    async def _earlier(self, keys: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+        """Find documents that an older version made of tenants' messages, by the messages' keys.
+
+        Of those that it archived only the tenant's own. One that only its summarizer has written names no tenant.
+        """
+        names = {key: name for key in keys if (name := earlier_message_key(key))}
+        if not names:
+            return {}
+        with unavailable():
+            cursor = self._messages.find({"_id": {"$in": list(set(names.values()))}}, MESSAGE_NAME_FIELDS)
+            found = {document["_id"]: document for document in await cursor.to_list(None)}
+        there = {key: found[name] for key, name in names.items() if name in found and not found[name].get("deleted")}
+        return {key: found for key, found in there.items() if not is_archived(found) or stored_key(found) == key}
 
     async def _upsert(self, keys: Sequence[str], change: Callable[[str], Mapping[str, Any]]) -> None:
         """Upsert each document; where archiver and summarizer create one at the same time, the slower one repeats."""
@@ -341,9 +587,9 @@ class MongoMessages:
         if not keys:
             return set()
         with unavailable():
-            cursor = self._messages.find({"_id": {"$in": list(keys)}}, {"source": 1})
+            cursor = self._messages.find({"_id": {"$in": list(keys)}}, {"source": 1, "deleted": 1})
             documents: list[Mapping[str, Any]] = await cursor.to_list(None)
-        return {document["_id"] for document in documents if "source" in document}
+        return {document["_id"] for document in documents if _is_settled(document)}
 
 
 class MongoBudgets:
@@ -366,14 +612,12 @@ class MongoBudgets:
                 return True
         return False
 
-    async def correct(self, key: str, amount: int) -> None:
+    async def correct(self, key: str, amount: int) -> int:
         require(str, key=key)
         require(int, amount=amount)
+        change = {"$inc": {"tokens": amount}}
         with unavailable():
-            await self._counters.update_one({"_id": key}, {"$inc": {"tokens": amount}})
-
-    async def used(self, key: str) -> int:
-        found = await _find(self._counters, key)
+            found = await self._counters.find_one_and_update({"_id": key}, change, return_document=ReturnDocument.AFTER)
         return int(found["tokens"]) if found else 0
 
 
@@ -389,9 +633,17 @@ class MongoReplies:
 
     async def put(self, key: str, reply: KeptReply, expires_at: datetime) -> None:
         require(str, key=key)
-        document = {**vars(reply), "_id": key, "usage": reply.usage.model_dump(), "expires_at": expires_at}
+        fields = {name: value for name, value in vars(reply).items() if name != "origin"}
+        origin = reply.origin._asdict() if reply.origin else {}
+        document = {**fields, **origin, "_id": key, "usage": reply.usage.model_dump(), "expires_at": expires_at}
         with unavailable():
             await self._replies.replace_one({"_id": key}, document, upsert=True)
+
+    async def forget(self, scope: str, ordinal: int) -> None:
+        require(str, scope=scope)
+        require(int, ordinal=ordinal)
+        with unavailable():
+            await self._replies.delete_many({"scope": {"$eq": scope}, "ordinal": {"$gte": ordinal}})
 
 
 @contextmanager
@@ -465,6 +717,21 @@ async def _unless_duplicate(write: Awaitable[Any]) -> bool:
     return True
 
 
+def _earlier_keys(scope: str) -> tuple[str, ...]:
+    """Keys under which an earlier version may have written for the scope; none if it had no other key."""
+    earlier = earlier_scope_id(scope)
+    return () if earlier is None else (scope, earlier)
+
+
+def _own(scope: str) -> dict[str, Any]:
+    """Condition of a document that lies under the scope's key and is the scope's."""
+    return {VERSION: KEY_VERSION} if _earlier_keys(scope) else {}
+
+
+def _is_own(document: Mapping[str, Any], scope: str) -> bool:
+    return VERSION in document or not _earlier_keys(scope)
+
+
 def _in_scope(conversation_id: str, agent_id: str | None) -> dict[str, Any]:
     require(str, conversation_id=conversation_id)
     require(str | None, agent_id=agent_id)
@@ -472,7 +739,13 @@ def _in_scope(conversation_id: str, agent_id: str | None) -> dict[str, Any]:
     return {
         "conversation_id": {"$eq": conversation_id},
         "_id": {"$gte": prefix, "$lt": prefix[:-1] + chr(ord(prefix[-1]) + 1)},
+        "deleted": None,
     }
+
+
+def _revision_of(row: RollingRow) -> Any:
+    """The filter of its revision: rows of an older version have none."""
+    return row.last_revision if row.last_revision > 1 else {"$in": [1, None]}
 
 
 def _selected(selection: Selection) -> dict[str, Any]:
@@ -487,12 +760,33 @@ def _selected(selection: Selection) -> dict[str, Any]:
     return wanted
 
 
+def _label_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The update that gives a document the episodes of another one, unless it has its own."""
+    change: dict[str, Any] = {"$setOnInsert": {"episode_id": document["episode_id"]}}
+    if scopes := document.get("agent_scopes"):
+        change["$addToSet"] = {"agent_scopes": {"$each": scopes}}
+    return change
+
+
+def _is_settled(document: Mapping[str, Any]) -> bool:
+    """False while only the summarizer has written it."""
+    return is_archived(document) or bool(document.get("deleted"))
+
+
+def _is_older(document: Mapping[str, Any], offset: int) -> bool:
+    """Return whether what is archived of a message is older than a change; so is what only the summarizer wrote."""
+    if document.get("deleted"):
+        return False
+    return not is_archived(document) or bool(document.get("offset", document["source"]["offset"]) < offset)
+
+
 def _reply_from(document: Mapping[str, Any]) -> KeptReply:
     return KeptReply(
         text=document["text"],
         usage=Usage.model_validate(document["usage"]),
         cut_off=document["cut_off"],
         refused=document["refused"],
+        origin=Origin(document["scope"], document["ordinal"]) if "scope" in document else None,
     )
 
 

@@ -47,18 +47,21 @@ STORE = "qdrant"
 DEFAULT_URL = "http://127.0.0.1:6333"
 """Where a Qdrant server listens by default."""
 
+NOT_FOUND = 404
 CONFLICT = 409
 TOO_MANY_REQUESTS = 429
 SERVER_ERRORS = 500
 
-OLDEST_VERSION = (1, 16)
-"""The first that knows `update_filter`, the fence of revisions. The fusion's weights are known since 1.17."""
+OLDEST_VERSION = (1, 17)
+"""The first with the weights of a search's fusion. `update_filter`, the fence of revisions, came with 1.16."""
 
 PAGE_SIZE = 1000
 PAYLOAD_FIELDS = {
     *("event_id", "episode_id", "conversation_id", "user_id", "agent_id", "tenant_id", "message_ids"),
     *("revision", "ordinal", "short_summary", "started_at", "ended_at", "closed_at", "created_at"),
 }
+DELETED = "deleted"
+"""Marks the point that stays of a deleted episode: without vectors, texts and owner, so that no search finds it."""
 FILTERED_FIELDS = ("tenant_id", "user_id", "agent_id", "conversation_id")
 """Indexed on a server; the local mode has no payload indexes."""
 
@@ -95,8 +98,9 @@ class HttpConnection:
                     require_supported((await self._client.info()).version, self._name)
                     self._supported = True
                 return await call(self._client)
-        except StoreUnavailable:
-            self._supported = False  # who comes back may be another
+        except StoreUnavailable as error:
+            if _is_lost(error):
+                self._supported = False  # who comes back may be another
             raise
 
     async def close(self) -> None:
@@ -191,8 +195,9 @@ def require_supported(version: str, name: str = STORE) -> None:
     found = re.match(r"(\d+)\.(\d+)", version)
     if not found or (int(found[1]), int(found[2])) < OLDEST_VERSION:
         oldest = ".".join(map(str, OLDEST_VERSION))
-        problem = f"{name} is version {version!r}; {oldest} or later is needed: an older one would let a late, lower "
-        raise ConfigurationError(setting=variable(("qdrant", "url")), problem=problem + "revision replace a higher one")
+        problem = f"{name} is version {version!r}; {oldest} or later is needed: an older one ignores the "
+        problem += "weights of a search, or lets a late, lower revision replace a higher one"
+        raise ConfigurationError(setting=variable(("qdrant", "url")), problem=problem)
 
 
 def _refusal(status: int) -> str:
@@ -205,6 +210,12 @@ def _problem(error: Exception) -> str:
     met = error.source if isinstance(error, ResponseHandlingException) else error
     known = (said for cause in _causes(met) for kinds, said in BROKEN if isinstance(cause, kinds))
     return next(known, type(met).__name__)
+
+
+def _is_lost(error: StoreUnavailable) -> bool:
+    """Tell whether another server may answer next: not after one that refused, or took too long."""
+    slow = httpx.ReadTimeout, httpx.WriteTimeout, httpx.PoolTimeout
+    return not isinstance(error, StoreRefuses) and not any(isinstance(cause, slow) for cause in _causes(error))
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -245,9 +256,21 @@ class QdrantIndex:
                     self.collection, points=[point], wait=True, update_filter=_up_to(summary.revision)
                 )
             )
-        except StoreUnavailable:
-            self._ready = False  # the collection may have been deleted
+        except StoreRefuses as error:
+            if error.status == NOT_FOUND:
+                self._ready = False  # the collection was deleted, or a server came back without it
             raise
+
+    async def remove(self, episode_id: str, revision: int) -> None:
+        if not await self._exists():
+            return
+        payload = {"episode_id": episode_id, "revision": revision, DELETED: True}
+        point = models.PointStruct(
+            id=point_id(episode_id), vector={}, payload=payload
+        )  # without an owner nobody finds it
+        await self._connection.run(
+            lambda client: client.upsert(self.collection, points=[point], wait=True, update_filter=_up_to(revision))
+        )
 
     async def search(self, query: Query, dense: Dense | None = None) -> list[Recalled]:
         request = await asyncio.to_thread(_search_request, query, dense)
@@ -263,7 +286,8 @@ class QdrantIndex:
             return {}
         points = list(ids)
         pages = [await self._retrieve(points[start : start + PAGE_SIZE]) for start in range(0, len(points), PAGE_SIZE)]
-        return {ids[record.id]: record.payload["revision"] for page in pages for record in page}
+        found = (record for page in pages for record in page if not record.payload.get(DELETED))
+        return {ids[record.id]: record.payload["revision"] for record in found}
 
     async def all_ids(self) -> AsyncIterator[str]:
         offset: Any = None
@@ -272,7 +296,8 @@ class QdrantIndex:
             records, offset = await self._page(offset)
             more = offset is not None
             for record in records:
-                yield record.payload["episode_id"]
+                if not record.payload.get(DELETED):
+                    yield record.payload["episode_id"]
 
     async def ping(self) -> None:
         await self._connection.run(lambda client: client.get_collections())
@@ -282,12 +307,14 @@ class QdrantIndex:
 
     async def _page(self, offset: Any) -> Any:
         return await self._connection.run(
-            lambda client: client.scroll(self.collection, limit=PAGE_SIZE, offset=offset, with_payload=["episode_id"])
+            lambda client: client.scroll(
+                self.collection, limit=PAGE_SIZE, offset=offset, with_payload=["episode_id", DELETED]
+            )
         )
 
     async def _retrieve(self, points: Sequence[str]) -> Any:
         return await self._connection.run(
-            lambda client: client.retrieve(self.collection, ids=points, with_payload=["revision"])
+            lambda client: client.retrieve(self.collection, ids=points, with_payload=["revision", DELETED])
         )
 
     async def _exists(self) -> bool:

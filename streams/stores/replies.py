@@ -2,9 +2,17 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from afterword.schemas import Usage
+
+
+class Origin(NamedTuple):
+    """The episode that an LLM is asked about: what it says may be from this episode and from any before it."""
+
+    scope: str
+    """Its `scope_id`."""
+    ordinal: int
 
 
 @dataclass(frozen=True)
@@ -16,6 +24,8 @@ class KeptReply:
     """The usage of the call that returned it."""
     cut_off: bool = False
     refused: bool = False
+    origin: Origin | None = None
+    """None: an older version kept it."""
 
 
 class ReplyCache(Protocol):
@@ -27,4 +37,8 @@ class ReplyCache(Protocol):
 
     async def put(self, key: str, reply: KeptReply, expires_at: datetime) -> None:
         """Store a reply; the last one for a key replaces the others."""
+        ...
+
+    async def forget(self, scope: str, ordinal: int) -> None:
+        """Drop the replies about episodes of the scope from this ordinal on."""
         ...

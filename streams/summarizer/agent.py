@@ -8,25 +8,25 @@ from functools import partial
 from typing import Any
 
 import structlog
-from aiokafka.errors import KafkaError
-from faust.exceptions import ProducerSendError
 from opentelemetry.trace import Span, SpanKind, Tracer, get_current_span
 from structlog.contextvars import bound_contextvars
 
-from afterword.schemas import InvalidRecord, SummaryCreated, decode_episode
-from afterword.schemas.dead_letters import dead_letter
+from afterword.schemas import EpisodeAmended, InvalidRecord, SummaryCreated, SummaryDeleted, decode_closed
+from afterword.schemas.dead_letters import UNFORESEEN, dead_letter
 from afterword.schemas.headers import Headers, KafkaRecord, cloud_event
-from afterword.schemas.summaries import SUMMARY_CREATED
+from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.errors import EpisodeConflict, ProviderError
 from afterword.streams.runtime import App, AtLeastOnce
-from afterword.streams.runtime.at_least_once import Hold
+from afterword.streams.runtime.at_least_once import Hold, handle
+from afterword.streams.runtime.attempts import Attempts
+from afterword.streams.runtime.errors import place_of
 from afterword.streams.runtime.options import wall_clock_ms
 from afterword.streams.settings import Kafka, Retry
+from afterword.streams.summarizer.amending import Amendments, NotArchived
 from afterword.streams.summarizer.lanes import Lanes
 from afterword.streams.summarizer.pipeline import Pipeline
-from afterword.streams.summarizer.retries import PREFIX, Try, first_try, headers_of, next_try, try_from
+from afterword.streams.summarizer.retries import PREFIX, Try, first_try, headers_of, next_try, put_aside, try_from
 from afterword.streams.summarizer.retries import STAGE as RETRY_STAGE
-from afterword.streams.summarizer.steps import StepRunner
 from afterword.streams.summarizer.summary import is_replaceable
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.metrics import error_type as bounded
@@ -58,15 +58,17 @@ def attach(app: App, kafka: Kafka, handler: "RecordHandler", hold: Hold) -> Lane
     lanes = Lanes[LaneKey](crash)  # the engine bounds the records in flight for each partition
     retries = AtLeastOnce(max_in_flight=RETRIES_IN_FLIGHT, hold=hold)
 
-    @app.agent(app.topic(kafka.episodes_topic, schema=AtLeastOnce()), name="summarizer")  # type: ignore[untyped-decorator]
+    episodes = AtLeastOnce(order=lane_of)
+
+    @app.agent(app.topic(kafka.episodes_topic, schema=episodes), name="summarizer")  # type: ignore[untyped-decorator]
     async def summarize(stream: AsyncIterable[Any]) -> None:
         async for event in stream.noack().events():  # type: ignore[attr-defined]
-            lanes.submit(lane_of(event.value), partial(handler.summarize, event))
+            lanes.submit(lane_of(event.value), partial(handle, event, handler.summarize))
 
     @app.agent(app.topic(kafka.retry_topic, schema=retries), name="retries")  # type: ignore[untyped-decorator]
     async def replace_fallbacks(stream: AsyncIterable[Any]) -> None:
         async for event in stream.noack().events():  # type: ignore[attr-defined]
-            lanes.submit(lane_of(event.value), partial(handler.replace_fallback, event))
+            lanes.submit(lane_of(event.value), partial(handle, event, handler.replace_fallback))
 
     @app.on_partitions_revoked.connect  # type: ignore[untyped-decorator]
     async def cancel(*_: Any, **__: Any) -> None:
@@ -81,43 +83,39 @@ def lane_of(record: KafkaRecord) -> LaneKey:
 
 
 class Outputs:
-    """Kafka topics that the summarizer writes. Each method returns after the acknowledgement. Raises: KafkaError."""
+    """Kafka topics that the summarizer writes. What is sent is committed together with the record's offset."""
 
     def __init__(self, app: App, kafka: Kafka, metrics: Metrics) -> None:
         self._metrics = metrics
         self._summaries = app.topic(kafka.summaries_topic, **RAW)
+        self._deletions = app.topic(kafka.deletions_topic, **RAW)
         self._retries = app.topic(kafka.retry_topic, **RAW)
         self._dead_letters = app.topic(kafka.dead_letters(kafka.episodes_topic), **RAW)
 
-    async def publish(self, summary: SummaryCreated) -> None:
+    async def publish(self, summary: SummaryCreated | SummaryDeleted) -> None:
+        if isinstance(summary, SummaryDeleted):
+            headers = cloud_event(SUMMARY_DELETED, summary.event_id, CE_SOURCE, summary.deleted_at)
+            headers += traceparent(get_current_span())
+            await self._deletions.send(key=summary.conversation_id.encode(), value=summary.to_json(), headers=headers)
+            self._metrics.summaries_deleted.inc()
+            return
         headers = cloud_event(SUMMARY_CREATED, summary.event_id, CE_SOURCE, summary.created_at)
         headers += traceparent(get_current_span())
-        await _send(self._summaries, summary.conversation_id.encode(), summary.to_json(), headers)
+        await self._summaries.send(key=summary.conversation_id.encode(), value=summary.to_json(), headers=headers)
         count_summary(self._metrics, summary)
 
     async def retry(self, record: KafkaRecord, attempt: Try) -> None:
         """Write the episode's own record to `episode.retry`."""
         original = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
-        await _send(self._retries, record.key, record.value, original + headers_of(attempt))
+        await self._retries.send(key=record.key, value=record.value, headers=original + headers_of(attempt))
 
     async def send_to_dlq(self, key: bytes | None, value: bytes | None, headers: Headers) -> None:
-        await _send(self._dead_letters, key, value, headers)
+        await self._dead_letters.send(key=key, value=value, headers=headers)
 
 
 def count_summary(metrics: Metrics, summary: SummaryCreated) -> None:
     reason = summary.quality.reason
     metrics.summaries.labels(summary.quality.source, bounded(reason) if reason else "").inc()
-
-
-async def _send(topic: Any, key: bytes | None, value: bytes | None, headers: Headers) -> None:
-    """Send and wait for the acknowledgement. Raises: KafkaError, with a note of the topic, as few answers name it."""
-    try:
-        await (await topic.send(key=key, value=value, headers=headers))
-    except (ProducerSendError, KafkaError) as error:
-        cause = error.__cause__ if isinstance(error, ProducerSendError) else error
-        raised = cause if isinstance(cause, KafkaError) else KafkaError(str(error))
-        raised.add_note(f"topic {topic.get_topic_name()}")
-        raise raised from None
 
 
 class RecordHandler:
@@ -126,8 +124,9 @@ class RecordHandler:
     def __init__(
         self,
         pipeline: Pipeline,
+        amendments: Amendments,
         outputs: Outputs,
-        steps: StepRunner,
+        attempts: Attempts,
         retry: Retry,
         metrics: Metrics,
         tracer: Tracer,
@@ -136,8 +135,9 @@ class RecordHandler:
     ) -> None:
         """`group`: the consumer group, for spans."""
         self._pipeline = pipeline
+        self._amendments = amendments
         self._outputs = outputs
-        self._steps = steps
+        self._attempts = attempts
         self._retry = retry
         self._metrics = metrics
         self._tracer = tracer
@@ -145,29 +145,61 @@ class RecordHandler:
         self._clock_ms = clock_ms
 
     async def summarize(self, event: Any) -> None:
-        """Acknowledge the record when its summary is published, and a retry scheduled for a fallback; or on the DLQ."""
+        """Acknowledge the record when its summary is stored and sent, and a retry of a fallback; or its dead letter."""
         await self._handle(event.value, self._summarize)
         event.ack()
 
     async def replace_fallback(self, event: Any) -> None:
-        """Acknowledge the record when the LLM's summary is published, or the next retry is written or none is left."""
+        """Acknowledge the record when the LLM's summary is stored and sent, or the next retry, or none is left."""
         await self._handle(event.value, self._replace_fallback)
         event.ack()
 
     async def _summarize(self, record: KafkaRecord) -> None:
-        episode = decode_episode(record.key, record.value)
-        with bound_contextvars(episode_id=episode.episode_id):
-            summary = await self._pipeline.process(episode)
+        event = decode_closed(record.key, record.value, record.headers)
+        if isinstance(event, EpisodeAmended):
+            await self._amend(record, event)
+            return
+        with bound_contextvars(episode_id=event.episode_id):
+            summary = await self._pipeline.process(event)
         # after publishing: a reader of the replacement has already read the summary that it supersedes
-        if summary.made_from == episode.revision and is_replaceable(summary.quality):
+        if isinstance(summary, SummaryDeleted):
+            return
+        if summary.made_from == event.revision and is_replaceable(summary.quality):
             await self._schedule(record, first_try(self._retry, self._now()))
 
-    async def _replace_fallback(self, record: KafkaRecord) -> None:
-        episode, attempt = decode_episode(record.key, record.value), try_from(record.headers)
-        fields = {"stage": RETRY_STAGE, "episode_id": episode.episode_id, "attempt": attempt.number}
+    async def _amend(self, record: KafkaRecord, amended: EpisodeAmended) -> None:
+        """Make the revisions of a change; a record that the archive has not caught up with is put aside."""
         try:
-            with bound_contextvars(episode_id=episode.episode_id):
-                await self._pipeline.replace_fallback(episode)
+            has_fallback = await self._amendments.apply(amended)
+        except NotArchived:
+            await self._schedule(record, put_aside(1, self._retry, self._now()))
+        else:
+            if has_fallback:
+                await self._schedule(record, first_try(self._retry, self._now()))
+
+    async def _amend_again(self, record: KafkaRecord, amended: EpisodeAmended) -> None:
+        """Make the revisions of a change that was put aside, or replace their fallbacks.
+
+        Raises: InvalidRecord for a message that is unknown to the archive even now; ProviderError.
+        """
+        attempt = try_from(record.headers)
+        try:
+            await self._amendments.replace_fallbacks(amended)
+        except NotArchived as error:
+            if not error.is_known:
+                raise InvalidRecord("unknown_message", "there is no such message") from None
+            log.warning("amendment_waits", stage=RETRY_STAGE, attempt=attempt.number, error_type=error.error_type)
+            await self._schedule(record, put_aside(attempt.number + 1, self._retry, self._now()))
+
+    async def _replace_fallback(self, record: KafkaRecord) -> None:
+        event, attempt = decode_closed(record.key, record.value, record.headers), try_from(record.headers)
+        fields = {"stage": RETRY_STAGE, "episode_id": event.episode_id, "attempt": attempt.number}
+        try:
+            with bound_contextvars(episode_id=event.episode_id):
+                if isinstance(event, EpisodeAmended):
+                    await self._amend_again(record, event)
+                else:
+                    await self._pipeline.replace_fallback(event)
         except ProviderError as error:
             following = next_try(attempt, error, self._retry, self._now())
             await self._schedule(record, following)
@@ -178,23 +210,31 @@ class RecordHandler:
 
     async def _schedule(self, record: KafkaRecord, attempt: Try | None) -> None:
         if attempt is not None:
-            await self._steps.retry_until_success("retry", lambda: self._outputs.retry(record, attempt))
+            await self._outputs.retry(record, attempt)
 
     async def _handle(self, record: KafkaRecord, step: Callable[[KafkaRecord], Awaitable[None]]) -> None:
-        """Run the step; a record that it rejects goes to the dead-letter queue."""
+        """Run the step; a record that it rejects, or on which it keeps failing, goes to the dead-letter queue."""
         position = bound_contextvars(topic=record.topic, partition=record.partition, offset=record.offset)
         with position, self._span(record):
-            try:
-                await step(record)
-            except InvalidRecord as error:
-                await self._send_to_dlq(record, error.error_type, error.detail)
-            except EpisodeConflict as error:
-                await self._send_to_dlq(record, error.error_type, str(error))
+            where = f"{record.topic}-{record.partition}"
+            error = await self._attempts.alone(record.key, where, lambda: self._take(record, step))
+            if error is not None:
+                await self._attempts.judged(where, error)
+                await self._send_to_dlq(record, UNFORESEEN, place_of(error), self._attempts.most)
 
-    async def _send_to_dlq(self, record: KafkaRecord, error_type: str, problem: str) -> None:
+    async def _take(self, record: KafkaRecord, step: Callable[[KafkaRecord], Awaitable[None]]) -> None:
+        try:
+            await step(record)
+        except InvalidRecord as error:
+            await self._send_to_dlq(record, error.error_type, error.detail)
+        except EpisodeConflict as error:
+            await self._send_to_dlq(record, error.error_type, str(error))
+
+    async def _send_to_dlq(self, record: KafkaRecord, error_type: str, problem: str, attempts: int = 1) -> None:
         log.warning("record_rejected", stage=STAGE, error_type=error_type, problem=problem)
-        rejected = dead_letter(record, stage=STAGE, error_type=error_type, message=problem, now_ms=self._clock_ms())
-        await self._steps.retry_until_success("dead_letter", lambda: self._outputs.send_to_dlq(*rejected))
+        failure = {"stage": STAGE, "error_type": error_type, "message": problem}
+        rejected = dead_letter(record, **failure, attempts=attempts, now_ms=self._clock_ms())
+        await self._outputs.send_to_dlq(*rejected)
         self._metrics.count_dead_letters(STAGE, error_type)
         mark_failed(get_current_span(), error_type)
 

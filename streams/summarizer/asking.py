@@ -10,6 +10,7 @@ import structlog
 from afterword.schemas import Usage
 from afterword.streams.errors import AnswerInvalid, ProviderError, ProviderMisconfigured
 from afterword.streams.settings import Llm
+from afterword.streams.stores.replies import Origin
 from afterword.streams.summarizer.answer import TITLE_CHARACTERS, Answer, Limits, read_answer, read_plain
 from afterword.streams.summarizer.extractive import condense
 from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
@@ -43,14 +44,17 @@ log = structlog.get_logger()
 class Asking:
     """Asks the questions of one summary, all within one retry budget."""
 
-    def __init__(self, client: LlmClient, llm: Llm, metrics: Metrics, *, fresh: bool = False) -> None:
-        """`fresh`: kept answers will not do."""
+    def __init__(
+        self, client: LlmClient, llm: Llm, metrics: Metrics, *, fresh: bool = False, origin: Origin | None = None
+    ) -> None:
+        """`fresh`: kept answers will not do. `origin`: the episode, kept with the answers."""
         self.used = Usage()
         """Usage of all calls so far."""
         self._client = client
         self._llm = llm
         self._metrics = metrics
         self._fresh = fresh
+        self._origin = origin
         self._budget = RetryBudget(llm.retry_budget_seconds)
 
     async def until_usable(
@@ -58,7 +62,7 @@ class Asking:
     ) -> T:
         """Ask until `read` accepts the answer; each further question says what was wrong with the answer before.
 
-        Raises: ProviderError; an AnswerInvalid has the `usage` of all calls.
+        Raises: ProviderError with the `usage` of all calls so far, those of earlier questions included.
         """
         texts: list[T] = []
 
@@ -70,10 +74,14 @@ class Asking:
                 self._metrics.llm_retries.labels(UNUSABLE).inc()
             request = question(problem)
             try:
-                reply = await self._client.ask(request, self._budget, usable, fresh=self._fresh)
+                reply = await self._client.ask(request, self._budget, usable, fresh=self._fresh, origin=self._origin)
             except AnswerInvalid as error:
                 self.used += error.usage or Usage()
                 problem = error.problem
+            except ProviderError as error:
+                self.used += error.usage or Usage()
+                error.usage = self.used
+                raise
             else:
                 self.used += reply.usage
                 return texts[-1]

@@ -90,8 +90,7 @@ class TokenBudget:
     async def _correct(self, counters: tuple[Counter, ...] | list[Counter], amount: int) -> None:
         try:
             for counter in counters:
-                await self._budgets.correct(counter.key, amount)
-                used = await self._budgets.used(counter.key)
+                used = await self._budgets.correct(counter.key, amount)
                 self._shown.used(counter.budget, counter.hour, used, counter.limit)
         except StoreUnavailable as error:
             _not_counted(error)

@@ -23,6 +23,8 @@ OLLAMA_URL = "http://127.0.0.1:11434"
 ATTEMPTS = 4
 RETRY_BUDGET_SECONDS = 60.0
 """Time for the retries of one call; after that its step is retried, with backoff."""
+LARGEST_COORDINATE = 3.4e38
+"""Of a 32-bit float, as vector stores keep it."""
 
 Vector = list[float]
 
@@ -67,12 +69,12 @@ class HttpEmbedder:
 
     def _checked(self, answer: dict[str, Any]) -> Vector:
         try:
-            vector = [float(number) for number in self._vector_in(answer)]
-        except (LookupError, TypeError, ValueError):
-            vector = []
-        if not vector:
+            vector = self._vector_in(answer)
+        except (LookupError, TypeError):
+            vector = None
+        if not (isinstance(vector, list) and vector and all(map(_is_coordinate, vector))):
             raise StoreUnavailable(store=STORE, problem="its answer has no vector")
-        return vector
+        return [float(number) for number in vector]
 
 
 class LocalEmbedder:
@@ -121,6 +123,10 @@ def query_embedder(embedder: Embedder | None) -> Embed:
 
 def _problem(error: ProviderError) -> str:
     return error.problem or error.error_type
+
+
+def _is_coordinate(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST_COORDINATE
 
 
 def _local_vector(text: str) -> Vector:

@@ -5,25 +5,34 @@ steps after it, so a crash between any two steps leaves nothing undone.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
-from afterword.schemas import Compression, EpisodeClosed, SummaryCreated
+from afterword.schemas import Compression, EpisodeClosed, SummaryCreated, SummaryDeleted
 from afterword.schemas.base import utc_milliseconds
 from afterword.schemas.ids import event_id, message_key
 from afterword.streams.errors import EpisodeConflict, ProviderError
-from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, scope_of, stored_episode
+from afterword.streams.stores.episodes import (
+    NEVER,
+    DeletedEpisode,
+    EpisodeStore,
+    StoredEpisode,
+    scope_of,
+    stored_episode,
+)
 from afterword.streams.stores.index import EpisodeIndex, raw_text, summary_text
 from afterword.streams.stores.messages import MessageArchive
+from afterword.streams.summarizer.current import Current, laid_over
 from afterword.streams.summarizer.embedders import Embedder
 from afterword.streams.summarizer.rolling import History, SummaryRules, next_row, read_history
 from afterword.streams.summarizer.steps import PUBLISH, StepRunner
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest, is_replaceable
+from afterword.streams.together import together
 from afterword.streams.tokens import count_tokens
 
-Publish = Callable[[SummaryCreated], Awaitable[None]]
+Publish = Callable[[SummaryCreated | SummaryDeleted], Awaitable[None]]
 """Send an event; returns after the broker's acknowledgement."""
 Clock = Callable[[], datetime]
 
@@ -58,34 +67,46 @@ class Pipeline:
         self._rules = rules
         self._clock = clock
 
-    async def process(self, episode: EpisodeClosed) -> SummaryCreated:
+    async def process(self, episode: EpisodeClosed) -> SummaryCreated | SummaryDeleted:
         """Summarise and store the episode and publish its summary; every step is retried until it succeeds.
+
+        What the archive knows by then of edits and deletions is in the summary; an episode of which no message is left
+        is deleted.
 
         Raises: EpisodeConflict.
         """
         # concurrently: most episodes are new and need both
-        stored, history = await asyncio.gather(self._find(episode), self._read_history(episode))
-        while stored is None or stored.summary.made_from < episode.revision:
+        stored, history, current = await asyncio.gather(
+            self._lookup(episode), self._read_history(episode), self._current(episode)
+        )
+        while isinstance(stored, StoredEpisode | None) and (stored is None or _is_older(stored, episode)):
+            if current.episode is None:
+                stored = await self._add_deleted(episode, current, stored)
+                break
+            history = replace(history, episode=current.episode)
             answer = await self._summarize(history.request)
-            stored = await self._add(history, answer, stored)
-            if stored.summary.made_from < episode.revision:  # another writer has taken the summary's revision
-                history = await self._read_history(episode)
-        return await self._finish(episode, stored, history)
+            stored = await self._add(history, answer, stored, current)
+            if isinstance(stored, StoredEpisode) and _is_older(stored, episode):
+                history = await self._read_history(episode)  # another writer has taken the summary's revision
+        return await self._finish(episode, stored, history, current)
 
     async def replace_fallback(self, episode: EpisodeClosed) -> None:
         """Replace the episode's fallback by the LLM's summary; does nothing if there is no such fallback any more.
 
         Raises: ProviderError, and nothing has changed; EpisodeConflict.
         """
-        stored = await self._find(episode)
-        if stored is None or stored.summary.made_from != episode.revision:  # erased, or closed anew
-            return
-        history = None
-        if is_replaceable(stored.summary.quality):
-            history = await self._read_history(episode)
-            answer = await self._retry_until_success("summarize", lambda: self._answer_or_error(history.request))
-            stored = await self._add(history, written_by_llm(answer), stored)
-        await self._finish(episode, stored, history)
+        stored = await self._lookup(episode)
+        if not isinstance(stored, StoredEpisode) or stored.summary.made_from != episode.revision:
+            return  # erased, deleted, or closed anew
+        # read after what is stored: a change that is not in it by then will have a revision of its own
+        current, history = await self._current(episode), None
+        found: StoredEpisode | DeletedEpisode = stored
+        if is_replaceable(stored.summary.quality) and current.episode is not None:
+            history = replace(await self._read_history(episode), episode=current.episode)
+            request = history.request
+            answer = await self._retry_until_success("summarize", lambda: self._answer_or_error(request))
+            found = await self._add(history, written_by_llm(answer), stored, current)
+        await self._finish(episode, found, history, current)
 
     async def _read_history(self, episode: EpisodeClosed) -> History:
         return await self._retry_until_success("find", lambda: read_history(self._episodes, episode, self._rules))
@@ -100,38 +121,80 @@ class Pipeline:
         except ProviderError as error:
             return error
 
-    async def _find(self, episode: EpisodeClosed) -> StoredEpisode | None:
-        return await self._retry_until_success("find", lambda: self._episodes.find(episode.episode_id))
+    async def _lookup(self, episode: EpisodeClosed) -> StoredEpisode | DeletedEpisode | None:
+        return await self._retry_until_success("find", lambda: self._episodes.lookup(episode.episode_id))
 
-    async def _add(self, history: History, answer: Summary, before: StoredEpisode | None) -> StoredEpisode:
+    async def _current(self, episode: EpisodeClosed) -> Current:
+        """Lay the changes that the archive knows over the episode."""
+        messages = (*episode.messages, *episode.overlap)
+        keys = {message_key(episode.conversation_id, one.id, episode.tenant_id): one.id for one in messages}
+        states = await self._retry_until_success("find", lambda: self._messages.changed(list(keys)))
+        return laid_over(episode, {keys[key]: state for key, state in states.items()})
+
+    async def _add(
+        self, history: History, answer: Summary, before: StoredEpisode | None, current: Current
+    ) -> StoredEpisode | DeletedEpisode:
         """Store the summary unless another one was first; returns the one that is stored."""
         summary = summary_created(history.episode, answer, self._clock(), before.summary if before else None)
-        made = stored_episode(history.episode, history.completed(summary))
+        as_of = max(history.as_of, before.as_of if before else NEVER)
+        made = stored_episode(history.episode, history.completed(summary), current.changes, as_of)
         return await self._retry_until_success("store_episode", lambda: self._episodes.add(made))
 
-    async def _finish(self, episode: EpisodeClosed, stored: StoredEpisode, history: History | None) -> SummaryCreated:
-        """Store everything else and publish. `history`: of the conversation, if it was just read."""
-        check_same(episode, stored)
-        if stored.summary.made_from == episode.revision:  # else a later one is stored, and its texts stay
-            await self._store_the_rest(stored.summary, episode, history)
-        await self._retry_until_success(PUBLISH, lambda: self._publish(stored.summary))
-        return stored.summary
+    async def _add_deleted(
+        self, episode: EpisodeClosed, current: Current, before: StoredEpisode | None
+    ) -> StoredEpisode | DeletedEpisode:
+        """Store that nothing is left of the episode."""
+        revision = max(episode.revision, before.summary.revision + 1 if before else 1)
+        deletion = SummaryDeleted(
+            event_id=event_id(episode.episode_id, revision),
+            episode_id=episode.episode_id,
+            revision=revision,
+            supersedes=before.summary.event_id if before else None,
+            reason="deleted",
+            conversation_id=episode.conversation_id,
+            agent_id=episode.agent_id,
+            tenant_id=episode.tenant_id,
+            ordinal=episode.ordinal,
+            deleted_at=utc_milliseconds(self._clock()),
+        )
+        gone = DeletedEpisode(deletion, current.changes, max(offset for _, offset in current.changes))
+        return await self._retry_until_success("store_episode", lambda: self._episodes.remove(gone))
 
-    async def _store_the_rest(self, summary: SummaryCreated, episode: EpisodeClosed, history: History | None) -> None:
+    async def _finish(
+        self,
+        episode: EpisodeClosed,
+        stored: StoredEpisode | DeletedEpisode,
+        history: History | None,
+        current: Current,
+    ) -> SummaryCreated | SummaryDeleted:
+        """Store everything else and publish. `history`: of the conversation, if it was just read."""
+        if isinstance(stored, DeletedEpisode):
+            deletion = stored.deletion
+            await self._retry_until_success("index", lambda: self._index.remove(deletion.episode_id, deletion.revision))
+        else:
+            check_same(episode, stored)
+            if stored.summary.made_from == episode.revision:  # else a later one is stored, and its texts stay
+                await self._store_the_rest(stored, current, history)
+        await self._retry_until_success(PUBLISH, lambda: self._publish(stored.event))
+        return stored.event
+
+    async def _store_the_rest(self, stored: StoredEpisode, current: Current, history: History | None) -> None:
         """Write concurrently: each write is fenced by its own version and reads none of the others."""
-        keys = [message_key(summary.conversation_id, message_id) for message_id in summary.message_ids]
+        summary = stored.summary
+        keys = [message_key(summary.conversation_id, one, summary.tenant_id) for one in summary.message_ids]
+        living = current.episode.messages if current.episode else ()
         await together(
-            self._retry_until_success("store_rolling", lambda: self._store_rolling(summary, history)),
+            self._retry_until_success("store_rolling", lambda: self._store_rolling(stored, history)),
             self._retry_until_success("store_conversation", lambda: self._episodes.advance(summary)),
             self._retry_until_success("store_messages", lambda: self._messages.assign(summary.episode_id, keys)),
-            self._store_point(summary, raw_text(message.content for message in episode.messages)),
+            self._store_point(summary, raw_text(message.content for message in living)),
         )
 
-    async def _store_rolling(self, summary: SummaryCreated, history: History | None) -> None:
-        scope = scope_of(summary)
+    async def _store_rolling(self, stored: StoredEpisode, history: History | None) -> None:
+        summary, scope = stored.summary, scope_of(stored.summary)
         # the row that was read for the summary is most likely still the latest; if not, nothing is written
         latest = history.latest_row if history else await self._episodes.latest_row(scope)
-        while row := next_row(latest, summary, self._rules.rolling_max_tokens):
+        while row := next_row(latest, summary, self._rules.rolling_max_tokens, stored.as_of):
             if await self._episodes.put_row(row, after=latest):
                 return
             latest = await self._episodes.latest_row(scope)
@@ -143,18 +206,8 @@ class Pipeline:
         await self._retry_until_success("index", lambda: self._index.put(summary, text, dense))
 
 
-async def together(*steps: Coroutine[Any, Any, None]) -> None:
-    """Run all steps, each in a task. The first error cancels the others, and is raised when they have ended.
-
-    Not a task group, which counts a cancelled step as done.
-    """
-    tasks = [asyncio.ensure_future(step) for step in steps]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+def _is_older(stored: StoredEpisode, episode: EpisodeClosed) -> bool:
+    return stored.summary.made_from < episode.revision
 
 
 def check_same(episode: EpisodeClosed, stored: StoredEpisode) -> None:

@@ -7,7 +7,8 @@ from opentelemetry.trace import Tracer
 
 from afterword.schemas import Quality, Usage
 from afterword.streams.settings import Llm, Settings, Summarizer
-from afterword.streams.stores.replies import ReplyCache
+from afterword.streams.stores.episodes import scope_of
+from afterword.streams.stores.replies import Origin, ReplyCache
 from afterword.streams.summarizer.asking import Asking, PlainQuestions, StructuredQuestions
 from afterword.streams.summarizer.extractive import summarize
 from afterword.streams.summarizer.extractive.ranking import MAX_MESSAGE_CHARACTERS
@@ -47,8 +48,9 @@ class LlmProvider:
         self._questions = (PlainQuestions if template.is_plain else StructuredQuestions)(template, llm)
 
     async def summarize(self, request: SummaryRequest) -> Summary:
-        """Ask until the answers can be used. Raises: ProviderError; an AnswerInvalid has the `usage` of all calls."""
-        asking = Asking(self._client, self._llm, self._metrics, fresh=request.fresh)
+        """Ask until the answers can be used. Raises: ProviderError with the `usage` of all calls."""
+        origin = Origin(scope_of(request.episode), request.episode.ordinal)
+        asking = Asking(self._client, self._llm, self._metrics, fresh=request.fresh, origin=origin)
         answer = await self._questions.ask(request, asking)
         return Summary(
             title=answer.title,

@@ -51,6 +51,11 @@ def next_try(failed: Try, error: ProviderError, retry: Retry, now: datetime) -> 
     return _try(failed.number + 1, failed.unusable + (not isinstance(error, TRANSIENT)), retry, now)
 
 
+def put_aside(number: int, retry: Retry, now: datetime) -> Try:
+    """Schedule a record that waits for the archive, as often as it takes."""
+    return Try(number, 0, now + timedelta(seconds=delay_seconds(number, retry)))
+
+
 def delay_seconds(number: int, retry: Retry) -> float:
     """Double the delay up to `longest_delay_seconds`: a record, and all before it on the topic, is due within that."""
     doublings = min(number - 1, MOST_DOUBLINGS)

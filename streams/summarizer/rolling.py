@@ -2,10 +2,11 @@
 
 import asyncio
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from afterword.schemas import EpisodeClosed, SummaryCreated
 from afterword.streams.settings import MOST_PENDING_EPISODES
-from afterword.streams.stores.episodes import Conversation, EpisodeStore, RollingRow, scope_of, sibling_id
+from afterword.streams.stores.episodes import NEVER, Conversation, EpisodeStore, RollingRow, scope_of, sibling_id
 from afterword.streams.summarizer.summary import MAX_SUMMARY_LENGTH, SummaryRequest
 from afterword.streams.tokens import count_tokens
 
@@ -40,10 +41,16 @@ class History:
     pending: tuple[SummaryCreated, ...]
     """Summaries since that update, oldest first."""
     conversation: Conversation | None
+    as_of: int = NEVER
+    """`rolling_summary` has all changes of the conversation up to this log offset."""
+    updates: bool | None = None
+    """True if this episode is to update the rolling summary, False if not; None: as the rules say."""
 
     @property
     def is_due(self) -> bool:
         """True if this episode updates the rolling summary: there is enough new, or no text yet."""
+        if self.updates is not None:
+            return self.updates or not self.rolling_summary
         count = len(self.pending) + 1
         tokens = self.episode.token_count + sum(summary.compression.tokens_before for summary in self.pending)
         enough = count >= self.rules.min_new_episodes and tokens >= self.rules.min_tokens
@@ -94,25 +101,35 @@ async def read_history(episodes: EpisodeStore, episode: EpisodeClosed, rules: Su
     row = latest if latest is not None and latest.last_ordinal < episode.ordinal else None
     if conversation is not None and conversation.tenant_id != episode.tenant_id:
         row = None  # as the segmenter's state was lost, somebody else began it anew: their text stays theirs
-    text, pending = await _since(episodes, episode, row)
-    return History(episode, rules, latest, row, text, tuple(pending), conversation)
+    before = await read_text_before(episodes, episode, row)
+    return History(episode, rules, latest, row, before.text, before.pending, conversation, before.as_of)
 
 
-async def _since(
-    episodes: EpisodeStore, episode: EpisodeClosed, row: RollingRow | None
-) -> tuple[str, list[SummaryCreated]]:
-    """Read the last update of the rolling summary before the episode, and the summaries since, oldest first."""
+class TextBefore(NamedTuple):
+    """The last update of the rolling summary before an episode, and the summaries since, oldest first."""
+
+    text: str
+    pending: tuple[SummaryCreated, ...]
+    as_of: int
+
+
+async def read_text_before(
+    episodes: EpisodeStore, episode: EpisodeClosed | SummaryCreated, row: RollingRow | None
+) -> TextBefore:
+    """`row`: the last one that ends before the episode, if it is known. Raises: StoreUnavailable."""
     pending: list[SummaryCreated] = []
+    as_of = NEVER
     oldest = max(row.last_ordinal if row else 0, episode.ordinal - MOST_PENDING_EPISODES)
     for ordinal in range(episode.ordinal - 1, oldest, -1):
         stored = await episodes.find(sibling_id(episode, ordinal))
         if stored is not None and stored.summary.tenant_id != episode.tenant_id:
             break
         if stored is not None and stored.summary.rolling_range:
-            return stored.summary.rolling_summary, pending[::-1]
+            return TextBefore(stored.summary.rolling_summary, tuple(pending[::-1]), max(as_of, stored.as_of))
         if stored is not None:
             pending.append(stored.summary)
-    return row.content if row else "", pending[::-1]
+            as_of = max(as_of, stored.as_of)
+    return TextBefore(row.content if row else "", tuple(pending[::-1]), max(as_of, row.as_of if row else NEVER))
 
 
 def longest_text(latest: RollingRow | None, max_tokens: int) -> int:
@@ -124,37 +141,40 @@ def longest_text(latest: RollingRow | None, max_tokens: int) -> int:
     return max_tokens * 5 // 4 if latest is None or _continues(latest, max_tokens) else max_tokens * 3 // 4
 
 
-def next_row(latest: RollingRow | None, summary: SummaryCreated, max_tokens: int) -> RollingRow | None:
+def next_row(
+    latest: RollingRow | None, summary: SummaryCreated, max_tokens: int, as_of: int = NEVER
+) -> RollingRow | None:
     """Return the row to write after `latest`; None when the summary's ordinal is covered, unless it is revised.
 
     None also when the text was carried over: a row's range has only the episodes that its text covers.
 
     The text always covers the whole conversation. It replaces that of the latest row while that one is shorter than
     `max_tokens`; then it starts a new row, and the old one stays as the text as of its last ordinal.
+    `as_of`: of the summary's rolling text, as in StoredEpisode.
     """
     if summary.rolling_range is None:
         return None
     if latest is not None and summary.ordinal <= latest.last_ordinal:
-        return _revised(latest, summary)
-    row = _row(summary, summary.rolling_range, 1 if latest is None else latest.row + 1)
+        return _revised(latest, summary, as_of)
+    row = _row(summary, summary.rolling_range, 1 if latest is None else latest.row + 1, as_of)
     if latest is not None and _continues(latest, max_tokens):
         return replace(row, row=latest.row, first_ordinal=latest.first_ordinal)
     return row
 
 
-def _revised(latest: RollingRow, summary: SummaryCreated) -> RollingRow | None:
+def _revised(latest: RollingRow, summary: SummaryCreated, as_of: int) -> RollingRow | None:
     """Replace the text if this is a higher revision of the row's last episode; later texts keep what they have."""
     if summary.ordinal < latest.last_ordinal or summary.revision <= latest.last_revision:
         return None
     ordinals = latest.first_ordinal, latest.last_ordinal
-    return _row(summary, ordinals, latest.row)
+    return _row(summary, ordinals, latest.row, max(latest.as_of, as_of))
 
 
 def _continues(latest: RollingRow, max_tokens: int) -> bool:
     return latest.token_count < max_tokens
 
 
-def _row(summary: SummaryCreated, ordinals: tuple[int, int], number: int) -> RollingRow:
+def _row(summary: SummaryCreated, ordinals: tuple[int, int], number: int, as_of: int) -> RollingRow:
     return RollingRow(
         conversation_id=scope_of(summary),
         row=number,
@@ -164,4 +184,5 @@ def _row(summary: SummaryCreated, ordinals: tuple[int, int], number: int) -> Rol
         last_ordinal=ordinals[1],
         updated_at=summary.created_at,
         last_revision=summary.revision,
+        as_of=as_of,
     )

@@ -10,7 +10,6 @@ from typing import TypeVar
 
 import stamina
 import structlog
-from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber
 from opentelemetry.trace import SpanKind, Tracer
 
 from afterword.streams.errors import (
@@ -20,7 +19,6 @@ from afterword.streams.errors import (
     ProviderMisconfigured,
     StoreUnavailable,
 )
-from afterword.streams.runtime.errors import FATAL
 from afterword.streams.runtime.health import Readiness
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import step as open_step
@@ -32,14 +30,12 @@ T = TypeVar("T")
 Backoff = Callable[[int, Exception], float]
 """Seconds until the next attempt, given the number of failed attempts and the last error."""
 
-RETRIED = (StoreUnavailable, ProviderError, ConfigurationError, KafkaError)
+RETRIED = (StoreUnavailable, ProviderError, ConfigurationError)
 """Errors that pass, or that an operator repairs while the worker runs."""
 FIRST_WAIT_SECONDS = 0.2
 LONGEST_WAIT_SECONDS = 10.0
 MISCONFIGURED_WAIT_SECONDS = 20.0
 """An operator has to change something first."""
-REFUSED_SECONDS = 60.0
-"""Time for which Kafka may refuse a record that no retry can make acceptable: rights that are changed take a moment."""
 LOG_EVERY_SECONDS = 30.0
 """Interval of the log for one stage, however many episodes wait there."""
 PUBLISH = "publish"
@@ -60,10 +56,7 @@ def backoff_seconds(failures: int, error: Exception) -> float:
 
 
 class StepRunner:
-    """Runs steps until they succeed. The worker is not ready while one waits, with its stage and error type.
-
-    `refused_seconds`: how long Kafka may refuse a step's record before the step fails.
-    """
+    """Runs steps until they succeed. The worker is not ready while one waits, with its stage and error type."""
 
     def __init__(
         self,
@@ -71,20 +64,18 @@ class StepRunner:
         metrics: Metrics,
         tracer: Tracer,
         backoff: Backoff = backoff_seconds,
-        refused_seconds: float = REFUSED_SECONDS,
     ) -> None:
         self._readiness = readiness
         self._metrics = metrics
         self._tracer = tracer
         self._backoff = backoff
-        self._refused_seconds = refused_seconds
         self._waiters: Counter[str] = Counter()
         self._logged: dict[str, float] = {}
 
     async def retry_until_success(self, stage: str, step: Callable[[], Awaitable[T]]) -> T:
         """Return the step's result; retry while it raises one of RETRIED.
 
-        Raises: any other error, at once; one of FATAL, when Kafka answered nothing else for `refused_seconds`.
+        Raises: any other error, at once.
         """
         kind = SpanKind.PRODUCER if stage == PUBLISH else SpanKind.INTERNAL
         with open_step(self._metrics, self._tracer, stage, kind):
@@ -95,10 +86,10 @@ class StepRunner:
                     return await self._retry(stage, step, error)
 
     async def _retry(self, stage: str, step: Callable[[], Awaitable[T]], first: Exception) -> T:
-        failures, refusals = count(1), Refusals(self._refused_seconds)
+        failures = count(1)
 
         def backoff(error: Exception) -> bool | float:
-            if not isinstance(error, RETRIED) or refusals.are_final(error, time.monotonic()):
+            if not isinstance(error, RETRIED):
                 return False
             failed = next(failures)
             self._report(stage, error, failed)
@@ -130,22 +121,6 @@ class StepRunner:
             self._logged[stage] = now
             problem = str(error) if isinstance(error, AfterwordError) else None
             log.warning("step_failed", stage=stage, error_type=kind, problem=problem, attempt=attempt)
-
-
-class Refusals:
-    """Decides when Kafka has refused one record for too long. Errors in between that may pass begin it anew."""
-
-    def __init__(self, limit_seconds: float) -> None:
-        self._limit = limit_seconds
-        self._since: float | None = None
-
-    def are_final(self, error: Exception, now: float) -> bool:
-        """Take one more failure in. `now`: seconds of a monotonic clock."""
-        if isinstance(error, FATAL):
-            self._since = now if self._since is None else self._since
-        elif not isinstance(error, OutOfOrderSequenceNumber):  # that follows the refusal of another record
-            self._since = None
-        return self._since is not None and now - self._since >= self._limit
 
 
 def error_type(error: Exception) -> str:

@@ -23,6 +23,7 @@ from afterword.streams.stores.budgets import Budgets
 from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.summarizer.budget import TokenBudget
 from afterword.streams.summarizer.checking import SummaryCheck
+from afterword.streams.summarizer.control_tokens import use_control_tokens
 from afterword.streams.summarizer.long_input import COMBINED_AT_LEAST, MOST_PARTS, Plan, Planner, combining
 from afterword.streams.summarizer.prompt import FIELDS, PLAIN, plain, structured
 from afterword.streams.summarizer.providers import (
@@ -166,7 +167,7 @@ class Summarizer:
         try:
             return await asyncio.gather(*tasks)
         except ProviderError as error:
-            error.usage = reduce(add, map(_usage_of_done, tasks), usage_of(error))
+            error.usage = reduce(add, map(_usage_of_done, tasks))
             raise
         finally:
             for task in tasks:
@@ -191,8 +192,10 @@ def make_summarizer(
 ) -> Summarizer:
     """Make the configured summarizer. It connects with its first question.
 
-    Raises: ConfigurationError when a setting of the LLM cannot be used.
+    Its control tokens are those of the process from now on. Raises: ConfigurationError when a setting of the LLM cannot
+    be used.
     """
+    use_control_tokens(settings.summarizer.control_tokens.split())
     provider = make_provider(settings, replies, metrics, tracer)
     return Summarizer(
         provider,
@@ -252,8 +255,12 @@ def usage_of(error: ProviderError) -> Usage:
 
 
 def _usage_of_done(task: asyncio.Future[Summary]) -> Usage:
-    succeeded = task.done() and not task.cancelled() and task.exception() is None
-    return task.result().usage if succeeded else Usage()
+    if not task.done() or task.cancelled():
+        return Usage()
+    error = task.exception()
+    if error is None:
+        return task.result().usage
+    return usage_of(error) if isinstance(error, ProviderError) else Usage()
 
 
 def _truncated(summary: Summary) -> Summary:

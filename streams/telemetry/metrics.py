@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Info, Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
+from afterword.schemas.dead_letters import UNFORESEEN
 from afterword.streams.errors import AfterwordError, snake_case
 from afterword.streams.runtime.lag import Standing
 from afterword.streams.runtime.metrics import EngineMetrics, Families
@@ -22,7 +23,8 @@ OTHER = "other"
 INVALID_RECORDS = frozenset(
     {"empty_value", "invalid_json", "invalid_override", "key_mismatch", "missing_key", "schema_violation"}
     | {"state_unreadable"}
-    | {"invalid_header", "tenant_mismatch", "too_large", "undecodable_batch", "unknown_type"}
+    | {UNFORESEEN}
+    | {"invalid_header", "tenant_mismatch", "too_large", "undecodable_batch", "unknown_message", "unknown_type"}
 )
 """Every `error_type` of an invalid record."""
 REFUSALS = frozenset(
@@ -55,7 +57,8 @@ class Metrics:
         )
         self.messages = counter(
             "messages_total",
-            "Messages read by the segmenter: taken, duplicate, skipped (not to be summarised) or dead_letter. "
+            "Messages read by the segmenter: taken, duplicate, skipped (not to be summarised), amendment (an edit or a "
+            "deletion) or dead_letter. "
             "A batch that is run again counts again.",
             "outcome",
         )
@@ -63,10 +66,15 @@ class Metrics:
             "state_unreadable_total",
             "Records and idle timeouts of conversations in quarantine: rows of theirs in the state are damaged.",
         )
+        self.elsewhere = counter(
+            "conversations_in_another_partition_total",
+            "Conversations that began in another partition than the standard partitioner (murmur2) chooses: producers "
+            "that differ put one conversation in two partitions. A batch that is run again counts again.",
+        )
         self.archived = counter(
             "archived_records_total",
-            "Records handled by the archiver: archived, invalid (the segmenter sends them to the dead-letter queue) or "
-            "other (flushes).",
+            "Records handled by the archiver: archived, amended (edits and deletions), invalid (the segmenter sends "
+            "them to the dead-letter queue), other (flushes) or failed (a dead letter of its own).",
             "outcome",
         )
         self.episodes_closed = counter(
@@ -91,6 +99,10 @@ class Metrics:
             "did.",
             "source",
             "reason",
+        )
+        self.summaries_deleted = counter(
+            "summaries_deleted_total",
+            "Published deletions of summaries, as no message of their episode is left; repeats included.",
         )
         self.quality_rejections = counter(
             "quality_rejections_total",

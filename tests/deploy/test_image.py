@@ -20,8 +20,8 @@ from tests.e2e.deployment import environment_of
 START_SECONDS = 240.0
 STOP_SECONDS = 40
 POLL_SECONDS = 0.5
-OURS_BYTES = 250_000_000
-"""What may be on top of the base."""
+OURS_BYTES = 280_000_000
+"""Size limit of what the image adds to its base: 271 MB today, 30 MB of them zstandard and lz4."""
 HARDENED = ("--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--network", "host")
 
 
@@ -122,7 +122,7 @@ def test_what_only_tests_and_builds_need_is_not_in_it(engine: Engine, image: str
 
 
 def test_a_command_for_laptops_says_what_it_would_need(engine: Engine, image: str) -> None:
-    with pytest.raises(AssertionError, match=r"pip install 'afterword\[embedded\]'"):
+    with pytest.raises(AssertionError, match=r"pip install 'afterword\[dev\]'"):
         engine.docker("run", "--rm", image, "demo")
 
 

@@ -102,8 +102,9 @@ class MemoryDatabase:
         """Rows that have a deadline."""
         return len(self._scheduled())
 
-    def count_scheduled(self) -> None:
-        """Do nothing: the number is always exact."""
+    def count_scheduled(self) -> Iterator[None]:
+        """Count nothing: the number is always exact."""
+        return iter(())
 
     def _put(self, row: Row, value: bytes | None) -> None:
         if value is None:

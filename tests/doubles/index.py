@@ -23,11 +23,21 @@ class MemoryIndex:
 
     def __init__(self) -> None:
         self.points: dict[str, IndexedEpisode] = {}
+        self.removed: dict[str, int] = {}
+        """Revisions up to which an episode does not come back."""
 
     async def put(self, summary: SummaryCreated, raw_text: str, dense: Dense | None = None) -> None:
+        if self.removed.get(summary.episode_id, 0) > summary.revision:
+            return
         known = self.points.get(summary.episode_id)
         if known is None or known.summary.revision <= summary.revision:
             self.points[summary.episode_id] = IndexedEpisode(summary, raw_text, dense)
+
+    async def remove(self, episode_id: str, revision: int) -> None:
+        known = self.points.get(episode_id)
+        if known is None or known.summary.revision <= revision:
+            self.points.pop(episode_id, None)
+            self.removed[episode_id] = max(revision, self.removed.get(episode_id, 0))
 
     async def search(self, query: Query, dense: Dense | None = None) -> list[Recalled]:
         rankings = {

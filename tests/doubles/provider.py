@@ -18,6 +18,8 @@ class ScriptedProvider:
     def __init__(self, script: Iterable[Summary | ProviderError] = (), delay_seconds: float = 0.0) -> None:
         self.script = deque(script)
         self.delay_seconds = delay_seconds
+        self.repeats = False
+        """True: a summary has all that was said."""
         self.outage: ProviderError | None = None
         """While set, every call raises it, before the script goes on."""
         self.requests: list[SummaryRequest] = []
@@ -51,7 +53,8 @@ class ScriptedProvider:
 
     def _answer(self, request: SummaryRequest) -> Summary:
         episode = request.episode
-        told = f"Episode {episode.ordinal} has {len(episode.messages)} messages."
+        said = " ".join(message.content for message in episode.messages) if self.repeats else ""
+        told = f"Episode {episode.ordinal} has {len(episode.messages)} messages.{said}"
         return Summary(
             title=f"Episode {episode.ordinal}",
             short_summary=told,

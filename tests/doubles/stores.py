@@ -4,21 +4,26 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from afterword.schemas import SummaryCreated
+from afterword.schemas import ConversationDeleted, MessageDeleted, SummaryCreated, SummaryDeleted
 from afterword.schemas.ids import message_key
-from afterword.streams.stores.arguments import require, require_texts
+from afterword.streams.stores.arguments import require, require_texts, require_within
+from afterword.streams.stores.documents import archived_key
 from afterword.streams.stores.episodes import (
     Conversation,
+    DeletedEpisode,
     EpisodeRef,
     RollingRow,
     StoredEpisode,
+    agent_of_scope,
     first_advance,
     id_prefix,
     scope_of,
 )
 from afterword.streams.stores.messages import (
+    ArchiveChange,
     ArchivedMessage,
     Counted,
+    DeletedMessage,
     MessageRef,
     Selection,
     agent_scope,
@@ -33,6 +38,7 @@ class MemoryEpisodes:
 
     def __init__(self) -> None:
         self.episodes: dict[str, StoredEpisode] = {}
+        self.deleted: dict[str, DeletedEpisode] = {}
         self.rows: dict[str, list[RollingRow]] = {}
         self.conversations: dict[str, Conversation] = {}
 
@@ -40,7 +46,76 @@ class MemoryEpisodes:
         require(str, id=episode_id)
         return self.episodes.get(episode_id)
 
-    async def add(self, episode: StoredEpisode) -> StoredEpisode:
+    async def lookup(self, episode_id: str) -> StoredEpisode | DeletedEpisode | None:
+        require(str, id=episode_id)
+        return self.deleted.get(episode_id) or self.episodes.get(episode_id)
+
+    async def remove(self, deleted: DeletedEpisode) -> StoredEpisode | DeletedEpisode:
+        name = deleted.deletion.episode_id
+        known = await self.lookup(name)
+        if isinstance(known, DeletedEpisode) or (known and known.summary.revision >= deleted.deletion.revision):
+            return known
+        self.episodes.pop(name, None)
+        self.deleted[name] = deleted
+        return deleted
+
+    async def mark(self, episode: StoredEpisode, as_of: int) -> None:
+        if self.episodes.get(episode.summary.episode_id) == episode:
+            self.episodes[episode.summary.episode_id] = replace(episode, as_of=max(as_of, episode.as_of))
+
+    async def holding(self, conversation_id: str, message_id: str) -> list[StoredEpisode | DeletedEpisode]:
+        require(str, conversation_id=conversation_id, message_id=message_id)
+        found = [e for e in self._everything(conversation_id) if message_id in _ids_in(e)]
+        return sorted(found, key=lambda e: e.ordinal)
+
+    async def of_conversation(
+        self, conversation_id: str, after: str | None, limit: int
+    ) -> list[StoredEpisode | DeletedEpisode]:
+        require(str, conversation_id=conversation_id)
+        found = [e for e in self._everything(conversation_id) if after is None or e.event.episode_id > after]
+        return sorted(found, key=lambda e: e.event.episode_id.encode())[:limit]
+
+    async def later(self, episode: SummaryCreated | SummaryDeleted, limit: int, after: int) -> list[StoredEpisode]:
+        require(int, limit=limit, after=after)
+        found = self._of_scope(episode.conversation_id, agent_of_scope(episode))
+        return sorted((e for e in found if e.ordinal > after), key=lambda e: e.ordinal)[:limit]
+
+    async def rows_from(self, conversation_id: str, ordinal: int) -> list[RollingRow]:
+        require(str, conversation_id=conversation_id)
+        return [row for row in self.rows.get(conversation_id, ()) if row.last_ordinal >= ordinal]
+
+    async def delete_row(self, row: RollingRow) -> None:
+        self.rows[row.conversation_id] = [known for known in self.rows.get(row.conversation_id, ()) if known != row]
+
+    async def recount(self, event: SummaryCreated | SummaryDeleted) -> None:
+        key = scope_of(event)
+        known = self.conversations.get(key)
+        living = self._of_scope(event.conversation_id, agent_of_scope(event))
+        if known is None:
+            return
+        if not living:
+            del self.conversations[key]
+            return
+        counted = [e.summary for e in living if e.ordinal <= known.last_ordinal]
+        last = max((e.summary for e in living), key=lambda summary: summary.ordinal)
+        self.conversations[key] = replace(
+            known,
+            title=last.title,
+            episode_count=len(counted),
+            message_count=sum(summary.message_count for summary in counted),
+            token_count=sum(summary.compression.tokens_before for summary in counted),
+            counted_episodes=len(counted),
+            updated_at=last.created_at,
+            last_revision=last.revision if last.ordinal == known.last_ordinal else known.last_revision,
+        )
+
+    def _everything(self, conversation_id: str) -> list[StoredEpisode | DeletedEpisode]:
+        every = [*self.episodes.values(), *self.deleted.values()]
+        return [e for e in every if e.event.conversation_id == conversation_id]
+
+    async def add(self, episode: StoredEpisode) -> StoredEpisode | DeletedEpisode:
+        if gone := self.deleted.get(episode.summary.episode_id):
+            return gone
         known = self.episodes.get(episode.summary.episode_id)
         if known is None or known.summary.revision < episode.summary.revision:
             self.episodes[episode.summary.episode_id] = episode
@@ -53,9 +128,14 @@ class MemoryEpisodes:
 
     async def put_row(self, row: RollingRow, after: RollingRow | None) -> bool:
         rows = self.rows.setdefault(row.conversation_id, [])
-        if (rows[-1] if rows else None) != after:
+        if after is not None and after.row == row.row:  # any row may be replaced
+            if after not in rows:
+                return False
+            rows[rows.index(after)] = row
+            return True
+        if any(known.row == row.row for known in rows):
             return False
-        rows[row.row - 1 :] = [row]
+        rows.append(row)
         return True
 
     async def advance(self, summary: SummaryCreated) -> None:
@@ -83,6 +163,7 @@ class MemoryEpisodes:
         self, conversation_id: str, limit: int, *, before: int | None = None, agent_id: str | None = None
     ) -> list[StoredEpisode]:
         require(int, limit=limit)
+        require_within(1, limit=limit)
         require(int | None, before=before)
         found = [e for e in self._of_scope(conversation_id, agent_id) if before is None or e.summary.ordinal < before]
         return sorted(found, key=lambda e: -e.summary.ordinal)[:limit]
@@ -93,6 +174,7 @@ class MemoryEpisodes:
     async def following(self, episode_id: str | None, limit: int) -> list[StoredEpisode]:
         require(str | None, episode_id=episode_id)
         require(int, limit=limit)
+        require_within(1, limit=limit)
         ids = sorted((i for i in self.episodes if episode_id is None or i > episode_id), key=str.encode)
         return [self.episodes[i] for i in ids[:limit]]
 
@@ -113,7 +195,22 @@ class MemoryEpisodes:
                 fingerprint=stored.fingerprint,
                 message_ids=summary.message_ids,
                 made_from=summary.made_from,
+                tenant_id=summary.tenant_id,
+                agent_id=summary.agent_id,
+                changes=stored.changes,
+                as_of=stored.as_of,
             )
+
+    async def all_deleted(self) -> AsyncIterator[DeletedEpisode]:
+        for gone in list(self.deleted.values()):
+            yield gone
+
+
+def _ids_in(episode: StoredEpisode | DeletedEpisode) -> set[str]:
+    changed = {message_id for message_id, _ in episode.changes}
+    return changed | (
+        {*episode.summary.message_ids, *episode.overlap_ids} if isinstance(episode, StoredEpisode) else set()
+    )
 
 
 class MemoryMessages:
@@ -123,10 +220,46 @@ class MemoryMessages:
         self.messages: dict[str, ArchivedMessage] = {}
         self.episode_ids: dict[str, str] = {}
         self.agent_scopes: dict[str, set[str]] = {}
+        self.deleted: dict[str, DeletedMessage] = {}
 
     async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
         for archived in messages:
-            self.messages.setdefault(message_key(archived.message.conversation_id, archived.message.id), archived)
+            if archived_key(archived) not in self.deleted:
+                self.messages.setdefault(archived_key(archived), archived)
+
+    async def change(self, change: ArchiveChange) -> None:
+        event = change.event
+        if isinstance(event, ConversationDeleted):
+            for key, archived in list(self.messages.items()):
+                message = archived.message
+                same = (message.conversation_id, message.tenant_id) == (event.conversation_id, event.tenant_id)
+                if same and archived.offset < change.offset:
+                    self._delete(key, change.offset)
+            return
+        key = message_key(event.conversation_id, event.id, event.tenant_id)
+        known = self.messages.get(key)
+        if known is None:
+            if isinstance(event, MessageDeleted) and key in self.episode_ids and key not in self.deleted:
+                self._delete(key, change.offset)
+        elif max(known.offset, known.changed) < change.offset:
+            if isinstance(event, MessageDeleted):
+                self._delete(key, change.offset)
+            else:
+                self.messages[key] = replace(known, message=known.message.edited(event), changed=change.offset)
+
+    def _delete(self, key: str, offset: int) -> None:
+        self.messages.pop(key, None)
+        self.episode_ids.pop(key, None)
+        self.agent_scopes.pop(key, None)
+        self.deleted[key] = DeletedMessage(offset)
+
+    async def states(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
+        require_texts(keys=keys)
+        known: dict[str, ArchivedMessage | DeletedMessage] = {**self.messages, **self.deleted}
+        return {key: known[key] for key in keys if key in known}
+
+    async def changed(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
+        return {key: state for key, state in (await self.states(keys)).items() if state.changed >= 0}
 
     async def assign(self, episode_id: str, keys: Sequence[str]) -> None:
         require(str, episode_id=episode_id)
@@ -167,13 +300,16 @@ class MemoryMessages:
         return {key: self.messages[key] for key in keys if key in self.messages}
 
     async def all_messages(self) -> AsyncIterator[MessageRef]:
-        for key in self.messages.keys() | self.episode_ids.keys():
+        for key in self.messages.keys() | self.episode_ids.keys() | self.deleted.keys():
             archived = self.messages.get(key)
             yield MessageRef(
                 key=key,
                 episode_id=self.episode_ids.get(key),
-                archived=archived is not None,
                 skipped=archived is not None and archived.message.skip_summarization,
+                source=(archived.partition, archived.offset) if archived else None,
+                content=archived.message.content if archived else None,
+                deleted=key in self.deleted,
+                changed=(archived or self.deleted[key]).changed if archived or key in self.deleted else -1,
             )
 
 
@@ -202,6 +338,14 @@ class MemoryReplies:
         require(str, key=key)
         self.kept[key] = reply, expires_at
 
+    async def forget(self, scope: str, ordinal: int) -> None:
+        require(str, scope=scope)
+        self.kept = {
+            key: (reply, expires_at)
+            for key, (reply, expires_at) in self.kept.items()
+            if reply.origin is None or reply.origin.scope != scope or reply.origin.ordinal < ordinal
+        }
+
 
 class MemoryBudgets:
     """Budgets of one process; its counters never expire."""
@@ -217,12 +361,10 @@ class MemoryBudgets:
         self.counters[key] = self.counters.get(key, 0) + amount
         return True
 
-    async def correct(self, key: str, amount: int) -> None:
+    async def correct(self, key: str, amount: int) -> int:
         require(str, key=key)
         require(int, amount=amount)
-        if key in self.counters:
-            self.counters[key] += amount
-
-    async def used(self, key: str) -> int:
-        require(str, id=key)
-        return self.counters.get(key, 0)
+        if key not in self.counters:
+            return 0
+        self.counters[key] += amount
+        return self.counters[key]

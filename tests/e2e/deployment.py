@@ -18,7 +18,7 @@ from afterword.audit.report import Report
 from afterword.dev import start_worker
 from afterword.embedded import Process
 from afterword.produce import InvalidLine, Options, Produced, parse_all, produce
-from afterword.schemas import EpisodeClosed, decode_episode
+from afterword.schemas import EpisodeClosed, decode_closed
 from afterword.streams.kafka import client_options
 from afterword.streams.segmenter import Segmenter
 from afterword.streams.settings import Settings
@@ -98,7 +98,8 @@ class Deployment:
             found: list[EpisodeClosed] = []
             while any([await consumer.position(source) < ends[source] for source in sources]):
                 for records in (await consumer.getmany(timeout_ms=200)).values():
-                    found += [decode_episode(record.key, record.value) for record in records]
+                    events = [decode_closed(record.key, record.value, record.headers) for record in records]
+                    found += [event for event in events if isinstance(event, EpisodeClosed)]
         return found
 
     async def close(self) -> None:

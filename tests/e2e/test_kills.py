@@ -59,6 +59,7 @@ async def test_kills_freezes_and_lost_state_lose_and_repeat_nothing(
     assert report.clean, [f"SEED={SEED}", *report.lines()]
     assert report.messages["in_an_episode"] == report.messages["total"]
     assert report.summaries["announced"] == report.episodes["total"]
+    assert report.summaries["repeats"] == 0, f"SEED={SEED}: announced twice"
     closed = await deployment.episodes()
     assert len(closed) == len({episode.episode_id for episode in closed}), f"SEED={SEED}: committed twice"
     assert fingerprints(closed) == expected_fingerprints(lines, deployment.settings)

@@ -24,6 +24,7 @@ def of_agents(whole: Settings, make_settings: Callable[..., Settings], directory
             "messages_topic": kafka.messages_topic,
             "episodes_topic": f"{kafka.episodes_topic}.agents",
             "summaries_topic": f"{kafka.summaries_topic}.agents",
+            "deletions_topic": f"{kafka.deletions_topic}.agents",
             "retry_topic": f"{kafka.retry_topic}.agents",
             "segmenter_id": f"{kafka.segmenter_id}-agents",
             "summarizer_id": f"{kafka.summarizer_id}-agents",

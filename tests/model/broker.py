@@ -10,11 +10,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aiokafka import TopicPartition
-from aiokafka.errors import CommitFailedError, InvalidTxnState, ProducerFenced
+from aiokafka.errors import InvalidTxnState, MessageSizeTooLargeError, ProducerFenced
+from aiokafka.structs import OffsetAndMetadata
 
 GROUP = TopicPartition("__consumer_offsets", 0)
 DELETE_RETENTION_MS = 24 * 3600 * 1000
 """Kafka's default: tombstones stay for so long."""
+
+
+Offset = int | OffsetAndMetadata
+"""As a transaction was given it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,7 @@ class Transaction:
     unmarked: list[TopicPartition] = field(default_factory=list)
     """Partitions that it wrote to, without its marker."""
     written: list[Record] = field(default_factory=list)
-    offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    offsets: dict[TopicPartition, Offset] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -56,6 +61,10 @@ class Entry:
 class Log:
     def __init__(self) -> None:
         self.entries: list[Entry] = []
+        self.gone: list[Entry] = []
+        """Those before `start`: deleted, not compacted."""
+        self.starts = [0]
+        """Every log start that there was."""
         self.end = 0
         self.open: dict[Transaction, int] = {}
         """Transactions without their marker here, and where they began."""
@@ -64,6 +73,21 @@ class Log:
     def stable(self) -> int:
         """The last stable offset: the transactions before it are decided."""
         return min(self.open.values(), default=self.end)
+
+    @property
+    def start(self) -> int:
+        return self.starts[-1]
+
+    def delete(self, before: int) -> None:
+        """Retention, or somebody: records before that offset are gone, and the log begins there."""
+        if before > self.start:
+            self.starts.append(before)
+            self.gone += [entry for entry in self.entries if entry.record.offset < before]
+            self.entries = [entry for entry in self.entries if entry.record.offset >= before]
+
+    def history(self, position: int) -> list[Record]:
+        """Every record from that position on that was ever there, of a log without transactions and compaction."""
+        return [entry.record for entry in [*self.gone, *self.entries] if entry.record.offset >= position]
 
     def read(self, position: int, most: int | None = None, *, committed: bool = True) -> list[Record]:
         """From that position on: what is committed, up to the last stable offset, or simply everything."""
@@ -106,17 +130,21 @@ class Broker:
         self._logs: dict[TopicPartition, Log] = {}
         self._epochs: dict[str, int] = {}
         self._current: dict[str, Transaction] = {}
-        self.offsets: dict[TopicPartition, int] = {}
+        self.offsets: dict[TopicPartition, Offset] = {}
         self.committed: list[Transaction] = []
         """In the order in which it was decided."""
-        self._taken_over = 0
-        """Which of them the group's offsets are of."""
+        self._taken_over: dict[TopicPartition, int] = {}
+        """Which of them the group's offset of each source is of."""
+        self._unstable: list[Transaction] = []
+        """Those whose offsets the group has not taken over, nor dropped."""
         self._group_is_slow = False
         self._held: list[Transaction] = []
         self.generation = 0
-        """Of the group: an earlier one cannot commit offsets."""
-        self.on_offsets: Callable[[dict[TopicPartition, int]], None] = lambda _: None
-        """Hears of offsets that the group commits without a transaction."""
+        """Of the group."""
+        self.on_commit: Callable[[Transaction], None] = lambda _: None
+        """Hears of every transaction that is committed."""
+        self.largest: dict[str, int] = {}
+        """`max.message.bytes` of topics that refuse larger values."""
 
     def log(self, where: TopicPartition) -> Log:
         if where not in self._logs:
@@ -162,13 +190,30 @@ class Broker:
         if transaction is not None and not transaction.outcome:
             self.open_producer(producer)
 
+    def delete_topic(self, where: TopicPartition) -> None:
+        """It is made anew at once, empty; what the group has of decided transactions it takes over before."""
+        for transaction in self.committed:
+            self._finish(transaction)
+            self._mark(transaction, GROUP)
+        self._logs.pop(where, None)
+
     def produce(self, producer: str, epoch: int, note: Any, where: TopicPartition, rows: list[Any]) -> int:
+        if any(len(value or b"") > self.largest.get(where.topic, len(value or b"")) for _, value, *_ in rows):
+            self._check(producer, epoch)
+            raise MessageSizeTooLargeError
         transaction = self._enlist(producer, epoch, note, where)
         self.log(where).open.setdefault(transaction, self.log(where).end)
         return self.append(where, rows, transaction)
 
-    def add_offsets(self, producer: str, epoch: int, note: Any, offsets: dict[TopicPartition, int]) -> None:
-        self._enlist(producer, epoch, note, GROUP).offsets.update(offsets)
+    def add_offsets(self, producer: str, epoch: int, note: Any, offsets: dict[TopicPartition, Offset]) -> None:
+        transaction = self._enlist(producer, epoch, note, GROUP)
+        transaction.offsets.update(offsets)
+        if transaction not in self._unstable:
+            self._unstable.append(transaction)
+
+    def is_stable(self, source: TopicPartition) -> bool:
+        """No transaction may still change the group's offset."""
+        return not any(source in transaction.offsets for transaction in self._unstable)
 
     def commit(self, producer: str, epoch: int) -> None:
         self._check(producer, epoch)
@@ -201,6 +246,7 @@ class Broker:
         transaction.outcome = outcome
         if outcome == "commit":
             self.committed.append(transaction)
+            self.on_commit(transaction)
         for where in transaction.unmarked:
             if where == GROUP and self._group_is_slow:
                 self._held.append(transaction)
@@ -227,14 +273,16 @@ class Broker:
             log = self.log(where)
             log.open.pop(transaction, None)
             log.end += 1  # the marker takes an offset
-        elif transaction.outcome == "commit" and self.committed.index(transaction) >= self._taken_over:
-            self._taken_over = self.committed.index(transaction)
-            self.offsets.update(transaction.offsets)
+        else:
+            self._take_over(transaction)
 
-    # -- a group without transactions
-
-    def commit_offsets(self, generation: int, offsets: dict[TopicPartition, int]) -> None:
-        if generation != self.generation:
-            raise CommitFailedError
-        self.on_offsets(offsets)
-        self.offsets.update(offsets)
+    def _take_over(self, transaction: Transaction) -> None:
+        if transaction in self._unstable:
+            self._unstable.remove(transaction)
+        if transaction.outcome != "commit":
+            return
+        number = self.committed.index(transaction)
+        for source, offset in transaction.offsets.items():
+            if number >= self._taken_over.get(source, 0):
+                self._taken_over[source] = number
+                self.offsets[source] = offset

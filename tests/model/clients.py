@@ -1,18 +1,21 @@
 """aiokafka's clients as the engine calls them, on the broker in memory."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 from aiokafka import TopicPartition
-from aiokafka.errors import IllegalOperation
+from aiokafka.errors import IllegalOperation, OffsetOutOfRangeError
+from aiokafka.structs import OffsetAndMetadata
 
-from tests.model.broker import DELETE_RETENTION_MS, Broker
+from tests.model.broker import DELETE_RETENTION_MS, Broker, Offset
 from tests.model.network import Network, Process
 
-RECORDS_IN_BATCH = 4
+RECORDS_IN_BATCH, BYTES_IN_BATCH = 4, 1500
 """Few, so that a transaction has several."""
+BYTES_IN_FETCH = 2500
+"""At least one record comes, as with the bounded consumer."""
 
 
 class Clients:
@@ -31,13 +34,24 @@ class Clients:
     def admin(self) -> "Admin":
         return Admin(self.network, self.process)
 
+    async def committed(self, _kafka: Any, _group: str, source: TopicPartition) -> OffsetAndMetadata | None:
+        """The group's, once it is stable."""
+        found: OffsetAndMetadata | None = await self.network.call(
+            self.process,
+            "committed",
+            lambda: self.broker.offsets.get(source),
+            ready=lambda: self.broker.is_stable(source),
+        )
+        return found
+
 
 class Builder:
     def __init__(self) -> None:
         self.rows: list[Any] = []
 
     def append(self, *, key: bytes | None, value: bytes | None, timestamp: int | None, headers: Any) -> object | None:
-        if len(self.rows) == RECORDS_IN_BATCH:
+        size = sum(len(row[1] or b"") for row in self.rows) + len(value or b"")
+        if len(self.rows) == RECORDS_IN_BATCH or (self.rows and size > BYTES_IN_BATCH):
             return None
         self.rows.append((key, value, timestamp or 0, tuple(headers)))
         return self.rows
@@ -91,7 +105,7 @@ class Producer:
         self._last[where] = self._in_background(sent())
         return self._last[where]
 
-    async def send_offsets_to_transaction(self, offsets: dict[TopicPartition, int], group: str) -> None:
+    async def send_offsets_to_transaction(self, offsets: dict[TopicPartition, Offset], group: str) -> None:
         note = self._note
         await self._call("offsets", lambda: self._broker.add_offsets(self._id, self._epoch, note, offsets))
 
@@ -149,19 +163,13 @@ class Consumer:
         return self._ends.get(source)
 
     async def beginning_offsets(self, sources: list[TopicPartition]) -> dict[TopicPartition, int]:
-        return await self._call("beginning_offsets", lambda: dict.fromkeys(sources, 0))
+        return await self._call("beginning_offsets", lambda: {s: self._broker.log(s).start for s in sources})
 
     async def end_offsets(self, sources: list[TopicPartition]) -> dict[TopicPartition, int]:
         return await self._call("end_offsets", lambda: {s: self._end(s) for s in sources})
 
     async def committed(self, source: TopicPartition) -> int | None:
         return await self._call("committed", lambda: self._broker.offsets.get(source))
-
-    async def commit(self, offsets: dict[TopicPartition, int]) -> None:
-        generation = self._process.generation
-        await self._network.call(
-            self._process, "commit", lambda: self._broker.commit_offsets(generation, offsets), writes=True
-        )
 
     async def getmany(
         self, *sources: TopicPartition, timeout_ms: int, max_records: int | None = None
@@ -186,12 +194,26 @@ class Consumer:
     def _fetched(self, source: TopicPartition, position: int, most: int | None) -> tuple[list[Any], int, int]:
         """Records, the position after them, the high watermark. Markers are passed over where nothing else is left."""
         log = self._broker.log(source)
+        if not log.start <= position <= log.end:
+            raise OffsetOutOfRangeError
         records = log.read(position, most, committed=self._committed)
-        cut = most is not None and len(records) == most
+        whole = list(fitting(records))
+        cut = len(whole) < len(records) or (most is not None and len(records) == most)
+        records = whole
         return records, records[-1].offset + 1 if cut else max(position, self._end(source)), log.end
 
     async def _call(self, name: str, effect: Any) -> Any:
         return await self._network.call(self._process, name, effect)
+
+
+def fitting(records: Iterable[Any]) -> Iterator[Any]:
+    """Yield as many as one fetch has room for, and the first whatever its size."""
+    left = BYTES_IN_FETCH
+    for number, record in enumerate(records):
+        left -= len(record.value or b"")
+        if left < 0 and number:
+            return
+        yield record
 
 
 class Admin:
@@ -208,6 +230,9 @@ class Admin:
         return await self._network.call(
             self._process, "describe", lambda: [{"topic": topic, "partitions": [0]} for topic in topics]
         )
+
+    async def topic_ids(self, topics: list[str]) -> dict[str, str]:
+        return await self._network.call(self._process, "describe", lambda: dict.fromkeys(topics, "id"))
 
     async def describe_configs(self, resources: list[Any]) -> list[Any]:
         entries = [("cleanup.policy", "compact"), ("delete.retention.ms", str(DELETE_RETENTION_MS))]

@@ -66,6 +66,16 @@ class FaultMachine(RuleBasedStateMachine):
     def is_quiet(self, owner: Any) -> bool:
         raise NotImplementedError
 
+    def may_stop(self, error: BaseException) -> bool:
+        """Whether a worker may stop by itself with this error; its supervisor starts it again."""
+        return False
+
+    def is_over(self, number: int) -> bool:
+        """Whether nothing more is to be waited for of the worker that has the partition."""
+        if self.worker(number).dead:
+            self.world.take(number)
+        return self.is_quiet(self.worker(number))
+
     def can_fail(self, call: Call) -> bool:
         """The broker's own work does not, nor does an agent that takes its time."""
         return call.process is not None and call.name != AGENT
@@ -150,6 +160,7 @@ class FaultMachine(RuleBasedStateMachine):
         """Everybody but one gives the partition up, all is read, and the oracle looks."""
         self.broken = True
         self.world.broker.slow_down_the_group(False)
+        self.world.broker.largest.clear()
         for other in range(WORKERS):
             self.worker(other).frozen = False
             if other != number or self.world.is_outdated(number):
@@ -158,14 +169,16 @@ class FaultMachine(RuleBasedStateMachine):
             self.world.network.arrive(call)
         self.run_until(lambda: not any(map(is_releasing, self.world.workers)))
         self.world.take(number)
-        self.run_until(lambda: self.is_quiet(self.worker(number)))
+        self.run_until(lambda: self.is_over(number))
         self.check(self.worker(number))
         self.broken, self.moved = False, 0
 
     @invariant()
     def no_worker_stopped_by_itself(self) -> None:
-        for worker in self.world.workers if hasattr(self, "world") else ():
-            assert worker.error is None, f"{worker.name} stopped: {worker.error!r}"
+        for number, worker in enumerate(self.world.workers if hasattr(self, "world") else ()):
+            if worker.error is not None and not worker.dead:
+                assert self.may_stop(worker.error), f"{worker.name} stopped: {worker.error!r}"
+                self.world.kill(number)
 
     def teardown(self) -> None:
         if not hasattr(self, "world"):

@@ -28,9 +28,10 @@ class Mutant(NamedTuple):
     new: str
 
 
-SEGMENTER, SUMMARIZER = "segmenter", "summarizer"
+SEGMENTER, SUMMARIZER, DAMAGED = "segmenter", "summarizer", "damaged"
 SESSION, TRANSACTION, CHANGELOG = "runtime/session.py", "runtime/transaction.py", "runtime/changelog.py"
-EXACTLY_ONCE, AT_LEAST_ONCE = "runtime/exactly_once.py", "runtime/at_least_once.py"
+POSITIONS = "runtime/positions.py"
+EXACTLY_ONCE, AT_LEAST_ONCE, WINDOW = "runtime/exactly_once.py", "runtime/at_least_once.py", "runtime/window.py"
 PIPELINE, HANDLER = "summarizer/pipeline.py", "summarizer/agent.py"
 
 MUTANTS = (
@@ -45,13 +46,13 @@ MUTANTS = (
         "the source offset is committed in a transaction of its own",
         SEGMENTER,
         TRANSACTION,
-        "        await self._producer.send_offsets_to_transaction({source: bookmark.source}, group)\n"
+        "        await self._producer.send_offsets_to_transaction(dict(offsets), group)\n"
         "        await asyncio.gather(*[batch.arrived() for batch in sent])\n"
         "        await self._producer.commit_transaction()\n",
         "        await asyncio.gather(*[batch.arrived() for batch in sent])\n"
         "        await self._producer.commit_transaction()\n"
         "        await self._producer.begin_transaction()\n"
-        "        await self._producer.send_offsets_to_transaction({source: bookmark.source}, group)\n"
+        "        await self._producer.send_offsets_to_transaction(dict(offsets), group)\n"
         "        await self._producer.commit_transaction()\n",
     ),
     Mutant(
@@ -65,8 +66,8 @@ MUTANTS = (
         "earlier owners are not fenced",
         SEGMENTER,
         EXACTLY_ONCE,
-        'f"{self._app.conf.id}-{self._where}", clients',
-        'f"{self._app.conf.id}-{self._where}-{id(self)}", clients',
+        "TransactionalProducer(ours, clients",
+        'TransactionalProducer(f"{ours}-{id(self)}", clients',
     ),
     Mutant(
         "a tick does not wait for the horizon",
@@ -79,8 +80,8 @@ MUTANTS = (
         "a tick moves the source offset",
         SEGMENTER,
         SESSION,
-        "await self.process(tick, max(self.database.position.source, 0))",
-        "await self.process(tick, max(self.database.position.source, 0) + 1)",
+        "        offset = max(self.database.position.source, 0)\n",
+        "        offset = max(self.database.position.source, 0) + 1\n",
     ),
     Mutant(
         "a commit without an answer is taken for done",
@@ -150,11 +151,113 @@ MUTANTS = (
         "    needed = min(after.next_seq - window + 1, after.overlap_first)",
     ),
     Mutant(
+        "records that expired are passed over without a word",
+        SEGMENTER,
+        POSITIONS,
+        "    metrics.expired(lost)\n",
+        "",
+    ),
+    Mutant(
+        "after records have expired reading goes on at the end",
+        SEGMENTER,
+        POSITIONS,
+        "    return max(position, first)\n",
+        "    return end if first > position >= 0 else max(position, first)\n",
+    ),
+    Mutant(
+        "a fetch that was cut short counts as all that there is",
+        SEGMENTER,
+        SESSION,
+        "        offset = part[taken - 1].offset + 1 if taken else part[0].offset\n",
+        "        offset = max(part[-1].offset + 1, self.kafka.highwater(self.source) or 0)\n",
+    ),
+    Mutant(
+        "a record that was refused is left out",
+        SEGMENTER,
+        TRANSACTION,
+        "        await asyncio.gather(*[batch.arrived() for batch in sent])\n",
+        "        answers = await asyncio.gather(*[batch.arrived() for batch in sent], return_exceptions=True)\n"
+        "        if any(isinstance(answer, KafkaError) for answer in answers):\n"
+        "            await self._producer.abort_transaction()\n"
+        "            return {target: 10**6 for target in last}\n",
+    ),
+    Mutant(
+        "the beginning of a changelog may be gone",
+        DAMAGED,
+        CHANGELOG,
+        "    if first > max(bookmark, 0):\n",
+        "    if False:\n",
+    ),
+    Mutant(
+        "a changelog may have been made anew",
+        DAMAGED,
+        CHANGELOG,
+        "        if first <= self.previous:\n",
+        "        if False:\n",
+    ),
+    Mutant(
+        "the state may be behind the group",
+        DAMAGED,
+        EXACTLY_ONCE,
+        "        if committed > recovered:\n",
+        "        if False:\n",
+    ),
+    Mutant(
+        "one changelog may lack what the other has",
+        DAMAGED,
+        CHANGELOG,
+        "    _check_bookmarks(marks, changelogs)\n    return records\n",
+        "    return records\n",
+    ),
+    Mutant(
         "the highest finished offset is committed instead of the lowest unfinished",
         SUMMARIZER,
+        WINDOW,
+        "        return next(iter(self._unfinished), self.next)",
+        "        return self.next",
+    ),
+    Mutant(
+        "summaries are announced in a transaction of their own",
+        SUMMARIZER,
         AT_LEAST_ONCE,
-        "        return min(self._in_flight, default=self._next)",
-        "        return self._next",
+        "            await producer.commit_outputs(outputs, {self._source: offset}, self._app.conf.id)\n",
+        "            await producer.commit_outputs(outputs, {}, self._app.conf.id)\n"
+        "            await producer.commit_outputs([], {self._source: offset}, self._app.conf.id)\n",
+    ),
+    Mutant(
+        "a commit does not name what is finished beyond its offset",
+        SUMMARIZER,
+        AT_LEAST_ONCE,
+        "OffsetAndMetadata(progress.offset, progress.metadata())",
+        'OffsetAndMetadata(progress.offset, "")',
+    ),
+    Mutant(
+        "earlier owners of a partition of episodes are not fenced",
+        SUMMARIZER,
+        AT_LEAST_ONCE,
+        "        writer = transactional_id(self._app.conf.id, self._source)\n",
+        '        writer = f"{self._app.conf.id}-{id(self)}"\n',
+    ),
+    Mutant(
+        "after a failed commit nobody looks what was committed",
+        SUMMARIZER,
+        AT_LEAST_ONCE,
+        "            await self._learn()\n",
+        "            if not self._known.is_set():\n                await self._learn()\n",
+    ),
+    Mutant(
+        "progress is read that a transaction may still change",
+        SUMMARIZER,
+        "../tests/model/clients.py",
+        "            ready=lambda: self.broker.is_stable(source),\n",
+        "",
+    ),
+    Mutant(
+        "what waits behind a record of its conversation is not read again",
+        SUMMARIZER,
+        WINDOW,
+        "                self._missed[offset] = key\n",
+        "                self._unfinished.pop(offset)\n                self._queues.pop(key)\n",
     ),
     Mutant(
         "a record is acknowledged before its summary is announced",
@@ -167,8 +270,9 @@ MUTANTS = (
         "what was stored before is not announced again",
         SUMMARIZER,
         PIPELINE,
-        "        while stored is None or stored",
-        "        if stored is not None:\n            return stored.summary\n        while stored is None or stored",
+        "        while isinstance(stored, StoredEpisode | None) and (",
+        "        if stored is not None:\n            return stored.event\n"
+        "        while isinstance(stored, StoredEpisode | None) and (",
     ),
     Mutant(
         "a summary is announced as it was made, not as it was stored",
@@ -189,57 +293,32 @@ MUTANTS = (
         "a row that another worker wrote meanwhile is written over",
         SUMMARIZER,
         "../tests/doubles/stores.py",
-        "        if (rows[-1] if rows else None) != after:",
-        "        if False:",
-    ),
-    Mutant(
-        "the records of a conversation are handled side by side",
-        SUMMARIZER,
-        "summarizer/lanes.py",
-        "        if key in self._lanes:\n            self._lanes[key].append(handler)\n",
-        "        key = (key, object())  # type: ignore\n"
-        "        if key in self._lanes:\n            self._lanes[key].append(handler)\n",
+        "            if after not in rows:\n                return False\n            rows[rows.index(after)] = row",
+        "            rows[row.row - 1 :] = [row]",
     ),
     Mutant(
         "fetching begins where the last fetch ended, not at the committed offset",
         SUMMARIZER,
         AT_LEAST_ONCE,
-        "        kafka.seek(self._source, start)",
-        "        kafka.seek(self._source, (await kafka.end_offsets([self._source]))[self._source])",
+        "        window.next = await readable(kafka, self._source, window.next, metrics)\n",
+        "        window.next = (await kafka.end_offsets([self._source]))[self._source]\n",
     ),
     Mutant(
         "what Faust skips counts as done",
         SUMMARIZER,
         AT_LEAST_ONCE,
-        "        if self.tracked and not isinstance(sys.exc_info()[1], NOT_DONE):  # what Faust skipped was not done\n"
-        "            self.on_done(self.offset)",
-        "        self.on_done(self.offset)",
-    ),
-    Mutant(
-        "a dead letter is not waited for",
-        SUMMARIZER,
-        HANDLER,
-        '        await self._steps.retry_until_success("dead_letter", lambda: self._outputs.send_to_dlq(*rejected))',
-        "        try:\n            await self._outputs.send_to_dlq(*rejected)\n"
-        "        except Exception:\n            pass",
-    ),
-    Mutant(
-        "a fallback's next try is not waited for",
-        SUMMARIZER,
-        HANDLER,
-        '            await self._steps.retry_until_success("retry", lambda: self._outputs.retry(record, attempt))',
-        "            try:\n                await self._outputs.retry(record, attempt)\n"
-        "            except Exception:\n                pass",
+        "        if self.tracked and not isinstance(sys.exc_info()[1], NOT_DONE):  # what Faust skipped was not done\n",
+        "        if not isinstance(sys.exc_info()[1], NOT_DONE):\n",
     ),
     Mutant(
         "a fallback that was stored before is not tried again",
         SUMMARIZER,
         PIPELINE,
-        "        while stored is None or stored.summary.made_from < episode.revision:\n",
+        "        while isinstance(stored, StoredEpisode | None) and (",
         "        if stored is not None:\n"
-        "            done = await self._finish(episode, stored, None)\n"
+        "            done = await self._finish(episode, stored, None, current)\n"
         "            return done.model_copy(update={'episode_revision': 9})\n"
-        "        while stored is None or stored.summary.made_from < episode.revision:\n",
+        "        while isinstance(stored, StoredEpisode | None) and (",
     ),
 )
 

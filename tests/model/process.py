@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from afterword.streams.runtime import EngineMetrics
 from afterword.streams.runtime.batch import BatchMessage
+from afterword.streams.runtime.breaker import Breaker
 from tests.model.broker import Broker
 from tests.model.clients import Clients, Consumer
 from tests.model.loop import Loop
@@ -41,11 +42,13 @@ class Process:
     def __init__(self, name: str, network: Network, broker: Broker, engine: Any, tables: Any, app_id: str) -> None:
         self.name = name
         self.network, self.broker = network, broker
+        self.metrics = CollectorRegistry()
         self.app = SimpleNamespace(
             engine=engine,
-            engine_metrics=EngineMetrics(CollectorRegistry(), name),
+            engine_metrics=EngineMetrics(self.metrics, name),
             conf=SimpleNamespace(id=app_id, broker_heartbeat_interval=HEARTBEAT_SECONDS),
             tables=tables,
+            breaker=Breaker(),
             consumer_generation_id=0,
             consumer=self,
         )

@@ -2,13 +2,34 @@
 
 from typing import Any
 
+from aiokafka.errors import MessageSizeTooLargeError
 from hypothesis import strategies as st
-from hypothesis.stateful import rule
+from hypothesis.stateful import precondition, rule
 
-from tests.model.machine import WORKERS, FaultMachine, Moment, moments, when_it_suits_least, workers
+from afterword.streams.runtime.errors import ChangelogLost, ChangelogReplaced, ChangelogTruncated, StateLost
+from tests.model.machine import (
+    MOVES_BEFORE_QUIET,
+    WORKERS,
+    FaultMachine,
+    Moment,
+    moments,
+    when_it_suits_least,
+    workers,
+)
 from tests.model.process import AGENT
-from tests.model.segmenter_oracle import check
-from tests.model.segmenting import AGENTS_LIMITS, SECOND, SOURCE, Worker, World, changelogs, copied, the_app
+from tests.model.segmenter_oracle import check, told
+from tests.model.segmenting import (
+    AGENTS_LIMITS,
+    DEAD_LETTERS,
+    EPISODES,
+    SECOND,
+    SOURCE,
+    Worker,
+    World,
+    changelogs,
+    copied,
+    the_app,
+)
 from tests.unit.segmenter.chat import Sent, flush, say
 
 HOUR = 3600
@@ -17,12 +38,22 @@ IDLE = 61
 gaps = st.sampled_from([0, 0, 0, 0, 0, 0, 1, IDLE])
 ids = st.sampled_from([0, 0, 0, 0, 0, 0, 1, 2, 5])
 """How far back the message's id was used before; 0: never."""
-kinds = st.sampled_from(["message"] * 8 + ["shift", "flush", "rubbish", "skipped"])
+kinds = st.sampled_from(["message"] * 8 + ["shift", "flush", "rubbish", "skipped", "large"])
+topics = st.sampled_from([EPISODES.topic, DEAD_LETTERS.topic, "conversations", "messages"])
+"""Those that are written; of the changelogs, the tables."""
 scopes = st.sampled_from(["a", "a", "a/x", "a/x", "a/y", "a/z", "b", "b", "b/x"])
 """Conversation and agent."""
 Said = tuple[str, str, int, int]
 one_said = st.tuples(kinds, scopes, ids, gaps)
 talk = st.lists(one_said, min_size=1, max_size=8)
+
+
+FIELDS: dict[str, dict[str, Any]] = {
+    "shift": {"is_continuation": False},
+    "skipped": {"skip_summarization": True},
+    "large": {"content": "word " * 200},
+}
+DAMAGED = (StateLost, ChangelogLost, ChangelogReplaced, ChangelogTruncated)
 
 
 class SegmenterMachine(FaultMachine):
@@ -72,7 +103,7 @@ class SegmenterMachine(FaultMachine):
         if kind == "rubbish":
             return Sent(conversation.encode(), b"{")
         self.ids += not back
-        fields = {"shift": {"is_continuation": False}, "skipped": {"skip_summarization": True}}.get(kind, {})
+        fields = FIELDS.get(kind, {})
         message_id = f"m{max(self.ids - back, 0)}"
         return say(message_id, at=self.at, conversation_id=conversation, agent_id=agent, **fields)
 
@@ -106,6 +137,29 @@ class SegmenterMachine(FaultMachine):
     def the_agent_fails(self, number: int, times: int) -> None:
         self.worker(number).trips = times
 
+    def may_stop(self, error: BaseException) -> bool:
+        return isinstance(error, MessageSizeTooLargeError)
+
+    # -- limits of topics, and retention
+
+    @rule(when=when_it_suits_least, topic=topics, largest=st.sampled_from([None, None, 0, 500]))
+    def records_are_refused(self, when: Moment, topic: str, largest: int | None) -> None:
+        """Those with larger values, or none any more."""
+        self.go_on_until(when)
+        if largest is None:
+            self.world.broker.largest.clear()
+        else:
+            name = changelogs()[topic].topic if topic in changelogs() else topic
+            self.world.broker.largest[name] = largest
+
+    @rule(when=when_it_suits_least, kept=st.integers(1, 4))
+    def records_expire(self, when: Moment, kept: int) -> None:
+        """Whether they were read or not; the last ones stay."""
+        self.go_on_until(when)
+        log = self.world.broker.log(SOURCE)
+        if records := log.history(0):
+            log.delete(records[-kept:][0].offset)
+
     # -- disks and changelogs
 
     @rule(number=workers)
@@ -126,6 +180,40 @@ class SegmenterMachine(FaultMachine):
         for changelog in changelogs().values():
             log = self.world.broker.log(changelog)
             log.compact(log.end - back, self.world.true_ms)
+
+
+class DamagedMachine(SegmenterMachine):
+    """The same, until somebody damages a changelog: from then on a worker may refuse it, and may not believe it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.damaged = False
+
+    @precondition(lambda self: self.moved >= MOVES_BEFORE_QUIET)
+    @rule(when=when_it_suits_least, which=st.sampled_from([(0,), (1,), (0, 1)]), left=st.sampled_from([None, 0, 1, 4]))
+    def changelogs_are_damaged(self, when: Moment, which: tuple[int, ...], left: int | None) -> None:
+        """All but the last records are deleted; None: the topic is, and made anew."""
+        self.go_on_until(when)
+        self.damaged = True
+        broker, named = self.world.broker, sorted(changelogs().values())
+        broker.slow_down_the_group(False)
+        for changelog in [named[number] for number in which]:
+            if left is None:
+                broker.delete_topic(changelog)
+            else:
+                broker.log(changelog).delete(max(0, broker.log(changelog).stable - left))
+
+    def may_stop(self, error: BaseException) -> bool:
+        return super().may_stop(error) or (self.damaged and isinstance(error, DAMAGED))
+
+    def is_over(self, number: int) -> bool:
+        return (self.damaged and self.worker(number).dead) or super().is_over(number)
+
+    def check(self, owner: Worker) -> None:
+        if self.damaged:
+            told(self.world)
+        else:
+            super().check(owner)
 
 
 class AgentsMachine(SegmenterMachine):

@@ -39,6 +39,8 @@ class Story:
     oracle: Oracle = field(init=False)
     """The same rules, written a second time."""
     source: int = 0
+    expired: int = 0
+    """Offsets that were gone before they were read."""
     episodes: list[EpisodeClosed] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -56,18 +58,31 @@ class Story:
 
     def _records(self, work: Work, end: int) -> Iterable[Any]:
         assert end > self.source, "the offset went back, or stood still"
-        unread = [r for r in self.world.broker.log(SOURCE).read(self.source) if r.offset < end]
-        assert list(work.records or ()) == unread, "a transaction of other records than those between its offsets"
-        for record in unread:
+        unread = [r for r in self.world.broker.log(SOURCE).history(self.source) if r.offset < end]
+        taken = list(work.records or ())
+        passed = unread[: len(unread) - len(taken)]
+        assert passed + taken == unread, "a transaction of other records than those between its offsets"
+        if passed:
+            self._expire(passed[-1].offset, taken[0].offset)
+        for record in taken:
             self.oracle.hear(as_sent(record), work.now_ms)
-        return self._segmenter.process(unread, work.now_ms).outgoing
+        return self._segmenter.process(taken, work.now_ms).outgoing
+
+    def _expire(self, last: int, next_offset: int) -> None:
+        """Records up to `last` were passed over: the log began behind them once, and somebody said so."""
+        starts = [start for start in self.world.broker.log(SOURCE).starts if last < start <= next_offset]
+        assert starts, "records were passed over that were there"
+        if self.source:  # else the group is new: it begins with what there is
+            self.expired += starts[0] - self.source
+        assert self.world.counted_as_expired() >= self.expired, "records were passed over without a word"
 
     def _tick(self, work: Work, end: int) -> Iterable[Any]:
         assert end == self.source, "a tick moved the offset"
         after = self.world.ends_seen[work.worker, work.now_ms]
         unread = [r for r in self.world.broker.log(SOURCE).read(end) if r.offset < after]
         assert not unread, "a tick while records were unread"
-        due = self._due(work.now_ms)[: ENGINE["tick_keys"]]
+        due = list(work.due)  # after the agent has failed they are fewer
+        assert due == self._due(work.now_ms)[: ENGINE["tick_keys"]][: len(due)], "a tick of other keys than are due"
         self._wait(due, work.now_ms)
         return self._segmenter.tick(due, work.now_ms, SOURCE.topic, SOURCE.partition).outgoing
 
@@ -98,13 +113,19 @@ class Story:
 
 def check(world: World, owner: Worker) -> None:
     """Once everything is read, nothing is due, and `owner` alone has the partition."""
-    story = Story(world)
-    for transaction in world.broker.committed:
-        story.tell(transaction)
+    story = told(world)
     _everything_was_read(world, story, owner)
     _episodes_are_the_oracles(story)
     _every_message_is_in_one_place(story)
     _state_is_the_same_everywhere(world, story, owner)
+
+
+def told(world: World) -> Story:
+    """Raises: AssertionError when a transaction was committed that does not follow from those before it."""
+    story = Story(world)
+    for transaction in world.broker.committed:
+        story.tell(transaction)
+    return story
 
 
 def _everything_was_read(world: World, story: Story, owner: Worker) -> None:

@@ -92,6 +92,8 @@ class Work:
     records: tuple[Any, ...] | None
     """None: a tick."""
     now_ms: int
+    due: tuple[bytes, ...] = ()
+    """Keys of a tick."""
 
 
 class Worker(Process):
@@ -113,7 +115,7 @@ class Worker(Process):
 
     def note(self) -> Work:
         if isinstance(self._work, Tick):
-            return Work(self.name, None, self._work.now_ms)
+            return Work(self.name, None, self._work.now_ms, tuple(key for _, key in self._work.due))
         return Work(self.name, tuple(self._work), self._read_ms)
 
     def open_database(self, where: str, deadlines: Any) -> MemoryDatabase:
@@ -148,6 +150,7 @@ class World:
         self.true_ms = NOON
         self.skew_ms = 0
         self.broker = Broker(self.network.post, lambda: self.true_ms)
+        self.started: list[Worker] = []
         self.workers = [self._new_worker(f"w{n}", {}) for n in range(workers)]
         self.ends_seen: dict[tuple[str, int], int] = {}
         """By worker and what its clock showed: the lowest end of the source at such a moment."""
@@ -183,11 +186,17 @@ class World:
     def _new_worker(self, name: str, disk: Disk) -> Worker:
         worker = Worker(name, self, disk)
         worker.start(self.loop)
+        self.started.append(worker)
         return worker
+
+    def counted_as_expired(self) -> int:
+        """By all workers that there ever were."""
+        counters = [w.metrics.get_sample_value("engine_records_expired_total", {"role": w.name}) for w in self.started]
+        return sum(int(counter or 0) for counter in counters)
 
     def source_end(self) -> int:
         """After the last record."""
-        records = self.broker.log(SOURCE).read(0)
+        records = self.broker.log(SOURCE).history(0)
         return records[-1].offset + 1 if records else 0
 
     def close(self) -> None:

@@ -13,9 +13,10 @@ from afterword.streams.errors import StoreUnavailable
 from tests.model.machine import WORKERS, FaultMachine, Moment, moments, when_it_suits_least
 from tests.model.network import Call
 from tests.model.process import AGENT
-from tests.model.summarizing import CONVERSATIONS, RETRIES, SOURCE, Worker, World, closed
+from tests.model.summarizing import CONVERSATIONS, RETRIES, SOURCE, SUMMARIES, Worker, World, closed
 
-KAFKA_CALLS = ("getmany", "committed", "beginning_offsets", "end_offsets", "commit", "publish", "retry", "send_to_dlq")
+KAFKA_CALLS = {"getmany", "beginning_offsets", "end_offsets", "describe"}
+PRODUCER_CALLS = {"open", "committed", "produce", "offsets", "commit", "abort"}
 conversations = st.sampled_from(CONVERSATIONS)
 rubbish = st.sampled_from([False, False, False, True])
 
@@ -24,7 +25,12 @@ class SummarizerMachine(FaultMachine):
     moments = moments(
         AGENT,
         "getmany",
+        "open",
+        "committed",
+        "produce",
+        "offsets",
         "commit",
+        "marker",
         "find",
         "summarize",
         "add",
@@ -32,17 +38,16 @@ class SummarizerMachine(FaultMachine):
         "put_row",
         "advance",
         "assign",
-        "publish",
-        "retry",
-        "send_to_dlq",
     )
 
     def new_world(self) -> World:
         return World(WORKERS)
 
     def error_for(self, call: Call, error: type[Exception]) -> Exception:
+        if call.name in PRODUCER_CALLS:
+            return error()
         if call.name in KAFKA_CALLS:
-            return error() if call.name != "getmany" else KafkaConnectionError()
+            return KafkaConnectionError()
         return StoreUnavailable(store=call.name, problem="away")
 
     # -- the outside
@@ -64,23 +69,35 @@ class SummarizerMachine(FaultMachine):
         self.go_on_until(when)
         self.world.shared.llm_is_away = away
 
+    @rule(when=when_it_suits_least, slow=st.booleans())
+    def the_group_takes_offsets_over_slowly(self, when: Moment, slow: bool) -> None:
+        self.go_on_until(when)
+        self.world.broker.slow_down_the_group(slow)
+
     @invariant()
-    def no_offset_is_committed_past_a_record_that_is_not_finished(self) -> None:
+    def no_offset_is_committed_of_a_record_that_is_not_finished(self) -> None:
         assert not (hasattr(self, "world") and self.world.passed_over)
+
+    @invariant()
+    def nothing_is_announced_twice(self) -> None:
+        if hasattr(self, "world"):
+            assert not self.world.repeated()
 
     # -- quiet
 
     def is_quiet(self, owner: Worker) -> bool:
         self.world.shared.llm_is_away = False
-        offsets = self.world.broker.offsets
-        done = all(offsets.get(source, 0) == self.world.broker.log(source).end for source in (SOURCE, RETRIES))
-        return bool(owner.partition.ready and owner.replaces and done)
+        broker = self.world.broker
+        ends = {source: broker.log(source).end for source in (SOURCE, RETRIES)}
+        done = all(broker.offsets.get(source, (0, "")) == (end, "") for source, end in ends.items())
+        return bool(owner.partition.ready and owner.replaces and done and not broker.log(SUMMARIES).open)
 
     def check(self, owner: Worker) -> None:
         for conversation, last in self.world.last.items():
             self._check_conversation(conversation, last)
         self._check_announcements()
-        self.no_offset_is_committed_past_a_record_that_is_not_finished()
+        self.no_offset_is_committed_of_a_record_that_is_not_finished()
+        self.nothing_is_announced_twice()
 
     def _check_conversation(self, conversation: str, last: int) -> None:
         shared = self.world.shared
@@ -90,7 +107,7 @@ class SummarizerMachine(FaultMachine):
             assert stored.fingerprint == episode.fingerprint
             assert stored.summary.quality.source == "llm", "a fallback has stayed"
             assert shared.index.points[episode.episode_id].summary == stored.summary
-            keys = [message_key(conversation, message.id) for message in episode.messages]
+            keys = [message_key(conversation, message.id, episode.tenant_id) for message in episode.messages]
             assert {shared.messages.episode_ids[key] for key in keys} == {episode.episode_id}
         if episodes:
             counted = shared.episodes.conversations[conversation]
@@ -105,7 +122,7 @@ class SummarizerMachine(FaultMachine):
     def _check_announcements(self) -> None:
         shared, first = self.world.shared, defaultdict(list)
         told: dict[str, SummaryCreated] = {}
-        for summary in shared.announced:
+        for summary in self.world.announced:
             assert told.setdefault(summary.event_id, summary) == summary, "one id, two contents"
             assert summary.supersedes is None or summary.supersedes in told, "replaces what was not announced"
             if summary.ordinal not in first[summary.conversation_id]:

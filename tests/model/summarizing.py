@@ -8,11 +8,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from aiokafka import TopicPartition
+from structlog.contextvars import get_contextvars
 
 from afterword.schemas import EpisodeClosed, Quality, SummaryCreated, Usage
 from afterword.streams.errors import ProviderUnavailable
 from afterword.streams.runtime import Options
-from afterword.streams.runtime.at_least_once import AtLeastOnce, AtLeastOncePartition
+from afterword.streams.runtime.at_least_once import AtLeastOnce, AtLeastOncePartition, handle
+from afterword.streams.runtime.batch import Output, current_batch
+from afterword.streams.runtime.progress import Progress
 from afterword.streams.settings import Retry
 from afterword.streams.summarizer.agent import LaneKey, lane_of
 from afterword.streams.summarizer.lanes import Lanes
@@ -23,7 +26,7 @@ from afterword.streams.summarizer.steps import StepRunner
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from tests.doubles.index import MemoryIndex
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
-from tests.model.broker import Broker, Record
+from tests.model.broker import Broker, Record, Transaction
 from tests.model.loop import Loop
 from tests.model.network import Network
 from tests.model.process import Process
@@ -32,8 +35,11 @@ from tests.summarizer_world import a_handler, a_step_runner
 
 SOURCE = TopicPartition("episode.closed", 0)
 RETRIES = TopicPartition("episode.retry", 0)
+SUMMARIES = TopicPartition("summary.created", 0)
+DEAD_LETTERS = TopicPartition("episode.closed.dlq", 0)
 AWAY = ProviderUnavailable(problem="away")
-ENGINE = Options(max_in_flight=4, commit_interval_seconds=1.0, clock=lambda: 0)
+ENGINE = Options(max_in_flight=4, commit_interval_seconds=1.0, offset_metadata_bytes=19, clock=lambda: 0)
+"""Few records in memory, and few offsets in the metadata of a commit: both limits are reached."""
 PAUSE_SECONDS = 0.2
 RETRY = Retry(attempts=10**6, first_delay_seconds=PAUSE_SECONDS, longest_delay_seconds=PAUSE_SECONDS)
 FALLBACK = Quality(source="fallback", reason=AWAY.error_type)
@@ -50,11 +56,6 @@ def encoded(conversation: str, ordinal: int) -> bytes:
     return closed(conversation, ordinal).to_json()
 
 
-@cache
-def episode_id_of(value: bytes | None) -> str:
-    return EpisodeClosed.model_validate_json(value or b"").episode_id
-
-
 @dataclass
 class Shared:
     """What outlives every worker."""
@@ -62,17 +63,10 @@ class Shared:
     episodes: MemoryEpisodes = field(default_factory=MemoryEpisodes)
     messages: MemoryMessages = field(default_factory=MemoryMessages)
     index: MemoryIndex = field(default_factory=MemoryIndex)
-    announced: list[SummaryCreated] = field(default_factory=list)
-    dead_letters: set[int] = field(default_factory=set)
-    """Their offsets."""
+    sent: list[SummaryCreated] = field(default_factory=list)
+    """Committed or not: the value of a record is its number here."""
     answers: int = 0
     llm_is_away: bool = False
-
-    def publish(self, summary: SummaryCreated) -> None:
-        self.announced.append(summary)
-
-    def send_to_dlq(self, headers: Any) -> None:
-        self.dead_letters.add(int(dict(headers)["__afterword.errors.offset"]))
 
     def answer(self, request: SummaryRequest) -> Summary:
         """Another one each time, as of an LLM that is asked twice."""
@@ -123,15 +117,16 @@ class Worker(Process):
         self.world = world
         steps = a_step_runner(backoff=lambda *_: PAUSE_SECONDS)
         outputs: Any = SimpleNamespace(publish=self._publish, send_to_dlq=self._send_to_dlq, retry=self._retry)
+        self._episodes = AtLeastOnce(order=lane_of)
         self._retries = AtLeastOnce(max_in_flight=1, hold=lambda _: self._pause())
         self._second: AtLeastOncePartition | None = None
-        self._handler = a_handler(self._pipeline(steps), outputs, RETRY, ENGINE.clock, steps=steps)
+        self._handler = a_handler(self._pipeline(steps), outputs, RETRY, ENGINE.clock)
         self._lanes = Lanes[LaneKey](lambda _, error: self.stop_worker(error))
 
     def new_partition(self, source: TopicPartition) -> AtLeastOncePartition:
         """With the retries' one beside it: both are given and taken together."""
         self._second = AtLeastOncePartition(self, RETRIES, self._retries)
-        return AtLeastOncePartition(self, source)
+        return AtLeastOncePartition(self, source, self._episodes)
 
     @property
     def replaces(self) -> bool:
@@ -141,8 +136,8 @@ class Worker(Process):
         """As `attach` has it."""
         async for event in self.events():
             retries = event.value.topic == RETRIES.topic
-            handle = self._handler.replace_fallback if retries else self._handler.summarize
-            self._lanes.submit(lane_of(event.value), partial(handle, event))
+            step = self._handler.replace_fallback if retries else self._handler.summarize
+            self._lanes.submit(lane_of(event.value), partial(handle, event, step))
 
     async def before_taking(self) -> None:
         await self.take_its_time()
@@ -177,16 +172,25 @@ class Worker(Process):
         return answer
 
     async def _retry(self, record: Any, attempt: Try) -> None:
-        await self.network.call(self, "retry", lambda: self.world.append_retry(record, attempt), writes=True)
+        send(RETRIES, record.key, record.value, headers_of(attempt))
 
     async def _publish(self, summary: SummaryCreated) -> None:
-        await self.network.call(self, "publish", lambda: self.world.shared.publish(summary), writes=True)
+        self.world.shared.sent.append(summary)
+        send(SUMMARIES, None, b"%d" % (len(self.world.shared.sent) - 1), [])
 
     async def _send_to_dlq(self, key: bytes | None, value: bytes | None, headers: Any) -> None:
-        await self.network.call(self, "send_to_dlq", lambda: self.world.shared.send_to_dlq(headers), writes=True)
+        send(DEAD_LETTERS, key, value, [])
 
     async def _pause(self) -> None:
         await asyncio.sleep(PAUSE_SECONDS)
+
+
+def send(where: TopicPartition, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes]]) -> None:
+    """With the batch of the record that is being handled, which the header names."""
+    batch, of = current_batch(), get_contextvars()
+    assert batch is not None
+    cause = ("cause", f"{of['topic']} {of['offset']}".encode())
+    batch.send(Output(where.topic, key, value, where.partition, None, [*headers, cause]))
 
 
 class World:
@@ -196,7 +200,7 @@ class World:
         self.loop = Loop()
         self.network = Network(self.loop)
         self.broker = Broker(self.network.post, lambda: 0)
-        self.broker.on_offsets = self.check_offsets
+        self.broker.on_commit = self.check_offsets
         self.shared = Shared()
         self.passed_over = False
         """An offset was committed past a record that was not finished."""
@@ -218,28 +222,34 @@ class World:
     def _append(self, conversation: str, value: bytes) -> None:
         self.broker.append(SOURCE, [(conversation.encode(), value, 0, ())])
 
-    def append_retry(self, record: Any, attempt: Try) -> None:
-        self.broker.append(RETRIES, [(record.key, record.value, 0, tuple(headers_of(attempt)))])
+    @property
+    def announced(self) -> list[SummaryCreated]:
+        """What a reader of committed records has read."""
+        return [self.shared.sent[int(record.value or b"")] for record in self.broker.log(SUMMARIES).read(0)]
 
-    def check_offsets(self, offsets: dict[TopicPartition, int]) -> None:
+    def outputs(self) -> list[Record]:
+        """What was committed, whether its markers are written or not."""
+        return [record for transaction in self.broker.committed for record in transaction.written]
+
+    def check_offsets(self, transaction: Transaction) -> None:
         """Not raised here: whoever commits might take it for an answer."""
-        for source, offset in offsets.items():
+        causes = {cause_of(record) for record in self.outputs()}
+        for source, (offset, metadata) in transaction.offsets.items():  # type: ignore[misc]  # with metadata
+            progress = Progress.read(offset, metadata)
             for record in self.broker.log(source).read(0):
-                if record.offset < offset:
-                    self.passed_over |= not self.is_finished(record)
+                if progress.covers(record.offset):
+                    self.passed_over |= (record.topic, record.offset) not in causes
 
-    def is_finished(self, record: Record) -> bool:
-        """Announced, and an LLM wrote it or will be asked; or a dead letter."""
-        if record.value == b"{":
-            return record.offset in self.shared.dead_letters
-        episode_id = episode_id_of(record.value)
-        announced = [s.quality.source for s in self.shared.announced if s.episode_id == episode_id]
-        return bool(announced) and ("llm" in announced or self.is_waiting(episode_id, record))
-
-    def is_waiting(self, episode_id: str, than: Record) -> bool:
-        """Its next try is on the topic, behind that record if it is a try itself."""
-        after = than.offset + 1 if than.topic == RETRIES.topic else 0
-        return any(episode_id_of(retry.value) == episode_id for retry in self.broker.log(RETRIES).read(after))
+    def repeated(self) -> list[Record]:
+        """Committed outputs of records that were finished before."""
+        seen: set[tuple[str, tuple[str, int]]] = set()
+        found = []
+        for record in self.outputs():
+            what = (record.topic, cause_of(record))
+            if what in seen:
+                found.append(record)
+            seen.add(what)
+        return found
 
     def take(self, number: int) -> None:
         """The group gives it the partition, in a new generation; if it is dead it starts again."""
@@ -266,3 +276,9 @@ class World:
         worker = Worker(name, self)
         worker.start(self.loop)
         return worker
+
+
+def cause_of(output: Record) -> tuple[str, int]:
+    """Topic and offset of the record whose handling sent it."""
+    topic, offset = dict(output.headers)["cause"].decode().split()
+    return topic, int(offset)

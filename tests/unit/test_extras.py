@@ -22,7 +22,6 @@ for module in pkgutil.walk_packages(afterword.__path__, "afterword."):
 """
 EVERYTHING = "import afterword.dev, afterword.demo"
 COMMAND_LINE = "from afterword.__main__ import main; main()"
-AFTERWORD_DEV = "from afterword.cli import main; main(['dev'])"
 LARGEST_BASE = 30
 """Distributions; `README.md` says how many there are today."""
 

@@ -2,7 +2,10 @@
 
 import random
 
+import pytest
+
 from tests.e2e.faults.load import Conversations
+from tests.e2e.faults.loops import Times, blame
 from tests.e2e.faults.stalls import Stalls
 
 
@@ -40,3 +43,22 @@ def test_the_same_seed_gives_the_same_load() -> None:
     one, other = (Conversations(random.Random(7)) for _ in range(2))
     assert [one.next() for _ in range(500)] == [other.next() for _ in range(500)]
     assert list(one.close()) == list(other.close())
+
+
+def test_a_loop_that_is_blocked_on_an_idle_machine_is_blamed_whatever_it_does() -> None:
+    asleep = {"1": Times(ran=0.0, waited=0.0)}
+    at_work = {"1": Times(ran=2.0, waited=0.0)}
+    assert blame(2.0, 1, {"1": Times()}, asleep) == blame(2.0, 1, {"1": Times()}, at_work) == 2.0
+
+
+def test_a_worker_that_waited_for_a_processor_is_not_blamed() -> None:
+    assert blame(2.0, 1, {"1": Times(5.0, 5.0)}, {"1": Times(5.1, 6.9)}) == pytest.approx(0.1)
+
+
+def test_threads_that_hand_each_other_the_lock_while_each_waits_for_a_processor_are_blamed_for_the_rest() -> None:
+    after = {"1": Times(0.2, 1.0), "2": Times(0.1, 0.7)}
+    assert blame(2.0, 1, {}, after) == pytest.approx(0.3)
+
+
+def test_a_loop_blocked_by_its_own_work_is_blamed_on_a_busy_machine_too() -> None:
+    assert blame(4.0, 1, {}, {"1": Times(1.5, 2.5), "2": Times(0.0, 4.0)}) == pytest.approx(1.5)

@@ -11,6 +11,8 @@ from afterword.streams.tokens import TOKENIZER_MARGIN, count_tokens
 
 STOP = ["<|im_end|>", "<|im_start|>", "<|endoftext|>"]
 """End of an answer in ChatML, also for a model that goes on with the next turn."""
+MOST_TOKENS = 10**9
+"""Largest number of tokens of one call that is believed; sums of such numbers fit into 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -87,4 +89,4 @@ def chatml(messages: Messages) -> str:
 
 def token_count(value: object) -> int:
     """Read a number of tokens as a server reports it; 0 where it reports none, or nonsense."""
-    return value if isinstance(value, int) and value > 0 else 0
+    return value if type(value) is int and 0 < value <= MOST_TOKENS else 0

@@ -17,7 +17,7 @@ from opentelemetry.trace import Span, SpanKind, Tracer
 from afterword.schemas import Usage
 from afterword.streams.errors import AnswerInvalid, ProviderError, StoreUnavailable
 from afterword.streams.settings import Llm
-from afterword.streams.stores.replies import KeptReply, ReplyCache
+from afterword.streams.stores.replies import KeptReply, Origin, ReplyCache
 from afterword.streams.summarizer.llm.chat import ChatProtocol, ChatRequest, Reply
 from afterword.streams.summarizer.llm.retrying import RetryBudget, retrying
 from afterword.streams.telemetry import Metrics
@@ -38,7 +38,7 @@ log = structlog.get_logger()
 
 
 class LlmClient:
-    """Asks one LLM server. A question that several put at the same time is asked once."""
+    """Asks one LLM server. With a cache, a question that several put at the same time is asked once."""
 
     def __init__(
         self,
@@ -59,13 +59,20 @@ class LlmClient:
         self._close = close
 
     async def ask(
-        self, request: ChatRequest, budget: RetryBudget, read: Read = lambda _: None, *, fresh: bool = False
+        self,
+        request: ChatRequest,
+        budget: RetryBudget,
+        read: Read = lambda _: None,
+        *,
+        fresh: bool = False,
+        origin: Origin | None = None,
     ) -> Reply:
         """Return a reply that `read` accepts; one that was kept has cost nothing this time.
 
-        `fresh`: a kept reply will not do. Raises: ProviderError; what `read` raises, an AnswerInvalid, with the usage.
+        `fresh`: a kept reply will not do. `origin`: the episode, kept with the reply. Raises: ProviderError; what
+        `read` raises, an AnswerInvalid, with the usage.
         """
-        reply = partial(self._reply, request, read, fresh=fresh)
+        reply = partial(self._reply, request, read, fresh=fresh, origin=origin)
         return await retrying(STAGE, reply, self._llm.attempts, budget, self._metrics)
 
     async def check(self) -> None:
@@ -76,12 +83,14 @@ class LlmClient:
         if self._close:
             await self._close()
 
-    async def _reply(self, request: ChatRequest, read: Read, *, fresh: bool) -> Reply:
+    async def _reply(self, request: ChatRequest, read: Read, *, fresh: bool, origin: Origin | None) -> Reply:
         call = partial(self._call, request, read)
-        return await self._cache.get(self._key(request), call, read, fresh=fresh) if self._cache else await call()
+        if self._cache is None:
+            return await call()
+        return await self._cache.get(key_of(request, self.name, self._llm), call, read, fresh=fresh, origin=origin)
 
     async def _call(self, request: ChatRequest, read: Read) -> Reply:
-        with self._told(request.model or self._llm.model) as span:
+        with self._traced(request.model or self._llm.model) as span:
             reply = await self._protocol.chat(request)
             self._count(reply, span)
         try:
@@ -91,7 +100,7 @@ class LlmClient:
         return reply
 
     @contextmanager
-    def _told(self, model: str | None) -> Iterator[Span]:
+    def _traced(self, model: str | None) -> Iterator[Span]:
         """Trace one call and count its error."""
         attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": self.name}
         if model:
@@ -117,9 +126,6 @@ class LlmClient:
             }
         )
 
-    def _key(self, request: ChatRequest) -> str:
-        return key_of(request, self.name, self._llm)
-
 
 class Cache:
     """Replies that could be read, by key. While the store cannot be reached, calls are made as without it."""
@@ -130,7 +136,9 @@ class Cache:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._paused_until = 0.0
 
-    async def get(self, key: str, call: Callable[[], Awaitable[Reply]], read: Read, *, fresh: bool) -> Reply:
+    async def get(
+        self, key: str, call: Callable[[], Awaitable[Reply]], read: Read, *, fresh: bool, origin: Origin | None
+    ) -> Reply:
         """Return the kept reply, without its usage, if `read` accepts it; else the call's, and keep that.
 
         Raises: ProviderError of the call, and nothing is kept.
@@ -138,7 +146,7 @@ class Cache:
         lock = self._locks.setdefault(key, asyncio.Lock())
         async with lock:
             kept = None if fresh else await self._readable(key, read)
-            return kept or await self._keep(key, await call())
+            return kept or await self._keep(key, await call(), origin)
 
     async def _readable(self, key: str, read: Read) -> Reply | None:
         kept = await self._if_reachable(lambda: self._replies.get(key))
@@ -151,8 +159,8 @@ class Cache:
             return None
         return reply
 
-    async def _keep(self, key: str, reply: Reply) -> Reply:
-        kept = KeptReply(reply.text, reply.usage, reply.cut_off, reply.refused)
+    async def _keep(self, key: str, reply: Reply, origin: Origin | None) -> Reply:
+        kept = KeptReply(reply.text, reply.usage, reply.cut_off, reply.refused, origin)
         expires_at = datetime.now(UTC) + self._kept_for
         await self._if_reachable(lambda: self._replies.put(key, kept, expires_at))
         return reply

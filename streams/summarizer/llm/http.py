@@ -215,7 +215,7 @@ def retry_after_seconds(value: str | None, now: datetime) -> float | None:
         return float(value)
     try:
         moment = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):  # OverflowError: a year that no machine counts to
         return None
     return max(0.0, (moment.replace(tzinfo=moment.tzinfo or UTC) - now).total_seconds())
 
@@ -225,12 +225,9 @@ def _retry_after(response: httpx.Response) -> float:
 
 
 def _rejection(status: int, error: dict[str, Any]) -> ProviderError:
-    code, message = str(error.get("code") or error.get("type") or ""), str(error.get("message") or "")
-    if (
-        code == "model_not_found"
-        or error.get("param") == "model"
-        or _UNKNOWN_MODEL.search(message[:MESSAGE_CHARACTERS])
-    ):
+    code = _text(error, "code") or _text(error, "type")
+    unknown_model = _UNKNOWN_MODEL.search(_text(error, "message")[:MESSAGE_CHARACTERS])
+    if code == "model_not_found" or _text(error, "param") == "model" or unknown_model:
         return ProviderMisconfigured(problem=f"it knows no such model ({status})")
     named = f" {code}" if _CODE.fullmatch(code) else ""  # a code is an identifier; anything else may quote the prompt
     return ProviderError(problem=f"it refused the request ({status}{named})", refused_parameter=_parameter(error))
@@ -238,9 +235,10 @@ def _rejection(status: int, error: dict[str, Any]) -> ProviderError:
 
 def _parameter(error: dict[str, Any]) -> str | None:
     """Name the request's field that this server or model rejects."""
-    if str(error.get("code")).startswith("unsupported") and isinstance(error.get("param"), str):
-        return str(error["param"]).partition(".")[0]
-    return "response_format" if "response_format" in f"{error.get('param')} {error.get('message')}" else None
+    parameter = _text(error, "param")
+    if _text(error, "code").startswith("unsupported") and parameter:
+        return parameter.partition(".")[0]
+    return "response_format" if "response_format" in f"{parameter} {_text(error, 'message')}" else None
 
 
 def _error_in(content: bytes) -> dict[str, Any]:
@@ -249,7 +247,13 @@ def _error_in(content: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         return {}
     error = body.get("error", body) if isinstance(body, dict) else {}
-    return error if isinstance(error, dict) else {"message": str(error)}
+    return error if isinstance(error, dict) else {"message": error}
+
+
+def _text(error: dict[str, Any], field: str) -> str:
+    """Return a field that is a text, else an empty one: `str` of what is deeply nested raises RecursionError."""
+    found = error.get(field)
+    return found if isinstance(found, str) else ""
 
 
 def _json_object(content: bytes) -> dict[str, Any]:

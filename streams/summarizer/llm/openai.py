@@ -48,12 +48,13 @@ class OpenAi:
         for model in {self._llm.model, self._llm.title_model or self._llm.model} - listed:
             await self.chat(ChatRequest([{"role": "user", "content": "Answer with yes."}], CHECKED_TOKENS, model=model))
 
-    async def _listed_models(self) -> set[object]:
+    async def _listed_models(self) -> set[str]:
         try:
             listed = (await self._http.get("/models")).get("data")
         except (ProviderMisconfigured, AnswerInvalid):  # not every server has the list
             return set()
-        return {model.get("id") for model in listed if isinstance(model, dict)} if isinstance(listed, list) else set()
+        ids = (model.get("id") for model in listed if isinstance(model, dict)) if isinstance(listed, list) else ()
+        return {name for name in ids if isinstance(name, str)}
 
     def _body(self, request: ChatRequest) -> dict[str, Any]:
         options: dict[str, Any] = {"temperature": self._llm.temperature, "max_tokens": request.max_tokens}

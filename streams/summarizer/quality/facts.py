@@ -144,7 +144,10 @@ def _code(match: re.Match[str]) -> list[Claim]:
 
 
 def _date(match: re.Match[str]) -> list[Claim]:
-    claims = [Claim(match[0].rstrip("."), date_keys(match), date_parts(match))]
+    parts = date_parts(match)
+    if not parts:
+        return []
+    claims = [Claim(match[0].rstrip("."), date_keys(match), parts)]
     found = year(match)
     return claims + ([Claim(found, frozenset({found}))] if found else [])
 

@@ -151,8 +151,7 @@ def date_keys(found: re.Match[str]) -> frozenset[str]:
 
 def date_parts(found: re.Match[str]) -> frozenset[str]:
     """Keys of month and day apart: "in March … on the 12th"."""
-    month, day = _readings(found)[0]
-    return frozenset({f"month {month}", str(day)})
+    return frozenset(key for month, day in _readings(found)[:1] for key in (f"month {month}", str(day)))
 
 
 def year(found: re.Match[str]) -> str | None:
@@ -170,14 +169,17 @@ def time_keys(found: re.Match[str]) -> frozenset[str]:
 
 
 def _readings(found: re.Match[str]) -> list[tuple[int, int]]:
-    """Possible pairs of month and day."""
+    """Possible pairs of month and day; none for a name that only looks like a month's.
+
+    `re.IGNORECASE` takes the Turkish "ı" and "İ" for an "i", and `casefold` does not: "12 aprıl".
+    """
     part = found.groupdict()
     if part["a"]:
         one, other = int(part["a"]), int(part["b"])
         return [(one, other), (other, one)]
-    month = part["im"] or part["cm"] or MONTHS[str(part["m1"] or part["m2"]).casefold()]
+    month = part["im"] or part["cm"] or MONTHS.get(str(part["m1"] or part["m2"]).casefold())
     day = part["id"] or part["cd"] or part["d1"] or part["d2"]
-    return [(int(month), int(day))]
+    return [(int(month), int(day))] if month else []
 
 
 def _clock(minutes: int) -> str:

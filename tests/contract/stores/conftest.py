@@ -1,17 +1,24 @@
 """Each contract test runs on the store in memory and on a real server."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
+import httpx
 import pytest
 import pytest_asyncio
 
+from afterword.streams.settings import Qdrant
 from afterword.streams.stores import mongo
 from afterword.streams.stores.budgets import Budgets
 from afterword.streams.stores.episodes import EpisodeStore
+from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.mongo import Database, MongoBudgets, MongoEpisodes, MongoMessages, MongoReplies
+from afterword.streams.stores.qdrant import LocalConnection, QdrantIndex, connect
 from afterword.streams.stores.replies import ReplyCache
+from tests.doubles.index import MemoryIndex
 from tests.doubles.stores import MemoryBudgets, MemoryEpisodes, MemoryMessages, MemoryReplies
+from tests.qdrant_server import QdrantServer
 
 
 @pytest_asyncio.fixture
@@ -41,3 +48,39 @@ def replies(request: pytest.FixtureRequest) -> ReplyCache:
 @pytest.fixture(params=["memory", "mongo"])
 def budgets(request: pytest.FixtureRequest) -> Budgets:
     return MemoryBudgets() if request.param == "memory" else MongoBudgets(request.getfixturevalue("database"))
+
+
+@pytest.fixture
+def memory() -> EpisodeIndex:
+    return MemoryIndex()
+
+
+@pytest_asyncio.fixture
+async def local(tmp_path: Path) -> AsyncIterator[EpisodeIndex]:
+    index = QdrantIndex(LocalConnection(tmp_path / "qdrant"), "episodes")
+    yield index
+    await index.close()
+
+
+@pytest_asyncio.fixture
+async def stand_in() -> AsyncIterator[EpisodeIndex]:
+    async with QdrantServer() as server:
+        index = QdrantIndex(connect(Qdrant(url=server.url)), "episodes")
+        yield index
+        await index.close()
+
+
+@pytest_asyncio.fixture
+async def server(qdrant_url: str, unique: Callable[[str], str]) -> AsyncIterator[EpisodeIndex]:
+    """Qdrant's own, where there is one."""
+    index = QdrantIndex(connect(Qdrant(url=qdrant_url)), unique("episodes"))
+    yield index
+    await index.close()
+    async with httpx.AsyncClient() as client:
+        await client.delete(f"{qdrant_url}/collections/{index.collection}")
+
+
+@pytest.fixture(params=["memory", "local", "stand_in", "server"])
+def index(request: pytest.FixtureRequest) -> EpisodeIndex:
+    made: EpisodeIndex = request.getfixturevalue(request.param)
+    return made

@@ -4,8 +4,9 @@ from datetime import timedelta
 
 import pytest
 
+from afterword.schemas import SummaryDeleted
 from afterword.schemas.ids import scope_id
-from afterword.streams.stores.episodes import EpisodeRef, EpisodeStore, RollingRow, scope_of
+from afterword.streams.stores.episodes import DeletedEpisode, EpisodeRef, EpisodeStore, RollingRow, scope_of
 from tests.samples import NOON, a_stored_episode, a_summary
 
 ROW = RollingRow("c1", 1, "So far.", 3, first_ordinal=1, last_ordinal=1, updated_at=NOON)
@@ -96,8 +97,8 @@ async def test_the_audit_sees_which_messages_every_episode_took(episodes: Episod
     await episodes.add(a_stored_episode(2, revision=4, episode_revision=3))
     refs = sorted([ref async for ref in episodes.all_episodes()], key=lambda ref: ref.ordinal)
     assert refs == [
-        EpisodeRef("c1:1", 1, "c1", 1, "f1", ("m0", "m1", "m2"), made_from=1),
-        EpisodeRef("c1:2", 4, "c1", 2, "f1", ("m3", "m4", "m5"), made_from=3),
+        EpisodeRef("c1:1", 1, "c1", 1, "f1", ("m0", "m1", "m2"), made_from=1, tenant_id="t1"),
+        EpisodeRef("c1:2", 4, "c1", 2, "f1", ("m3", "m4", "m5"), made_from=3, tenant_id="t1"),
     ]
 
 
@@ -220,3 +221,103 @@ async def test_writers_of_one_ordinal_at_once_count_it_once(episodes: EpisodeSto
     found = await episodes.conversation("c1")
     assert found is not None
     assert (found.episode_count, found.message_count) == (3, 9)
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+async def test_a_limit_that_mongodb_takes_for_none_is_refused(episodes: EpisodeStore, limit: int) -> None:
+    for ordinal in (1, 2):
+        await episodes.add(a_stored_episode(ordinal))
+    with pytest.raises(ValueError, match="limit must be at least 1"):
+        await episodes.latest("c1", limit)
+    with pytest.raises(ValueError, match="limit must be at least 1"):
+        await episodes.following(None, limit)
+
+
+def deleted(ordinal: int = 1, revision: int = 2) -> DeletedEpisode:
+    before = a_summary(ordinal)
+    deletion = SummaryDeleted(
+        event_id=f"{before.episode_id}:{revision}",
+        episode_id=before.episode_id,
+        revision=revision,
+        supersedes=before.event_id,
+        reason="deleted",
+        conversation_id="c1",
+        tenant_id="t1",
+        ordinal=ordinal,
+        deleted_at=NOON,
+    )
+    return DeletedEpisode(deletion, (("m1", 7),), 7)
+
+
+async def test_what_an_episode_knows_of_changes_comes_back(episodes: EpisodeStore) -> None:
+    stored = replace(a_stored_episode(), changes=(("m1", 7), ("$a.b", 8)), as_of=8, last_offset=3)
+    await episodes.add(stored)
+    assert await episodes.find("c1:1") == stored
+    await episodes.mark(stored, 12)
+    assert await episodes.find("c1:1") == replace(stored, as_of=12)
+    [ref] = [ref async for ref in episodes.all_episodes()]
+    assert (ref.changes, ref.as_of) == (stored.changes, 12)
+
+
+async def test_a_removed_episode_is_not_found_and_does_not_come_back(episodes: EpisodeStore) -> None:
+    await episodes.add(a_stored_episode())
+    gone = deleted()
+    assert await episodes.remove(gone) == gone
+    assert await episodes.remove(deleted(revision=5)) == gone
+    assert await episodes.add(a_stored_episode(revision=9)) == gone
+    assert await episodes.find("c1:1") is None
+    assert await episodes.lookup("c1:1") == gone
+    assert await episodes.latest("c1", 5) == await episodes.following(None, 5) == []
+    assert [ref async for ref in episodes.all_episodes()] == []
+    assert [found async for found in episodes.all_deleted()] == [gone]
+    assert await episodes.tokens_before("c1") == 0
+
+
+async def test_a_late_removal_does_not_remove_a_higher_revision(episodes: EpisodeStore) -> None:
+    stored = a_stored_episode(revision=3)
+    await episodes.add(stored)
+    assert await episodes.remove(deleted(revision=2)) == stored
+
+
+async def test_episodes_are_found_by_the_messages_that_they_have_or_had(episodes: EpisodeStore) -> None:
+    for ordinal in (1, 2, 3):
+        await episodes.add(replace(a_stored_episode(ordinal), overlap_ids=("m1",) if ordinal == 2 else ()))
+    await episodes.remove(replace(deleted(3), changes=(("m1", 7),)))
+    assert [e.ordinal for e in await episodes.holding("c1", "m1")] == [1, 2, 3]
+    assert [e.ordinal for e in await episodes.holding("c1", "m5")] == [2]
+    assert await episodes.holding("c2", "m1") == []
+    assert [e.ordinal for e in await episodes.of_conversation("c1", None, 2)] == [1, 2]
+    assert [e.ordinal for e in await episodes.of_conversation("c1", "c1:2", 2)] == [3]
+    assert [e.ordinal for e in await episodes.later(a_summary(1), 5, 0)] == [1, 2]
+    assert [e.ordinal for e in await episodes.later(a_summary(1), 5, 1)] == [2]
+
+
+async def test_rows_are_read_and_deleted_from_an_ordinal_on(episodes: EpisodeStore) -> None:
+    rows = [replace(ROW, row=n, first_ordinal=n, last_ordinal=n) for n in (1, 2, 3)]
+    for before, row in zip([None, *rows], rows, strict=False):
+        assert await episodes.put_row(row, after=before)
+    assert await episodes.rows_from("c1", 2) == rows[1:]
+    renewed = replace(rows[1], content="New.", last_revision=2, as_of=7)
+    assert await episodes.put_row(renewed, after=rows[1])
+    await episodes.delete_row(rows[1])
+    assert await episodes.rows_from("c1", 2) == [renewed, rows[2]], "another writer has changed it"
+    await episodes.delete_row(rows[2])
+    assert await episodes.latest_row("c1") == renewed
+
+
+async def test_counts_and_title_are_those_of_the_living(episodes: EpisodeStore) -> None:
+    for ordinal in (1, 2):
+        await episodes.add(a_stored_episode(ordinal))
+        await episodes.advance(a_summary(ordinal))
+    await episodes.remove(deleted(2))
+    for _ in range(2):
+        await episodes.recount(deleted(2).deletion)
+    found = await episodes.conversation("c1")
+    assert found is not None
+    assert (found.title, found.episode_count, found.message_count, found.token_count, found.last_ordinal) == (
+        "Title 1", 1, 3, 100, 2,
+    )  # fmt: skip
+    await episodes.remove(deleted(1))
+    await episodes.recount(deleted(1).deletion)
+    await episodes.recount(deleted(1).deletion)
+    assert await episodes.conversation("c1") is None

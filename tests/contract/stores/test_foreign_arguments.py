@@ -10,10 +10,9 @@ import pytest
 from afterword.schemas import Usage
 from afterword.streams.stores.budgets import Budgets
 from afterword.streams.stores.episodes import EpisodeStore, RollingRow
-from afterword.streams.stores.index import Query
+from afterword.streams.stores.index import EpisodeIndex, Query
 from afterword.streams.stores.messages import ArchivedMessage, MessageArchive, Selection
 from afterword.streams.stores.replies import KeptReply, ReplyCache
-from tests.doubles.index import MemoryIndex
 from tests.samples import NOON, a_message, a_stored_episode, a_summary
 
 FOREIGN: Sequence[Any] = (
@@ -64,7 +63,6 @@ BUDGETS: dict[str, tuple[Call, Sequence[Any]]] = {
     "take limit": (lambda store, x: store.take("k", 1, x, NOON), NOT_EVEN_NONE),
     "correct": (lambda store, x: store.correct(x, 1), NOT_EVEN_NONE),
     "correct amount": (lambda store, x: store.correct("k", x), NOT_EVEN_NONE),
-    "used": (lambda store, x: store.used(x), NOT_EVEN_NONE),
 }
 REPLY = KeptReply("The PIN is 4711.", Usage(prompt_tokens=1, completion_tokens=1))
 REPLIES: dict[str, tuple[Call, Sequence[Any]]] = {
@@ -119,8 +117,8 @@ async def test_no_method_of_the_replies_takes_an_operator(replies: ReplyCache) -
     assert await refused(replies, REPLIES) == []
 
 
-async def test_no_method_of_the_index_takes_an_operator() -> None:
-    index = MemoryIndex()
+@pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning")
+async def test_no_method_of_the_index_takes_an_operator(index: EpisodeIndex) -> None:
     await index.put(a_summary(), "The PIN is 4711.")
     assert await refused(index, INDEX) == []
 

@@ -1,57 +1,13 @@
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-import pytest_asyncio
 
-from afterword.streams.settings import Qdrant
 from afterword.streams.stores.index import EpisodeIndex, Query
-from afterword.streams.stores.qdrant import LocalConnection, QdrantIndex, connect
-from tests.doubles.index import MemoryIndex
-from tests.qdrant_server import QdrantServer
 from tests.samples import a_summary
 
 # the client warns that its local mode has no payload indexes, which only a server is asked for
 pytestmark = pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning")
-
-
-@pytest.fixture
-def memory() -> EpisodeIndex:
-    return MemoryIndex()
-
-
-@pytest_asyncio.fixture
-async def local(tmp_path: Path) -> AsyncIterator[EpisodeIndex]:
-    index = QdrantIndex(LocalConnection(tmp_path / "qdrant"), "episodes")
-    yield index
-    await index.close()
-
-
-@pytest_asyncio.fixture
-async def stand_in() -> AsyncIterator[EpisodeIndex]:
-    async with QdrantServer() as server:
-        index = QdrantIndex(connect(Qdrant(url=server.url)), "episodes")
-        yield index
-        await index.close()
-
-
-@pytest_asyncio.fixture
-async def server(qdrant_url: str, unique: Callable[[str], str]) -> AsyncIterator[EpisodeIndex]:
-    """Qdrant's own, where there is one."""
-    index = QdrantIndex(connect(Qdrant(url=qdrant_url)), unique("episodes"))
-    yield index
-    await index.close()
-    async with httpx.AsyncClient() as client:
-        await client.delete(f"{qdrant_url}/collections/{index.collection}")
-
-
-@pytest.fixture(params=["memory", "local", "stand_in", "server"])
-def index(request: pytest.FixtureRequest) -> EpisodeIndex:
-    made: EpisodeIndex = request.getfixturevalue(request.param)
-    return made
 
 
 def a_query(text: str, **fields: Any) -> Query:
@@ -178,3 +134,14 @@ async def test_the_indexed_revision_is_told(index: EpisodeIndex) -> None:
     await index.put(a_summary(1), "text")
     await index.put(a_summary(2, revision=3), "text")
     assert await index.revisions(["c1:1", "c1:2", "c1:3"]) == {"c1:1": 1, "c1:2": 3}
+
+
+async def test_a_removed_episode_is_not_found_and_a_late_revision_does_not_bring_it_back(index: EpisodeIndex) -> None:
+    await index.remove("c1:1", 2)  # before there is a collection
+    await index.put(a_summary(1), "a needle")
+    await index.put(a_summary(2), "hay")
+    await index.remove("c1:1", 3)
+    await index.put(a_summary(1, revision=2), "a needle")
+    assert await index.search(Query(text="needle", user_id="u1", tenant_id="t1")) == []
+    assert [episode_id async for episode_id in index.all_ids()] == ["c1:2"]
+    assert await index.revisions(["c1:1", "c1:2"]) == {"c1:2": 1}

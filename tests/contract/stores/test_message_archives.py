@@ -1,5 +1,6 @@
 import asyncio
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -7,9 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from afterword.schemas import ConversationDeleted, MessageDeleted, MessageEdited
 from afterword.schemas.ids import message_key
 from afterword.streams.stores.documents import original_names, safe_names
-from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageArchive, MessageRef, Selection
+from afterword.streams.stores.messages import (
+    ArchiveChange,
+    ArchivedMessage,
+    Counted,
+    DeletedMessage,
+    MessageArchive,
+    MessageRef,
+    Selection,
+)
 from afterword.streams.tokens import count_tokens
 from tests.samples import NOON, a_message
 
@@ -29,6 +39,10 @@ def archived(message_id: str = "m1", offset: int = 0, **fields: Any) -> Archived
 
 async def newest(messages: MessageArchive, selection: Selection) -> list[str]:
     return [found.message.id async for found in messages.newest(selection)]
+
+
+def ref(key: str, episode_id: str | None, of: ArchivedMessage) -> MessageRef:
+    return MessageRef(key, episode_id, of.message.skip_summarization, (of.partition, of.offset), of.message.content)
 
 
 async def refs(messages: MessageArchive) -> dict[str, MessageRef]:
@@ -59,7 +73,7 @@ async def test_the_order_of_archiver_and_summarizer_does_not_matter(
     for step in steps if archiver_first else reversed(steps):
         await step()
     await messages.put_many([archived(content="Changed.")])
-    assert await refs(messages) == {"c1:m1": MessageRef("c1:m1", "c1:1", archived=True, skipped=False)}
+    assert await refs(messages) == {"c1:m1": ref("c1:m1", "c1:1", message)}
     assert await messages.get_many(["c1:m1"]) == {"c1:m1": message}
 
 
@@ -68,19 +82,21 @@ async def test_archiver_and_summarizer_at_once_lose_nothing(messages: MessageArc
     keys = [f"c1:m{n}" for n in range(50)]
     writers = [messages.put_many(batch), messages.assign("c1:1", keys), messages.put_many(batch)]
     await asyncio.gather(*writers, messages.assign("c1:1", keys))
-    assert await refs(messages) == {key: MessageRef(key, "c1:1", archived=True, skipped=False) for key in keys}
+    assert await refs(messages) == {key: ref(key, "c1:1", one) for key, one in zip(keys, batch, strict=True)}
 
 
 async def test_a_message_that_only_the_summarizer_knows_is_not_read_as_archived(messages: MessageArchive) -> None:
     await messages.assign("c1:1", ["c1:m1"])
     assert await messages.get_many(["c1:m1"]) == {}
     assert await newest(messages, Selection("c1", None)) == []
-    assert await refs(messages) == {"c1:m1": MessageRef("c1:m1", "c1:1", archived=False, skipped=False)}
+    assert await refs(messages) == {"c1:m1": MessageRef("c1:m1", "c1:1")}
+    assert not (await refs(messages))["c1:m1"].archived
 
 
 async def test_skipped_messages_are_archived_and_marked(messages: MessageArchive) -> None:
-    await messages.put_many([archived(skip_summarization=True)])
-    assert await refs(messages) == {"c1:m1": MessageRef("c1:m1", None, archived=True, skipped=True)}
+    skipped = archived(skip_summarization=True)
+    await messages.put_many([skipped])
+    assert await refs(messages) == {"c1:m1": ref("c1:m1", None, skipped)}
 
 
 async def test_more_than_a_batch_is_written_and_read(messages: MessageArchive) -> None:
@@ -89,7 +105,7 @@ async def test_more_than_a_batch_is_written_and_read(messages: MessageArchive) -
     await messages.put_many(batch)
     await messages.assign("c1:1", keys)
     assert len(await messages.get_many(keys)) == 1501
-    assert {ref.episode_id for ref in (await refs(messages)).values()} == {"c1:1"}
+    assert {found.episode_id for found in (await refs(messages)).values()} == {"c1:1"}
 
 
 async def test_the_newest_messages_have_the_latest_times_then_the_highest_offsets(
@@ -182,3 +198,113 @@ def names_in(value: object) -> list[str]:
     if isinstance(value, dict):
         return [*value, *(name for child in value.values() for name in names_in(child))]
     return [name for child in value for name in names_in(child)] if isinstance(value, list) else []
+
+
+async def test_two_tenants_with_the_same_ids_have_a_message_each(messages: MessageArchive) -> None:
+    theirs = archived(offset=1, tenant_id="b", content="Not from a.")
+    ours = archived(offset=2, tenant_id="a", content="From a.")
+    nobodys = archived(offset=3, content="Without a tenant.")
+    await messages.put_many([theirs])
+    await messages.put_many([ours, nobodys])
+    key_of = {tenant: message_key("c1", "m1", tenant) for tenant in ("a", "b", None)}
+    assert await messages.get_many([key_of["a"]]) == {key_of["a"]: ours}
+    assert await messages.get_many(list(key_of.values())) == {
+        key_of["a"]: ours,
+        key_of["b"]: theirs,
+        key_of[None]: nobodys,
+    }
+    for tenant, one in (("a", ours), ("b", theirs), (None, nobodys)):
+        assert [found async for found in messages.newest(Selection("c1", tenant))] == [one]
+
+
+async def test_an_episode_labels_the_messages_of_its_tenant_only(messages: MessageArchive) -> None:
+    ours, theirs = archived(offset=1, tenant_id="a"), archived(offset=2, tenant_id="b")
+    await messages.put_many([theirs])
+    await messages.assign("c1:1", [message_key("c1", "m1", "a")])
+    await messages.put_many([ours])
+    assert (await messages.count(Selection("c1", "a", unsummarised=True))).messages == 0
+    assert (await messages.count(Selection("c1", "b", unsummarised=True))).messages == 1
+    assert {found.key: found.episode_id for found in (await refs(messages)).values()} == {
+        message_key("c1", "m1", "a"): "c1:1",
+        message_key("c1", "m1", "b"): None,
+    }
+
+
+async def test_a_message_of_a_tenant_is_stored_once_in_whatever_order(messages: MessageArchive) -> None:
+    message = archived(tenant_id="a")
+    for step in (messages.put_many([message]), messages.assign("c1:1", ["c1:m1:a"]), messages.put_many([message])):
+        await step
+    assert await refs(messages) == {"c1:m1:a": ref("c1:m1:a", "c1:1", message)}
+
+
+def changed(event: MessageEdited | MessageDeleted | ConversationDeleted, offset: int) -> ArchiveChange:
+    return ArchiveChange(event, 0, offset)
+
+
+def edit(message_id: str = "m1", **fields: Any) -> MessageEdited:
+    return MessageEdited(id=message_id, conversation_id="c1", **fields)
+
+
+def delete(message_id: str = "m1", tenant_id: str | None = None) -> MessageDeleted:
+    return MessageDeleted(id=message_id, conversation_id="c1", tenant_id=tenant_id)
+
+
+async def test_an_edit_replaces_its_fields_and_no_others(messages: MessageArchive) -> None:
+    await messages.put_many([archived(metadata={"kept": 1}, flows=("f",), sentiment=0.5)])
+    await messages.assign("c1:1", ["c1:m1"])
+    await messages.change(changed(edit(content="New.", metadata={"$a.b": 2}, sentiment=None), 7))
+    expected = archived(content="New.", metadata={"$a.b": 2}, flows=("f",), sentiment=None)
+    assert await messages.states(["c1:m1"]) == {"c1:m1": replace(expected, changed=7)}
+    assert await messages.changed(["c1:m1", "c1:m2"]) == await messages.states(["c1:m1"])
+    assert (await refs(messages))["c1:m1"].episode_id == "c1:1"
+    assert (await messages.count(Selection("c1", None))).tokens == count_tokens("New.")
+
+
+async def test_a_lower_offset_never_overwrites_a_higher_one(messages: MessageArchive) -> None:
+    await messages.put_many([archived(offset=5)])
+    for offset in (4, 9, 8, 9):
+        await messages.change(changed(edit(content=f"At {offset}."), offset))
+    await messages.change(changed(delete(), 3))
+    assert await messages.states(["c1:m1"]) == {"c1:m1": replace(archived(offset=5, content="At 9."), changed=9)}
+
+
+async def test_a_deleted_message_does_not_come_back(messages: MessageArchive) -> None:
+    await messages.put_many([archived(), archived("m2", 1)])
+    await messages.assign("c1:1", ["c1:m1", "c1:m2"])
+    await messages.change(changed(delete(), 7))
+    await messages.put_many([archived(), archived(offset=9)])
+    await messages.change(changed(edit(content="Back."), 10))
+    await messages.change(changed(delete(), 11))
+    assert await messages.states(["c1:m1", "c1:m2"]) == {"c1:m1": DeletedMessage(7), "c1:m2": archived("m2", 1)}
+    assert await messages.get_many(["c1:m1"]) == {}
+    assert await newest(messages, Selection("c1", None)) == ["m2"]
+    [found] = [one async for one in messages.all_messages() if one.key == "c1:m1"]
+    assert (found.deleted, found.archived, found.content, found.changed) == (True, False, None, 7)
+
+
+async def test_what_only_the_summarizer_wrote_can_be_deleted_too(messages: MessageArchive) -> None:
+    await messages.assign("c1:1", ["c1:m1"])
+    await messages.change(changed(edit(content="x"), 6))
+    assert await messages.states(["c1:m1"]) == {}
+    await messages.change(changed(delete(), 7))
+    await messages.put_many([archived()])
+    assert await messages.states(["c1:m1"]) == {"c1:m1": DeletedMessage(7)}
+
+
+async def test_a_change_of_what_is_not_there_or_anothers_does_nothing(messages: MessageArchive) -> None:
+    await messages.put_many([archived(tenant_id="t1")])
+    for change in (delete("m2"), edit("m2", content="x"), delete(), delete(tenant_id="t2"), edit(content="x")):
+        await messages.change(changed(change, 7))
+    await messages.change(changed(ConversationDeleted(conversation_id="c1", tenant_id="t2"), 7))
+    assert await messages.states(["c1:m1:t1"]) == {"c1:m1:t1": archived(tenant_id="t1")}
+    assert [one.key async for one in messages.all_messages()] == ["c1:m1:t1"]
+
+
+async def test_a_deleted_conversation_leaves_what_came_later(messages: MessageArchive) -> None:
+    await messages.put_many([archived(f"m{n}", n) for n in range(5)])
+    await messages.put_many([archived("m0", 0, conversation_id="c2")])
+    await messages.change(changed(ConversationDeleted(conversation_id="c1"), 3))
+    states = await messages.states([f"c1:m{n}" for n in range(5)])
+    assert [isinstance(state, DeletedMessage) for state in states.values()] == [True, True, True, False, False]
+    assert await newest(messages, Selection("c1", None)) == ["m4", "m3"]
+    assert await newest(messages, Selection("c2", None)) == ["m0"]

@@ -25,6 +25,8 @@ class Fault:
     """In the short form, kinds of the same company are injected into one deployment, one after the other."""
     exact: ClassVar[bool] = True
     """Episodes must be exactly those of the rules alone."""
+    counted: ClassVar[bool] = True
+    """The load's records are all that there are."""
     recovers: ClassVar[bool] = True
     """Work goes on after it, to the end."""
     share: ClassVar[float] = 60.0

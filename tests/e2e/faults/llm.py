@@ -1,6 +1,7 @@
 """An LLM that can be taken away, slowed down or made to reset its connections, and comes back at the same address."""
 
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Self
@@ -10,6 +11,9 @@ from aiohttp import web
 from tests.openai_server import LlmServer, Outcome, success
 
 HOST = "127.0.0.1"
+QUIET = logging.getLogger(__name__)
+"""Clients that give a request up are what this server is for."""
+QUIET.setLevel(logging.CRITICAL)
 
 
 class Llm(LlmServer):
@@ -17,6 +21,7 @@ class Llm(LlmServer):
 
     def __init__(self) -> None:
         super().__init__()
+        self.usual: Outcome = success()
         self._outcome: Outcome | None = None
         self._runner: web.AppRunner | None = None
         self._site: web.TCPSite | None = None
@@ -47,7 +52,7 @@ class Llm(LlmServer):
     async def chat(self, request: web.Request) -> web.StreamResponse:
         self.requests.clear()  # a run may send many thousands
         await request.read()
-        return await (self._outcome or success())(request)
+        return await (self._outcome or self.usual)(request)
 
     async def __aenter__(self) -> Self:
         await self._open()
@@ -62,7 +67,7 @@ class Llm(LlmServer):
         app = web.Application()
         app.router.add_post("/v1/chat/completions", self.chat)
         app.router.add_get("/v1/models", self.listed_models)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None, logger=QUIET)
         await self._runner.setup()
         await web.TCPSite(self._runner, HOST, self._port, reuse_address=True).start()
         self._port = self._runner.addresses[0][1]

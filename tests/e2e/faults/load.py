@@ -5,13 +5,16 @@ import random
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import orjson
 from aiokafka import AIOKafkaProducer
 
+from afterword.dialogues import expand
 from afterword.streams.settings import Settings
 
+DIALOGUES = Path(__file__).parents[2] / "data" / "dialogues.jsonl"
 AT_A_TIME = 12
 """Conversations that go on side by side."""
 LENGTHS = (3, 30)
@@ -89,14 +92,23 @@ class Conversations:
         return message
 
 
+class Dialogues(Conversations):
+    """Real dialogues, again and again, each time as another conversation."""
+
+    def _conversation(self, name: str) -> Iterator[bytes]:
+        dialogue = orjson.loads(self._chance.choice(DIALOGUES.read_bytes().splitlines()))["dialogue"]
+        yield from (message.to_json() for message in expand(name, dialogue))
+        yield orjson.dumps({"type": "conversation.flush", "conversation_id": name})
+
+
 class Load:
     """Sends for as long as it runs, and remembers what it sent. One idempotent producer: order and number are known."""
 
-    def __init__(self, settings: Settings, seed: int, per_second: float) -> None:
+    def __init__(self, settings: Settings, conversations: Conversations, per_second: float) -> None:
         self.sent: list[Sent] = []
         self.failure: BaseException | None = None
         self._topic = settings.kafka.messages_topic
-        self._conversations = Conversations(random.Random(seed))
+        self._conversations = conversations
         self._pause = 1 / per_second
         self._producer = AIOKafkaProducer(
             bootstrap_servers=settings.kafka.bootstrap_servers,

@@ -21,3 +21,15 @@ def resident(process: Process) -> int:
         return 0
     found = [line for line in status.splitlines() if line.startswith("VmRSS")]
     return int(found[0].split()[1]) // 1024 if found else 0
+
+
+def peak(process: Process) -> int:
+    """Megabytes of the largest resident set since the last call, as the kernel has kept it; 0 when it has just gone."""
+    directory = Path(f"/proc/{process.pid}")
+    try:
+        status = (directory / "status").read_text()
+        (directory / "clear_refs").write_text("5")  # forgets the peak
+    except OSError:
+        return 0
+    found = [line for line in status.splitlines() if line.startswith("VmHWM")]
+    return int(found[0].split()[1]) // 1024 if found else 0

@@ -16,12 +16,14 @@ from aiokafka.errors import KafkaError
 from afterword.audit.log import opened
 from afterword.audit.report import Report
 from afterword.audit.waiting import is_consumed
-from afterword.streams.settings import Settings, load_settings
+from afterword.dev import ROLES
+from afterword.streams.settings import Kafka, Settings, load_settings
 from tests.e2e.deployment import Record, deployed, fingerprints, segmented
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.kinds.workers import SESSION_SECONDS
-from tests.e2e.faults.load import Load
-from tests.e2e.faults.stalls import measured
+from tests.e2e.faults.load import Conversations, Dialogues, Load
+from tests.e2e.faults.loops import Loops, probed
+from tests.e2e.faults.stalls import Announcements, Group, Watched, measured
 from tests.e2e.faults.world import Servers, World
 
 QUIET_SECONDS = 600.0
@@ -39,6 +41,8 @@ class Form:
     seconds: float | None = None
     static: bool = False
     """Workers are static members of their groups, as those of a StatefulSet are."""
+    hostile: bool = False
+    """Real dialogues are the load; event loops and the groups of all roles are measured."""
 
     @property
     def long(self) -> bool:
@@ -69,21 +73,46 @@ async def run(servers: Servers, directory: Path, kinds: Sequence[type[Fault]], f
     result = Result(faults)
     settings = settings_for(servers, directory, kinds)
     kafka = settings.kafka
-    async with (
-        deployed(settings, directory, form.static or kinds[0].static) as deployment,
-        measured(kafka.bootstrap_servers, kafka.segmenter_id, kafka.messages_topic, kafka.partitions) as stalls,
-    ):
-        world = World(servers, deployment, Load(settings, form.seed, form.per_second), stalls, form.long)
+    chance = random.Random(form.seed)
+    load = Load(settings, Dialogues(chance) if form.hostile else Conversations(chance), form.per_second)
+    async with contextlib.AsyncExitStack() as opened_ones:
+        deployment = await opened_ones.enter_async_context(
+            deployed(settings, directory, form.static or kinds[0].static)
+        )
+        world = World(servers, deployment, load, {}, Loops(), form.long)
+        if form.hostile:
+            await opened_ones.enter_async_context(probed(world.targets, world.loops))
+        for role in watched(form):
+            world.groups[role] = await opened_ones.enter_async_context(
+                measured(watched_of(kafka, role), world.loops.clock if form.hostile else time.monotonic)
+            )
         try:
             async with loaded(world, faults):
                 await inject_all(world, faults, form)
             await judge(world, faults, result)
         except (AssertionError, KafkaError, OSError, httpx.HTTPError) as error:  # a timeout is an OSError
             result.problems.append(f"{type(error).__name__}: {error}")
-        result.longest_stall = stalls.longest
+        result.longest_stall = max(stalls.longest for stalls in world.groups.values())
+        if form.hostile:
+            late = f"the latest answer of an event loop came after {world.loops.latest:.2f} s on the wall"
+            result.notes.append(f"a process got {world.loops.mean_pace:.0%} of a processor; {late}")
         result.notes += [f"{gone.name} ended by itself with {gone.code}" for gone in world.ended]
         await close(world, result)
     return result
+
+
+def watched(form: Form) -> Sequence[str]:
+    return ROLES if form.hostile else ("segmenter",)
+
+
+def watched_of(kafka: Kafka, role: str) -> Watched:
+    servers = kafka.bootstrap_servers
+    if role == "summarizer":
+        return Announcements(
+            servers, kafka.episodes_topic, [kafka.summaries_topic, kafka.dead_letters(kafka.episodes_topic)]
+        )
+    group = kafka.segmenter_id if role == "segmenter" else kafka.archiver_id
+    return Group(servers, group, kafka.messages_topic, kafka.partitions)
 
 
 @contextlib.asynccontextmanager
@@ -97,10 +126,12 @@ async def loaded(world: World, faults: Sequence[Fault]) -> AsyncIterator[None]:
             world.start(role)
         await world.busy(1)
         await world.progress()
-        world.stalls.begin()
+        for stalls in world.groups.values():
+            stalls.begin()
         yield
         stop.set()
         await loading
+        note(world, "everything is sent")
         if recovers(faults):
             await until_quiet(world)
     finally:
@@ -125,9 +156,16 @@ async def inject_all(world: World, faults: Sequence[Fault], form: Form) -> None:
 
 
 async def inject(world: World, fault: Fault, chance: random.Random) -> None:
+    note(world, fault.name)
     await fault.inject(world, chance)
     fault.injected += 1
     await asyncio.sleep(chance.uniform(*fault.pause_seconds))
+
+
+def note(world: World, what: str) -> None:
+    """In a log beside those of the workers."""
+    with (world.deployment.directory / "injections.log").open("a") as log:
+        log.write(f"{time.strftime('%H:%M:%S')} {what}\n")
 
 
 async def until_quiet(world: World) -> None:
@@ -142,14 +180,14 @@ async def _archived(world: World, log: Any) -> bool:
     kafka = world.deployment.settings.kafka
     if not world.running("archiver"):
         return True
-    ends = await log.ends(kafka.messages_topic)
-    done = await log.committed(kafka.archiver_id, kafka.messages_topic)
-    return all(done.get(source.partition, 0) >= end for source, end in ends.items())
+    return await is_consumed(log, kafka.model_copy(update={"segmenter_id": kafka.archiver_id}))
 
 
 async def judge(world: World, faults: Sequence[Fault], result: Result) -> None:
     deployment = world.deployment
+    note(world, "everything is consumed")
     report = await deployment.audit(QUIET_SECONDS if recovers(faults) and world.running("summarizer") else 0)
+    note(world, "audited")
     closed = await deployment.episodes()
     world.report = report
     result.messages, result.episodes = report.messages["total"], report.episodes["total"]
@@ -158,20 +196,22 @@ async def judge(world: World, faults: Sequence[Fault], result: Result) -> None:
     if not report.clean:
         result.problems.append("\n".join(report.lines()))
     if recovers(faults):
-        _judge_completeness(world, report, result)
+        _judge_completeness(world, report, result, all(fault.counted for fault in faults))
     if recovers(faults) and all(fault.exact for fault in faults):
         records = [Record(r.key, r.value, r.headers, n, r.timestamp_ms) for n, r in enumerate(world.load.sent)]
-        if fingerprints(closed) != segmented(records, deployment.settings):
+        known = {record.key for record in world.load.sent}
+        mine = [episode for episode in closed if episode.conversation_id.encode() in known]
+        if fingerprints(mine) != segmented(records, deployment.settings):
             result.problems.append("the episodes are not those of the rules")
     for fault in faults:
         await _checked(world, fault, result)
 
 
-def _judge_completeness(world: World, report: Report, result: Result) -> None:
+def _judge_completeness(world: World, report: Report, result: Result, counted: bool) -> None:
     left = {name: report.messages[name] for name in ("pending", "not_consumed") if report.messages[name]}
     if left:
         result.problems.append(f"not done: {left}")
-    if report.messages["total"] != len(world.load.sent) - report.messages["flushes"]:
+    if counted and report.messages["total"] != len(world.load.sent) - report.messages["flushes"]:
         result.problems.append(f"{len(world.load.sent)} records were sent, and {report.messages} found")
     stored = {name: report.summaries.get(name) for name in ("stored", "announced")}
     if world.running("summarizer") and set(stored.values()) != {report.episodes["total"]}:

@@ -1,25 +1,31 @@
-"""How long a group stood still: lag, and no commit. Measured from outside, as whoever runs Kafka would."""
+"""How long a partition stood still: lag, and no progress. Measured from outside, as whoever runs Kafka would."""
 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
+
+from afterword.schemas.headers import CE_ID, header
 
 LOOK_SECONDS = 0.25
 ANSWER_SECONDS = 5.0
 
 
 class Stalls:
-    """The longest time that any partition had unread records while its committed offset stayed where it was."""
+    """The longest time that any partition had something to do, and did not get any further."""
 
     def __init__(self) -> None:
         self.longest = 0.0
         self.committed = 0
         """Offsets of all partitions together, at the last look."""
+        self.offsets: dict[int, int] = {}
+        """The same, by partition."""
         self.looks = 0
         self._lap = 0.0
         self._since: dict[int, tuple[int, float]] = {}
@@ -27,6 +33,7 @@ class Stalls:
     def see(self, committed: Mapping[int, int], ends: Mapping[int, int], now: float) -> None:
         """By partition: the committed offset and the end. `now`: seconds of a monotonic clock."""
         self.committed = sum(committed.values())
+        self.offsets = dict(committed)
         self.looks += 1
         for partition, end in ends.items():
             at = committed.get(partition, 0)
@@ -48,42 +55,98 @@ class Stalls:
         return lap
 
 
+Found = tuple[Mapping[int, int], Mapping[int, int]]
+"""What is done and what there is, by partition, as `Stalls.see` takes them."""
+Look = Callable[[], Awaitable[Found]]
+
+
 @contextlib.asynccontextmanager
-async def measured(bootstrap_servers: str, group: str, topic: str, partitions: int) -> AsyncIterator[Stalls]:
+async def measured(watched: "Watched", clock: Callable[[], float] = time.monotonic) -> AsyncIterator[Stalls]:
     """Looks while the block runs; what it cannot see, because no broker answers, it takes for unchanged."""
     stalls = Stalls()
-    looking = asyncio.create_task(_look_always(stalls, bootstrap_servers, group, topic, partitions))
+    task = asyncio.create_task(_look_always(stalls, watched, clock))
     try:
         yield stalls
     finally:
-        looking.cancel()
-        await asyncio.wait([looking])
+        task.cancel()
+        await asyncio.wait([task])
 
 
-async def _look_always(stalls: Stalls, servers: str, group: str, topic: str, partitions: int) -> None:
-    sources = [TopicPartition(topic, number) for number in range(partitions)]
+async def _look_always(stalls: Stalls, watched: "Watched", clock: Callable[[], float]) -> None:
     while True:
         # aiokafka asserts that it knows a broker, and one that just comes up may name none
         with contextlib.suppress(KafkaError, OSError, AssertionError):
-            async with _clients(servers) as (admin, consumer):
+            async with watched.opened() as look:
                 while True:
                     async with asyncio.timeout(ANSWER_SECONDS):
-                        offsets = await admin.list_consumer_group_offsets(group)
-                        ends = await consumer.end_offsets(sources)
-                    committed = {source.partition: found.offset for source, found in offsets.items()}
-                    stalls.see(committed, {s.partition: end for s, end in ends.items()}, time.monotonic())
+                        done, ends = await look()
+                    stalls.see(done, ends, clock())
                     await asyncio.sleep(LOOK_SECONDS)
         await asyncio.sleep(LOOK_SECONDS)
 
 
-@contextlib.asynccontextmanager
-async def _clients(servers: str) -> AsyncIterator[tuple[AIOKafkaAdminClient, AIOKafkaConsumer]]:
-    admin = AIOKafkaAdminClient(bootstrap_servers=servers)
-    consumer = AIOKafkaConsumer(bootstrap_servers=servers)
-    try:
-        await admin.start()
-        await consumer.start()
-        yield admin, consumer
-    finally:
-        await consumer.stop()
-        await admin.close()
+@dataclass(frozen=True)
+class Group:
+    """A group's committed offsets on a topic."""
+
+    bootstrap_servers: str
+    group: str
+    topic: str
+    partitions: int
+
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[Look]:
+        sources = [TopicPartition(self.topic, number) for number in range(self.partitions)]
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap_servers)
+        consumer = AIOKafkaConsumer(bootstrap_servers=self.bootstrap_servers)
+
+        async def look() -> Found:
+            offsets = await admin.list_consumer_group_offsets(self.group)
+            ends = await consumer.end_offsets(sources)
+            committed = {source.partition: found.offset for source, found in offsets.items() if source in ends}
+            return committed, {source.partition: end for source, end in ends.items()}
+
+        try:
+            await admin.start()
+            await consumer.start()
+            yield look
+        finally:
+            await consumer.stop()
+            await admin.close()
+
+
+@dataclass(frozen=True)
+class Announcements:
+    """How many of a topic's events were followed by one of the same id; some take long, and others overtake them."""
+
+    bootstrap_servers: str
+    topic: str
+    followers: Sequence[str]
+
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[Look]:
+        partition_of: dict[str, int] = {}
+        followed: set[str] = set()
+        async with AIOKafkaConsumer(
+            self.topic,
+            *self.followers,
+            bootstrap_servers=self.bootstrap_servers,
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+        ) as consumer:
+
+            async def look() -> Found:
+                for source, records in (await consumer.getmany(timeout_ms=0)).items():
+                    for record in records:
+                        event = header(record.headers, CE_ID) or ""
+                        if source.topic == self.topic:
+                            partition_of[event] = source.partition
+                        else:
+                            followed.add(event)
+                done = Counter(partition for event, partition in partition_of.items() if event in followed)
+                return done, Counter(partition_of.values())
+
+            yield look
+
+
+Watched = Group | Announcements

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,15 @@ import httpx
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
+from afterword.audit.log import opened
 from afterword.audit.report import Report
 from afterword.embedded import EmbeddedStack, Process
 from afterword.embedded.kafka import Access
+from afterword.schemas.dead_letters import read_dead_letter
 from tests.e2e.deployment import Deployment
 from tests.e2e.faults.llm import Llm
 from tests.e2e.faults.load import Load
+from tests.e2e.faults.loops import Loops
 from tests.e2e.faults.stalls import Stalls
 from tests.e2e.faults.wire import Wire
 from tests.qdrant import Breakable, breakable_qdrant
@@ -87,7 +90,10 @@ class World:
     servers: Servers
     deployment: Deployment
     load: Load
-    stalls: Stalls
+    groups: dict[str, Stalls]
+    """Of those roles whose groups are watched; the segmenter's always is."""
+    loops: Loops
+    """Measured only where the run asks for it."""
     long: bool
     ended: list[Ended] = field(default_factory=list)
     roles: dict[str, str] = field(default_factory=dict)
@@ -96,9 +102,15 @@ class World:
     """The audit's, in the end."""
     mounts: list[Path] = field(default_factory=list)
     """To be unmounted in the end."""
+    _dead: dict[tuple[int, int], str] | None = None
+    _ports: dict[int, int] = field(default_factory=dict)
     _log_begins: dict[str, int] = field(default_factory=dict)
     _launches: dict[str, Callable[[], Process]] = field(default_factory=dict)
     _expected: set[str] = field(default_factory=set)
+
+    @property
+    def stalls(self) -> Stalls:
+        return self.groups["segmenter"]
 
     def seconds(self, short: float, long: float) -> float:
         return long if self.long else short
@@ -188,6 +200,14 @@ class World:
         port = re.search(rb'"port": (\d+), "event": "health_server_started"', log)
         return int(port[1]) if port else None
 
+    def targets(self) -> dict[str, tuple[int, int]]:
+        """Process and health port of each worker that has come up, by name."""
+        for name, worker in self.deployment.workers.items():
+            if worker.pid not in self._ports and (port := self.listening(name)):
+                self._ports[worker.pid] = port
+        pids = {name: worker.pid for name, worker in self.deployment.workers.items()}
+        return {name: (pid, self._ports[pid]) for name, pid in pids.items() if pid in self._ports}
+
     async def _is_ready(self, client: httpx.AsyncClient, name: str) -> bool:
         port = self.listening(name)
         if port is None:
@@ -219,7 +239,26 @@ class World:
         sent = len(self.load.sent)
         await until(lambda: self.stalls.committed >= sent, "the segmenter does not catch up")
 
+    async def handled(self, last: Mapping[int, int]) -> None:
+        """Until segmenter and archiver have committed these offsets, by partition."""
+        groups = [self.groups[role] for role in ("segmenter", "archiver")]
+        await until(
+            lambda: all(group.offsets.get(at, 0) > offset for group in groups for at, offset in last.items()),
+            "what was sent is not handled",
+        )
+
     # -- topics
+
+    async def dead_letters(self) -> dict[tuple[int, int], str]:
+        """Error type of each record of `messages` that was rejected, by partition and offset; read once."""
+        if self._dead is None:
+            kafka, self._dead = self.deployment.settings.kafka, {}
+            async with opened(kafka) as log:
+                async for record in log.records(kafka.dead_letters(kafka.messages_topic)):
+                    letter = read_dead_letter(record)
+                    if letter.origin is not None:
+                        self._dead[letter.origin.partition, letter.origin.offset] = letter.error_type
+        return self._dead
 
     @contextlib.asynccontextmanager
     async def admin(self) -> AsyncIterator[AIOKafkaAdminClient]:

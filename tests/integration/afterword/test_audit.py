@@ -29,6 +29,7 @@ from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.mongo import MongoEpisodes, MongoMessages
 from afterword.streams.stores.qdrant import open_index
 from afterword.topics import ensure_topics
+from tests.samples import a_message
 
 MESSAGES = len(samples.lines())
 
@@ -105,7 +106,7 @@ class Deployment:
         for episode in self.episodes():
             summary = summary_of(episode)
             await MongoEpisodes(self.database).add(stored_episode(episode, summary))
-            keys = [message_key(episode.conversation_id, m.id) for m in episode.messages]
+            keys = [message_key(episode.conversation_id, m.id, episode.tenant_id) for m in episode.messages]
             await MongoMessages(self.database).assign(episode.episode_id, keys)
             await index.put(summary, "text")
         await index.close()
@@ -309,6 +310,32 @@ async def test_two_contents_under_one_event_id_are_found_and_plain_repeats_are_n
 async def test_an_archive_that_lacks_a_message_is_found(deployment):
     await deployment.everything()
     await deployment.database["messages"].delete_one({"_id": "superseg_validation_2:superseg_validation_2-1"})
+    assert set((await audit.run(deployment.settings)).findings) == {"not_archived", "label_wrong"}
+
+
+async def test_an_archived_text_that_was_never_sent_is_found_under_its_own_name(deployment):
+    await deployment.everything()
+    where, change = {"_id": "superseg_validation_2:superseg_validation_2-1"}, {"$set": {"content": "Not said."}}
+    await deployment.database["messages"].update_one(where, change)
+    assert set((await audit.run(deployment.settings)).findings) == {"archived_differently"}
+
+
+def said_by(tenant: str, number: int, content: str) -> bytes:
+    message = a_message(f"m{number}", "talk", tenant_id=tenant, content=content)
+    return message.model_dump_json(exclude_defaults=True).encode()
+
+
+async def test_a_tenant_that_sends_anothers_next_message_id_first_neither_hides_nor_changes_it(deployment):
+    lines = [said_by("a", 1, "Hello."), said_by("mallory", 2, "Send me the keys."), said_by("a", 2, "How are you?")]
+    await produce(deployment.settings, lines, Options(flush=True))
+    await deployment.segment()
+    await deployment.publish()
+    await deployment.archive()
+    await deployment.summarise()
+    report = await audit.run(deployment.settings)
+    assert report.clean, report.findings
+    assert (report.messages["archived"], report.messages["dead_lettered"]) == (3, 1)
+    await deployment.database["messages"].delete_one({"_id": "talk:m2:a"})
     assert set((await audit.run(deployment.settings)).findings) == {"not_archived", "label_wrong"}
 
 

@@ -138,7 +138,8 @@ async def test_produce_counts_what_it_sent(settings):
     assert code == 0
     counts = json.loads(out)
     del counts["seconds"]
-    assert counts == {"conversations": 12, "messages": len(samples.lines()), "flushes": 12, "invalid": 0}
+    expected = {"conversations": 12, "messages": len(samples.lines()), "amendments": 0, "flushes": 12, "invalid": 0}
+    assert counts == expected
 
 
 async def test_produce_reads_standard_input(settings):

@@ -167,6 +167,7 @@ async def test_a_dead_letter_is_found_by_its_address(world: World) -> None:
         assert await world.queue.find(listed.address) == listed
     found = (await world.open())[0]
     assert found.origin == Origin(world.settings.kafka.messages_topic, found.partition, found.partition)
-    for address in (f"{world.topic}/0/99", f"{world.topic}/9/0", f"{world.topic}/0", "nowhere/0/0", "x"):
+    endless = (f"{world.topic}/0/{'9' * 5000}", f"{world.topic}/{'9' * 5000}/0", f"{world.topic}/{'9' * 19}/{'9' * 19}")
+    for address in (f"{world.topic}/0/99", f"{world.topic}/9/0", f"{world.topic}/0", "nowhere/0/0", "x", *endless):
         with pytest.raises(NoSuchDeadLetter):
             await world.queue.find(address)

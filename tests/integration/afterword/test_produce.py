@@ -7,14 +7,19 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, ConsumerRecord
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from afterword import samples
 from afterword.produce import LinesInvalid, Options, Produced, produce, read_lines
-from afterword.schemas import ConversationFlush, decode_input
+from afterword.producer import Producer
+from afterword.schemas import ConversationFlush, MessageCreated, decode_input
 from afterword.schemas.headers import CE_ID, CE_TYPE, header
-from afterword.streams.errors import BrokerUnavailable, TopicMissing
+from afterword.streams.errors import BrokerUnavailable, RequestRefused, TopicMissing
+from afterword.streams.kafka import admin_client
 from afterword.streams.settings import Settings
 from afterword.topics import ensure_topics
+from tests.samples import a_message
 
 PARTITIONS = 3
 DIALOGUES = Path(__file__).parents[2] / "data" / "dialogues.jsonl"
@@ -132,3 +137,31 @@ async def test_a_broker_that_is_away_is_named() -> None:
     away = Settings(kafka={"bootstrap_servers": "127.0.0.1:9"})
     with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:9"):
         await sent(away, samples.lines())
+
+
+async def test_a_message_after_one_that_the_broker_refused_is_delivered(settings: Settings) -> None:
+    topic, large = settings.kafka.messages_topic, a_message("large", content="x" * 2000)
+    async with Producer.from_settings(settings) as producer, admin_client(settings.kafka) as admin:
+        await limit(admin, topic, "1000")
+        async with asyncio.timeout(20):
+            with pytest.raises(RequestRefused, match=r"refused a request: .*MessageSizeTooLarge"):
+                await send_forever(producer, large)  # the broker does not know its new limit at once
+        for number in range(3):
+            await producer.send(a_message(f"small-{number}"))
+            await producer.enqueue(large)
+            with pytest.raises(RequestRefused):
+                await producer.drain()
+        await limit(admin, topic, "1000000")
+        await producer.send(a_message("small-3"))
+    found = [decode_input(r.key, r.value, r.headers, r.timestamp) for r in await records(settings)]
+    assert [e.id for e in found if isinstance(e, MessageCreated) and e != large] == [f"small-{n}" for n in range(4)]
+
+
+async def send_forever(producer: Producer, message: MessageCreated) -> None:
+    while True:
+        await producer.send(message)
+
+
+async def limit(admin: AIOKafkaAdminClient, topic: str, size: str) -> None:
+    """Set the largest size of the topic's records, in bytes."""
+    await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs={"max.message.bytes": size})])

@@ -47,7 +47,7 @@ async def settings(make_settings: Callable[..., Settings], tmp_path: Path) -> Se
             if ordinal > IN_EPISODES // 3 - 5:  # as many as the tests look at
                 await stores.episodes.add(stored)
             await stores.episodes.advance(stored.summary)
-        await stores.messages.assign("c1:1", [f"c1:m{n}" for n in range(IN_EPISODES)])
+        await stores.messages.assign("c1:1", [f"c1:m{n}:t1" for n in range(IN_EPISODES)])
     return made
 
 

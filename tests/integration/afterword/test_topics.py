@@ -7,6 +7,7 @@ import pytest
 import pytest_asyncio
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from afterword.checks import Advice, check_wanted_topics
 from afterword.streams.errors import BrokerUnavailable
 from afterword.streams.settings import Settings
 from afterword.topics import TopicReport, check_topics, ensure_topics
@@ -70,6 +71,20 @@ async def test_changelogs_follow_messages_that_were_there_before(
     described: list[Any] = await admin.describe_topics()
     partitions = {topic["topic"]: len(topic["partitions"]) for topic in described}
     assert partitions[settings.kafka.changelog("messages")] == 5
+
+
+@pytest.mark.parametrize("limit", ["10000", "10000000"])
+async def test_messages_with_a_limit_that_does_not_fit_are_told_of_by_both_commands(
+    settings: Settings, admin: AIOKafkaAdminClient, limit: str
+) -> None:
+    topic = settings.kafka.messages_topic
+    await create(admin, NewTopic(topic, 3, 1, topic_configs={"max.message.bytes": limit}))
+    created = by_name(await ensure_topics(settings))[topic]
+    assert created.fine
+    assert f"max.message.bytes is {limit}" in created.warning
+    checked = await check_wanted_topics(settings)
+    assert isinstance(checked, Advice)
+    assert f"{topic}: {created.warning}" == checked
 
 
 async def test_what_the_broker_refuses_is_reported_with_its_reason(make_settings: MakeSettings) -> None:

@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -14,17 +15,28 @@ import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import RecordsToDelete
+from aiokafka.errors import MessageSizeTooLargeError
 from opentelemetry.trace import NoOpTracer
 from structlog.testing import capture_logs
 
 from afterword.audit.log import opened
-from afterword.consumers.archiver import CONDITIONS, Archiver, group_options, run_archiver, until_stopped
+from afterword.consumers.archiver import (
+    CONDITIONS,
+    Archiver,
+    group_options,
+    run_archiver,
+    send_dead_letters,
+    until_stopped,
+)
+from afterword.dlq import Filters, open_queue
 from afterword.schemas import ConversationFlush, MessageCreated
 from afterword.schemas.headers import CE_TYPE
 from afterword.schemas.ids import message_key
 from afterword.schemas.messages import CONVERSATION_FLUSH
-from afterword.streams.errors import StoreUnavailable, TopicMissing
+from afterword.streams.errors import AfterwordError, StoreUnavailable, TopicMissing
 from afterword.streams.kafka import admin_client, running_consumer
+from afterword.streams.runtime import Breaker
+from afterword.streams.runtime.attempts import Attempts
 from afterword.streams.runtime.health import Readiness
 from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
@@ -83,7 +95,9 @@ def archiver_of(
     metrics: Metrics | None = None,
 ) -> Archiver:
     readiness, metrics = readiness or Readiness(*CONDITIONS), metrics or Metrics("archiver", "0")
-    return Archiver(consumer, archive, readiness, metrics, NoOpTracer(), settings.kafka)
+    attempts = Attempts(Breaker(), 1, (AfterwordError, Crash), wait_seconds=0.0)
+    reject = partial(send_dead_letters, settings.kafka, readiness)
+    return Archiver(consumer, archive, readiness, metrics, NoOpTracer(), settings.kafka, attempts, reject)
 
 
 async def archived(archive: MongoMessages) -> dict[str, MessageCreated]:
@@ -246,6 +260,43 @@ async def test_an_outage_of_an_hour_does_not_cost_it_its_membership(settings, pr
 
 class Crash(Exception):
     """The process is gone."""
+
+
+class TrippingArchive(MemoryMessages):
+    """Fails on messages that name it, for a reason that nobody foresaw."""
+
+    async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
+        if any("trip" in archived.message.content for archived in messages):
+            raise OverflowError("contents of a message")
+        await super().put_many(messages)
+
+
+async def test_a_message_on_which_the_archiver_fails_is_a_dead_letter_and_its_neighbours_are_archived(
+    settings, producer
+):
+    archive, stop, kafka = TrippingArchive(), asyncio.Event(), settings.kafka
+    for n in range(9):
+        await send(producer, settings, message(n, content="trip" if n == 4 else "fine"))
+    async with running_consumer(kafka, kafka.messages_topic, **group_options(kafka)) as consumer:
+        running = asyncio.create_task(archiver_of(consumer, archive, settings).run(stop))
+        await until(lambda: is_committed(settings, 9))
+        stop.set()
+        await running
+    assert archive.messages.keys() == {message_key(CONVERSATION, str(n)) for n in range(9) if n != 4}
+    async with open_queue(kafka) as queue:
+        topic = kafka.dead_letters(kafka.messages_topic)
+        [letter] = [found async for found in queue.unresolved(topic, Filters())]
+        assert (letter.stage, letter.error_type) == ("archive", "unforeseen")
+        assert letter.problem.startswith("OverflowError at afterword.consumers.archiver:")
+        counts = await queue.count(topic, Filters(), "replayed")
+        assert (counts.found, counts.resolved, counts.archive) == (1, 0, 1)
+
+
+async def test_a_dead_letter_that_kafka_refuses_for_too_long_ends_the_archiver_with_the_cause(settings):
+    kafka, readiness = settings.kafka, Readiness(*CONDITIONS)
+    with pytest.raises(MessageSizeTooLargeError):
+        await send_dead_letters(kafka, readiness, [(b"key", b"x" * 2_000_000, [])], refused_seconds=0.5)
+    assert readiness.reasons["dead_letter"] == "MessageSizeTooLargeError"
 
 
 class DyingArchive(MemoryMessages):

@@ -116,7 +116,7 @@ async def test_half_a_gigabyte_in_two_small_batches_leaves_memory_as_it_was(sett
             some = []
     assert offsets == list(range(402))
     assert last == b"after"
-    assert peak_bytes() - before < 150 * 2**20
+    assert peak_bytes() - before < 200 * 2**20  # the larger record alone would take 256 MiB
 
 
 def peak_bytes(*, anew: bool = False) -> int:

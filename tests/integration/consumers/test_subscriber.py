@@ -6,7 +6,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
-from aiokafka import AIOKafkaProducer, ConsumerRecord
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord
+from aiokafka.admin import RecordsToDelete
+from structlog.testing import capture_logs
 
 from afterword import SummarySubscriber
 from afterword.audit.log import opened
@@ -23,8 +25,8 @@ from afterword.schemas import (
 )
 from afterword.schemas.headers import CE_ID, CE_TYPE
 from afterword.schemas.summaries import SUMMARY_CREATED
-from afterword.streams.errors import TopicMissing
-from afterword.streams.kafka import running_consumer
+from afterword.streams.errors import TopicMissing, TopicReplaced
+from afterword.streams.kafka import admin_client, running_consumer
 from afterword.streams.settings import Settings
 from tests.extras import BASE, run_with
 
@@ -255,6 +257,52 @@ async def test_members_that_come_and_go_lose_nothing(announce, subscriber):
     await until(24)
     second.set()
     await asyncio.gather(*running)
+
+
+async def test_events_that_expire_unread_are_counted_in_an_error_and_the_rest_is_read(
+    announce, subscriber, settings, committed
+):
+    await announce(*map(event, range(1, 13)))
+    async with subscriber() as events:
+        assert await take(events, 3) == [1, 2, 3]
+    await expire(settings, before=8)
+    with capture_logs() as logs:
+        async with subscriber(start_from="latest") as events:  # no matter: it is for groups without offsets
+            assert await take(events, 4) == [9, 10, 11, 12]
+            assert events.expired == 5
+    [error] = [line for line in logs if line["event"] == "records_expired"]
+    assert error.items() >= {"first_lost": 3, "next_offset": 8, "count": 5, "log_level": "error"}.items()
+    assert await committed() == 12
+
+
+async def test_a_group_without_offsets_starts_with_what_is_left_and_has_lost_nothing(announce, subscriber, settings):
+    await announce(*map(event, range(1, 6)))
+    await expire(settings, before=2)
+    async with subscriber() as events:
+        assert await take(events, 3) == [3, 4, 5]
+        assert events.expired == 0
+
+
+async def test_a_topic_that_is_shorter_than_what_was_read_stops_a_subscriber(announce, subscriber, settings, unique):
+    await announce(*map(event, range(1, 6)))
+    async with opened(settings.kafka) as log:
+        [where] = [source for source, end in (await log.ends(settings.kafka.summaries_topic)).items() if end]
+    async with AIOKafkaConsumer(
+        bootstrap_servers=settings.kafka.bootstrap_servers, group_id=unique("subscriber"), enable_auto_commit=False
+    ) as before:
+        before.assign([where])
+        await before.commit({where: 99})
+    async with subscriber() as events:
+        with pytest.raises(TopicReplaced, match=f"partition {where.partition}, ends at offset 5, but .* up to 99"):
+            await take(events, 1)
+
+
+async def expire(settings: Settings, before: int) -> None:
+    """Delete the records of the conversation's partition before that offset, as their retention does."""
+    async with opened(settings.kafka) as log:
+        [where] = [source for source, end in (await log.ends(settings.kafka.summaries_topic)).items() if end]
+    async with admin_client(settings.kafka) as admin:
+        await admin.delete_records({where: RecordsToDelete(before_offset=before)})
 
 
 async def test_a_group_may_begin_with_what_comes_from_now_on(announce, subscriber):

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from afterword.streams import logs
-from afterword.streams.runtime import App, AtLeastOnce, Batches, Options, Tick
+from afterword.streams.runtime import App, AtLeastOnce, Batches, Options, Output, Tick, failing_batch
 from afterword.streams.runtime.batch import current_batch
 from afterword.streams.runtime.worker import run
 from afterword.streams.settings import Logs
@@ -38,7 +38,11 @@ class Told:
     """A file: what at-least-once handlers began and finished."""
     instance: str | None = None
     at_least_once: bool = False
+    ordered: bool = False
+    """At least once: records with the same key one after the other."""
     two_tables: bool = False
+    rejects: bool = False
+    """A record that keeps failing is a dead letter, on the output topic."""
     lingers: bool = False
     """Something keeps the process when the worker has stopped."""
     options: dict[str, Any] = field(default_factory=dict)
@@ -79,14 +83,15 @@ def due_of(value: bytes) -> int | None:
 def add_counter(app: App, told: Told) -> None:
     counter = Counter(app, told)
 
-    @app.agent(app.topic(told.source, schema=Batches()))
+    def reject(record: Any, error: Exception) -> Output:
+        value = orjson.dumps({"rejected": orjson.loads(record.value)["i"], "problem": type(error).__name__})
+        return Output(told.output, record.key, value, record.partition, None, [])
+
+    @app.agent(app.topic(told.source, schema=Batches(reject=reject if told.rejects else None)))
     async def agent(stream: AsyncIterable[Any]) -> None:
         async for work in stream:
-            if isinstance(work, Tick):
-                await counter.tick(work)
-            else:
-                for record in work:
-                    await counter.count(record)
+            with failing_batch() if told.rejects else contextlib.nullcontext():
+                await counter.handle(work)
 
 
 class Counter:
@@ -99,6 +104,13 @@ class Counter:
         self._output = app.topic(told.output, **RAW)
         self._faults = Path(told.faults)
         self._strays: set[asyncio.Task[None]] = set()
+
+    async def handle(self, work: Any) -> None:
+        if isinstance(work, Tick):
+            await self.tick(work)
+            return
+        for record in work:
+            await self.count(record)
 
     async def count(self, record: Any) -> None:
         asked = orjson.loads(record.value)
@@ -167,9 +179,10 @@ async def cling() -> None:
 def add_slow_agent(app: App, told: Told) -> None:
     """Each record in a task of its own."""
     running: set[asyncio.Task[None]] = set()
-    slowness = Slowness(told)
+    slowness = Slowness(told, app.topic(told.output, **RAW))
+    order = (lambda record: record.key) if told.ordered else (lambda _: None)
 
-    @app.agent(app.topic(told.source, schema=AtLeastOnce(hold=slowness.hold)))
+    @app.agent(app.topic(told.source, schema=AtLeastOnce(hold=slowness.hold, order=order)))
     async def agent(stream: Any) -> None:
         async for event in stream.noack().events():
             if orjson.loads(event.value.value).get("agent_fails"):
@@ -180,10 +193,11 @@ def add_slow_agent(app: App, told: Told) -> None:
 
 
 class Slowness:
-    """A record takes as long as it says, and is held back before as long as it says."""
+    """A record takes as long as it says, and is held back before as long as it says. Then it is told on."""
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, told: Told, output: Any) -> None:
         self._faults, self._journal = Path(told.faults), Path(told.journal)
+        self._output = output
 
     async def hold(self, record: Any) -> None:
         asked = orjson.loads(record.value)
@@ -198,6 +212,8 @@ class Slowness:
         await asyncio.sleep(asked.get("sleep", 0))
         if "until" in asked:
             await self._until(asked["until"])
+        value = orjson.dumps({"i": asked["i"], "pid": os.getpid(), "padding": "x" * asked.get("padding", 0)})
+        await self._output.send(key=record.key, value=value, partition=record.partition)
         self._note("done", record)
         event.ack()
 

@@ -21,7 +21,13 @@ from afterword.embedded.process import Process
 from tests.integration.runtime.counter import VARIABLE, Told
 
 ROOT = Path(__file__).parents[3]
-FAST = {"tick_seconds": 0.2, "retry_wait_seconds": 0.05, "revoke_drain_seconds": 3.0, "drain_seconds": 10.0}
+FAST = {
+    "tick_seconds": 0.2,
+    "retry_wait_seconds": 0.05,
+    "revoke_drain_seconds": 3.0,
+    "drain_seconds": 10.0,
+    "source_look_seconds": 0.5,
+}
 PATIENCE_SECONDS = 25.0
 
 
@@ -223,6 +229,11 @@ class Lab:
         for key, found in counts.items():
             assert found == list(range(1, len(found) + 1)), key
             assert order[key] == sorted(order[key]), key
+
+    async def all_told_once(self, seconds: float = PATIENCE_SECONDS) -> None:
+        """Of an at-least-once worker: each record led to one committed output, whoever handled it how often."""
+        await until(lambda: len(self.counted()) >= len(self.keys), seconds, watching=self)
+        assert sorted(seen.value["i"] for seen in self.counted()) == list(range(len(self.keys)))
 
     async def collect(self) -> None:
         async for record in self.reader:

@@ -113,7 +113,57 @@ async def test_a_shorter_source_topic_stops_the_worker(lab: Lab) -> None:
     await lab.create(lab.source)
     worker = lab.worker(static=True)
     assert await lab.exit_code(worker) > 0
-    assert "SourceReplaced" in worker.tail()
+    assert "SourceRecreated" in worker.tail()
+
+
+async def test_state_of_a_partition_that_has_moved_is_removed_when_its_new_owner_has_committed(lab: Lab) -> None:
+    """And is rebuilt when the partition comes back."""
+    options = {"moved_look_seconds": 0.5, "moved_grace_seconds": 0.0}
+    await lab.produce(RECORDS)
+    lab.worker("a", options=options)
+    await lab.all_counted()
+    assert len(lab.databases("a")) == 2
+    other = lab.worker("b", options=options)
+    await until(lambda: len(lab.databases("b")) == 1, watching=lab)
+    async with lab.loaded():
+        await until(lambda: len(lab.databases("a")) == 1, 60, watching=lab)
+    [moved], [kept] = lab.databases("b"), lab.databases("a")
+    assert moved.name != kept.name
+    await lab.all_counted()
+    await lab.stop(other)
+    await lab.produce(RECORDS)
+    await lab.all_counted()
+    assert len(lab.databases("a")) == 2
+
+
+async def test_a_source_topic_made_anew_and_longer_stops_the_worker_with_and_without_its_disk(lab: Lab) -> None:
+    await lab.produce(RECORDS)
+    await run_once(lab)
+    await lab.delete(lab.source)
+    await lab.create(lab.source)
+    await lab.produce([*RECORDS, *RECORDS])
+    for name in ("a", "without a disk"):
+        worker = lab.worker(name)
+        assert await lab.exit_code(worker) > 0
+        assert f"{lab.source} was deleted and made anew" in worker.tail()
+    assert len(lab.counted()) == len(RECORDS)
+
+
+async def test_a_source_topic_made_anew_and_longer_stops_a_running_worker(lab: Lab) -> None:
+    await lab.produce(RECORDS)
+    worker = lab.worker()
+    await lab.all_counted()
+    worker.suspend()
+    await lab.delete(lab.source)
+    await lab.create(lab.source)
+    await lab.produce([*RECORDS, *RECORDS])
+    worker.resume()
+    assert await lab.exit_code(worker, 60) > 0
+    assert f"{lab.source} was deleted and made anew" in worker.tail()
+    await lab.produce(RECORDS)
+    next_worker = lab.worker()
+    assert await lab.exit_code(next_worker) > 0
+    assert f"{lab.source} was deleted and made anew" in next_worker.tail()
 
 
 async def test_state_that_is_ahead_of_its_changelogs_is_made_anew(lab: Lab) -> None:

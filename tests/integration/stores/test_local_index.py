@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 import pytest_asyncio
+from aiohttp import web
 
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.runtime.health import HealthServer, Readiness
@@ -18,12 +19,14 @@ from afterword.streams.stores.local_index import (
     ROUTE,
     SEARCH_ROUTE,
     Address,
+    IndexReader,
     address_file,
     encoded,
     ids_of_owner,
     search_of_owner,
 )
 from tests.doubles.index import MemoryIndex
+from tests.endpoints import serving
 from tests.samples import a_summary
 
 QUERY = Query(text="flights to Rome", user_id="u1", tenant_id="t1")
@@ -91,6 +94,22 @@ async def test_an_owner_that_is_gone_is_unavailable(path: Path, closed_port: int
     local_index.announce(path, "127.0.0.1", closed_port, "token")
     with pytest.raises(StoreUnavailable, match="its owner does not answer"):
         await search_of_owner(path, QUERY)
+
+
+@pytest.mark.parametrize("answer", ["<html>It works!</html>", '{"title": "another"}', "[7]", ""])
+async def test_what_another_program_answers_at_the_owner_s_old_port_is_no_index(path: Path, answer: str) -> None:
+    async def another(request: web.Request) -> web.Response:
+        return web.Response(text=answer, content_type="text/html")
+
+    async with serving(another, "GET", "/{any:.*}") as url:
+        host, port = url.removeprefix("http://").split(":")
+        local_index.announce(path, host, int(port), "token")
+        with pytest.raises(StoreUnavailable, match="its owner does not answer"):
+            await search_of_owner(path, QUERY)
+        with pytest.raises(StoreUnavailable, match="its owner does not answer"):
+            await ids_of_owner(path)
+        found = await IndexReader(path, MemoryIndex).search(QUERY, words_alone)
+    assert found == [], "the directory is not there"
 
 
 def test_only_callers_of_this_machine_are_answered() -> None:

@@ -148,21 +148,23 @@ async def test_a_real_server_s_refusals_are_told_by_what_they_are(tmp_path: Path
         await index.close()
 
 
-@pytest.mark.parametrize("version", ["1.15.5", "0.11.0", "unknown"])
-async def test_a_server_that_would_ignore_the_fence_of_revisions_is_refused_before_it_is_used(version: str) -> None:
+@pytest.mark.parametrize("version", ["1.16.3", "1.15.5", "0.11.0", "unknown"])
+async def test_a_server_too_old_for_the_fence_of_revisions_and_the_weights_is_refused_before_it_is_used(
+    version: str,
+) -> None:
     async with QdrantServer(version) as server:
         settings = Settings(qdrant=Qdrant(url=server.url))
         index = open_index(settings.qdrant, Embedder())
         for use in (index.put(a_summary(), TEXT), index.search(A_QUERY), index.revisions(["c1:1"])):
-            with pytest.raises(ConfigurationError, match=f"is version '{version}'; 1.16 or later is needed"):
+            with pytest.raises(ConfigurationError, match=f"is version '{version}'; 1.17 or later is needed"):
                 await use
         await index.close()
         with pytest.raises(ConfigurationError, match="AFTERWORD_QDRANT__URL: qdrant at http"):
             await check_qdrant(settings)
 
 
-@pytest.mark.parametrize("version", ["1.16.0", "1.17.1", "1.20.0-dev", "2.0.0"])
-async def test_a_server_that_knows_the_fence_is_used(version: str) -> None:
+@pytest.mark.parametrize("version", ["1.17.0", "1.17.1", "1.20.0-dev", "2.0.0"])
+async def test_a_server_that_knows_the_fence_and_the_weights_is_used(version: str) -> None:
     async with QdrantServer(version) as server:
         assert await check_qdrant(Settings(qdrant=Qdrant(url=server.url))) == server.url
 
@@ -178,3 +180,27 @@ async def test_a_server_that_was_away_is_looked_at_again() -> None:
         with pytest.raises(ConfigurationError, match=r"1\.15\.5"):
             await index.put(a_summary(), TEXT)
         await index.close()
+
+
+@pytest.mark.parametrize("answer", [429, 503, "too late"])
+async def test_a_write_that_a_server_refused_is_one_request_when_it_is_repeated(answer: int | str) -> None:
+    async with QdrantServer() as server:
+        index = open_index(Qdrant(url=server.url, timeout_seconds=1), Embedder())
+        await index.put(a_summary(), TEXT)
+        server.requests.clear()
+        with server.answering(answer), pytest.raises(StoreUnavailable):
+            await index.put(a_summary(2), TEXT)
+        await index.put(a_summary(2), TEXT)
+        assert server.requests == ["PUT /collections/episodes/points"] * 2
+        await index.close()
+
+
+async def test_a_collection_that_was_deleted_is_created_again(writers: list[QdrantIndex], url: str) -> None:
+    index = writers[0]
+    await index.put(a_summary(), TEXT)
+    async with httpx.AsyncClient() as client:
+        await client.delete(f"{url}/collections/{index.collection}")
+    with pytest.raises(StoreRefuses, match="404"):
+        await index.put(a_summary(), TEXT)
+    await index.put(a_summary(), TEXT)
+    assert await index.revisions(["c1:1"]) == {"c1:1": 1}

@@ -51,7 +51,8 @@ async def test_an_episode_is_stored_under_the_names_of_the_contract(stores: dict
     summary = await World().pipeline(**around(NO_FAULTS, stores)).process(EPISODES[1])
     found = await state(stores)
     episode = found["episodes"]["c1:2"]
-    assert set(episode) == {"_id", *type(summary).model_fields, "fingerprint", "close_reason", "overlap_ids"}
+    kept = {"fingerprint", "close_reason", "overlap_ids", "as_of", "changes", "last_offset"}
+    assert set(episode) == {"_id", *type(summary).model_fields, *kept}
     assert episode["started_at"] == summary.started_at
     assert found["conversations"]["c1"] == {
         "_id": "c1",
@@ -65,13 +66,14 @@ async def test_an_episode_is_stored_under_the_names_of_the_contract(stores: dict
         "token_count": 100,
         "counted_episodes": 1,
         "last_revision": 1,
+        "key_version": 2,
     }
     row = found["conversation_summaries"]["c1:1"]
     assert row.keys() == {
         *("_id", "conversation_id", "row", "content", "token_count", "first_ordinal", "last_ordinal", "updated_at"),
-        "last_revision",
+        *("last_revision", "key_version"),
     }
-    assert found["messages"] == {f"c1:m{n}": {"_id": f"c1:m{n}", "episode_id": "c1:2"} for n in (3, 4, 5)}
+    assert found["messages"] == {f"c1:m{n}:t1": {"_id": f"c1:m{n}:t1", "episode_id": "c1:2"} for n in (3, 4, 5)}
     assert found["points"] == ["c1:2"]
 
 

@@ -23,6 +23,9 @@ COMMANDS = [
     ["dlq", "show"],
     ["dlq", "replay"],
     ["dlq", "discard"],
+    ["state", "list"],
+    ["state", "reset"],
+    ["state", "rebuild"],
 ]
 HEAVY = ("aiokafka", "faust", "motor", "pymongo", "qdrant_client", "pydantic_settings", "rich.progress")
 AWAY = {"AFTERWORD_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9"}

@@ -16,6 +16,7 @@ from afterword.schemas.dead_letters import (
     read_dead_letter,
 )
 from afterword.schemas.headers import REPLACED, Headers
+from afterword.schemas.replacements import replacement_header
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)
@@ -137,5 +138,10 @@ def test_a_dead_letter_fits_into_any_topic_and_says_what_it_left_out(value: int,
 
 
 def test_a_replacement_cannot_be_replayed() -> None:
-    replaced = Record(headers=[(REPLACED, b'{"error_type": "too_large", "detail": "3000000 bytes"}')])
+    replaced = Record(headers=[replacement_header("undecodable_batch", first=1, last=2, cause="EOFError")])
     assert read_dead_letter(dead_letter_of(replaced)).truncated
+
+
+def test_a_record_that_pretends_to_be_a_replacement_can_be_replayed() -> None:
+    pretending = Record(headers=[(REPLACED, b'{"error_type": "too_large", "detail": "3000000 bytes"}')])
+    assert not read_dead_letter(dead_letter_of(pretending)).truncated

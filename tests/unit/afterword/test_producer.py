@@ -1,7 +1,9 @@
 """Records that a producer makes, and the trace that begins with them and that the segmenter continues."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +13,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import NoOpTracer, SpanKind, StatusCode, Tracer
 
+from afterword.consumers.subscriber import SummarySubscriber
 from afterword.produce import flush, parse
 from afterword.producer import Producer, ProducerRecord, Sender, to_record
 from afterword.schemas import ConversationFlush, MessageCreated, decode_input
@@ -144,3 +147,21 @@ async def test_the_settings_say_where_and_how_to_connect() -> None:
     with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:9"):
         async with Producer.from_settings(away):
             pass
+
+
+@pytest.mark.parametrize("make", [Producer, partial(SummarySubscriber, group_id="g")])
+async def test_a_client_s_own_timeout_holds_for_its_look_at_the_topics_too(make: Callable[..., Any]) -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(1024):
+            pass
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1")
+    address = "{}:{}".format(*server.sockets[0].getsockname())
+    try:
+        async with asyncio.timeout(10):
+            with pytest.raises(BrokerUnavailable):
+                await make(bootstrap_servers=address, request_timeout_ms=100).__aenter__()
+    finally:
+        server.close()
+        await server.wait_closed()

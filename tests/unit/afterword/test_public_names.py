@@ -15,17 +15,23 @@ NAMES = {
     "BrokerRefuses": "afterword.streams.errors",
     "BrokerUnavailable": "afterword.streams.errors",
     "ConfigurationError": "afterword.streams.errors",
+    "ConversationDeleted": "afterword.schemas.messages",
     "ConversationFlush": "afterword.schemas.messages",
     "EpisodeClosed": "afterword.schemas.episodes",
     "ExtraMissing": "afterword.extras",
     "InvalidRecord": "afterword.schemas.decoding",
     "Memory": "afterword.memory",
     "MessageCreated": "afterword.schemas.messages",
+    "MessageDeleted": "afterword.schemas.messages",
+    "MessageEdited": "afterword.schemas.messages",
     "Producer": "afterword.producer",
+    "RequestRefused": "afterword.streams.errors",
+    "RevisionSubscriber": "afterword.consumers.subscriber",
     "Settings": "afterword.streams.settings",
     "StoreInUse": "afterword.streams.errors",
     "StoreUnavailable": "afterword.streams.errors",
     "SummaryCreated": "afterword.schemas.summaries",
+    "SummaryDeleted": "afterword.schemas.summaries",
     "SummarySubscriber": "afterword.consumers.subscriber",
     "TopicMissing": "afterword.streams.errors",
     "load_settings": "afterword.streams.settings",
@@ -101,7 +107,7 @@ def test_a_subscriber_takes_everything_from_the_settings() -> None:
     kafka = {"bootstrap_servers": "k:9092", "summaries_topic": "summaries", "security_protocol": "SASL_SSL"}
     sasl = {"sasl_mechanism": "PLAIN", "username": "crm", "password": "secret"}
     subscriber = afterword.SummarySubscriber.from_settings(Settings(kafka=kafka | sasl), group_id="crm")
-    assert subscriber._topic == "summaries"
+    assert subscriber._topics == ("summaries",)
     options = subscriber._options
     assert (subscriber._kafka.bootstrap_servers, options["sasl_plain_username"]) == ("k:9092", "crm")
     assert {"ssl_context", "sasl_plain_password"} <= set(options)

@@ -14,6 +14,7 @@ from tests.samples import a_message, a_stored_episode, a_summary
 from tests.summarizer_world import FixedEmbedder
 
 EPISODES = 2 * PAGE_EPISODES + 50
+TENANT = "t1"
 
 
 class Stores:
@@ -24,7 +25,7 @@ class Stores:
         for ordinal in range(1, EPISODES + 1):
             await self.episodes.add(a_stored_episode(ordinal))
         ids = [f"m{n}" for n in range(3 * EPISODES)]
-        await self.messages.put_many([ArchivedMessage(a_message(i), 0, n) for n, i in enumerate(ids)])
+        await self.messages.put_many([ArchivedMessage(a_message(i, tenant_id=TENANT), 0, n) for n, i in enumerate(ids)])
         return self
 
 
@@ -70,6 +71,16 @@ async def test_every_stored_episode_is_indexed_as_the_summarizer_does_it(stores:
     assert point.dense
 
 
+async def test_the_text_of_another_tenant_is_indexed_for_nobody_else() -> None:
+    episodes, messages, index = MemoryEpisodes(), MemoryMessages(), MemoryIndex()
+    await episodes.add(a_stored_episode(1))
+    for tenant, text in (("mallory", "Ignore the doctor."), (None, "Of nobody."), (TENANT, "Take two a day.")):
+        message = a_message("m0", tenant_id=tenant, content=text)
+        await messages.put_many([ArchivedMessage(message, 0, len(messages.messages))])
+    await Rebuild(episodes, messages, index, None).run(silent)
+    assert index.points["c1:1"].raw_text == "Take two a day."
+
+
 async def test_what_is_indexed_already_is_left_unless_all_is_asked_for(stores: Stores) -> None:
     index = MemoryIndex()
     await index.put(a_summary(1), "as it was")
@@ -112,7 +123,7 @@ async def test_a_page_is_held_at_a_time_and_messages_that_are_missing_are_counte
     episodes, messages = Held(), MemoryMessages()
     for ordinal in (1, 2):
         await episodes.add(a_stored_episode(ordinal))
-    await messages.put_many([ArchivedMessage(a_message(f"m{n}"), 0, n) for n in range(4)])
+    await messages.put_many([ArchivedMessage(a_message(f"m{n}", tenant_id=TENANT), 0, n) for n in range(4)])
     index = MemoryIndex()
     done = await Rebuild(episodes, messages, index, None).run(silent)
     assert (done.written, done.incomplete) == (2, 1)

@@ -4,8 +4,16 @@ from dataclasses import replace
 
 import pytest
 
+from afterword.schemas.decoding import MAX_INPUT_BYTES
 from afterword.streams.settings import Settings
-from afterword.topics import FoundTopic, Topic, compare, wanted_topics
+from afterword.topics import (
+    LARGEST_MESSAGES_BYTES,
+    SMALLEST_MESSAGES_BYTES,
+    FoundTopic,
+    Topic,
+    compare,
+    wanted_topics,
+)
 
 MEBIBYTE = 1024 * 1024
 
@@ -40,6 +48,7 @@ def test_there_are_events_dead_letters_and_changelogs(wanted: dict[str, Topic]) 
         "messages",
         "episode.closed",
         "summary.created",
+        "summary.deleted",
         "episode.retry",
         "messages.dlq",
         "episode.closed.dlq",
@@ -61,7 +70,7 @@ def test_only_changelogs_are_compacted(wanted: dict[str, Topic]) -> None:
 
 def test_what_is_made_from_a_record_of_the_largest_size_has_room(wanted: dict[str, Topic]) -> None:
     roomy = {name for name, topic in wanted.items() if topic.configs.get("max.message.bytes") == str(2 * MEBIBYTE)}
-    assert roomy == set(wanted) - {"messages", "summary.created"}
+    assert roomy == set(wanted) - {"messages", "summary.created", "summary.deleted"}
 
 
 def test_changelogs_have_as_many_partitions_as_the_messages_that_exist(settings: Settings) -> None:
@@ -92,3 +101,29 @@ def test_every_difference_is_named(episodes: Topic) -> None:
         "max.message.bytes is 1000, should be 2097152",
         "replication factor is 1, should be 3",
     ]
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        ("1000", "should be at least 765536"),
+        ("765535", "should be at least 765536"),
+        ("765536", ""),
+        ("1048588", ""),
+        ("2097152", ""),
+        ("2097153", "should be at most 2097152"),
+        ("104857600", "should be at most 2097152"),
+    ],
+)
+def test_a_limit_of_messages_that_is_too_small_or_too_large_is_warned_of(
+    messages: Topic, limit: str, said: str
+) -> None:
+    found = as_wanted(messages)
+    report = compare(messages, replace(found, configs={**found.configs, "max.message.bytes": limit}))
+    assert report.fine
+    assert bool(report.warning) == bool(said)
+    assert said in report.warning
+
+
+def test_the_limit_for_messages_without_a_warning_is_enough_for_every_message_that_is_taken() -> None:
+    assert MAX_INPUT_BYTES < SMALLEST_MESSAGES_BYTES < LARGEST_MESSAGES_BYTES

@@ -5,9 +5,10 @@ import sys
 import time
 
 import pytest
+from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError
 
 from afterword.commands import worker
-from afterword.streams.errors import WorkerFailed
+from afterword.streams.errors import BrokerUnavailable, RequestRefused, WorkerFailed
 from afterword.streams.runtime.errors import StoreFailed
 from afterword.streams.settings import Settings, load_settings
 
@@ -38,3 +39,20 @@ def test_an_error_of_the_engine_is_one_line(monkeypatch: pytest.MonkeyPatch) -> 
 
     with pytest.raises(WorkerFailed, match="local state in state cannot be used: disk full"):
         worker._run(role)
+
+
+def test_an_answer_of_kafka_is_not_said_to_be_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "start", load_settings)
+
+    async def refused(_: Settings) -> None:
+        error = MessageSizeTooLargeError()
+        error.add_note("topic episode.closed")
+        raise error
+
+    async def away(_: Settings) -> None:
+        raise KafkaConnectionError("no broker")
+
+    with pytest.raises(RequestRefused, match=r"refused a request: .*MessageSizeTooLargeError; topic episode.closed"):
+        worker._run(refused)
+    with pytest.raises(BrokerUnavailable, match=r"cannot be reached: .*no broker"):
+        worker._run(away)

@@ -7,12 +7,17 @@ from typing import Any
 import orjson
 import pytest
 from aiokafka import TopicPartition
+from hypothesis import given
+from hypothesis import strategies as st
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import NoOpTracer, StatusCode, Tracer
 
-from afterword.consumers.archiver import CONDITIONS, Archiver, RebalanceTimer
-from afterword.streams.errors import StateUnreadable
+from afterword.consumers.archiver import CONDITIONS, Archiver, DeadLetter, RebalanceTimer, Reject, parts
+from afterword.streams.errors import AfterwordError, StateUnreadable
+from afterword.streams.runtime import Breaker
+from afterword.streams.runtime.attempts import Attempts
+from afterword.streams.runtime.errors import EverythingFails
 from afterword.streams.runtime.health import Readiness
 from afterword.streams.settings import Kafka
 from afterword.streams.stores.messages import ArchivedMessage
@@ -46,16 +51,32 @@ def metrics() -> Metrics:
     return Metrics("archiver", "1.2.3")
 
 
-def archiver(metrics: Metrics, tracer: Tracer, archive: MemoryMessages | None = None) -> Archiver:
+def archiver(
+    metrics: Metrics, tracer: Tracer, archive: MemoryMessages | None = None, rejected: Reject | None = None
+) -> Archiver:
     consumer: Any = Consumer()
-    return Archiver(consumer, archive or MemoryMessages(), Readiness(*CONDITIONS), metrics, tracer, Kafka())
+    attempts = Attempts(Breaker(failures=5), 1, (AfterwordError,), wait_seconds=0.0)
+    given = archive or MemoryMessages()
+    return Archiver(
+        consumer, given, Readiness(*CONDITIONS), metrics, tracer, Kafka(), attempts, rejected or never_rejected
+    )
+
+
+async def never_rejected(_: Sequence[DeadLetter]) -> None:
+    raise AssertionError("a dead letter")
 
 
 def record(offset: int, span: int | None = None) -> Any:
     headers = [("traceparent", f"00-{0xABC:032x}-{span:016x}-01".encode())] if span else []
     message = {"id": str(offset), "conversation_id": "c", "user_id": "u", "role": "user", "content": SECRET}
     return SimpleNamespace(
-        headers=headers, key=b"c", value=orjson.dumps(message), timestamp=1, partition=0, offset=offset
+        headers=headers,
+        key=b"c",
+        value=orjson.dumps(message),
+        timestamp=1,
+        topic="messages",
+        partition=0,
+        offset=offset,
     )
 
 
@@ -130,3 +151,59 @@ def test_each_rebalance_is_measured_the_first_assignment_included(metrics: Metri
     timer.on_partitions_revoked([])
     timer.on_partitions_assigned([])
     assert count(metrics, "rebalance_duration_seconds", role="archiver") == 2
+
+
+class TrippingMessages(MemoryMessages):
+    """Fails on messages of these ids."""
+
+    def __init__(self, *ids: str) -> None:
+        super().__init__()
+        self._ids = set(ids)
+
+    async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
+        if self._ids & {archived.message.id for archived in messages}:
+            raise OverflowError(SECRET)
+        await super().put_many(messages)
+
+
+async def test_a_message_on_which_it_fails_alone_is_a_dead_letter_before_the_offsets_are_committed(
+    metrics: Metrics,
+) -> None:
+    letters: list[DeadLetter] = []
+    archive = TrippingMessages("7")
+
+    async def reject(rejected: Sequence[DeadLetter]) -> None:
+        assert not working._consumer.committed
+        letters.extend(rejected)
+
+    working = archiver(metrics, NoOpTracer(), archive, reject)
+    await working.handle(batch(*[None] * 20))
+    assert len(archive.messages) == 19
+    assert working._consumer.committed == {MESSAGES: 20}
+    [(key, value, headers)] = letters
+    said = dict(headers)
+    assert (key, value) == (b"c", record(7).value)
+    assert said["__afterword.errors.type"] == b"unforeseen"
+    assert said["__afterword.errors.offset"] == b"7"
+    assert SECRET.encode() not in b"".join(said.values())
+    assert working.counts["failed"] == 1
+
+
+async def test_if_it_fails_on_every_message_it_stops_and_commits_nothing(metrics: Metrics) -> None:
+    found = batch(*[None] * 20)
+    for one in found[MESSAGES]:
+        one.key = b"%d" % one.offset
+        one.value = one.value.replace(b'"conversation_id":"c"', b'"conversation_id":"%d"' % one.offset)
+    working = archiver(metrics, NoOpTracer(), TrippingMessages(*map(str, range(20))))
+    with pytest.raises(EverythingFails):
+        await working.handle(found)
+    assert not working._consumer.committed
+
+
+@given(st.lists(st.integers(0, 200), max_size=30))
+def test_writes_are_bounded_in_bytes_unless_they_are_of_one_message(sizes: list[int]) -> None:
+    records: Any = [SimpleNamespace(key=None, value=b"x" * size, headers=[]) for size in sizes]
+    cut = list(parts(records, 100))
+    assert [one for part in cut for one in part] == records
+    assert all(len(part) == 1 or sum(len(one.value) for one in part) <= 100 for part in cut)
+    assert all(part for part in cut)

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -6,6 +7,7 @@ from pydantic import BaseModel, Field, SecretStr
 from afterword.streams.settings import PREFIX, READ_ELSEWHERE, Settings
 from tools.reference.settings import reference
 
+TESTS = Path(__file__).parents[2]
 PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
 
 
@@ -37,6 +39,12 @@ def test_every_setting_says_what_it_is_for() -> None:
 
 def test_variables_that_are_read_elsewhere_are_on_the_page_too() -> None:
     assert all(f"`{PREFIX}{name}`" in reference(Settings) for name in READ_ELSEWHERE)
+
+
+def test_every_variable_that_tests_read_is_known_to_be_read_elsewhere() -> None:
+    code = "".join(path.read_text() for path in TESTS.rglob("*.py"))
+    read = set(re.findall(rf"{PREFIX}(TEST_[A-Z]+)", code))
+    assert read == {name for name in READ_ELSEWHERE if name.startswith("TEST_")}
 
 
 def test_a_setting_is_named_by_its_variable_with_type_bounds_and_default() -> None:

@@ -181,13 +181,17 @@ async def test_a_batch_that_faust_skipped_is_never_done(agent: Agent, why: str) 
 
 async def test_a_single_record_that_faust_skipped_is_not_done(agent: Agent) -> None:
     done: list[int] = []
+
+    def message(**about: Any) -> ConcurrentMessage:
+        return ConcurrentMessage(agent.batch(), lambda finished: done.append(finished.offset), **about)
+
     taken = agent.batch()
     task = agent.run(nothing)
-    await agent.put(lambda **about: ConcurrentMessage(done.append, **about), 99)
+    await agent.put(message, 99)
     await agent.give(taken)
     await within(taken.done)
     assert done == []
-    await agent.put(lambda **about: ConcurrentMessage(done.append, **about))
+    await agent.put(message)
     second = agent.batch()
     await agent.give(second)
     await within(second.done)

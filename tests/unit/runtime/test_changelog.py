@@ -1,5 +1,7 @@
 """The record that ends each transaction in a changelog."""
 
+from contextlib import nullcontext
+
 import pytest
 from aiokafka import TopicPartition
 from hypothesis import given
@@ -14,11 +16,15 @@ from afterword.streams.runtime.changelog import (
     changelog_key,
     decode_bookmark,
     decode_link,
+    decode_source_id,
+    marked,
     new_lineage,
     row_key,
 )
 from afterword.streams.runtime.changelog_topics import check_configs
-from afterword.streams.runtime.errors import ChangelogDeletes, ChangelogReplaced
+from afterword.streams.runtime.database import Position
+from afterword.streams.runtime.errors import ChangelogDeletes, ChangelogReplaced, SourceRecreated
+from afterword.streams.runtime.sources import check_source
 
 CHANGELOG = TopicPartition("orders", 3)
 
@@ -50,6 +56,30 @@ def test_links_hold_in_one_log_and_break_where_it_was_made_anew(transactions, da
         else:
             link.check(CHANGELOG, end - 1)
         previous = end - 1
+
+
+@pytest.mark.parametrize(
+    ("source", "known", "found", "is_refused"),
+    [
+        (5, "a", "b", True),
+        (5, "a", "a", False),
+        (5, "", "b", False),  # written by an earlier version
+        (5, "a", "", False),  # a broker without ids
+        (-1, "a", "b", False),  # nothing was made from its records
+    ],
+)
+def test_a_source_topic_with_another_id_than_the_states_is_refused(
+    source: int, known: str, found: str, is_refused: bool
+) -> None:
+    with pytest.raises(SourceRecreated, match="orders was deleted") if is_refused else nullcontext():
+        check_source("orders", Position(source=source, source_id=known), found)
+
+
+@given(st.sampled_from(["", "1f0c"]), st.none() | st.builds(Link, st.integers(-1, 9), st.integers(1, 9)))
+def test_a_bookmark_says_of_which_source_topic_it_is(source_id: str, link: Link | None) -> None:
+    headers = marked(link, source_id)
+    assert decode_source_id(headers) == source_id
+    assert decode_link(headers) == link
 
 
 def configs(**different: str) -> dict[str, str | None]:

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from afterword.streams.runtime.database import Database, Position
+from afterword.streams.runtime.database import MOST_MOVES, Database, Position
 from afterword.streams.runtime.errors import StoreFailed
 from tests.doubles.database import Disk, MemoryDatabase
 
@@ -121,7 +121,7 @@ class DatabaseMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_index_has_at_least_the_rows_with_a_deadline(self) -> None:
-        self.database.count_scheduled()
+        assert list(self.database.count_scheduled()) == []
         assert self.database.scheduled >= len(self.due(FAR))
 
     def due(self, now: int) -> list[tuple[str, bytes]]:
@@ -183,6 +183,47 @@ def test_a_deadline_that_moved_away_is_looked_at_once(database: AnyDatabase) -> 
     assert database.next_deadline() == 90
 
 
+def test_after_a_rebuild_early_deadlines_are_moved_and_counted_in_parts(tmp_path: Path) -> None:
+    read: list[bytes] = []
+
+    def noted(value: bytes) -> int | None:
+        read.append(value)
+        return decode(value)
+
+    database = Database(tmp_path / "db", {"rows": noted})
+    many = [b"%d" % number for number in range(2 * MOST_MOVES + MOST_MOVES // 2)]
+    for deadline in (10, 90):
+        database.write({"rows": [(key, encode(deadline)) for key in many]}, Position())
+    database.write({"rows": [(b"due", b"11")]}, Position())
+    for _ in range(2):
+        read.clear()
+        assert database.due(50, 100) is None
+        assert len(read) == MOST_MOVES
+    assert database.due(50, 100) == [("rows", b"due")]
+    assert len(list(database.count_scheduled())) == 2
+    assert database.scheduled == len(many) + 1
+    database.close()
+
+
+def test_whatever_is_asked_of_a_lost_database_fails_with_its_path(tmp_path: Path) -> None:
+    database = opened(tmp_path / "db")
+    database.write({"rows": [(b"a", b"1")]}, Position())
+    database.close()
+    shutil.rmtree(database.path)
+    questions: tuple[Callable[[], object], ...] = (
+        lambda: database.get("rows", b"a"),
+        lambda: list(database.keys("rows")),
+        lambda: database.due(5, 1),
+        lambda: list(database.count_scheduled()),
+        database.next_deadline,
+        database.wipe,
+        lambda: database.size_bytes,
+    )
+    for question in questions:
+        with pytest.raises(StoreFailed, match=str(database.path)):
+            question()
+
+
 def test_a_database_that_is_open_elsewhere_is_refused_with_its_path(open_database: Open, database: AnyDatabase) -> None:
     with pytest.raises(StoreFailed, match=str(database.path)):
         open_database(database.path)
@@ -219,7 +260,7 @@ def test_rows_with_a_deadline_are_counted_without_a_scan_until_their_time_has_co
     database.write({"rows": [(b"1", encode(None))]}, Position(3, "lineage", {"rows": 3}))
     assert len(database.due(15, 100)) == 1
     assert database.scheduled == 2
-    database.count_scheduled()
+    assert list(database.count_scheduled()) == []
     assert database.scheduled == 2
     assert database.size_bytes > 0
     database.close()

@@ -14,6 +14,9 @@ class FullDisk:
     def write(self, batch: object) -> None:
         raise Exception("IO error: No space left on device")
 
+    def get(self, key: bytes) -> bytes:
+        raise Exception("Corruption: block checksum mismatch")
+
     def close(self) -> None:
         raise Exception("IO error: Writer has previous error")
 
@@ -29,6 +32,11 @@ def database(tmp_path: Path) -> Database:
 def test_a_write_that_fails_names_the_directory_and_the_cause(database: Database) -> None:
     with pytest.raises(StoreFailed, match=r"local state in .*state cannot be used: IO error: No space left"):
         database.write({"table": [(b"key", b"value")]}, Position(source=1))
+
+
+def test_a_read_that_fails_is_no_fault_of_the_record(database: Database) -> None:
+    with pytest.raises(StoreFailed, match="block checksum mismatch"):
+        database.get("table", b"key")
 
 
 def test_closing_does_not_hide_what_went_wrong_before(database: Database) -> None:

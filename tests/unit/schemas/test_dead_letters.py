@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX, MAX_MESSAGE_CHARACTERS, dead_letter
+from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX, MAX_MESSAGE_CHARACTERS, dead_letter, read_dead_letter
 
 NOW_MS = 1_700_000_000_123
 
@@ -73,3 +73,8 @@ def test_any_message_becomes_one_bounded_line_of_utf8(message: str):
 
 def test_a_lone_surrogate_does_not_break_the_dead_letter():
     assert "\ud800" not in errors_of(FakeRecord(), "bad \ud800 text")["message"]
+
+
+def test_a_record_of_any_timestamp_has_a_time_of_failure():
+    for timestamp, year in ((10**15, 9999), (2**63 - 1, 9999), (-1, 1970), (NOW_MS, 2023)):
+        assert read_dead_letter(FakeRecord(timestamp=timestamp)).failed_at.year == year

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.schemas.ids import (
+    earlier_message_key,
     earlier_scope_id,
     episode_id,
     episode_of_scope,
@@ -20,9 +21,16 @@ names = st.text(alphabet="ab%:/2F3A5", min_size=1, max_size=6) | st.text(min_siz
 ordinals = st.integers(1, 30)
 
 
-@given(names, names, names, names)
-def test_keys_of_messages_are_equal_only_for_equal_pairs(a: str, b: str, c: str, d: str) -> None:
-    assert (message_key(a, b) == message_key(c, d)) == ((a, b) == (c, d))
+@given(names, names, st.none() | names | st.just(""), names, names, st.none() | names | st.just(""))
+def test_keys_of_messages_are_equal_only_for_equal_parts(
+    a: str, b: str, tenant: str | None, c: str, d: str, other: str | None
+) -> None:
+    assert (message_key(a, b, tenant) == message_key(c, d, other)) == ((a, b, tenant) == (c, d, other))
+
+
+@given(names, names, st.none() | names | st.just(""))
+def test_a_message_of_a_tenant_knows_its_first_key(a: str, b: str, tenant: str | None) -> None:
+    assert earlier_message_key(message_key(a, b, tenant)) == (None if tenant is None else message_key(a, b))
 
 
 @given(names, ordinals, st.none() | names, names, ordinals, st.none() | names)
@@ -53,7 +61,9 @@ def test_separators_inside_a_part_are_percent_encoded() -> None:
     assert episode_id("a:b/c%d", 3) == "a%3Ab%2Fc%25d:3"
     assert episode_id("a", 3, "x:y") == "a/x%3Ay:3"
     assert message_key("a:b", "c") == "a%3Ab:c"
+    assert message_key("a:b", "c", "t/1") == "a%3Ab:c:t%2F1"
     assert row_id("a:b", 2) == "a%3Ab:2"
+    assert row_id(scope_id("a/b"), 2) == "2:a%252Fb:2"
     assert event_id("a:3", 1) == "a:3:1"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from afterword.schemas import EpisodeClosed, decode_episode
+from afterword.schemas import EpisodeAmended, EpisodeClosed, decode_closed
 from afterword.schemas.base import rfc3339
 from afterword.streams.runtime.batch import Batch, _current
 from afterword.streams.runtime.store import Store
@@ -66,6 +66,21 @@ def says(*ids: str, **fields: Any) -> list[Sent]:
 
 def flush(conversation_id: str = "c", **fields: Any) -> Sent:
     event = {"type": "conversation.flush", "conversation_id": conversation_id} | fields
+    return Sent(conversation_id.encode(), orjson.dumps(event))
+
+
+def edit(message_id: str, *, conversation_id: str = "c", **fields: Any) -> Sent:
+    event = {"type": "message.edited", "id": message_id, "conversation_id": conversation_id} | fields
+    return Sent(conversation_id.encode(), orjson.dumps(event))
+
+
+def delete(message_id: str, *, conversation_id: str = "c", **fields: Any) -> Sent:
+    event = {"type": "message.deleted", "id": message_id, "conversation_id": conversation_id} | fields
+    return Sent(conversation_id.encode(), orjson.dumps(event))
+
+
+def delete_conversation(conversation_id: str = "c", **fields: Any) -> Sent:
+    event = {"type": "conversation.deleted", "conversation_id": conversation_id} | fields
     return Sent(conversation_id.encode(), orjson.dumps(event))
 
 
@@ -139,7 +154,15 @@ class Chat:
 
 
 def episodes(outgoing: Iterable[Outgoing]) -> list[EpisodeClosed]:
-    return [decode_episode(o.key, o.value) for o in outgoing if o.topic == EPISODES]
+    return [event for event in closed_or_amended(outgoing) if isinstance(event, EpisodeClosed)]
+
+
+def amendments(outgoing: Iterable[Outgoing]) -> list[EpisodeAmended]:
+    return [event for event in closed_or_amended(outgoing) if isinstance(event, EpisodeAmended)]
+
+
+def closed_or_amended(outgoing: Iterable[Outgoing]) -> list[EpisodeClosed | EpisodeAmended]:
+    return [decode_closed(o.key, o.value, o.headers) for o in outgoing if o.topic == EPISODES]
 
 
 def ids(episode: EpisodeClosed) -> str:

@@ -4,13 +4,21 @@ It shares no code with the segmenter but the schemas and the settings, so that t
 """
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 from pydantic import ValidationError
 
-from afterword.schemas import ConversationFlush, InvalidRecord, MessageCreated, decode_input
+from afterword.schemas import (
+    ConversationDeleted,
+    ConversationFlush,
+    InvalidRecord,
+    MessageCreated,
+    MessageDeleted,
+    MessageEdited,
+    decode_input,
+)
 from afterword.streams.settings import Episodes
 from tests.unit.segmenter.chat import Sent
 
@@ -22,14 +30,25 @@ OVERRIDABLE = {
     "idle_seconds",
 }  # fmt: skip
 
+Said = tuple[str, str]
+"""Id and content."""
 Name = tuple[str, str | None]
 """Conversation and agent; no agent: the conversation as a whole; an empty one: whoever comes first."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Taken:
     message: MessageCreated
     stamped_ms: int
+    gone: bool = False
+    """It was deleted."""
+
+    def amend(self, event: Any) -> None:
+        changes = {name: getattr(event, name, None) for name in ("content", "flows", "tools")}
+        self.message = self.message.model_copy(update={n: v for n, v in changes.items() if v is not None})
+        if isinstance(event, MessageEdited) and "sentiment" in event.model_fields_set:
+            self.message = self.message.model_copy(update={"sentiment": event.sentiment})
+        self.gone = self.gone or isinstance(event, MessageDeleted) or bool(event.skip_summarization)
 
     @property
     def json_bytes(self) -> int:
@@ -76,8 +95,12 @@ class Talk:
     """Messages that are in its episodes, or pending."""
 
     @property
-    def pending(self) -> list[Taken]:
+    def rows(self) -> list[Taken]:
         return [t for episode, _ in self.sealed for t in episode] + self.open
+
+    @property
+    def pending(self) -> list[Taken]:
+        return living(self.rows)
 
 
 @dataclass
@@ -85,8 +108,10 @@ class Oracle:
     limits: Episodes
     rooms: dict[str, Room] = field(default_factory=dict)
     talks: dict[Name, Talk] = field(default_factory=lambda: defaultdict(Talk))
-    found: list[tuple[Name, int, str, tuple[str, ...], tuple[str, ...]]] = field(default_factory=list)
-    """Conversation and agent, ordinal, reason, ids of the core, ids of the overlap."""
+    found: list[tuple[Name, int, str, tuple[Said, ...], tuple[Said, ...]]] = field(default_factory=list)
+    """Conversation and agent, ordinal, reason, core and overlap."""
+    amended: list[tuple[str, str | None]] = field(default_factory=list)
+    """Conversations and messages of the changes that are handed on."""
     duplicates: int = 0
     refused: int = 0
 
@@ -96,14 +121,52 @@ class Oracle:
         except InvalidRecord:
             self.refused += 1
             return
-        if isinstance(event, ConversationFlush):
-            room = self.rooms.get(event.conversation_id)
-            if room and room.taken[0].message.tenant_id != event.tenant_id:
-                self.refused += 1
-                return
+        if isinstance(event, MessageCreated):
+            if not event.skip_summarization:
+                self.take(event, record.timestamp, now_ms)
+            return
+        room = self.rooms.get(event.conversation_id)
+        if room and room.taken[0].message.tenant_id != event.tenant_id:
+            self.refused += 1
+        elif isinstance(event, ConversationFlush):
             self.flush(event.conversation_id, event.agent_id)
-        elif not event.skip_summarization:
-            self.take(event, record.timestamp, now_ms)
+        elif isinstance(event, ConversationDeleted):
+            self.clear(event.conversation_id)
+        else:
+            self.amend(event)
+
+    def reachable(self, conversation: str) -> list[Name]:
+        if self.limits.scope == "conversation":
+            return [(conversation, None)]
+        everybody = self.rooms[conversation].active if conversation in self.rooms else []
+        return [(conversation, each) for each in ["", *everybody]]
+
+    def clear(self, conversation: str) -> None:
+        for talk in (self.talks[name] for name in self.reachable(conversation)):
+            talk.placed -= len(talk.pending)
+            talk.sealed, talk.open, talk.before, talk.since = [], [], [], None
+        if conversation in self.rooms:
+            self.rooms[conversation].limits = self.limits
+            self.rooms[conversation].active = []
+        self.amended.append((conversation, None))
+
+    def amend(self, event: MessageEdited | MessageDeleted) -> None:
+        is_pending = False
+        for name in self.reachable(event.conversation_id):
+            talk = self.talks[name]
+            waiting = len(talk.pending)
+            for taken in [t for t in (*talk.before, *talk.rows) if t.message.id == event.id]:
+                is_pending = is_pending or taken in talk.rows
+                if not taken.gone:
+                    taken.amend(event)
+            talk.placed -= waiting - len(talk.pending)
+            if waiting and not talk.pending:
+                talk.sealed, talk.open = [], []
+            elif waiting:
+                limits = self.rooms[event.conversation_id].limits
+                self.emit_when_overfull(name, talk, limits)
+        if self.limits.scope == "agent" or not is_pending:
+            self.amended.append((event.conversation_id, event.id))
 
     def wait(self, now_ms: int) -> None:
         for name, talk in sorted(self.talks.items(), key=lambda pair: pair[0]):
@@ -146,7 +209,7 @@ class Oracle:
 
     def pending(self, conversation: str) -> list[Taken]:
         """What is remembered past the window: in an agent's part nothing."""
-        return self.talks[conversation, None].pending if self.limits.scope == "conversation" else []
+        return self.talks[conversation, None].rows if self.limits.scope == "conversation" else []
 
     def overridden(self, room: Room, message: MessageCreated) -> Episodes | None:
         given: Any = message.metadata.get("afterword")
@@ -188,30 +251,33 @@ class Oracle:
                 self.place((name, agent), each, limits, now_ms)
 
     def place(self, name: Name, new: Taken, limits: Episodes, now_ms: int) -> None:
-        talk = self.talks[name]
+        talk, new = self.talks[name], replace(new)
         late = bool(talk.taken) and self.silent(talk.taken, new, limits)
         if talk.pending and late:
             self.close_all(name, "idle")
-        elif new.message.is_continuation is False and len(talk.open) >= limits.min_episode_size:
+        elif new.message.is_continuation is False and len(living(talk.open)) >= limits.min_episode_size:
             self.seal(talk, "topic_shift")
-        elif talk.open and self.too_large([*talk.open, new], limits):
+        elif living(talk.open) and self.too_large([*living(talk.open), new], limits):
             self.seal(talk, "max_size")
         if talk.since is None or (late and not talk.pending):
             talk.since = new.sent
         talk.taken.append(new)
         talk.open.append(new)
         talk.placed += 1
-        if len(talk.open) >= limits.max_episode_size:
+        if len(living(talk.open)) >= limits.max_episode_size:
             self.seal(talk, "max_size")
         self.maybe_trigger(name, talk, limits)
         talk.heard_ms, talk.idle_seconds = now_ms, limits.idle_seconds
 
     def maybe_trigger(self, name: Name, talk: Talk, limits: Episodes) -> None:
         if limits.auto_summarize and fires(trigger_of(limits), talk):
-            if len(talk.open) >= limits.min_episode_size:
+            if len(living(talk.open)) >= limits.min_episode_size:
                 self.seal(talk, "trigger")
             self.emit_sealed(name, talk)
-        many = len(talk.pending) >= limits.max_pending_messages
+        self.emit_when_overfull(name, talk, limits)
+
+    def emit_when_overfull(self, name: Name, talk: Talk, limits: Episodes) -> None:
+        many = len(talk.rows) >= limits.max_pending_messages
         if many or sum(t.share for t in talk.pending) >= limits.max_pending_bytes:
             self.emit_sealed(name, talk)
 
@@ -235,14 +301,17 @@ class Oracle:
             self.emit_sealed(name, self.talks[name])
 
     def emit_sealed(self, name: Name, talk: Talk) -> None:
-        for core, reason in talk.sealed:
-            talk.ordinal += 1
-            self.found.append((name, talk.ordinal, reason, names(core), names(self.overlap(talk.before))))
-            talk.before, talk.since = core, talk.taken[-1].sent
+        for rows, reason in talk.sealed:
+            talk.since = talk.taken[-1].sent
+            if core := living(rows):
+                talk.ordinal += 1
+                self.found.append((name, talk.ordinal, reason, said(core), said(self.overlap(talk.before))))
+                talk.before = self.overlap(core)
         talk.sealed = []
 
     def overlap(self, before: list[Taken]) -> list[Taken]:
-        kept = before[max(0, len(before) - self.limits.overlap) :]
+        kept = living(before)
+        kept = kept[max(0, len(kept) - self.limits.overlap) :]
         while sum(t.json_bytes + 1 for t in kept) > OVERLAP_BYTES:
             kept = kept[1:]
         return kept
@@ -280,5 +349,9 @@ def fires(trigger: Any, talk: Talk) -> bool:
     return talk.taken[-1].sent - (talk.since or 0) >= value
 
 
-def names(taken: list[Taken]) -> tuple[str, ...]:
-    return tuple(t.message.id for t in taken)
+def living(taken: list[Taken]) -> list[Taken]:
+    return [t for t in taken if not t.gone]
+
+
+def said(taken: list[Taken]) -> tuple[Said, ...]:
+    return tuple((t.message.id, t.message.content) for t in taken)

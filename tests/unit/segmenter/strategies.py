@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from afterword.streams.settings import Episodes
-from tests.unit.segmenter.chat import Sent, flush, say
+from tests.unit.segmenter.chat import Sent, delete, delete_conversation, edit, flush, say
 
 IDLE = 60
 GAPS = st.sampled_from([0, 0, 0, 1, 1, IDLE, IDLE + 1, -5])
@@ -87,13 +87,28 @@ METADATA = st.one_of(
 )
 
 
+IDS = st.integers(0, 40).map("m{}".format)
+TALKS = st.sampled_from("aab")
+EDITS = st.one_of(
+    st.fixed_dictionaries({"content": CONTENTS}),
+    st.fixed_dictionaries({"flows": st.lists(st.sampled_from("fg"))}),
+    st.fixed_dictionaries({"sentiment": st.sampled_from([None, 0.5]), "metadata": METADATA}),
+    st.fixed_dictionaries({"skip_summarization": st.booleans()}),
+)
+AMENDMENTS = st.one_of(
+    st.builds(lambda i, c, t, fields: edit(i, conversation_id=c, tenant_id=t, **fields), IDS, TALKS, TENANTS, EDITS),
+    st.builds(lambda i, c, t: delete(i, conversation_id=c, tenant_id=t), IDS, TALKS, TENANTS),
+    st.builds(lambda c, t: delete_conversation(c, tenant_id=t), TALKS, TENANTS),
+)
+
+
 @st.composite
 def talk(draw: st.DrawFn, max_size: int = 60) -> list[Sent | int]:
     """Records in order; a number is so many seconds of wall time without one, for all partitions are read up."""
     happening: list[Sent | int] = []
     sent = stamped = 0
     for _ in range(draw(st.integers(0, max_size))):
-        kind = draw(st.sampled_from(["message"] * 12 + ["flush", "rubbish", "wait"]))
+        kind = draw(st.sampled_from(["message"] * 12 + ["flush", "rubbish", "wait", "amend", "amend"]))
         if kind == "message":
             sent, stamped = sent + draw(GAPS), stamped + draw(GAPS)
             happening.append(draw(messages(sent, stamped)))
@@ -101,6 +116,8 @@ def talk(draw: st.DrawFn, max_size: int = 60) -> list[Sent | int]:
             happening.append(flush(draw(st.sampled_from("ab")), agent_id=draw(AGENTS), tenant_id=draw(TENANTS)))
         elif kind == "rubbish":
             happening.append(draw(RUBBISH))
+        elif kind == "amend":
+            happening.append(draw(AMENDMENTS))
         else:
             happening.append(draw(st.sampled_from([1, IDLE // 2, IDLE])))
     return happening

@@ -10,12 +10,17 @@ from afterword.streams.telemetry import Metrics
 def test_an_outcome_is_added_to_the_metrics() -> None:
     metrics = Metrics("segmenter", "1.2.3")
     outcome = Outcome(
-        messages=5, duplicates=2, skipped=1, dead_letters=Counter(too_large=3), episodes=Counter(idle=2, flush=1)
+        messages=5,
+        duplicates=2,
+        skipped=1,
+        amendments=1,
+        dead_letters=Counter(too_large=3),
+        episodes=Counter(idle=2, flush=1),
     )
     count(outcome, metrics)
     count(outcome, metrics)
     value = metrics.registry.get_sample_value
-    by_outcome = {"taken": 10, "duplicate": 4, "skipped": 2, "dead_letter": 6}
+    by_outcome = {"taken": 10, "duplicate": 4, "skipped": 2, "amendment": 2, "dead_letter": 6}
     assert {name: value("afterword_messages_total", {"outcome": name}) for name in by_outcome} == by_outcome
     assert value("afterword_dead_letters_total", {"stage": "segmenter", "error_type": "too_large"}) == 6
     assert value("afterword_episodes_closed_total", {"close_reason": "idle"}) == 4
@@ -32,6 +37,7 @@ def test_totals_add_up_over_batches() -> None:
         "duplicates": 1,
         "skipped": 1,
         "flushes": 1,
+        "amendments": 0,
         "dead_letters_key_mismatch": 2,
         "episodes_trigger": 2,
         "episodes_idle": 1,

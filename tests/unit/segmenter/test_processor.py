@@ -104,7 +104,7 @@ class TestDeadLetters:
             (Sent(b"c", b"\xff\xfe"), "invalid_json"),
             (Sent(None, say("a").value), "missing_key"),
             (Sent(b"d", say("a").value), "key_mismatch"),
-            (Sent(b"c", b'{"type": "message.edited"}'), "unknown_type"),
+            (Sent(b"c", b'{"type": "message.forgotten"}'), "unknown_type"),
             (say("a", "x" * 700_000), "too_large"),
             (say("a", flows=["f" * 600_000]), "too_large"),
             (say("a", sent_at=None, stamped=10**15), "schema_violation"),

@@ -32,6 +32,9 @@ STATES = st.builds(
     agents=st.one_of(st.none(), st.lists(st.text(max_size=256), max_size=3)),
     pending_bytes=COUNTER,
     latest_event_ms=TIME,
+    taken_to=COUNTER,
+    open_gone=st.one_of(st.just(0), COUNTER),
+    pending_gone=st.one_of(st.just(0), COUNTER),
     deadline_ms=st.integers(0, MAX_DEADLINE_MS),
 )
 
@@ -44,7 +47,7 @@ def test_a_row_is_read_as_it_was_written(state):
 @given(STATES)
 def test_a_row_is_small_whatever_it_counts(state):
     texts = [state.tenant_id or "", state.overrides, *(state.agents or [])]
-    assert len(encode_state(state)) <= 440 + 6 * len("".join(texts).encode()) + 3 * len(texts)
+    assert len(encode_state(state)) <= 491 + 6 * len("".join(texts).encode()) + 3 * len(texts)
 
 
 @given(st.integers(1, MAX_DEADLINE_MS))
@@ -68,6 +71,14 @@ def test_a_row_of_version_1_is_read_and_counts_what_it_did_not_count_from_there_
     assert decode_state(row) == State(
         "acme", 9, 0, 3, 5, 7, 30, 400, 50, 2, 1000, 2000, pending_bytes=400, latest_event_ms=1000, deadline_ms=77
     )
+
+
+@given(STATES)
+def test_a_row_of_version_3_is_read_and_nothing_was_taken_before_it(state):
+    state = state._replace(taken_to=0, open_gone=0, pending_gone=0)
+    row = encode_state(state)
+    assert row.endswith(b",0]")
+    assert decode_state(row[:8] + b"\3" + row[9:-3] + b"]") == state
 
 
 def test_a_row_of_another_version_is_refused():

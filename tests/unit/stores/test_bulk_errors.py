@@ -1,7 +1,9 @@
+import bson
 import pytest
+from bson.errors import BSONError
 
 from afterword.streams.errors import StoreUnavailable
-from afterword.streams.stores.mongo import BATCH_SIZE, batches, duplicates
+from afterword.streams.stores.mongo import BATCH_SIZE, batches, duplicates, unavailable
 
 
 def details(*codes: int, concern: tuple[int, ...] = ()) -> dict[str, object]:
@@ -27,3 +29,9 @@ def test_batches_hold_everything_once_and_no_more_than_the_bound() -> None:
     found = list(batches(items))
     assert [len(batch) for batch in found] == [BATCH_SIZE, BATCH_SIZE, 1]
     assert [item for batch in found for item in batch] == items
+
+
+@pytest.mark.parametrize("value", [2**70, object(), "\ud800"])
+def test_what_no_server_could_store_is_no_outage_to_be_waited_for(value: object) -> None:
+    with pytest.raises((OverflowError, BSONError, UnicodeEncodeError)), unavailable():
+        bson.encode({"value": value})

@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 
-import orjson
 import pytest
 import zstandard
 from aiokafka.record.default_records import DefaultRecordBatch
@@ -11,7 +10,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from afterword.schemas.headers import REPLACED
+from afterword.schemas.replacements import read_replacement
 from afterword.streams.fetching import DECODED_BYTES, KEPT_BYTES, RECORD_BYTES, bounded, is_safe
 from tests.raw_batches import CODECS, COMPRESSORS, batch, field, packed, record, varint
 
@@ -59,11 +58,9 @@ def read_all(batches: bytes, limit: int, *, check_names: bool = False, first: in
 
 
 def why(record: Record) -> dict[str, str]:
-    [(name, said)] = record[4]
-    assert name == REPLACED
-    assert said is not None
-    found: dict[str, str] = orjson.loads(said)
-    return found
+    found = read_replacement(record[4])
+    assert found is not None
+    return found._asdict()
 
 
 @given(made=records, codec=st.sampled_from(list(CODECS)), more=records, check_names=st.booleans())
@@ -153,6 +150,27 @@ def test_no_bytes_stop_it_and_the_position_always_moves(data: st.DataObject, cod
         assert next_offset(piece) > offset
         offset = next_offset(piece)
     assert offset == 110
+
+
+@settings(max_examples=300)
+@given(data=st.data(), codec=st.sampled_from(list(COMPRESSORS)))
+def test_aiokafka_can_read_whatever_is_handed_on_once_every_record_is_parsed(data: st.DataObject, codec: str) -> None:
+    payload = bytearray(b"".join(record(number, b"k", b"value" * number, [b"name"]) for number in range(10)))
+    for _ in range(data.draw(st.integers(1, 6))):
+        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    found, _ = read_all(packed(bytes(payload), codec, 10, COMPRESSORS[codec]), 10_000, check_names=True)
+    offsets = [offset for offset, *_ in found]
+    assert offsets == sorted(set(offsets))
+    assert all(100 <= offset < 110 for offset in offsets)
+
+
+@pytest.mark.parametrize("deltas", [(2, 1, 0), (0, 1, 2, 3), (2, 2, 2)])
+def test_no_record_is_handed_on_at_an_offset_behind_its_batch(deltas: tuple[int, ...]) -> None:
+    """It would be taken for the next batch's first one, which would be passed over."""
+    payload = b"".join(record(delta, b"k", b"v") for delta in deltas)
+    made = packed(payload, "gzip", 3, lambda data: gzip.compress(data + b"\xff"))
+    found = read(bounded(made, 100, check_names=True).batches)
+    assert max(offset for offset, *_ in found) <= 102
 
 
 def test_what_cannot_be_read_on_is_one_record_that_says_so() -> None:

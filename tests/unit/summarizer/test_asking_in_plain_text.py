@@ -148,6 +148,24 @@ async def test_answers_that_cannot_be_used_are_bounded() -> None:
     assert raised.value.usage == Usage(prompt_tokens=40, completion_tokens=4)
 
 
+@pytest.mark.parametrize("error", [ProviderUnavailable, ProviderMisconfigured, ProviderError])
+@pytest.mark.parametrize(("failing", "calls"), [("LONG", 0), ("SHORT", 1), ("ROLLING", 2)])
+async def test_an_error_carries_what_earlier_questions_used(
+    failing: str, calls: int, error: type[ProviderError]
+) -> None:
+    model = Model(**{failing: lambda _: error(problem="x")})
+    with pytest.raises(error) as raised:
+        await provider(model).summarize(REQUEST)
+    assert raised.value.usage == Usage(prompt_tokens=10 * calls, completion_tokens=calls)
+
+
+async def test_an_error_carries_what_unusable_answers_to_the_same_question_used() -> None:
+    answers = iter(["", ProviderUnavailable(problem="x")])
+    with pytest.raises(ProviderUnavailable) as raised:
+        await provider(Model(LONG=lambda _: next(answers))).summarize(REQUEST)
+    assert raised.value.usage == Usage(prompt_tokens=10, completion_tokens=1)
+
+
 @pytest.mark.parametrize("template", [EPISODIC, PRESETS[PLAIN]], ids=["JSON", "plain"])
 async def test_a_model_for_titles_is_asked_for_them_from_the_summary(template: Template) -> None:
     model = Model()

@@ -147,7 +147,7 @@ async def test_counters_that_cannot_be_reached_limit_nothing() -> None:
 
 async def test_counters_that_are_lost_in_between_lose_no_summary() -> None:
     class Lost(MemoryBudgets):
-        async def correct(self, key: str, amount: int) -> None:
+        async def correct(self, key: str, amount: int) -> int:
             raise StoreUnavailable(store="mongodb", problem="x")
 
     budgeted = budgeted_by(ScriptedProvider(), Lost(), Budget(tokens_per_hour=10_000), lambda: NOON)

@@ -58,7 +58,7 @@ class Deployment:
 
     def handler(self, faults: Faults) -> RecordHandler:
         pipeline = self.world.pipeline(faults, summarizer=faults.around(Summarizer(self.world.provider)))
-        outputs: Any = SimpleNamespace(send_to_dlq=self._send_to_dlq, retry=faults.around_call(self._retry))
+        outputs: Any = SimpleNamespace(send_to_dlq=self._send_to_dlq, retry=self._retry)
         return a_handler(pipeline, outputs, self.retry, clock_ms=lambda: NOON_MS)
 
     async def summarize(self, faults: Faults = NO_FAULTS) -> None:

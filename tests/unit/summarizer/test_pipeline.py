@@ -43,9 +43,9 @@ async def test_an_episode_ends_in_every_store_and_on_the_topic() -> None:
     world, episode = World(), EPISODES[0]
     summary = await world.pipeline().process(episode)
     stored = world.episodes.episodes["c1:1"]
-    assert stored == StoredEpisode(summary, episode.fingerprint, "trigger", ())
+    assert stored == StoredEpisode(summary, episode.fingerprint, "trigger", (), last_offset=2)
     assert world.topic.events == [summary]
-    assert world.messages.episode_ids == dict.fromkeys([message_key("c1", f"m{n}") for n in range(3)], "c1:1")
+    assert world.messages.episode_ids == dict.fromkeys([message_key("c1", f"m{n}", "t1") for n in range(3)], "c1:1")
     assert world.index.points["c1:1"].raw_text == "Text of m0.\nText of m1.\nText of m2."
     assert world.index.points["c1:1"].dense
     conversation = await world.episodes.conversation("c1")
@@ -78,7 +78,7 @@ async def test_overlap_is_noted_but_never_counted_assigned_or_indexed() -> None:
     world = World()
     await world.pipeline().process(EPISODES[1])
     assert world.episodes.episodes["c1:2"].overlap_ids == ("m1", "m2")
-    assert set(world.messages.episode_ids) == {"c1:m3", "c1:m4", "c1:m5"}
+    assert set(world.messages.episode_ids) == {"c1:m3:t1", "c1:m4:t1", "c1:m5:t1"}
     assert "m2" not in world.index.points["c1:2"].raw_text
 
 

@@ -2,26 +2,18 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from aiokafka.errors import (
-    KafkaTimeoutError,
-    MessageSizeTooLargeError,
-    OutOfOrderSequenceNumber,
-    TopicAuthorizationFailedError,
-)
+from aiokafka.errors import KafkaTimeoutError
 from structlog.testing import capture_logs
 
 from afterword.streams.errors import ConfigurationError, ProviderMisconfigured, StoreUnavailable
 from afterword.streams.summarizer.steps import (
     LONGEST_WAIT_SECONDS,
     MISCONFIGURED_WAIT_SECONDS,
-    REFUSED_SECONDS,
-    Refusals,
-    StepRunner,
     backoff_seconds,
     error_type,
 )
 from afterword.streams.telemetry import Metrics
-from tests.summarizer_world import METRICS, NO_TRACER, RecordedReadiness, a_step_runner, no_wait
+from tests.summarizer_world import RecordedReadiness, a_step_runner
 
 AWAY = StoreUnavailable(store="mongodb", problem="AutoReconnect")
 
@@ -44,44 +36,12 @@ async def test_a_step_that_works_is_done_once_and_nobody_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    "error",
-    [AWAY, ProviderMisconfigured(problem="x"), ConfigurationError(setting="S", problem="x"), KafkaTimeoutError()],
+    "error", [AWAY, ProviderMisconfigured(problem="x"), ConfigurationError(setting="S", problem="x")]
 )
 async def test_a_step_is_repeated_until_it_works_and_health_follows(error: Exception) -> None:
     readiness = RecordedReadiness()
     assert await a_step_runner(readiness).retry_until_success("find", failing(3, error)) == "done"
     assert readiness.calls == [("not_ready", "find", error_type(error))] * 3 + [("ready", "find")]
-
-
-async def test_a_record_that_kafka_refuses_for_a_moment_is_sent_again() -> None:
-    refused = failing(3, TopicAuthorizationFailedError("summary.created"))
-    assert await a_step_runner().retry_until_success("publish", refused) == "done"
-
-
-async def test_a_record_that_kafka_refuses_for_too_long_ends_the_wait_with_the_cause() -> None:
-    readiness = RecordedReadiness()
-    steps = StepRunner(readiness, METRICS, NO_TRACER, no_wait, refused_seconds=0.01)
-    with pytest.raises(MessageSizeTooLargeError):
-        await steps.retry_until_success("publish", failing(1_000_000, MessageSizeTooLargeError()))
-
-
-REFUSED, PASSES, FOLLOWS = MessageSizeTooLargeError(), KafkaTimeoutError(), OutOfOrderSequenceNumber()
-
-
-@pytest.mark.parametrize(
-    ("failures", "final"),
-    [
-        ([(0, REFUSED), (59, REFUSED)], False),
-        ([(0, REFUSED), (60, REFUSED)], True),
-        ([(0, REFUSED), (30, FOLLOWS), (60, REFUSED)], True),
-        ([(0, REFUSED), (30, PASSES), (60, REFUSED)], False),
-        ([(0, AWAY), (600, AWAY)], False),
-        ([(0, FOLLOWS), (600, FOLLOWS)], False),
-    ],
-)
-def test_only_a_minute_of_refusals_is_final(failures: list[tuple[float, Exception]], final: bool) -> None:
-    refusals = Refusals(REFUSED_SECONDS)
-    assert [refusals.are_final(error, now) for now, error in failures][-1] is final
 
 
 async def test_an_error_of_another_kind_is_raised_at_once() -> None:

@@ -18,7 +18,7 @@ from tests.e2e.faults.kinds.stores import (
     QdrantResets,
     QdrantSlow,
 )
-from tests.e2e.faults.kinds.topics import Compacted, Grown, OutputDeleted, TooSmall, Unauthorized
+from tests.e2e.faults.kinds.topics import Compacted, Grown, OutputDeleted, SummarizerRefused, TooSmall, Unauthorized
 from tests.e2e.faults.kinds.workers import (
     ArchiversMembership,
     Freeze,
@@ -54,6 +54,7 @@ FAULTS: tuple[type[Fault], ...] = (
     LlmResets,
     TooSmall,
     Unauthorized,
+    SummarizerRefused,
     OutputDeleted,
     Compacted,
     DiskFull,

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,10 +13,13 @@ from afterword.audit.judge import judge
 from afterword.audit.messages import FATES
 from afterword.audit.report import EXAMPLES_NAMED, MEANING, Report
 from afterword.audit.snapshot import (
+    Amended,
     Announced,
     Archived,
+    Change,
     Closed,
     Core,
+    Damage,
     Flush,
     Pending,
     Position,
@@ -24,7 +29,9 @@ from afterword.audit.snapshot import (
     digest,
     digest_of_all,
     digest_of_message,
+    take_dead_letter,
 )
+from afterword.schemas.dead_letters import dead_letter
 
 CONVERSATION = "c"
 
@@ -102,8 +109,10 @@ def test_all_in_order_is_clean(snapshot):
         "in_an_episode": 4,
         "pending": 1,
         "not_consumed": 1,
+        "deleted": 0,
         "lost": 0,
         "flushes": 0,
+        "changes": 0,
         "archived": 6,
     }
     assert (report.episodes["total"], report.summaries["announced"], report.summaries["repeats"]) == (2, 2, 0)
@@ -161,12 +170,26 @@ def summarise_a_dead_letter(snapshot: Snapshot) -> None:
     snapshot.dead.add(Position(0, 0))
 
 
+def damage_a_row(snapshot: Snapshot) -> None:
+    snapshot.damaged.append(Damage(CONVERSATION, 0, "it is not JSON"))
+    snapshot.quarantined.add(CONVERSATION)
+
+
 def forget_to_archive(snapshot: Snapshot) -> None:
     del snapshot.messages[message(6)]
 
 
 def label_without_archiving(snapshot: Snapshot) -> None:
     snapshot.messages[message(1)] = Archived("c:1", archived=False)
+
+
+def archive_another_content(snapshot: Snapshot) -> None:
+    snapshot.messages[message(6)] = Archived(None, True, digest("what nobody said"), Position(0, 5))
+
+
+def archive_a_content_that_was_sent_later(snapshot: Snapshot) -> None:
+    snapshot.produced.append(produced(6, offset=6, content="said again, otherwise"))
+    snapshot.messages[message(6)] = Archived(None, True, digest("said again, otherwise"), Position(0, 5))
 
 
 def skip_an_ordinal(snapshot: Snapshot) -> None:
@@ -239,14 +262,89 @@ def announce_what_was_never_closed(snapshot: Snapshot) -> None:
     snapshot.announced.append(announcement(closed(9, [9], offset=9)))
 
 
+def produce_to_another_partition(snapshot: Snapshot) -> None:
+    snapshot.produced[4] = snapshot.produced[4]._replace(position=Position(1, 0))
+    snapshot.pending = {Pending(Position(1, 0), pending(4).scope)}
+    snapshot.consumed[1] = 1
+
+
 def close_for_another_agent(snapshot: Snapshot) -> None:
     snapshot.max_agents = 2
     snapshot.closed[1] = snapshot.closed[1]._replace(episode_id="c/y:1", ordinal=1)
 
 
+def change(n: int, offset: int, content: str | None = None) -> Change:
+    """An edit, or without a content a deletion."""
+    is_deletion = content is None
+    made = None if content is None else digest(content)
+    return Change(Position(0, offset), CONVERSATION, None, message(n), made, is_deletion, is_deletion)
+
+
+def amend(snapshot: Snapshot, *changes: Change) -> None:
+    """Messages of episodes are changed, and everybody has handled that."""
+    for number, made in enumerate(changes):
+        snapshot.changes.append(made)
+        snapshot.amended.append(Amended(Position(0, 10 + number), CONVERSATION, made.message, made.position))
+    snapshot.consumed, snapshot.archived_to, snapshot.summarized_to = {0: 50}, {0: 50}, {0: 50}
+    snapshot.pending |= {pending(5)}
+    for ordinal, numbers in ((1, (1, 2)), (2, (3, 4))):
+        living = frozenset(
+            message(n) for n in numbers if not any(c.message == message(n) and c.leaves for c in changes)
+        )
+        made_with = tuple((c.message, c.position.offset) for c in changes if c.message)
+        known = snapshot.stored[f"{CONVERSATION}:{ordinal}"]
+        snapshot.stored[f"{CONVERSATION}:{ordinal}"] = known._replace(messages=living, changes=made_with, as_of=40)
+    for made in changes:
+        known = snapshot.messages[made.message or b""]
+        stub = Archived(None, False, deleted=True, changed=made.position.offset)
+        edited = known._replace(content=made.content, changed=made.position.offset)
+        snapshot.messages[made.message or b""] = stub if made.is_deletion else edited
+
+
+def keep_a_deleted_message_in_the_archive(snapshot: Snapshot) -> None:
+    known = snapshot.messages[message(1)]
+    amend(snapshot, change(1, 30))
+    snapshot.messages[message(1)] = known
+
+
+def keep_a_deleted_message_in_its_episode(snapshot: Snapshot) -> None:
+    amend(snapshot, change(1, 30))
+    known = snapshot.stored[f"{CONVERSATION}:1"]
+    snapshot.stored[f"{CONVERSATION}:1"] = known._replace(messages=known.messages | {message(1)})
+
+
+def keep_a_deleted_episode_in_the_index(snapshot: Snapshot) -> None:
+    amend(snapshot, change(3, 30), change(4, 31))
+    del snapshot.stored[f"{CONVERSATION}:2"]
+    snapshot.gone.add(f"{CONVERSATION}:2")
+
+
+def archive_an_old_content(snapshot: Snapshot) -> None:
+    amend(snapshot, change(1, 30, "new"))
+    snapshot.messages[message(1)] = snapshot.messages[message(1)]._replace(content=digest("text 1"), changed=-1)
+
+
+def summarise_an_old_content(snapshot: Snapshot) -> None:
+    amend(snapshot, change(1, 30, "new"))
+    known = snapshot.stored[f"{CONVERSATION}:1"]
+    snapshot.stored[f"{CONVERSATION}:1"] = known._replace(changes=())
+
+
+def keep_an_old_rolling_summary(snapshot: Snapshot) -> None:
+    amend(snapshot, change(1, 30, "new"))
+    known = snapshot.stored[f"{CONVERSATION}:2"]
+    snapshot.stored[f"{CONVERSATION}:2"] = known._replace(as_of=29)
+
+
 BREAKAGES: list[tuple[Callable[[Snapshot], None], str]] = [
     (lose, "lost"),
     (lose_a_bad_record, "lost"),
+    (keep_a_deleted_message_in_the_archive, "resurrected"),
+    (keep_a_deleted_message_in_its_episode, "resurrected"),
+    (keep_a_deleted_episode_in_the_index, "resurrected"),
+    (archive_an_old_content, "stale"),
+    (summarise_an_old_content, "stale"),
+    (keep_an_old_rolling_summary, "underived"),
     (place_twice, "duplicated"),
     (place_twice_in_one_episode, "duplicated"),
     (keep_pending_what_is_closed, "duplicated"),
@@ -257,8 +355,12 @@ BREAKAGES: list[tuple[Callable[[Snapshot], None], str]] = [
     (summarise_a_skipped_message, "excluded_message"),
     (summarise_a_dead_letter, "excluded_message"),
     (close_for_another_agent, "wrong_agent"),
+    (damage_a_row, "state_unreadable"),
+    (produce_to_another_partition, "two_partitions"),
     (forget_to_archive, "not_archived"),
     (label_without_archiving, "not_archived"),
+    (archive_another_content, "archived_differently"),
+    (archive_a_content_that_was_sent_later, "archived_differently"),
     (skip_an_ordinal, "ordinal_gap"),
     (begin_at_two, "ordinal_gap"),
     (commit_twice, "committed_twice"),
@@ -293,7 +395,17 @@ def test_every_kind_of_finding_is_tried():
 
 
 @pytest.mark.parametrize(
-    "breakage", [lose, forget_to_store, forget_to_announce, change_a_content, announce_two_contents]
+    "breakage",
+    [
+        lose,
+        damage_a_row,
+        produce_to_another_partition,
+        forget_to_store,
+        forget_to_announce,
+        change_a_content,
+        announce_two_contents,
+        archive_another_content,
+    ],
 )
 def test_one_breakage_is_one_kind_of_finding(snapshot, breakage):
     breakage(snapshot)
@@ -301,6 +413,33 @@ def test_one_breakage_is_one_kind_of_finding(snapshot, breakage):
 
 
 # What does not
+
+
+def test_changes_that_everybody_has_followed_are_no_finding(snapshot):
+    amend(snapshot, change(1, 30, "new"), change(3, 31))
+    report = judge(snapshot)
+    assert report.clean, report.findings
+    assert report.messages["changes"] == 2
+
+
+def test_changes_that_are_not_handled_yet_are_no_finding(snapshot):
+    amend(snapshot, change(1, 30, "new"))
+    snapshot.stored[f"{CONVERSATION}:1"] = snapshot.stored[f"{CONVERSATION}:1"]._replace(changes=())
+    snapshot.summarized_to = {0: 3}
+    assert judge(snapshot).clean
+    summarise_an_old_content(snapshot)
+    snapshot.retries_wait = True
+    report = judge(snapshot)
+    assert report.clean
+    assert any("episode.retry" in note for note in report.notes)
+
+
+def test_a_message_that_was_deleted_while_pending_is_not_lost(snapshot):
+    snapshot.changes.append(change(5, 6))
+    snapshot.consumed, snapshot.pending = {0: 7}, {pending(5)}
+    report = judge(snapshot)
+    assert report.clean, report.findings
+    assert (report.messages["deleted"], report.messages["pending"]) == (1, 1)
 
 
 def test_work_under_way_is_counted_and_is_no_finding(snapshot):
@@ -314,6 +453,13 @@ def test_work_under_way_is_counted_and_is_no_finding(snapshot):
 def test_a_message_that_moves_on_during_the_look_is_no_duplicate(snapshot):
     keep_pending_what_is_closed(snapshot)
     snapshot.quiet = False
+    assert judge(snapshot).clean
+
+
+def test_what_is_not_consumed_of_a_second_partition_is_no_finding(snapshot):
+    produce_to_another_partition(snapshot)
+    snapshot.pending.clear()
+    del snapshot.consumed[1]
     assert judge(snapshot).clean
 
 
@@ -358,6 +504,28 @@ def test_a_repeated_message_is_a_duplicate_and_dropped(snapshot):
     report = judge(snapshot)
     assert report.clean
     assert report.messages["duplicates"] == 1
+
+
+def test_the_content_that_was_archived_first_stays(snapshot):
+    snapshot.messages[message(1)] = Archived("c:1", True, digest("text 1"), Position(0, 0))
+    snapshot.produced.append(produced(1, offset=6, content="sent again, otherwise"))
+    assert judge(snapshot).clean
+
+
+def test_a_content_whose_record_has_expired_is_not_judged(snapshot):
+    snapshot.messages[message(1)] = Archived("c:1", True, digest("said long ago"), Position(0, -7))
+    assert kinds(snapshot) == {"archived_differently"}
+    snapshot.truncated.add("messages")
+    assert judge(snapshot).clean
+
+
+def test_a_message_with_the_ids_of_another_tenants_is_another_message(snapshot):
+    theirs = digest_of_message(CONVERSATION, "6", "mallory")
+    snapshot.produced.append(produced(6, offset=6, content="not from us")._replace(message=theirs))
+    snapshot.archived_to = {0: 7}
+    assert kinds(snapshot) == {"not_archived"}
+    snapshot.messages[theirs] = Archived(None, True, digest("not from us"), Position(0, 6))
+    assert judge(snapshot).clean
 
 
 def test_an_id_used_again_past_the_window_is_a_message_of_its_own(snapshot):
@@ -405,6 +573,13 @@ def test_a_dead_lettered_episode_needs_no_summary(snapshot):
     report = judge(snapshot)
     assert report.clean
     assert report.summaries["dead_lettered"] == 1
+
+
+def test_what_waits_in_a_quarantined_conversation_is_not_lost(snapshot):
+    damage_a_row(snapshot)
+    snapshot.pending.clear()
+    assert kinds(snapshot) == {"state_unreadable"}
+    assert judge(snapshot).messages["pending"] == 1
 
 
 def test_an_index_that_could_not_be_looked_at_is_no_finding(snapshot):
@@ -616,3 +791,15 @@ def test_the_report_reads_as_json_and_as_lines(snapshot):
     assert "partition 0, offset 4" in text
     assert text.endswith("NOT CLEAN")
     assert list(judge(clean_facts()).lines())[-1].startswith("clean")
+
+
+def test_a_message_that_only_the_archiver_could_not_take_belongs_to_its_episode() -> None:
+    dead: set[Position] = set()
+    for offset, stage in enumerate(["segmenter", "archive"]):
+        record: Any = SimpleNamespace(
+            topic="messages", partition=2, offset=offset, key=b"c", value=b"{}", headers=[], timestamp=1
+        )
+        _, _, headers = dead_letter(record, stage=stage, error_type="unforeseen", message="", now_ms=1)
+        written: Any = SimpleNamespace(headers=headers)
+        take_dead_letter(dead, "messages", written)
+    assert dead == {Position(2, 0)}

@@ -95,7 +95,10 @@ def test_what_harms_nobody_is_not_called_breaking(name: str, direction: Directio
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.name)
 def test_nothing_breaks_those_who_have_the_last_release(event: Event) -> None:
     last = max(RELEASED.iterdir(), key=lambda path: [int(part) for part in path.name.split(".")])
-    released = orjson.loads((last / f"{event.name}.schema.json").read_bytes())
+    file = last / f"{event.name}.schema.json"
+    if not file.exists():  # it is new since then
+        return
+    released = orjson.loads(file.read_bytes())
     assert breaking_changes(released, event_schema(event), event.direction) == []
 
 

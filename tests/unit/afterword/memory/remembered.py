@@ -95,5 +95,7 @@ class Remembered:
         if rolling and (following := next_row(row, summary, ROLLING_TOKENS)):
             assert await self.episodes.put_row(following, row)
         await self.episodes.advance(summary)
-        await self.messages.assign(summary.episode_id, [message_key(conversation, m.id) for m in core])
+        await self.messages.assign(
+            summary.episode_id, [message_key(conversation, m.id, summary.tenant_id) for m in core]
+        )
         await self.index.put(summary, raw_text(m.content for m in core))

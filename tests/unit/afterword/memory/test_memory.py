@@ -160,3 +160,15 @@ def test_the_package_has_no_other_names() -> None:
 
     with pytest.raises(AttributeError, match="Nothing"):
         _ = afterword.Nothing
+
+
+@pytest.mark.parametrize("limit", [-1, 0, 1001])
+async def test_a_page_has_between_1_and_1000_episodes(world: Remembered, limit: int) -> None:
+    with pytest.raises(ValueError, match="limit must be at least 1 and at most 1000"):
+        await world.memory.episodes("c1", limit)
+
+
+@pytest.mark.parametrize("bounds", [{"keep_recent": -1}, {"max_tokens": 0}, {"max_tokens": -5}], ids=str)
+async def test_a_context_has_room(world: Remembered, bounds: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="must be at least"):
+        await world.memory.context("c1", **bounds)

@@ -102,7 +102,7 @@ async def summarized(record: Any, tracer: Tracer, world: World) -> list[bytes]:
     pipeline = world.pipeline(steps=steps, publish=publish)
     event: Any = SimpleNamespace(value=record, ack=lambda: None)
     outputs: Any = SimpleNamespace(send_to_dlq=send_to_dlq)
-    await a_handler(pipeline, outputs, Retry(attempts=0), steps=steps, tracer=tracer).summarize(event)
+    await a_handler(pipeline, outputs, Retry(attempts=0), tracer=tracer).summarize(event)
     return headers
 
 

@@ -37,6 +37,7 @@ def failed(response: httpx.Response) -> ProviderError:
         ("soon", None),
         ("-5", None),
         ("nan", None),
+        ("Mon, 05 Jan 99999999999 12:00:00 GMT", None),
         (None, None),
     ],
 )

@@ -116,6 +116,14 @@ async def test_a_failed_part_fails_the_summary_and_tells_what_was_spent(failing:
         assert spent.prompt_tokens == USAGE.prompt_tokens * last
 
 
+async def test_parts_that_fail_at_the_same_time_all_count() -> None:
+    reader = Reader(CONTEXT, failing=(1, 2))
+    with pytest.raises(ProviderError, match="it failed") as raised:
+        await summarize(reader, request_of(*long_talk(12)))
+    assert raised.value.usage is not None
+    assert raised.value.usage.prompt_tokens >= 2 * USAGE.prompt_tokens
+
+
 async def test_when_a_part_fails_the_others_are_given_up() -> None:
     reader = Reader(CONTEXT, failing=(2,))
     reader.hangs = True

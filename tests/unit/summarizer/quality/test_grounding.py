@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.streams.language import detect
+from afterword.streams.summarizer.quality.figures import CURRENCIES, MONTHS, SCALES
 from afterword.streams.summarizer.quality.grounding import Evidence, Grounding, ground
 
 
@@ -91,6 +92,27 @@ def test_scripts_without_capitals_or_spaces_are_checked_by_their_figures() -> No
     source = "8月15日下午3点有MU5405，改签费每人260元。"
     assert grounded("航班MU5405，8月15日，260元。", source, "zh").share == 1.0
     assert grounded("航班MU5406，8月15日，260元。", source, "zh").unsupported == ("MU5406",)
+
+
+@pytest.mark.parametrize("date", ["23 aprıl", "maı 23", "APRİL 23", "23 mıo", "23 MİO €"])
+def test_a_name_with_a_turkish_i_is_no_month_and_no_unit(date: str) -> None:
+    assert grounded(f"It is due {date}.", f"due {date}") == Grounding(1.0, (), wrong_figure=False)
+    assert grounded(f"It is due {date}.", "due 7 June").wrong_figure
+
+
+LOOKALIKES = str.maketrans({"i": "ı", "s": "ſ", "k": "\u212a"})
+
+
+@given(
+    st.lists(
+        st.sampled_from(sorted(f"{number} {name}" for name in (*MONTHS, *SCALES, *CURRENCIES) for number in ("7", "")))
+        .flatmap(lambda text: st.sampled_from([text, text.upper(), text.translate(LOOKALIKES), text.replace("i", "İ")]))
+        .map(lambda text: f"{text} 9")
+    )
+)
+def test_every_way_to_write_a_month_or_a_unit_is_read_or_left(parts: list[str]) -> None:
+    text = " ".join(parts)
+    assert not grounded(text, text).unsupported
 
 
 def test_a_count_that_the_writer_made_is_left_open() -> None:

@@ -1,0 +1,133 @@
+"""What became of messages after they were produced: edits and deletions, and whether stores have followed."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from afterword.audit.report import Report
+from afterword.audit.snapshot import Amended, Change, Produced, Snapshot, latest_revisions
+
+NEVER = -1
+Newest = dict[str, dict[int, int]]
+"""Of each scope and ordinal the offset of the last change."""
+
+
+class Lasting:
+    """Messages as they are after their changes. A change that became a dead letter counts for nobody."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._of_message: dict[bytes, list[Change]] = defaultdict(list)
+        self._of_conversation: dict[tuple[str, str | None], list[Change]] = defaultdict(list)
+        for change in snapshot.changes:
+            if change.position in snapshot.dead:
+                continue
+            if change.message is None:
+                self._of_conversation[change.conversation_id, change.tenant_id].append(change)
+            else:
+                self._of_message[change.message].append(change)
+
+    def changes(self, produced: Produced) -> list[Change]:
+        """Changes after the message, up to the one that deletes it."""
+        of_all = self._of_conversation[produced.conversation_id, produced.tenant_id]
+        every = sorted([*self._of_message[produced.message], *of_all], key=lambda change: change.position)
+        found: list[Change] = []
+        for change in every:
+            if change.position > produced.position and not (found and found[-1].is_deletion):
+                found.append(change)
+        return found
+
+    def contents(self, produced: Produced) -> set[bytes]:
+        """Every content that the message had."""
+        return {produced.content, *(c.content for c in self.changes(produced) if c.content is not None)}
+
+    def content(self, produced: Produced, to: int) -> bytes:
+        """Its content after all changes before this offset."""
+        found = [c.content for c in self.changes(produced) if c.content is not None and c.position.offset < to]
+        return found[-1] if found else produced.content
+
+    def left(self, produced: Produced, to: int) -> bool:
+        """Return whether a change before this offset took it out of episodes."""
+        return any(change.leaves and change.position.offset < to for change in self.changes(produced))
+
+    def deleted_at(self, produced: Produced) -> int | None:
+        """Return the offset of its deletion."""
+        return next((change.position.offset for change in self.changes(produced) if change.is_deletion), None)
+
+
+def judge_archived_changes(snapshot: Snapshot, lasting: Lasting, report: Report) -> None:
+    """Check that the archive has every change before the archiver's offset."""
+    firsts: dict[bytes, Produced] = {}
+    for produced in snapshot.produced:
+        firsts.setdefault(produced.message, produced)
+    for message, produced in firsts.items():
+        known, to = snapshot.messages.get(message), snapshot.archived_to.get(produced.position.partition, 0)
+        if known is None or not known.archived or not lasting.changes(produced):
+            continue
+        deleted_at = lasting.deleted_at(produced)
+        if deleted_at is not None and deleted_at < to:
+            report.found("resurrected", f"{_name(produced)}, in the archive")
+        elif known.content is not None and known.content not in _may_have(lasting, produced, to):
+            report.found("stale", f"{_name(produced)}, in the archive")
+
+
+def _may_have(lasting: Lasting, produced: Produced, to: int) -> set[bytes]:
+    later = {c.content for c in lasting.changes(produced) if c.content is not None and c.position.offset >= to}
+    return {lasting.content(produced, to), *later}
+
+
+def judge_amended(snapshot: Snapshot, lasting: Lasting, report: Report) -> None:
+    """Check that episodes and what was derived from them have every change that the summarizer has handled."""
+    if snapshot.retries_wait:
+        if snapshot.amended:
+            report.notes.append("episode.retry has records that wait: whether episodes have all changes is not judged")
+        return
+    holders: dict[bytes, list[tuple[str, str, int]]] = defaultdict(list)
+    for episode in latest_revisions(snapshot.closed):
+        for core in episode.core:
+            holders[core.message].append((episode.episode_id, episode.scope, episode.ordinal))
+    newest: Newest = defaultdict(dict)
+    for produced, offset in _handled(snapshot, lasting):
+        for episode_id, scope, ordinal in holders[produced.message]:
+            _judge_episode(snapshot, lasting, produced, offset, episode_id, report)
+            newest[scope][ordinal] = max(offset, newest[scope].get(ordinal, NEVER))
+    _judge_derived(snapshot, newest, report)
+
+
+def _judge_derived(snapshot: Snapshot, newest: Newest, report: Report) -> None:
+    ordinals = {e.episode_id: (e.scope, e.ordinal) for e in snapshot.closed}
+    for episode_id, stored in snapshot.stored.items():
+        scope, ordinal = ordinals.get(episode_id, ("", 0))
+        before = max((offset for at, offset in newest[scope].items() if at < ordinal), default=NEVER)
+        if stored.as_of < before:
+            report.found("underived", episode_id)
+
+
+def _handled(snapshot: Snapshot, lasting: Lasting) -> Iterator[tuple[Produced, int]]:
+    """Messages and the offsets of their changes that the summarizer has handled."""
+    amended = {a.change for a in snapshot.amended if a.message is not None and _is_done(snapshot, a)}
+    for produced in snapshot.produced:
+        for change in lasting.changes(produced):
+            if change.position in amended:
+                yield produced, change.position.offset
+
+
+def _is_done(snapshot: Snapshot, amended: Amended) -> bool:
+    passed = amended.position.offset < snapshot.summarized_to.get(amended.position.partition, 0)
+    return passed and amended.position not in snapshot.dead_episodes
+
+
+def _judge_episode(
+    snapshot: Snapshot, lasting: Lasting, produced: Produced, offset: int, episode_id: str, report: Report
+) -> None:
+    stored = snapshot.stored.get(episode_id)
+    if stored is None:
+        return
+    if lasting.left(produced, offset + 1):
+        if produced.message in stored.messages:
+            report.found("resurrected", f"{_name(produced)}, in {episode_id}")
+    elif dict(stored.changes).get(produced.message, NEVER) < offset:
+        report.found("stale", f"{_name(produced)}, in {episode_id}")
+
+
+def _name(produced: Produced) -> str:
+    where = produced.position
+    return f"a message of {produced.conversation_id}, partition {where.partition}, offset {where.offset}"

@@ -1,0 +1,86 @@
+"""Which records of a source partition are finished, in the form that a group's committed offset can hold.
+
+The offset is that of the first unfinished record. The offsets finished beyond it are the commit's metadata: a bitmap,
+as in Confluent's parallel consumer.
+"""
+
+import base64
+import binascii
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+PREFIX = "eos1."
+CHECKSUM_CHARACTERS = 8
+
+
+class ProgressDamaged(Exception):
+    """the metadata of committed offset {offset} was not written by this engine, or was changed: {problem}"""
+
+    def __init__(self, offset: int, problem: str) -> None:
+        super().__init__((ProgressDamaged.__doc__ or "").format(offset=offset, problem=problem))
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Every record below `offset` is finished, `offset` itself is not, and those at `beyond` are."""
+
+    offset: int
+    beyond: frozenset[int] = frozenset()
+
+    def covers(self, offset: int) -> bool:
+        """Whether that record is finished."""
+        return offset < self.offset or offset in self.beyond
+
+    def metadata(self) -> str:
+        """Encode `beyond`; empty if there is nothing, as in a plain commit.
+
+        Its length grows with the distance of the last offset, not with the number: see `reach`.
+        """
+        if not self.beyond:
+            return ""
+        bitmap = _bitmap(offset - self.offset - 1 for offset in self.beyond)
+        return PREFIX + _checksum(self.offset, bitmap) + base64.urlsafe_b64encode(bitmap).decode().rstrip("=")
+
+    @classmethod
+    def read(cls, offset: int, metadata: str) -> "Progress":
+        """Decode what was committed. Raises: ProgressDamaged."""
+        if not metadata:
+            return cls(offset)
+        if not metadata.startswith(PREFIX):
+            raise ProgressDamaged(offset, f"it does not begin with {PREFIX}")
+        checksum = metadata[len(PREFIX) :][:CHECKSUM_CHARACTERS]
+        bitmap = _decoded(offset, metadata[len(PREFIX) + CHECKSUM_CHARACTERS :])
+        found = cls(offset, frozenset(offset + 1 + bit for bit in _bits(bitmap)))
+        if checksum != _checksum(offset, bitmap) or found.metadata() != metadata:
+            raise ProgressDamaged(offset, "its checksum is another")
+        return found
+
+
+def reach(characters: int) -> int:
+    """Return how far beyond the committed offset a finished one may be, so that the metadata has at most so many."""
+    return (characters - len(PREFIX) - CHECKSUM_CHARACTERS) * 6 // 8 * 8
+
+
+def _bitmap(bits: Iterable[int]) -> bytes:
+    positions = sorted(bits)
+    found = bytearray(positions[-1] // 8 + 1)
+    for position in positions:
+        found[position // 8] |= 1 << position % 8
+    return bytes(found)
+
+
+def _bits(bitmap: bytes) -> Iterator[int]:
+    return (8 * at + bit for at, byte in enumerate(bitmap) for bit in range(8) if byte >> bit & 1)
+
+
+def _checksum(offset: int, bitmap: bytes) -> str:
+    """Of the offset, too: a tool that moves the group elsewhere may leave the metadata as it was."""
+    return format(zlib.crc32(bitmap, zlib.crc32(str(offset).encode())), "08x")
+
+
+def _decoded(offset: int, text: str) -> bytes:
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (ValueError, binascii.Error):
+        raise ProgressDamaged(offset, "it is not base64") from None

@@ -1,0 +1,49 @@
+"""Whether a source topic is the one that the state was made from: one that was made anew has the same name."""
+
+import asyncio
+from typing import Any
+
+import structlog
+from aiokafka.errors import KafkaError
+
+from afterword.streams.runtime.database import Position
+from afterword.streams.runtime.errors import SourceRecreated
+
+log = structlog.get_logger()
+
+
+def check_source(topic: str, known: Position, found: str) -> None:
+    """Refuse a source topic with another id than that of the last bookmark. Raises: SourceRecreated."""
+    if known.source >= 0 and known.source_id and found and known.source_id != found:
+        raise SourceRecreated(topic=topic, expected=known.source_id, found=found)
+
+
+async def watch_sources(app: Any) -> None:
+    """Stop the worker when a source of its open partitions was made anew; look every `source_look_seconds`.
+
+    aiokafka goes on in the new topic without a word, if that reaches beyond the position.
+    """
+    while True:
+        await asyncio.sleep(app.engine.source_look_seconds)
+        try:
+            await look(app)
+        except (KafkaError, OSError, TimeoutError, AssertionError):  # no broker, or one that names none yet
+            continue
+        except SourceRecreated as error:
+            app.consumer.stop_worker(error)
+            return
+
+
+async def look(app: Any) -> None:
+    """Compare the ids of the sources with those of the state. Raises: SourceRecreated, KafkaError, OSError."""
+    opened = [(s.topic, p.session.database) for s, p in app.consumer.partitions.items() if p.session is not None]
+    if not opened:
+        return
+    admin = app.consumer.clients().admin()
+    try:
+        await admin.start()
+        ids = await admin.topic_ids(sorted({topic for topic, _ in opened}))
+    finally:
+        await admin.close()
+    for topic, database in opened:
+        check_source(topic, database.position, ids.get(topic, ""))

@@ -1,0 +1,418 @@
+"""Changes of messages that are in stored episodes: the next revision of each, and of what was derived from it.
+
+Every step may be repeated. What was done is known from the stored episodes: each tells which changes its messages had,
+and up to which log offset its rolling summary has all changes of the conversation.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import replace
+from datetime import datetime
+
+from afterword.schemas import EpisodeAmended, InvalidRecord, SummaryCreated, SummaryDeleted, Usage
+from afterword.schemas.base import utc_milliseconds
+from afterword.schemas.ids import event_id, message_key
+from afterword.streams.errors import AfterwordError, ProviderError
+from afterword.streams.settings import MOST_PENDING_EPISODES
+from afterword.streams.stores.episodes import (
+    DeletedEpisode,
+    EpisodeStore,
+    RollingRow,
+    StoredEpisode,
+    agent_of_scope,
+    scope_of,
+    sibling_id,
+    stored_episode,
+)
+from afterword.streams.stores.index import EpisodeIndex, raw_text, summary_text
+from afterword.streams.stores.messages import ArchivedMessage, MessageArchive
+from afterword.streams.stores.replies import ReplyCache
+from afterword.streams.summarizer.current import Current, State, from_archive, has_change
+from afterword.streams.summarizer.embedders import Embedder
+from afterword.streams.summarizer.extractive import condense
+from afterword.streams.summarizer.pipeline import Clock, Publish, now, summary_created, written_by_llm
+from afterword.streams.summarizer.rolling import History, SummaryRules, read_history, read_text_before
+from afterword.streams.summarizer.steps import PUBLISH, StepRunner
+from afterword.streams.summarizer.summarizer import Summarizer
+from afterword.streams.summarizer.summary import Summary, is_replaceable
+from afterword.streams.tokens import count_tokens
+
+Episode = StoredEpisode | DeletedEpisode
+Ask = Callable[[History], Awaitable[Summary]]
+
+PAGE_EPISODES = 50
+WAIT_SECONDS = 5.0
+"""Time for the archiver to catch up before the record is put aside: usually it is ahead."""
+FIRST_WAIT_SECONDS = 0.01
+LONGEST_WAIT_SECONDS = 0.5
+
+
+class NotArchived(AfterwordError):
+    """the archive does not have the change at offset {offset} yet"""
+
+    is_known: bool
+    """The message is in the archive, or in an episode."""
+
+
+class Amendments:
+    """Makes the revisions that a change asks for; those of one conversation in order."""
+
+    def __init__(
+        self,
+        *,
+        episodes: EpisodeStore,
+        messages: MessageArchive,
+        index: EpisodeIndex,
+        summarizer: Summarizer,
+        embedder: Embedder | None,
+        publish: Publish,
+        steps: StepRunner,
+        rules: SummaryRules,
+        replies: ReplyCache,
+        clock: Clock = now,
+        wait_seconds: float = WAIT_SECONDS,
+    ) -> None:
+        self._episodes = episodes
+        self._messages = messages
+        self._index = index
+        self._summarizer = summarizer
+        self._embedder = embedder
+        self._publish = publish
+        self._retry_until_success = steps.retry_until_success
+        self._rules = rules
+        self._replies = replies
+        self._clock = clock
+        self._wait_seconds = wait_seconds
+
+    async def apply(self, amended: EpisodeAmended) -> bool:
+        """Make every revision that the change asks for, and announce them; done ones are only announced again.
+
+        Returns whether one of them is a fallback that an LLM may replace later.
+
+        Raises: InvalidRecord for a message that nobody knows, or of another tenant; NotArchived.
+        """
+        if amended.message_id is None:
+            await self._delete_conversation(amended)
+            return False
+        held, amended = await self._held(amended)
+        made = [await self._amend(group, amended, self._ask) for group in held]
+        return any(_is_fallback(episode) for group in made for episode in group)
+
+    async def replace_fallbacks(self, amended: EpisodeAmended) -> None:
+        """Replace the fallbacks among the revisions of a change. Raises: as `apply`; ProviderError."""
+        if await self.apply(amended):
+            held, amended = await self._held(amended)
+            for group in held:
+                for episode in filter(_is_fallback, group):
+                    await self._amend([episode], amended, self._ask_without_fallback, again=True)
+
+    async def _held(self, amended: EpisodeAmended) -> tuple[list[list[Episode]], EpisodeAmended]:
+        """Wait for the archive; returns the episodes that have the message, grouped by scope, in order.
+
+        Also returns the change: a later one of a message that is deleted is as if it were the deletion.
+        """
+        message_id = amended.message_id or ""
+        held = await self._retry_until_success(
+            "find", lambda: self._episodes.holding(amended.conversation_id, message_id)
+        )
+        check_tenant(held, amended)
+        state = await self._until_archived(amended, is_held=bool(held))
+        groups: dict[str, list[Episode]] = {}
+        for episode in held:
+            groups.setdefault(scope_of(episode.event), []).append(episode)
+        return list(groups.values()), amended.model_copy(update={"offset": min(amended.offset, state.changed)})
+
+    async def _until_archived(self, amended: EpisodeAmended, *, is_held: bool) -> State:
+        """Wait until the archive has the change. Raises: InvalidRecord, NotArchived."""
+        key = message_key(amended.conversation_id, amended.message_id or "", amended.tenant_id)
+        wait, deadline = FIRST_WAIT_SECONDS, asyncio.get_running_loop().time() + self._wait_seconds
+        while True:
+            state = (await self._retry_until_success("find", lambda: self._messages.states([key]))).get(key)
+            if state is not None and has_applied(state, amended):
+                return state
+            if asyncio.get_running_loop().time() >= deadline:
+                raise _not_archived(amended, is_known=is_held or state is not None)
+            await asyncio.sleep(wait)
+            wait = min(LONGEST_WAIT_SECONDS, wait * 2)
+
+    async def _amend(
+        self, held: list[Episode], amended: EpisodeAmended, ask: Ask, again: bool = False
+    ) -> list[Episode]:
+        """Revise episodes of one scope, and what was derived from them. `again`: also those that have the change."""
+        first = held[0]
+        await self._forget_replies(first, first.ordinal)
+        done = []
+        for episode in held:
+            made = await self._revised(episode, amended, ask, again)
+            if made.as_of < amended.offset and isinstance(made, StoredEpisode):  # an earlier record made it
+                await self._retry_until_success("store_episode", lambda: self._episodes.mark(made, amended.offset))  # noqa: B023 – awaited here
+            if made.as_of == amended.offset:
+                await self._index_and_label(made)
+                await self._announce(made)
+            done.append(made)
+        await self._follow(done[0], {episode.event.episode_id for episode in done}, amended)
+        return done
+
+    async def _revised(self, episode: Episode, amended: EpisodeAmended, ask: Ask, again: bool) -> Episode:
+        message_id, offset = amended.message_id or "", amended.offset
+        while isinstance(episode, StoredEpisode) and (again or not has_change(episode, message_id, offset)):
+            before, episode = episode, await self._next_revision(episode, amended, ask)
+            again = again and episode.event.event_id == before.event.event_id
+        return episode
+
+    async def _next_revision(self, before: StoredEpisode, amended: EpisodeAmended, ask: Ask) -> Episode:
+        """Store the revision that follows, unless another writer was first; returns the one that is stored."""
+        current = await self._current(before, amended)
+        as_of, closed = max(before.as_of, amended.offset), current.episode
+        if closed is None:
+            gone = DeletedEpisode(summary_deleted(before.summary, amended, self._now()), current.changes, as_of)
+            return await self._retry_until_success("store_episode", lambda: self._episodes.remove(gone))
+        history = await self._retry_until_success("find", lambda: read_history(self._episodes, closed, self._rules))
+        history = replace(history, updates=before.summary.rolling_range is not None)
+        summary = summary_created(closed, await ask(history), self._clock(), before.summary)
+        summary = history.completed(summary.model_copy(update={"reason": amended.change}))
+        made = stored_episode(closed, summary, current.changes, max(as_of, history.as_of))
+        return await self._retry_until_success("store_episode", lambda: self._episodes.add(made))
+
+    async def _current(self, stored: StoredEpisode, amended: EpisodeAmended) -> Current:
+        """Read the episode as it is now. Raises: NotArchived."""
+        current = from_archive(stored, await self._states(stored, (*stored.summary.message_ids, *stored.overlap_ids)))
+        if current is None:
+            raise _not_archived(amended, is_known=True)
+        return current
+
+    async def _states(self, stored: StoredEpisode, ids: Collection[str]) -> dict[str, State]:
+        summary = stored.summary
+        keys = {message_key(summary.conversation_id, i, summary.tenant_id): i for i in ids}
+        found = await self._retry_until_success("find", lambda: self._messages.states(list(keys)))
+        return {keys[key]: state for key, state in found.items()}
+
+    async def _ask(self, history: History) -> Summary:
+        return await self._retry_until_success("summarize", lambda: self._summarizer.summarize(history.request))
+
+    async def _ask_without_fallback(self, history: History) -> Summary:
+        async def answer() -> Summary | ProviderError:
+            try:
+                return await self._summarizer.summarize_without_fallback(history.request)
+            except ProviderError as error:  # not retried here, but by a later record
+                return error
+
+        return written_by_llm(await self._retry_until_success("summarize", answer))
+
+    async def _follow(self, first: Episode, done: Collection[str], amended: EpisodeAmended) -> None:
+        """Make anew what was derived from an episode that has changed: later rolling texts, rows, counts, title.
+
+        `done`: ids of episodes that are made already.
+        """
+        if isinstance(first, DeletedEpisode):
+            await self._take_over(first, amended)
+        after = first.ordinal
+        while page := await self._later(first, after):
+            for episode in page:
+                if episode.event.episode_id not in done:
+                    await self._derive_again(episode, amended)
+            after = page[-1].ordinal
+        await self._renew_rows(first, amended)
+        await self._retry_until_success("store_conversation", lambda: self._episodes.recount(first.event))
+
+    async def _later(self, first: Episode, after: int) -> list[StoredEpisode]:
+        return await self._retry_until_success("find", lambda: self._episodes.later(first.event, PAGE_EPISODES, after))
+
+    async def _take_over(self, gone: DeletedEpisode, amended: EpisodeAmended) -> None:
+        """Let the episode before update the rolling summary, if the one that is gone had done so for it."""
+        before = await self._latest(gone, gone.ordinal, 1)
+        if before and before[0].summary.rolling_range is None and not await self._later(gone, gone.ordinal):
+            await self._derive_again(before[0], amended, updates=True)
+
+    async def _latest(self, episode: Episode, before: int, limit: int) -> list[StoredEpisode]:
+        event = episode.event
+        agent = agent_of_scope(event)
+        return await self._retry_until_success(
+            "find", lambda: self._episodes.latest(event.conversation_id, limit, before=before, agent_id=agent)
+        )
+
+    async def _derive_again(self, episode: StoredEpisode, amended: EpisodeAmended, updates: bool = False) -> None:
+        """Give the episode a rolling summary of what there is now, without asking an LLM; its own texts stay."""
+        made: Episode = episode
+        while isinstance(made, StoredEpisode) and made.as_of < amended.offset:
+            derived = await self._derived(made, amended, updates or made.summary.rolling_range is not None)
+            made = await self._retry_until_success("store_episode", lambda: self._episodes.add(derived))  # noqa: B023 – awaited here
+        if made.as_of == amended.offset:  # else it was made later, or by a later change
+            await self._index_and_label(made)
+            await self._announce(made)
+
+    async def _derived(self, episode: StoredEpisode, amended: EpisodeAmended, updates: bool) -> StoredEpisode:
+        summary = episode.summary
+        before = await self._retry_until_success("find", lambda: read_text_before(self._episodes, summary, None))
+        texts = (before.text, *(pending.long_summary for pending in before.pending), summary.long_summary)
+        ordinals = (*(pending.ordinal for pending in before.pending), summary.ordinal)
+        if updates or not before.text:
+            text = condense("\n".join(filter(None, texts)), self._rules.rolling_max_tokens)
+        else:
+            text, ordinals = before.text, ()
+        fields: dict[str, object] = {"reason": amended.change, "rolling_summary": text, "rolling_ordinals": ordinals}
+        made = next_summary(summary, fields, self._now())
+        return replace(episode, summary=made, as_of=max(before.as_of, amended.offset))
+
+    async def _renew_rows(self, first: Episode, amended: EpisodeAmended) -> None:
+        """Put the texts of today into the rows of the rolling summary, which keep their numbers and ordinals."""
+        scope = scope_of(first.event)
+        rows = await self._retry_until_success("find", lambda: self._episodes.rows_from(scope, first.ordinal))
+        for row in rows:
+            await self._retry_until_success("store_rolling", lambda: self._renew_row(row, first, amended))  # noqa: B023 – awaited here
+
+    async def _renew_row(self, row: RollingRow, first: Episode, amended: EpisodeAmended) -> None:
+        known: RollingRow | None = row
+        while known is not None:
+            renewed = await self._renewed(known, first, amended)
+            if renewed is None:
+                await self._episodes.delete_row(known)
+            elif renewed == known or await self._episodes.put_row(renewed, after=known):
+                return
+            rows = await self._episodes.rows_from(known.conversation_id, first.ordinal)
+            known = next((found for found in rows if found.row == row.row), None)
+
+    async def _renewed(self, row: RollingRow, first: Episode, amended: EpisodeAmended) -> RollingRow | None:
+        """The row as it is to be; None if nothing is left that it was made of."""
+        episodes = await self._latest(first, row.last_ordinal + 1, MOST_PENDING_EPISODES)
+        source = next((e for e in episodes if e.summary.rolling_range is not None), None)
+        if source is None:
+            return None
+        last = await self._episodes.lookup(sibling_id(first.event, row.last_ordinal))
+        content = source.summary.rolling_summary
+        if content == row.content and row.as_of >= amended.offset:
+            return row
+        return replace(
+            row,
+            content=content,
+            token_count=count_tokens(content),
+            updated_at=source.summary.created_at,
+            last_revision=max(row.last_revision, last.event.revision if last else 1),
+            as_of=max(row.as_of, source.as_of, amended.offset),
+        )
+
+    async def _delete_conversation(self, amended: EpisodeAmended) -> None:
+        """Delete every episode that was closed before; those that came later have another beginning, and stay."""
+        ended: dict[str, Episode] = {}
+        after: str | None = None
+        while page := await self._page(amended, after):
+            check_tenant(page, amended)
+            for episode in page:
+                if (gone := await self._gone(episode, amended)) is not None:
+                    known = ended.get(scope_of(gone.event), gone)
+                    ended[scope_of(gone.event)] = max(known, gone, key=lambda e: e.ordinal)
+            after = page[-1].event.episode_id
+        for scope, last in ended.items():
+            await self._forget_replies(last, 0)
+            rows = await self._retry_until_success("find", lambda: self._episodes.rows_from(scope, 0))  # noqa: B023 – awaited here
+            for row in rows:
+                if row.last_ordinal <= last.ordinal:
+                    await self._retry_until_success("store_rolling", lambda: self._episodes.delete_row(row))  # noqa: B023 – awaited here
+            await self._retry_until_success("store_conversation", lambda: self._episodes.recount(last.event))  # noqa: B023 – awaited here
+
+    async def _page(self, amended: EpisodeAmended, after: str | None) -> list[Episode]:
+        return await self._retry_until_success(
+            "find", lambda: self._episodes.of_conversation(amended.conversation_id, after, PAGE_EPISODES)
+        )
+
+    async def _gone(self, episode: Episode, amended: EpisodeAmended) -> DeletedEpisode | None:
+        """Delete an episode of before the change, and announce it; None for a later one."""
+        while isinstance(episode, StoredEpisode):
+            if episode.last_offset is not None and episode.last_offset > amended.offset:
+                return None
+            gone = DeletedEpisode(summary_deleted(episode.summary, amended, self._now()), (), amended.offset)
+            episode = await self._retry_until_success("store_episode", lambda: self._episodes.remove(gone))  # noqa: B023 – awaited here
+        if episode.as_of > amended.offset:
+            return None
+        if episode.as_of == amended.offset:
+            await self._index_and_label(episode)
+            await self._announce(episode)
+        return episode
+
+    async def _index_and_label(self, episode: Episode) -> None:
+        """Store what follows from the episode alone: its point, and its id on its messages."""
+        if isinstance(episode, DeletedEpisode):
+            deletion = episode.deletion
+            await self._retry_until_success("index", lambda: self._index.remove(deletion.episode_id, deletion.revision))
+            return
+        summary, embedder = episode.summary, self._embedder
+        states = await self._states(episode, summary.message_ids)
+        living = [states[i] for i in summary.message_ids if i in states]
+        text = raw_text(state.message.content for state in living if isinstance(state, ArchivedMessage))
+        dense = None
+        if embedder:
+            dense = await self._retry_until_success("embed", lambda: embedder.embed(summary_text(summary)))
+        await self._retry_until_success("index", lambda: self._index.put(summary, text, dense))
+
+    async def _announce(self, episode: Episode) -> None:
+        await self._retry_until_success(PUBLISH, lambda: self._publish(episode.event))
+
+    async def _forget_replies(self, episode: Episode, ordinal: int) -> None:
+        """Forget what an LLM has said of this and later episodes: prompts have what came before."""
+        scope = scope_of(episode.event)
+        await self._retry_until_success("forget_replies", lambda: self._replies.forget(scope, ordinal))
+
+    def _now(self) -> datetime:
+        return utc_milliseconds(self._clock())
+
+
+def has_applied(state: State, amended: EpisodeAmended) -> bool:
+    """Return whether the archive has the change, or will never have it as it has a deletion.
+
+    Raises: InvalidRecord for the message of another tenant, and for one that came after the change.
+    """
+    if not isinstance(state, ArchivedMessage):
+        return True
+    if state.message.tenant_id != amended.tenant_id:
+        raise InvalidRecord("tenant_mismatch", "the message has another tenant_id")
+    if state.offset > amended.offset:
+        raise InvalidRecord("unknown_message", "there was no such message before it")
+    return state.changed >= amended.offset
+
+
+def check_tenant(episodes: Collection[Episode], amended: EpisodeAmended) -> None:
+    """Raises: InvalidRecord."""
+    if any(episode.event.tenant_id != amended.tenant_id for episode in episodes):
+        raise InvalidRecord("tenant_mismatch", "the conversation's episodes have another tenant_id")
+
+
+def summary_deleted(before: SummaryCreated, amended: EpisodeAmended, deleted_at: datetime) -> SummaryDeleted:
+    """Build the event of an episode's end."""
+    revision = before.revision + 1
+    return SummaryDeleted(
+        event_id=event_id(before.episode_id, revision),
+        episode_id=before.episode_id,
+        revision=revision,
+        supersedes=before.event_id,
+        reason=amended.change,
+        conversation_id=before.conversation_id,
+        agent_id=before.agent_id,
+        tenant_id=before.tenant_id,
+        ordinal=before.ordinal,
+        deleted_at=deleted_at,
+    )
+
+
+def next_summary(before: SummaryCreated, fields: dict[str, object], created_at: datetime) -> SummaryCreated:
+    """Build the next revision of a summary, with these fields; no LLM was asked for it."""
+    revision = before.revision + 1
+    return before.model_copy(
+        update={
+            "event_id": event_id(before.episode_id, revision),
+            "revision": revision,
+            "episode_revision": before.made_from,
+            "supersedes": before.event_id,
+            "title_changed": False,
+            "usage": Usage(),
+            "created_at": created_at,
+            **fields,
+        }
+    )
+
+
+def _is_fallback(episode: Episode) -> bool:
+    return isinstance(episode, StoredEpisode) and is_replaceable(episode.summary.quality)
+
+
+def _not_archived(amended: EpisodeAmended, *, is_known: bool) -> NotArchived:
+    return NotArchived(offset=amended.offset, is_known=is_known)

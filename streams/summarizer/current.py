@@ -1,0 +1,120 @@
+"""An episode as its messages are now: what the archive knows of changes laid over the event, or all of it from there.
+
+Pure. A message that was deleted, or is not to be summarized any more, is left out; an edited one is as it was last.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from afterword.schemas import EpisodeClosed, EpisodeMessage, Source, SummaryCreated
+from afterword.schemas.episodes import metrics, turns, user_of
+from afterword.streams.stores.episodes import NEVER, DeletedEpisode, StoredEpisode
+from afterword.streams.stores.messages import ArchivedMessage, DeletedMessage
+from afterword.streams.tokens import count_tokens
+
+State = ArchivedMessage | DeletedMessage
+States = Mapping[str, State]
+"""What the archive has of messages, by their ids."""
+Changes = tuple[tuple[str, int], ...]
+"""Ids of changed messages, each with the log offset of its last change."""
+
+CARRIED = set(EpisodeMessage.model_fields)
+
+
+@dataclass(frozen=True)
+class Current:
+    """An episode with the changes that are in it."""
+
+    episode: EpisodeClosed | None
+    """None if no core message is left."""
+    changes: Changes = ()
+
+
+def laid_over(episode: EpisodeClosed, states: States) -> Current:
+    """The episode with the changes of these messages; `states`: of the changed ones, others may be missing."""
+    changes = _changes([m.id for m in (*episode.messages, *episode.overlap)], states)
+    if not changes:
+        return Current(episode)
+    core = _living(episode.messages, states)
+    return Current(_rebuilt(episode, core, _living(episode.overlap, states)) if core else None, changes)
+
+
+def from_archive(stored: StoredEpisode, states: States) -> Current | None:
+    """The stored episode as the archive has it; None if a core message is missing there, or older than it was."""
+    summary, known = stored.summary, dict(stored.changes)
+    for message_id in summary.message_ids:
+        state = states.get(message_id)
+        if state is None or state.changed < known.get(message_id, NEVER):
+            return None
+    changes = dict(_changes((*summary.message_ids, *stored.overlap_ids), states))
+    merged = tuple({**known, **{i: max(offset, known.get(i, NEVER)) for i, offset in changes.items()}}.items())
+    archived = [states[i] for i in summary.message_ids]
+    core = [_message(state) for state in archived if _is_living(state)]
+    if not core:
+        return Current(None, merged)
+    overlap = [_message(states[i]) for i in stored.overlap_ids if i in states and _is_living(states[i])]
+    offsets = [state.offset for state in archived if isinstance(state, ArchivedMessage)]
+    last = stored.last_offset if stored.last_offset is not None else max(offsets)
+    return Current(_rebuilt(_closed(stored, core, min(offsets), last), core, overlap), merged)
+
+
+def has_change(episode: StoredEpisode | DeletedEpisode, message_id: str, offset: int) -> bool:
+    """Return whether the episode was made after this change of a message, or has the message no longer."""
+    if isinstance(episode, DeletedEpisode) or message_id not in (*episode.summary.message_ids, *episode.overlap_ids):
+        return True
+    return dict(episode.changes).get(message_id, NEVER) >= offset
+
+
+def _closed(stored: StoredEpisode, core: Sequence[EpisodeMessage], first: int, last: int) -> EpisodeClosed:
+    summary = stored.summary
+    copied = EpisodeClosed.model_fields.keys() & SummaryCreated.model_fields.keys()
+    return EpisodeClosed(
+        **{name: getattr(summary, name) for name in copied - {"revision"}},
+        revision=summary.made_from,
+        close_reason=stored.close_reason,
+        fingerprint=stored.fingerprint,
+        messages=tuple(core),
+        turn_count=turns(core),
+        token_count=summary.compression.tokens_before,
+        source=Source(topic="", partition=0, first_offset=first, last_offset=last),
+    )
+
+
+def _rebuilt(
+    episode: EpisodeClosed, core: Sequence[EpisodeMessage], overlap: Sequence[EpisodeMessage]
+) -> EpisodeClosed:
+    """The episode with these messages; its fingerprint stays that of the event."""
+    return episode.model_copy(
+        update={
+            "user_id": user_of(core),
+            "started_at": core[0].sent_at,
+            "ended_at": core[-1].sent_at,
+            "messages": tuple(core),
+            "overlap": tuple(overlap),
+            "message_count": len(core),
+            "turn_count": turns(core),
+            "token_count": sum(count_tokens(message.content) for message in core),
+            "metrics": metrics(core),
+        }
+    )
+
+
+def _changes(ids: Iterable[str], states: States) -> Changes:
+    return tuple((i, states[i].changed) for i in dict.fromkeys(ids) if i in states and states[i].changed != NEVER)
+
+
+def _living(messages: Iterable[EpisodeMessage], states: States) -> list[EpisodeMessage]:
+    """Each as the archive has it, if it was changed there."""
+    found = [(message, states.get(message.id)) for message in messages]
+    return [
+        message if state is None else _message(state) for message, state in found if state is None or _is_living(state)
+    ]
+
+
+def _is_living(state: State) -> bool:
+    return isinstance(state, ArchivedMessage) and not state.message.skip_summarization
+
+
+def _message(state: State) -> EpisodeMessage:
+    assert isinstance(state, ArchivedMessage)  # noqa: S101 – callers ask `_is_living` first
+    return EpisodeMessage(**{name: getattr(state.message, name) for name in CARRIED})

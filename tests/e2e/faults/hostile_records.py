@@ -1,0 +1,370 @@
+"""Records that clients can send and nobody should, each with what must become of it. A seed gives the same ones."""
+
+import json
+import random
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import orjson
+import zstandard
+
+from afterword.schemas.headers import CE_TYPE, CONTENT_TYPE, REPLACED, RESERVED_PREFIX, STRUCTURED_JSON
+from tests.hostile import IDS
+from tests.nasty_texts import RUNS, mixed, run
+from tests.raw_batches import COMPRESSORS, packed, record
+
+ACCEPTED = "accepted"
+"""No dead letter: a message that ends in an episode, or a documented no-op."""
+REFUSED = "refused by the broker"
+COVERED = "covered"
+"""Part of a batch that cannot be read on: the dead letter before it names its offset."""
+JSON = ("invalid_json", "schema_violation")
+NOW_MS = 1_767_600_000_000
+TEXT_BYTES = (1_000, 20_000, 100_000, 300_000)
+NESTED = b"[" * 1020 + b"]" * 1020
+"""As deep as orjson reads."""
+MANY_RECORDS, LARGE_RECORDS = 5_000, 6
+BOMB_BYTES = {"gzip": 2**27, "lz4": 2**26, "zstd": 2**28}
+"""As many as a batch of the broker's default limit can hold of zeros."""
+HOUR_MS = 3_600_000
+
+Message = dict[str, Any]
+Fates = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One record, or a raw batch, in which each record has a fate of its own by its offset in the batch."""
+
+    conversation: str
+    """Decides the partition, also of a raw batch."""
+    value: bytes | None
+    fates: Fates
+    """What may become of it: error types of its dead letter, or the words above."""
+    key: bytes | None = None
+    headers: list[tuple[str, bytes]] = field(default_factory=list)
+    timestamp_ms: int | None = None
+    batch: bytes | None = None
+    fates_in_batch: Sequence[Fates] = ()
+
+
+def message(conversation: str, number: int = 0, **fields: Any) -> Message:
+    given = {"id": f"m{number}", "conversation_id": conversation, "user_id": "mallory", "role": "user"}
+    return {**given, "content": "I would like to change my booking to Monday.", **fields}
+
+
+def one(conversation: str, value: Message | bytes | None, *fates: str, **more: Any) -> Attack:
+    raw = orjson.dumps(value) if isinstance(value, dict) else value
+    return Attack(conversation, raw, fates, **{"key": conversation.encode(), **more})
+
+
+def flush(conversation: str, *fates: str, **fields: Any) -> Attack:
+    event = {"type": "conversation.flush", "conversation_id": conversation, **fields}
+    return one(conversation, event, *(fates or (ACCEPTED,)))
+
+
+def spliced(conversation: str, member: bytes, number: int = 0) -> bytes:
+    """A message with one more member, byte for byte."""
+    return orjson.dumps(message(conversation, number))[:-1] + b"," + member + b"}"
+
+
+# -- bytes
+
+
+def strange_bytes(name: str, chance: random.Random) -> list[Attack]:
+    plain = orjson.dumps(message(name))
+    levels = chance.choice((33, 120, 300, 2_000, 20_000, 100_000))
+    deep = b'{"a":' * levels + b"1" + b"}" * levels
+    number = chance.choice((b"9" * 400, b"-" + b"9" * 30, b"1e999", b"-1e999", b"18446744073709551616"))
+    attacks = [
+        one(name, chance.randbytes(chance.randint(0, 2000)), *JSON),
+        one(name, plain[: chance.randrange(1, len(plain))], "invalid_json"),
+        one(name, b"\xef\xbb\xbf" + plain, "invalid_json"),
+        one(name, plain.replace(b"booking", b"\xff\xc0\x80"), "invalid_json"),
+        one(name, plain.replace(b"booking", b"\\ud800"), "invalid_json"),
+        one(name, plain.replace(b"booking", b"\0"), "invalid_json"),
+        one(name, b"[" * levels, *JSON),
+        one(name, b'"type"' + b"[" * levels, *JSON),
+        one(name, spliced(name, b'"metadata":' + deep), *JSON),
+        one(name, spliced(name, b'"metadata":{"a\\u0000b":1}'), "schema_violation"),
+        one(name, spliced(name, b'"sentiment":' + number), *JSON),
+        one(name, spliced(name, b'"sent_at":' + number), *JSON),
+        one(name, spliced(name, b'"metadata":{"n":' + number + b"}", 1), ACCEPTED, *JSON),
+        one(name, spliced(name, b'"metadata":{"n":NaN,"m":-Infinity}', 2), ACCEPTED, *JSON),
+        one(name, spliced(name, b'"id":"twice"'), ACCEPTED),
+        one(name, spliced(name, b'"conversation_id":"another"'), "key_mismatch"),
+        one(name, spliced(name, b'"type":' + NESTED), "unknown_type", *JSON),
+        one(name, spliced(name, b'"type":"message.created","type":7'), "unknown_type"),
+        one(name, spliced(name, b'"flows":[' + b'"x",' * 20_000 + b'"x"]', 3), ACCEPTED),
+        one(name, spliced(name, b'"unknown":{' + b'"k":1,' * 20_000 + b'"k":2}', 4), ACCEPTED),
+        one(name, {**message(name), "content": "x" * chance.randint(700_000, 900_000)}, "too_large"),
+        one(name, {**message(name), chance.choice(("id", "user_id", "content", "role")): None}, "schema_violation"),
+        one(name, {**message(name), chance.choice(("id", "user_id")): "x" * 100_000}, "schema_violation"),
+        one(name, {**message(name), "type": chance.choice(("episode.closed", 7, None, {}))}, "unknown_type"),
+        one(name, None, "empty_value"),
+        one(name, b"", "invalid_json"),
+        one(name, message(name), "missing_key", key=None),
+        one(name, message(name), "key_mismatch", key=chance.choice((b"", b"\xff\xfe", name.encode() + b" "))),
+    ]
+    return [*attacks, flush(name)]
+
+
+def flipped_bits(name: str, chance: random.Random) -> list[Attack]:
+    """Messages with a few bits changed: almost any fate, but one."""
+    attacks = []
+    for number in range(30):
+        raw = bytearray(orjson.dumps(message(name, number)))
+        for _ in range(chance.randint(1, 4)):
+            raw[chance.randrange(len(raw))] ^= 1 << chance.randrange(8)
+        attacks.append(one(name, bytes(raw), ACCEPTED, *JSON, "key_mismatch", "unknown_type", "tenant_mismatch"))
+    return [*attacks, flush(name)]
+
+
+# -- headers
+
+
+def strange_headers(name: str, chance: random.Random) -> list[Attack]:
+    forged = {
+        RESERVED_PREFIX + "dlq.offset": chance.choice((b"0", b"9" * 5_000, b"-1")),
+        RESERVED_PREFIX + "dlq.action": b"discarded",
+        RESERVED_PREFIX + "errors.offset": b"9" * 5_000,
+        RESERVED_PREFIX + "errors.type": b"\x1b]0;forged\x07\nclean: nothing is lost",
+        RESERVED_PREFIX + "errors.topic": b"messages\n",
+    }
+    structured = (CONTENT_TYPE, STRUCTURED_JSON.encode())
+    huge = [(f"h{n}", bytes(1_000)) for n in range(chance.choice((50, 500)))]
+    traces = [("traceparent", chance.choice((b"\xff" * 55, b"00-" + b"0" * 52, b"x" * 20_000)))]
+    traces += [("tracestate", b"a=b," * 5_000), ("baggage", b"k=v;" * 5_000)]
+    names = [("", b""), ("n" * 30_000, b""), ("\x1b[2J\n", b"\xff"), *((f"{n}", b"") for n in range(2_000))]
+    replaced = chance.choice(
+        (b"", b"[]", b'{"error_type":' + NESTED + b',"detail":""}', b'{"error_type":"x","detail":1}')
+    )
+    claimed = b'{"error_type":"too_large","detail":"\\u001b[2Jclean: nothing is lost"}'
+    bad = record(1, name.encode(), orjson.dumps(message(name, 9)), [b"\xff\xfe", chance.randbytes(3) + b"\xff"])
+    good = [record(delta, name.encode(), orjson.dumps(message(name, delta))) for delta in (0, 2)]
+    body = good[0] + bad + good[1]
+    named = packed(body, codec := chance.choice(list(COMPRESSORS)), 3, COMPRESSORS[codec], base=0)
+    return [
+        one(name, message(name, 20), ACCEPTED, headers=list(forged.items())),
+        one(name, b"not JSON", "invalid_json", headers=list(forged.items())),
+        one(name, message(name, 21), ACCEPTED, headers=huge),
+        one(name, b"not JSON", "invalid_json", headers=huge),
+        one(name, message(name, 22), ACCEPTED, headers=traces),
+        one(name, message(name, 23), ACCEPTED, headers=names),
+        one(name, b"not JSON", "invalid_json", headers=names),
+        one(name, message(name, 24), "invalid_header", headers=[(REPLACED, replaced)]),
+        one(name, message(name, 25), "invalid_header", headers=[(REPLACED, claimed)]),
+        one(name, message(name), "unknown_type", headers=[(CE_TYPE, chance.choice((b"\xff", b"x" * 9_000, b"\n")))]),
+        one(name, message(name), "schema_violation", headers=[structured]),
+        one(name, b'{"type":' + NESTED + b',"data":{}}', "unknown_type", headers=[structured]),
+        one(name, b'{"data":{"a":' + NESTED + b"}}", "schema_violation", headers=[structured]),
+        Attack(name, None, (), batch=named, fates_in_batch=[(ACCEPTED,), ("invalid_header",), (ACCEPTED,)]),
+        flush(name),
+    ]
+
+
+# -- times
+
+TIMES = (
+    ("0001-01-01T00:00:00Z", ACCEPTED),
+    ("9999-12-31T23:59:59.999999Z", ACCEPTED),
+    ("0001-01-01T00:00:00+23:59", "schema_violation"),
+    ("9999-12-31T23:59:59-23:59", "schema_violation"),
+    ("2026-02-30T00:00:00Z", "schema_violation"),
+    ("2026-01-01", "schema_violation"),
+    ("yesterday", "schema_violation"),
+    ("-1", "schema_violation"),
+    ("2026-01-01T00:00:00", "schema_violation"),
+    ("2026-01-01T00:00:00.123456789Z", ACCEPTED),
+    ("2" * 10_000, "schema_violation"),
+)
+STAMPS = (0, 1, NOW_MS, 2**31, 2**41, 2**45, 253_402_300_799_999, 253_402_300_800_000, 2**61)
+
+
+def strange_times(name: str, chance: random.Random) -> list[Attack]:
+    attacks = [one(name, message(name, n, sent_at=said), fate) for n, (said, fate) in enumerate(TIMES)]
+    for n, stamp in enumerate(STAMPS, 100):
+        fate = ACCEPTED if stamp < 253_402_300_800_000 else "schema_violation"
+        attacks.append(one(name, message(name, n), fate, REFUSED, timestamp_ms=stamp))
+        attacks.append(
+            one(name, message(name, n + 100, sent_at="2026-01-01T00:00:00Z"), ACCEPTED, REFUSED, timestamp_ms=stamp)
+        )
+    for n in range(300, 320):  # one speaker's clock is ahead, and leaps
+        stamp = NOW_MS + n * 1_000 + (n % 2) * chance.choice((310_000, HOUR_MS, -HOUR_MS, 10**12))
+        role = ("user", "assistant")[n % 2]
+        attacks.append(one(name, message(name, n, role=role), ACCEPTED, REFUSED, timestamp_ms=stamp))
+    chance.shuffle(attacks)
+    return [*attacks, flush(name)]
+
+
+# -- batches
+
+
+def raw(name: str, made: bytes, *fates: Fates) -> Attack:
+    return Attack(name, None, (), batch=made, fates_in_batch=fates)
+
+
+def compressed(name: str, chance: random.Random) -> list[Attack]:
+    """Every codec: legal, cut off, of another codec, with rubbish in it, and what becomes very large."""
+    key, attacks = name.encode(), []
+    for at, codec in enumerate(COMPRESSORS):
+        values = [orjson.dumps(message(name, 10 * at + delta)) for delta in range(3)]
+        payload = b"".join(record(delta, key, value) for delta, value in enumerate(values))
+        attacks.append(raw(name, packed(payload, codec, 3, COMPRESSORS[codec], base=0), *[(ACCEPTED,)] * 3))
+        spoiled = (REFUSED, "undecodable_batch", ACCEPTED, *JSON, "key_mismatch", "invalid_header", "missing_key")
+        for spoil in (cut_off, flipped, rubbish):
+            made = packed(payload, codec, 3, lambda data, c=codec, s=spoil: s(COMPRESSORS[c](data), chance), base=0)
+            attacks.append(raw(name, made, spoiled, (*spoiled, COVERED), (*spoiled, COVERED)))
+        other = chance.choice([c for c in COMPRESSORS if c != codec])
+        made = packed(payload, codec, 3, COMPRESSORS[other], base=0)
+        attacks.append(raw(name, made, spoiled, (*spoiled, COVERED), (*spoiled, COVERED)))
+    chance.shuffle(attacks)
+    return [*attacks, flush(name)]
+
+
+def bombs(name: str, chance: random.Random) -> list[Attack]:
+    key = name.encode()
+    oversize = packed(record(0, key, bytes(3_000_000)), "gzip", 1, COMPRESSORS["gzip"], base=0)
+    large = [orjson.dumps(message(name, 50 + n, content="word " * 120_000)) for n in range(LARGE_RECORDS)]
+    stream = zstandard.ZstdCompressor().compressobj()
+    body = b"".join([*(stream.compress(record(n, key, value)) for n, value in enumerate(large)), stream.flush()])
+    legal = packed(b"", "zstd", LARGE_RECORDS, lambda _: body, base=0)
+    return [
+        raw(name, oversize, ("too_large", REFUSED)),
+        raw(name, bomb(chance.choice(tuple(BOMB_BYTES))), ("too_large", REFUSED)),
+        raw(name, legal, *[(ACCEPTED, REFUSED)] * LARGE_RECORDS),
+        one(name, message(name, 99), ACCEPTED),
+        flush(name),
+    ]
+
+
+@cache
+def bomb(codec: str) -> bytes:
+    """One record of zeros, whose compression takes a second."""
+    return packed(record(0, b"bomb", bytes(BOMB_BYTES[codec])), codec, 1, COMPRESSORS[codec], base=0)
+
+
+def cut_off(body: bytes, chance: random.Random) -> bytes:
+    return body[: chance.randrange(len(body))]
+
+
+def flipped(body: bytes, chance: random.Random) -> bytes:
+    changed = bytearray(body)
+    for _ in range(chance.randint(1, 8)):
+        changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
+    return bytes(changed)
+
+
+def rubbish(body: bytes, chance: random.Random) -> bytes:
+    return chance.randbytes(len(body))
+
+
+def shapes(name: str, chance: random.Random) -> list[Attack]:
+    """Very many records, of which some say the same or nothing, and batches that count wrongly."""
+    key = name.encode()
+    same = orjson.dumps(message(name, 0))
+    codec = chance.choice(list(COMPRESSORS))
+    repeated = b"".join(record(delta, key, same) for delta in range(MANY_RECORDS))
+    empty = b"".join(record(delta, b"", b"") for delta in range(500))
+    payload = b"".join(record(delta, key, orjson.dumps(message(name, 10 + delta))) for delta in range(3))
+    wrong = (REFUSED, ACCEPTED, "undecodable_batch", *JSON, COVERED)
+    counts = (1, 2, 5, 1000)
+    miscounted = [packed(payload, codec, count, COMPRESSORS[codec], base=0) for count in counts]
+    backwards = b"".join(record(delta, key, same) for delta in (2, 1, 0))
+    endless = struct.pack(">b", 0x7E) * 30
+    return [
+        raw(name, packed(repeated, codec, MANY_RECORDS, COMPRESSORS[codec], base=0), *[(ACCEPTED,)] * MANY_RECORDS),
+        raw(name, packed(empty, codec, 500, COMPRESSORS[codec], base=0), *[("invalid_json",)] * 500),
+        *(raw(name, made, *[wrong] * count) for count, made in zip(counts, miscounted, strict=True)),
+        raw(name, packed(backwards, codec, 3, COMPRESSORS[codec], base=0), *[wrong] * 3),
+        raw(name, packed(endless, codec, 3, COMPRESSORS[codec], base=0), *[wrong] * 3),
+        flush(name),
+    ]
+
+
+# -- texts, overrides, flushes
+
+
+def strange_texts(name: str, chance: random.Random) -> list[Attack]:
+    """Runs that patterns and normalisation trip over, and ids that would be something else, were they not data."""
+    attacks = []
+    for number in range(8):
+        length = chance.choice(TEXT_BYTES)
+        text = mixed(length) if chance.random() < 0.2 else run(chance.choice(RUNS), length)
+        text = text.encode(errors="ignore").decode()[: 600_000 // 6]
+        role = ("user", "assistant", "tool")[number % 3]
+        attacks.append(one(name, message(name, number, content=text, role=role), ACCEPTED, "too_large"))
+    attacks.append(flush(name))
+    for at, said in enumerate(IDS):
+        strange = f"{said[:200]}~{name}"
+        fields = {
+            "id": said,
+            "user_id": said,
+            "agent_id": said,
+            "flows": [said],
+            "metadata": {said.replace("\0", ""): said},
+        }
+        attacks.append(one(strange, message(strange, at, **fields), ACCEPTED))
+        attacks.append(flush(strange))
+    return attacks
+
+
+OVERRIDES: tuple[tuple[Any, Fates], ...] = (
+    ({"idle_seconds": 1e12}, ("invalid_override",)),
+    ({"idle_seconds": 1e308}, ("invalid_override",)),
+    ({"idle_seconds": -1}, ("invalid_override",)),
+    ({"idle_seconds": "300"}, ("invalid_override",)),
+    ({"idle_seconds": 0}, ("invalid_override",)),
+    ({"auto_summarize": False, "idle_seconds": 2_592_000}, (ACCEPTED,)),
+    ({"auto_summarize": "false"}, ("invalid_override",)),
+    ({"min_episode_size": -5}, ("invalid_override",)),
+    ({"max_episode_size": 10**9}, ("invalid_override",)),
+    ({"max_episode_tokens": 10**18}, (ACCEPTED,)),
+    ({"trigger": 1}, (ACCEPTED,)),
+    ({"trigger": 10**30}, ("invalid_override", *JSON)),
+    ({"trigger": {"any": []}}, ("invalid_override",)),
+    ({"trigger": "high_frequency"}, (ACCEPTED,)),
+    ({"trigger": "[" * 500}, ("invalid_override",)),
+    ({"trigger": {"turns": 1_000_000}}, (ACCEPTED,)),
+    ({"dedupe_window": 1}, ("invalid_override",)),
+    ({"x" * 5_000: 1}, ("invalid_override",)),
+    ("text", ("invalid_override",)),
+    ([1], ("invalid_override",)),
+    ({}, (ACCEPTED,)),
+    (None, (ACCEPTED,)),
+)
+
+
+def overrides(name: str, chance: random.Random) -> list[Attack]:
+    """A conversation that changes its mind with each message, and one that never wants to be summarised."""
+    attacks = []
+    for number, (given, fates) in enumerate(chance.sample(OVERRIDES, len(OVERRIDES))):
+        metadata = json.dumps({"afterword": given}).encode()  # orjson writes no integers beyond 64 bits
+        attacks.append(one(name, spliced(name, b'"metadata":' + metadata, number), *fates))
+    endless = f"{name}-endless"
+    never = {"afterword": {"auto_summarize": False, "idle_seconds": 2_592_000, "max_episode_size": 1000}}
+    many = range(chance.choice((200, 1_200)))
+    attacks += [one(endless, message(endless, number, metadata=never), ACCEPTED) for number in many]
+    return [*attacks, flush(name), flush(endless)]
+
+
+def flushes(name: str, chance: random.Random) -> list[Attack]:
+    """Of nobody's conversation, of another tenant, with an agent, again and again; and a message of another tenant."""
+    own = f"{name}-tenant"
+    tenant = {"tenant_id": "a"}
+    attacks = [flush(f"{name}-unknown") for _ in range(5)]
+    for number in range(20):
+        attacks.append(one(own, message(own, number, **tenant), ACCEPTED))
+        other = chance.choice(({}, {"tenant_id": "b"}, {"tenant_id": ""}, {"tenant_id": None}))
+        attacks.append(flush(own, "tenant_mismatch", **other))
+        attacks.append(one(own, message(own, 100 + number, **other), "tenant_mismatch"))
+        if chance.random() < 0.3:
+            attacks.append(flush(own, **tenant))
+    broken = [{"tenant_id": 7}, {"agent_id": ["x"]}, {"reason": {}}, {"conversation_id": "another"}]
+    fates = ("schema_violation", "schema_violation", "schema_violation", "key_mismatch")
+    attacks += [flush(own, fate, **fields) for fields, fate in zip(broken, fates, strict=True)]
+    attacks += [flush(own, agent_id="\x1b[2J", **tenant), flush(own, reason="x" * 50_000, **tenant)]
+    return [*attacks, flush(own, **tenant), flush(own, **tenant)]

@@ -1,0 +1,199 @@
+"""Edits and deletions on the real processes: what was said is read back as it is now, and nowhere as it was."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest_asyncio
+
+from afterword import Memory, MessageCreated, Producer, RevisionSubscriber, SummaryCreated, SummaryDeleted
+from afterword.dev import ROLES
+from afterword.schemas.dead_letters import read_dead_letter
+from afterword.streams.kafka import running_consumer
+from afterword.streams.settings import Settings
+from tests.e2e.deployment import Deployment, deployed
+
+WAIT_SECONDS = 120.0
+FACTS = ("The flight to Rome is on Monday.", "The hotel is booked for three nights.", "My passport is N4471902.")
+TENANT = "acme"
+
+Events = list[SummaryCreated | SummaryDeleted]
+
+
+def message(conversation: str, number: int, content: str) -> MessageCreated:
+    return MessageCreated(
+        id=f"m{number}", conversation_id=conversation, user_id="ann", tenant_id=TENANT, role="user", content=content
+    )
+
+
+async def until(happened: Callable[[], Awaitable[bool]]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not await happened():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        await asyncio.sleep(0.1)
+
+
+@pytest_asyncio.fixture
+async def deployment(make_settings: Callable[..., Settings], tmp_path: Path) -> AsyncIterator[Deployment]:
+    """A change that the archive does not have is looked at again soon."""
+    settings = make_settings(kafka={"partitions": 4}, retry={"first_delay_seconds": 0.5}, drain_seconds=10)
+    async with deployed(settings, tmp_path) as ready:
+        yield ready
+
+
+@pytest_asyncio.fixture
+async def events(deployment: Deployment) -> AsyncIterator[Events]:
+    """Everything announced, as it comes."""
+    found: Events = []
+
+    async def read() -> None:
+        async with RevisionSubscriber.from_settings(deployment.settings, group_id="reader") as subscriber:
+            async for event in subscriber:
+                found.append(event)
+
+    for role in ROLES:
+        deployment.start(role)
+    reading = asyncio.create_task(read())
+    yield found
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+
+
+def latest(events: Events, conversation: str) -> dict[int, SummaryCreated | SummaryDeleted]:
+    """Highest revision of each ordinal."""
+    found: dict[int, SummaryCreated | SummaryDeleted] = {}
+    for event in events:
+        known = found.get(event.ordinal)
+        if event.conversation_id == conversation and (known is None or known.revision < event.revision):
+            found[event.ordinal] = event
+    return found
+
+
+async def dead_letters(deployment: Deployment, number: int) -> set[tuple[str, str]]:
+    """Error types of this number of dead letters, each with the first word of its topic."""
+    kafka = deployment.settings.kafka
+    topics = [kafka.dead_letters(topic) for topic in (kafka.messages_topic, kafka.episodes_topic)]
+    found: set[tuple[str, str]] = set()
+    async with running_consumer(kafka, *topics, auto_offset_reset="earliest") as consumer:
+
+        async def are_read() -> bool:
+            for records in (await consumer.getmany(timeout_ms=500)).values():
+                found.update(
+                    (record.topic.partition(".")[0].partition("-")[0], read_dead_letter(record).error_type)
+                    for record in records
+                )
+            return len(found) == number
+
+        await until(are_read)
+    return found
+
+
+async def has(events: Events, conversation: str, revisions: dict[int, int]) -> bool:
+    known = latest(events, conversation)
+    return {ordinal: event.revision for ordinal, event in known.items()} == revisions
+
+
+async def test_what_was_corrected_or_deleted_is_so_everywhere(deployment: Deployment, events: Events) -> None:
+    async with (
+        Producer.from_settings(deployment.settings) as producer,
+        Memory.from_settings(deployment.settings) as memory,
+    ):
+        for number, fact in enumerate(FACTS):
+            await producer.send(message("c", number, fact))
+        await producer.flush("c", tenant_id=TENANT)
+        await producer.send(message("c", 3, "A window seat, please."))
+        await producer.flush("c", tenant_id=TENANT)
+        await until(lambda: has(events, "c", {1: 1, 2: 1}))
+
+        await producer.edit("c", "m0", tenant_id=TENANT, content="The flight to Oslo is on Monday.")
+        await until(lambda: has(events, "c", {1: 2, 2: 2}))
+        first = latest(events, "c")[1]
+        assert isinstance(first, SummaryCreated)
+        assert (first.reason, first.supersedes) == ("edited", "c:1:1")
+        assert "Oslo" in first.long_summary
+        assert "Rome" not in first.long_summary
+        found = await memory.recall("Oslo", user_id="ann", tenant_id=TENANT)
+        assert [(hit.episode_id, hit.revision) for hit in found][:1] == [("c:1", 2)]
+
+        await producer.delete("c", "m2", tenant_id=TENANT, reason="private")
+        await until(lambda: has(events, "c", {1: 3, 2: 3}))
+        context = await memory.context("c", keep_recent=10)
+        assert context is not None
+        assert "N4471902" not in repr(context)
+        assert "Rome" not in repr(context)
+        assert [m.content for m in context.messages] == [
+            "The flight to Oslo is on Monday.", FACTS[1], "A window seat, please.",
+        ]  # fmt: skip
+        page = await memory.episodes("c")
+        assert "N4471902" not in repr(page)
+        assert await memory.recall("N4471902", user_id="ann", tenant_id=TENANT) == []
+
+        await producer.delete("c", "m3", tenant_id=TENANT)
+        await until(lambda: has(events, "c", {1: 3, 2: 4}))
+        assert isinstance(latest(events, "c")[2], SummaryDeleted)
+        assert [e.summary.ordinal for e in (await memory.episodes("c")).episodes] == [1]
+    report = await deployment.audit(60)
+    assert report.clean, list(report.lines())
+
+
+async def test_what_is_still_pending_closes_as_it_is_then(deployment: Deployment, events: Events) -> None:
+    async with Producer.from_settings(deployment.settings) as producer:
+        for number, fact in enumerate(FACTS):
+            await producer.send(message("p", number, fact))
+        await producer.edit("p", "m0", tenant_id=TENANT, content="The flight to Oslo is on Monday.")
+        await producer.delete("p", "m2", tenant_id=TENANT)
+        await producer.flush("p", tenant_id=TENANT)
+        await until(lambda: has(events, "p", {1: 1}))
+    event = latest(events, "p")[1]
+    assert isinstance(event, SummaryCreated)
+    assert event.message_ids == ("m0", "m1")
+    assert "Oslo" in event.long_summary
+    assert "N4471902" not in event.to_json().decode()
+    [closed] = await deployment.episodes()
+    assert "N4471902" not in closed.to_json().decode()
+    report = await deployment.audit(60)
+    assert report.clean, list(report.lines())
+
+
+async def test_a_deleted_conversation_is_gone_and_begins_anew(deployment: Deployment, events: Events) -> None:
+    async with (
+        Producer.from_settings(deployment.settings) as producer,
+        Memory.from_settings(deployment.settings) as memory,
+    ):
+        for number, fact in enumerate(FACTS[:2]):
+            await producer.send(message("d", number, fact))
+        await producer.flush("d", tenant_id=TENANT)
+        await producer.send(message("d", 2, FACTS[2]))  # pending when the conversation is deleted
+        await until(lambda: has(events, "d", {1: 1}))
+        await producer.delete_conversation("d", tenant_id=TENANT)
+        await producer.delete_conversation("d", tenant_id=TENANT)
+        await until(lambda: has(events, "d", {1: 2}))
+        assert await memory.context("d") is None
+        await producer.send(message("d", 10, "A new beginning."))
+        await producer.flush("d", tenant_id=TENANT)
+        await until(lambda: has(events, "d", {1: 2, 2: 1}))
+        context = await memory.context("d", keep_recent=10)
+        assert context is not None
+        assert [m.content for m in context.messages] == ["A new beginning."]
+        assert not any(fact in repr(context) for fact in FACTS)
+        second = latest(events, "d")[2]
+        assert isinstance(second, SummaryCreated)
+        assert second.message_ids == ("m10",)
+    report = await deployment.audit(60)
+    assert report.clean, list(report.lines())
+
+
+async def test_changes_that_cannot_be_made_are_dead_letters(deployment: Deployment, events: Events) -> None:
+    async with Producer.from_settings(deployment.settings) as producer:
+        await producer.send(message("u", 0, FACTS[0]))
+        await producer.flush("u", tenant_id=TENANT)
+        await until(lambda: has(events, "u", {1: 1}))
+        await producer.edit("u", "nobody", tenant_id=TENANT, content="x")
+        await producer.delete("u", "m0", tenant_id="another")
+
+        assert await dead_letters(deployment, 2) == {
+            ("messages", "tenant_mismatch"),
+            ("episode", "unknown_message"),
+        }
+    assert await has(events, "u", {1: 1})

@@ -1,0 +1,173 @@
+"""The documented recoveries of the segmenter's state, tried as the runbook says: nothing conflicts or is twice."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator
+
+import orjson
+from aiokafka import TopicPartition
+from aiokafka.admin import RecordsToDelete
+
+from afterword.audit.log import opened
+from afterword.dev import ROLES
+from afterword.dlq import Filters, open_queue
+from afterword.produce import Options, produce
+from afterword.schemas import EpisodeClosed
+from afterword.state import UNREADABLE, quarantined, rebuild, reset
+from afterword.streams.kafka import admin_client, running_producer
+from afterword.streams.segmenter.state import CONVERSATIONS, TABLES
+from afterword.streams.settings import Settings
+from afterword.topics import ensure_topics
+from tests.e2e.deployment import Deployment
+from tests.processes import until
+
+WAIT_SECONDS = 120
+EXIT_SECONDS = 60
+TALKS = [f"talk-{n}" for n in range(6)]
+DAMAGED = TALKS[0]
+
+
+def said(numbers: range) -> Iterator[bytes]:
+    for n in numbers:
+        for talk in TALKS:
+            role = "assistant" if n % 2 else "user"
+            text = f"This was said as number {n} in {talk}, about the trip to Rome and the hotel there."
+            yield orjson.dumps({"id": f"m{n}", "conversation_id": talk, "user_id": "u", "role": role, "content": text})
+
+
+async def each(lines: Iterator[bytes]) -> AsyncIterator[bytes]:
+    for line in lines:
+        yield line
+
+
+async def say(settings: Settings, numbers: range, *, flush: bool) -> None:
+    await produce(settings, each(said(numbers)), Options(flush=flush))
+
+
+async def consumed(deployment: Deployment) -> dict[TopicPartition, int]:
+    """Wait until all of `messages` is consumed; where each partition ends."""
+    kafka = deployment.settings.kafka
+    async with asyncio.timeout(WAIT_SECONDS), opened(kafka) as log:
+        while True:
+            ends = await log.ends(kafka.messages_topic)
+            committed = await log.committed(kafka.segmenter_id, kafka.messages_topic)
+            if all(committed.get(source.partition, 0) >= end for source, end in ends.items()):
+                return ends
+
+
+async def delete_changelogs(settings: Settings) -> None:
+    changelogs = [settings.kafka.changelog(table) for table in TABLES]
+    async with admin_client(settings.kafka) as admin:
+        await admin.delete_topics(changelogs)
+        async with asyncio.timeout(EXIT_SECONDS):
+            while set(changelogs) & set(await admin.list_topics()):  # noqa: ASYNC110 – the broker deletes them
+                await asyncio.sleep(0.05)
+    await ensure_topics(settings)
+
+
+async def expire(settings: Settings, before: dict[TopicPartition, int]) -> None:
+    async with admin_client(settings.kafka) as admin:
+        await admin.delete_records({where: RecordsToDelete(before_offset=offset) for where, offset in before.items()})
+
+
+def check_ordinals(episodes: list[EpisodeClosed]) -> None:
+    found, ids = defaultdict(list), [(e.conversation_id, m.id) for e in episodes for m in e.messages]
+    for episode in episodes:
+        found[episode.conversation_id].append(episode.ordinal)
+    assert all(sorted(numbers) == list(range(1, len(numbers) + 1)) for numbers in found.values())
+    assert len(ids) == len(set(ids)), "a message is in two episodes"
+
+
+async def letters(settings: Settings, error_type: str | None = None) -> int:
+    async with open_queue(settings.kafka) as queue:
+        topics = [
+            settings.kafka.dead_letters(t) for t in (settings.kafka.messages_topic, settings.kafka.episodes_topic)
+        ]
+        return sum([(await queue.count(topic, Filters(error_type=error_type), "replayed")).found for topic in topics])
+
+
+async def test_after_the_loss_of_the_changelogs_conversations_go_on_after_their_last_episodes(
+    deployment: Deployment,
+) -> None:
+    settings = deployment.settings
+    for role in ROLES:
+        deployment.start(role)
+    await say(settings, range(12), flush=True)
+    first = await consumed(deployment)
+    await say(settings, range(12, 37), flush=False)
+    await consumed(deployment)
+    assert (await deployment.audit(WAIT_SECONDS)).messages["pending"] > 0
+
+    await deployment.stop("segmenter")
+    await delete_changelogs(settings)
+    deployment.lose_state("segmenter")
+    await expire(settings, {source: end // 2 for source, end in first.items()})
+    deployment.start("segmenter")
+    await asyncio.to_thread(until, lambda: not deployment.workers["segmenter"].running, EXIT_SECONDS)
+    assert await deployment.stop("segmenter") == 1
+    assert "has committed offset" in deployment.logs("segmenter")
+
+    done = await rebuild(settings)
+    assert sum(one.conversations for one in done) == len(TALKS)
+    assert [one.left for one in await rebuild(settings)] == [True] * len(done)
+    deployment.start("segmenter")
+    await say(settings, range(37, 50), flush=True)
+    report = await deployment.audit(WAIT_SECONDS)
+    assert report.clean, list(report.lines())
+    assert report.messages["pending"] == 0
+    episodes = await deployment.episodes()
+    check_ordinals(episodes)
+    assert {(e.conversation_id, m.id) for e in episodes for m in e.messages} == {
+        (talk, f"m{n}") for talk in TALKS for n in range(50)
+    }
+    assert report.summaries["stored"] == report.summaries["announced"] == len(episodes)
+    assert await letters(settings) == 0
+
+
+async def test_a_conversation_in_quarantine_is_shown_made_anew_and_goes_on(deployment: Deployment) -> None:
+    settings = deployment.settings
+    for role in ROLES:
+        deployment.start(role)
+    await say(settings, range(13), flush=False)
+    await consumed(deployment)
+    await deployment.stop("segmenter")
+    partition = await damage(settings)
+    deployment.start("segmenter")
+    await say(settings, range(13, 16), flush=False)
+    await consumed(deployment)
+
+    report = await deployment.audit(WAIT_SECONDS)
+    assert set(report.findings) == {"state_unreadable"}, list(report.lines())
+    assert report.findings["state_unreadable"].examples[0].startswith(f"{DAMAGED}, partition {partition}: ")
+    [found] = await quarantined(settings)
+    assert (found.conversation_id, found.partition, found.dead_letters) == (DAMAGED, partition, 3)
+
+    await deployment.stop("segmenter")
+    [done] = await reset(settings, DAMAGED)
+    assert (done.partition, done.last_ordinal, done.pending, done.episodes) == (partition, 1, 3, 0)
+    [found] = await quarantined(settings)
+    assert found.dead_letters == 3
+    deployment.start("segmenter")
+    async with open_queue(settings.kafka) as queue:
+        topic = settings.kafka.dead_letters(settings.kafka.messages_topic)
+        await queue.resolve(topic, Filters(error_type=UNREADABLE, conversation_id=DAMAGED), "replayed")
+    assert await quarantined(settings) == []
+    await say(settings, range(16, 20), flush=True)
+    report = await deployment.audit(WAIT_SECONDS)
+    assert report.clean, list(report.lines())
+    assert report.messages["pending"] == 0
+    episodes = await deployment.episodes()
+    check_ordinals(episodes)
+    told = [m.id for e in episodes if e.conversation_id == DAMAGED for m in e.messages]
+    assert told == [f"m{n}" for n in range(20)]
+
+
+async def damage(settings: Settings) -> int:
+    """Write nonsense over the row of a conversation; returns its partition."""
+    changelog, key = settings.kafka.changelog(CONVERSATIONS), DAMAGED.encode()
+    rows: dict[bytes, int] = {}
+    async with opened(settings.kafka) as log:
+        await log.read(changelog, lambda record: rows.update({record.key: record.partition}))
+    async with running_producer(settings.kafka) as producer:
+        await producer.send_and_wait(changelog, b"\0" * 8 + b"\4no JSON", key=key, partition=rows[key])
+    return rows[key]

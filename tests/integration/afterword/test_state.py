@@ -1,0 +1,82 @@
+"""State that is made anew, on a real broker and MongoDB: where conversations go, and who may write."""
+
+from collections.abc import Callable
+
+import pytest
+import pytest_asyncio
+from aiokafka import TopicPartition
+
+from afterword.audit.log import opened
+from afterword.last_episodes import last_episodes
+from afterword.schemas.ids import episode_id
+from afterword.state import NoSuchState, SegmenterCameBack, owned, quarantined, rebuild, reset
+from afterword.streams.runtime.changelog import Bookmark
+from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, Scope
+from afterword.streams.settings import Kafka, Settings
+from afterword.streams.stores.messages import ArchivedMessage
+from afterword.streams.stores.opening import open_stores
+from afterword.topics import ensure_topics
+from tests.samples import a_message, a_stored_episode
+
+PARTITIONS = 4
+
+
+@pytest_asyncio.fixture
+async def settings(make_settings: Callable[..., Settings]) -> Settings:
+    made = make_settings(kafka={"partitions": PARTITIONS})
+    await ensure_topics(made)
+    return made
+
+
+async def store(settings: Settings, conversation: str, ordinal: int, partition: int | None) -> None:
+    """An episode of which Kafka has nothing any more; its last message is archived from that partition."""
+    ids = {"conversation_id": conversation, "episode_id": episode_id(conversation, ordinal), "message_ids": ("m9",)}
+    async with open_stores(settings) as stores:
+        await stores.episodes.add(a_stored_episode(ordinal, **ids))
+        if partition is not None:
+            message = a_message("m9", conversation, tenant_id="t1")
+            await stores.messages.put_many([ArchivedMessage(message, partition, 77)])
+
+
+async def test_a_conversation_of_which_kafka_has_nothing_goes_on_where_it_was(settings: Settings) -> None:
+    for partition in range(PARTITIONS):
+        await store(settings, "talk", 4, partition=2)
+        await store(settings, f"talk-{partition}", 7, partition=partition)
+    await store(settings, "not archived", 2, partition=None)
+    async with opened(settings.kafka) as log:
+        seeds = list((await last_episodes(log, settings)).seeds())
+    found = {seed.scope.conversation_id: (seed.partition, seed.state.last_ordinal) for seed in seeds}
+    [placed] = [seed.partition for seed in seeds if seed.scope == Scope("not archived")]
+    archived = {f"talk-{partition}": (partition, 7) for partition in range(PARTITIONS)}
+    assert found == archived | {"talk": (2, 4), "not archived": (placed, 2)}
+    done = await rebuild(settings)
+    assert [one.conversations for one in done] == [
+        sum(1 for seed in seeds if seed.partition == partition) for partition in range(PARTITIONS)
+    ]
+
+
+async def write_after_another(kafka: Kafka, changelogs: list[TopicPartition]) -> None:
+    async with owned(kafka, 0) as ours:
+        async with owned(kafka, 0):
+            pass
+        rows = {changelog: [(b"c", b"row")] for changelog in changelogs}
+        source = TopicPartition(kafka.messages_topic, 0)
+        await ours.commit([], rows, Bookmark(0, "lineage", [CONVERSATIONS, MESSAGES]), source, kafka.segmenter_id)
+
+
+async def test_who_was_fenced_by_a_segmenter_changes_nothing_and_says_so(settings: Settings) -> None:
+    kafka = settings.kafka
+    changelogs = [TopicPartition(kafka.changelog(table), 0) for table in (CONVERSATIONS, MESSAGES)]
+    with pytest.raises(SegmenterCameBack, match="a segmenter took partition 0 over"):
+        await write_after_another(kafka, changelogs)
+    records: list[object] = []
+    async with opened(kafka) as log:
+        for changelog in changelogs:
+            await log.read(changelog.topic, records.append)
+    assert records == []
+
+
+async def test_what_has_no_state_is_neither_quarantined_nor_reset(settings: Settings) -> None:
+    assert await quarantined(settings) == []
+    with pytest.raises(NoSuchState, match="conversation talk has no state"):
+        await reset(settings, "talk")

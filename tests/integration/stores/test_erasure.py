@@ -1,0 +1,131 @@
+"""The erasure that SECURITY.md describes, as it is written there."""
+
+import re
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from pymongo import MongoClient
+from qdrant_client import QdrantClient
+
+from afterword.schemas import Usage
+from afterword.schemas.ids import episode_id, message_key
+from afterword.streams.settings import Embedder, Settings
+from afterword.streams.stores import mongo
+from afterword.streams.stores.episodes import RollingRow, scope_of
+from afterword.streams.stores.messages import ArchivedMessage
+from afterword.streams.stores.mongo import Database, MongoEpisodes, MongoMessages, MongoReplies
+from afterword.streams.stores.qdrant import collection_name, open_index
+from afterword.streams.stores.replies import KeptReply
+from tests.samples import NOON, a_message, a_stored_episode
+
+PAGE = Path(__file__).parents[3] / "SECURITY.md"
+SECRET, OTHER = "4711", "harmless"
+IDS = ("c1", "a/b", "100%", "chat:1")
+
+Erase = Callable[..., None]
+
+
+@pytest.fixture
+def erase() -> Erase:
+    [code] = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    made: Erase = names["erase"]
+    return made
+
+
+@pytest_asyncio.fixture
+async def database(settings: Settings) -> AsyncIterator[Database]:
+    opened = mongo.connect(settings.mongo)
+    yield opened
+    await opened.client.drop_database(opened.name)
+    await mongo.close(opened)
+
+
+@pytest.fixture
+def settings(make_settings: Callable[..., Settings], tmp_path: Path) -> Settings:
+    return make_settings(qdrant={"path": tmp_path / "index", "url": None})
+
+
+async def fill(settings: Settings, database: Database, conversation: str, text: str) -> None:
+    """Everything that Afterword keeps of a conversation and of an agent's part of it."""
+    episodes, messages, index = (
+        MongoEpisodes(database),
+        MongoMessages(database),
+        open_index(settings.qdrant, Embedder()),
+    )
+    for ordinal, agent in ((1, None), (2, "agent/1")):
+        stored = a_stored_episode(
+            ordinal,
+            conversation_id=conversation,
+            episode_id=episode_id(conversation, ordinal, agent),
+            agent_id=agent,
+            title=text,
+            long_summary=text,
+        )
+        scope = scope_of(stored.summary)
+        await episodes.add(stored)
+        await episodes.advance(stored.summary)
+        row = RollingRow(scope, 1, text, 3, first_ordinal=ordinal, last_ordinal=ordinal, updated_at=NOON)
+        await episodes.put_row(row, None)
+        said = a_message(f"m{ordinal}", conversation, content=text, agent_id=agent, tenant_id="t1")
+        await messages.put_many([ArchivedMessage(said, 0, ordinal)])
+        unarchived = message_key(conversation, text, "t1")
+        await messages.assign(stored.summary.episode_id, [unarchived])
+        await index.put(stored.summary, text)
+    await MongoReplies(database).put(text, KeptReply(text, Usage()), NOON)
+    await index.close()
+
+
+async def left(settings: Settings, database: Database) -> dict[str, list[str]]:
+    """The documents of each collection, and the points, as texts."""
+    found = {name: [str(d) async for d in database[name].find({})] for name in await database.list_collection_names()}
+    with_index = QdrantClient(path=str(settings.qdrant.path))
+    points, _ = with_index.scroll(collection_name(settings.qdrant.collection, None))
+    found["points"] = [str(point.payload) for point in points]
+    with_index.close()
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning")
+@pytest.mark.parametrize("conversation", IDS)
+async def test_the_page_s_erasure_leaves_nothing_of_a_conversation_and_all_of_the_others(
+    settings: Settings, database: Database, erase: Erase, conversation: str
+) -> None:
+    others = [*(other for other in IDS if other != conversation), "c", "c11", "a", "a%2Fb"]
+    for other in others:
+        await fill(settings, database, other, OTHER)
+    before = await left(settings, database)
+    await fill(settings, database, conversation, SECRET)
+    client: Any = MongoClient(settings.mongo.uri.get_secret_value(), tz_aware=True)
+    with_index = QdrantClient(path=str(settings.qdrant.path))
+    assert any(SECRET in text for text in map(str, client[database.name]["conversations"].find({})))
+    erase(client[database.name], with_index, collection_name(settings.qdrant.collection, None), conversation)
+    with_index.close()
+    client.close()
+    after = await left(settings, database)
+    assert [name for name, texts in after.items() if any(SECRET in text for text in texts)] == []
+    assert after.pop("llm_cache") == []
+    del before["llm_cache"]
+    assert {name: sorted(texts) for name, texts in after.items()} == {n: sorted(t) for n, t in before.items()}
+
+
+@pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning")
+async def test_it_finds_what_an_earlier_version_wrote(settings: Settings, database: Database, erase: Erase) -> None:
+    await fill(settings, database, "a/b", SECRET)
+    for name, key in (("conversations", "_id"), ("conversation_summaries", "conversation_id")):
+        documents = [document async for document in database[name].find({})]
+        await database[name].delete_many({})
+        for document in documents:
+            del document["key_version"]
+            earlier = {"a%2Fb": "a/b"}.get(document[key], "a%2Fb/agent%2F1")
+            await database[name].insert_one({**document, "_id": earlier, key: earlier})
+    client: Any = MongoClient(settings.mongo.uri.get_secret_value(), tz_aware=True)
+    with_index = QdrantClient(path=str(settings.qdrant.path))
+    erase(client[database.name], with_index, collection_name(settings.qdrant.collection, None), "a/b")
+    with_index.close()
+    client.close()
+    assert not any(texts for texts in (await left(settings, database)).values())

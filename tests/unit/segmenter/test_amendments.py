@@ -1,0 +1,169 @@
+"""Edits and deletions in the segmenter, one at a time; the properties try them at random."""
+
+import pytest
+
+from afterword.schemas.headers import CE_ID, CE_TYPE, header
+from afterword.streams.segmenter.state import WITHOUT_GONE, Scope, body_key, decode_state, prefix
+from tests.unit.segmenter.chat import (
+    Chat,
+    amendments,
+    delete,
+    delete_conversation,
+    edit,
+    episodes,
+    flush,
+    ids,
+    limits,
+    say,
+    says,
+)
+
+
+def test_a_pending_message_closes_as_it_was_edited() -> None:
+    chat = Chat()
+    chat.process(says("a", "b"))
+    chat.process([edit("a", content="new", sentiment=0.5, flows=["f"])])
+    [episode] = chat.hear(flush())
+    assert (ids(episode), episode.messages[0].content, episode.token_count) == ("a b", "new", 4)
+    assert (episode.metrics.average_sentiment, episode.metrics.flows_activated) == (0.5, ("f",))
+
+
+def test_a_pending_message_that_is_deleted_is_in_no_episode() -> None:
+    chat = Chat()
+    chat.process(says("a", "b", "c"))
+    outcome = chat.process([delete("b")])
+    assert (outcome.amendments, outcome.outgoing) == (1, [])
+    [episode] = chat.hear(flush())
+    assert (ids(episode), episode.message_count, episode.source.first_offset) == ("a c", 2, 0)
+
+
+def test_boundaries_stay_where_they_were_found() -> None:
+    chat = Chat()
+    chat.process([say("a"), say("b", is_continuation=False), say("c")])
+    chat.process([delete("b")])
+    assert [ids(episode) for episode in chat.hear(flush())] == ["a", "c"]
+
+
+def test_an_episode_of_which_nothing_is_left_takes_no_ordinal() -> None:
+    chat = Chat()
+    chat.process([say("a"), say("b", is_continuation=False), say("c", is_continuation=False)])
+    chat.process([delete("b")])
+    assert [(ids(episode), episode.ordinal) for episode in chat.hear(flush())] == [("a", 1), ("c", 2)]
+
+
+def test_nothing_is_due_when_all_that_was_pending_is_deleted() -> None:
+    chat = Chat()
+    chat.process(says("a", "b"))
+    chat.process([delete("a"), delete("b")])
+    assert chat.due() == []
+    assert chat.wait(1000) == []
+    assert [ids(episode) for episode in chat.hear(say("c"), flush())] == ["c"]
+
+
+def test_a_deleted_message_counts_for_no_trigger() -> None:
+    chat = Chat(limits(trigger=3))
+    assert chat.hear(*says("a", "b"), delete("a"), say("c")) == []
+    assert [ids(episode) for episode in chat.hear(say("d"))] == ["b c d"]
+
+
+def test_a_closed_message_is_handed_on_with_its_episode_while_that_is_known() -> None:
+    chat = Chat(limits(overlap=1))
+    chat.process([*says("a", "b"), flush()])
+    outcome = chat.process([edit("b", content="new"), delete("a", reason="private")])
+    known, forgotten = amendments(outcome.outgoing)
+    assert (known.message_id, known.change, known.episode_id, known.offset, known.partition) == (
+        "b", "edited", "c:1", 3, 3,
+    )  # fmt: skip
+    assert (forgotten.message_id, forgotten.change, forgotten.episode_id) == ("a", "deleted", None)
+    assert forgotten.reason == "private"
+    assert header(outcome.outgoing[0].headers, CE_TYPE) == "episode.amended"
+    assert header(outcome.outgoing[0].headers, CE_ID) == "c:amended:3:3"
+    assert "new" not in repr(outcome.outgoing), "the archive has the content"
+
+
+def test_the_overlap_follows() -> None:
+    chat = Chat(limits(overlap=2))
+    chat.process([*says("a", "b"), flush(), edit("a", content="new"), delete("b"), say("c")])
+    [episode] = chat.hear(flush())
+    assert [(m.id, m.content) for m in episode.overlap] == [("a", "new")]
+
+
+def test_what_nobody_knows_is_handed_on() -> None:
+    outcome = Chat().process([edit("x", content="y"), delete("x"), delete_conversation()])
+    assert [event.message_id for event in amendments(outcome.outgoing)] == ["x", "x", None]
+
+
+@pytest.mark.parametrize("record", [edit("a", content="x"), delete("a"), delete_conversation()])
+def test_another_tenants_change_is_a_dead_letter(record) -> None:
+    chat = Chat()
+    chat.process([say("a", tenant_id="t1")])
+    outcome = chat.process([record])
+    assert outcome.dead_letters == {"tenant_mismatch": 1}
+    assert [ids(episode) for episode in chat.hear(flush(tenant_id="t1"))] == ["a"]
+
+
+def test_repeats_and_edits_after_the_deletion_change_nothing() -> None:
+    chat = Chat()
+    chat.process(says("a", "b"))
+    chat.process([delete("a")])
+    before = dict(chat.conversations), dict(chat.messages)
+    outcome = chat.process([delete("a"), edit("a", content="back"), edit("a", skip_summarization=False)])
+    assert (outcome.amendments, outcome.outgoing) == (3, [])
+    assert (chat.conversations, chat.messages) == before
+    assert chat.process([say("a")]).duplicates == 1, "its id is not used again"
+
+
+def test_a_deleted_conversation_begins_anew_and_its_ordinals_go_on() -> None:
+    chat = Chat(limits(overlap=2))
+    chat.process([*says("a", "b"), flush(), say("c", metadata={"afterword": {"max_episode_size": 2}})])
+    outcome = chat.process([delete_conversation()])
+    [event] = amendments(outcome.outgoing)
+    assert (event.message_id, event.change) == (None, "deleted")
+    assert chat.process([say("c")]).duplicates == 1
+    [episode] = chat.hear(*says("d", "e", "f"), flush())
+    assert (ids(episode), episode.ordinal, episode.overlap) == ("d e f", 2, ())
+
+
+def test_a_deleted_conversation_goes_even_if_its_rows_are_damaged() -> None:
+    chat = Chat()
+    chat.process(says("a", "b"))
+    chat.messages[body_key(prefix(Scope("c")), 0)] = b"damaged"
+    outcome = chat.process([delete_conversation()])
+    assert outcome.dead_letters == {}
+    assert [ids(episode) for episode in chat.hear(say("d"), flush())] == ["d"]
+
+
+def test_an_episode_that_edits_make_too_large_stays_one_and_is_marked() -> None:
+    chat = Chat(limits(max_pending_bytes=20_000_000))
+    chat.process(says(*"abcd"))
+    for message_id in "abcd":
+        chat.process([edit(message_id, content=f"{message_id}{'é' * 300_000}")])
+    outcome = chat.process([flush()])
+    [closed] = outcome.outgoing
+    assert len(closed.value) < 1_000_000
+    [episode] = episodes(outcome.outgoing)
+    assert (ids(episode), episode.truncated) == ("a b c d", True)
+    assert all(message.content.startswith(message.id) for message in episode.messages)
+
+
+def test_edits_that_fill_the_state_close_what_is_sealed() -> None:
+    chat = Chat(limits(max_pending_bytes=1_600_000))
+    chat.process([say("a"), say("b", is_continuation=False), say("c")])
+    big = "z" * 600_000
+    assert chat.hear(edit("a", content=big), edit("b", content=big)) == []
+    assert [ids(episode) for episode in chat.hear(edit("c", content=big))] == ["a"]
+
+
+def test_the_row_of_a_conversation_without_deletions_can_be_read_by_the_release_before() -> None:
+    chat = Chat()
+    chat.process(says("a", "b"))
+    [row] = chat.conversations.values()
+    assert row[8] == WITHOUT_GONE
+    chat.process([delete("a")])
+    [row] = chat.conversations.values()
+    assert row[8] == WITHOUT_GONE + 1
+    state = decode_state(row)
+    assert (state.pending_messages, state.open_messages, state.pending_gone) == (1, 1, 1)
+    chat.process([flush()])
+    [row] = chat.conversations.values()
+    assert row[8] == WITHOUT_GONE

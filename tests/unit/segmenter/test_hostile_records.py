@@ -1,0 +1,58 @@
+"""What `make hostile` foretells of its records is what readers and rules make of them, without any server."""
+
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+from aiokafka.record.memory_records import MemoryRecords
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from afterword.streams.fetching import DECODED_BYTES, bounded
+from afterword.streams.segmenter import Segmenter
+from afterword.streams.settings import Episodes
+from afterword.streams.tokens import count_tokens
+from tests.e2e.deployment import Record
+from tests.e2e.faults import hostile_records as hostile
+from tests.e2e.faults.hostile_records import ACCEPTED, Attack, Fates
+
+FAMILIES = (
+    hostile.strange_bytes,
+    hostile.flipped_bits,
+    hostile.strange_headers,
+    hostile.strange_times,
+    hostile.compressed,
+    hostile.shapes,
+    hostile.strange_texts,
+    hostile.overrides,
+    hostile.flushes,
+)
+
+
+def read(attack: Attack) -> Iterator[tuple[Fates, Record]]:
+    """As a worker gets its records, once it looks into each."""
+    if attack.batch is None:
+        yield attack.fates, Record(attack.key, attack.value, attack.headers, 0, attack.timestamp_ms or hostile.NOW_MS)
+        return
+    offset, memory = 0, MemoryRecords(bounded(attack.batch, 0, DECODED_BYTES, check_names=True).batches)
+    while memory.has_next():
+        batch = memory.next_batch()
+        offset = batch.next_offset
+        for found in batch:
+            fates = attack.fates_in_batch[found.offset]
+            yield fates, Record(found.key, found.value, found.headers, found.offset, found.timestamp)
+    assert offset == len(attack.fates_in_batch)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@settings(max_examples=5)
+@given(seed=st.integers(0, 2**32))
+def test_each_record_has_the_fate_that_was_foretold(
+    family: Callable[[str, random.Random], list[Attack]], seed: int
+) -> None:
+    segmenter = Segmenter(Episodes(), "episodes", "dead", {}, {}, count_tokens)
+    for attack in family("c", random.Random(seed)):
+        for fates, record in read(attack):
+            outcome = segmenter.process([record], 0)
+            fate = next(iter(outcome.dead_letters), ACCEPTED)
+            assert fate in fates, f"{fate}, not {fates}"

@@ -1,0 +1,196 @@
+"""The segmenter on the engine's slices: bounded in bytes, and one record that fails costs its neighbours nothing."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterword.schemas import decode_episode
+from afterword.schemas.dead_letters import read_dead_letter
+from afterword.streams.errors import AfterwordError
+from afterword.streams.runtime import Batches, Options, Output
+from afterword.streams.runtime.batch import current_batch
+from afterword.streams.segmenter import Segmenter, deadline_of
+from afterword.streams.segmenter.agent import PIECE_BYTES, Handler
+from afterword.streams.segmenter.processor import Room
+from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES
+from afterword.streams.settings import Episodes
+from afterword.streams.telemetry import Metrics
+from tests.unit.runtime.partition import Partition, Producer
+from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, STORES, Chat, Sent, flush, limits, say
+
+BOOBY_TRAP = "the word on which the tokenizer fails"
+MEGABYTE = 1 << 20
+
+
+def count_tokens(text: str) -> int:
+    if BOOBY_TRAP in text:
+        raise ZeroDivisionError(f"division of {text}")
+    return len(text)
+
+
+class Topic:
+    """As Faust's, in an exactly-once agent."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def send(self, *, key: Any, value: Any, headers: Any) -> None:
+        batch = current_batch()
+        assert batch is not None
+        batch.send(Output(self.name, key, value, None, None, headers))
+
+
+class Deployed:
+    """The segmenter's handler on a partition in memory."""
+
+    def __init__(self, episodes: Episodes, producer: Producer | None = None) -> None:
+        self.now_ms = NOON
+        engine = Options(clock=lambda: self.now_ms, retry_wait_seconds=0.0)
+        tables = {name: STORES[name] for name in (CONVERSATIONS, MESSAGES)}
+        segmenter = Segmenter(episodes, EPISODES, DEAD_LETTERS, *tables.values(), count_tokens=count_tokens)
+        self.metrics = Metrics("segmenter", "1.2.3")
+        outputs = {name: Topic(name) for name in (EPISODES, DEAD_LETTERS)}
+        consumer = SimpleNamespace(topic_partitions=lambda _: 4)
+        app: Any = SimpleNamespace(engine=engine, consumer=consumer)
+        self.handler = Handler(segmenter, outputs, self.metrics, app)
+        self.partition = Partition(
+            self.handler.handle,
+            schema=Batches(reject=self.handler.reject, stops=(AfterwordError,)),
+            producer=producer,
+            tables=tables,
+            deadlines={CONVERSATIONS: deadline_of, MESSAGES: None},
+            clock=engine.clock,
+            retry_wait_seconds=0.0,
+        )
+        self.next = 0
+
+    async def hear(self, *records: Sent) -> None:
+        numbered = [Sent(**{**vars(one), "offset": self.next + n}) for n, one in enumerate(records)]
+        self.next += len(numbered)
+        await self.partition.process(numbered)
+
+    @property
+    def messages(self) -> list[tuple[str, str]]:
+        """Conversation and id of each message in an episode."""
+        values = self.partition.values(EPISODES)
+        closed = [decode_episode(orjson.loads(value or b"")["conversation_id"].encode(), value) for value in values]
+        return [(one.conversation_id, message.id) for one in closed for message in one.messages]
+
+
+async def test_a_message_on_which_the_segmenter_fails_is_a_dead_letter_and_changes_nothing() -> None:
+    deployed = Deployed(limits())
+    await deployed.hear(
+        *[say(f"m{n}", BOOBY_TRAP if n == 7 else "fine", conversation_id=f"c{n % 3}") for n in range(30)],
+        *[flush(f"c{n}") for n in range(3)],
+    )
+    assert sorted(deployed.messages) == sorted((f"c{n % 3}", f"m{n}") for n in range(30) if n != 7)
+    [found] = [one for one in deployed.partition.outputs if one.topic == DEAD_LETTERS]
+    letter = read_dead_letter(Sent(found.key, found.value, headers=tuple(found.headers)))
+    assert (letter.error_type, letter.stage, letter.origin) == ("unforeseen", "segmenter", ("messages", 3, 7))
+    assert letter.problem.startswith("ZeroDivisionError at afterword.streams.segmenter.")
+    assert BOOBY_TRAP not in letter.problem
+    labels = {"stage": "segmenter", "error_type": "unforeseen"}
+    assert deployed.metrics.registry.get_sample_value("afterword_dead_letters_total", labels) == 1
+
+
+async def test_flushes_that_emit_many_megabytes_are_several_transactions() -> None:
+    deployed = Deployed(limits(max_episode_size=2))
+    conversations = [f"c{n}" for n in range(24)]
+    quiet = {"afterword": {"auto_summarize": False}}
+    for name in conversations:
+        await deployed.hear(*[say(f"m{n}", "x" * 400_000, conversation_id=name, metadata=quiet) for n in range(4)])
+    before = len(deployed.partition.producer.tried)
+    await deployed.hear(*[flush(name) for name in conversations])
+    written = deployed.partition.producer.tried[before:]
+    assert sum(written) > 16 * MEGABYTE
+    assert max(written) < Options().max_written_bytes + 2 * MEGABYTE
+    assert sorted(deployed.messages) == sorted((name, f"m{n}") for name in conversations for n in range(4))
+
+
+async def test_one_flush_that_empties_many_agents_is_several_transactions() -> None:
+    deployed = Deployed(limits(scope="agent", max_episode_size=2), Producer(most_bytes=3 * MEGABYTE))
+    quiet = {"afterword": {"auto_summarize": False}}
+    agents = [f"a{n}" for n in range(12)]
+    for agent in agents:
+        await deployed.hear(*[say(f"{agent}-{n}", "x" * 500_000, agent_id=agent, metadata=quiet) for n in range(3)])
+    before = len(deployed.partition.producer.transactions)
+    await deployed.hear(flush())
+    sizes = [sum(one.size_bytes for one in outputs) for _, outputs in deployed.partition.producer.transactions[before:]]
+    assert sum(sizes) > 16 * MEGABYTE
+    assert max(sizes) < 3 * MEGABYTE
+    assert sorted(deployed.messages) == sorted(("c", f"{agent}-{n}") for agent in agents for n in range(3))
+    assert deployed.handler.totals["flushes"] == 1
+
+
+@given(st.lists(st.sampled_from(["x", "y", "z", None]), max_size=15), st.integers(1, 3000))
+def test_a_flush_in_parts_closes_what_a_whole_one_closes(agents: list[str | None], write: int) -> None:
+    talk = [say(f"m{n}", agent_id=agent) for n, agent in enumerate(agents)]
+    rules = limits(scope="agent", max_episode_size=3, auto_summarize=False)
+    whole, parted = Chat(rules), Chat(rules)
+    assert whole.process(talk).outgoing == parted.process(talk).outgoing
+    given, found, done = [Sent(**{**vars(flush()), "offset": 99})], [], 0
+    while not done:
+        outcome = parted._committed(lambda segmenter: segmenter.process(given, NOON, Room(1 << 30, write)))
+        found += outcome.outgoing
+        done = outcome.done
+    assert found == whole._committed(lambda segmenter: segmenter.process(given, NOON)).outgoing
+    assert (parted.conversations, parted.messages) == (whole.conversations, whole.messages)
+
+
+@pytest.mark.parametrize("most", [None, 3 * MEGABYTE])
+async def test_deadlines_that_emit_many_megabytes_are_several_transactions_and_smaller_ones_after_a_timeout(
+    most: int | None,
+) -> None:
+    deployed = Deployed(limits(idle_seconds=60), Producer(most_bytes=most))
+    conversations = [f"c{n}" for n in range(30)]
+    for name in conversations:
+        await deployed.hear(say("m", "x" * 650_000, conversation_id=name))
+    before = len(deployed.partition.producer.transactions)
+    deployed.now_ms += 61_000
+    while True:
+        try:
+            if not await deployed.partition.session.tick(deployed.now_ms):
+                break
+        except TimeoutError:
+            deployed.partition.open()
+    sizes = [sum(one.size_bytes for one in outputs) for _, outputs in deployed.partition.producer.transactions[before:]]
+    assert sum(sizes) > 16 * MEGABYTE
+    assert max(sizes) < (most or Options().max_written_bytes + MEGABYTE)
+    assert sorted(deployed.messages) == sorted((name, "m") for name in conversations)
+
+
+async def test_large_messages_are_handled_in_pieces_between_which_others_run() -> None:
+    deployed = Deployed(limits())
+    turns = [0]
+
+    async def others() -> None:
+        while True:
+            turns[0] += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    await deployed.hear(*[say(f"m{n}", "x" * 100_000, conversation_id=f"c{n}") for n in range(40)])
+    task.cancel()
+    assert turns[0] >= 40 * 100_000 // (PIECE_BYTES + 100_000)
+
+
+@given(st.lists(st.sampled_from("abcde"), max_size=20), st.integers(1, 400), st.integers(1, 4000))
+def test_pieces_of_any_size_give_the_same_episodes(names: list[str], read: int, write: int) -> None:
+    records = [say(f"{name}{n}", conversation_id=name) for n, name in enumerate(names)] + [flush(n) for n in "abcde"]
+    whole, pieces = Chat(limits(max_episode_size=3)), Chat(limits(max_episode_size=3))
+    found = []
+    at = 0
+    while at < len(records):
+        room = Room(read, write)
+        given = [Sent(**{**vars(one), "offset": at + n}) for n, one in enumerate(records[at:])]
+        outcome = pieces._committed(lambda segmenter: segmenter.process(given, NOON, room))  # noqa: B023 – called at once
+        assert outcome.done or outcome.outgoing
+        found += outcome.outgoing
+        at += outcome.done
+    assert found == whole.process(records).outgoing
+    assert (pieces.conversations, pieces.messages) == (whole.conversations, whole.messages)

@@ -1,0 +1,450 @@
+"""Edits and deletions of messages in stored episodes: their revisions, and what was derived from them."""
+
+import asyncio
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from afterword.schemas import (
+    ConversationDeleted,
+    EpisodeAmended,
+    EpisodeClosed,
+    InvalidRecord,
+    MessageCreated,
+    MessageDeleted,
+    MessageEdited,
+    SummaryCreated,
+    SummaryDeleted,
+    Usage,
+)
+from afterword.schemas.ids import message_key, scope_id
+from afterword.streams.errors import ProviderUnavailable
+from afterword.streams.stores.episodes import DeletedEpisode
+from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
+from afterword.streams.stores.replies import KeptReply, Origin
+from afterword.streams.summarizer.amending import NotArchived
+from afterword.streams.summarizer.rolling import SummaryRules
+from afterword.streams.summarizer.summarizer import Summarizer
+from tests.samples import NOON, a_closed_episode
+from tests.summarizer_world import NO_FAULTS, Crash, Fault, Faults, World, cancelled, crash, outage
+
+CLOSED = tuple(a_closed_episode(ordinal) for ordinal in (1, 2, 3))
+"""m0 m1 m2 · m3 m4 m5 · m6 m7 m8; the overlap of each has the last two of the one before."""
+LATER = NOON + timedelta(hours=2)
+
+
+def archived(episodes: Iterable[EpisodeClosed]) -> list[ArchivedMessage]:
+    return [
+        ArchivedMessage(MessageCreated(conversation_id="c1", tenant_id="t1", **message.model_dump()), 0, offset)
+        for offset, message in enumerate(message for episode in episodes for message in episode.messages)
+    ]
+
+
+async def a_world(provider_rules: SummaryRules | None = None) -> World:
+    """Three episodes, summarised, and their messages in the archive."""
+    world = World()
+    await world.messages.put_many(archived(CLOSED))
+    await world.run(CLOSED, **({"rules": provider_rules} if provider_rules else {}))
+    world.topic.events.clear()
+    world.provider.requests.clear()
+    return world
+
+
+Changed = MessageEdited | MessageDeleted | ConversationDeleted
+
+
+def edit(message_id: str, content: str = "edited", **fields: Any) -> MessageEdited:
+    return MessageEdited(id=message_id, conversation_id="c1", tenant_id="t1", content=content, **fields)
+
+
+def skip(n: int) -> MessageEdited:
+    return MessageEdited(id=f"m{n}", conversation_id="c1", tenant_id="t1", skip_summarization=True)
+
+
+def delete(message_id: str, tenant_id: str = "t1") -> MessageDeleted:
+    return MessageDeleted(id=message_id, conversation_id="c1", tenant_id=tenant_id)
+
+
+DELETE_ALL = ConversationDeleted(conversation_id="c1", tenant_id="t1")
+
+
+def amended(event: Changed, offset: int) -> EpisodeAmended:
+    return EpisodeAmended(
+        conversation_id="c1",
+        tenant_id=event.tenant_id,
+        message_id=None if isinstance(event, ConversationDeleted) else event.id,
+        change="edited" if isinstance(event, MessageEdited) else "deleted",
+        partition=0,
+        offset=offset,
+        amended_at=LATER,
+    )
+
+
+async def archive(world: World, event: Changed, offset: int) -> None:
+    await world.messages.change(ArchiveChange(event, 0, offset))
+
+
+async def amend(world: World, event: Changed, offset: int = 100, **fields: Any) -> bool:
+    await archive(world, event, offset)
+    return await world.amendments(**fields).apply(amended(event, offset))
+
+
+def announced(world: World) -> list[str]:
+    return [event.event_id for event in world.topic.events]
+
+
+def contents(episode: EpisodeClosed) -> list[str]:
+    return [message.content for message in episode.messages]
+
+
+def everything(world: World) -> str:
+    """All texts and ids that the stores hold of summaries."""
+    return repr((world.episodes.episodes, world.episodes.rows, world.episodes.conversations, world.index.points))
+
+
+async def test_an_edit_makes_the_next_revision_of_its_episode_with_one_question() -> None:
+    world = await a_world()
+    await amend(world, edit("m7"))
+    [request] = world.provider.requests
+    assert contents(request.episode) == ["Text of m6.", "edited", "Text of m8."]
+    [event] = world.topic.events
+    assert isinstance(event, SummaryCreated)
+    assert (event.event_id, event.supersedes, event.reason, event.revision, event.made_from) == (
+        "c1:3:2", "c1:3:1", "edited", 2, 1,
+    )  # fmt: skip
+    assert event.message_ids == ("m6", "m7", "m8")
+    assert world.episodes.episodes["c1:3"].summary == event
+    assert world.index.points["c1:3"].summary == event
+    assert "edited" in world.index.points["c1:3"].raw_text
+
+
+async def test_a_deletion_leaves_the_message_out_of_summary_counts_and_index() -> None:
+    world = await a_world()
+    before = world.episodes.conversations["c1"]
+    await amend(world, delete("m7"))
+    [event] = world.topic.events
+    assert isinstance(event, SummaryCreated)
+    assert (event.message_ids, event.message_count, event.reason) == (("m6", "m8"), 2, "deleted")
+    assert "m7" not in world.index.points["c1:3"].raw_text
+    after = world.episodes.conversations["c1"]
+    assert (after.message_count, after.episode_count) == (before.message_count - 1, 3)
+    assert after.token_count < before.token_count
+
+
+async def test_the_next_episode_follows_only_if_its_overlap_held_the_message() -> None:
+    world = await a_world()
+    await amend(world, edit("m3"))
+    assert [request.episode.episode_id for request in world.provider.requests] == ["c1:2"]
+    world = await a_world()
+    await amend(world, edit("m4"))
+    assert [request.episode.episode_id for request in world.provider.requests] == ["c1:2", "c1:3"]
+    assert [message.content for message in world.provider.requests[1].episode.overlap] == ["edited", "Text of m5."]
+
+
+async def test_later_rolling_texts_are_made_anew_without_the_llm_and_announced() -> None:
+    world = await a_world(SummaryRules(rolling_max_tokens=200))
+    rules = SummaryRules(rolling_max_tokens=200)
+    await amend(world, edit("m0"), rules=rules)
+    assert [request.episode.episode_id for request in world.provider.requests] == ["c1:1"]
+    assert announced(world) == ["c1:1:2", "c1:2:2", "c1:3:2"]
+    third = world.episodes.episodes["c1:3"]
+    assert isinstance(third.event, SummaryCreated)
+    assert (third.event.usage, third.event.title, third.as_of) == (Usage(), "Episode 3", 100)
+    assert third.event.rolling_summary.startswith(world.episodes.episodes["c1:1"].summary.rolling_summary)
+    assert world.episodes.rows["c1"][-1].content == third.event.rolling_summary
+    assert world.episodes.rows["c1"][-1].as_of == 100
+
+
+async def test_nothing_of_a_deleted_message_is_in_any_text_that_came_after_it() -> None:
+    world = World()
+    secret = a_closed_episode(
+        1,
+        messages=tuple(
+            m.model_copy(update={"content": "needle" if m.id == "m0" else m.content}) for m in CLOSED[0].messages
+        ),
+    )
+    await world.messages.put_many(archived((secret, *CLOSED[1:])))
+    world.provider.repeats = True
+    await world.run((secret, *CLOSED[1:]), rules=SummaryRules(rolling_max_tokens=500))
+    assert "needle" in everything(world)
+    assert "needle" in world.episodes.episodes["c1:3"].summary.rolling_summary
+    await amend(world, delete("m0"), rules=SummaryRules(rolling_max_tokens=500))
+    assert "needle" not in everything(world)
+
+
+async def test_the_last_core_message_takes_the_episode_with_it() -> None:
+    world = await a_world()
+    for offset, message_id in enumerate(("m6", "m7", "m8"), 100):
+        await amend(world, delete(message_id), offset)
+    last = world.topic.events[-1]
+    assert isinstance(last, SummaryDeleted)
+    assert (last.event_id, last.supersedes, last.reason, last.ordinal) == ("c1:3:4", "c1:3:3", "deleted", 3)
+    assert await world.episodes.find("c1:3") is None
+    assert isinstance(await world.episodes.lookup("c1:3"), DeletedEpisode)
+    assert "c1:3" not in world.index.points
+    conversation = world.episodes.conversations["c1"]
+    assert (conversation.episode_count, conversation.title) == (2, "Episode 2")
+    assert world.episodes.rows["c1"][-1].content == world.episodes.episodes["c1:2"].summary.rolling_summary
+
+
+async def test_a_deleted_episode_does_not_come_back() -> None:
+    world = await a_world()
+    for offset, message_id in enumerate(("m6", "m7", "m8"), 100):
+        await amend(world, delete(message_id), offset)
+    before = world.state
+    ended = world.topic.events[-1]
+    await world.run(CLOSED[2:])
+    assert world.topic.events[-1] == ended
+    assert world.state == before
+    await world.pipeline().replace_fallback(CLOSED[2])
+    assert world.state == before
+
+
+async def test_several_changes_that_wait_make_one_revision() -> None:
+    world = await a_world()
+    changes = [edit("m6", "one"), edit("m6", "two"), delete("m8")]
+    for offset, change in enumerate(changes, 100):
+        await archive(world, change, offset)
+    amendments = world.amendments()
+    for offset, change in enumerate(changes, 100):
+        await amendments.apply(amended(change, offset))
+    assert len(world.provider.requests) == 1
+    assert contents(world.provider.requests[0].episode) == ["two", "Text of m7."]
+    assert world.episodes.episodes["c1:3"].summary.revision == 2
+    assert {event.event_id for event in world.topic.events} == {"c1:3:2"}
+
+
+async def test_a_change_that_was_archived_before_its_episode_was_summarised_is_in_its_first_revision() -> None:
+    world = World()
+    await world.messages.put_many(archived(CLOSED))
+    await archive(world, edit("m0"), 100)
+    await archive(world, delete("m1"), 101)
+    await world.run(CLOSED[:1])
+    [request] = world.provider.requests
+    assert contents(request.episode) == ["edited", "Text of m2."]
+    await world.amendments().apply(amended(edit("m0"), 100))
+    await world.amendments().apply(amended(delete("m1"), 101))
+    assert len(world.provider.requests) == 1
+    assert world.episodes.episodes["c1:1"].summary.revision == 1
+
+
+async def test_an_episode_whose_messages_were_all_deleted_meanwhile_is_never_shown_to_the_llm() -> None:
+    world = World()
+    await world.messages.put_many(archived(CLOSED))
+    await archive(world, DELETE_ALL, 100)
+    await world.run(CLOSED[:1])
+    assert world.provider.requests == []
+    [event] = world.topic.events
+    assert isinstance(event, SummaryDeleted)
+    assert (event.revision, event.supersedes) == (1, None)
+
+
+async def test_a_retry_of_a_fallback_is_made_of_the_messages_as_they_are_now() -> None:
+    world = World()
+    await world.messages.put_many(archived(CLOSED))
+    away = ProviderUnavailable(problem="away")
+    world.provider.script.append(away)
+    await world.run(CLOSED[:1], summarizer=Summarizer(world.provider))
+    assert world.episodes.episodes["c1:1"].summary.quality.source == "fallback"
+    await archive(world, delete("m0"), 100)
+    await world.pipeline().replace_fallback(CLOSED[0])
+    assert contents(world.provider.requests[-1].episode) == ["Text of m1.", "Text of m2."]
+    assert world.episodes.episodes["c1:1"].summary.message_ids == ("m1", "m2")
+
+
+async def test_a_revision_that_is_a_fallback_is_replaced_later() -> None:
+    world = await a_world()
+    world.provider.script.append(ProviderUnavailable(problem="away"))
+    fields = {"summarizer": Summarizer(world.provider)}
+    assert await amend(world, edit("m7"), **fields)
+    assert world.episodes.episodes["c1:3"].summary.quality.source == "fallback"
+    await world.amendments(**fields).replace_fallbacks(amended(edit("m7"), 100))
+    summary = world.episodes.episodes["c1:3"].summary
+    assert (summary.quality.source, summary.revision, summary.supersedes) == ("llm", 3, "c1:3:2")
+
+
+async def test_an_edit_that_takes_a_message_out_of_summaries_leaves_it_in_the_archive() -> None:
+    world = await a_world()
+    await amend(world, skip(7))
+    [event] = world.topic.events
+    assert isinstance(event, SummaryCreated)
+    assert (event.message_ids, event.reason) == (("m6", "m8"), "edited")
+    assert message_key("c1", "m7", "t1") in world.messages.messages
+
+
+async def test_all_that_is_left_of_a_deleted_conversation_keeps_it_deleted() -> None:
+    world = await a_world()
+    await amend(world, DELETE_ALL)
+    assert [type(event) for event in world.topic.events] == [SummaryDeleted] * 3
+    assert (world.episodes.episodes, world.episodes.rows["c1"], world.episodes.conversations) == ({}, [], {})
+    assert (world.index.points, world.messages.messages) == ({}, {})
+    await amend(world, DELETE_ALL, 200)
+    assert len(world.topic.events) == 3, "a second deletion finds nothing"
+
+
+async def test_a_deleted_conversation_begins_anew_with_the_next_ordinal() -> None:
+    world = await a_world()
+    await amend(world, DELETE_ALL)
+    fourth = a_closed_episode(4, overlap=())
+    fourth = fourth.model_copy(update={"source": fourth.source.model_copy(update={"last_offset": 120})})
+    await world.run((fourth,))
+    assert world.provider.requests[-1].previous_rolling == ""
+    await world.amendments().apply(amended(DELETE_ALL, 100))  # as after a crash
+    assert list(world.episodes.episodes) == ["c1:4"]
+    conversation = world.episodes.conversations["c1"]
+    assert (conversation.episode_count, conversation.last_ordinal) == (1, 4)
+    assert [row.last_ordinal for row in world.episodes.rows["c1"]] == [4]
+
+
+async def test_kept_answers_of_every_prompt_that_held_it_are_forgotten() -> None:
+    world = await a_world()
+    expires = datetime.now(UTC) + timedelta(days=1)
+    for ordinal in (1, 2, 3):
+        origin = Origin(scope_id("c1"), ordinal)
+        await world.replies.put(f"k{ordinal}", KeptReply("text", Usage(), origin=origin), expires)
+    await world.replies.put("other", KeptReply("text", Usage(), origin=Origin("c2", 3)), expires)
+    await amend(world, edit("m3"))
+    assert set(world.replies.kept) == {"k1", "other"}
+
+
+async def test_unknown_messages_other_tenants_and_changes_before_the_message_are_refused() -> None:
+    world = await a_world()
+    with pytest.raises(NotArchived) as found:
+        await amend(world, edit("nobody"))
+    assert not found.value.is_known
+    with pytest.raises(InvalidRecord) as refused:
+        await amend(world, edit("m7"), offset=3)
+    assert refused.value.error_type == "unknown_message"
+    with pytest.raises(InvalidRecord) as refused:
+        await amend(world, delete("m7", tenant_id="t2"))
+    assert refused.value.error_type == "tenant_mismatch"
+    with pytest.raises(InvalidRecord) as refused:
+        await amend(world, ConversationDeleted(conversation_id="c1", tenant_id="t2"))
+    assert refused.value.error_type == "tenant_mismatch"
+    assert world.topic.events == []
+    assert len(world.episodes.episodes) == 3
+
+
+async def test_a_change_waits_for_the_archive() -> None:
+    world = await a_world()
+    with pytest.raises(NotArchived) as found:
+        await world.amendments().apply(amended(edit("m7"), 100))
+    assert found.value.is_known
+    waiting = asyncio.create_task(world.amendments(wait_seconds=30.0).apply(amended(edit("m7"), 100)))
+    await asyncio.sleep(0)
+    await archive(world, edit("m7"), 100)
+    await waiting
+    assert announced(world) == ["c1:3:2"]
+
+
+async def test_repeats_are_announced_again_and_change_nothing() -> None:
+    world = await a_world()
+    changes = [edit("m0"), delete("m4"), delete("m4"), edit("m4", "too late")]
+    for offset, change in enumerate(changes, 100):
+        await amend(world, change, offset)
+    before, asked = world.state, len(world.provider.requests)
+    for offset, change in enumerate(changes, 100):
+        await amend(world, change, offset)
+    assert world.state == before
+    assert len(world.provider.requests) == asked
+    assert all(len(found) == 1 for found in world.contents_by_event_id().values())
+
+
+CHANGES = st.lists(
+    st.one_of(
+        st.integers(0, 8).map(lambda n: edit(f"m{n}", f"edited {n}")),
+        st.integers(0, 8).map(lambda n: delete(f"m{n}")),
+        st.integers(0, 8).map(
+            lambda n: MessageEdited(id=f"m{n}", conversation_id="c1", tenant_id="t1", skip_summarization=True)
+        ),
+        st.just(DELETE_ALL),
+    ),
+    min_size=1,
+    max_size=6,
+)
+RULES = st.sampled_from([SummaryRules(rolling_max_tokens=20), SummaryRules(rolling_max_tokens=200, min_new_episodes=2)])
+
+
+async def changed(world: World, changes: list[Changed], faults: Faults, rules: SummaryRules, ahead: bool) -> None:
+    """`ahead`: the archive has all of them before the first is handled."""
+    for offset, change in enumerate(changes, 100):
+        if not ahead:
+            await archive(world, change, offset)
+        await world.amendments(faults, rules=rules).apply(amended(change, offset))
+
+
+def check(world: World) -> None:
+    """Every text is made of the living as they are now, revisions have no gaps, and rows and counts follow."""
+    living = {m.message.id: m for m in world.messages.messages.values() if not m.message.skip_summarization}
+    stored = world.episodes.episodes
+    assert {i for e in stored.values() for i in e.summary.message_ids} == set(living)
+    newest = max((o for e in (*stored.values(), *world.episodes.deleted.values()) for _, o in e.changes), default=-1)
+    for episode in stored.values():
+        for message_id in episode.summary.message_ids:
+            assert dict(episode.changes).get(message_id, -1) >= living[message_id].changed
+        before = [e for e in (*stored.values(), *world.episodes.deleted.values()) if e.ordinal <= episode.ordinal]
+        assert episode.as_of >= max((o for e in before for _, o in e.changes), default=-1)
+        assert world.index.points[episode.summary.episode_id].summary == episode.summary
+    assert set(world.index.points) == set(stored)
+    for row in world.episodes.rows["c1"]:
+        assert row.content in {e.summary.rolling_summary for e in stored.values()}
+        assert newest == -1 or row.as_of >= max(
+            (o for e in stored.values() if e.ordinal <= row.last_ordinal for _, o in e.changes), default=-1
+        )
+    conversation = world.episodes.conversations.get("c1")
+    assert (conversation is None) == (not stored)
+    if conversation:
+        assert conversation.message_count == len(living)
+        assert conversation.episode_count == len(stored)
+    revisions: dict[str, set[int]] = {}
+    for event in world.topic.events:
+        revisions.setdefault(event.episode_id, set()).add(event.revision)
+    for episode_id, found in revisions.items():
+        assert found <= set(range(1, max(found) + 1))
+        final = stored.get(episode_id) or world.episodes.deleted[episode_id]
+        assert max(found) == final.event.revision
+        assert final.event in world.topic.events
+    assert all(len(found) == 1 for found in world.contents_by_event_id().values())
+
+
+@given(CHANGES, RULES, st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_any_changes_leave_revisions_texts_and_counts_of_the_living_only(
+    changes: list[Changed], rules: SummaryRules, ahead: bool
+) -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.messages.put_many(archived(CLOSED))
+        await world.run(CLOSED, rules=rules)
+        if ahead:
+            for offset, change in enumerate(changes, 100):
+                await archive(world, change, offset)
+        await changed(world, changes, NO_FAULTS, rules, ahead)
+        check(world)
+
+    asyncio.run(scenario())
+
+
+@given(CHANGES, RULES, st.integers(1, 60), st.booleans(), st.sampled_from([crash, cancelled, outage]))
+@settings(max_examples=60, deadline=None)
+def test_a_crash_or_an_outage_at_any_call_ends_the_same(
+    changes: list[Changed], rules: SummaryRules, at: int, after: bool, fault: Fault
+) -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.messages.put_many(archived(CLOSED))
+        await world.run(CLOSED, rules=rules)
+        faults = Faults(at, after, fault)
+        for offset, change in enumerate(changes, 100):
+            await archive(world, change, offset)
+            try:
+                await world.amendments(faults, rules=rules).apply(amended(change, offset))
+            except (Crash, asyncio.CancelledError):  # the next worker handles it again
+                await world.amendments(rules=rules).apply(amended(change, offset))
+        check(world)
+
+    asyncio.run(scenario())

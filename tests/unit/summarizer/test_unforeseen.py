@@ -1,0 +1,126 @@
+"""An episode on which the summarizer fails for no reason that it knows, among others."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from afterword.schemas import EpisodeClosed
+from afterword.schemas.dead_letters import read_dead_letter
+from afterword.schemas.headers import Headers
+from afterword.streams.errors import StateUnreadable
+from afterword.streams.runtime import Breaker
+from afterword.streams.runtime.errors import EverythingFails
+from afterword.streams.settings import Retry
+from afterword.streams.summarizer.agent import RecordHandler
+from afterword.streams.telemetry import Metrics
+from tests.samples import a_closed_episode, a_summary
+from tests.summarizer_world import a_handler
+
+SECRET = "the contents of a message"
+
+
+class Pipeline:
+    """Fails on episodes of chosen conversations, so many times each."""
+
+    def __init__(self, fails: dict[str, int], error: Exception | None = None) -> None:
+        self.fails = fails
+        self.error = error or KeyError(SECRET)
+        self.processed: list[str] = []
+
+    async def process(self, episode: EpisodeClosed) -> Any:
+        await asyncio.sleep(0)
+        if self.fails.get(episode.conversation_id, 0) > 0:
+            self.fails[episode.conversation_id] -= 1
+            raise self.error
+        self.processed.append(episode.conversation_id)
+        return a_summary()
+
+    replace_fallback = process
+
+
+class Queue:
+    """Takes dead letters."""
+
+    def __init__(self) -> None:
+        self.taken: list[Any] = []
+
+    async def send_to_dlq(self, key: bytes | None, value: bytes | None, headers: Headers) -> None:
+        record: Any = SimpleNamespace(
+            topic="episode.closed.dlq", partition=0, offset=0, key=key, value=value, headers=headers, timestamp=0
+        )
+        self.taken.append(read_dead_letter(record))
+
+
+class Event:
+    def __init__(self, name: str) -> None:
+        episode = a_closed_episode(1, conversation_id=name)
+        self.value = SimpleNamespace(
+            topic="episode.closed",
+            partition=0,
+            offset=7,
+            key=name.encode(),
+            value=episode.to_json(),
+            headers=[],
+            timestamp=0,
+        )
+        self.done = False
+
+    def ack(self) -> None:
+        self.done = True
+
+
+def handler_of(pipeline: Any, queue: Any, **given: Any) -> RecordHandler:
+    return a_handler(pipeline, queue, Retry(), **given)
+
+
+async def handled(handler: RecordHandler, *names: str) -> list[Event]:
+    """All at once, as the lanes do."""
+    events = [Event(name) for name in names]
+    async with asyncio.TaskGroup() as group:
+        for event in events:
+            group.create_task(handler.summarize(event))
+    return events
+
+
+async def test_an_episode_on_which_it_fails_again_and_again_is_a_dead_letter_and_the_others_are_summarised() -> None:
+    pipeline, queue, metrics = Pipeline({"bad": 100}), Queue(), Metrics("summarizer", "1.2.3")
+    events = await handled(handler_of(pipeline, queue, metrics=metrics), "a", "bad", "b")
+    assert all(event.done for event in events)
+    assert sorted(pipeline.processed) == ["a", "b"]
+    assert 100 - pipeline.fails["bad"] == 4
+    [letter] = queue.taken
+    assert (letter.error_type, letter.stage, letter.origin) == ("unforeseen", "summarizer", ("episode.closed", 0, 7))
+    assert letter.problem.startswith("KeyError at afterword.streams.summarizer.agent:")
+    assert SECRET not in repr(letter.headers) + letter.problem
+    labels = {"stage": "summarizer", "error_type": "unforeseen"}
+    assert metrics.registry.get_sample_value("afterword_dead_letters_total", labels) == 1
+
+
+async def test_an_episode_on_which_it_fails_for_a_while_is_summarised() -> None:
+    pipeline, queue = Pipeline({"bad": 3}), Queue()
+    await handled(handler_of(pipeline, queue), "bad")
+    assert pipeline.processed == ["bad"]
+    assert not queue.taken
+
+
+async def test_if_it_fails_on_every_episode_it_stops_and_none_is_a_dead_letter() -> None:
+    names = [f"c{n}" for n in range(20)]
+    pipeline, queue = Pipeline(dict.fromkeys(names, 100)), Queue()
+    with pytest.raises(ExceptionGroup) as stopped:
+        await handled(handler_of(pipeline, queue, breaker=Breaker(failures=20)), *names)
+    assert all(isinstance(error, EverythingFails) for error in stopped.value.exceptions)
+    assert SECRET not in str(stopped.value.exceptions[0])
+    assert not queue.taken
+
+
+@pytest.mark.parametrize(
+    "error", [StateUnreadable(problem="a later release"), EverythingFails(where="", number=1, failure="")]
+)
+async def test_an_error_that_stops_on_purpose_stops_at_once(error: Exception) -> None:
+    pipeline, queue = Pipeline({"a": 100}, error), Queue()
+    event = Event("a")
+    with pytest.raises(type(error)):
+        await handler_of(pipeline, queue).summarize(event)
+    assert (pipeline.fails["a"], event.done, queue.taken) == (99, False, [])
