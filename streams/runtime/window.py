@@ -90,8 +90,10 @@ class Window(Generic[R]):
     def progress(self) -> Progress:
         """Return what is finished."""
         lowest = self.lowest
-        self._beyond = {offset for offset in self._beyond if offset > lowest}
-        return Progress(lowest, frozenset(self._beyond))
+        self._beyond = {offset for offset in self._beyond if offset >= lowest}
+        while lowest in self._beyond:  # an earlier owner has finished it, and it is not read yet
+            lowest += 1
+        return Progress(lowest, frozenset(offset for offset in self._beyond if offset > lowest))
 
     def learn(self, progress: Progress) -> None:
         """Take in what the group has committed: by an earlier owner, or by one that had the partition meanwhile."""

@@ -151,8 +151,8 @@ def segmented(records: Iterable[Record], settings: Settings) -> dict[str, str]:
     """What the rules alone make of these records: fingerprint by `episode_id`."""
     segmenter = Segmenter(settings.episodes, EPISODES, "dead", {}, {}, count_tokens)
     outgoing = segmenter.process(list(records), 0).outgoing
-    closed = [orjson.loads(out.value) for out in outgoing if out.value and out.topic == EPISODES]
-    return {episode["episode_id"]: episode["fingerprint"] for episode in closed}
+    events = [orjson.loads(out.value) for out in outgoing if out.value and out.topic == EPISODES]
+    return {e["episode_id"]: e["fingerprint"] for e in events if "fingerprint" in e}  # others hand changes on
 
 
 def fingerprints(episodes: Iterable[EpisodeClosed]) -> dict[str, str]:

@@ -136,8 +136,8 @@ def _everything_was_read(world: World, story: Story, owner: Worker) -> None:
 
 def _episodes_are_the_oracles(story: Story) -> None:
     def as_found(e: EpisodeClosed) -> Any:
-        ids = tuple(m.id for m in e.messages), tuple(m.id for m in e.overlap)
-        return (story.name_of(e), e.ordinal, e.close_reason, *ids)
+        said = tuple((m.id, m.content) for m in e.messages), tuple((m.id, m.content) for m in e.overlap)
+        return (story.name_of(e), e.ordinal, e.close_reason, *said)
 
     assert sorted(map(as_found, story.episodes)) == sorted(story.oracle.found)
     committed = [decode_episode(r.key, r.value) for r in story.world.broker.log(EPISODES).read(0)]

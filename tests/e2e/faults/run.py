@@ -211,7 +211,8 @@ def _judge_completeness(world: World, report: Report, result: Result, counted: b
     left = {name: report.messages[name] for name in ("pending", "not_consumed") if report.messages[name]}
     if left:
         result.problems.append(f"not done: {left}")
-    if counted and report.messages["total"] != len(world.load.sent) - report.messages["flushes"]:
+    other = report.messages["flushes"] + report.messages["changes"]
+    if counted and report.messages["total"] + other != len(world.load.sent):
         result.problems.append(f"{len(world.load.sent)} records were sent, and {report.messages} found")
     stored = {name: report.summaries.get(name) for name in ("stored", "announced")}
     if world.running("summarizer") and set(stored.values()) != {report.episodes["total"]}:

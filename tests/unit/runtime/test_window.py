@@ -1,6 +1,7 @@
 """Which record of a partition is handed over next."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any
 
 from hypothesis import given
@@ -47,8 +48,10 @@ class Partition:
         self.running.remove(offset)
         self.take(self.window.finish(offset))
 
-    def work_off(self, chooser: Any) -> None:
+    def work_off(self, chooser: Any, finished: Iterable[int] = ()) -> None:
+        """Every commit on the way names what is finished, also what is not read yet."""
         while self.read() or self.running:
+            assert all(map(self.window.progress().covers, finished))
             assert len(self.running) <= MOST
             assert len(self.window._kept) + len(self.running) <= MOST
             if self.running and chooser(2):
@@ -88,7 +91,7 @@ def test_the_next_owner_does_what_was_not_finished_and_nothing_else(
     assert all(offset <= progress.offset + width for offset in progress.beyond)
     second = Partition(log)
     second.window.learn(progress)
-    second.work_off(chance.randrange)
+    second.work_off(chance.randrange, finished)
     assert sorted(second.begun) == sorted(set(range(len(log))) - finished)
 
 
