@@ -8,6 +8,8 @@ worker is to blame for
 - what is left without the waiting of all its threads, whatever it did in that time;
 - what the event loop's own thread ran.
 
+A worker that starts is measured from its first readiness on: before that nobody waits for it.
+
 A thread of the measuring process that only sleeps notices when the whole machine stood still. Another one works for a
 moment now and then, and so knows the machine's pace: the share of a processor that a process gets. Longer times are
 measured with a clock that goes at that pace.
@@ -33,7 +35,7 @@ WORK_SECONDS = 0.01
 PACE_SECONDS = 0.25
 TOLD_SECONDS = 0.1
 """Shorter answers are not worth a line."""
-REQUEST = b"GET /livez HTTP/1.1\r\nHost: probe\r\nConnection: close\r\n\r\n"
+REQUEST = b"GET %s HTTP/1.1\r\nHost: probe\r\nConnection: close\r\n\r\n"
 ROOT = Path(__file__).parents[3]
 
 
@@ -139,14 +141,18 @@ def main() -> None:
 
 
 def probe(name: str, targets: dict[str, tuple[int, int]], beats: "Beats") -> None:
+    ready = 0
     while True:
         time.sleep(PAUSE_SECONDS)
         target = targets.get(name)
         if target is None:
             continue
         pid, port = target
+        if pid != ready:
+            ready = pid if answers(port, b"/readyz", b"HTTP/1.1 200") else 0
+            continue
         before, began = threads(pid), time.monotonic()
-        if not answers(port):
+        if not answers(port, b"/livez"):
             continue
         seconds = time.monotonic() - began
         if seconds >= TOLD_SECONDS:
@@ -165,12 +171,12 @@ def tell(**said: object) -> None:
     print(json.dumps(said), flush=True)  # noqa: T201 – to its parent
 
 
-def answers(port: int) -> bool:
-    """False of a worker that is not there (any more)."""
+def answers(port: int, path: bytes, beginning: bytes = b"HTTP") -> bool:
+    """Whether an answer came that begins so; false of a worker that is not there (any more)."""
     try:
         with socket.create_connection((HOST, port), ANSWER_SECONDS) as connection:
-            connection.sendall(REQUEST)
-            return bool(connection.recv(1))
+            connection.sendall(REQUEST % path)
+            return connection.recv(64).startswith(beginning)
     except TimeoutError:
         return True
     except OSError:
