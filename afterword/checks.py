@@ -17,7 +17,7 @@ from afterword.topics import check_topics
 
 
 class Advice(str):
-    """What was found works, and should be changed nevertheless."""
+    """Finding that works but should be changed."""
 
     __slots__ = ()
 
@@ -49,7 +49,7 @@ async def check_all(settings: Settings) -> list[Result]:
 
 
 def keys(settings: Settings) -> Result:
-    """Whether every API key is encrypted on its way to another machine."""
+    """Check that every API key is encrypted on its way to another machine."""
     found = [f"{setting} is sent unencrypted to {address}" for setting, address in keys_in_clear(settings)]
     return Result("keys", True, "; ".join(found) or "none is sent unencrypted", warning=bool(found))
 

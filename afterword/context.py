@@ -31,7 +31,7 @@ CHARACTERS_A_TOKEN = 8
 
 
 class Anyone(Enum):
-    """What an owner's id is when it is not to be compared; None may be what a request without a user left behind."""
+    """Marker for "do not compare owners": None may be what a request without a user left behind."""
 
     ANYONE = "anyone"
 

@@ -32,7 +32,7 @@ class Last(NamedTuple):
     message: str
     """The `message_key` of its last core message; empty if the episode was deleted."""
     position: Position | None = None
-    """Where that message was, as `episode.closed` has it."""
+    """Position of that message according to `episode.closed`."""
 
 
 class Seed(NamedTuple):
@@ -54,7 +54,7 @@ class LastEpisodes:
     partitions: dict[str, set[int]] = field(default_factory=dict)
     """Partitions of conversations, as far as they are known."""
     _wanted: dict[bytes, Last] = field(default_factory=dict)
-    """By the digest of their last messages."""
+    """Last episodes by the digest of their last message."""
     _first: dict[bytes, Position] = field(default_factory=dict)
     _confirmed: set[Position] = field(default_factory=set)
 
@@ -122,7 +122,7 @@ class LastEpisodes:
         return State(last.tenant_id, last_ordinal=last.ordinal, taken_to=taken_to)
 
     def _end(self, last: Last) -> Position | None:
-        """Where the episode's last message is: as its record says if it is there, or else its first record."""
+        """Position of the episode's last message: as in its record if confirmed, else that of its first record."""
         return last.position if last.position in self._confirmed else self._first.get(digest(last.message))
 
 

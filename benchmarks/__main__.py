@@ -50,7 +50,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
 
 
 FAILURES = (RuntimeError, TimeoutError, KafkaError, PyMongoError, StoreUnavailable)
-"""Of one benchmark, mostly on a machine that is too busy: the others go on."""
+"""Failures of one benchmark, mostly on a machine that is too busy: the others go on."""
 
 
 @dataclass

@@ -32,7 +32,7 @@ async def run(form: Form, directory: Path) -> Sequence[Finding]:
 
 
 async def one(stack: EmbeddedStack, program: Program, number: int, total: int) -> Round:
-    """Of one program, as a consumer group and into a database of its own."""
+    """Run one program, as a consumer group and into a database of its own."""
     name = f"{program.name.replace(' ', '-')}-{number}"
     environment = {
         **stack.environment(),

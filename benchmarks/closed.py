@@ -9,12 +9,12 @@ from afterword.streams.tokens import count_tokens
 from benchmarks.llm import chat, name_of
 
 MESSAGES = 10
-"""Of each episode."""
+"""Messages of each episode."""
 TOPIC = "messages"
 
 
 class Record(NamedTuple):
-    """As the segmenter reads it."""
+    """Record as the segmenter reads it."""
 
     offset: int
     key: bytes

@@ -24,7 +24,7 @@ def python(module: str, interpreter: str = sys.executable) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Program:
-    """What takes part."""
+    """Participant of a contest."""
 
     name: str
     command: Sequence[str]
@@ -36,14 +36,14 @@ class Program:
 
 @dataclass(frozen=True)
 class Course:
-    """What they run on."""
+    """Input of a contest."""
 
     topic: str
     count: int
     """Messages that the fastest takes."""
     partitions: int
     tables: Sequence[str]
-    """Whose changelogs, `{group}-{table}-changelog`, are made beforehand."""
+    """Tables whose changelogs, `{group}-{table}-changelog`, are made beforehand."""
     workers: int = 1
     after: float = 0.0
     """The part of the messages before the clock starts."""
@@ -106,7 +106,7 @@ async def run_once(stack: EmbeddedStack, course: Course, program: Program, numbe
 
 
 def group_id(*parts: object) -> str:
-    """Of letters, digits and dashes: names of topics are made of it."""
+    """Name of letters, digits and dashes: names of topics are made of it."""
     return re.sub(r"[^a-z0-9]+", "-", "-".join(map(str, parts)).lower())
 
 

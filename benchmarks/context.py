@@ -32,7 +32,7 @@ from benchmarks.quantiles import quantile
 from benchmarks.suite import Finding, Form, Line
 
 CALLS = {10: 20, 1_000: 20, 100_000: 3}
-"""By messages of the conversation: how often its context is read."""
+"""Number of reads of a conversation's context, by its number of messages."""
 SHORT_CALLS = {10: 5, 1_000: 5}
 EPISODE_MESSAGES = 10
 PENDING = 6
@@ -44,7 +44,7 @@ NAME = name_of(1)
 
 @dataclass
 class Traffic(CommandListener):
-    """What one driver asked for, and what came back."""
+    """Requests and responses of one driver."""
 
     commands: int = 0
     documents: int = 0
@@ -63,22 +63,22 @@ class Traffic(CommandListener):
         self.counted += sum(group["messages"] for group in batch if "messages" in group)
 
     def failed(self, event: CommandFailedEvent) -> None:
-        """Whoever asked hears of it."""
+        """Ignore failures, which the caller gets."""
 
 
 @dataclass(frozen=True)
 class Measured:
     messages: int
     seconds: Sequence[float]
-    """Of each call."""
+    """Duration of each call."""
     commands: float
     documents: float
     counted: float
-    """For each call."""
+    """Mean per call."""
 
 
 def message_documents(count: int) -> Iterator[dict[str, Any]]:
-    """As archiver and summarizer leave them: all but the last few are in episodes."""
+    """Documents as archiver and summarizer leave them: all but the last few are in episodes."""
     for number in range(count):
         message = MessageCreated(
             id=f"m-{number}",
@@ -129,7 +129,7 @@ async def fill(database: mongo.Database, count: int) -> None:
 
 
 async def nothing(_: Query) -> list[Recalled]:
-    """In the place of a search: context needs none."""
+    """Search without results: context needs none."""
     return []
 
 

@@ -1,4 +1,4 @@
-"""How late the silence of a conversation is noticed while very many others are open."""
+"""Lateness with which the silence of a conversation is noticed while very many others are open."""
 
 import asyncio
 import time
@@ -26,7 +26,7 @@ AIM_BYTES = 200_000_000
 
 @dataclass(frozen=True)
 class Silence:
-    """What became of conversations that said one thing: seconds from the deadline until the episode could be read.
+    """Conversations that said one thing: seconds from the deadline until the episode could be read.
 
     The deadline is taken to be `IDLE_SECONDS` after the message was given to the producer, so what the message took on
     its way is counted as lateness too.
@@ -46,7 +46,7 @@ class Lateness:
     memory_bytes: int
     """Resident, at the end."""
     own_bytes: int
-    """Without mapped files."""
+    """Memory without mapped files."""
     peak_bytes: int
 
 
@@ -73,7 +73,7 @@ async def silence(deployed: Deployment, name: str, count: int, rate: int) -> Sil
 
 
 async def say(producer: Any, topic: str, conversations: Iterable[str], rate: int) -> dict[str, float]:
-    """When each said its one thing, in seconds of the monotonic clock."""
+    """Send one message of each, and return the times in seconds of the monotonic clock."""
     said, began = {}, time.monotonic()
     for number, conversation in enumerate(conversations):
         ahead = began + number / rate - time.monotonic()
@@ -87,7 +87,7 @@ async def say(producer: Any, topic: str, conversations: Iterable[str], rate: int
 
 
 async def arrivals(consumer: Any, count: int) -> dict[str, float]:
-    """When the episode of each could be read."""
+    """Times when the episode of each could be read."""
     seen: dict[str, float] = {}
     while len(seen) < count:
         for records in (await consumer.getmany(timeout_ms=200)).values():

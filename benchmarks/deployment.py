@@ -32,7 +32,7 @@ class Deployment:
     name: str
     partitions: int
     values: Values = field(default_factory=dict)
-    """Beside those that make it another deployment than its neighbours on the stack."""
+    """Settings besides those that make it another deployment than its neighbours on the stack."""
 
     @property
     def all_values(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class Deployment:
         return worker("segmenter", self.directory / self.name, environment(self.all_values))
 
     async def produce(self, records: Iterable[tuple[bytes, bytes]], partition: int) -> None:
-        """To one partition of the messages, in batches made here: several times as fast as record by record."""
+        """Produce to one partition of the messages, in batches made here: several times as fast as record by record."""
         topic, servers = self.settings.kafka.messages_topic, self.stack.bootstrap_servers
         async with AIOKafkaProducer(bootstrap_servers=servers, acks="all", max_batch_size=BATCH_BYTES) as producer:
             batch = producer.create_batch()
@@ -80,7 +80,7 @@ class Deployment:
             await (await producer.send_batch(batch, topic, partition=partition))
 
     async def until_committed(self, total: int) -> None:
-        """Of all partitions together. Raises: TimeoutError."""
+        """Wait until that many records of all partitions together are committed. Raises: TimeoutError."""
         admin = AIOKafkaAdminClient(bootstrap_servers=self.stack.bootstrap_servers)
         await admin.start()
         try:

@@ -1,4 +1,4 @@
-"""Whether it has become slower: the ratios of a short run beside those that are kept.
+"""Guard against regressions: compares the ratios of a short run with those that are kept.
 
 python -m benchmarks.guard build/check.json [--baseline benchmarks/baseline.json] [--renew]
 
@@ -21,9 +21,9 @@ from benchmarks.suite import Finding, Line, show
 
 BASELINE = Path("benchmarks/baseline.json")
 MARGIN = 0.6
-"""Of the kept ratio. Less than that is a regression, not a busy machine."""
+"""Share of the kept ratio. Less than that is a regression, not a busy machine."""
 SPREAD_MARGIN = 0.85
-"""Of the lowest ratio that the kept runs had: the limit, where they scatter so far that it is the lower one."""
+"""Share of the lowest ratio that the kept runs had: the limit, where they scatter so far that it is the lower one."""
 
 Verdict = Literal["fine", "slower", "gone", "new"]
 Ratios = Mapping[str, float]
@@ -68,7 +68,7 @@ def _judged(name: str, kept: Kept | None, found: float | None) -> Judged:
 
 
 def baseline_of(runs: Sequence[Ratios]) -> dict[str, Kept]:
-    """Of what every run has."""
+    """Baseline of the ratios that every run has."""
     names = set.intersection(*(set(run) for run in runs)) if runs else set()
     return {
         name: Kept(statistics.median(run[name] for run in runs), min(run[name] for run in runs))
@@ -77,7 +77,7 @@ def baseline_of(runs: Sequence[Ratios]) -> dict[str, Kept]:
 
 
 def ratios_in(path: Path) -> dict[str, float]:
-    """Of a file that `python -m benchmarks --json` wrote."""
+    """Read the ratios in a file that `python -m benchmarks --json` wrote."""
     found: dict[str, float] = orjson.loads(path.read_bytes())["ratios"]
     return found
 

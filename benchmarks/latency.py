@@ -1,4 +1,4 @@
-"""From the last message of an episode to its summary, both workers as their users start them; the LLM takes 0 ms.
+"""Latency from an episode's last message to its summary, both workers as users start them; the LLM takes 0 ms.
 
 The clock starts when the message is handed to the producer and stops when a consumer has the `summary.created`. Both
 are in this process, so there is one clock; what this process itself takes to send and to receive is in the figures.
@@ -42,14 +42,14 @@ class Trip:
     """Seconds from the last message on."""
 
     closed: float
-    """Until its `episode.closed` can be read."""
+    """Seconds until its `episode.closed` can be read."""
     summarised: float
-    """Until its `summary.created` can be read."""
+    """Seconds until its `summary.created` can be read."""
 
 
 @dataclass
 class Trips:
-    """Of the episodes whose last message was sent from here."""
+    """Trips of the episodes whose last message was sent from here."""
 
     sent: dict[str, float] = field(default_factory=dict)
     closed: dict[str, float] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class Talk:
 
     @property
     def episodes(self) -> int:
-        """That are over by now."""
+        """Number of episodes that have ended."""
         return sum(said // EPISODE_MESSAGES for said in self._said)
 
     async def say(self, number: int, count: int = 1) -> None:
@@ -124,7 +124,7 @@ async def measured_capacity(offered: float, talk: Talk, trips: Trips, chance: ra
 
 
 async def trips_at(rate: float, seconds: float, talk: Talk, trips: Trips, chance: random.Random) -> list[Trip]:
-    """Of the episodes that end in so many seconds, at `rate` messages a second."""
+    """Trips of the episodes that end in so many seconds, at `rate` messages a second."""
     first = len(trips.done)
     await arrivals(rate, seconds, talk, chance)
     await settled(talk, trips)
@@ -177,7 +177,7 @@ async def talking(kafka: Kafka) -> AsyncIterator[tuple[Talk, Trips]]:
 
 
 async def run(form: Form, directory: Path) -> Sequence[Finding]:
-    """Not in the guard's form: a latency has no rival in the same run."""
+    """Measure in the long form only: a latency has no rival in the same run."""
     if form.short:
         return []
     chance, found = random.Random(1), {}

@@ -23,13 +23,13 @@ TEXTS = {
     ),
     "rolling_summary": "The customer of a late order asks for a refund of the delivery fee.",
 }
-"""What is true of every conversation of `chat`: the quality check passes it."""
+"""Summary that is true of every conversation of `chat`: the quality check passes it."""
 OPENING = "the order arrived late and the customer asks for a refund of the delivery fee"
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 NAME = re.compile(r"account-\d+")
 
 Seconds = Callable[[str], float]
-"""How long the answer about a conversation takes."""
+"""Duration of the answer about a conversation."""
 
 
 class Span(NamedTuple):
@@ -41,7 +41,7 @@ class Span(NamedTuple):
 
 
 class StandIn:
-    """On a free port of 127.0.0.1 while it is entered."""
+    """LLM server on a free port of 127.0.0.1 while it is entered."""
 
     def __init__(self, seconds: Seconds = lambda _: 0.0) -> None:
         self._seconds = seconds
@@ -75,7 +75,7 @@ class StandIn:
 
 
 def conversation_of(body: bytes) -> str:
-    """Which of `chat`'s conversations a request is about; empty for none."""
+    """Conversation of `chat` that a request is about; empty for none."""
     found = NAME.search(body.decode())
     return found.group() if found else ""
 

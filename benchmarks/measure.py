@@ -19,7 +19,7 @@ POLL_SECONDS = 0.05
 TIMEOUT_SECONDS = 180.0
 STOP_SECONDS = 20.0
 TAIL_CHARACTERS = 2000
-"""Of the log of a program that ended."""
+"""Characters shown of the log of a program that ended."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be done, and the part of it that is timed."""
+    """Work to do, and the part of it that is timed."""
 
     bootstrap: str
     group: str
@@ -46,12 +46,12 @@ class Work:
 
 @dataclass(frozen=True)
 class Round:
-    """What one run showed, between two commits that were seen."""
+    """Result of one run, between two commits that were seen."""
 
     records: int
     seconds: float
     cpu_seconds: float
-    """Of all the program's workers; the broker's are not in it."""
+    """CPU time of all the program's workers; the broker's is not in it."""
 
     @property
     def rate(self) -> float:
@@ -60,7 +60,7 @@ class Round:
 
     @property
     def cpu_microseconds(self) -> float:
-        """For each record."""
+        """CPU time of a record."""
         return self.cpu_seconds / self.records * 1e6
 
 
@@ -123,7 +123,7 @@ def _check(children: "Sequence[subprocess.Popen[bytes]]", group: str, log: Path)
 
 
 async def _settled(admin: AIOKafkaAdminClient, group: str, workers: int) -> bool:
-    """Whether every worker has its partitions: what they do before that, each alone, is starting."""
+    """Return whether every worker has its partitions: what they do before that, each alone, is starting."""
     if workers == 1:
         return True
     (answer,) = await admin.describe_consumer_groups([group])

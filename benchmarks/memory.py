@@ -1,4 +1,4 @@
-"""What a segmenter takes with few and many open conversations, and how fast it has its state again when it is lost."""
+"""Memory of a segmenter with few and many open conversations, and the speed of recovery of lost state."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ AIM_RATE = 100_000
 
 @dataclass(frozen=True)
 class Pass:
-    """Over all records of the changelogs."""
+    """Pass over all records of the changelogs."""
 
     records: int
     seconds: float
@@ -47,13 +47,13 @@ class Pass:
 
 @dataclass(frozen=True)
 class Recovery:
-    """Of a worker without local state. `took`: of the replay alone; `ready_seconds`: from the start of the process."""
+    """Recovery without local state. `took`: of the replay alone; `ready_seconds`: from the start of the process."""
 
     took: Pass
     ready_seconds: float
     memory_bytes: int
     own_bytes: int
-    """Of these, those that are no mapped file: the rest is mostly libraries, which processes share."""
+    """Bytes of these that are no mapped file: the rest is mostly libraries, which processes share."""
     peak_bytes: int
 
 
@@ -104,7 +104,7 @@ async def look(stack: EmbeddedStack, directory: Path, conversations: int, rounds
 
 
 def read(deployed: Deployment) -> Pass:
-    """By a consumer that does nothing else, in a process of its own."""
+    """Read with a consumer that does nothing else, in a process of its own."""
     topics = sorted({changelog.topic for changelog in deployed.changelogs()})
     module = [sys.executable, "-m", "benchmarks.programs.read_changelogs"]
     arguments = [deployed.stack.bootstrap_servers, str(deployed.partitions), *topics]

@@ -24,7 +24,7 @@ from benchmarks.deployment import Deployment
 from benchmarks.state import message
 
 DEADLINES_FROM_SECONDS, DEADLINES_FOR_SECONDS = 3600, 3600
-"""When the silence of the first one is noticed, from now, and during how long that of the others."""
+"""Seconds from now until the silence of the first one is noticed, and over which those of the others are spread."""
 IN_TRANSACTION = 2000
 OPEN_SECONDS = 60.0
 
@@ -72,7 +72,7 @@ class Rewriter:
 
 
 def names(number: int) -> tuple[str, str]:
-    """Of a conversation and its message."""
+    """Ids of a conversation and its message."""
     return f"open-{number:08}", f"m-{number:08}"
 
 
@@ -114,7 +114,7 @@ async def fill(deployed: Deployment, count: int) -> int:
 
 
 class Writer:
-    """What the worker of one partition writes."""
+    """Writer of what the worker of one partition writes."""
 
     def __init__(self, deployed: Deployment, partition: int) -> None:
         kafka = deployed.settings.kafka

@@ -20,11 +20,11 @@ EACH = 5_000
 LEAST = 48_000
 """Messages of a partition, and those that a round has at least."""
 CONVERSATIONS = 410
-"""Of a partition."""
+"""Conversations of a partition."""
 SETTLED = 0.25
 """The part of the messages before the clock starts: caches and databases of all partitions are in use by then."""
 NO_WORSE = 0.95
-"""What counts as no worse: noise is more than nothing."""
+"""Lowest ratio that counts as no worse: noise is more than nothing."""
 
 
 class Shape(NamedTuple):

@@ -1,4 +1,4 @@
-"""What a process takes, as Linux tells in /proc, and workers of ours as their users start them."""
+"""Resources of a process according to /proc, and workers of ours as their users start them."""
 
 import asyncio
 import os
@@ -31,7 +31,7 @@ def status_bytes(status: str, name: str) -> int:
 
 
 def written_bytes_of(io: str) -> int:
-    """From the text of /proc/PID/io."""
+    """Read bytes written from the text of /proc/PID/io."""
     return next(int(line.split()[1]) for line in io.splitlines() if line.startswith("write_bytes:"))
 
 
@@ -51,7 +51,7 @@ class Worker:
 
     @property
     def written_bytes(self) -> int:
-        """That it had the disk write; 0 on a file system in memory."""
+        """Bytes that it had the disk write; 0 on a file system in memory."""
         return written_bytes_of(self._proc("io"))
 
     async def until_ready(self) -> None:

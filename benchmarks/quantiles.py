@@ -1,4 +1,4 @@
-"""Of what was measured many times."""
+"""Quantiles of repeated measurements."""
 
 from collections.abc import Sequence
 

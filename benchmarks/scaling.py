@@ -153,9 +153,9 @@ class Need:
     segmenters: int
     segmenter_core_share: float
     state_bytes: float
-    """After a year, all segmenters together; before compression."""
+    """State after a year, all segmenters together; before compression."""
     recovery_seconds: float
-    """After a segmenter lost its disk, in the second year."""
+    """Recovery after a segmenter lost its disk, in the second year."""
     changelog_bytes_per_day: float
     kafka_bytes_per_second: float
     """Written, with replicas."""
@@ -167,7 +167,7 @@ class Need:
     in_flight: int
     """Episodes of each partition: enough for the slots while others are stored or wait in their lanes."""
     burst_wait_seconds: float
-    """For a slot, of the last episode in a burst."""
+    """Wait for a slot, of the last episode in a burst."""
     over_limit: float
     """Share of calls at the peak that the provider's limits refuse."""
     archivers: int
@@ -177,9 +177,9 @@ class Need:
     cost_per_day: float
     mongo_writes: float
     mongo_bytes: float
-    """After a year, on disk."""
+    """Size after a year, on disk."""
     qdrant_bytes: float
-    """After a year; the dense vectors with their graph, the sparse ones, the payload."""
+    """Size after a year; the dense vectors with their graph, the sparse ones, the payload."""
     qdrant_memory_bytes: float
 
 

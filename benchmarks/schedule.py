@@ -15,7 +15,7 @@ class Call(NamedTuple):
 
 
 def ideal(calls: Sequence[Call], slots: int) -> list[Span]:
-    """With no overhead at all: a slot that becomes free takes the first call whose conversation has none running.
+    """Schedule without overhead: a slot that becomes free takes the first call whose conversation has none running.
 
     Seconds from the start; in the order of their starts.
     """
@@ -36,14 +36,14 @@ def ideal(calls: Sequence[Call], slots: int) -> list[Span]:
 
 
 def busy_share(spans: Sequence[Span], slots: int, until: float) -> float:
-    """Of the slots' time from the first start to `until`, the part in which there was a call in them."""
+    """Share of the slots' time from the first start to `until` in which there was a call in them."""
     began = min(span.began for span in spans)
     used = sum(max(0.0, min(span.ended, until) - span.began) for span in spans)
     return used / (slots * (until - began))
 
 
 def last_start(spans: Iterable[Span], slow: Iterable[str] = ()) -> float:
-    """Until then work was queued: of the conversations that are not `slow`, whose calls wait for one another."""
+    """Time until which work was queued: of conversations that are not `slow`, whose calls wait for one another."""
     left_out = set(slow)
     return max(span.began for span in spans if span.conversation not in left_out)
 

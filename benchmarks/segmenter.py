@@ -19,7 +19,7 @@ STOCK_FAUST = Program("stock Faust", python("stock_faust"), 5.0, 1 / 6)
 
 
 async def run(form: Form, directory: Path) -> Sequence[Finding]:
-    """Of each round: this many messages for every program, and a sixth of them for the slow one."""
+    """Run rounds of this many messages for every program, and a sixth of them for the slow one."""
     rounds, count, conversations = (3, 20_000, 2_000) if form.short else (form.rounds, 60_000, 5_000)
     made_up = Course("segmenter", count, PARTITIONS, TABLES)
     async with EmbeddedStack(directory / "stack") as stack:

@@ -45,7 +45,7 @@ WARMING = {name_of(number) for number in WARMING_NUMBERS}
 
 
 class Pace:
-    """How long the answers of each conversation take."""
+    """Duration of the answers of each conversation."""
 
     def __init__(self, slow_every: int = SLOW_EVERY) -> None:
         self._chance = random.Random(1)
@@ -64,7 +64,7 @@ class Pace:
 async def summarizer(
     stack: EmbeddedStack, llm: StandIn, directory: Path, slots: int, name: str
 ) -> AsyncIterator[tuple[Settings, Worker]]:
-    """With topics and stores of its own, once it is ready."""
+    """Summarizer with topics and stores of its own, once it is ready."""
     topic = f"closed-{name}"
     kafka = {"bootstrap_servers": stack.bootstrap_servers, "partitions": PARTITIONS, "episodes_topic": topic}
     settings = load_settings(kafka=kafka)
@@ -152,7 +152,7 @@ async def until_asked_of(llm: StandIn, names: set[str], count: int) -> None:
 
 
 def waits(sent: Sequence[tuple[str, float]], spans: Sequence[Span]) -> list[float]:
-    """From each sending to its call: the n-th call of a conversation is for its n-th episode."""
+    """Seconds from each sending to its call: the n-th call of a conversation is for its n-th episode."""
     begun: dict[str, list[float]] = defaultdict(list)
     for span in sorted(spans, key=lambda span: span.began):
         begun[span.conversation].append(span.began)
@@ -167,7 +167,7 @@ def waits_line(program: str, found: Sequence[float]) -> Line:
 
 
 async def run(form: Form, directory: Path) -> Sequence[Finding]:
-    """Not in the guard's form: slots that wait for seconds cannot be looked at in less."""
+    """Measure in the long form only: slots that wait for seconds cannot be looked at in less."""
     if form.short:
         return []
     async with EmbeddedStack(directory / "stack") as stack:

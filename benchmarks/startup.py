@@ -1,4 +1,4 @@
-"""How long a worker takes from its start until it is ready, and a command until it has said something."""
+"""Duration from a worker's start until it is ready, and from a command's until its output."""
 
 import resource
 import statistics
@@ -32,7 +32,7 @@ class Took:
 
 @dataclass
 class Series:
-    """What is started again and again, and the aim of its median."""
+    """Repeated start of one thing, and the aim of its median."""
 
     name: str
     aim_seconds: float | None
@@ -89,7 +89,7 @@ async def start(role: str, directory: Path, environment: dict[str, str]) -> Took
 
 
 def imports(module: str, rounds: int) -> Series:
-    """Of the module alone, without the interpreter's own start; the aim is the composition root's."""
+    """Import of the module alone, without the interpreter's own start; the aim is the composition root's."""
     aim = IMPORT_SECONDS if module == IMPORTS[0] else None
     return Series(f"import {module}", aim, repeated(lambda: imported(module), rounds))
 
@@ -111,7 +111,7 @@ def helped() -> Took:
 
 
 def children_cpu_seconds() -> float:
-    """Of all child processes that have ended."""
+    """CPU time of all child processes that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 

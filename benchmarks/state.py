@@ -1,4 +1,4 @@
-"""What the state of a message costs, and that it costs the same however long its episode is."""
+"""Cost of a message's state, and that it is the same however long its episode is."""
 
 import asyncio
 import statistics
@@ -23,7 +23,7 @@ CONVERSATIONS = 40
 WINDOW = 200
 """`dedupe_window`: small enough to be full before the measuring begins, so that rows are deleted as they are made."""
 MESSAGES, FEWER = 500, 300
-"""Of each conversation, before the measuring and again while it lasts; the guard's are fewer."""
+"""Messages of each conversation, before the measuring and again while it lasts; the guard's are fewer."""
 MESSAGE_BYTES = 300
 CATCHING_UP = 2000
 """The default `max_batch`: 50 messages of each conversation in a transaction."""
@@ -54,7 +54,7 @@ async def run(form: Form, directory: Path) -> Sequence[Finding]:
 
 
 async def cost(stack: EmbeddedStack, directory: Path, length: int, max_batch: int, count: int) -> Cost:
-    """Of `count` messages of each conversation, after as many that fill the window."""
+    """Cost of `count` messages of each conversation, after as many that fill the window."""
     deployed = Deployment(stack, directory, f"state-{length}-{max_batch}", 1, settings(length, max_batch))
     await deployed.make_topics()
     total = count * CONVERSATIONS
@@ -115,7 +115,7 @@ def segments(stack: EmbeddedStack, deployed: Deployment) -> int:
 
 
 def compacted_bytes(state: Path) -> int:
-    """Of the tables of RocksDB when nothing is left of rows that were overwritten or deleted."""
+    """Size of RocksDB's tables when nothing is left of rows that were overwritten or deleted."""
     total = 0
     for path in {found.parent for found in state.rglob("CURRENT")}:
         database = Rdict(str(path), Options(raw_mode=True))
@@ -126,7 +126,7 @@ def compacted_bytes(state: Path) -> int:
 
 
 def spread(values: Sequence[float]) -> list[float]:
-    """How far each is from the median of all."""
+    """Relative difference of each from the median of all."""
     middle = statistics.median(values)
     return [value / middle - 1 for value in values]
 
@@ -153,6 +153,6 @@ def line(cost: Cost) -> Line:
 
 
 def judged(line: Line, changelogs: float, written: float) -> Line:
-    """With how far it is from the median of its series."""
+    """Line with the differences from the medians of its series."""
     figures = {**line.figures, "off": f"{changelogs:+.1%}, {written:+.1%}"}
     return Line(line.program, figures, None, f"± {FLAT:.0%}", max(abs(changelogs), abs(written)) <= FLAT)

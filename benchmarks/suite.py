@@ -1,4 +1,4 @@
-"""What a benchmark is and what it finds; how findings are shown and kept."""
+"""Benchmarks and their findings; how findings are shown and kept."""
 
 import json
 import os
@@ -16,7 +16,7 @@ LIBRARIES = ("faust-streaming", "aiokafka", "rocksdict", "motor", "qdrant-client
 
 
 class Form(NamedTuple):
-    """How thoroughly to look."""
+    """Thoroughness of a run."""
 
     rounds: int = 5
     short: bool = False
@@ -44,7 +44,7 @@ class Finding:
     lines: Sequence[Line]
     notes: Sequence[str] = ()
     ratios: Mapping[str, float] = field(default_factory=dict)
-    """What the guard compares with an earlier run: names that stay, more is better."""
+    """Ratios that the guard compares with an earlier run: names that stay, more is better."""
 
 
 class Benchmark(Protocol):
@@ -54,7 +54,7 @@ class Benchmark(Protocol):
 
 
 def headings(finding: Finding) -> list[str]:
-    """Of its table, from left to right: only those with something below them."""
+    """Headings of its table, from left to right: only those with something below them."""
     figures = dict.fromkeys(name for line in finding.lines for name in line.figures)
     ratio = ["ratio"] if any(line.ratio is not None for line in finding.lines) else []
     aim = ["aim", "met"] if any(line.aim for line in finding.lines) else []
@@ -62,7 +62,7 @@ def headings(finding: Finding) -> list[str]:
 
 
 def cells(line: Line, names: Sequence[str]) -> list[str]:
-    """Of one row below `names`."""
+    """Cells of one row below `names`."""
     known = {
         **line.figures,
         "ratio": "" if line.ratio is None else f"{line.ratio:.2f} ×",
@@ -92,7 +92,7 @@ def as_markdown(finding: Finding) -> str:
 
 
 def as_json(findings: Mapping[str, Sequence[Finding]], form: Form) -> str:
-    """With where it ran: a figure without its machine says nothing."""
+    """Findings with the machine that they are from: a figure without its machine says nothing."""
     kept = {
         "machine": machine(),
         "form": form._asdict(),

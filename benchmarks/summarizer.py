@@ -43,7 +43,7 @@ async def run(form: Form, directory: Path) -> Sequence[Finding]:
 
 
 async def one(stack: EmbeddedStack, program: Program, number: int, total: int) -> Round:
-    """Of one program, as a consumer group and on stores of its own."""
+    """Run one program, as a consumer group and on stores of its own."""
     name = f"{program.name.replace(' ', '-')}-{number}"
     directory = stack.directory.parent
     environment = {

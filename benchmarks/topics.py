@@ -16,7 +16,7 @@ NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 async def create(
     bootstrap: str, names: Iterable[str], partitions: int, configs: Mapping[str, str] = NO_CONFIGS
 ) -> None:
-    """On a cluster of one broker."""
+    """Create topics on a cluster of one broker."""
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
     try:

@@ -39,7 +39,7 @@ E = TypeVar("E", bound=SummaryCreated | SummaryDeleted)
 
 
 class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E]):
-    """What SummarySubscriber says of events, for those of one or more topics. `options`: with servers and group."""
+    """Subscriber to the events of one or more topics, see SummarySubscriber. `options`: with servers and group."""
 
     def __init__(
         self,
@@ -211,7 +211,7 @@ class SummarySubscriber(Subscriber[SummaryCreated]):
 
 
 class RevisionSubscriber(Subscriber[SummaryCreated | SummaryDeleted]):
-    """As SummarySubscriber, with the deletions of summaries too:
+    """SummarySubscriber that also yields deletions of summaries:
 
         async with RevisionSubscriber(bootstrap_servers="kafka:9092", group_id="crm") as events:
             async for event in events:
@@ -258,7 +258,7 @@ def decode(record: ConsumerRecord) -> SummaryCreated | None:
 
 
 def decode_revision(record: ConsumerRecord) -> SummaryCreated | SummaryDeleted | None:
-    """As `decode`, of both types. Raises: InvalidRecord."""
+    """Decode a summary or a deletion, like `decode`. Raises: InvalidRecord."""
     if header(record.headers, CE_TYPE) == SUMMARY_DELETED:
         return _keyed(SummaryDeleted, record)
     return decode(record)

@@ -127,7 +127,7 @@ class EpisodeAmended(Model):
     message_id: Id | None = None
     """The message; null: all of the conversation before `offset`."""
     change: Change
-    """What became of it."""
+    """Change that was made to it."""
     episode_id: str | None = None
     """Episode that has the message, where that is still known; null: not known, or more than one."""
     partition: int
@@ -137,7 +137,7 @@ class EpisodeAmended(Model):
     amended_at: Time
     """Time of the record."""
     reason: str | None = None
-    """For people; the `reason` of the record."""
+    """Reason for people to read; the `reason` of the record."""
 
 
 def fingerprint(messages: Iterable[EpisodeMessage]) -> str:

@@ -82,11 +82,11 @@ class ConversationFlush(Model):
     conversation_id: Id
     """Equal to the record's key."""
     agent_id: PartyId | None = None
-    """Where episodes are kept by agent: only what is pending of this one; null: of all."""
+    """Agent whose pending messages are flushed, where episodes are kept by agent; null: all agents."""
     tenant_id: PartyId | None = None
-    """That of the conversation's messages; another one is a dead letter."""
+    """Tenant of the conversation's messages; another one is a dead letter."""
     reason: str | None = None
-    """For people."""
+    """Reason for people to read."""
 
 
 EDITABLE = ("content", "metadata", "sentiment", "flows", "tools", "skip_summarization")
@@ -107,9 +107,9 @@ class MessageEdited(Model):
     conversation_id: Id
     """Equal to the record's key."""
     tenant_id: PartyId | None = None
-    """That of the message; with another one the edit is a dead letter."""
+    """Tenant of the message; with another one the edit is a dead letter."""
     edited_at: Time | None = None
-    """For people: the order of the records decides, not this."""
+    """Time for people to read: the order of the records decides, not this."""
     content: str | None = None
     """The new text; null: it stays."""
     metadata: Annotated[dict[str, Any], AfterValidator(storable)] | None = None
@@ -148,11 +148,11 @@ class MessageDeleted(Model):
     conversation_id: Id
     """Equal to the record's key."""
     tenant_id: PartyId | None = None
-    """That of the message; with another one the deletion is a dead letter."""
+    """Tenant of the message; with another one the deletion is a dead letter."""
     deleted_at: Time | None = None
-    """For people: the order of the records decides, not this."""
+    """Time for people to read: the order of the records decides, not this."""
     reason: str | None = None
-    """For people."""
+    """Reason for people to read."""
 
 
 class ConversationDeleted(Model):
@@ -164,9 +164,9 @@ class ConversationDeleted(Model):
     conversation_id: Id
     """Equal to the record's key."""
     tenant_id: PartyId | None = None
-    """That of the conversation's messages; with another one the deletion is a dead letter."""
+    """Tenant of the conversation's messages; with another one the deletion is a dead letter."""
     reason: str | None = None
-    """For people."""
+    """Reason for people to read."""
 
 
 InputEvent = MessageCreated | ConversationFlush | MessageEdited | MessageDeleted | ConversationDeleted

@@ -149,7 +149,7 @@ class SummaryDeleted(Model):
     supersedes: str | None = None
     """`event_id` of the last summary; null: there was none yet."""
     reason: Change
-    """What became of its messages; `edited`: the last one is not to be summarized any more."""
+    """Change to its messages; `edited`: the last remaining message is no longer to be summarized."""
     conversation_id: Id
     """Equal to the record's key."""
     agent_id: PartyId | None = None

@@ -651,7 +651,7 @@ _ADDRESS = re.compile(
 )
 
 _SEGMENT = re.compile(r"[a-z]{1,16}(?:[-_.][a-z]{1,16})*|v\d\w{0,6}|")
-"""Of a web server's path, as `v1` or `openai`; anything else may be a key, as some gateways have it."""
+"""Segment of a web server's path, such as `v1` or `openai`; anything else may be a key, as some gateways have it."""
 KEYS = (
     (("qdrant", "url"), ("qdrant", "api_key")),
     (("llm", "base_url"), ("llm", "api_key")),

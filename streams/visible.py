@@ -8,7 +8,7 @@ MOVED_OR_HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 JOINERS = {"\u200c", "\u200d"}
 """Persian, Hindi and emoji need them."""
 KEPT = {"\n", "\t"} | JOINERS
-"""Of a text of several lines."""
+"""Kept in a text of several lines."""
 INDENT = "    "
 
 _NOT_ASCII = re.compile(r"[^\x20-\x7e]")

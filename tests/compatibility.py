@@ -102,7 +102,7 @@ def _values(schema: Schema) -> set[str] | None:
 
 
 def _holds(wide: Schema, narrow: Schema) -> bool:
-    """Whether all values that `wide` lists are among those of `narrow`."""
+    """Return whether all values that `wide` lists are among those of `narrow`."""
     listed, allowed = _values(wide), _values(narrow)
     return allowed is None or (listed is not None and listed <= allowed)
 

@@ -60,7 +60,7 @@ async def container_stack(directory: Path) -> AsyncIterator[ContainerStack]:
 
 
 def image_of(service: str) -> str:
-    """Of docker-compose.yml: the one place that names the versions of the servers."""
+    """Image in docker-compose.yml, the one place that names the versions of the servers."""
     found: str = yaml.safe_load(COMPOSE.read_text())["services"][service]["image"]
     return found
 

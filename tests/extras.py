@@ -1,4 +1,4 @@
-"""What an extra installs, by the metadata of the packages that are installed here; and processes that see only that."""
+"""Packages that an extra installs, by the metadata installed here; and processes that can import only those."""
 
 import json
 import subprocess
@@ -28,7 +28,7 @@ sys.meta_path.insert(0, Forbidding())
 
 @cache
 def requirements(extra: str) -> tuple[Requirement, ...]:
-    """What `pyproject.toml` names for the base install, or for an extra besides."""
+    """Requirements in `pyproject.toml` of the base install, or of an extra on top of it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = project["optional-dependencies"][extra] if extra else project["dependencies"]
     return tuple(map(Requirement, named))

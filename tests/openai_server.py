@@ -53,7 +53,7 @@ class LlmServer:
     requests: list[Recorded] = field(default_factory=list)
     models: list[str] = field(default_factory=lambda: [MODEL])
     down: bool = False
-    """Whatever is asked is answered with 503."""
+    """True: all requests are answered with 503."""
     running: int = 0
     most_running: int = 0
     called: asyncio.Event = field(default_factory=asyncio.Event)
@@ -171,7 +171,7 @@ def resets() -> Outcome:
 
 
 def says(content: str, status: int = 200) -> Outcome:
-    """Not an LLM at all: a proxy's page, say."""
+    """Answer that is not an LLM's: a proxy's page, say."""
 
     async def respond(request: web.Request) -> web.StreamResponse:
         return web.Response(text=content, status=status, content_type="text/html")
@@ -226,7 +226,7 @@ async def _embeddings(request: web.Request) -> web.Response:
 
 @pytest_asyncio.fixture
 async def llm_server() -> AsyncIterator[LlmServer]:
-    """On a free port of 127.0.0.1; OpenAI's base URL is `{url}/v1`, Ollama's `{url}`."""
+    """Server on a free port of 127.0.0.1; OpenAI's base URL is `{url}/v1`, Ollama's `{url}`."""
     server = LlmServer()
     app = web.Application(middlewares=[server.or_nothing])
     app.router.add_post("/v1/chat/completions", server.chat)

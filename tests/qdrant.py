@@ -20,12 +20,12 @@ STAND_IN = "stand-in"
 """Value of the variable: start no real server, even where there is one."""
 ROOT = Path(__file__).parents[1]
 SCRIPT = Path("shared", "tools", "qdrant", "qdrant.sh")
-"""Beside the checkout."""
+"""Script beside the checkout."""
 OK = 200
 
 
 class Breakable(Protocol):
-    """What a fault needs of a server."""
+    """Server that a fault can break."""
 
     port: int
 

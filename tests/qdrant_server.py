@@ -1,4 +1,4 @@
-"""What our adapter asks of Qdrant over HTTP, answered by the client's own local mode: real searches and filters, but no
+"""Stand-in for Qdrant over HTTP, answered by the client's own local mode: real searches and filters, but no
 server of Qdrant's. Where there is no real one: see tests/qdrant.py."""
 
 import asyncio
@@ -20,7 +20,7 @@ LONG_SECONDS = 30.0
 
 Handler = Callable[[web.Request], Any]
 Answer = Callable[[QdrantClient, str, bytes], Any]
-"""Of the client, the collection's name and the request's body."""
+"""Function of the client, the collection's name and the request's body."""
 
 
 class QdrantServer:

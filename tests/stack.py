@@ -28,7 +28,7 @@ def chosen_jars() -> list[Jar]:
 
 
 class Stack(Protocol):
-    """What tests may rely on, whichever stack it is. Whoever needs to kill a server starts an EmbeddedStack instead."""
+    """Servers that tests may rely on, in any kind of stack. A test that kills a server starts an EmbeddedStack."""
 
     @property
     def bootstrap_servers(self) -> str: ...

@@ -97,7 +97,7 @@ class FixedEmbedder:
 
 
 class Topic:
-    """What was acknowledged, in order."""
+    """Acknowledged records, in order."""
 
     def __init__(self) -> None:
         self.events: list[SummaryCreated | SummaryDeleted] = []

@@ -27,7 +27,7 @@ ENGINES = ("docker", "podman")
 
 
 class ReleaseError(Exception):
-    """Why there is no release."""
+    """Reason why there is no release."""
 
 
 def version_of(tree: Path) -> str:

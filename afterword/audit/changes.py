@@ -1,4 +1,4 @@
-"""What became of messages after they were produced: edits and deletions, and whether stores have followed."""
+"""Edits and deletions of messages after they were produced, and whether the stores have followed them."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from afterword.audit.snapshot import Amended, Change, Produced, Snapshot, latest
 
 NEVER = -1
 Newest = dict[str, dict[int, int]]
-"""Of each scope and ordinal the offset of the last change."""
+"""Offset of the last change by scope and ordinal."""
 
 
 class Lasting:

@@ -92,7 +92,7 @@ class Change(NamedTuple):
     message: bytes | None
     """None: all messages of the conversation so far."""
     content: bytes | None = None
-    """Of an edit: the new content, if it is another."""
+    """New content, if an edit changed it."""
     is_deletion: bool = True
     leaves: bool = True
     """The message is to be in no episode."""

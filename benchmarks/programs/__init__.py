@@ -1,1 +1,1 @@
-"""What is compared: each is a process that reads one topic until it is stopped."""
+"""Programs that are compared: each is a process that reads one topic until it is stopped."""

@@ -14,13 +14,13 @@ from benchmarks.programs.stores import database, from_environment
 
 MAX_BATCH = 2000
 MAX_WRITES = 1000
-"""Of one bulk write: what both servers take."""
+"""Limit of one bulk write, which both servers take."""
 INDEXES = (
     ("conversation_id", "sent_at", "source.offset"),
     ("conversation_id", "source.offset"),
     ("conversation_id", "episode_id", "sent_at", "source.offset"),
 )
-"""Without them nobody could read a conversation; the same as ours."""
+"""Indexes without which nobody could read a conversation; the same as ours."""
 EMPTY = {
     name: field.get_default(call_default_factory=True)
     for name, field in MessageCreated.model_fields.items()
@@ -30,7 +30,7 @@ EMPTY = {
 
 
 def upsert(record: Any) -> UpdateOne:
-    """What was there first stays."""
+    """Upsert that keeps what was there first."""
     message = EMPTY | orjson.loads(record.value)
     message["sent_at"] = datetime.fromisoformat(message["sent_at"])
     message["source"] = {"partition": record.partition, "offset": record.offset}

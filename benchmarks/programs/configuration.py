@@ -1,4 +1,4 @@
-"""What every program is told through its environment."""
+"""Configuration of every program, through its environment."""
 
 import os
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How fast the broker gives a client its changelogs: an aiokafka consumer that does nothing with the records.
+"""Speed of reading changelogs from the broker, by an aiokafka consumer that does nothing with the records.
 
 python -m benchmarks.programs.read_changelogs BOOTSTRAP PARTITIONS TOPIC… → records, seconds, CPU seconds as JSON.
 """

@@ -1,4 +1,4 @@
-"""What the programs that write to MongoDB and Qdrant are told through their environment, all by the same names."""
+"""Stores of the programs that write to MongoDB and Qdrant, through their environment, all by the same names."""
 
 import os
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Stores:
 
 
 def from_environment() -> Stores:
-    """Of our own workers' variables: a program of ours is given nothing else."""
+    """Read our own workers' variables: a program of ours is given nothing else."""
     env = os.environ
     return Stores(
         bootstrap=env["AFTERWORD_KAFKA__BOOTSTRAP_SERVERS"],
@@ -34,5 +34,5 @@ def from_environment() -> Stores:
 
 
 def database(stores: Stores) -> Any:
-    """With the same promise of every write as ours: on the disk of most servers."""
+    """Database with the same promise of every write as ours: on the disk of most servers."""
     return AsyncIOMotorClient(stores.mongo_uri, tz_aware=True, w="majority", journal=True)[stores.database]

@@ -1,1 +1,1 @@
-"""How good the quality gate and the summaries without an LLM are, on labelled data: `make quality`."""
+"""Quality of the quality gate and of summaries without an LLM, on labelled data: `make quality`."""

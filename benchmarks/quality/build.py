@@ -91,7 +91,7 @@ def _extractive(dialogue_id: str, turns: Turns, n: int) -> Pair:
 
 
 def _reported(dialogue_id: str, turns: Turns, n: int) -> Pair:
-    """What was said, in reported speech: a faithful summary as a template makes it."""
+    """Reported speech of what was said: a faithful summary as a template makes it."""
     told = [_indirect(role, text) for role, text in turns if len(text.split()) > 4]
     texts = {"short": " ".join(told[:2]), "long": " ".join(told[:6]), "title": " ".join(turns[0][1].split()[:7])}
     return Pair(id=dialogue_id, split=_split(n), kind="faithful", origin="template", turns=turns, **texts)
@@ -142,7 +142,7 @@ def _split(n: int) -> Split:
 
 
 def copy_meetings(directory: Path) -> None:
-    """What the other measurements need of the meetings: transcripts, and what people asked and answered."""
+    """Copy the meetings that the other measurements need: transcripts, and what people asked and answered."""
     kept = ("meeting_transcripts", "general_query_list", "specific_query_list")
     rows = ({key: row[key] for key in kept} for row in _rows(directory / "qmsum_val.jsonl"))
     lines = "".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows)

@@ -14,7 +14,7 @@ from benchmarks.quality.meetings import Meeting, read
 from benchmarks.quality.rouge import rouge
 
 FIRST_CHARACTERS = 1000
-"""What one of the systems that this one replaces falls back to."""
+"""Fallback of one of the systems that this one replaces."""
 LEAD_SENTENCES = 3
 ROLLING_TOKENS = 800
 

@@ -21,7 +21,7 @@ TWENTY_MESSAGES = range(16, 25)
 class Verdict:
     pair: Pair
     reason: str
-    """Of the refusal, or PASSED."""
+    """Reason of the refusal, or PASSED."""
 
     @property
     def refused(self) -> bool:
@@ -34,18 +34,18 @@ class Result:
 
     @property
     def precision(self) -> float:
-        """Of what was refused, the share that deserved it."""
+        """Share of refused summaries that deserved it."""
         refused = [verdict for verdict in self.verdicts if verdict.refused]
         return sum(not verdict.pair.faithful for verdict in refused) / len(refused)
 
     @property
     def recall(self) -> float:
-        """Of what deserved it, the share that was refused."""
+        """Share of unfaithful summaries that were refused."""
         return refused_share(verdict for verdict in self.verdicts if not verdict.pair.faithful)
 
 
 def run(split: Split) -> Result:
-    """With the default settings."""
+    """Run the gate with the default settings."""
     return Result(tuple(_verdict(pair) for pair in read() if pair.split == split))
 
 
@@ -55,7 +55,7 @@ def refused_share(verdicts: Iterable[Verdict]) -> float:
 
 
 def milliseconds(turns: range = TWENTY_MESSAGES) -> float:
-    """Of processor time for one summary, the median over conversations of that many messages."""
+    """Processor time for one summary, the median over conversations of that many messages."""
     took = []
     for pair in (pair for pair in read() if len(pair.turns) in turns):
         start = time.process_time()

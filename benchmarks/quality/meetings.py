@@ -15,7 +15,7 @@ class Query:
     question: str
     answer: str
     turns: tuple[int, ...]
-    """Of the meeting, those that the answer is about; none where it is about all of it."""
+    """Turns of the meeting that the answer is about; none where it is about all of it."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Meeting:
     turns: tuple[str, ...]
     """Each with its speaker, without the marks of the transcription."""
     summary: str
-    """Of the whole."""
+    """Summary of the whole."""
     queries: tuple[Query, ...]
-    """About parts."""
+    """Queries about parts."""
 
 
 def read() -> list[Meeting]:
@@ -34,7 +34,7 @@ def read() -> list[Meeting]:
 
 
 def spoken(turn: dict[str, str]) -> str:
-    """With its speaker, without the marks of the transcription."""
+    """Text of a turn with its speaker, without the marks of the transcription."""
     text = re.sub(r"\{\w+\}", "", turn["content"])
     text = re.sub(r"\b[A-Z]_(?:[A-Z]_)*", lambda letters: letters[0].replace("_", ""), text)
     text = re.sub(r" +([.,?!;:])", r"\1", " ".join(text.split()))

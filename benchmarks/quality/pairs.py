@@ -19,11 +19,11 @@ Kind = Literal["faithful", "swapped_numbers", "invented_names", "other_dialogue"
 @dataclass(frozen=True)
 class Pair:
     id: str
-    """Of the conversation; all pairs of one are in the same split."""
+    """Id of the conversation; all pairs of one are in the same split."""
     split: Split
     kind: Kind
     origin: str
-    """Who wrote the summary that this is, or that was spoilt: people, us, a template, the extractive method."""
+    """Author of the summary, or of the one that was spoilt: people, us, a template, the extractive method."""
     turns: tuple[tuple[str, str], ...]
     """Role and content."""
     title: str

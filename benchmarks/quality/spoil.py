@@ -77,7 +77,7 @@ def _edited(pair: Pair, kind: str, edit: Edit) -> Pair:
 
 
 def _other_number(old: str, pair: Pair, rng: random.Random) -> str:
-    """Of the same form, and not in the conversation."""
+    """Number of the same form that is not in the conversation."""
     said = " ".join(text for _, text in pair.turns).lower()
     if not old[0].isdigit():
         return rng.choice([word for word in _SMALL if word != old.lower() and not re.search(rf"\b{word}\b", said)])

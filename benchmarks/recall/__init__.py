@@ -1,1 +1,1 @@
-"""How often recall finds the episode that answers a question, with and without dense vectors."""
+"""Share of questions for which recall finds the episode with the answer, with and without dense vectors."""

@@ -35,7 +35,7 @@ class Figures(NamedTuple):
 
 
 async def measure(corpus: Corpus) -> dict[str, Figures]:
-    """Without and with dense vectors, on one collection that has them, for each half of the questions."""
+    """Measure without and with dense vectors, on one collection that has them, for each half of the questions."""
     embedder = LocalEmbedder()
     index = QdrantIndex(HttpConnection(AsyncQdrantClient(":memory:")), corpus.name, embedder.model)
     try:

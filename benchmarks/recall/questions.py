@@ -21,7 +21,7 @@ from afterword.streams.tokens import count_tokens
 MEETINGS = Path(__file__).parents[1] / "quality" / "data" / "meetings.jsonl.gz"
 DIALOGUES = Path(__file__).parent / "data" / "dialogues.jsonl.gz"
 EPISODE_MESSAGES, EPISODE_TOKENS = 20, 4000
-"""As the default settings close them."""
+"""Size at which the default settings close episodes."""
 LEAST_WORDS = 6
 """A shorter message, such as "Yes, please", asks nothing."""
 USER = "somebody"

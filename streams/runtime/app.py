@@ -49,7 +49,7 @@ class App(faust.App):
         self.security = security
         self.consumer_class = consumer_class
         self.breaker = Breaker()
-        """Of all partitions of this worker."""
+        """Breaker shared by all partitions of this worker."""
         self.engine_metrics = metrics or EngineMetrics(CollectorRegistry(), app_id)
         super().__init__(
             app_id,

@@ -34,7 +34,7 @@ log = structlog.get_logger()
 
 POLL_MS = 1000
 SPILLED_POLL_MS = 50
-"""While records wait that are not in memory: the turn of one may come at any time."""
+"""Poll timeout while records wait that are not in memory: their turn may come at any time."""
 LAST_COMMIT_SECONDS = 3.0
 CANCEL_SECONDS = 6.0
 RETRY_SECONDS = 1.0
@@ -116,7 +116,7 @@ class AtLeastOncePartition:
         """Records to be handed over."""
         self._in_hand: dict[int, ConcurrentMessage] = {}
         self._finished: list[ConcurrentMessage] = []
-        """Not committed yet, in the order in which they were finished."""
+        """Finished records that are not committed yet, in the order in which they finished."""
         self._committed: Progress | None = None
         self._commits = 0
         self._writes = False
@@ -125,7 +125,7 @@ class AtLeastOncePartition:
         self._last_ms: int | None = None
         self._refusals = Refusals(self._options.refused_seconds)
         self._known = asyncio.Event()
-        """What the group has committed is known."""
+        """Set once the group's committed offset is known."""
         self._changed = asyncio.Event()
         self._something_due = asyncio.Event()
         self._something_sent = asyncio.Event()

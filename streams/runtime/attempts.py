@@ -1,4 +1,4 @@
-"""At-least-once: the handling of one record, tried again and again before the record is to blame."""
+"""At-least-once attempts: one record is handled again and again before it is blamed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Circuit breaker: tells records that fail from a worker on which everything fails."""
+"""Circuit breaker: distinguishes records that fail from a worker on which everything fails."""
 
 import asyncio
 import time
@@ -27,7 +27,7 @@ class Breaker:
         self._window = window_seconds
         self._clock = clock
         self._failed: dict[bytes | None, float] = {}
-        """When the last record of each key failed."""
+        """Time of the last failed record of each key."""
         self._decided = asyncio.Event()
 
     @property

@@ -1,4 +1,4 @@
-"""What a partition learns from failures: which slices commit, and on which records and keys the agent fails alone."""
+"""Isolation of failures in a partition: which slices commit, and on which records and keys the agent fails alone."""
 
 import time
 from typing import Any
@@ -33,7 +33,7 @@ class Isolation:
         self._reject = schema.reject if schema else None
         self._stops: tuple[type[Exception], ...] = (EngineError, *(schema.stops if schema else ()))
         self._skipped: dict[Row, float] = {}
-        """Until when, in seconds of the monotonic clock."""
+        """End of each row's skipping, in seconds of the monotonic clock."""
 
     @property
     def is_counting(self) -> bool:

@@ -53,16 +53,16 @@ class Options:
     watchdog_seconds: float = 120.0
     """A worker that has work and makes no progress for this long is stopped."""
     handling_seconds: float = 0.0
-    """At-least-once: time that the agent may take on top of `watchdog_seconds` before it finishes any record."""
+    """Time that the agent may take on top of `watchdog_seconds` before it finishes any record (at-least-once)."""
     max_in_flight: int = 64
-    """At-least-once: most records of one partition that the agent may have in hand."""
+    """Limit of records of one partition that the agent may have in hand (at-least-once)."""
     commit_interval_seconds: float = 1.0
-    """At-least-once: interval at which offsets are committed without outputs; with outputs they are at once."""
+    """Interval of commits that have no outputs (at-least-once); those with outputs are made at once."""
     offset_metadata_bytes: int = 4096
-    """At-least-once: longest metadata of a commit, at most the broker's `offset.metadata.max.bytes`. It bounds how far
+    """Longest metadata of a commit (at-least-once), at most the broker's `offset.metadata.max.bytes`. It bounds how far
     beyond an unfinished record others are handled."""
     refused_seconds: float = REFUSED_SECONDS
-    """At-least-once: time for which Kafka may refuse what no retry can make acceptable: rights that are changed take a
+    """Time for which Kafka may refuse what no retry can make acceptable (at-least-once): changed rights take a
     moment."""
     max_produce_batch_bytes: int = 512 * 1024
     max_request_bytes: int = 2 * 1024 * 1024

@@ -1,4 +1,4 @@
-"""Where a reader of a source goes on: losses are counted and logged, and another topic is refused."""
+"""Start positions of a reader of a source: losses are counted and logged, and another topic is refused."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which records of a source partition are finished, in the form that a group's committed offset can hold.
+"""Progress in a source partition: the finished records, in the form that a group's committed offset can hold.
 
 The offset is that of the first unfinished record. The offsets finished beyond it are the commit's metadata: a bitmap,
 as in Confluent's parallel consumer.
@@ -29,7 +29,7 @@ class Progress:
     beyond: frozenset[int] = frozenset()
 
     def covers(self, offset: int) -> bool:
-        """Whether that record is finished."""
+        """Return whether that record is finished."""
         return offset < self.offset or offset in self.beyond
 
     def metadata(self) -> str:
@@ -75,7 +75,7 @@ def _bits(bitmap: bytes) -> Iterator[int]:
 
 
 def _checksum(offset: int, bitmap: bytes) -> str:
-    """Of the offset, too: a tool that moves the group elsewhere may leave the metadata as it was."""
+    """CRC-32 of offset and bitmap: a tool that moves the group elsewhere may leave the metadata as it was."""
     return format(zlib.crc32(bitmap, zlib.crc32(str(offset).encode())), "08x")
 
 

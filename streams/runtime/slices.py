@@ -1,4 +1,4 @@
-"""How much of what was read goes into the next transaction: decisions, without I/O.
+"""Size of the next transaction, as part of what was read: decisions, without I/O.
 
 A slice on which the agent fails is halved until the failing record is alone. One whose commit timed out is retried at
 half its size, in records and in bytes, and later slices grow again step by step.
@@ -16,7 +16,7 @@ class Slices:
     """Sizes of the transactions of one partition; outlives its sessions.
 
     `most`: records, or keys that are due. `most_bytes`: of the records. `most_written`: bytes of what the agent writes,
-    which it is told (see `Batch.most_bytes`).
+    which it reads from `Batch.most_bytes`.
     """
 
     def __init__(self, most: int, most_bytes: int, most_written: int) -> None:
@@ -25,11 +25,11 @@ class Slices:
         self._suspects = 0
         """Next records among which one fails."""
         self._start = most
-        """After a record that failed alone: small at first, as more of them may follow."""
+        """First size after a record failed alone: small, as more of them may follow."""
         self._good = 0
         self._grow_after = GROW_AFTER
         self._has_grown = False
-        """Since the last commit that timed out."""
+        """True once slices have grown since the last commit that timed out."""
 
     def take(self, sizes: Iterable[int]) -> int:
         """Return how many of the next records make a slice, at least one. `sizes`: their bytes; not all are read."""

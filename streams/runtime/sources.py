@@ -1,4 +1,4 @@
-"""Whether a source topic is the one that the state was made from: one that was made anew has the same name."""
+"""Identity of a source topic: whether it is the one that made the state, as a recreated topic has the same name."""
 
 import asyncio
 from typing import Any

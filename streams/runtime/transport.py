@@ -79,7 +79,7 @@ class Consumer(base.Consumer):
         self.joined = False
         """True while the worker is in its group and no rebalance is under way."""
         self.handled = 0
-        """At-least-once: number of finished records of all partitions."""
+        """Number of finished records of all partitions (at-least-once)."""
         self._cache = Cache(self.app.engine.block_cache_bytes)
         self._crashing: asyncio.Future[None] | None = None
 

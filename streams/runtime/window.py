@@ -1,4 +1,4 @@
-"""Which record of a partition may be handed over next: decisions, without I/O.
+"""Window of a partition: which record may be handed over next. Decisions, without I/O.
 
 A window reaches from the first unfinished record to the next one to read. Records of one key are handed over one after
 the other; while one is being handled, the others wait, and records of other keys overtake them. Few of those that wait
@@ -32,7 +32,7 @@ class Window(Generic[R]):
         self.next = -1
         """Offset of the next record to read; −1: not known yet."""
         self._unfinished: OrderedDict[int, _Place] = OrderedDict()
-        """By offset, ascending."""
+        """Unfinished records by offset, ascending."""
         self._running: dict[int, Hashable] = {}
         """Keys of the records that were handed over."""
         self._queues: dict[Hashable, deque[int]] = {}

@@ -271,7 +271,7 @@ class Amended(NamedTuple):
     is_elsewhere: bool
     """It is, or may be, in an episode that was emitted."""
     episode: tuple[Scope, int] | None = None
-    """Scope and ordinal of that episode, where the rows tell."""
+    """Scope and ordinal of that episode, if the rows have them."""
 
 
 class Conversation(Protocol):

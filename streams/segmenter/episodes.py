@@ -43,7 +43,7 @@ class ClosedEpisode(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Of the messages' JSON, which is most of the event's."""
+        """Size of the messages' JSON, which is most of the event's."""
         return sum(len(body.json) for bodies in (self.core, self.overlap) for body in bodies)
 
 

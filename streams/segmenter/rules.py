@@ -36,7 +36,7 @@ class Cut(NamedTuple):
     first: int
     end: int
     reason: CloseReason
-    """Before `split`: of the last episode, unless that was sealed."""
+    """Reason to close the last episode before `split`, unless that was sealed."""
 
 
 class Decision(NamedTuple):
@@ -111,7 +111,7 @@ def is_complete(state: State, limits: Episodes) -> bool:
 
 
 def trigger(state: State, rules: EpisodeRules) -> Cut | None:
-    """Once the trigger fires all that is sealed leaves, and the open episode too unless it is short."""
+    """Cut at a trigger: everything sealed leaves, and the open episode too unless it is short."""
     if not rules.fires(state):
         return None
     long_enough = state.open_messages >= rules.limits.min_episode_size
@@ -120,7 +120,7 @@ def trigger(state: State, rules: EpisodeRules) -> Cut | None:
 
 
 def overfull(state: State, limits: Episodes) -> Cut | None:
-    """Once too much is pending all that is sealed leaves, in the episodes that it would have made later."""
+    """Cut when too much is pending: everything sealed leaves, in the episodes that it would have made later."""
     few = state.next_seq - state.first_pending < limits.max_pending_messages
     if (few and state.pending_bytes < limits.max_pending_bytes) or state.open_first == state.first_pending:
         return None

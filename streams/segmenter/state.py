@@ -29,7 +29,7 @@ MAX_DEADLINE_MS = 2**53
 BODY_KIND = b"m"
 SEEN_KIND = b"i"
 AGENT_SEPARATOR = b"\xff"
-"""Between the ids of a conversation and an agent: a byte that UTF-8 never has."""
+"""Separator of the ids of a conversation and an agent: a byte that UTF-8 never has."""
 NOBODY = ""
 """Stands for an agent's id where no agent is active: messages that name none wait there for the first one."""
 LENGTH_BYTES = 2
@@ -118,7 +118,7 @@ COUNTERS_V2 = State._fields.index("pending_bytes")
 COUNTERS_V3 = State._fields.index("taken_to")
 COUNTERS_V4 = State._fields.index("open_gone")
 FIELDS = {1: COUNTERS_V1, 2: COUNTERS_V2, 3: COUNTERS_V3, WITHOUT_GONE: COUNTERS_V4, STATE_VERSION: COUNTERS}
-"""How many of the state's fields a row has, by its version."""
+"""Number of the state's fields that a row has, by its version."""
 LATER_VERSIONS = range(1, 32)
 """Versions that a later release may write, beside those known here; any other one is damage."""
 NULL = type(None)

@@ -153,7 +153,7 @@ def any_message_from(document: Found) -> ArchivedMessage | DeletedMessage:
 
 
 def deleted_message_document(key: str, offset: int) -> Document:
-    """What stays of a deleted message: nothing of what it was."""
+    """Document that remains of a deleted message: nothing of its content."""
     return {"_id": key, "deleted": True, "offset": offset}
 
 

@@ -10,7 +10,7 @@ from afterword.schemas.ids import episode_id, scope_id
 from afterword.streams.stores.arguments import require
 
 NEVER = -1
-"""Before every log offset."""
+"""Offset before every log offset."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class StoredEpisode:
 
     summary: SummaryCreated
     fingerprint: str
-    """That of its `episode.closed`, whatever was changed since."""
+    """Fingerprint of its `episode.closed`, whatever was changed since."""
     close_reason: CloseReason
     overlap_ids: tuple[str, ...] = ()
     changes: tuple[tuple[str, int], ...] = ()
@@ -35,13 +35,13 @@ class StoredEpisode:
 
     @property
     def event(self) -> SummaryCreated | SummaryDeleted:
-        """What is announced of it."""
+        """Event that announces it."""
         return self.summary
 
 
 @dataclass(frozen=True)
 class DeletedEpisode:
-    """What stays of an episode of which no message is left, so that no late writer brings it back."""
+    """Tombstone of an episode of which no message is left, so that no late writer brings it back."""
 
     deletion: SummaryDeleted
     changes: tuple[tuple[str, int], ...] = ()
@@ -54,7 +54,7 @@ class DeletedEpisode:
 
     @property
     def event(self) -> SummaryCreated | SummaryDeleted:
-        """What is announced of it."""
+        """Event that announces it."""
         return self.deletion
 
 
@@ -130,7 +130,7 @@ class EpisodeStore(Protocol):
     async def find(self, episode_id: str) -> StoredEpisode | None: ...
 
     async def lookup(self, episode_id: str) -> StoredEpisode | DeletedEpisode | None:
-        """As `find`; also what stays of a deleted one."""
+        """Find an episode or the tombstone of a deleted one."""
         ...
 
     async def add(self, episode: StoredEpisode) -> StoredEpisode | DeletedEpisode:
@@ -211,7 +211,7 @@ class EpisodeStore(Protocol):
         ...
 
     def all_deleted(self) -> AsyncIterator[DeletedEpisode]:
-        """What stays of every deleted episode, in no particular order."""
+        """Iterate over the tombstones of all deleted episodes, in no particular order."""
         ...
 
 

@@ -8,7 +8,7 @@ from afterword.schemas import ConversationDeleted, MessageCreated, MessageDelete
 from afterword.streams.stores.arguments import require
 
 NEVER = -1
-"""Before every log offset."""
+"""Offset before every log offset."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class ArchivedMessage:
 
 @dataclass(frozen=True)
 class DeletedMessage:
-    """What stays of a deleted message, so that a replay of its record does not bring it back."""
+    """Tombstone of a deleted message, so that a replay of its record does not bring it back."""
 
     changed: int
     """Offset of the deletion."""
@@ -145,11 +145,11 @@ class MessageArchive(MessageWriter, Protocol):
         ...
 
     async def states(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
-        """As `get_many`, deleted ones too."""
+        """Get messages like `get_many`, deleted ones included."""
         ...
 
     async def changed(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
-        """As `states`, only those that were edited or deleted; meant for few of many."""
+        """Get messages like `states`, but only edited or deleted ones; meant for few of many."""
         ...
 
     def all_messages(self) -> AsyncIterator[MessageRef]:

@@ -107,7 +107,7 @@ INDEXES: dict[str, tuple[tuple[tuple[str, int], ...], ...]] = {
     "llm_cache": ((("scope", 1), ("ordinal", 1)),),
     "conversation_summaries": ((("conversation_id", 1), ("row", 1)),),
 }
-"""For reading a conversation. Uniqueness rests on `_id` alone."""
+"""Indexes for reading a conversation. Uniqueness rests on `_id` alone."""
 
 REPLIES = "llm_cache"
 BUDGETS = "budgets"

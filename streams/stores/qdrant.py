@@ -45,7 +45,7 @@ from afterword.streams.tls import trusting
 
 STORE = "qdrant"
 DEFAULT_URL = "http://127.0.0.1:6333"
-"""Where a Qdrant server listens by default."""
+"""Default address of a Qdrant server."""
 
 NOT_FOUND = 404
 CONFLICT = 409
@@ -164,7 +164,7 @@ REFUSALS = {
     409: "already has what was to be created",
     429: "is asked too often",
 }
-"""What a server's status means; of others, that it failed or refused."""
+"""Meaning of a server's status; any other one failed or refused."""
 
 BROKEN: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
     ((ssl.SSLCertVerificationError,), "its certificate is not trusted"),
@@ -175,7 +175,7 @@ BROKEN: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
     ((ConnectionResetError, BrokenPipeError, httpx.RemoteProtocolError), "it closed the connection"),
     ((ValueError,), "what answers is no Qdrant server"),
 )
-"""What an error below the client's means; the first that fits."""
+"""Meaning of an error below the client's; the first match applies."""
 
 
 @contextmanager

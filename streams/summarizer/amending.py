@@ -1,7 +1,7 @@
 """Changes of messages that are in stored episodes: the next revision of each, and of what was derived from it.
 
-Every step may be repeated. What was done is known from the stored episodes: each tells which changes its messages had,
-and up to which log offset its rolling summary has all changes of the conversation.
+Every step may be repeated. What was done is known from the stored episodes: each records which changes its messages
+had, and up to which log offset its rolling summary has all changes of the conversation.
 """
 
 import asyncio

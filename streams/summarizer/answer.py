@@ -75,7 +75,7 @@ class Limits:
 def read_answer(text: str, limits: Limits, fields: Sequence[str] = FIELDS) -> Answer:
     """Read the JSON object in the text, also in a code fence or after some prose.
 
-    Raises: AnswerInvalid with a problem that can be told to the LLM; it never repeats what the answer said.
+    Raises: AnswerInvalid with a problem that can be sent to the LLM; it never repeats what the answer said.
     """
     found = _object_in(without_thinking(text))
     for field in fields:
@@ -88,7 +88,7 @@ def read_answer(text: str, limits: Limits, fields: Sequence[str] = FIELDS) -> An
 def read_plain(text: str, field: str, limits: Limits, max_sentences: int | None = None) -> str:
     """Read the text of a field; leave out what the model says around it, and the turns that it makes up after it.
 
-    Raises: AnswerInvalid with a problem that can be told to the LLM; it never repeats what the answer said.
+    Raises: AnswerInvalid with a problem that can be sent to the LLM; it never repeats what the answer said.
     """
     said = strip_control_tokens(own_turn(without_thinking(text)))
     said = checked(_LABEL.sub("", _PREFACE.sub("", said, count=1), count=1).strip(), "it")
@@ -99,8 +99,8 @@ def read_plain(text: str, field: str, limits: Limits, max_sentences: int | None 
 
 def own_turn(text: str) -> str:
     """Cut the text where the model ended its turn, or opened somebody else's."""
-    told = _OPENED_TURN.sub("", text, count=1) if _OPENED_TURN.match(text) else text
-    return _NEXT_TURN.split(told, maxsplit=1)[0]
+    own = _OPENED_TURN.sub("", text, count=1) if _OPENED_TURN.match(text) else text
+    return _NEXT_TURN.split(own, maxsplit=1)[0]
 
 
 def is_refusal(text: str) -> bool:

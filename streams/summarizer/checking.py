@@ -35,7 +35,7 @@ class SummaryCheck:
     """
 
     def __init__(self, quality: Quality, metrics: Metrics, instructions: str = "") -> None:
-        """`instructions`: all that prompts tell a model, of which no summary should repeat anything."""
+        """`instructions`: all instructions that prompts contain, none of which a summary should repeat."""
         self._enabled = quality.enabled
         self._rules = QualityRules(quality.min_grounding, quality.strict_figures)
         self._metrics = metrics

@@ -14,7 +14,7 @@ from afterword.streams.tokens import count_tokens
 
 State = ArchivedMessage | DeletedMessage
 States = Mapping[str, State]
-"""What the archive has of messages, by their ids."""
+"""Messages in the archive, by id."""
 Changes = tuple[tuple[str, int], ...]
 """Ids of changed messages, each with the log offset of its last change."""
 

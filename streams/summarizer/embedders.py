@@ -24,7 +24,7 @@ ATTEMPTS = 4
 RETRY_BUDGET_SECONDS = 60.0
 """Time for the retries of one call; after that its step is retried, with backoff."""
 LARGEST_COORDINATE = 3.4e38
-"""Of a 32-bit float, as vector stores keep it."""
+"""Largest 32-bit float, as vector stores keep coordinates."""
 
 Vector = list[float]
 

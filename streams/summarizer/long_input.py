@@ -71,7 +71,7 @@ class Measured:
 
 
 class Ruler:
-    """Measures messages as prompts show them. `Room` tells what they take together, in whatever prompt."""
+    """Tokens of messages as prompts show them. `Room` computes what they take together, in whatever prompt."""
 
     def __init__(self, episode: EpisodeClosed) -> None:
         self._episode = episode.model_copy(update={"overlap": ()})

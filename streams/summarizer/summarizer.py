@@ -116,9 +116,9 @@ class Summarizer:
                 return summary
             if asked is not request and (asked.fresh or used != before):
                 raise SummaryRefused(reason=problems[0].reason, problem=problems[0].feedback, usage=used)
-            told = "; ".join(problem.feedback for problem in problems)
+            feedback = "; ".join(problem.feedback for problem in problems)
             # a kept answer that is refused again is asked for anew, or no later revision would ever get another
-            asked = replace(request, problem=told, fresh=asked is not request)
+            asked = replace(request, problem=feedback, fresh=asked is not request)
 
     async def _checked(self, request: SummaryRequest, made: Summary) -> tuple[Summary, Sequence[Problem]]:
         return await self._check(request, made) if self._check else (made, ())
@@ -214,7 +214,7 @@ def planner_of(provider: Provider, settings: Settings) -> Planner | None:
 
 
 def instructions(settings: Settings) -> str:
-    """All that prompts may tell a model."""
+    """All instructions that prompts may contain."""
     return f"{structured.FRAME}\n{plain.FRAME}\n{template_of(settings.summarizer).text}"
 
 

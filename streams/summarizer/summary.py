@@ -34,7 +34,7 @@ class Summary:
     """Four texts that can be stored as they are: not empty, no control tokens, within their lengths."""
 
     title: str
-    """At most 60 characters."""
+    """Title of at most 60 characters."""
     short_summary: str
     """1–2 sentences, at most 400 characters."""
     long_summary: str

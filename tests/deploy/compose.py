@@ -16,12 +16,12 @@ class Compose:
     files: tuple[Path, ...]
     project: str = "afterword-test"
     variables: dict[str, str] = field(default_factory=dict)
-    """For what the files leave open."""
+    """Variables that the files leave open."""
     env_file: Path = Path(os.devnull)
     """More of them; by default not those of the `.env` of whoever runs the tests."""
 
     def run(self, *arguments: str) -> str:
-        """What it prints. Raises: AssertionError with what it complained about."""
+        """Run a command and return its output. Raises: AssertionError with its error output."""
         files = [part for file in self.files for part in ("--file", os.fspath(file))]
         command = [
             *self.program,

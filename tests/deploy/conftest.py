@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def prefix() -> Path:
-    """Where the tools are kept."""
+    """Directory in which the tools are kept."""
     return cache_directory() / "deploy-tools"
 
 

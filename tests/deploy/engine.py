@@ -19,13 +19,13 @@ class Engine:
     script: Path
 
     def docker(self, *arguments: str, check: bool = True) -> str:
-        """What it prints, without the newline at its end. Raises: AssertionError with what it complained about."""
+        """Return a command's output, without the last newline. Raises: AssertionError with its error output."""
         done = self._run([self.client, *arguments])
         assert done.returncode == 0 or not check, f"docker {' '.join(arguments)}: {done.stderr[-4000:]}"
         return done.stdout.strip()
 
     def need_base(self, image: str) -> None:
-        """From a registry, or else a stand-in."""
+        """Pull an image, or make its stand-in."""
         if self._run([self.client, "image", "inspect", image]).returncode == 0:
             return
         if self._run([self.client, "pull", "--quiet", image]).returncode:

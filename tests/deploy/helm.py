@@ -17,7 +17,7 @@ class Helm:
     prefix: Path
     chart: Path
     schemas: Path
-    """Of resources that no package has; see the README there."""
+    """Schemas of resources that no package has; see the README there."""
 
     def run(self, *arguments: str | Path) -> str:
         """Raises: AssertionError with what Helm said."""
@@ -33,7 +33,7 @@ class Helm:
         return [resource for resource in yaml.safe_load_all(self.template(*arguments)) if resource]
 
     def conform(self, manifests: str, version: str) -> str:
-        """What kubeconform says: each resource has to be known, and to have no unknown field."""
+        """Output of kubeconform: each resource has to be known, and to have no unknown field."""
         places = (
             self.prefix / "schemas" / f"v{version}-standalone-strict" / "{{ .ResourceKind }}{{ .KindSuffix }}.json",
             self.prefix / "schemas" / "crds" / "{{ .Group }}" / "{{ .ResourceKind }}_{{ .ResourceAPIVersion }}.json",

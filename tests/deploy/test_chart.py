@@ -76,7 +76,7 @@ def checksums(resources: list[Resource]) -> dict[str, str]:
 
 @with_values
 def test_the_variables_of_every_worker_are_settings_that_it_starts_with(helm: Helm, values: Path) -> None:
-    """With something in place of what would come from Secrets."""
+    """Values stand in for what would come from Secrets."""
     secrets = {"AFTERWORD_KAFKA__PASSWORD": "a"} if values.stem.startswith("secured") else {}
     given = [resource["data"] for resource in helm.resources("--values", values) if is_of_a_worker(resource)]
     for variables in given:

@@ -33,7 +33,7 @@ SUMMARIES = 12
 
 @pytest.fixture(scope="module")
 def compose(engine: Engine, prefix: Path) -> Compose:
-    """On ports that are free, so that whoever runs the tests may have it up already."""
+    """Project on free ports, so that it can run beside the developer's own."""
     ports = dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
     return Compose(program(engine, TOOLS / "compose.sh", prefix), engine.environment, (FILE, OURS), variables=ports)
 
@@ -103,7 +103,7 @@ def test_what_this_machine_produces_is_summarised_and_everything_goes_down_in_pe
 
 
 def metrics(compose: Compose, role: str) -> str:
-    """As Prometheus would be shown them, from another container of the project."""
+    """Metrics as Prometheus scrapes them, read in another container of the project."""
     code = f"import urllib.request as r; print(r.urlopen('http://{role}:8080/metrics', timeout=20).read().decode())"
     return compose.run("exec", "-T", "archiver", "python3", "-c", code)
 
@@ -115,7 +115,7 @@ def states(compose: Compose) -> dict[str, str]:
 
 
 def exit_codes(engine: Engine, project: str, since: str) -> dict[str, int]:
-    """By service, of the containers that have ended since then, though they are gone."""
+    """Exit codes by service of the containers that have ended since then, even if they were removed."""
     filters = ("--filter", "event=die", "--filter", f"label=com.docker.compose.project={project}")
     until = datetime.now(UTC).isoformat()
     events = engine.docker("events", "--since", since, "--until", until, *filters, "--format", "{{json .Actor}}")

@@ -35,7 +35,7 @@ class Containers:
     ids: dict[str, str] = field(default_factory=dict)
 
     def run(self, *arguments: str) -> str:
-        """What a container prints that runs one command."""
+        """Run one command in a container and return its output."""
         return self.engine.docker("run", "--rm", *HARDENED, *self._options({}), self.image, *arguments)
 
     def start(self, role: str) -> None:

@@ -1,4 +1,4 @@
-"""Whether the rights in the KafkaUser are enough for all that Afterword does, where everything else is denied."""
+"""Rights in the KafkaUser: they are enough for all that Afterword does, where everything else is denied."""
 
 import asyncio
 import sys
@@ -44,7 +44,7 @@ STRICT = {
 class Guarded:
     stack: EmbeddedStack
     settings: Settings
-    """Of the user that may do what it is allowed to."""
+    """Settings of the restricted user."""
 
 
 @pytest_asyncio.fixture
@@ -105,7 +105,7 @@ async def replay_a_dead_letter(settings: Settings) -> None:
 
 
 async def command(settings: Settings, *arguments: str) -> str:
-    """What `afterword` prints. Raises: AssertionError unless it ends with 0."""
+    """Run an `afterword` command and return its output. Raises: AssertionError unless it exits with 0."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "afterword", *arguments, env=environment_of(settings), stdout=PIPE, stderr=PIPE
     )

@@ -89,7 +89,7 @@ def terms(vector: SparseVector) -> Iterable[tuple[int, float]]:
 
 
 def _idf(wanted: Sequence[int], documents: Iterable[SparseVector]) -> dict[int, float]:
-    """As Qdrant's modifier: ln(1 + (N − n + ½) / (n + ½)), over all documents of the collection."""
+    """Inverse document frequency like Qdrant's: ln(1 + (N − n + ½) / (n + ½)), over all documents of the collection."""
     vectors = list(documents)
     frequencies = Counter(term for vector in vectors for term in vector.indices)
     return {t: math.log(1 + (len(vectors) - frequencies[t] + 0.5) / (frequencies[t] + 0.5)) for t in wanted}

@@ -21,7 +21,7 @@ class ScriptedProvider:
         self.repeats = False
         """True: a summary has all that was said."""
         self.outage: ProviderError | None = None
-        """While set, every call raises it, before the script goes on."""
+        """Error that every call raises while it is set, before the script goes on."""
         self.requests: list[SummaryRequest] = []
         self.running = 0
         self.most_running = 0

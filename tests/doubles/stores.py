@@ -314,7 +314,7 @@ class MemoryMessages:
 
 
 def _selects(selection: Selection, archived: ArchivedMessage) -> bool:
-    """Whether the message matches the selection, `unsummarised` aside."""
+    """Return whether the message matches the selection, `unsummarised` aside."""
     message = archived.message
     return (
         message.conversation_id == selection.conversation_id

@@ -126,7 +126,7 @@ async def _each(lines: Iterable[bytes]) -> AsyncIterator[bytes]:
 
 @dataclass
 class Record:
-    """As a consumer would get it; of one conversation in the order of the log."""
+    """Record as a consumer gets it; those of one conversation in the order of the log."""
 
     key: bytes | None
     value: bytes | None
@@ -138,7 +138,7 @@ class Record:
 
 
 def expected_fingerprints(lines: Iterable[bytes], settings: Settings) -> dict[str, str]:
-    """What the rules alone make of these lines, without any broker: fingerprint by `episode_id`."""
+    """Segment these lines by the rules alone, without a broker: fingerprint by `episode_id`."""
     now = datetime.now(UTC)
     sent = [record for record in parse_all(lines, now) if not isinstance(record, InvalidLine)]
     records = [Record(r.conversation_id.encode(), r.value, r.headers, n) for n, r in enumerate(sent)]
@@ -148,7 +148,7 @@ def expected_fingerprints(lines: Iterable[bytes], settings: Settings) -> dict[st
 
 
 def segmented(records: Iterable[Record], settings: Settings) -> dict[str, str]:
-    """What the rules alone make of these records: fingerprint by `episode_id`."""
+    """Segment these records by the rules alone: fingerprint by `episode_id`."""
     segmenter = Segmenter(settings.episodes, EPISODES, "dead", {}, {}, count_tokens)
     outgoing = segmenter.process(list(records), 0).outgoing
     events = [orjson.loads(out.value) for out in outgoing if out.value and out.topic == EPISODES]

@@ -1,4 +1,4 @@
-"""What a worker says that cannot start."""
+"""Errors of a worker that cannot start."""
 
 import asyncio
 from collections.abc import Callable

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tutorial.md"
 INSTALL, START = "make venv", "afterword dev"
 POINT = "export AFTERWORD_CONFIG=$PWD/.afterword/afterword.toml\n"
-"""What the second terminal was told."""
+"""Command that the tutorial gives for the second terminal."""
 PATIENCE_SECONDS = 150
 
 
@@ -43,7 +43,7 @@ async def development(directory: Path) -> AsyncIterator[Process]:
 
 
 async def shell(directory: Path, commands: str) -> str:
-    """What the commands print, in a terminal of their own; each has to succeed."""
+    """Run commands in a terminal of their own, each of which has to succeed, and return their output."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("AFTERWORD_")}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     process = await asyncio.create_subprocess_exec(
@@ -63,7 +63,7 @@ async def shell(directory: Path, commands: str) -> str:
 
 
 async def in_a_moment(directory: Path, commands: str) -> str:
-    """As somebody does who tries again because the archiver was not there yet."""
+    """Retry like a reader whose archiver was not ready yet."""
     deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
     while True:
         try:

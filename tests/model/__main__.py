@@ -63,7 +63,7 @@ def tell(name: str, histories: int, phases: list[Phase]) -> None:
 
 
 def once(histories: int, phases: list[Phase]) -> settings:
-    """As many new histories."""
+    """Settings for that many new histories."""
     return settings(profile(), max_examples=histories, database=None, phases=phases)
 
 

@@ -19,12 +19,12 @@ DELETE_RETENTION_MS = 24 * 3600 * 1000
 
 
 Offset = int | OffsetAndMetadata
-"""As a transaction was given it."""
+"""Offset as a transaction was given it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """With aiokafka's names."""
+    """Record with aiokafka's names."""
 
     topic: str
     partition: int
@@ -42,7 +42,7 @@ class Transaction:
     producer: str
     epoch: int
     note: Any
-    """Whatever its owner wants to remember."""
+    """Note of its owner."""
     outcome: str = ""
     """"commit" or "abort" once it is decided."""
     unmarked: list[TopicPartition] = field(default_factory=list)
@@ -90,7 +90,7 @@ class Log:
         return [entry.record for entry in [*self.gone, *self.entries] if entry.record.offset >= position]
 
     def read(self, position: int, most: int | None = None, *, committed: bool = True) -> list[Record]:
-        """From that position on: what is committed, up to the last stable offset, or simply everything."""
+        """Read from that position on: what is committed, up to the last stable offset, or everything."""
         end, found = self.stable if committed else self.end, []
         for entry in self._from(position):
             if entry.record.offset >= end or (most is not None and len(found) >= most):
@@ -132,15 +132,15 @@ class Broker:
         self._current: dict[str, Transaction] = {}
         self.offsets: dict[TopicPartition, Offset] = {}
         self.committed: list[Transaction] = []
-        """In the order in which it was decided."""
+        """Committed transactions in the order of their decisions."""
         self._taken_over: dict[TopicPartition, int] = {}
-        """Which of them the group's offset of each source is of."""
+        """Index of the transaction whose offset the group has, by source."""
         self._unstable: list[Transaction] = []
         """Those whose offsets the group has not taken over, nor dropped."""
         self._group_is_slow = False
         self._held: list[Transaction] = []
         self.generation = 0
-        """Of the group."""
+        """Generation of the group."""
         self.on_commit: Callable[[Transaction], None] = lambda _: None
         """Hears of every transaction that is committed."""
         self.largest: dict[str, int] = {}
@@ -177,7 +177,7 @@ class Broker:
         return self._epochs[producer]
 
     def end_by_force(self, producer: str) -> None:
-        """What was not decided is aborted; what was, is finished."""
+        """Abort an undecided transaction, and finish a decided one."""
         transaction = self._current.get(producer)
         if transaction is not None:
             if not transaction.outcome:
@@ -254,7 +254,7 @@ class Broker:
                 self._later("marker", lambda where=where: self._mark(transaction, where))
 
     def slow_down_the_group(self, slow: bool) -> None:
-        """While it is slow it takes over no offsets; then all of them at once."""
+        """While it is slow the group takes over no offsets; then all of them at once."""
         self._group_is_slow = slow
         if not slow:
             held, self._held = self._held, []

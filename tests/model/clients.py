@@ -15,7 +15,7 @@ from tests.model.network import Network, Process
 RECORDS_IN_BATCH, BYTES_IN_BATCH = 4, 1500
 """Few, so that a transaction has several."""
 BYTES_IN_FETCH = 2500
-"""At least one record comes, as with the bounded consumer."""
+"""Bytes of a fetch; at least one record comes, as with the bounded consumer."""
 
 
 class Clients:

@@ -11,11 +11,11 @@ from itertools import count
 from typing import Any
 
 MOST_CALLBACKS = 20_000
-"""Before the next call to the outside: more means that something goes round in circles."""
+"""Most callbacks before the next call to the outside: more means an endless loop."""
 
 
 class Loop(asyncio.AbstractEventLoop):
-    """As much of an event loop as asyncio's tasks, futures, timeouts and `wait` need."""
+    """Event loop with what asyncio's tasks, futures, timeouts and `wait` need."""
 
     def __init__(self) -> None:
         self._ready: deque[asyncio.Handle] = deque()
@@ -37,7 +37,7 @@ class Loop(asyncio.AbstractEventLoop):
             events._set_running_loop(before)
 
     def run_ready(self) -> None:
-        """Until everybody waits."""
+        """Run callbacks until everybody waits."""
         with self.running():
             for _ in range(MOST_CALLBACKS):
                 if not self._ready:
@@ -48,7 +48,7 @@ class Loop(asyncio.AbstractEventLoop):
         raise AssertionError("goes round in circles without a call to the outside")
 
     def next_timer(self) -> float | None:
-        """When the next one goes off."""
+        """Time of the next timer; None without one."""
         while self._timers and self._timers[0][2].cancelled():
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None
@@ -112,7 +112,7 @@ class Loop(asyncio.AbstractEventLoop):
         return task
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """What nobody retrieved, or was destroyed pending: a dead process leaves such things."""
+        """Ignore unretrieved errors and destroyed pending tasks, which a dead process leaves behind."""
         error = context.get("exception")
         if isinstance(error, AssertionError):
             raise error

@@ -1,4 +1,4 @@
-"""What may happen to any workers, in any order; then quiet, and whoever inherits looks at what came out."""
+"""State machine of any events on any workers, in any order; then quiet, and the last owner checks the outcome."""
 
 from typing import Any, ClassVar
 
@@ -18,7 +18,7 @@ WORKERS = 3
 MOST_STEPS_TO_A_MOMENT = 40
 MOST_WAITS = 3
 MOST_STEPS = 3000
-"""Until everything is quiet: more means that somebody is stuck."""
+"""Most steps until everything is quiet: more means that a worker is stuck."""
 DRAIN_SECONDS = 10.0
 MOVES_BEFORE_QUIET = 12
 
@@ -28,7 +28,7 @@ errors = st.sampled_from([KafkaConnectionError, NotLeaderForPartitionError, Prod
 fates = st.sampled_from(["dropped", "done", "late"])
 
 Moment = int | str
-"""After so many steps, or when such a call is about to be answered."""
+"""Number of steps, or name of a call that is about to be answered."""
 
 
 def moments(*calls: str) -> st.SearchStrategy[Moment]:
@@ -47,7 +47,7 @@ class FaultMachine(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.moved = 0
-        """Since all was quiet last."""
+        """Moves since all was quiet last."""
         self.broken = True
         """Nothing more is to be learned from this history."""
         self.world = self.new_world()
@@ -60,18 +60,18 @@ class FaultMachine(RuleBasedStateMachine):
         raise NotImplementedError
 
     def check(self, owner: Any) -> None:
-        """Once everything is quiet, and `owner` alone has the partition."""
+        """Check the outcome once everything is quiet, and `owner` alone has the partition."""
         raise NotImplementedError
 
     def is_quiet(self, owner: Any) -> bool:
         raise NotImplementedError
 
     def may_stop(self, error: BaseException) -> bool:
-        """Whether a worker may stop by itself with this error; its supervisor starts it again."""
+        """Return whether a worker may stop by itself with this error; its supervisor starts it again."""
         return False
 
     def is_over(self, number: int) -> bool:
-        """Whether nothing more is to be waited for of the worker that has the partition."""
+        """Return whether the worker that has the partition has nothing left to do."""
         if self.worker(number).dead:
             self.world.take(number)
         return self.is_quiet(self.worker(number))
@@ -81,7 +81,7 @@ class FaultMachine(RuleBasedStateMachine):
         return call.process is not None and call.name != AGENT
 
     def error_for(self, call: Call, error: type[Exception]) -> Exception:
-        """What the caller hears instead of an answer."""
+        """Error that the caller gets instead of an answer."""
         return error()
 
     # -- the usual course

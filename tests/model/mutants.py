@@ -366,7 +366,7 @@ def copy(source: Path, target: Path) -> None:
 
 
 def reason(errors: str) -> str:
-    """What the history that failed ended with; empty when none did."""
+    """Error with which the failed history ended; empty when none failed."""
     if "Failing test case" not in errors:
         return ""
     return re.findall(r"^[\w.]*Error.*$", errors, re.MULTILINE)[-1].removeprefix("AssertionError: ")[:100]

@@ -12,7 +12,7 @@ from tests.model.loop import Loop
 
 
 class Process(Protocol):
-    """Whoever makes calls: it may be dead, and it may be frozen."""
+    """Process that makes calls: it may be dead, and it may be frozen."""
 
     dead: bool
     frozen: bool
@@ -26,13 +26,13 @@ class Call:
     """None: the broker's own doing."""
     name: str
     effect: Callable[[], Any]
-    """What it does on the other side; its result is the answer."""
+    """Effect on the other side; its result is the answer."""
     answer: asyncio.Future[Any]
     writes: bool
     ready: Callable[[], bool] | None = None
-    """Not answered before this, when nothing is wrong."""
+    """Condition under which it is answered, when nothing is wrong."""
     deadline: float | None = None
-    """From then on the answer is None."""
+    """Time from which the answer is None."""
 
     def can_be_answered(self) -> bool:
         if self.process is not None and self.process.frozen:
@@ -44,7 +44,7 @@ class Network:
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
         self.pending: list[Call] = []
-        """In the order in which they were made."""
+        """Pending calls in the order in which they were made."""
         self.late: list[Call] = []
         """Nobody waits for the answer any more: they may still arrive, whenever it suits least."""
 
@@ -98,7 +98,7 @@ class Network:
         _succeed(call, None)
 
     def arrive(self, call: Call) -> None:
-        """Of the late ones."""
+        """Apply one of the late calls."""
         self.late.remove(call)
         _done_silently(call)
 

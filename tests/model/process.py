@@ -25,7 +25,7 @@ RUNNING_IN: contextvars.ContextVar["Process"] = contextvars.ContextVar("process"
 
 
 class Event:
-    """What Faust puts around a message."""
+    """Event that Faust puts around a message."""
 
     def __init__(self, message: Any, process: "Process") -> None:
         self.message = message
@@ -60,7 +60,7 @@ class Process:
         self.handled = 0
         self.releasing: asyncio.Task[None] | None = None
         self.error: BaseException | None = None
-        """Why it stopped by itself."""
+        """Error with which it stopped by itself."""
         self._events: asyncio.Queue[Event] = asyncio.Queue()
 
     # -- what the engine asks for
@@ -81,7 +81,7 @@ class Process:
             self.error = error
 
     def ack(self, message: Any) -> bool:
-        """As Faust's consumer."""
+        """Acknowledge, like Faust's consumer."""
         message.acked = True
         return True
 
@@ -106,7 +106,7 @@ class Process:
         raise NotImplementedError
 
     async def after_release(self) -> None:
-        """What the application does when its partitions are gone."""
+        """Run what the application does when its partitions are gone."""
 
     def assign(self, loop: Loop, source: TopicPartition) -> None:
         self.app.consumer_generation_id += 1
@@ -117,7 +117,7 @@ class Process:
         loop.run_ready()
 
     def revoke(self, loop: Loop, within_seconds: float) -> None:
-        """As in a rebalance that it hears of; the partition is gone when `releasing` is done."""
+        """Revoke the partition in a rebalance that the worker notices; it is gone when `releasing` is done."""
         self.app.consumer_generation_id += 1
         with loop.running():
             context = contextvars.copy_context()
@@ -150,10 +150,10 @@ class Process:
         await self.network.call(self, AGENT, lambda: None)
 
     async def before_taking(self) -> None:
-        """Between the agent's queue and the agent."""
+        """Hook between the agent's queue and the agent."""
 
     async def events(self) -> AsyncIterator[Event]:
-        """As Faust's stream: tracks, skips what is of an earlier assignment, acknowledges when asked for the next."""
+        """Stream like Faust's: tracks, skips events of an earlier assignment, acknowledges when asked for the next."""
         while True:
             event = await self._events.get()
             await self.before_taking()

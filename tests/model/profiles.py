@@ -1,4 +1,4 @@
-"""How long the model check searches."""
+"""Search budgets of the model check."""
 
 import os
 

@@ -37,7 +37,7 @@ IDLE = 61
 
 gaps = st.sampled_from([0, 0, 0, 0, 0, 0, 1, IDLE])
 ids = st.sampled_from([0, 0, 0, 0, 0, 0, 1, 2, 5])
-"""How far back the message's id was used before; 0: never."""
+"""Distance to the message whose id is used again; 0: a new id."""
 kinds = st.sampled_from(["message"] * 8 + ["shift", "flush", "rubbish", "skipped", "large"])
 topics = st.sampled_from([EPISODES.topic, DEAD_LETTERS.topic, "conversations", "messages"])
 """Those that are written; of the changelogs, the tables."""
@@ -154,7 +154,7 @@ class SegmenterMachine(FaultMachine):
 
     @rule(when=when_it_suits_least, kept=st.integers(1, 4))
     def records_expire(self, when: Moment, kept: int) -> None:
-        """Whether they were read or not; the last ones stay."""
+        """Expire records, read or not; the last ones stay."""
         self.go_on_until(when)
         log = self.world.broker.log(SOURCE)
         if records := log.history(0):

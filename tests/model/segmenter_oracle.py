@@ -1,4 +1,4 @@
-"""What must have come out of a segmenter's history: its committed transactions, done again by the pure rules."""
+"""Oracle of a segmenter's history: its committed transactions, repeated by the pure rules."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -112,7 +112,7 @@ class Story:
 
 
 def check(world: World, owner: Worker) -> None:
-    """Once everything is read, nothing is due, and `owner` alone has the partition."""
+    """Check the history once everything is read, nothing is due, and `owner` alone has the partition."""
     story = told(world)
     _everything_was_read(world, story, owner)
     _episodes_are_the_oracles(story)

@@ -86,7 +86,7 @@ def changelogs() -> dict[str, TopicPartition]:
 
 @dataclass(frozen=True)
 class Work:
-    """What a transaction was made from."""
+    """Input of a transaction."""
 
     worker: str
     records: tuple[Any, ...] | None
@@ -153,7 +153,7 @@ class World:
         self.started: list[Worker] = []
         self.workers = [self._new_worker(f"w{n}", {}) for n in range(workers)]
         self.ends_seen: dict[tuple[str, int], int] = {}
-        """By worker and what its clock showed: the lowest end of the source at such a moment."""
+        """Lowest end of the source, by worker and what its clock showed."""
         self.produced = 0
 
     @property
@@ -175,7 +175,7 @@ class World:
             self.workers[number].assign(self.loop, SOURCE)
 
     def is_outdated(self, number: int) -> bool:
-        """Whether the group does not know the worker as the owner any more."""
+        """Return whether the group no longer considers the worker the owner."""
         return False
 
     def kill(self, number: int) -> None:
@@ -190,12 +190,12 @@ class World:
         return worker
 
     def counted_as_expired(self) -> int:
-        """By all workers that there ever were."""
+        """Expired records as counted by all workers that there ever were."""
         counters = [w.metrics.get_sample_value("engine_records_expired_total", {"role": w.name}) for w in self.started]
         return sum(int(counter or 0) for counter in counters)
 
     def source_end(self) -> int:
-        """After the last record."""
+        """Offset after the last record."""
         records = self.broker.log(SOURCE).history(0)
         return records[-1].offset + 1 if records else 0
 

@@ -54,7 +54,7 @@ class SummarizerMachine(FaultMachine):
 
     @rule(when=when_it_suits_least, of=st.lists(st.tuples(conversations, rubbish), min_size=1, max_size=6))
     def episodes_close(self, when: Moment, of: list[tuple[str, bool]]) -> None:
-        """Of these conversations; or a record comes that is none."""
+        """Close episodes of these conversations, or append a record that is none."""
         self.go_on_until(when)
         for conversation, is_rubbish in of:
             (self.world.append_rubbish if is_rubbish else self.world.close_episode)(conversation)

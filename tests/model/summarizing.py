@@ -58,7 +58,7 @@ def encoded(conversation: str, ordinal: int) -> bytes:
 
 @dataclass
 class Shared:
-    """What outlives every worker."""
+    """State that outlives every worker."""
 
     episodes: MemoryEpisodes = field(default_factory=MemoryEpisodes)
     messages: MemoryMessages = field(default_factory=MemoryMessages)
@@ -124,7 +124,7 @@ class Worker(Process):
         self._lanes = Lanes[LaneKey](lambda _, error: self.stop_worker(error))
 
     def new_partition(self, source: TopicPartition) -> AtLeastOncePartition:
-        """With the retries' one beside it: both are given and taken together."""
+        """Open the partition and that of the retries: both are assigned and revoked together."""
         self._second = AtLeastOncePartition(self, RETRIES, self._retries)
         return AtLeastOncePartition(self, source, self._episodes)
 
@@ -133,7 +133,7 @@ class Worker(Process):
         return self._second is not None and self._second.ready
 
     async def agent(self) -> None:
-        """As `attach` has it."""
+        """Handle events as `attach` does."""
         async for event in self.events():
             retries = event.value.topic == RETRIES.topic
             step = self._handler.replace_fallback if retries else self._handler.summarize
@@ -186,7 +186,7 @@ class Worker(Process):
 
 
 def send(where: TopicPartition, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes]]) -> None:
-    """With the batch of the record that is being handled, which the header names."""
+    """Send with the batch of the record that is being handled, which the header names."""
     batch, of = current_batch(), get_contextvars()
     assert batch is not None
     cause = ("cause", f"{of['topic']} {of['offset']}".encode())
@@ -224,15 +224,15 @@ class World:
 
     @property
     def announced(self) -> list[SummaryCreated]:
-        """What a reader of committed records has read."""
+        """Summaries that a reader of committed records has read."""
         return [self.shared.sent[int(record.value or b"")] for record in self.broker.log(SUMMARIES).read(0)]
 
     def outputs(self) -> list[Record]:
-        """What was committed, whether its markers are written or not."""
+        """Committed records, whether their markers are written or not."""
         return [record for transaction in self.broker.committed for record in transaction.written]
 
     def check_offsets(self, transaction: Transaction) -> None:
-        """Not raised here: whoever commits might take it for an answer."""
+        """Check offsets without raising: a caller of commit might take an error for an answer."""
         causes = {cause_of(record) for record in self.outputs()}
         for source, (offset, metadata) in transaction.offsets.items():  # type: ignore[misc]  # with metadata
             progress = Progress.read(offset, metadata)
@@ -262,7 +262,7 @@ class World:
             worker.assign(self.loop, SOURCE)
 
     def is_outdated(self, number: int) -> bool:
-        """Whether the group does not know the worker as the owner any more: its next heartbeat will tell it."""
+        """Return whether the group no longer considers the worker the owner, as its next heartbeat will show."""
         return self.workers[number].generation != self.broker.generation
 
     def kill(self, number: int) -> None:

@@ -26,7 +26,7 @@ def at_rest(world: World) -> list[int]:
 
 
 def test_a_commit_that_failed_is_repeated_and_its_outputs_come_once() -> None:
-    """Once it was not done, once it was and nobody heard of it."""
+    """Two cases: it was not done, and it was done but the answer was lost."""
     for done in (False, True):
         world = World(1)
         world.take(0)

@@ -1,4 +1,4 @@
-"""What users install: everything that the package needs at run time, nothing else, and the same from each build."""
+"""Files that users install: all that the package needs at run time, nothing else, the same from each build."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What the pages name exists: tests, files, settings, commands, options."""
+"""Names in the pages exist: tests, files, settings, commands, options."""
 
 import re
 from dataclasses import fields

@@ -1,4 +1,4 @@
-"""What nobody writes, but anybody can send: the time and memory of all that reads text grow with its length only."""
+"""Texts that nobody writes, but anybody can send: the time and memory of all readers grow with their length only."""
 
 import math
 import time
@@ -45,7 +45,7 @@ from tests.samples import a_message
 from tests.unit.summarizer.conversations import an_episode_of
 
 CHARACTERS = 6_000
-"""At twice this, what is quadratic and would take minutes at 700 KB takes hundredths of a second."""
+"""Length at twice which what is quadratic, and would take minutes at 700 KB, takes hundredths of a second."""
 FLOOR_SECONDS = 0.03
 """CPU time that a busy machine may add, and that nobody has to explain."""
 LONGEST_SECONDS = 6.0

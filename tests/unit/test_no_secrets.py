@@ -19,7 +19,7 @@ PATTERNS = {
     "PyPI token": r"\bpypi-[0-9A-Za-z_-]{50,}\b",
     "JSON Web Token": r"\beyJ[0-9A-Za-z_-]{10,}\.eyJ[0-9A-Za-z_-]{10,}\.[0-9A-Za-z_-]*",
 }
-"""As their makers publish them."""
+"""Patterns of secrets, as their makers publish them."""
 SECRET = re.compile("|".join(f"(?:{pattern})" for pattern in PATTERNS.values()))
 EXAMPLES = {
     "private key": "-----BEGIN " + "EC PRIVATE KEY-----",

@@ -1,4 +1,4 @@
-"""What `make release` requires of a commit, and the habits that keep it true."""
+"""Requirements of `make release` on a commit, and the habits that keep them true."""
 
 import re
 import subprocess

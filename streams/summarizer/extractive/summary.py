@@ -30,7 +30,7 @@ LONG_SENTENCES = (3, 8)
 ROLLING_SENTENCES = 3
 TITLE_SENTENCES = 4
 ASKED = 1.5
-"""Factor for the user's sentences in a title: the user names the topic, others tell about it."""
+"""Factor for the user's sentences in a title: the user names the topic, others explain it."""
 ENGLISH = "en"
 NO_TEXT_TITLE = "No text"
 NO_TEXT = "No text was exchanged."

@@ -62,7 +62,7 @@ class HttpClient:
         self.address = f"{url.host}:{url.port}" if url.port else url.host
         self._timeout_seconds = server.timeout_seconds
         self._took = took
-        # gzip is the only encoding: its decoder can be told where to stop
+        # gzip is the only encoding: its decoder takes a limit of output bytes
         headers = {"accept-encoding": "gzip", **_authorization(server.api_key, variable((section, "api_key")))}
         # one for all connections: reading the CAs takes longer than many a request
         ca_file = server.ca_file
@@ -119,7 +119,7 @@ class HttpClient:
 
 
 class Pool:
-    """At most `size` calls at a time, each with an HTTP client to itself, which is made when it is needed.
+    """Pool of `size` calls at a time, each with an HTTP client to itself, which is made when it is needed.
 
     One client for all would be slow: httpx looks at every connection of a client at the beginning and at the end of
     each request. With 128 in use that costs 9 ms of CPU for a request, with clients apart 1 ms (docs/performance.md).

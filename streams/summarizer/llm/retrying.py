@@ -45,7 +45,7 @@ class RetryBudget:
         asked = error.retry_after
         if asked == 0:
             return left > 0
-        jitter = random.uniform(0, self.longest_wait)  # noqa: S311 – spreads callers that were all told the same moment
+        jitter = random.uniform(0, self.longest_wait)  # noqa: S311 – spreads callers that were all given the same time
         return asked + jitter if asked < left else False
 
 

@@ -18,7 +18,7 @@ LONGEST_RUN = 300
 """Longest run without a space, in characters. Some patterns take a time that grows with the square of a run; people
 write no such runs except addresses, whose site comes first."""
 SHORTEST_STEM = 4
-"""Fewest letters that two forms of a name share: "Ital" is too little to tell "Italy" from "Italian"."""
+"""Fewest letters that two forms of a name share: "Ital" is too little to distinguish "Italy" from "Italian"."""
 LONGEST_BEGINNING = 40
 """Letters. Without this bound the beginnings of a word of n letters take n² / 2 of them: 200 MB for 20,000."""
 ENDING = 3

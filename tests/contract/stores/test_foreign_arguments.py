@@ -75,7 +75,7 @@ INDEX: dict[str, tuple[Call, Sequence[Any]]] = {
 
 
 async def refused(store: object, calls: dict[str, tuple[Call, Sequence[Any]]]) -> list[str]:
-    """What was not refused: the call, the value and what came of it."""
+    """Calls that were not refused: the call, the value and the outcome."""
     return [
         f"{name} of {value}: {outcome}"
         for name, (call, values) in calls.items()

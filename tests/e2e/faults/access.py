@@ -8,11 +8,11 @@ TOPIC, LITERAL = 2, 3
 ANY, ALL, WRITE = 1, 2, 4
 DENY, ALLOW = 2, 3
 NOBODY_IN_PARTICULAR, ANYWHERE = "User:ANONYMOUS", "*"
-"""Who comes through the plain listener."""
+"""Principal and host of everybody on the plain listener."""
 
 
 async def forbid_writing(admin: Any, topic: str) -> None:
-    """With any rule there is no right that is not named, so all others are."""
+    """Deny writing, and allow all else: with any rule a right that none names is denied."""
     for operation, permission in ((ALL, ALLOW), (WRITE, DENY)):
         rule = (TOPIC, topic, LITERAL, NOBODY_IN_PARTICULAR, ANYWHERE, operation, permission)
         answer = await admin._send_request(CreateAclsRequest(*rule))

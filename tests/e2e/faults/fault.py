@@ -1,4 +1,4 @@
-"""What a kind of fault is. The next one is one more class in `tests/e2e/faults/kinds`, named in its list."""
+"""Kinds of faults. To add one, add a class in `tests/e2e/faults/kinds` and name it in its list."""
 
 import math
 import random
@@ -14,15 +14,15 @@ class Fault:
 
     name: ClassVar[str]
     outcome: ClassVar[str]
-    """What is promised, in a few words."""
+    """Promised outcome, in a few words."""
     settings: ClassVar[Mapping[str, Any]] = {}
-    """Of the deployment, section by section."""
+    """Settings of the deployment, section by section."""
     roles: ClassVar[tuple[str, ...]] = ROLES
     brokers: ClassVar[int] = 1
     static: ClassVar[bool] = False
     """Workers are static members of their groups, where this kind has a deployment of its own."""
     company: ClassVar[str] = ""
-    """In the short form, kinds of the same company are injected into one deployment, one after the other."""
+    """Group of kinds that the short form injects into one deployment, one after the other."""
     exact: ClassVar[bool] = True
     """Episodes must be exactly those of the rules alone."""
     counted: ClassVar[bool] = True
@@ -38,19 +38,19 @@ class Fault:
     most: ClassVar[float] = math.inf
     """Injections that one deployment bears."""
     pause_seconds: ClassVar[tuple[float, float]] = (0.5, 2.0)
-    """Between two injections."""
+    """Shortest and longest pause between two injections."""
 
     def __init__(self) -> None:
         self.injected = 0
         self.notes: list[str] = []
-        """What was measured."""
+        """Measurements."""
 
     async def skip(self) -> str:
-        """Why it cannot be injected here; empty when it can."""
+        """Return the reason why it cannot be injected here; empty when it can."""
         return ""
 
     async def inject(self, world: World, chance: random.Random) -> None:
         raise NotImplementedError
 
     async def check(self, world: World) -> None:
-        """After all is quiet. Raises: AssertionError with what does not hold."""
+        """Check the outcome after all is quiet. Raises: AssertionError with what does not hold."""

@@ -25,10 +25,10 @@ JSON = ("invalid_json", "schema_violation")
 NOW_MS = 1_767_600_000_000
 TEXT_BYTES = (1_000, 20_000, 100_000, 300_000)
 NESTED = b"[" * 1020 + b"]" * 1020
-"""As deep as orjson reads."""
+"""Deepest nesting that orjson reads."""
 MANY_RECORDS, LARGE_RECORDS = 5_000, 6
 BOMB_BYTES = {"gzip": 2**27, "lz4": 2**26, "zstd": 2**28}
-"""As many as a batch of the broker's default limit can hold of zeros."""
+"""Number of zeros that a batch of the broker's default limit can hold."""
 HOUR_MS = 3_600_000
 
 Message = dict[str, Any]
@@ -43,7 +43,7 @@ class Attack:
     """Decides the partition, also of a raw batch."""
     value: bytes | None
     fates: Fates
-    """What may become of it: error types of its dead letter, or the words above."""
+    """Allowed fates: error types of its dead letter, or the words above."""
     key: bytes | None = None
     headers: list[tuple[str, bytes]] = field(default_factory=list)
     timestamp_ms: int | None = None
@@ -352,7 +352,7 @@ def overrides(name: str, chance: random.Random) -> list[Attack]:
 
 
 def flushes(name: str, chance: random.Random) -> list[Attack]:
-    """Of nobody's conversation, of another tenant, with an agent, again and again; and a message of another tenant."""
+    """Flushes of an unknown conversation, of another tenant, with an agent, repeated; a foreign tenant's message."""
     own = f"{name}-tenant"
     tenant = {"tenant_id": "a"}
     attacks = [flush(f"{name}-unknown") for _ in range(5)]

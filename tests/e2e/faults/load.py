@@ -119,7 +119,7 @@ class Load:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop`; then every conversation comes to its end, and every record is acknowledged."""
+        """Send until `stop`; then every conversation comes to its end, and every record is acknowledged."""
         await self._producer.start()
         try:
             while not stop.is_set():

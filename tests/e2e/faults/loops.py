@@ -1,4 +1,4 @@
-"""How long a worker's event loop answered nobody, measured from another process.
+"""Blocking of a worker's event loop, measured from another process.
 
 `/livez` is answered by the event loop alone: it is asked ten times a second, and an answer that comes late is a loop
 that was blocked. Not counted is the time in which a busy machine had no processor for the worker: the kernel says how
@@ -172,7 +172,7 @@ def tell(**said: object) -> None:
 
 
 def answers(port: int, path: bytes, beginning: bytes = b"HTTP") -> bool:
-    """Whether an answer came that begins so; false of a worker that is not there (any more)."""
+    """Return whether an answer came that begins so; false if there is no worker (any more)."""
     try:
         with socket.create_connection((HOST, port), ANSWER_SECONDS) as connection:
             connection.sendall(REQUEST % path)
@@ -184,7 +184,7 @@ def answers(port: int, path: bytes, beginning: bytes = b"HTTP") -> bool:
 
 
 def threads(pid: int) -> dict[str, Times]:
-    """Of each thread until now; empty where the kernel does not say."""
+    """Times of each thread until now; empty where the kernel does not have them."""
     found = {}
     with contextlib.suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():

@@ -1,4 +1,4 @@
-"""What workers take of the machine's memory."""
+"""Memory of workers."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What an LLM's server can answer that is no summary: bytes, texts, statuses, and silence."""
+"""Answers of an LLM server that are no summary: bytes, texts, statuses, and silence."""
 
 import asyncio
 import gzip
@@ -86,7 +86,7 @@ def broken_json(chance: random.Random) -> Outcome:
 
 
 def raw_body(chance: random.Random) -> Outcome:
-    """Not the protocol."""
+    """Answer with a body that is not the protocol."""
     bodies = (
         b"",
         b"null",

@@ -51,7 +51,7 @@ class Form:
 
 @dataclass
 class Result:
-    """Of one deployment."""
+    """Result of one deployment."""
 
     faults: Sequence[Fault]
     messages: int = 0
@@ -141,7 +141,7 @@ async def loaded(world: World, faults: Sequence[Fault]) -> AsyncIterator[None]:
 
 
 async def inject_all(world: World, faults: Sequence[Fault], form: Form) -> None:
-    """In the short form one kind after the other, in the long one at random until the time is up, and often enough."""
+    """Inject every kind: the short form one after the other, the long one at random until the time is up."""
     chance = random.Random(form.seed)
     if form.seconds is None:
         for fault in faults:
@@ -163,13 +163,13 @@ async def inject(world: World, fault: Fault, chance: random.Random) -> None:
 
 
 def note(world: World, what: str) -> None:
-    """In a log beside those of the workers."""
+    """Append to a log beside those of the workers."""
     with (world.deployment.directory / "injections.log").open("a") as log:
         log.write(f"{time.strftime('%H:%M:%S')} {what}\n")
 
 
 async def until_quiet(world: World) -> None:
-    """Until the segmenter and the archiver have consumed everything; the audit waits for the summarizer."""
+    """Wait until segmenter and archiver have consumed everything; the audit waits for the summarizer."""
     kafka = world.deployment.settings.kafka
     async with asyncio.timeout(QUIET_SECONDS), opened(kafka) as log:
         while not (await is_consumed(log, kafka) and await _archived(world, log)):  # noqa: ASYNC110 – offsets set no event
@@ -247,7 +247,7 @@ def _count(report: Report, kind: Any) -> int:
 
 
 def settings_for(servers: Servers, directory: Path, kinds: Sequence[type[Fault]]) -> Settings:
-    """As short as Kafka allows, so that failures are noticed early; names are those of the directory."""
+    """Settings with Kafka's shortest timeouts, so that failures are noticed early; names are those of the directory."""
     name = directory.name
     ours: dict[str, dict[str, Any]] = {
         "kafka": {

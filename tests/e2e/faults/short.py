@@ -31,5 +31,5 @@ async def short_run(company: str, servers: Servers, directory: Path) -> Result:
 
 
 def report(result: Result) -> str:
-    """What to read when it is not clean."""
+    """Report to read when it is not clean."""
     return "\n".join([f"SEED={SEED}", *result.notes, *result.problems])

@@ -1,4 +1,4 @@
-"""How long a partition stood still: lag, and no progress. Measured from outside, as whoever runs Kafka would."""
+"""Stalls of a partition: lag without progress. Measured from outside, like an operator of Kafka would."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ class Stalls:
         self._since: dict[int, tuple[int, float]] = {}
 
     def see(self, committed: Mapping[int, int], ends: Mapping[int, int], now: float) -> None:
-        """By partition: the committed offset and the end. `now`: seconds of a monotonic clock."""
+        """Take committed offset and end by partition. `now`: seconds of a monotonic clock."""
         self.committed = sum(committed.values())
         self.offsets = dict(committed)
         self.looks += 1
@@ -56,7 +56,7 @@ class Stalls:
 
 
 Found = tuple[Mapping[int, int], Mapping[int, int]]
-"""What is done and what there is, by partition, as `Stalls.see` takes them."""
+"""Committed offsets and ends by partition, as `Stalls.see` takes them."""
 Look = Callable[[], Awaitable[Found]]
 
 
@@ -117,7 +117,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Announcements:
-    """How many of a topic's events were followed by one of the same id; some take long, and others overtake them."""
+    """Count of a topic's events that were followed by one of the same id; some take long, and others overtake them."""
 
     bootstrap_servers: str
     topic: str

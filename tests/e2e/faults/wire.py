@@ -18,7 +18,7 @@ class Wire:
     def __init__(self, target_port: int) -> None:
         self.port = 0
         self.delay_seconds = 0.0
-        """Before each piece of an answer is handed on."""
+        """Delay of each piece of an answer."""
         self.resets = False
         """Every connection, old or new, is reset."""
         self._target_port = target_port

@@ -1,4 +1,4 @@
-"""What a fault may break: servers, workers, and the load between them. And what puts workers back: a supervisor."""
+"""World in which faults are injected: servers, workers, the load between them, and a supervisor."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ from tests.stack import chosen_jars
 
 LOOK_SECONDS = 0.25
 PAUSE_SECONDS = 1.0
-"""Before the supervisor starts a worker again that ended by itself."""
+"""Pause before the supervisor restarts a worker that ended by itself."""
 PATIENCE_SECONDS = 180.0
 """A busy machine's."""
 OK = 200
@@ -52,7 +52,7 @@ class Servers:
     """Workers reach MongoDB through it."""
     llm: Llm
     qdrant: Wire
-    """To `index`; reached by those whose settings say OVER_HTTP."""
+    """Proxy to `index`; used by those whose settings say OVER_HTTP."""
     index: Breakable
     """Qdrant's own server where there is one, else a stand-in."""
 
@@ -91,17 +91,17 @@ class World:
     deployment: Deployment
     load: Load
     groups: dict[str, Stalls]
-    """Of those roles whose groups are watched; the segmenter's always is."""
+    """Stalls by role, of the groups that are watched; the segmenter's always is."""
     loops: Loops
     """Measured only where the run asks for it."""
     long: bool
     ended: list[Ended] = field(default_factory=list)
     roles: dict[str, str] = field(default_factory=dict)
-    """Of every worker that was ever started, by name."""
+    """Role of every worker that was ever started, by name."""
     report: Report | None = None
     """The audit's, in the end."""
     mounts: list[Path] = field(default_factory=list)
-    """To be unmounted in the end."""
+    """File systems to unmount in the end."""
     _dead: dict[tuple[int, int], str] | None = None
     _ports: dict[int, int] = field(default_factory=dict)
     _log_begins: dict[str, int] = field(default_factory=dict)
@@ -178,7 +178,7 @@ class World:
         assert code == 0, f"{name} ends with {code}"
 
     async def ready(self, name: str) -> None:
-        """Until it says so."""
+        """Wait until the worker is ready."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         async with httpx.AsyncClient() as client:
             while not await self._is_ready(client, name):
@@ -186,7 +186,7 @@ class World:
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def ready_ones(self, names: Iterable[str]) -> list[str]:
-        """At least one."""
+        """Wait until at least one is ready, and return those that are."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         async with httpx.AsyncClient() as client:
             while not (found := [name for name in names if await self._is_ready(client, name)]):
@@ -223,24 +223,24 @@ class World:
         return log.stat().st_size if log.exists() else 0
 
     async def busy(self, records: int = 30) -> None:
-        """Until that many more records were sent: the load goes on."""
+        """Wait until that many more records were sent: the load goes on."""
         target = len(self.load.sent) + records
         await until(lambda: len(self.load.sent) >= target, "the load does not go on")
 
     async def progress(self) -> None:
-        """Until the segmenter has committed more than now."""
+        """Wait until the segmenter has committed more than now."""
         looks = self.stalls.looks
         await until(lambda: self.stalls.looks > looks + 1, "no broker answers")  # the next one may have begun before
         before = self.stalls.committed
         await until(lambda: self.stalls.committed > before, "the segmenter commits nothing", PATIENCE_SECONDS)
 
     async def caught_up(self) -> None:
-        """Until the segmenter has committed everything that was sent until now."""
+        """Wait until the segmenter has committed everything that was sent until now."""
         sent = len(self.load.sent)
         await until(lambda: self.stalls.committed >= sent, "the segmenter does not catch up")
 
     async def handled(self, last: Mapping[int, int]) -> None:
-        """Until segmenter and archiver have committed these offsets, by partition."""
+        """Wait until segmenter and archiver have committed these offsets, by partition."""
         groups = [self.groups[role] for role in ("segmenter", "archiver")]
         await until(
             lambda: all(group.offsets.get(at, 0) > offset for group in groups for at, offset in last.items()),

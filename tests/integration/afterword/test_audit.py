@@ -79,7 +79,7 @@ class Deployment:
             await self.producer.send_offsets_to_transaction(offsets, kafka.segmenter_id)
 
     async def abort(self) -> None:
-        """What a worker that died has written: nobody may count it."""
+        """Write records and abort, like a worker that died: nobody may count them."""
         await self.producer.begin_transaction()
         for topic, key, value, headers in self.outgoing:
             await self.producer.send(topic, value, key=key, headers=headers)

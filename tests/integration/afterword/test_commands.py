@@ -30,7 +30,7 @@ SECONDS = 120
 
 @pytest.fixture
 def bare(make_settings: Callable[..., Settings]) -> Settings:
-    """Without topics."""
+    """Settings whose topics do not exist."""
     return make_settings(kafka={"partitions": 2})
 
 

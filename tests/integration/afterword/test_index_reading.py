@@ -28,7 +28,7 @@ def settings(tmp_path: Path, request: pytest.FixtureRequest) -> Settings:
 
 @pytest_asyncio.fixture
 async def owner(settings: Settings) -> AsyncIterator[QdrantIndex]:
-    """What a worker with these settings has open, one episode in it."""
+    """Index that a worker with these settings has open, one episode in it."""
     index = open_index(settings.qdrant, settings.embedder)
     await index.put(a_summary(), "text", [0.6, 0.8] if settings.embedder.vectors_model else None)
     yield index

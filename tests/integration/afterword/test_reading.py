@@ -77,7 +77,7 @@ async def test_the_index_is_made_anew_from_mongodb_and_searched(settings: Settin
 
 @asynccontextmanager
 async def owned(settings: Settings) -> AsyncIterator[None]:
-    """As while `afterword dev` runs: a summarizer has the directory open."""
+    """Directory opened by a summarizer, as while `afterword dev` runs."""
     async with open_stores(settings) as stores:
         views = stores.index_views(query_embedder(None))
         async with HealthServer(Readiness(), "127.0.0.1", 0, views) as server:

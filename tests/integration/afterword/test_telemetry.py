@@ -68,7 +68,7 @@ class Worker:
         return found[1]
 
     async def samples(self) -> dict[tuple[str, ...], float]:
-        """By name and values of labels, those in the order of their names."""
+        """Samples by name and values of labels, those in the order of their names."""
         families = text_string_to_metric_families((await self.get("/metrics")).text)
         return {
             (sample.name, *(sample.labels[label] for label in sorted(sample.labels))): sample.value
@@ -136,10 +136,10 @@ class Receiver:
 
     def __init__(self) -> None:
         self.spans: dict[str, tuple[str, str]] = {}
-        """By name: trace id and service, of the last one."""
+        """Trace id and service of the last span of each name."""
         self.all: set[tuple[str, str]] = set()
         self.linked: dict[str, set[str]] = defaultdict(set)
-        """By name: ids of the traces that such spans link."""
+        """Ids of linked traces, by name of the span."""
 
     async def take(self, request: web.Request) -> web.Response:
         sent = ExportTraceServiceRequest.FromString(await request.read())

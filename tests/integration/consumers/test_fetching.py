@@ -1,4 +1,4 @@
-"""What a real broker accepts and aiokafka cannot take, read by our consumer."""
+"""Records that a real broker accepts and aiokafka cannot read, read by our consumer."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

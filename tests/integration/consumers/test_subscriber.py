@@ -1,4 +1,4 @@
-"""What a Python service sees of `summary.created`, on a real broker."""
+"""Subscribers to `summary.created` on a real broker."""
 
 import asyncio
 import os

@@ -158,7 +158,7 @@ async def produce(stack: EmbeddedStack, topic: str, numbers: range) -> None:
 
 
 async def consume(stack: EmbeddedStack, topic: str, count: int) -> list[int]:
-    """From the group's offset; commits."""
+    """Consume from the group's offset, and commit."""
     consumer = AIOKafkaConsumer(
         topic,
         bootstrap_servers=stack.bootstrap_servers,

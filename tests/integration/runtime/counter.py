@@ -39,7 +39,7 @@ class Told:
     instance: str | None = None
     at_least_once: bool = False
     ordered: bool = False
-    """At least once: records with the same key one after the other."""
+    """Order of records with the same key (at-least-once)."""
     two_tables: bool = False
     rejects: bool = False
     """A record that keeps failing is a dead letter, on the output topic."""

@@ -231,7 +231,7 @@ class Lab:
             assert order[key] == sorted(order[key]), key
 
     async def all_told_once(self, seconds: float = PATIENCE_SECONDS) -> None:
-        """Of an at-least-once worker: each record led to one committed output, whoever handled it how often."""
+        """Check that each record led to one committed output, whichever at-least-once worker handled it how often."""
         await until(lambda: len(self.counted()) >= len(self.keys), seconds, watching=self)
         assert sorted(seen.value["i"] for seen in self.counted()) == list(range(len(self.keys)))
 

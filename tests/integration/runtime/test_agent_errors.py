@@ -1,4 +1,4 @@
-"""What the agent does wrong: retried, or the worker stops; never lost, and never half visible."""
+"""Errors of the agent: retried, or the worker stops; never lost, and never half visible."""
 
 import pytest
 

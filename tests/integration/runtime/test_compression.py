@@ -1,4 +1,4 @@
-"""How records are compressed is the producer's choice: franz-go takes snappy unless it is told otherwise."""
+"""Compression of records is the producer's choice: franz-go's default is snappy."""
 
 from aiokafka import AIOKafkaProducer
 

@@ -1,4 +1,4 @@
-"""At least once: many records at a time. What they send is committed with what is finished, once."""
+"""At-least-once with many records at a time. Outputs are committed with what is finished, once."""
 
 import asyncio
 import random
@@ -88,7 +88,7 @@ async def test_a_rebalance_redoes_little(lab: Lab) -> None:
 
 
 async def test_workers_killed_at_any_moment_send_nothing_twice_and_lose_nothing(lab: Lab) -> None:
-    """Between handling and committing, inside of a transaction, after it: the seed decides."""
+    """The seed chooses a moment between handling and committing, inside of a transaction, or after it."""
     chance = random.Random(1)
     await lab.produce([(number % 2, {"sleep": chance.uniform(0, 0.2)}) for number in range(600)])
     told = {"at_least_once": True, "static": True, "options": {"max_in_flight": 8}}

@@ -12,7 +12,7 @@ from tests.integration.runtime.lab import Lab, until
 from tests.integration.runtime.test_concurrent import done
 
 FETCH_ENDS_SECONDS = 0.6
-"""By then the broker has answered the last fetch of a worker that is suspended."""
+"""Time after which the broker has answered the last fetch of a suspended worker."""
 
 
 def losses(worker: Process) -> list[tuple[int, int, int]]:

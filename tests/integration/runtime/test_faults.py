@@ -99,7 +99,7 @@ async def test_a_second_producer_of_a_partition_fences_the_first(lab: Lab) -> No
 
 
 async def test_a_worker_of_the_version_before_the_ids_changed_is_fenced(lab: Lab) -> None:
-    """As one that was suspended in the middle of a transaction, and goes on after the upgrade."""
+    """The worker was suspended in the middle of a transaction, and goes on after the upgrade."""
     source = TopicPartition(lab.source, 0)
     earlier_id = earlier_transactional_id(lab.app_id, source)
     assert earlier_id != transactional_id(lab.app_id, source)
@@ -151,6 +151,6 @@ async def progress(lab: Lab) -> None:
 
 
 def recent_workers(lab: Lab) -> set[int]:
-    """Who made the last outputs of each partition."""
+    """Workers that made the last outputs of each partition."""
     last = {seen.partition: seen.value["pid"] for seen in lab.counted()}
     return set(last.values())

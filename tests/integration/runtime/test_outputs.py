@@ -1,4 +1,4 @@
-"""Where the agent's outputs go."""
+"""Destinations of the agent's outputs."""
 
 import asyncio
 from pathlib import Path

@@ -16,7 +16,7 @@ from tests.stack import Stack, chosen_jars
 LIMIT_SECONDS = 6.0
 WATCHED = {"watchdog_seconds": LIMIT_SECONDS}
 BOUND_SECONDS = 3 * LIMIT_SECONDS + 14
-"""Until it is noticed, twice at most, and until the worker has stopped in vain."""
+"""Longest time until the stall is noticed, twice the limit at most, and the worker has failed to stop by itself."""
 
 
 @asynccontextmanager

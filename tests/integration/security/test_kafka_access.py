@@ -1,4 +1,4 @@
-"""Who is let in by a broker that asks, and what those are told who are not."""
+"""Authentication by a broker, and the errors of rejected clients."""
 
 from collections.abc import Callable
 from pathlib import Path

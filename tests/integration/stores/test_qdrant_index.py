@@ -31,7 +31,7 @@ async def index(path: Path) -> AsyncIterator[QdrantIndex]:
 
 
 def read(path: Path, collection: str = "episodes") -> tuple[Any, models.Record]:
-    """What a second process sees after the first one has closed the directory."""
+    """Read the index as a second process, after the first one has closed the directory."""
     client = QdrantClient(path=str(path))
     info = client.get_collection(collection)
     (record,) = client.retrieve(collection, [point_id("c1:1")], with_vectors=True)

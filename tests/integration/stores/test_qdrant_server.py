@@ -1,4 +1,4 @@
-"""What is particular to Qdrant on a server: who creates the collection, and what is said of a server that refuses."""
+"""Particulars of Qdrant on a server: creating the collection, and the errors of a server that refuses."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -69,7 +69,7 @@ async def test_of_two_first_writers_with_other_dimensions_one_has_a_wrong_settin
 
 
 async def problem(url: str, **options: Any) -> str:
-    """What is said when the server is asked."""
+    """Error that a query raises."""
     index = open_index(Qdrant.model_validate({"url": url, "timeout_seconds": 1, **options}), Embedder())
     try:
         with pytest.raises(StoreUnavailable) as caught:

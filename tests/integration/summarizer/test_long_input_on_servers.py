@@ -26,7 +26,7 @@ FACTS = [f"Fact number {n} is that code K{n * 37} was agreed." for n in range(24
 
 
 def limited(server: LlmServer) -> llm.Outcome:
-    """What a model with a context of CONTEXT tokens and a tokenizer less thrifty than ours answers."""
+    """Answer like a model with a context of CONTEXT tokens and a tokenizer less thrifty than ours."""
 
     async def respond(request: web.Request) -> web.StreamResponse:
         body = await request.json()

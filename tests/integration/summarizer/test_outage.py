@@ -121,7 +121,7 @@ async def test_fallbacks_are_announced_at_once_and_replaced_everywhere_when_the_
 
 
 async def send_what_is_no_episode(settings: Settings) -> None:
-    """To every partition of the retry topic."""
+    """Send a broken record to every partition of the retry topic."""
     async with running_producer(settings.kafka) as producer:
         for partition in range(settings.kafka.partitions):
             await producer.send_and_wait(settings.kafka.retry_topic, b"{", key=b"one", partition=partition)

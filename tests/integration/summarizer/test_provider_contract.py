@@ -1,4 +1,4 @@
-"""What every provider promises, the real ones and the fakes."""
+"""Contract of every provider, the real ones and the fakes."""
 
 from collections.abc import AsyncIterator
 

@@ -74,7 +74,7 @@ async def send(settings: Settings, *episodes: EpisodeClosed) -> None:
 
 
 async def announced(settings: Settings, count: int) -> list[SummaryCreated]:
-    """That many events, in order of their arrival."""
+    """Read that many events, in order of their arrival."""
     kafka = settings.kafka
     subscriber = SummarySubscriber(
         bootstrap_servers=kafka.bootstrap_servers, group_id=f"{kafka.summaries_topic}-test", topic=kafka.summaries_topic
@@ -89,7 +89,7 @@ async def announced_of_each(settings: Settings, count: int) -> dict[str, Summary
 
 
 async def stored(settings: Settings, *episode_ids: str) -> dict[str, SummaryCreated]:
-    """What MongoDB has of these episodes, by conversation."""
+    """Summaries of these episodes in MongoDB, by conversation."""
     database = mongo.connect(settings.mongo)
     found = [await MongoEpisodes(database).find(episode_id) for episode_id in episode_ids]
     await mongo.close(database)
@@ -98,11 +98,11 @@ async def stored(settings: Settings, *episode_ids: str) -> dict[str, SummaryCrea
 
 @dataclass(frozen=True)
 class End:
-    """How an episode ended."""
+    """End of an episode."""
 
     calls: int
     reason: str | None = None
-    """Of the fallback; None: the LLM's own texts."""
+    """Reason of the fallback; None: the LLM's own texts."""
 
 
 def always(outcome: Outcome) -> list[Outcome]:

@@ -40,7 +40,7 @@ def one(data: bytes) -> ProducerRecord:
 
 
 def taken(record: ProducerRecord) -> MessageCreated | ConversationFlush:
-    """What a worker makes of it."""
+    """Decode a record like a worker."""
     return decode_input(record.conversation_id.encode(), record.value, record.headers, 0)
 
 

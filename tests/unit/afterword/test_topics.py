@@ -1,4 +1,4 @@
-"""Which topics there should be, and what counts as different."""
+"""Required topics, and which differences count."""
 
 from dataclasses import replace
 

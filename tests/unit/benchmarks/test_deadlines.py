@@ -1,4 +1,4 @@
-"""How lateness is counted."""
+"""Lateness of closed episodes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What counts as a regression, and what the guard keeps."""
+"""Regressions, and the baseline that the guard keeps."""
 
 from pathlib import Path
 

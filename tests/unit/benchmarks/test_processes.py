@@ -1,4 +1,4 @@
-"""What is read from the texts in /proc."""
+"""Figures read from the texts in /proc."""
 
 import os
 

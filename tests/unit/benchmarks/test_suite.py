@@ -1,4 +1,4 @@
-"""How findings are shown and kept."""
+"""Findings as they are shown and kept."""
 
 import json
 

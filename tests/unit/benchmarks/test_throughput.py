@@ -1,4 +1,4 @@
-"""What is worked out from what a run showed: rates, costs, and the ratios of programs that took turns."""
+"""Figures of a run: rates, costs, and the ratios of programs that took turns."""
 
 from itertools import islice
 

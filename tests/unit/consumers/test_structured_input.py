@@ -1,4 +1,4 @@
-"""What one consumer cannot take, none may stumble over."""
+"""Records that one consumer rejects, and that none may stumble over."""
 
 import pytest
 

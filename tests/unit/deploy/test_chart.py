@@ -1,4 +1,4 @@
-"""What of the chart can be looked at without Helm: that it is up to date, and that what it names exists."""
+"""Checks of the chart without Helm: it is up to date, and what it names exists."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ from helm.generate import CHART, generated
 GUIDE = CHART.parents[1] / "docs" / "how-to" / "kubernetes.md"
 TEMPLATES = sorted(CHART.glob("templates/**/*.*"))
 PRODUCTION = {("kafka", "bootstrap_servers"), ("kafka", "replication_factor"), ("kafka", "min_insync_replicas")}
-"""Where the chart's default is not the code's: it is for a cluster."""
+"""Settings for which the chart's default is not the code's: it is for a cluster."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What of docker-compose.yml can be looked at without an engine."""
+"""Checks of docker-compose.yml without an engine."""
 
 import os
 import re
@@ -163,7 +163,7 @@ def test_a_service_waits_for_nothing_that_a_profile_may_leave_out(services: Mapp
 
 
 def required(service: Service) -> dict[str, str]:
-    """What has to be there, and how it has to be, before this service is started."""
+    """Conditions of the services that must be there before this one is started."""
     waits = service.get("depends_on", {}).items()
     return {other: wait["condition"] for other, wait in waits if wait.get("required", True)}
 

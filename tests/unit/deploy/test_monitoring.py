@@ -46,7 +46,7 @@ def exported() -> dict[str, set[str]]:
 
 
 def without_suffix(name: str) -> str:
-    """Of a histogram's series, the histogram."""
+    """Name of the histogram that a series belongs to."""
     return re.sub("_(bucket|sum|count)$", "", name) if "_seconds_" in name else name
 
 

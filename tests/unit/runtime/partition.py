@@ -43,7 +43,7 @@ def changes_of(batch: Batch) -> list[tuple[bytes, bytes | None]]:
 
 
 def table(name: str, data: Any) -> Any:
-    """As Faust's."""
+    """Table like Faust's."""
     return SimpleNamespace(data=data, changelog_topic=SimpleNamespace(get_topic_name=lambda: f"{name}-changelog"))
 
 
@@ -99,7 +99,7 @@ class Partition:
         self.open()
 
     def open(self) -> None:
-        """As after a failure: a new session of the same partition."""
+        """Open a new session of the same partition, as after a failure."""
         self.session = Session(
             source=SOURCE,
             group="group",
@@ -114,7 +114,7 @@ class Partition:
         )
 
     async def process(self, records: Sequence[Any]) -> None:
-        """Until all are committed: opened anew after timeouts, as the partition does."""
+        """Process until all are committed: opened anew after timeouts, as the partition does."""
         while left := [one for one in records if one.offset >= self.committed]:
             try:
                 await self.session.process(left)

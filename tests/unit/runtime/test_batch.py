@@ -1,4 +1,4 @@
-"""When a batch counts as done, through a real Faust stream: Faust calls many things an acknowledgement.
+"""Completion of a batch, through a real Faust stream: Faust calls many things an acknowledgement.
 
 The whole file runs a second time without Faust's Cython code, which acknowledges in its own way.
 """

@@ -9,7 +9,7 @@ from afterword.streams.runtime.errors import StoreFailed
 
 
 class FullDisk:
-    """What rocksdict is like when nothing can be written any more."""
+    """Database like rocksdict's when nothing can be written any more."""
 
     def write(self, batch: object) -> None:
         raise Exception("IO error: No space left on device")

@@ -83,7 +83,7 @@ async def test_an_oversized_request_line_is_refused(client):
 
 
 async def raw(server: HealthServer, *parts: bytes) -> bytes:
-    """What comes back to a request of these bytes, until the connection ends."""
+    """Send these bytes and return the response, until the connection ends."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     try:
         for part in parts:

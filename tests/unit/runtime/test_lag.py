@@ -1,4 +1,4 @@
-"""How far behind a partition is, as far as that can be known without reading what is unread."""
+"""Lag of a partition, as far as it can be known without reading the unread records."""
 
 from afterword.streams.runtime.lag import Backlog, Work
 

@@ -1,4 +1,4 @@
-"""Which local state of other workers' partitions may be removed."""
+"""Removal of the local state of other workers' partitions."""
 
 import asyncio
 from pathlib import Path

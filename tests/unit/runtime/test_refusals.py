@@ -1,4 +1,4 @@
-"""How long Kafka may refuse what no retry can make acceptable."""
+"""Time limit for refusals by Kafka that no retry can change."""
 
 import pytest
 from aiokafka.errors import KafkaTimeoutError, MessageSizeTooLargeError, OutOfOrderSequenceNumber

@@ -34,7 +34,7 @@ def table(app: App) -> Any:
 
 @pytest.fixture
 def database(app: App, table: Any, tmp_path: Path) -> Iterator[Database]:
-    """Of the one partition that is open."""
+    """Database of the one partition that is open."""
     database = Database(tmp_path / "db", {"rows": None})
     app.consumer.partitions["in-0"] = SimpleNamespace(session=SimpleNamespace(database=database))
     yield database

@@ -46,7 +46,7 @@ ANSWER = (
     + struct.pack(">i", -1)
     + b"\x00"
 )
-"""By hand, after the message definition of Kafka (MetadataResponse.json) and KIP-482."""
+"""Response written by hand, after the message definition of Kafka (MetadataResponse.json) and KIP-482."""
 
 
 def test_an_answer_is_read_to_its_end_and_topics_that_do_not_exist_have_no_id() -> None:

@@ -13,13 +13,13 @@ from afterword.streams.runtime.options import Options
 from afterword.streams.runtime.transaction import TransactionalProducer, earlier_transactional_id, transactional_id
 
 topics = st.text("ab0.-_", min_size=1, max_size=8)
-"""Of the characters that Kafka allows: letters, digits, full stop, hyphen, underscore."""
+"""Names of the characters that Kafka allows: letters, digits, full stop, hyphen, underscore."""
 apps = st.text("ab0.-_~", min_size=1, max_size=8)
 writers = st.tuples(apps, st.builds(TopicPartition, topics, st.integers(0, 20)))
 
 
 class Unstartable:
-    """As aiokafka's when a broker that just comes up names no broker."""
+    """Producer like aiokafka's when a broker that just comes up names no broker."""
 
     async def start(self) -> None:
         raise AssertionError("Did we not perform bootstrap?")

@@ -1,4 +1,4 @@
-"""When a worker is doing nothing, and when it only seems so."""
+"""Stalls of a worker: real ones, and those that only seem so."""
 
 from afterword.streams.runtime.watchdog import BROKER, GROUP, Mark, Watch
 
@@ -7,7 +7,7 @@ WORK = "nothing is committed of messages-0"
 
 
 def first_stall(looks: list[tuple[float, dict[str, Mark]]]) -> tuple[float, str] | None:
-    """When which stall is found, if one is."""
+    """Time and name of the first stall, if there is one."""
     watch = Watch(LIMIT, HANDLING, GAP)
     for now, to_do in looks:
         stalled = watch.look(to_do, now)

@@ -1,4 +1,4 @@
-"""Which record of a partition is handed over next."""
+"""Order in which a partition's records are handed over."""
 
 from collections import defaultdict
 from collections.abc import Iterable

@@ -118,7 +118,7 @@ def test_an_error_names_fields_and_never_contents() -> None:
 
 
 NESTED = b"[" * 1020 + b"]" * 1020
-"""As deep as orjson reads, and deeper than Python's own functions go."""
+"""Deepest nesting that orjson reads, deeper than Python's own functions go."""
 
 
 def test_a_structured_event_whose_type_is_nested_deeply_is_of_an_unknown_type() -> None:

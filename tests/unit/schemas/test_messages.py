@@ -26,7 +26,7 @@ def test_metadata_refuses_an_integer_that_no_document_holds(number: int) -> None
 @pytest.mark.timeout(5)
 def test_a_number_of_a_class_of_its_own_is_compared_not_searched_for() -> None:
     class Number(int):
-        """As a library may hand it over."""
+        """Integer as a library may pass it."""
 
     with pytest.raises(ValidationError, match="64 bits"):
         a_message(metadata={"n": Number(2**63)})

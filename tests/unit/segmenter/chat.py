@@ -127,7 +127,7 @@ class Chat:
         return self._committed(lambda segmenter: segmenter.tick(due, self.now_ms, "messages", 3))
 
     def get(self, table: str, key: bytes) -> bytes | None:
-        """As the database of a partition."""
+        """Return a row, like the database of a partition."""
         return self._rows[table].get(key)
 
     @property
@@ -166,7 +166,7 @@ def closed_or_amended(outgoing: Iterable[Outgoing]) -> list[EpisodeClosed | Epis
 
 
 def ids(episode: EpisodeClosed) -> str:
-    """Of the core messages, in order: one letter each in most tests."""
+    """Ids of the core messages, in order: one letter each in most tests."""
     return " ".join(m.id for m in episode.messages)
 
 

@@ -65,7 +65,7 @@ class Taken:
 
     @property
     def confirmed(self) -> float:
-        """When it was sent, or recorded if that was earlier."""
+        """Time when it was sent, or recorded if that was earlier."""
         return min(self.sent, self.stamped_ms / 1000) if self.stamped_ms > 0 else self.sent
 
 
@@ -80,7 +80,7 @@ class Room:
 
 @dataclass
 class Talk:
-    """What is numbered together."""
+    """Messages that are numbered together."""
 
     taken: list[Taken] = field(default_factory=list)
     sealed: list[tuple[list[Taken], str]] = field(default_factory=list)
@@ -208,7 +208,7 @@ class Oracle:
             self.place(talk_name, new, limits, now_ms)
 
     def pending(self, conversation: str) -> list[Taken]:
-        """What is remembered past the window: in an agent's part nothing."""
+        """Messages remembered past the window: none in an agent's part."""
         return self.talks[conversation, None].rows if self.limits.scope == "conversation" else []
 
     def overridden(self, room: Room, message: MessageCreated) -> Episodes | None:
@@ -318,7 +318,7 @@ class Oracle:
 
 
 def trigger_of(limits: Episodes) -> Any:
-    """As a table or a list."""
+    """Trigger as a table or a list."""
     presets = {"default": 10, "high_frequency": {"turns": 20}, "long_conversation": {"turns": 50}}
     presets["memory_sensitive"] = {"events": 15}
     trigger = presets.get(limits.trigger, limits.trigger) if isinstance(limits.trigger, str) else limits.trigger

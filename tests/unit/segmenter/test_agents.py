@@ -1,4 +1,4 @@
-"""With `scope = agent` each agent of a conversation has its own episodes."""
+"""Episodes of each agent of a conversation, with `scope = agent`."""
 
 import pytest
 from hypothesis import given

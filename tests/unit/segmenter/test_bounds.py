@@ -1,4 +1,4 @@
-"""What waits in the state is bounded, whatever the rules of a conversation are, and so is what leaves at once."""
+"""Bounds of what waits in the state, whatever the rules of a conversation are, and of what leaves at once."""
 
 from itertools import pairwise
 

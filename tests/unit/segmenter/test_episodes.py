@@ -1,4 +1,4 @@
-"""What an `episode.closed` says."""
+"""Contents of `episode.closed`."""
 
 from hashlib import sha256
 from statistics import mean, pvariance

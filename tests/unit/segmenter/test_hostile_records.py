@@ -1,4 +1,4 @@
-"""What `make hostile` foretells of its records is what readers and rules make of them, without any server."""
+"""Predictions of `make hostile` about its records match what readers and rules make of them, without a server."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ FAMILIES = (
 
 
 def read(attack: Attack) -> Iterator[tuple[Fates, Record]]:
-    """As a worker gets its records, once it looks into each."""
+    """Read an attack's records like a worker, which parses each."""
     if attack.batch is None:
         yield attack.fates, Record(attack.key, attack.value, attack.headers, 0, attack.timestamp_ms or hostile.NOW_MS)
         return

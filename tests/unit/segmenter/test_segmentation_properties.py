@@ -1,4 +1,4 @@
-"""What holds for any talk: checked against an oracle, and by looking at the episodes themselves."""
+"""Properties of any talk: checked against an oracle, and by looking at the episodes themselves."""
 
 from collections import defaultdict
 from itertools import pairwise
@@ -18,7 +18,7 @@ from tests.unit.segmenter.oracle import Name, Oracle
 from tests.unit.segmenter.strategies import episode_limits, talk
 
 MAX_STATE_BYTES = 200
-"""Of a conversation without a tenant, its overrides aside."""
+"""Bytes of the state of a conversation without a tenant, its overrides aside."""
 LONGEST = 7
 """No strategy lets an episode have more messages."""
 
@@ -71,7 +71,7 @@ def name_of(episode: EpisodeClosed, limits: Episodes) -> Name:
 
 
 def pending_ids(chat: Chat) -> dict[Name, list[str]]:
-    """By what is in the rows, in order."""
+    """Ids of pending messages by what is in the rows, in order."""
     found = defaultdict(list)
     for raw, value in sorted(chat.messages.items()):
         key = parse_key(raw)

@@ -34,7 +34,7 @@ def count_tokens(text: str) -> int:
 
 
 class Topic:
-    """As Faust's, in an exactly-once agent."""
+    """Topic like Faust's, in an exactly-once agent."""
 
     def __init__(self, name: str) -> None:
         self.name = name

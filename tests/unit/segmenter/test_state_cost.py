@@ -1,4 +1,4 @@
-"""What the state costs: bytes written to the changelogs for each message, and rows that stay."""
+"""Cost of the state: bytes written to the changelogs for each message, and rows that stay."""
 
 import orjson
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from tests.unit.segmenter.chat import Chat, flush, limits, say
 
 RECORD_OVERHEAD_BYTES = 30
-"""Of a record in a changelog: lengths, deltas, a share of the batch's header."""
+"""Overhead of a record in a changelog: lengths, deltas, a share of the batch's header."""
 MESSAGE_BYTES = 300
 LIMIT_BYTES = 1200
 CONVERSATION = "0b6f0c0e-6e1f-5d7b-9a5c-3f1b6c1d2e4f"

@@ -1,4 +1,4 @@
-"""What is handed on of fetched batches: everything that is fine, in bounded pieces."""
+"""Records of fetched batches that are handed on: everything that is fine, in bounded pieces."""
 
 import gzip
 import hashlib
@@ -28,7 +28,7 @@ records = st.lists(
 
 
 def read(batches: bytes) -> list[Record]:
-    """As aiokafka reads them."""
+    """Read batches like aiokafka."""
     found: list[Record] = []
     memory = MemoryRecords(batches)
     while memory.has_next():
@@ -46,7 +46,7 @@ def next_offset(batches: bytes) -> int:
 
 
 def read_all(batches: bytes, limit: int, *, check_names: bool = False, first: int = 100) -> tuple[list[Record], int]:
-    """As a consumer that fetches again from where it stopped; and how many fetches it took."""
+    """Read like a consumer that fetches again from where it stopped; and count its fetches."""
     found: list[Record] = []
     offset, end, fetches = first, next_offset(batches), 0
     while offset < end:

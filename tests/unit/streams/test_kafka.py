@@ -1,4 +1,4 @@
-"""What cannot be meant stops the start; what is meant becomes arguments of aiokafka."""
+"""Kafka settings: invalid ones stop the start, the others become arguments of aiokafka."""
 
 import subprocess
 import sys

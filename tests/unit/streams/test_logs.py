@@ -1,4 +1,4 @@
-"""What a process with our logging writes about a call that is made again."""
+"""Log lines of a process with our logging about a call that is retried."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Which texts can be a prompt's template, and what is said of the others."""
+"""Prompt templates: which texts are valid, and the errors of the others."""
 
 import pytest
 from hypothesis import given

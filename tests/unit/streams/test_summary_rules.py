@@ -1,4 +1,4 @@
-"""From settings to how long a summary may be and how often the rolling one is updated."""
+"""Length of a summary and cadence of the rolling one, as set."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How a trigger is written: in the file, in the environment, by name; and what is said when it cannot be."""
+"""Notations of a trigger: in the file, in the environment, by name; and the errors of invalid ones."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What people wrote is shown, and never obeyed by the terminal, nor taken for a line of ours."""
+"""Foreign text is shown, and never obeyed by the terminal, nor taken for a line of ours."""
 
 import json
 import unicodedata

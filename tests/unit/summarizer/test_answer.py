@@ -1,4 +1,4 @@
-"""What an LLM may write, and what is made of it."""
+"""Reading of an LLM's answers."""
 
 import json
 

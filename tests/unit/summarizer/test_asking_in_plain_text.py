@@ -38,7 +38,7 @@ REQUEST = SummaryRequest(a_closed_episode(), "Ada is a customer.", 800)
 
 
 def kind(request: ChatRequest) -> str:
-    """Which text is asked for."""
+    """Kind of text that is asked for."""
     user = request.messages[1]["content"]
     told = {"Give this summary a title": "TITLE", "Say in 1 or 2 sentences": "SHORT", "Bring the summary": "ROLLING"}
     return next((name for words, name in told.items() if user.startswith(words)), "JSON" if request.schema else "LONG")

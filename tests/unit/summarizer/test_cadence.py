@@ -1,4 +1,4 @@
-"""How often the rolling summary is updated, and that nothing is lost to it in between."""
+"""Cadence of updates of the rolling summary, and that nothing is lost to it in between."""
 
 import asyncio
 from dataclasses import replace

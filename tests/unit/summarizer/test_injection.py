@@ -63,7 +63,7 @@ def hostile_episode(text: str) -> EpisodeClosed:
 
 
 def belonging_to(world: World, conversation: str) -> Any:
-    """What any store or topic holds under ids of this conversation."""
+    """Entries of any store or topic under ids of this conversation."""
     episodes, rows, conversations, labels, points, announced = world.state
     stored = [episodes, rows, conversations, labels, points, announced]
     return [{key: value for key, value in each.items() if key.split(":")[0] == conversation} for each in stored]

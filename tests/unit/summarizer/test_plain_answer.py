@@ -1,4 +1,4 @@
-"""What small models write around, and after, what they were asked for."""
+"""Text that small models write around, and after, what they were asked for."""
 
 import pytest
 from hypothesis import given, settings

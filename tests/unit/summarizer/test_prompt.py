@@ -1,4 +1,4 @@
-"""What the LLM is asked, and that nothing which was said can change it."""
+"""Prompts to the LLM, and that no message can change them."""
 
 import re
 

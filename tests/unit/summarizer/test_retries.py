@@ -1,4 +1,4 @@
-"""How often and when the LLM is asked again for what a fallback stands for, and how a record says it."""
+"""Retries of an episode that has a fallback: how often, when, and how a record counts them."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""What a fallback's next try waits for."""
+"""Conditions for the next try of a fallback."""
 
 import asyncio
 from collections.abc import Callable

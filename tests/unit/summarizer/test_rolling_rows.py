@@ -20,7 +20,7 @@ FIRST: list[Turn] = [
     ("assistant", "Thank you, I noted it."),
 ]
 CALLS = 10
-"""What a pipeline asks of its surroundings for one episode, the provider apart."""
+"""Calls that a pipeline makes for one episode, those of the provider apart."""
 OPTIONS: dict[str, Any] = {"rules": SummaryRules(MAX_TOKENS), "provider": ExtractiveProvider()}
 
 

@@ -1,4 +1,4 @@
-"""Where sentences end, and how texts are cut."""
+"""Ends of sentences, and cuts of texts."""
 
 import pytest
 from hypothesis import given

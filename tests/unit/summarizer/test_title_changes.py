@@ -1,4 +1,4 @@
-"""Whether a title is announced as another one."""
+"""Announcement of a changed title."""
 
 from dataclasses import replace
 from typing import Any

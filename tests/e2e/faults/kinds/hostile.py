@@ -59,12 +59,12 @@ class Cost:
         self.stall = max(self.stall, *((stalls.lap(), role) for role, stalls in world.groups.items()))
 
     def forget_stalls(self, world: World) -> None:
-        """Of a worker that was not allowed to run."""
+        """Ignore the stalls of a worker that was not allowed to run."""
         for stalls in world.groups.values():
             stalls.lap()
 
     def beyond_bounds(self) -> list[str]:
-        """In words."""
+        """Describe each figure that is out of bounds."""
         bounds = (
             (self.megabytes, MOST_MEGABYTES, "MB of memory"),
             (self.loop, MOST_LOOP_SECONDS, "s in which the event loop was blocked"),
@@ -285,7 +285,7 @@ class Topics(Hostile):
         await world.configure(kafka.dead_letters(kafka.messages_topic), max_message_bytes=str(LARGE_RECORD_BYTES))
 
     async def _retention(self, world: World) -> None:
-        """What has been read may expire."""
+        """Let records expire that have been read."""
         topic = world.deployment.settings.kafka.messages_topic
         await world.configure(topic, **ANY_TIME, retention_ms="600000", segment_bytes=str(2**20))
         await world.busy()
@@ -386,7 +386,7 @@ code = subprocess.call(sys.argv[2:], stdin=subprocess.DEVNULL)
 megabytes = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
 open(sys.argv[1], "w").write(f"{code} {megabytes}")
 """
-"""Between us and the command: until a child runs its own program, its memory is its parent's, and ours is large."""
+"""Program between us and the command: until a child runs its own, its memory is its parent's, and ours is large."""
 
 
 def _run(environment: Mapping[str, str], arguments: Sequence[str]) -> Done:

@@ -85,7 +85,7 @@ def shifted_segmenter(world: World, jump: Path) -> Process:
 
 
 def filesystems() -> str:
-    """That Linux has."""
+    """File systems that Linux has."""
     listed = Path("/proc/filesystems")
     return listed.read_text() if listed.exists() else ""
 

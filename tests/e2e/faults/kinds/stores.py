@@ -1,4 +1,4 @@
-"""What the summarizer talks to is away, slow, or cuts its connections: the segmenter does not notice."""
+"""Faults of the summarizer's servers: away, slow, or cutting connections. The segmenter does not notice."""
 
 import asyncio
 import contextlib
@@ -96,7 +96,7 @@ class MongoResets(Away):
 
 
 class Llm(Away):
-    """With a real deadline, few attempts, and little patience."""
+    """LLM outage, with a real deadline and few attempts."""
 
     settings: ClassVar = {
         "llm": {**LLM, "attempts": 2, "timeout_seconds": 40, "retry_budget_seconds": 4},
@@ -175,7 +175,7 @@ class QdrantResets(Away):
 
 
 async def summary_sources(world: World) -> dict[str, int]:
-    """How many stored summaries are of which source."""
+    """Count the stored summaries of each source."""
     database = mongo.connect(world.deployment.settings.mongo)
     try:
         episodes = database["episodes"]

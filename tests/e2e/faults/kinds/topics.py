@@ -99,7 +99,7 @@ class Unauthorized(Refused):
 
 
 class SummarizerRefused(Fault):
-    """By size and then by rights, for a shorter time than makes the summarizer stop."""
+    """Refusals by size and then by rights, for a shorter time than makes the summarizer stop."""
 
     name = "summary.created refuses the summarizer"
     outcome = "waits, goes on after repair; audit clean"
@@ -120,7 +120,7 @@ class SummarizerRefused(Fault):
         await world.progress()
 
     async def _until_refused(self, world: World, cause: str) -> None:
-        """Until a summarizer's log tells of it: by the name of the error, in words or in one."""
+        """Wait until a summarizer's log names the error, in words or in one."""
         logs = [world.worker(name).log for name in world.running("summarizer")]
         begins = {log: log.stat().st_size for log in logs}
 
@@ -140,7 +140,7 @@ class OutputDeleted(Fault):
     most = 1
 
     async def inject(self, world: World, chance: random.Random) -> None:
-        """Of dead letters, of which there are none yet: what a deleted topic had is nobody's to bring back."""
+        """Delete the topic of dead letters, which is still empty: a deleted topic's records are lost."""
         kafka = world.deployment.settings.kafka
         topic = kafka.dead_letters(kafka.messages_topic)
         async with world.ending(world.running("segmenter")[0], topic), world.admin() as admin:

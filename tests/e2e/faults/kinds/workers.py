@@ -17,7 +17,7 @@ from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.world import OVER_HTTP, World, until
 
 SESSION_SECONDS = 6.0
-"""As short as the broker allows."""
+"""Shortest session that the broker allows."""
 WORKERS, MEMBERS, WITH_QDRANT = "workers", "members", "qdrant"
 MARGIN_SECONDS = 5.0
 AT_WORK = 0.8
@@ -80,7 +80,7 @@ class StateLost(Fault):
         copy.rename(deployment.state(name))
 
     async def _newer(self, world: World, name: str) -> None:
-        """As if the changelogs had lost their ends."""
+        """Make the local state newer than the changelogs, as if they had lost their ends."""
         paths = [file.parent for file in world.deployment.state(name).rglob("CURRENT")]
         assert paths, f"{name} has no state"
         for path in paths:
@@ -105,7 +105,7 @@ def ahead_of_its_changelogs(path: Path) -> None:
 
 
 def recoveries(world: World) -> list[dict[str, Any]]:
-    """As the segmenters logged them."""
+    """Recoveries that the segmenters logged."""
     logs = [world.deployment.logs(name) for name, role in world.roles.items() if role == "segmenter"]
     lines = [line for log in logs for line in log.splitlines() if '"event": "recovered"' in line]
     return [orjson.loads(line) for line in lines]

@@ -1,4 +1,4 @@
-"""What the audit reads of the segmenter's changelogs, damaged rows included."""
+"""Reading of the segmenter's changelogs by the audit, damaged rows included."""
 
 from typing import Any, NamedTuple
 

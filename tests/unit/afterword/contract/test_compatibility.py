@@ -46,7 +46,7 @@ NARROWER: dict[str, Change] = {
     "unknown fields refused": lambda s: s.update(additionalProperties=False),
 }
 OTHERWISE = ("a new field is required", "another type", "another type in an item")
-"""Not simply narrower: seen the other way round they break something too."""
+"""Changes that are not simply narrower: in the other direction they break something too."""
 HARMLESS: dict[str, Change] = {
     "a new optional field": lambda s: s["properties"].update(new={"type": "string"}),
     "a description": lambda s: s["properties"]["id"].update(description="of the message"),

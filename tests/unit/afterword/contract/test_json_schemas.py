@@ -33,7 +33,7 @@ ODD_VALUES = st.one_of(
 
 
 def taken(event_type: str, event: dict[str, Any]) -> bool:
-    """By the decoder of `messages`."""
+    """Return whether the decoder of `messages` accepts the event."""
     key = str(event.get("conversation_id")).encode()
     try:
         decode_input(key, orjson.dumps(event), [("ce_type", event_type.encode())], 0)

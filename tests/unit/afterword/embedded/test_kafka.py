@@ -1,4 +1,4 @@
-"""What the brokers are told."""
+"""Configuration of the embedded brokers."""
 
 import uuid
 from pathlib import Path

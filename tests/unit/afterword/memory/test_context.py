@@ -17,7 +17,7 @@ def world() -> Remembered:
 
 
 def sentences() -> Iterator[str]:
-    """Of real dialogues, without end."""
+    """Sentences of real dialogues, without end."""
     return cycle(text for dialogue in dialogues() for _, text in dialogue)
 
 

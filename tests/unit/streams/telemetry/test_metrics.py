@@ -1,4 +1,4 @@
-"""What a worker tells Prometheus: documented, bounded, and nothing that others would not understand."""
+"""Metrics of a worker: documented, bounded, and in Prometheus' own format."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ def metrics() -> Metrics:
 
 
 def values(metrics: Metrics) -> dict[tuple[str, ...], float]:
-    """By name and values of labels."""
+    """Samples by name and values of labels."""
     families = text_string_to_metric_families(metrics.text().decode())
     return {(sample.name, *sample.labels.values()): sample.value for family in families for sample in family.samples}
 

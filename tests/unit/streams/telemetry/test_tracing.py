@@ -1,4 +1,4 @@
-"""From a message's `traceparent` to that of its summary: one trace, no contents, and nothing where it is off."""
+"""Traces from a message's `traceparent` to that of its summary: one trace, no contents, and nothing where it is off."""
 
 import asyncio
 import os

@@ -20,7 +20,7 @@ FIRST: tuple[Turn, ...] = (
 
 
 def rolling_after(episodes: int, max_tokens: int) -> str:
-    """As the pipeline asks for it, episode after episode."""
+    """Rolling summary as the pipeline makes it, episode after episode."""
     rolling, row = "", None
     for ordinal, turns in enumerate((FIRST, *dialogues()[: episodes - 1]), 1):
         longest = longest_text(row, max_tokens)

@@ -1,4 +1,4 @@
-"""What the summaries made of a conversation's own sentences are like."""
+"""Summaries made of a conversation's own sentences."""
 
 import random
 import re

@@ -1,4 +1,4 @@
-"""Whatever a server sends, its client has an answer or a ProviderError."""
+"""Arbitrary responses: the client returns an answer or raises a ProviderError."""
 
 import math
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""What an LLM has answered is not asked for again, and a cache that is away changes nothing."""
+"""Cache of an LLM's replies: it saves requests, and its outage changes nothing."""
 
 import asyncio
 from dataclasses import replace
@@ -153,7 +153,7 @@ async def test_a_reply_of_absurd_length_is_neither_read_nor_kept() -> None:
 
 
 async def test_a_reply_is_kept_only_after_it_was_read() -> None:
-    """What could not be read, or made the worker hang, is asked for anew after a restart."""
+    """A reply that could not be read, or made the worker hang, is asked for anew after a restart."""
     replies = MemoryReplies()
 
     def read(text: str) -> str:

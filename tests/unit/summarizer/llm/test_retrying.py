@@ -1,4 +1,4 @@
-"""What is tried again, how often, and how long."""
+"""Retries of calls: which, how often, and how long."""
 
 from datetime import UTC, datetime
 

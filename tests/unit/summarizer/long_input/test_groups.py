@@ -1,4 +1,4 @@
-"""Where an episode may be cut."""
+"""Places where an episode may be cut."""
 
 import pytest
 from hypothesis import given

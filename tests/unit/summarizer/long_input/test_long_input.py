@@ -20,7 +20,7 @@ from tests.unit.summarizer.long_input.reader import USAGE, Reader
 
 TOOL_OUTPUT = 300
 CONTEXT = 2600
-"""Of which instructions take some 500."""
+"""Tokens of a context, of which instructions take some 500."""
 
 
 def request_of(*turns: tuple[str, str], **fields: Any) -> SummaryRequest:

@@ -1,4 +1,4 @@
-"""Whatever the template and the way of asking: what was said stays between the fences, and is data there."""
+"""Fences of every prompt: in any template and format, messages stay between the fences, and are data there."""
 
 import re
 from collections.abc import Callable
@@ -27,7 +27,7 @@ JSON_TEMPLATES = (PRESETS["episodic"], PRESETS["focus_points"], *(Template("epis
 PLAIN_TEMPLATES = (PRESETS[PLAIN], *(Template(PLAIN, text, custom=True) for text in CUSTOM))
 
 Prompt = Callable[[EpisodeClosed, str], Messages]
-"""Of an episode and another text that an LLM may have written: the summary so far, or that of the episode."""
+"""Function of an episode and another text that an LLM may have written: the previous summary, or the episode's."""
 PROMPTS: dict[str, Prompt] = {
     "short": lambda episode, text: plain.short_prompt(episode, text, None),
     "title": lambda episode, text: plain.title_prompt(episode, text, None),
@@ -40,7 +40,7 @@ for number, each in enumerate(PLAIN_TEMPLATES):
 every_prompt = pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS.keys())
 LANGUAGES = re.compile("|".join([UNKNOWN_LANGUAGE, *(name.capitalize() for name in set(NAMES.values()))]))
 FEW = settings(max_examples=25, deadline=None)
-"""For each prompt."""
+"""Number of examples of each prompt."""
 contents = st.one_of(
     st.text(),
     st.sampled_from([*HOSTILE, *TOKENS, *PLACEHOLDERS, "{conversation_text}", "{fence} {problem} {0} %s"]),
@@ -49,7 +49,7 @@ contents = st.one_of(
 
 
 def outside(prompt: Messages) -> str:
-    """What is not between fences, without their code; a language is only ever one of those that we name."""
+    """Text that is not between fences, without their code; a language is only ever one of those that we name."""
     system, user = (message["content"] for message in prompt)
     code = re.search(r"carry the code ([0-9a-f]+)\.", system)
     assert code is not None

@@ -1,4 +1,4 @@
-"""What makes a summary one that must not be stored."""
+"""Defects for which a summary must not be stored."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What of a summary its source supports, however either of them writes it."""
+"""Share of a summary that its source supports, however either of them writes it."""
 
 import pytest
 from hypothesis import given
