@@ -1,10 +1,13 @@
 """The segmenter on its engine, in thousands of histories in which everything that can fail does."""
 
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.model.profiles import profile
 from tests.model.segmenter_machine import AgentsMachine, DamagedMachine, SegmenterMachine
+
+pytestmark = pytest.mark.timeout(1200)  # half a minute; a history that fails is made smaller for minutes
 
 
 def test_whatever_happens_the_committed_episodes_and_the_state_are_those_of_the_log() -> None:

@@ -2,6 +2,7 @@
 
 import logging
 
+import pytest
 import structlog
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.structs import OffsetAndMetadata
@@ -11,6 +12,8 @@ from structlog.testing import capture_logs
 from tests.model.profiles import profile
 from tests.model.summarizer_machine import SummarizerMachine
 from tests.model.summarizing import SOURCE, World
+
+pytestmark = pytest.mark.timeout(1200)  # half a minute; a history that fails is made smaller for minutes
 
 
 def test_whatever_happens_each_episode_is_stored_once_and_announced_once() -> None:
