@@ -179,6 +179,23 @@ async def test_large_messages_are_handled_in_pieces_between_which_others_run() -
     assert turns[0] >= 40 * 100_000 // (PIECE_BYTES + 100_000)
 
 
+def test_a_call_takes_no_further_record_when_its_room_is_used_up() -> None:
+    records = [say(f"m{n}") for n in range(5)]
+    size = len(records[0].value or b"")
+    for room, taken in ((Room(size, MEGABYTE), 1), (Room(size + 1, MEGABYTE), 2), (Room(MEGABYTE, 1), 1)):
+        assert Chat(limits())._committed(lambda segmenter: segmenter.process(records, NOON, room)).done == taken  # noqa: B023 – called at once
+
+
+def test_a_call_takes_no_further_deadline_when_its_room_is_used_up() -> None:
+    chat = Chat(limits(idle_seconds=60))
+    chat.hear(*[say("m1", conversation_id=name) for name in "abc"])
+    chat.now_ms += 61_000
+    due, now_ms = chat.due(), chat.now_ms
+    assert len(due) == 3
+    outcome = chat._committed(lambda segmenter: segmenter.tick(due, now_ms, "messages", 3, Room(MEGABYTE, 1)))
+    assert (outcome.done, outcome.episodes.total()) == (1, 1)
+
+
 @given(st.lists(st.sampled_from("abcde"), max_size=20), st.integers(1, 400), st.integers(1, 4000))
 def test_pieces_of_any_size_give_the_same_episodes(names: list[str], read: int, write: int) -> None:
     records = [say(f"{name}{n}", conversation_id=name) for n, name in enumerate(names)] + [flush(n) for n in "abcde"]
