@@ -1,19 +1,27 @@
 """Checks of everything that Afterword needs: servers, topics, the LLM."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
 
-from aiokafka.errors import KafkaError
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import KafkaError, TransactionalIdAuthorizationFailed, for_code
 from opentelemetry.trace import NoOpTracer
 
+from afterword.streams.app import engine_options
 from afterword.streams.errors import AfterwordError, StoreInUse
-from afterword.streams.kafka import admin_client
+from afterword.streams.kafka import admin_client, client_options
+from afterword.streams.runtime.options import Clients
+from afterword.streams.runtime.transaction import fence
 from afterword.streams.settings import Settings, keys_in_clear, without_credentials
 from afterword.streams.stores.opening import open_stores
+from afterword.streams.stores.qdrant import server_version
 from afterword.streams.summarizer.providers import make_provider
 from afterword.streams.telemetry import Metrics
 from afterword.topics import check_topics
+
+OFFSET_METADATA = "offset.metadata.max.bytes"
 
 
 class Advice(str):
@@ -77,6 +85,56 @@ async def check_wanted_topics(settings: Settings) -> str:
     return Advice("; ".join(warnings)) if warnings else f"{len(reports)} as configured"
 
 
+async def check_commits(settings: Settings) -> str:
+    """Check what the transactions of segmenter and summarizer need: rights, and room for a commit's metadata."""
+    kafka = settings.kafka
+    async with admin_client(kafka) as admin:
+        brokers = [str(broker["node_id"]) for broker in (await admin.describe_cluster())["brokers"]]
+        asked = [ConfigResource(ConfigResourceType.BROKER, broker, {OFFSET_METADATA: ""}) for broker in brokers]
+        responses = await admin.describe_configs(asked)
+    resources = [resource for response in responses for resource in response.resources]
+    await asyncio.gather(
+        *[_open_transactions(settings, app_id) for app_id in (kafka.segmenter_id, kafka.summarizer_id)]
+    )
+    return f"transactions are permitted; {metadata_limits(resources, engine_options(settings).offset_metadata_bytes)}"
+
+
+async def _open_transactions(settings: Settings, app_id: str) -> None:
+    """Open a transactional producer as a worker does, by an id that no partition has: it fences nobody."""
+    seconds = settings.kafka.request_timeout_seconds
+    options = replace(engine_options(settings), start_timeout_seconds=seconds)
+    try:
+        await fence(f"{app_id}-check", Clients(client_options(settings.kafka)), options)
+    except TransactionalIdAuthorizationFailed:
+        problem = f"transactional ids with the prefix {app_id}- are not permitted: the user needs Describe and Write"
+        raise CheckFailed(problem=problem) from None
+    except TimeoutError:
+        raise CheckFailed(problem=f"no transactional producer could be opened in {seconds:g} s") from None
+
+
+def metadata_limits(resources: Iterable[tuple[Any, ...]], needed: int) -> str:
+    """Describe the limits of brokers, each as Kafka describes it: error code, message, kind, id, configuration.
+
+    Raises: CheckFailed if a commit may not have the metadata, of `needed` bytes at most, that a summarizer writes.
+    """
+    found = list(resources)
+    limits = {
+        broker: int(value)
+        for code, _, _, broker, entries in found
+        if not code
+        for name, value, *_ in entries
+        if name == OFFSET_METADATA
+    }
+    small = [f"of broker {broker} is {limit}" for broker, limit in limits.items() if limit < needed]
+    if small:
+        raise CheckFailed(problem=f"{OFFSET_METADATA} {', '.join(small)}; summarizers commit up to {needed}")
+    unread = {broker: code for code, _, _, broker, _ in found if broker not in limits}
+    if unread:
+        why = ", ".join(f"{broker} ({for_code(code).__name__})" for broker, code in unread.items())
+        return f"{OFFSET_METADATA} must be at least {needed}, and cannot be read of broker {why}"
+    return f"{OFFSET_METADATA} is {min(limits.values())}"
+
+
 async def check_mongodb(settings: Settings) -> str:
     async with open_stores(settings) as stores:
         await stores.ping_database()
@@ -84,14 +142,16 @@ async def check_mongodb(settings: Settings) -> str:
 
 
 async def check_qdrant(settings: Settings) -> str:
-    """Check Qdrant; a directory that another process has open counts as available."""
+    """Check Qdrant and its version; a directory that another process has open counts as available."""
     async with open_stores(settings) as stores:
         try:
             await stores.index.ping()
         except StoreInUse:
             return f"{settings.qdrant.path}, in use by a running worker"
+    if settings.qdrant.path:
+        return str(settings.qdrant.path)
     url = without_credentials(settings.qdrant.url) if settings.qdrant.url else "at its default address"
-    return str(settings.qdrant.path or url)
+    return f"{url}, version {await server_version(settings.qdrant)}"
 
 
 async def check_llm(settings: Settings) -> str:
@@ -106,6 +166,7 @@ async def check_llm(settings: Settings) -> str:
 CHECKS: dict[str, Check] = {
     "kafka": check_kafka,
     "topics": check_wanted_topics,
+    "commits": check_commits,
     "mongodb": check_mongodb,
     "qdrant": check_qdrant,
     "llm": check_llm,

@@ -94,7 +94,9 @@ def export_schemas(directory: Directory = Path("schemas/generated"), check: Chec
 def check(as_json: Json = False) -> None:
     """Verify that Kafka, its topics, MongoDB, Qdrant and the LLM are reachable and configured. Exit 1 if one is not.
 
-    Warns of API keys that are sent unencrypted to another machine, and of limits of topics that do not fit.
+    Of Kafka it also verifies the rights on transactional ids and the brokers' offset.metadata.max.bytes, of Qdrant the
+    server's version. Warns of API keys that are sent unencrypted to another machine, and of limits of topics that do
+    not fit.
     """
     from afterword.checks import check_all
 

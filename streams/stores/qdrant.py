@@ -369,6 +369,15 @@ def open_index(settings: Qdrant, embedder: Embedder) -> QdrantIndex:
     return QdrantIndex(connect(settings), settings.collection, embedder.vectors_model)
 
 
+async def server_version(settings: Qdrant) -> str:
+    """Return the version of the server. Raises: ConfigurationError for one that is too old, StoreUnavailable."""
+    connection = connect(settings)
+    try:
+        return str((await connection.run(lambda client: client.info())).version)
+    finally:
+        await connection.close()
+
+
 def collection_name(collection: str, embedder_model: str | None) -> str:
     """`episodes`, or `episodes-nomic-embed-text` with a dense vector of that model."""
     return f"{collection}-{re.sub(r'[^A-Za-z0-9_.]+', '-', embedder_model)}" if embedder_model else collection

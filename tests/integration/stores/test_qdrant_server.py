@@ -166,7 +166,7 @@ async def test_a_server_too_old_for_the_fence_of_revisions_and_the_weights_is_re
 @pytest.mark.parametrize("version", ["1.17.0", "1.17.1", "1.20.0-dev", "2.0.0"])
 async def test_a_server_that_knows_the_fence_and_the_weights_is_used(version: str) -> None:
     async with QdrantServer(version) as server:
-        assert await check_qdrant(Settings(qdrant=Qdrant(url=server.url))) == server.url
+        assert await check_qdrant(Settings(qdrant=Qdrant(url=server.url))) == f"{server.url}, version {version}"
 
 
 async def test_a_server_that_was_away_is_looked_at_again() -> None:

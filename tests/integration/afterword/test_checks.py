@@ -1,0 +1,76 @@
+"""What is checked of a broker whose limits are small, and that denies all that is not allowed."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from afterword.checks import CheckFailed, check_commits
+from afterword.embedded import EmbeddedStack
+from afterword.embedded.kafka import Access, Listener
+from afterword.streams.kafka import admin_client
+from afterword.streams.settings import Settings, load_settings
+from tests.deploy.acls import allow
+from tests.stack import chosen_jars
+
+USER, PASSWORD = "memory", "a-password-of-the-test"
+SCRAM = Listener(
+    "SCRAM",
+    "SASL_PLAINTEXT",
+    {
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "scram-sha-512.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+    },
+)
+STRICT_AND_SMALL = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",  # the broker itself, and the test, on the plain listener
+    "offset.metadata.max.bytes": "4095",
+}
+
+
+@pytest_asyncio.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[EmbeddedStack]:
+    access = Access((SCRAM,), {USER: PASSWORD}, STRICT_AND_SMALL)
+    async with EmbeddedStack(tmp_path / "stack", access=access, jars=chosen_jars()) as stack:
+        yield stack
+
+
+def as_user(broker: EmbeddedStack) -> Settings:
+    login: dict[str, Any] = {
+        "bootstrap_servers": broker.kafka.servers_of("SCRAM"),
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "username": USER,
+        "password": PASSWORD,
+    }
+    return load_settings(kafka=login)
+
+
+def on_transactions_of(app_id: str) -> dict[str, Any]:
+    place = {"type": "transactionalId", "name": f"{app_id}-", "patternType": "prefix"}
+    return {"resource": place, "operations": ["Describe", "Write"]}
+
+
+async def problem(settings: Settings) -> str:
+    with pytest.raises(CheckFailed) as failed:
+        await check_commits(settings)
+    return str(failed.value)
+
+
+async def test_rights_that_are_missing_and_a_limit_that_is_too_small_are_named(broker: EmbeddedStack) -> None:
+    user, everybody = as_user(broker), load_settings(kafka={"bootstrap_servers": broker.bootstrap_servers})
+    kafka = user.kafka
+    assert await problem(everybody) == "offset.metadata.max.bytes of broker 1 is 4095; summarizers commit up to 4096"
+    async with admin_client(everybody.kafka) as admin:
+        await allow(admin, USER, [on_transactions_of(kafka.segmenter_id)])
+        assert f"transactional ids with the prefix {kafka.summarizer_id}- are not permitted" in await problem(user)
+        await allow(admin, USER, [on_transactions_of(kafka.summarizer_id)])
+    assert "cannot be read of broker 1 (ClusterAuthorizationFailedError)" in await check_commits(user)
+
+
+async def test_one_that_permits_and_holds_all_of_it_is_told_so(make_settings: Callable[..., Settings]) -> None:
+    settings = make_settings()
+    assert await check_commits(settings) == "transactions are permitted; offset.metadata.max.bytes is 4096"
