@@ -1,0 +1,30 @@
+"""A summarizer's worker that fails on some conversations as a mistake in the code would."""
+
+import asyncio
+from typing import Any
+
+from afterword.streams import logs
+from afterword.streams.settings import Logs, load_settings
+from afterword.streams.summarizer.summarizer import Summarizer
+from afterword.streams.summarizer.summary import Summary, SummaryRequest
+from afterword.streams.summarizer_app import run_summarizer
+from tests.doubles.provider import ScriptedProvider
+
+FAILS = "fails"
+"""Beginning of the ids of those conversations."""
+
+
+class Failing(ScriptedProvider):
+    async def summarize(self, request: SummaryRequest) -> Summary:
+        if request.episode.conversation_id.startswith(FAILS):
+            raise KeyError(request.episode.messages[0].content)
+        return await super().summarize(request)
+
+
+def failing(*_: Any) -> Summarizer:
+    return Summarizer(Failing())
+
+
+if __name__ == "__main__":
+    logs.configure(Logs(format="json"))
+    asyncio.run(run_summarizer(load_settings(), failing))
