@@ -13,7 +13,7 @@ from afterword.schemas import MessageCreated
 from afterword.schemas.ids import scope_id
 from afterword.streams.settings import MOST_PENDING_EPISODES
 from afterword.streams.stores.episodes import Conversation, EpisodeStore, RollingRow
-from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageArchive, Selection, position
+from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageArchive, Selection, sort_key
 from afterword.streams.summarizer.cutting import groups, water_level, without_middle
 from afterword.streams.summarizer.extractive.condensing import SHORTEST_TOKENS, condense
 from afterword.streams.tokens import count_tokens
@@ -114,7 +114,7 @@ class Summaries(NamedTuple):
         return sum(map(count_tokens, (self.title, self.rolling, *self.recent)))
 
 
-class Window(NamedTuple):
+class ContextWindow(NamedTuple):
     """The messages that fit into a context."""
 
     messages: tuple[MessageCreated, ...] = ()
@@ -158,7 +158,7 @@ async def read_context(episodes: EpisodeStore, archive: MessageArchive, request:
 
 async def _summaries(episodes: EpisodeStore, request: ContextRequest, known: Conversation) -> Summaries:
     row = await episodes.latest_row(known.conversation_id)
-    return bounded(
+    return fit_into(
         Summaries(known.title, row.content if row else "", await _recent(episodes, request, known, row)),
         request.max_tokens // SUMMARY_SHARE,
     )
@@ -175,7 +175,7 @@ async def _recent(
     return tuple(e.summary.short_summary for e in reversed(found) if covered < e.summary.ordinal <= known.last_ordinal)
 
 
-def bounded(summaries: Summaries, max_tokens: int) -> Summaries:
+def fit_into(summaries: Summaries, max_tokens: int) -> Summaries:
     """The summaries in at most `max_tokens`: condensed if need be, the recent ones to no less than half of the room."""
     title = shorter(summaries.title, max_tokens // 4)
     room = max_tokens - count_tokens(title)
@@ -200,7 +200,7 @@ async def _tokens_in_episodes(episodes: EpisodeStore, request: ContextRequest, k
 
 async def _window(
     archive: MessageArchive, request: ContextRequest, uncovered: Selection, counted: Counted, max_tokens: int
-) -> tuple[Window, int]:
+) -> tuple[ContextWindow, int]:
     """The messages to show, and the number of those that did not fit."""
     recent = min(request.keep_recent, MOST_MESSAGES)
     loaded = await _until_full(archive.newest(uncovered), max_tokens, recent)
@@ -209,7 +209,7 @@ async def _window(
     latest = await _latest(archive.newest(selection), max(recent, len(loaded)))
     last = {a.message.id for a in latest[:recent]}
     together = {a.message.id: a for a in (*latest, *loaded)}
-    messages = [a.message for a in sorted(together.values(), key=position)]
+    messages = [a.message for a in sorted(together.values(), key=sort_key)]
     window = fit(messages, pending.keys() | last, max_tokens)
     shown = {message.id for message in window.messages}
     skipped = counted.skipped if uncovered.unsummarised else 0
@@ -249,17 +249,17 @@ async def _latest(newest: AsyncGenerator[ArchivedMessage, None], count: int) -> 
     return found
 
 
-def fit(messages: Sequence[MessageCreated], wanted: Collection[str], max_tokens: int) -> Window:
+def fit(messages: Sequence[MessageCreated], wanted: Collection[str], max_tokens: int) -> ContextWindow:
     """The newest of the `wanted` (ids), each with all of its group; the newest group is shortened if it does not fit.
 
     `messages`: in order, oldest first. No wanted message is left out between two that are shown.
     """
-    window = Window()
+    window = ContextWindow()
     for group in reversed(_wanted_groups(messages, wanted)):
         tokens = sum(count_tokens(message.content) for message in group)
         if window.tokens + tokens > max_tokens:
             return window if window.messages else _shortened(group, max_tokens)
-        window = Window((*group, *window.messages), window.tokens + tokens)
+        window = ContextWindow((*group, *window.messages), window.tokens + tokens)
     return window
 
 
@@ -268,15 +268,15 @@ def _wanted_groups(messages: Sequence[MessageCreated], wanted: Collection[str]) 
     return [group for group in found if any(message.id in wanted for message in group)]
 
 
-def _shortened(group: Sequence[MessageCreated], max_tokens: int) -> Window:
+def _shortened(group: Sequence[MessageCreated], max_tokens: int) -> ContextWindow:
     """The group with its longest messages cut to the same length; empty if that leaves too little of them."""
     sizes = [count_tokens(message.content) for message in group]
     level = water_level(sizes, max_tokens)
     if level < SHORTEST_MESSAGE_TOKENS:
-        return Window()
+        return ContextWindow()
     cut = [_cut(m, level) if size > level else m for m, size in zip(group, sizes, strict=True)]
     ids = tuple(m.id for m, size in zip(group, sizes, strict=True) if size > level)
-    return Window(tuple(cut), sum(count_tokens(message.content) for message in cut), ids)
+    return ContextWindow(tuple(cut), sum(count_tokens(message.content) for message in cut), ids)
 
 
 def _cut(message: MessageCreated, tokens: int) -> MessageCreated:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from afterword.dev import deployment
-from afterword.embedded import Progress
-from afterword.produce import Options, check, produce
+from afterword.embedded import DownloadProgress
+from afterword.produce import ProduceOptions, check_lines, produce
 from afterword.schemas import EpisodeClosed, SummaryCreated, decode_episode
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka import running_consumer
@@ -43,7 +43,7 @@ class Show:
     summary: Callable[[SummaryCreated], None]
 
 
-async def demo(directory: Path, lines: Sequence[bytes], progress: Progress, show: Show) -> Shown:
+async def demo(directory: Path, lines: Sequence[bytes], progress: DownloadProgress, show: Show) -> Shown:
     """Replay `lines` (JSON messages) and wait until each message is in a summary. Raises: DemoIncomplete."""
 
     def ended(role: str, code: int, file: Path) -> None:
@@ -55,8 +55,8 @@ async def demo(directory: Path, lines: Sequence[bytes], progress: Progress, show
 
 
 async def _replay(settings: Settings, lines: Sequence[bytes], show: Show, logs: Path) -> Shown:
-    done = _Done(expected=check(lines).messages)
-    options = Options(rate=MESSAGES_PER_SECOND, flush=True, interleave=CONVERSATIONS_AT_A_TIME)
+    done = _Done(expected=check_lines(lines).messages)
+    options = ProduceOptions(rate=MESSAGES_PER_SECOND, flush=True, interleave=CONVERSATIONS_AT_A_TIME)
     async with AsyncExitStack() as running:
         for work in (_show_episodes(settings.kafka, show), produce(settings, lines, options)):
             task: asyncio.Task[object] = asyncio.create_task(work)

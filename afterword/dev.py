@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from afterword.embedded import EmbeddedStack, Process, Progress
+from afterword.embedded import DownloadProgress, EmbeddedStack, Process
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import CONFIG_FILE_VARIABLE, Settings, load_settings, without_credentials
 from afterword.topics import ensure_topics
@@ -74,7 +74,7 @@ class TopicsNotFine(AfterwordError):
 
 
 @asynccontextmanager
-async def deployment(directory: Path, progress: Progress, ended: Ended) -> AsyncIterator[Settings]:
+async def deployment(directory: Path, progress: DownloadProgress, ended: Ended) -> AsyncIterator[Settings]:
     """Run a deployment below `directory`; yields settings that point at it.
 
     Raises: EmbeddedError, ConfigurationError, TopicsNotFine.
@@ -108,7 +108,7 @@ def write_config(file: Path, environment: Mapping[str, str]) -> None:
     file.write_text(text + "\n")
 
 
-async def dev(directory: Path, progress: Progress, say: Callable[[str], None]) -> None:
+async def dev(directory: Path, progress: DownloadProgress, say: Callable[[str], None]) -> None:
     """Run in the foreground until SIGINT or SIGTERM. Raises: as `deployment`."""
     stop = asyncio.Event()
 

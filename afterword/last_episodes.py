@@ -12,7 +12,7 @@ from aiokafka import ConsumerRecord
 from aiokafka.partitioner import DefaultPartitioner
 
 from afterword.audit.log import Log
-from afterword.audit.snapshot import Position, digest, position
+from afterword.audit.snapshot import Position, digest, position_of
 from afterword.schemas import InvalidRecord, MessageCreated, decode_episode, decode_input
 from afterword.schemas.ids import message_key
 from afterword.streams.segmenter.state import NOBODY, Scope, State, record_key
@@ -94,8 +94,8 @@ class LastEpisodes:
         known.add(record.partition)
         name = digest(message_key(event.conversation_id, event.id, event.tenant_id))
         if last := self._wanted.get(name):
-            self._first.setdefault(name, position(record))
-            if last.position == position(record):
+            self._first.setdefault(name, position_of(record))
+            if last.position == position_of(record):
                 self._confirmed.add(last.position)
 
     def homeless(self) -> Mapping[str, Last]:

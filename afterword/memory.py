@@ -9,7 +9,7 @@ import structlog
 from afterword.context import ANYONE, Anyone, Context, ContextRequest, Owner, read_context
 from afterword.schemas.ids import scope_id
 from afterword.streams.errors import AfterwordError
-from afterword.streams.settings import Embedder, Settings, load_settings
+from afterword.streams.settings import EmbedderSettings, Settings, load_settings
 from afterword.streams.stores.arguments import require, require_within
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode
 from afterword.streams.stores.index import MOST_QUERY_CHARACTERS, Dense, Embed, Query, Recalled
@@ -192,7 +192,7 @@ class QueryEmbedder:
     Calls raise ConfigurationError.
     """
 
-    def __init__(self, settings: Embedder) -> None:
+    def __init__(self, settings: EmbedderSettings) -> None:
         self._settings = settings
         self._embedder: OpenEmbedder | None = None
         self._embed: Embed | None = None

@@ -47,7 +47,7 @@ class LinesInvalid(AfterwordError):
 
 
 @dataclass(frozen=True)
-class Options:
+class ProduceOptions:
     """Options of sending. `rate`: records a second at most. `interleave`: conversations at a time."""
 
     rate: float | None = None
@@ -95,7 +95,7 @@ class Produced:
         }
 
 
-def check(lines: Iterable[bytes]) -> Produced:
+def check_lines(lines: Iterable[bytes]) -> Produced:
     """Count what sending these lines would send, without sending anything."""
     found = Produced()
     for parsed in parse_all(lines, datetime.now(UTC)):
@@ -109,7 +109,7 @@ def check(lines: Iterable[bytes]) -> Produced:
 async def produce(
     settings: Settings,
     lines: AsyncIterable[bytes] | Iterable[bytes],
-    options: Options,
+    options: ProduceOptions,
     progress: Callable[[Produced], None] = lambda _: None,
     tracer: Tracer | None = None,
 ) -> Produced:
@@ -150,7 +150,9 @@ async def _paced(records: AsyncIterator[ProducerRecord], rate: float | None) -> 
         yielded += 1
 
 
-async def _records(lines: AsyncIterator[bytes], options: Options, produced: Produced) -> AsyncIterator[ProducerRecord]:
+async def _records(
+    lines: AsyncIterator[bytes], options: ProduceOptions, produced: Produced
+) -> AsyncIterator[ProducerRecord]:
     interleaving = Interleaving(options.interleave)
     async for records in _valid(lines, options, produced):
         for record in interleaving.add(records):
@@ -163,7 +165,7 @@ async def _records(lines: AsyncIterator[bytes], options: Options, produced: Prod
 
 
 async def _valid(
-    lines: AsyncIterator[bytes], options: Options, produced: Produced
+    lines: AsyncIterator[bytes], options: ProduceOptions, produced: Produced
 ) -> AsyncIterator[Iterable[ProducerRecord]]:
     number = 0
     async for line in lines:

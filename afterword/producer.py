@@ -47,10 +47,10 @@ TYPES: dict[type[InputEvent], str] = {
     MessageDeleted: MESSAGE_DELETED,
     ConversationDeleted: CONVERSATION_DELETED,
 }
-Delivery = asyncio.Future[Any]
+Acknowledgement = asyncio.Future[Any]
 
 
-class Changes(TypedDict, total=False):
+class EditedFields(TypedDict, total=False):
     """Fields of a message that an edit may replace; a `sentiment` of None is one that is not known any more."""
 
     content: str
@@ -171,7 +171,7 @@ class Producer(AbstractAsyncContextManager["Producer"]):
         )
 
     async def edit(
-        self, conversation_id: str, message_id: str, *, tenant_id: str | None = None, **changes: Unpack[Changes]
+        self, conversation_id: str, message_id: str, *, tenant_id: str | None = None, **changes: Unpack[EditedFields]
     ) -> None:
         """Replace fields of a message that was sent; those that are not given stay as they are.
 
@@ -226,12 +226,12 @@ class Sender:
         self._tracer = tracer
         self._failure: BaseException | None = None
 
-    async def send(self, record: ProducerRecord) -> Delivery:
+    async def send(self, record: ProducerRecord) -> Acknowledgement:
         """Wait only while the client's buffer is full. The future is done with the acknowledgement."""
         span = self._span(record)
         headers = [*record.headers, *_trace_headers(span)]
         try:
-            delivery: Delivery = await self._client.send(
+            delivery: Acknowledgement = await self._client.send(
                 self._topic, record.value, key=record.conversation_id.encode(), headers=headers
             )
         except BaseException as error:
@@ -240,7 +240,7 @@ class Sender:
         delivery.add_done_callback(partial(_delivered, span))
         return delivery
 
-    def remember(self, delivery: Delivery) -> None:
+    def remember(self, delivery: Acknowledgement) -> None:
         """Keep the first failure for `drain`."""
         delivery.add_done_callback(self._keep_failure)
 
@@ -251,7 +251,7 @@ class Sender:
         if failure is not None:
             raise failure
 
-    def _keep_failure(self, delivery: Delivery) -> None:
+    def _keep_failure(self, delivery: Acknowledgement) -> None:
         if not delivery.cancelled():
             self._failure = self._failure or delivery.exception()
 
@@ -273,7 +273,7 @@ def _trace_headers(span: Span) -> Headers:
     return [(name, value.encode()) for name, value in carrier.items()]
 
 
-def _delivered(span: Span, delivery: Delivery) -> None:
+def _delivered(span: Span, delivery: Acknowledgement) -> None:
     error = None if delivery.cancelled() else delivery.exception()
     if error is None and not delivery.cancelled():
         written = delivery.result()

@@ -17,7 +17,7 @@ PAGE_EPISODES = 100
 
 
 @dataclass(frozen=True)
-class Rebuilt:
+class IndexCounts:
     """Counts of episodes so far."""
 
     seen: int = 0
@@ -28,10 +28,10 @@ class Rebuilt:
     """The last `episode_id`; a later run resumes with it as `after`."""
 
 
-Progress = Callable[[Rebuilt], None]
+IndexProgress = Callable[[IndexCounts], None]
 
 
-class Rebuild:
+class IndexRebuild:
     """Indexes the stored episodes in the order of their ids: those not indexed with their revision, or `everything`.
 
     May run beside the workers, and be repeated: an older revision never replaces a newer one.
@@ -51,14 +51,16 @@ class Rebuild:
         self._embedder = embedder
         self._everything = everything
 
-    async def run(self, progress: Progress, after: str | None = None) -> Rebuilt:
+    async def run(self, progress: IndexProgress, after: str | None = None) -> IndexCounts:
         """Start with the first episode after `after`; call `progress` after each page. Raises: StoreUnavailable."""
-        done = Rebuilt(last=after)
+        done = IndexCounts(last=after)
         while page := await self._episodes.following(done.last, PAGE_EPISODES):
             wanted = await self._wanted(page)
             whole = [await self._write(stored) for stored in wanted]
             last = page[-1].summary.episode_id
-            done = Rebuilt(done.seen + len(page), done.written + len(whole), done.incomplete + whole.count(False), last)
+            done = IndexCounts(
+                done.seen + len(page), done.written + len(whole), done.incomplete + whole.count(False), last
+            )
             progress(done)
         return done
 
@@ -79,11 +81,13 @@ class Rebuild:
         return len(found) == len(set(keys))
 
 
-async def rebuild(settings: Settings, progress: Progress, after: str | None, everything: bool) -> Rebuilt:
+async def rebuild_index(
+    settings: Settings, progress: IndexProgress, after: str | None, everything: bool
+) -> IndexCounts:
     """Raises: StoreUnavailable (of which StoreInUse: a summarizer has the directory open), ConfigurationError."""
     async with AsyncExitStack() as closing:
         stores = await closing.enter_async_context(open_stores(settings))
         if embedder := make_embedder(settings.embedder):
             closing.push_async_callback(embedder.close)
-        work = Rebuild(stores.episodes, stores.messages, stores.index, embedder, everything)
+        work = IndexRebuild(stores.episodes, stores.messages, stores.index, embedder, everything)
         return await work.run(progress, after)

@@ -8,7 +8,7 @@ from uuid import uuid4
 import orjson
 from aiokafka import AIOKafkaConsumer
 
-from afterword.produce import Options, produce
+from afterword.produce import ProduceOptions, produce
 from afterword.schemas import SummaryCreated
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka import running_consumer
@@ -38,13 +38,13 @@ async def smoke(settings: Settings, seconds: float) -> SummaryCreated:
         await consumer.seek_to_end()  # before anything is sent, so that no summary is missed
         try:
             async with asyncio.timeout(seconds):
-                await produce(settings, lines(conversation_id), Options(flush=True))
+                await produce(settings, smoke_lines(conversation_id), ProduceOptions(flush=True))
                 return await _announced(consumer, conversation_id)
         except TimeoutError:
             raise NoSummary(seconds=seconds, conversation_id=conversation_id) from None
 
 
-def lines(conversation_id: str) -> Iterator[bytes]:
+def smoke_lines(conversation_id: str) -> Iterator[bytes]:
     for number, (role, content) in enumerate(TURNS):
         yield orjson.dumps(
             {

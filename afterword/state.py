@@ -15,7 +15,7 @@ from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import IllegalOperation, KafkaError, ProducerFenced
 
 from afterword.audit.log import Log, opened
-from afterword.audit.snapshot import Position, SegmenterState, conversation_of, position, take_dead_letter
+from afterword.audit.snapshot import Position, SegmenterState, conversation_of, position_of, take_dead_letter
 from afterword.dlq import DeadLetterQueue, Filters
 from afterword.last_episodes import Seed, last_episodes
 from afterword.streams.errors import AfterwordError, BrokerUnavailable
@@ -29,7 +29,7 @@ from afterword.streams.runtime.changelog import (
     new_lineage,
     row_key,
 )
-from afterword.streams.runtime.database import Change
+from afterword.streams.runtime.database import RowChange
 from afterword.streams.runtime.options import Clients, Options, wall_clock_ms
 from afterword.streams.runtime.transaction import TransactionalProducer, transactional_id
 from afterword.streams.segmenter import Segmenter
@@ -87,7 +87,7 @@ class Reset(NamedTuple):
     """Episodes that closed with those before."""
 
 
-class Rebuilt(NamedTuple):
+class RebuiltPartition(NamedTuple):
     """A partition whose state was made anew, or was left because there is some."""
 
     partition: int
@@ -131,7 +131,7 @@ async def reset(settings: Settings, conversation_id: str) -> list[Reset]:
         return [await _reset(log, settings, conversation_id, partition) for partition in sorted(partitions)]
 
 
-async def rebuild(settings: Settings) -> list[Rebuilt]:
+async def rebuild_state(settings: Settings) -> list[RebuiltPartition]:
     """Make the state of all partitions anew whose changelogs are empty, one transaction for each.
 
     The segmenter reads `messages` again from the first record; what is in an episode already is passed over.
@@ -152,7 +152,7 @@ async def rebuild(settings: Settings) -> list[Rebuilt]:
             async with owned(kafka, source.partition) as producer:
                 await _commit(producer, kafka, source, Bookmark(start, new_lineage(), sorted(TABLES)), tables)
         conversations = len({seed.scope.conversation_id for seed in found})
-        done.append(Rebuilt(source.partition, 0 if has_state else conversations, start, has_state))
+        done.append(RebuiltPartition(source.partition, 0 if has_state else conversations, start, has_state))
     return done
 
 
@@ -228,7 +228,7 @@ async def _replayed(log: Log, settings: Settings, tables: Tables, end: Position,
     )
     records: list[ConsumerRecord] = []
     async for record in log.records(kafka.messages_topic):
-        where = position(record)
+        where = position_of(record)
         mine = record.key == record_key(conversation_id) and where.partition == end.partition
         if mine and where.offset < end.offset and where not in dead:
             records.append(record)
@@ -256,9 +256,9 @@ async def _commit(
 ) -> None:
     """Write rows and outputs in one transaction, as the segmenter does. `links`: offsets of the bookmarks before."""
     changelogs = {table: TopicPartition(kafka.changelog(table), source.partition) for table in TABLES}
-    rows: dict[TopicPartition, list[Change]] = {}
+    rows: dict[TopicPartition, list[RowChange]] = {}
     for table, changelog in changelogs.items():
-        deleted: list[Change] = [(key, None) for key in sorted((gone or {}).get(table, ()))]
+        deleted: list[RowChange] = [(key, None) for key in sorted((gone or {}).get(table, ()))]
         rows[changelog] = [*deleted, *tables[table].items()]
     marks = {
         changelog: Link((links or {}).get(table, -1), len(rows[changelog]) + 1)

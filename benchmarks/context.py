@@ -94,7 +94,7 @@ def message_documents(count: int) -> Iterator[dict[str, Any]]:
         yield document | ({"episode_id": episode_id(NAME, ordinal)} if told else {})
 
 
-async def fill(database: mongo.Database, count: int) -> None:
+async def fill(database: mongo.MongoDatabase, count: int) -> None:
     await mongo.ensure_indexes(database)
     for batch in mongo.batches(list(message_documents(count))):
         await database["messages"].insert_many(list(batch), ordered=False)
@@ -134,7 +134,7 @@ async def nothing(_: Query) -> list[Recalled]:
 
 
 @asynccontextmanager
-async def connected(uri: str, name: str, traffic: Traffic) -> AsyncIterator[mongo.Database]:
+async def connected(uri: str, name: str, traffic: Traffic) -> AsyncIterator[mongo.MongoDatabase]:
     client: Any = AsyncIOMotorClient(uri, tz_aware=True, event_listeners=[traffic])
     try:
         yield client[name]

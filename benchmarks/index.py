@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 
 from afterword.schemas import SummaryCreated
-from afterword.streams.settings import Embedder, Qdrant
+from afterword.streams.settings import EmbedderSettings, Qdrant
 from afterword.streams.stores.index import Query
 from afterword.streams.stores.qdrant import QdrantIndex, open_index
 from benchmarks.llm import TEXTS
@@ -53,7 +53,7 @@ async def server(directory: Path) -> AsyncIterator[str | None]:
 
 
 async def measured(program: str, settings: Qdrant, count: int) -> Line:
-    index = open_index(settings, Embedder())
+    index = open_index(settings, EmbedderSettings())
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Local mode is not recommended", UserWarning)  # for so many

@@ -70,8 +70,8 @@ ARCHIVED, AMENDED, INVALID, OTHER, FAILED = OUTCOMES = ("archived", "amended", "
 
 Entry = ArchivedMessage | ArchiveChange
 
-DeadLetter = tuple[bytes | None, bytes | None, Headers]
-Reject = Callable[[Sequence[DeadLetter]], Awaitable[None]]
+DeadLetterRecord = tuple[bytes | None, bytes | None, Headers]
+Reject = Callable[[Sequence[DeadLetterRecord]], Awaitable[None]]
 """Writes dead letters; returns when they are acknowledged."""
 
 
@@ -193,7 +193,7 @@ class Archiver:
 
     async def _archived(self, records: list[ConsumerRecord]) -> None:
         """Write the records in parts of bounded size, and the dead letters of those that cannot be written."""
-        rejected: list[DeadLetter] = []
+        rejected: list[DeadLetterRecord] = []
         for part in parts(records, MAX_WRITE_BYTES):
             rejected += await self._isolated(part)
             await asyncio.sleep(0)
@@ -201,7 +201,7 @@ class Archiver:
             await self._reject(rejected)
             self._count(FAILED, len(rejected))
 
-    async def _isolated(self, records: list[ConsumerRecord]) -> list[DeadLetter]:
+    async def _isolated(self, records: list[ConsumerRecord]) -> list[DeadLetterRecord]:
         """Write the records; those that fail alone are returned as dead letters. Raises: EverythingFails."""
         if len(records) == 1:
             return await self._alone(records[0])
@@ -211,7 +211,7 @@ class Archiver:
         half = len(records) // 2
         return [*await self._isolated(records[:half]), *await self._isolated(records[half:])]
 
-    async def _alone(self, record: ConsumerRecord) -> list[DeadLetter]:
+    async def _alone(self, record: ConsumerRecord) -> list[DeadLetterRecord]:
         where = f"{record.topic}-{record.partition}"
         error = await self._attempts.alone(record.key, where, lambda: self._write(self._entries([record])))
         if error is None:
@@ -321,7 +321,7 @@ async def until_available(call: Callable[[], Awaitable[None]], readiness: Readin
 
 
 async def send_dead_letters(
-    kafka: Kafka, readiness: Readiness, letters: Sequence[DeadLetter], refused_seconds: float = REFUSED_SECONDS
+    kafka: Kafka, readiness: Readiness, letters: Sequence[DeadLetterRecord], refused_seconds: float = REFUSED_SECONDS
 ) -> None:
     """Write to `messages.dlq`, with a producer for this once; retried, and not ready meanwhile, until it succeeds.
 

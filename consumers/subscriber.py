@@ -58,7 +58,7 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
         self._on_invalid = on_invalid
         self._processed = RecentIds(remember)
         self._current_id: str | None = None
-        self._progress = Progress()
+        self._progress = PassedOffsets()
         self._consumer: AIOKafkaConsumer
         self.expired = 0
         """Offsets that expired unread, markers of transactions included."""
@@ -66,7 +66,7 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
     async def __aenter__(self) -> Self:
         """Connect and join the group. Raises: BrokerUnavailable, TopicMissing."""
         await require_topics(self._kafka, *self._topics, **connection_of(self._options))
-        self._current_id, self._progress = None, Progress()
+        self._current_id, self._progress = None, PassedOffsets()
         ours = client_options(self._kafka) | {"enable_auto_commit": False, "isolation_level": "read_committed"}
         options = ours | self._options | {"auto_offset_reset": "none"}  # never a silent jump: see `_reposition`
         self._consumer = AIOKafkaConsumer(**options)
@@ -289,7 +289,7 @@ class RecentIds:
             self._ids.popitem(last=False)
 
 
-class Progress(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is not typed
+class PassedOffsets(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is not typed
     """Offsets that may be committed.
 
     Those of a revoked partition are dropped: if it comes back after another member had it, they would set it back.

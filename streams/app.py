@@ -58,7 +58,7 @@ def faust_app(
 
 def segmenter_app(settings: Settings, metrics: Metrics, tracer: Tracer) -> App:
     app = faust_app(settings, settings.kafka.segmenter_id, metrics.engine)
-    segmenter.attach(app, settings, metrics, tracer)
+    segmenter.attach_segmenter(app, settings, metrics, tracer)
     return app
 
 

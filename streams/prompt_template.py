@@ -8,7 +8,7 @@ PLACEHOLDERS = (REQUIRED, "previous_summary", "overlap", "language", "max_senten
 SHOWN_CHARACTERS = 40
 
 
-def check(text: str) -> None:
+def check_template(text: str) -> None:
     """Check a template, in which a literal brace is written twice, as in `str.format`.
 
     Raises: ValueError, in one line, naming the placeholder that is unknown, repeated or missing.

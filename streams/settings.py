@@ -33,7 +33,7 @@ from pydantic_settings import (
 
 from afterword.streams import prompt_template
 from afterword.streams.errors import ConfigurationError
-from afterword.streams.triggers import Node, Preset, parse_trigger, preset_of, read_trigger
+from afterword.streams.triggers import Node, TriggerPreset, parse_trigger, preset_of, read_trigger
 
 PREFIX = "AFTERWORD_"
 CONFIG_FILE_VARIABLE = "AFTERWORD_CONFIG"
@@ -55,7 +55,7 @@ Location = tuple[int | str, ...]
 Seconds = Annotated[float, Field(gt=0)]
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
-Scope = Literal["conversation", "agent"]
+EpisodeScope = Literal["conversation", "agent"]
 
 
 def _parsed_trigger(written: object) -> Any:
@@ -291,7 +291,7 @@ class Episodes(Section):
         le=20_000_000,
         description="bytes of JSON that wait in a conversation's state; with so many, all finished episodes close",
     )
-    scope: Scope = Field(
+    scope: EpisodeScope = Field(
         "conversation",
         description="what has its own pending messages and episode numbers; a change needs new ids and topics",
     )
@@ -314,7 +314,7 @@ class Episodes(Section):
         return parse_trigger(self.trigger, self.trigger_tokens)
 
     @property
-    def preset(self) -> Preset:
+    def preset(self) -> TriggerPreset:
         """Preset that `trigger` names, else the default one: values for what is not set."""
         return preset_of(self.trigger)
 
@@ -366,7 +366,7 @@ class Llm(Section):
         return self
 
 
-class Embedder(Section):
+class EmbedderSettings(Section):
     provider: Literal["none", "openai", "ollama", "local"] = Field(
         "none", description="what computes dense vectors; none: search by words only"
     )
@@ -390,7 +390,7 @@ class Embedder(Section):
         return self.model if self.provider != "none" else None
 
 
-class Summarizer(Section):
+class SummarizerSettings(Section):
     on_llm_outage: Literal["fallback", "wait"] = Field(
         "fallback",
         description="fallback: summarise without the LLM and ask it again later; wait: store nothing and be not ready",
@@ -426,14 +426,14 @@ class Summarizer(Section):
     @classmethod
     def is_template(cls, text: str | None) -> str | None:
         if text is not None:
-            prompt_template.check(text)
+            prompt_template.check_template(text)
         return text
 
     @field_validator("prompt_file")
     @classmethod
     def is_file_with_template(cls, file: Path | None) -> Path | None:
         if file is not None:
-            prompt_template.check(_text_of(file))
+            prompt_template.check_template(_text_of(file))
         return file
 
     @model_validator(mode="after")
@@ -466,7 +466,7 @@ class Rolling(Section):
     min_tokens: int = Field(0, ge=0, description="tokens that these episodes must have in total, too")
 
 
-class Quality(Section):
+class QualitySettings(Section):
     enabled: bool = Field(True, description="false: summaries are measured, but none is refused")
     min_grounding: float = Field(
         0.8, ge=0, le=1, description="share of a summary's names, numbers and dates that must occur in its source"
@@ -536,10 +536,10 @@ class Settings(BaseSettings):
     mongo: Mongo = Mongo()
     qdrant: Qdrant = Qdrant()
     llm: Llm = Llm()
-    embedder: Embedder = Embedder()
-    summarizer: Summarizer = Summarizer()
+    embedder: EmbedderSettings = EmbedderSettings()
+    summarizer: SummarizerSettings = SummarizerSettings()
     rolling: Rolling = Rolling()
-    quality: Quality = Quality()
+    quality: QualitySettings = QualitySettings()
     retry: Retry = Retry()
     budget: Budget = Budget()
     health: Health = Health()

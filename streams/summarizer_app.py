@@ -85,7 +85,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             pipeline, amendments, outputs, attempts, settings.retry, metrics, tracer, group
         )
         hold = RetryHold(summaries, settings.retry, now).hold
-        lanes = summarizer.attach(app, kafka, handler, hold)
+        lanes = summarizer.attach_summarizer(app, kafka, handler, hold)
         metrics.in_flight.set_function(lambda: lanes.in_flight)
         closing.push_async_callback(lanes.drain, 0)
         await steps.retry_until_success("indexes", stores.prepare_database)

@@ -109,7 +109,7 @@ CONDITIONS = {
 }
 
 
-class Preset(NamedTuple):
+class TriggerPreset(NamedTuple):
     """Settings that go well together; each may be set by itself, and then wins."""
 
     trigger: int | Mapping[str, int]
@@ -119,12 +119,12 @@ class Preset(NamedTuple):
     """Characters of the long summary."""
 
 
-DEFAULT = Preset(10, keep_recent=4, max_summary_length=1000)
-PRESETS: dict[str, Preset] = {
+DEFAULT = TriggerPreset(10, keep_recent=4, max_summary_length=1000)
+TRIGGER_PRESETS: dict[str, TriggerPreset] = {
     "default": DEFAULT,
-    "high_frequency": Preset({"turns": 20}, keep_recent=5, max_summary_length=1000),
-    "long_conversation": Preset({"turns": 50}, keep_recent=15, max_summary_length=1500),
-    "memory_sensitive": Preset({"events": 15}, keep_recent=3, max_summary_length=1000),
+    "high_frequency": TriggerPreset({"turns": 20}, keep_recent=5, max_summary_length=1000),
+    "long_conversation": TriggerPreset({"turns": 50}, keep_recent=15, max_summary_length=1500),
+    "memory_sensitive": TriggerPreset({"events": 15}, keep_recent=3, max_summary_length=1000),
 }
 
 
@@ -144,7 +144,7 @@ class TriggerInvalid(ValueError):
 
 def read_trigger(written: object) -> Any:
     """Decode JSON in a string, and return anything else as it is. Raises: TriggerInvalid."""
-    if not isinstance(written, str) or written in PRESETS:
+    if not isinstance(written, str) or written in TRIGGER_PRESETS:
         return written
     try:
         decoded = orjson.loads(written)
@@ -156,7 +156,7 @@ def read_trigger(written: object) -> Any:
 def parse_trigger(trigger: Any, tokens: int) -> Node:
     """Parse what `read_trigger` returned. `tokens`: of the default set. Raises: TriggerInvalid."""
     if isinstance(trigger, str):
-        return parse_trigger(PRESETS[trigger].trigger, tokens)
+        return parse_trigger(TRIGGER_PRESETS[trigger].trigger, tokens)
     if isinstance(trigger, int) and not isinstance(trigger, bool):
         return "any", (_condition("messages", trigger, ""), ("tokens", tokens))
     if isinstance(trigger, list | tuple):
@@ -183,9 +183,9 @@ def _all(parts: Sequence[Fires]) -> Fires:
 NESTED = {"any": _any, "all": _all}
 
 
-def preset_of(trigger: Any) -> Preset:
+def preset_of(trigger: Any) -> TriggerPreset:
     """The preset that a trigger names; the default one for any other trigger."""
-    return PRESETS.get(trigger, DEFAULT) if isinstance(trigger, str) else DEFAULT
+    return TRIGGER_PRESETS.get(trigger, DEFAULT) if isinstance(trigger, str) else DEFAULT
 
 
 def _node(written: Any, where: str, depth: int) -> Node:
@@ -229,4 +229,4 @@ def _join(where: str, name: str) -> str:
 def _unreadable(written: str) -> TriggerInvalid:
     if written.lstrip()[:1] in ("[", "{"):
         return TriggerInvalid("", "not JSON")
-    return TriggerInvalid("", f"neither a number, JSON nor a preset ({', '.join(PRESETS)}):", written)
+    return TriggerInvalid("", f"neither a number, JSON nor a preset ({', '.join(TRIGGER_PRESETS)}):", written)

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from afterword.audit.report import Report
-from afterword.audit.snapshot import Amended, Change, Produced, Snapshot, latest_revisions
+from afterword.audit.snapshot import AmendmentRecord, MessageChange, ProducedMessage, Snapshot, latest_revisions
 
 NEVER = -1
 Newest = dict[str, dict[int, int]]
@@ -15,8 +15,8 @@ class Lasting:
     """Messages as they are after their changes. A change that became a dead letter counts for nobody."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._of_message: dict[bytes, list[Change]] = defaultdict(list)
-        self._of_conversation: dict[tuple[str, str | None], list[Change]] = defaultdict(list)
+        self._of_message: dict[bytes, list[MessageChange]] = defaultdict(list)
+        self._of_conversation: dict[tuple[str, str | None], list[MessageChange]] = defaultdict(list)
         for change in snapshot.changes:
             if change.position in snapshot.dead:
                 continue
@@ -25,37 +25,37 @@ class Lasting:
             else:
                 self._of_message[change.message].append(change)
 
-    def changes(self, produced: Produced) -> list[Change]:
+    def changes(self, produced: ProducedMessage) -> list[MessageChange]:
         """Changes after the message, up to the one that deletes it."""
         of_all = self._of_conversation[produced.conversation_id, produced.tenant_id]
         every = sorted([*self._of_message[produced.message], *of_all], key=lambda change: change.position)
-        found: list[Change] = []
+        found: list[MessageChange] = []
         for change in every:
             if change.position > produced.position and not (found and found[-1].is_deletion):
                 found.append(change)
         return found
 
-    def contents(self, produced: Produced) -> set[bytes]:
+    def contents(self, produced: ProducedMessage) -> set[bytes]:
         """Every content that the message had."""
         return {produced.content, *(c.content for c in self.changes(produced) if c.content is not None)}
 
-    def content(self, produced: Produced, to: int) -> bytes:
+    def content(self, produced: ProducedMessage, to: int) -> bytes:
         """Its content after all changes before this offset."""
         found = [c.content for c in self.changes(produced) if c.content is not None and c.position.offset < to]
         return found[-1] if found else produced.content
 
-    def left(self, produced: Produced, to: int) -> bool:
+    def left(self, produced: ProducedMessage, to: int) -> bool:
         """Return whether a change before this offset took it out of episodes."""
         return any(change.leaves and change.position.offset < to for change in self.changes(produced))
 
-    def deleted_at(self, produced: Produced) -> int | None:
+    def deleted_at(self, produced: ProducedMessage) -> int | None:
         """Return the offset of its deletion."""
         return next((change.position.offset for change in self.changes(produced) if change.is_deletion), None)
 
 
 def judge_archived_changes(snapshot: Snapshot, lasting: Lasting, report: Report) -> None:
     """Check that the archive has every change before the archiver's offset."""
-    firsts: dict[bytes, Produced] = {}
+    firsts: dict[bytes, ProducedMessage] = {}
     for produced in snapshot.produced:
         firsts.setdefault(produced.message, produced)
     for message, produced in firsts.items():
@@ -69,7 +69,7 @@ def judge_archived_changes(snapshot: Snapshot, lasting: Lasting, report: Report)
             report.found("stale", f"{_name(produced)}, in the archive")
 
 
-def _may_have(lasting: Lasting, produced: Produced, to: int) -> set[bytes]:
+def _may_have(lasting: Lasting, produced: ProducedMessage, to: int) -> set[bytes]:
     later = {c.content for c in lasting.changes(produced) if c.content is not None and c.position.offset >= to}
     return {lasting.content(produced, to), *later}
 
@@ -101,7 +101,7 @@ def _judge_derived(snapshot: Snapshot, newest: Newest, report: Report) -> None:
             report.found("underived", episode_id)
 
 
-def _handled(snapshot: Snapshot, lasting: Lasting) -> Iterator[tuple[Produced, int]]:
+def _handled(snapshot: Snapshot, lasting: Lasting) -> Iterator[tuple[ProducedMessage, int]]:
     """Messages and the offsets of their changes that the summarizer has handled."""
     amended = {a.change for a in snapshot.amended if a.message is not None and _is_done(snapshot, a)}
     for produced in snapshot.produced:
@@ -110,13 +110,13 @@ def _handled(snapshot: Snapshot, lasting: Lasting) -> Iterator[tuple[Produced, i
                 yield produced, change.position.offset
 
 
-def _is_done(snapshot: Snapshot, amended: Amended) -> bool:
+def _is_done(snapshot: Snapshot, amended: AmendmentRecord) -> bool:
     passed = amended.position.offset < snapshot.summarized_to.get(amended.position.partition, 0)
     return passed and amended.position not in snapshot.dead_episodes
 
 
 def _judge_episode(
-    snapshot: Snapshot, lasting: Lasting, produced: Produced, offset: int, episode_id: str, report: Report
+    snapshot: Snapshot, lasting: Lasting, produced: ProducedMessage, offset: int, episode_id: str, report: Report
 ) -> None:
     stored = snapshot.stored.get(episode_id)
     if stored is None:
@@ -128,6 +128,6 @@ def _judge_episode(
         report.found("stale", f"{_name(produced)}, in {episode_id}")
 
 
-def _name(produced: Produced) -> str:
+def _name(produced: ProducedMessage) -> str:
     where = produced.position
     return f"a message of {produced.conversation_id}, partition {where.partition}, offset {where.offset}"

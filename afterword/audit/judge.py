@@ -6,7 +6,7 @@ from collections.abc import Container
 from afterword.audit.changes import Lasting, judge_amended, judge_archived_changes
 from afterword.audit.messages import judge_messages, name_of
 from afterword.audit.report import Report
-from afterword.audit.snapshot import Announced, Closed, Produced, Snapshot, by_scope, latest_revisions
+from afterword.audit.snapshot import Announced, Closed, ProducedMessage, Snapshot, by_scope, latest_revisions
 from afterword.schemas.ids import event_id
 
 
@@ -107,7 +107,7 @@ def judge_archive(snapshot: Snapshot, lasting: Lasting, report: Report) -> None:
 
 def _judge_contents(snapshot: Snapshot, report: Report) -> None:
     """Compare contents with the record that was archived, or with every record of the message if that is not there."""
-    produced: dict[bytes, list[Produced]] = defaultdict(list)
+    produced: dict[bytes, list[ProducedMessage]] = defaultdict(list)
     for one in snapshot.produced:
         produced[one.message].append(one)
     for message, copies in produced.items():

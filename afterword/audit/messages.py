@@ -7,13 +7,13 @@ from typing import NamedTuple
 from afterword.audit.changes import Lasting
 from afterword.audit.report import Report
 from afterword.audit.snapshot import (
-    Change,
+    AgentFlush,
     Closed,
     Core,
-    Flush,
+    MessageChange,
     Pending,
     Position,
-    Produced,
+    ProducedMessage,
     Snapshot,
     by_scope,
     latest_revisions,
@@ -47,7 +47,7 @@ class Copy(NamedTuple):
     scope: str
 
 
-Expected = dict[Copy, list[Produced]]
+Expected = dict[Copy, list[ProducedMessage]]
 Placements = dict[Copy, list[Placement]]
 
 
@@ -79,7 +79,7 @@ def judge_messages(snapshot: Snapshot, lasting: Lasting, report: Report) -> None
     report.messages = {"total": total, **{fate: fates[fate] for fate in FATES}, **counts}
 
 
-def _judge_partitions(snapshot: Snapshot, accepted: Iterable[Produced], report: Report) -> None:
+def _judge_partitions(snapshot: Snapshot, accepted: Iterable[ProducedMessage], report: Report) -> None:
     """Check that the messages of a conversation that were consumed are in one partition."""
     partitions: dict[str, set[int]] = defaultdict(set)
     for produced in accepted:
@@ -96,7 +96,7 @@ class Offsets:
     def __init__(self) -> None:
         self._of: dict[str, dict[bytes, list[int]]] = defaultdict(lambda: defaultdict(list))
 
-    def note(self, placement: Placement, produced: Produced) -> None:
+    def note(self, placement: Placement, produced: ProducedMessage) -> None:
         self._of[placement.episode.episode_id][placement.core.message].append(produced.position.offset)
 
     def in_core_order(self, episode: Closed) -> list[int]:
@@ -106,10 +106,10 @@ class Offsets:
         ]
 
 
-def _accepted(snapshot: Snapshot, fates: Counter[str]) -> list[Produced]:
+def _accepted(snapshot: Snapshot, fates: Counter[str]) -> list[ProducedMessage]:
     """Messages that belong in episodes: all except skipped ones, dead letters, and duplicates within the window."""
-    accepted: list[Produced] = []
-    windows: dict[str, Window] = defaultdict(lambda: Window(snapshot.dedupe_window))
+    accepted: list[ProducedMessage] = []
+    windows: dict[str, RecentMessages] = defaultdict(lambda: RecentMessages(snapshot.dedupe_window))
     for produced in snapshot.produced:
         consumed = _is_consumed(snapshot.consumed, produced.position)
         if produced.position in snapshot.dead:
@@ -123,7 +123,7 @@ def _accepted(snapshot: Snapshot, fates: Counter[str]) -> list[Produced]:
     return accepted
 
 
-class Window:
+class RecentMessages:
     """Last messages that were accepted in a conversation."""
 
     def __init__(self, size: int) -> None:
@@ -150,7 +150,12 @@ def _placements(snapshot: Snapshot) -> Placements:
 
 
 def _fate(
-    snapshot: Snapshot, lasting: Lasting, produced: Produced, scope: str, placement: Placement | None, report: Report
+    snapshot: Snapshot,
+    lasting: Lasting,
+    produced: ProducedMessage,
+    scope: str,
+    placement: Placement | None,
+    report: Report,
 ) -> str:
     pending = Pending(produced.position, scope) in snapshot.pending
     if placement is not None:
@@ -171,7 +176,7 @@ def _fate(
 
 
 def _judge_placement(
-    snapshot: Snapshot, lasting: Lasting, produced: Produced, placement: Placement, pending: bool, report: Report
+    snapshot: Snapshot, lasting: Lasting, produced: ProducedMessage, placement: Placement, pending: bool, report: Report
 ) -> None:
     if not placement.episode.truncated and placement.core.content not in lasting.contents(produced):
         report.found("altered", f"{name_of(produced)}, in {placement.episode.episode_id}")
@@ -230,7 +235,7 @@ def _is_consumed(offsets: dict[int, int], position: Position) -> bool:
     return position.offset < offsets.get(position.partition, 0)
 
 
-def name_of(produced: Produced) -> str:
+def name_of(produced: ProducedMessage) -> str:
     return f"a message of {produced.conversation_id}, {_where(produced.position)}"
 
 
@@ -242,7 +247,9 @@ Scopes = tuple[str, ...]
 """Scopes in the form of `scope_name`; only those of agents contain a slash."""
 
 
-def expected_scopes(snapshot: Snapshot, accepted: Iterable[Produced]) -> Iterator[tuple[Produced, Scopes]]:
+def expected_scopes(
+    snapshot: Snapshot, accepted: Iterable[ProducedMessage]
+) -> Iterator[tuple[ProducedMessage, Scopes]]:
     """Yield each accepted message with the scopes that it must be in: its conversation, or each of its agents.
 
     `accepted`: in order within each partition.
@@ -255,17 +262,17 @@ def expected_scopes(snapshot: Snapshot, accepted: Iterable[Produced]) -> Iterato
         yield from sorted(_of_agents(snapshot, accepted), key=lambda pair: pair[0].position)
 
 
-def _of_agents(snapshot: Snapshot, accepted: Iterable[Produced]) -> Iterator[tuple[Produced, Scopes]]:
+def _of_agents(snapshot: Snapshot, accepted: Iterable[ProducedMessage]) -> Iterator[tuple[ProducedMessage, Scopes]]:
     talks: dict[str, Talk] = defaultdict(lambda: Talk(snapshot.max_agents or 1))
     ends = (c for c in snapshot.changes if c.message is None and c.position not in snapshot.dead)
-    events: list[Produced | Flush | Change] = sorted(
+    events: list[ProducedMessage | AgentFlush | MessageChange] = sorted(
         [*accepted, *_flushes(snapshot), *ends], key=lambda event: event.position
     )
     for event in events:
         talk = talks[event.conversation_id]
-        if isinstance(event, Flush):
+        if isinstance(event, AgentFlush):
             talk.active = deactivated(talk.active, event.agent_id)
-        elif isinstance(event, Change):
+        elif isinstance(event, MessageChange):
             talk.end()
         else:
             yield from talk.take(event)
@@ -275,7 +282,7 @@ def _of_agents(snapshot: Snapshot, accepted: Iterable[Produced]) -> Iterator[tup
         yield produced, (scope_name(produced.conversation_id, None if is_nobodys else agent),)
 
 
-def _flushes(snapshot: Snapshot) -> Iterator[Flush]:
+def _flushes(snapshot: Snapshot) -> Iterator[AgentFlush]:
     """Flushes of an agent that took effect; one of another tenant is a dead letter."""
     return (flush for flush in snapshot.flushed_agents if flush.position not in snapshot.dead)
 
@@ -300,10 +307,10 @@ class Talk:
     def __init__(self, max_agents: int) -> None:
         self.active: list[str] = []
         self._max_agents = max_agents
-        self._waiting: list[Produced] = []
-        self._adopted: list[tuple[Produced, str | None]] = []
+        self._waiting: list[ProducedMessage] = []
+        self._adopted: list[tuple[ProducedMessage, str | None]] = []
 
-    def take(self, produced: Produced) -> Iterator[tuple[Produced, Scopes]]:
+    def take(self, produced: ProducedMessage) -> Iterator[tuple[ProducedMessage, Scopes]]:
         agent, active = produced.agent_id, self.active
         if agent is None and not active:
             self._waiting.append(produced)
@@ -320,12 +327,12 @@ class Talk:
         self._adopted += [(waiting, None) for waiting in self._waiting]
         self._waiting.clear()
 
-    def waited(self) -> list[tuple[Produced, str | None]]:
+    def waited(self) -> list[tuple[ProducedMessage, str | None]]:
         """Messages that named no agent while none was active, with the first agent after them."""
         return [*self._adopted, *((waiting, None) for waiting in self._waiting)]
 
 
-def _found_scopes(snapshot: Snapshot, accepted: Iterable[Produced]) -> Iterator[tuple[Produced, Scopes]]:
+def _found_scopes(snapshot: Snapshot, accepted: Iterable[ProducedMessage]) -> Iterator[tuple[ProducedMessage, Scopes]]:
     found: dict[bytes, set[str]] = defaultdict(set)
     pending: dict[object, set[str]] = defaultdict(set)
     for episode in snapshot.closed:

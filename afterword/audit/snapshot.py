@@ -62,7 +62,7 @@ class Pending(NamedTuple):
     """Scope whose episodes are numbered together, in the form of `scope_name`."""
 
 
-class Flush(NamedTuple):
+class AgentFlush(NamedTuple):
     """A `conversation.flush` that names an agent."""
 
     position: Position
@@ -70,7 +70,7 @@ class Flush(NamedTuple):
     agent_id: str
 
 
-class Produced(NamedTuple):
+class ProducedMessage(NamedTuple):
     """A message on `messages`."""
 
     position: Position
@@ -83,7 +83,7 @@ class Produced(NamedTuple):
     tenant_id: str | None = None
 
 
-class Change(NamedTuple):
+class MessageChange(NamedTuple):
     """An edit or a deletion on `messages`."""
 
     position: Position
@@ -98,7 +98,7 @@ class Change(NamedTuple):
     """The message is to be in no episode."""
 
 
-class Amended(NamedTuple):
+class AmendmentRecord(NamedTuple):
     """A record of `episode.amended`."""
 
     position: Position
@@ -203,12 +203,12 @@ class Snapshot:
     loss.
     """
 
-    produced: list[Produced] = field(default_factory=list)
+    produced: list[ProducedMessage] = field(default_factory=list)
     """Ordered within each partition."""
     flushes: int = 0
-    flushed_agents: list[Flush] = field(default_factory=list)
+    flushed_agents: list[AgentFlush] = field(default_factory=list)
     """Ordered within each partition."""
-    changes: list[Change] = field(default_factory=list)
+    changes: list[MessageChange] = field(default_factory=list)
     """Ordered within each partition."""
     refused: set[Position] = field(default_factory=set)
     """Invalid records of `messages`."""
@@ -229,7 +229,7 @@ class Snapshot:
     """Every committed record, in order within each partition."""
     unreadable: set[Position] = field(default_factory=set)
     """Invalid records of `episode.closed`."""
-    amended: list[Amended] = field(default_factory=list)
+    amended: list[AmendmentRecord] = field(default_factory=list)
     summarized_to: dict[int, int] = field(default_factory=dict)
     """Committed offset of the summarizer, by partition of `episode.closed`."""
     dead_episodes: set[Position] = field(default_factory=set)
@@ -297,21 +297,21 @@ def take_message(snapshot: Snapshot, record: ConsumerRecord) -> None:
     try:
         event = decode_input(record.key, record.value, record.headers, record.timestamp)
     except InvalidRecord:
-        snapshot.refused.add(position(record))
+        snapshot.refused.add(position_of(record))
         return
     if isinstance(event, MessageEdited | MessageDeleted | ConversationDeleted):
-        snapshot.changes.append(change_of(position(record), event))
+        snapshot.changes.append(change_of(position_of(record), event))
         return
     if not isinstance(event, MessageCreated):
         snapshot.flushes += 1
         if event.agent_id:
-            snapshot.flushed_agents.append(Flush(position(record), event.conversation_id, event.agent_id))
+            snapshot.flushed_agents.append(AgentFlush(position_of(record), event.conversation_id, event.agent_id))
         return
     message = digest_of_message(event.conversation_id, event.id, event.tenant_id)
     content = digest(event.content)
     snapshot.produced.append(
-        Produced(
-            position(record),
+        ProducedMessage(
+            position_of(record),
             event.conversation_id,
             message,
             content,
@@ -322,16 +322,16 @@ def take_message(snapshot: Snapshot, record: ConsumerRecord) -> None:
     )
 
 
-def change_of(where: Position, event: MessageEdited | MessageDeleted | ConversationDeleted) -> Change:
+def change_of(where: Position, event: MessageEdited | MessageDeleted | ConversationDeleted) -> MessageChange:
     """Reduce an edit or a deletion to what the audit needs."""
     whose = where, event.conversation_id, event.tenant_id
     if isinstance(event, ConversationDeleted):
-        return Change(*whose, None)
+        return MessageChange(*whose, None)
     message = digest_of_message(event.conversation_id, event.id, event.tenant_id)
     if isinstance(event, MessageDeleted):
-        return Change(*whose, message)
+        return MessageChange(*whose, message)
     content = None if event.content is None else digest(event.content)
-    return Change(*whose, message, content, is_deletion=False, leaves=bool(event.skip_summarization))
+    return MessageChange(*whose, message, content, is_deletion=False, leaves=bool(event.skip_summarization))
 
 
 def take_episode(snapshot: Snapshot, record: ConsumerRecord) -> None:
@@ -339,15 +339,15 @@ def take_episode(snapshot: Snapshot, record: ConsumerRecord) -> None:
     try:
         event = decode_closed(record.key, record.value, record.headers)
     except InvalidRecord:
-        snapshot.unreadable.add(position(record))
+        snapshot.unreadable.add(position_of(record))
         return
     if isinstance(event, EpisodeClosed):
-        snapshot.closed.append(closed(position(record), event))
+        snapshot.closed.append(closed(position_of(record), event))
         return
     of = event.message_id
     message = None if of is None else digest_of_message(event.conversation_id, of, event.tenant_id)
     snapshot.amended.append(
-        Amended(position(record), event.conversation_id, message, Position(event.partition, event.offset))
+        AmendmentRecord(position_of(record), event.conversation_id, message, Position(event.partition, event.offset))
     )
 
 
@@ -414,11 +414,11 @@ def take_dead_letter(dead: set[Position], topic: str, record: ConsumerRecord) ->
         dead.add(Position(int(found[1]), int(found[2])))
 
 
-def position(record: ConsumerRecord) -> Position:
+def position_of(record: ConsumerRecord) -> Position:
     return Position(record.partition, record.offset)
 
 
-class Body(NamedTuple):
+class PendingRow(NamedTuple):
     scope: Scope
     seq: int
     position: Position
@@ -432,7 +432,7 @@ class SegmenterState:
     """
 
     def __init__(self) -> None:
-        self._bodies: dict[bytes, Body] = {}
+        self._bodies: dict[bytes, PendingRow] = {}
         self._first_pending: dict[Scope, int] = {}
         self._damage: dict[tuple[str, bytes], Damage] = {}
 
@@ -464,7 +464,7 @@ class SegmenterState:
     def _apply_body(self, key: bytes, value: bytes, partition: int) -> None:
         parsed = parse_key(key)
         if parsed.seq is not None and (body := decode_body(value)) and not body.is_gone:
-            self._bodies[key] = Body(parsed.scope, parsed.seq, Position(partition, body.offset))
+            self._bodies[key] = PendingRow(parsed.scope, parsed.seq, Position(partition, body.offset))
 
     def _apply_conversation(self, key: bytes, value: bytes, _: int) -> None:
         self._first_pending[parse_scope(key)] = decode_state(value).first_pending
@@ -478,7 +478,7 @@ class SegmenterState:
         waiting = set(self._waiting())
         return {b.position for b in self._bodies.values() if b.scope.agent_id == NOBODY and b not in waiting}
 
-    def _waiting(self) -> Iterator[Body]:
+    def _waiting(self) -> Iterator[PendingRow]:
         damaged = {damage.conversation_id for damage in self._damage.values()}
         return (
             body

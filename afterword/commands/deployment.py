@@ -12,7 +12,7 @@ from afterword.commands.common import Json, print_json, start, start_quietly
 from afterword.streams.visible import shown
 
 if TYPE_CHECKING:
-    from afterword.rebuild import Rebuilt
+    from afterword.rebuild import IndexCounts
 
 NOTHING = "–"
 
@@ -142,9 +142,9 @@ def audit(wait: Wait = 0, as_json: Json = False) -> None:
 @index.command("rebuild")
 def rebuild_index(after: After = None, everything: All = False, as_json: Json = False) -> None:
     """Index episodes that are in MongoDB but not in Qdrant; with --all, every episode. Can be repeated."""
-    from afterword.rebuild import rebuild
+    from afterword.rebuild import rebuild_index
 
-    done = asyncio.run(rebuild(start_quietly(), _print_progress, after, everything))
+    done = asyncio.run(rebuild_index(start_quietly(), _print_progress, after, everything))
     if as_json:
         print_json(asdict(done))
     else:
@@ -153,5 +153,5 @@ def rebuild_index(after: After = None, everything: All = False, as_json: Json = 
         typer.echo(f"{done.incomplete} episodes have messages that are not archived yet", err=True)
 
 
-def _print_progress(done: "Rebuilt") -> None:
+def _print_progress(done: "IndexCounts") -> None:
     typer.echo(shown(f"{done.seen} episodes, up to {done.last}"), err=True)

@@ -14,7 +14,7 @@ from afterword.streams.visible import shown
 
 if TYPE_CHECKING:
     from afterword.demo import Shown
-    from afterword.embedded import Progress
+    from afterword.embedded import DownloadProgress
     from afterword.schemas import EpisodeClosed, SummaryCreated
 
 
@@ -36,7 +36,7 @@ def dev(data_dir: Directory = Path(".afterword")) -> None:
 def demo() -> None:
     """Run everything in a temporary directory, replay sample conversations, show the summaries, and end."""
     from afterword.commands.common import start_quietly
-    from afterword.samples import lines
+    from afterword.samples import sample_lines
 
     with extra_required("dev", "afterword demo"):
         from afterword.demo import Show
@@ -45,7 +45,7 @@ def demo() -> None:
     start_quietly()
     show = Show(say=typer.echo, episode=_print_episode, summary=_print_summary)
     with tempfile.TemporaryDirectory(prefix="afterword-demo-") as name, _progress() as progress:
-        done = asyncio.run(run(Path(name), lines(), progress, show))
+        done = asyncio.run(run(Path(name), sample_lines(), progress, show))
     _print_end(done)
 
 
@@ -72,7 +72,7 @@ def _print_end(done: "Shown") -> None:
 
 
 @contextmanager
-def _progress() -> "Iterator[Progress]":
+def _progress() -> "Iterator[DownloadProgress]":
     """Show a progress bar for the downloads of the first start, if there are any."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 

@@ -34,19 +34,21 @@ def moment(text: str) -> datetime:
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
-Topic = Annotated[str | None, typer.Option(help="Only from this dead-letter topic.")]
+FromTopic = Annotated[str | None, typer.Option(help="Only from this dead-letter topic.")]
 Stage = Annotated[str | None, typer.Option(help="Only from this stage: segmenter or summarizer.")]
 Type = Annotated[str | None, typer.Option("--type", help="Only with this error type, such as schema_violation.")]
 Since = Annotated[
     datetime | None, typer.Option(parser=moment, help="Failed since this time, or since 15m, 2h, 3d ago.")
 ]
 Until = Annotated[datetime | None, typer.Option(parser=moment, help="Failed before this time.")]
-Conversation = Annotated[str | None, typer.Option(help="Only of this conversation.")]
+OfConversation = Annotated[str | None, typer.Option(help="Only of this conversation.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Stop after this many.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 Raw = Annotated[bool, typer.Option("--raw", help="Print only the value, byte for byte.")]
-Address = Annotated[str, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", help="Address, as printed by `list`.")]
+DeadLetterAddress = Annotated[
+    str, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", help="Address, as printed by `list`.")
+]
 
 
 @app.callback()
@@ -56,12 +58,12 @@ def dlq() -> None:
 
 @app.command("list")
 def list_dead_letters(
-    topic: Topic = None,
+    topic: FromTopic = None,
     stage: Stage = None,
     error_type: Type = None,
     since: Since = None,
     until: Until = None,
-    conversation: Conversation = None,
+    conversation: OfConversation = None,
     limit: Limit = None,
     as_json: Json = False,
 ) -> None:
@@ -85,7 +87,7 @@ def list_dead_letters(
 
 
 @app.command()
-def show(address: Address, raw: Raw = False, as_json: Json = False) -> None:
+def show(address: DeadLetterAddress, raw: Raw = False, as_json: Json = False) -> None:
     """Print one dead letter: the error, its headers, and its value."""
 
     async def one(queue: "DeadLetterQueue", _: Sequence[str]) -> None:
@@ -102,12 +104,12 @@ def show(address: Address, raw: Raw = False, as_json: Json = False) -> None:
 
 @app.command()
 def replay(
-    topic: Topic = None,
+    topic: FromTopic = None,
     stage: Stage = None,
     error_type: Type = None,
     since: Since = None,
     until: Until = None,
-    conversation: Conversation = None,
+    conversation: OfConversation = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: Json = False,
@@ -122,12 +124,12 @@ def replay(
 
 @app.command()
 def discard(
-    topic: Topic = None,
+    topic: FromTopic = None,
     stage: Stage = None,
     error_type: Type = None,
     since: Since = None,
     until: Until = None,
-    conversation: Conversation = None,
+    conversation: OfConversation = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: Json = False,

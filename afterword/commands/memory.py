@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from afterword.memory import Context, EpisodePage, StoredEpisode
     from afterword.streams.stores.index import Recalled
 
-Conversation = Annotated[str, typer.Argument(help="Id of the conversation.")]
+ConversationId = Annotated[str, typer.Argument(help="Id of the conversation.")]
 Agent = Annotated[str | None, typer.Option("--agent", help="Only this agent's part, if episodes are kept by agent.")]
 Messages = Annotated[
     int | None,
@@ -23,7 +23,7 @@ Messages = Annotated[
 MaxTokens = Annotated[int, typer.Option("--max-tokens", min=1, help="Maximum number of tokens.")]
 Limit = Annotated[int, typer.Option(min=1, max=1000, help="Episodes on one page.")]
 Before = Annotated[int | None, typer.Option(min=1, help="Only smaller ordinals: the next page.")]
-Query = Annotated[str, typer.Argument(help="What to search for, in any words.")]
+QueryText = Annotated[str, typer.Argument(help="What to search for, in any words.")]
 
 
 def not_empty(user: str | None) -> str | None:
@@ -49,7 +49,7 @@ EPISODE_COLUMNS = ("ordinal", "ended", "messages", "tokens", "saved", "made by",
 
 
 def context(
-    conversation: Conversation,
+    conversation: ConversationId,
     messages: Messages = None,
     max_tokens: MaxTokens = 3500,
     agent: Agent = None,
@@ -105,7 +105,7 @@ def context_lines(found: "Context") -> Iterator[str]:
 
 
 def episodes(
-    conversation: Conversation,
+    conversation: ConversationId,
     limit: Limit = 20,
     before: Before = None,
     agent: Agent = None,
@@ -156,7 +156,7 @@ def _episode_row(stored: "StoredEpisode") -> tuple[str, ...]:
 
 
 def recall(
-    query: Query,
+    query: QueryText,
     user: User,
     tenant: Tenant = None,
     no_tenant: NoTenant = False,

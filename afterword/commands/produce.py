@@ -14,7 +14,7 @@ from afterword.commands.common import Json, print_json, start_quietly
 from afterword.streams.visible import shown
 
 if TYPE_CHECKING:
-    from afterword.produce import InvalidLine, Options, Produced
+    from afterword.produce import InvalidLine, Produced, ProduceOptions
     from afterword.streams.settings import Settings
 
 STANDARD_INPUT = "-"
@@ -23,7 +23,9 @@ PROGRESS_EVERY = 100
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="JSON Lines; - reads standard input.")]
 Rate = Annotated[float | None, typer.Option(min=0.001, help="Maximum records per second.")]
-Flush = Annotated[bool, typer.Option("--flush", help="At the end, close the pending messages of each conversation.")]
+FlushAtEnd = Annotated[
+    bool, typer.Option("--flush", help="At the end, close the pending messages of each conversation.")
+]
 Interleave = Annotated[
     int, typer.Option(min=1, metavar="N", help="Interleave N conversations; 1 keeps the order of the file.")
 ]
@@ -33,7 +35,7 @@ SkipInvalid = Annotated[bool, typer.Option("--skip-invalid", help="Skip invalid 
 def produce(
     file: File,
     rate: Rate = None,
-    flush: Flush = False,
+    flush: FlushAtEnd = False,
     interleave: Interleave = 1,
     skip_invalid: SkipInvalid = False,
     as_json: Json = False,
@@ -44,9 +46,9 @@ def produce(
     [BOUNDARY] at a shift of topic. A file is checked before anything is sent. Standard input is sent up to the first
     invalid line.
     """
-    from afterword.produce import LinesInvalid, Options
+    from afterword.produce import LinesInvalid, ProduceOptions
 
-    options = Options(rate=rate, flush=flush, interleave=interleave, skip_invalid=skip_invalid)
+    options = ProduceOptions(rate=rate, flush=flush, interleave=interleave, skip_invalid=skip_invalid)
     try:
         produced = _produce(start_quietly(), file, options, show_progress=not as_json)
     except LinesInvalid as error:
@@ -58,7 +60,7 @@ def produce(
     _report(produced, as_json)
 
 
-def _produce(settings: "Settings", file: str, options: "Options", show_progress: bool) -> "Produced":
+def _produce(settings: "Settings", file: str, options: "ProduceOptions", show_progress: bool) -> "Produced":
     with _opened(file) as lines:
         total = _checked_total(lines, options)
         with _progress(total if show_progress else None) as progress:
@@ -66,7 +68,7 @@ def _produce(settings: "Settings", file: str, options: "Options", show_progress:
 
 
 async def _send(
-    settings: "Settings", lines: BinaryIO, options: "Options", progress: Callable[["Produced"], None]
+    settings: "Settings", lines: BinaryIO, options: "ProduceOptions", progress: Callable[["Produced"], None]
 ) -> "Produced":
     from afterword.produce import produce as send
     from afterword.produce import read_lines
@@ -81,13 +83,13 @@ def _opened(file: str) -> AbstractContextManager[BinaryIO]:
     return nullcontext(sys.stdin.buffer) if file == STANDARD_INPUT else Path(file).open("rb")
 
 
-def _checked_total(lines: BinaryIO, options: "Options") -> int | None:
+def _checked_total(lines: BinaryIO, options: "ProduceOptions") -> int | None:
     """Count messages in the file; None if it cannot be read twice. Raises: LinesInvalid, unless they are skipped."""
-    from afterword.produce import LinesInvalid, check, is_regular
+    from afterword.produce import LinesInvalid, check_lines, is_regular
 
     if not is_regular(lines):
         return None
-    found = check(lines)
+    found = check_lines(lines)
     lines.seek(0)
     if found.invalid and not options.skip_invalid:
         raise LinesInvalid(found.first_invalid, found.invalid)

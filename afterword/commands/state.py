@@ -10,7 +10,7 @@ from afterword.streams.visible import shown
 
 app = typer.Typer(help="Find and repair damaged state of the segmenter.", no_args_is_help=True)
 
-Conversation = Annotated[str, typer.Argument(metavar="CONVERSATION", help="Conversation whose state is made anew.")]
+ConversationId = Annotated[str, typer.Argument(metavar="CONVERSATION", help="Conversation whose state is made anew.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 
@@ -35,7 +35,7 @@ def list_quarantined(as_json: Json = False) -> None:
 
 
 @app.command()
-def reset(conversation: Conversation, yes: Yes = False, as_json: Json = False) -> None:
+def reset(conversation: ConversationId, yes: Yes = False, as_json: Json = False) -> None:
     """Make the state of one conversation anew, after its last episode. Stop the segmenters first.
 
     Its messages that are in no episode are read again, as far as Kafka has them. Then replay its dead letters.
@@ -63,7 +63,7 @@ def rebuild(yes: Yes = False, as_json: Json = False) -> None:
 
     Conversations go on after their last episode; messages are read again, and those in an episode are passed over.
     """
-    from afterword.state import rebuild as run
+    from afterword.state import rebuild_state as run
 
     settings = start_quietly()
     if not yes:

@@ -4,16 +4,16 @@ For laptops and tests; POSIX only. Needs the extra `embedded`.
 """
 
 from afterword.embedded.errors import DirectoryInUse, JarsUnavailable, ProcessExited, StartTimeout
-from afterword.embedded.java import Progress
+from afterword.embedded.java import DownloadProgress
 from afterword.embedded.process import Process
 from afterword.embedded.stack import EmbeddedStack
 
 __all__ = [
     "DirectoryInUse",
+    "DownloadProgress",
     "EmbeddedStack",
     "JarsUnavailable",
     "Process",
     "ProcessExited",
-    "Progress",
     "StartTimeout",
 ]

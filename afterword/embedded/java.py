@@ -27,7 +27,7 @@ FLAGS = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 SOURCE = "EmbeddedMongo.java"
 COMPILER = "org.eclipse.jdt.internal.compiler.batch.Main"
 
-Progress = Callable[[str, int, int], None]
+DownloadProgress = Callable[[str, int, int], None]
 """Called with the file name, bytes so far and bytes in total, from several threads, one at a time. An exception from it
 aborts the download."""
 
@@ -82,7 +82,7 @@ class JarCache:
         self,
         directory: Path,
         jars: Sequence[Jar],
-        progress: Progress = ignore_progress,
+        progress: DownloadProgress = ignore_progress,
         repositories: Mapping[str, str] | None = None,
     ) -> None:
         """`repositories`: names and addresses to fetch from; by default what jgo knows."""
@@ -138,7 +138,7 @@ class JarCache:
 class _Fetch:
     """Download of jars by jgo, which knows their repositories; counts bytes."""
 
-    def __init__(self, maven: Callable[[PythonResolver], MavenContext], total: int, progress: Progress) -> None:
+    def __init__(self, maven: Callable[[PythonResolver], MavenContext], total: int, progress: DownloadProgress) -> None:
         self._maven = maven(PythonResolver(progress_callback=self._counting))
         self._total = total
         self._done = 0
@@ -170,7 +170,7 @@ class Java:
     """Command lines of Java programs; call `prepare` first."""
 
     def __init__(
-        self, cache: Path | None = None, progress: Progress = ignore_progress, jars: Sequence[Jar] | None = None
+        self, cache: Path | None = None, progress: DownloadProgress = ignore_progress, jars: Sequence[Jar] | None = None
     ) -> None:
         """`jars`: by default those of `jars.lock`."""
         self._cache = cache or cache_directory()

@@ -138,7 +138,7 @@ class Broker(Server):
         run(self._java.kafka("kafka.tools.StorageTool", *arguments, *users), FormatFailed)
 
 
-class Kafka:
+class KafkaServer:
     """Cluster whose id, ports and data are in `directory`; a second start finds them again."""
 
     def __init__(

@@ -8,7 +8,7 @@ from afterword.embedded.java import Java
 from afterword.embedded.process import Process, Server
 
 
-class Mongo(Server):
+class MongoServer(Server):
     """Server whose port and data are in `directory`; acknowledged writes survive SIGKILL."""
 
     def __init__(self, java: Java, directory: Path, pass_fds: Collection[int] = ()) -> None:

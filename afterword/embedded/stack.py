@@ -11,9 +11,9 @@ from typing import Self
 
 from afterword.embedded.claims import HOST, DirectoryLock
 from afterword.embedded.errors import StartCancelled
-from afterword.embedded.java import Jar, Java, Progress, ignore_progress
-from afterword.embedded.kafka import PLAIN, Access, Kafka, has_brokers
-from afterword.embedded.mongo import Mongo
+from afterword.embedded.java import DownloadProgress, Jar, Java, ignore_progress
+from afterword.embedded.kafka import PLAIN, Access, KafkaServer, has_brokers
+from afterword.embedded.mongo import MongoServer
 from afterword.embedded.process import accepts, until_ready
 
 
@@ -23,15 +23,15 @@ class EmbeddedStack:
     `kafka` and `mongo` exist once it was started; tests kill, suspend and restart them.
     """
 
-    kafka: Kafka
-    mongo: Mongo
+    kafka: KafkaServer
+    mongo: MongoServer
 
     def __init__(
         self,
         directory: Path,
         *,
         brokers: int = 1,
-        progress: Progress = ignore_progress,
+        progress: DownloadProgress = ignore_progress,
         access: Access = PLAIN,
         jars: Sequence[Jar] | None = None,
     ) -> None:
@@ -123,8 +123,8 @@ class EmbeddedStack:
 
     def _place(self) -> None:
         held = (self._lock.fd,)
-        self.kafka = Kafka(self._java, self.directory / "kafka", self._brokers, held, self._access)
-        self.mongo = Mongo(self._java, self.directory / "mongo", held)
+        self.kafka = KafkaServer(self._java, self.directory / "kafka", self._brokers, held, self._access)
+        self.mongo = MongoServer(self._java, self.directory / "mongo", held)
 
 
 async def _all(*steps: Awaitable[None]) -> None:

@@ -3,6 +3,6 @@
 from importlib.resources import files
 
 
-def lines() -> list[bytes]:
+def sample_lines() -> list[bytes]:
     """JSON messages, one a line, as `afterword produce` takes them."""
     return files(__name__).joinpath("conversations.jsonl").read_bytes().splitlines()

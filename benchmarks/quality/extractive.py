@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from afterword.streams.summarizer.extractive import summarize
-from afterword.streams.summarizer.quality import QualityRules, Source, Texts, assess
+from afterword.streams.summarizer.quality import QualityRules, SourceTexts, Texts, assess
 from afterword.streams.summarizer.sentences import cut_at_word, split_sentences
 from benchmarks.quality.episodes import an_episode
 from benchmarks.quality.meetings import Meeting, read
@@ -59,5 +59,5 @@ def show(console: Console) -> None:
 
 
 def _grounding(text: str, meeting: Meeting) -> float:
-    source = Source("\n".join(meeting.turns))
+    source = SourceTexts("\n".join(meeting.turns))
     return assess(source, Texts(title="-", short="-", long=text), QualityRules()).grounding

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from afterword.streams.summarizer.quality import Source, Texts
+from afterword.streams.summarizer.quality import SourceTexts, Texts
 
 DATA = Path(__file__).parent / "data"
 PAIRS = DATA / "pairs.jsonl.gz"
@@ -39,10 +39,10 @@ class Pair:
         return Texts(self.title, self.short, self.long)
 
     @property
-    def source(self) -> Source:
+    def source(self) -> SourceTexts:
         roles = dict.fromkeys(role for role, _ in self.turns)
         by_speaker = tuple("\n".join(text for who, text in self.turns if who == role) for role in roles)
-        return Source(episode="\n".join(text for _, text in self.turns), by_speaker=by_speaker)
+        return SourceTexts(episode="\n".join(text for _, text in self.turns), by_speaker=by_speaker)
 
 
 def read(path: Path = PAIRS) -> list[Pair]:

@@ -26,7 +26,7 @@ from afterword.streams.runtime.positions import readable, report_expired
 from afterword.streams.runtime.progress import Progress, ProgressDamaged, reach
 from afterword.streams.runtime.refusals import Refusals
 from afterword.streams.runtime.session import check_order
-from afterword.streams.runtime.transaction import TransactionalProducer, require_topics, transactional_id
+from afterword.streams.runtime.transaction import TransactionalProducer, require_outputs, transactional_id
 from afterword.streams.runtime.watchdog import Mark
 from afterword.streams.runtime.window import Window
 
@@ -362,7 +362,7 @@ class AtLeastOncePartition:
         try:
             await producer.open(self._options.start_timeout_seconds)
             if self.last_error and self._written:  # the failure may be a topic that was deleted
-                await require_topics(clients, self._written)
+                await require_outputs(clients, self._written)
             await self._learn()
             self._writes = True
             yield producer

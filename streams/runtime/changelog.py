@@ -11,8 +11,8 @@ import structlog
 from aiokafka import TopicPartition
 
 from afterword.streams.runtime.batch import Headers
-from afterword.streams.runtime.changelog_topics import check_topics
-from afterword.streams.runtime.database import Change, Database, Position
+from afterword.streams.runtime.changelog_topics import check_changelogs
+from afterword.streams.runtime.database import Database, DatabasePosition, RowChange
 from afterword.streams.runtime.errors import ChangelogLost, ChangelogReplaced, ChangelogTruncated
 from afterword.streams.runtime.options import Clients
 from afterword.streams.runtime.sources import check_source
@@ -137,7 +137,7 @@ async def recover(
     """
     began = time.monotonic()
     names = [changelog.topic for changelog in changelogs.values()]
-    source_id = await check_topics(clients, names, topic, stale_seconds)
+    source_id = await check_changelogs(clients, names, topic, stale_seconds)
     consumer = clients.consumer(
         isolation_level="read_committed",
         enable_auto_commit=False,
@@ -238,7 +238,7 @@ def _check_bookmarks(marks: Mapping[str, Bookmark], changelogs: Mapping[str, Top
 
 def _apply(database: Database, table: str, records: Iterable[Any], as_of_ms: int) -> dict[str, Bookmark]:
     """Write the rows; return the table's last bookmark, if the records have one. Raises: ChangelogReplaced."""
-    rows: list[Change] = []
+    rows: list[RowChange] = []
     position, marks = database.position, dict[str, Bookmark]()
     for record in records:
         if record.key == BOOKMARK_KEY:
@@ -252,7 +252,9 @@ def _apply(database: Database, table: str, records: Iterable[Any], as_of_ms: int
     return marks
 
 
-def _advance(position: Position, table: str, offset: int, bookmark: Bookmark, source_id: str) -> Position:
+def _advance(
+    position: DatabasePosition, table: str, offset: int, bookmark: Bookmark, source_id: str
+) -> DatabasePosition:
     if position.lineage and bookmark.lineage != position.lineage:
         raise OtherChangelog
     return replace(

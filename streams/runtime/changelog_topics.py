@@ -16,7 +16,7 @@ POLICY, RETENTION = "cleanup.policy", "delete.retention.ms"
 CONFIGS: dict[str, Any] = {POLICY: None, RETENTION: None}
 
 
-async def check_topics(clients: Clients, changelogs: Sequence[str], topic: str, stale_seconds: float) -> str:
+async def check_changelogs(clients: Clients, changelogs: Sequence[str], topic: str, stale_seconds: float) -> str:
     """Check partition counts and configuration of the changelogs of a source topic.
 
     Returns the id of the source topic, empty from a broker that has none.

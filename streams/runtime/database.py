@@ -19,7 +19,7 @@ from afterword.streams.runtime.options import Options, wall_clock_ms
 
 log = structlog.get_logger()
 
-Change = tuple[bytes, bytes | None]
+RowChange = tuple[bytes, bytes | None]
 """Key and new value; None deletes the row."""
 DeadlineOf = Callable[[bytes], int | None]
 """Reads the deadline from a row's encoded value: milliseconds since 1970, or None."""
@@ -35,7 +35,7 @@ MOST_MOVES = 10_000
 
 
 @dataclass(frozen=True)
-class Position:
+class DatabasePosition:
     """Progress of a database in its changelogs."""
 
     source: int = -1
@@ -83,7 +83,7 @@ class Database:
         self.clock = clock
         self._prefixes = {table: table.encode() + b"\0" for table in deadlines}
         self._options = _rocks_options(write_buffer_bytes, cache)
-        self.position = Position()
+        self.position = DatabasePosition()
         self.scheduled = 0
         """Approximate number of rows in the index of deadlines; a row counts until its removed deadline has passed."""
         self._open()
@@ -93,7 +93,7 @@ class Database:
             private_directory(self.path)
             self._db = Rdict(str(self.path), self._options)
             raw = self._db.get(META)
-        self.position = Position(**orjson.loads(raw)) if raw else Position()
+        self.position = DatabasePosition(**orjson.loads(raw)) if raw else DatabasePosition()
 
     def count_scheduled(self) -> Iterator[None]:
         """Count the rows in the index of deadlines, after a replay that may have written one row several times.
@@ -152,7 +152,7 @@ class Database:
                 yield raw[len(prefix) :]
 
     def write(
-        self, changes: Mapping[str, Iterable[Change]], position: Position, *, as_of_ms: int | None = None
+        self, changes: Mapping[str, Iterable[RowChange]], position: DatabasePosition, *, as_of_ms: int | None = None
     ) -> None:
         """Apply the changes and move the position, in one atomic write.
 
@@ -207,7 +207,7 @@ class Database:
             entry = next(self._scan(DUE), None)
         return None if entry is None else _entry_time(entry)
 
-    def _put_rows(self, batch: WriteBatch, table: str, rows: Iterable[Change]) -> None:
+    def _put_rows(self, batch: WriteBatch, table: str, rows: Iterable[RowChange]) -> None:
         prefix, with_deadlines = self._prefixes[table], self._deadlines[table] is not None
         for key, value in rows:
             if value is None:
@@ -270,13 +270,13 @@ def private_directory(path: Path) -> None:
     path.mkdir(exist_ok=True)  # raises if it is a file
 
 
-def read_position(path: Path) -> Position:
+def read_position(path: Path) -> DatabasePosition:
     """Return the position of a database that is not open, without opening it for writing. Raises: StoreFailed."""
     with failures_named(path):
         database = Rdict(str(path), RocksOptions(raw_mode=True), access_type=AccessType.read_only())
         raw = database.get(META)
         database.close()
-    return Position(**orjson.loads(raw)) if raw else Position()
+    return DatabasePosition(**orjson.loads(raw)) if raw else DatabasePosition()
 
 
 def _entry_time(entry: bytes) -> int:

@@ -20,7 +20,7 @@ from afterword.streams.runtime.transaction import (
     TransactionalProducer,
     earlier_transactional_id,
     fence,
-    require_topics,
+    require_outputs,
     transactional_id,
 )
 from afterword.streams.runtime.watchdog import Mark
@@ -150,7 +150,7 @@ class ExactlyOncePartition:
                 isolation=self._isolation,
             )
             if self.last_error and self._written:  # the failure may be a topic that was deleted
-                await require_topics(clients, self._written)
+                await require_outputs(clients, self._written)
             self._consumer.kafka.seek(self._source, await self._recovered(session, clients))
             self._consumer.kafka.resume(self._source)
             self.session = session

@@ -22,7 +22,7 @@ CONNECTION_SECONDS = 30.0
 """Lifetime of a connection, so that nobody keeps one open by sending a request byte by byte."""
 SHUTDOWN_SECONDS = 1.0
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+View = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Readiness:
@@ -58,7 +58,7 @@ class HealthServer:
         readiness: Readiness,
         host: str,
         port: int,
-        views: Mapping[str, Handler] | None = None,
+        views: Mapping[str, View] | None = None,
         connection_seconds: float = CONNECTION_SECONDS,
     ) -> None:
         self.port = port
@@ -103,7 +103,7 @@ class HealthServer:
         await self.stop()
 
 
-def application(readiness: Readiness, views: Mapping[str, Handler]) -> web.Application:
+def application(readiness: Readiness, views: Mapping[str, View]) -> web.Application:
     """Return the routes as an application, for another server."""
 
     async def livez(_: web.Request) -> web.Response:
@@ -137,12 +137,12 @@ def is_ours(record: logging.LogRecord) -> bool:
     return not isinstance(error, HttpProcessingError)
 
 
-def get_only(handlers: dict[str, Handler]) -> Iterable[web.RouteDef]:
+def get_only(handlers: dict[str, View]) -> Iterable[web.RouteDef]:
     return [web.get(path, handler, allow_head=False) for path, handler in handlers.items()]
 
 
 @web.middleware
-async def without_body(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def without_body(request: web.Request, handler: View) -> web.StreamResponse:
     """Refuse a request with a body unread, and close its connection: a probe has none, and a body may be large."""
     if request.can_read_body:
         refusal = web.Response(status=413)

@@ -15,7 +15,7 @@ from faust.types.tuples import TP
 from afterword.streams.runtime.batch import Batch, BatchMessage, NotTaken, Output, Tick
 from afterword.streams.runtime.breaker import FAILURES
 from afterword.streams.runtime.changelog import Bookmark, Link, new_lineage
-from afterword.streams.runtime.database import Change, Database
+from afterword.streams.runtime.database import Database, RowChange
 from afterword.streams.runtime.errors import AgentFailed, NoAgent, place_of
 from afterword.streams.runtime.isolation import Isolation
 from afterword.streams.runtime.lag import Work
@@ -190,7 +190,7 @@ class Session:
         self.delivery.committed()
 
     async def _commit(
-        self, outputs: Sequence[Output], changes: Mapping[str, Sequence[Change]], next_offset: int
+        self, outputs: Sequence[Output], changes: Mapping[str, Sequence[RowChange]], next_offset: int
     ) -> None:
         self.written.update(output.topic for output in outputs)
         # each commit puts a bookmark into each changelog: else a lost changelog looks like one of a table at rest
@@ -322,7 +322,7 @@ def size_of(record: Any) -> int:
     return len(record.key or b"") + len(record.value or b"") + named
 
 
-def written_bytes(outputs: Iterable[Output], changes: Mapping[str, Sequence[Change]]) -> int:
+def written_bytes(outputs: Iterable[Output], changes: Mapping[str, Sequence[RowChange]]) -> int:
     rows = sum(len(key) + len(value or b"") for changed in changes.values() for key, value in changed)
     return rows + sum(output.size_bytes for output in outputs)
 

@@ -6,13 +6,13 @@ from typing import Any
 import structlog
 from aiokafka.errors import KafkaError
 
-from afterword.streams.runtime.database import Position
+from afterword.streams.runtime.database import DatabasePosition
 from afterword.streams.runtime.errors import SourceRecreated
 
 log = structlog.get_logger()
 
 
-def check_source(topic: str, known: Position, found: str) -> None:
+def check_source(topic: str, known: DatabasePosition, found: str) -> None:
     """Refuse a source topic with another id than that of the last bookmark. Raises: SourceRecreated."""
     if known.source >= 0 and known.source_id and found and known.source_id != found:
         raise SourceRecreated(topic=topic, expected=known.source_id, found=found)

@@ -13,7 +13,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from afterword.streams.runtime.batch import Headers, Output
 from afterword.streams.runtime.changelog import BOOKMARK_KEY, Bookmark, Link, changelog_key, marked
-from afterword.streams.runtime.database import Change
+from afterword.streams.runtime.database import RowChange
 from afterword.streams.runtime.errors import OutputMissing
 from afterword.streams.runtime.options import Clients, Options
 
@@ -91,7 +91,7 @@ class TransactionalProducer:
     async def commit(
         self,
         outputs: Iterable[Output],
-        rows: Mapping[TopicPartition, Sequence[Change]],
+        rows: Mapping[TopicPartition, Sequence[RowChange]],
         bookmark: Bookmark,
         source: TopicPartition,
         group: str,
@@ -180,7 +180,7 @@ class _Sent:
         return int(self.delivered.result().offset) + self.count - 1
 
 
-async def require_topics(clients: Clients, topics: Iterable[str]) -> None:
+async def require_outputs(clients: Clients, topics: Iterable[str]) -> None:
     """Check that the topics exist: a producer only waits for metadata of one that does not. Raises: OutputMissing."""
     admin = clients.admin()
     await admin.start()
@@ -199,7 +199,7 @@ def _retrieved(delivered: asyncio.Future[Any]) -> None:
         delivered.exception()
 
 
-def _with_bookmark(changes: Iterable[Change], bookmark: Bookmark, headers: Headers) -> Iterator[Row]:
+def _with_bookmark(changes: Iterable[RowChange], bookmark: Bookmark, headers: Headers) -> Iterator[Row]:
     for key, value in changes:
         yield changelog_key(key), value, None, []
     yield BOOKMARK_KEY, bookmark.encode(), None, headers

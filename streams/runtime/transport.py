@@ -35,7 +35,7 @@ UNKNOWN_OFFSET = -1
 Partition = ExactlyOncePartition | AtLeastOncePartition
 
 
-class Listener(ConsumerRebalanceListener):
+class RebalanceListener(ConsumerRebalanceListener):
     """Releases every partition before a rebalance; each recovers by itself after it."""
 
     def __init__(self, consumer: "Consumer") -> None:
@@ -189,7 +189,7 @@ class Consumer(base.Consumer):
     # -- for Faust
 
     async def subscribe(self, topics: Iterable[str]) -> None:
-        self.kafka.subscribe(sorted(topics), listener=Listener(self))
+        self.kafka.subscribe(sorted(topics), listener=RebalanceListener(self))
 
     def assignment(self) -> set[TP]:
         return {TP(*source) for source in self.kafka.assignment()} if self.kafka else set()
@@ -257,7 +257,7 @@ class Consumer(base.Consumer):
         raise NotImplementedError
 
 
-class Producer(driver.Producer):
+class EngineProducer(driver.Producer):
     """Faust's producer: in an exactly-once agent a send joins the batch, elsewhere it goes out at once.
 
     After a delivery that failed, aiokafka's producer is replaced: it has given the failed records sequence numbers that
@@ -369,7 +369,7 @@ class Transport(driver.Transport):
     """Registered under the entry point `faust.transports`; tables need `faust.stores` too."""
 
     Consumer: Any = Consumer
-    Producer: Any = Producer
+    EngineProducer: Any = EngineProducer
     Conductor: Any = Conductor
 
 

@@ -15,7 +15,7 @@ from afterword.streams.errors import AfterwordError
 from afterword.streams.runtime import App, Batches, Output, Tick, failing_batch
 from afterword.streams.runtime.batch import Batch
 from afterword.streams.runtime.errors import place_of
-from afterword.streams.segmenter.partitions import Placement
+from afterword.streams.segmenter.partitions import PartitionerCheck
 from afterword.streams.segmenter.processor import STAGE, Outcome, Room, Segmenter
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, deadline_of
 from afterword.streams.settings import Settings
@@ -29,7 +29,7 @@ PIECE_BYTES = 256 * 1024
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
 
 
-def attach(app: App, settings: Settings, metrics: Metrics, tracer: Tracer) -> None:
+def attach_segmenter(app: App, settings: Settings, metrics: Metrics, tracer: Tracer) -> None:
     """Give the app its tables and its agent."""
     kafka = settings.kafka
     conversations = app.Table(CONVERSATIONS, key_type=bytes, value_type=bytes, deadline=deadline_of)
@@ -45,7 +45,7 @@ def attach(app: App, settings: Settings, metrics: Metrics, tracer: Tracer) -> No
         count_tokens=count_tokens,
         tracer=tracer,
     )
-    handler = Handler(segmenter, outputs, metrics, app)
+    handler = EventHandler(segmenter, outputs, metrics, app)
     schema = Batches(reject=handler.reject, stops=(AfterwordError,))
 
     @app.agent(app.topic(kafka.messages_topic, schema=schema), name="segmenter")  # type: ignore[untyped-decorator]
@@ -59,7 +59,7 @@ def attach(app: App, settings: Settings, metrics: Metrics, tracer: Tracer) -> No
         log.info("messages_segmented", **{name: number for name, number in handler.totals.items() if number})
 
 
-class Handler:
+class EventHandler:
     """Handles the agent's events. `outputs`: Faust's topics by name."""
 
     def __init__(self, segmenter: Segmenter, outputs: Mapping[str, Any], metrics: Metrics, app: App) -> None:
@@ -67,7 +67,7 @@ class Handler:
         self._outputs = outputs
         self._metrics = metrics
         self._app = app
-        self._placement = Placement()
+        self._placement = PartitionerCheck()
         self.totals: Counter[str] = Counter()
 
     async def handle(self, work: Sequence[KafkaRecord] | Tick, batch: Batch) -> None:

@@ -274,7 +274,7 @@ class Amended(NamedTuple):
     """Scope and ordinal of that episode, if the rows have them."""
 
 
-class Conversation(Protocol):
+class SegmentedConversation(Protocol):
     def take(self, message: Arrival, rules: EpisodeRules) -> list[ClosedEpisode]:
         """Return the episodes that are closed, in order."""
         ...

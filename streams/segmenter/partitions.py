@@ -15,7 +15,7 @@ def standard_partition(key: bytes, partitions: int) -> int:
     return int(murmur2(key) & POSITIVE) % partitions
 
 
-class Placement:
+class PartitionerCheck:
     """Counts conversations that began in another partition than the standard one, and warns once of each partition."""
 
     def __init__(self) -> None:

@@ -27,7 +27,7 @@ from afterword.schemas.headers import Headers, KafkaRecord, cloud_event
 from afterword.schemas.ids import escape, event_id
 from afterword.streams.errors import RowUnreadable, StateUnreadable
 from afterword.streams.segmenter.arrival import deleted, edited, from_record
-from afterword.streams.segmenter.conversation import Amended, Conversation, PerAgent, PerConversation, Thread
+from afterword.streams.segmenter.conversation import Amended, PerAgent, PerConversation, SegmentedConversation, Thread
 from afterword.streams.segmenter.episodes import (
     Amendment,
     ClosedEpisode,
@@ -339,7 +339,7 @@ class _Batch:
         self._send(closed, record.topic, record.partition)
         self._outcome.messages += 1
 
-    def _conversation(self, root: Thread) -> Conversation:
+    def _conversation(self, root: Thread) -> SegmentedConversation:
         if self._segmenter.per_agent:
             return PerAgent(root, self._thread, self._segmenter.limits.max_agents)
         return PerConversation(root)

@@ -24,7 +24,7 @@ class Budgets(Protocol):
         ...
 
 
-def key_of(hour: datetime, tenant_id: str | None = None, *, of_tenant: bool = False) -> str:
+def budget_key(hour: datetime, tenant_id: str | None = None, *, of_tenant: bool = False) -> str:
     """The key of an hour's (UTC) counter: of all tenants, of one, or of messages without a tenant."""
     name = f"{hour:%Y-%m-%dT%H}"
     return f"{name}/{escape(tenant_id or '')}" if of_tenant else name

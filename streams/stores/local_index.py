@@ -29,9 +29,9 @@ MAX_PARAMETER_BYTES = 3500
 """Percent-encoded; the health server accepts request lines of at most 4,096 bytes."""
 OWNER_ONLY = 0o600
 
-Handler = Callable[[web.Request], Awaitable[web.Response]]
+IndexView = Callable[[web.Request], Awaitable[web.Response]]
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 _IDS = TypeAdapter(set[str])
 _HITS = TypeAdapter(list[Recalled])
@@ -64,7 +64,7 @@ def announce(path: Path, host: str, port: int, token: str) -> None:
     os.replace(unfinished, file)  # noqa: PTH105 – the atomic one, by its name
 
 
-def views(index: EpisodeIndex, embed: Embed, token: str) -> Mapping[str, Handler]:
+def index_views(index: EpisodeIndex, embed: Embed, token: str) -> Mapping[str, IndexView]:
     """The owner's HTTP handlers by path: every indexed `episode_id`, and the hits of a `Query`; both as JSON arrays."""
 
     async def ids(_: web.Request) -> web.Response:
@@ -148,7 +148,7 @@ def encoded(query: Query) -> str:
     return encoded(query.model_copy(update={"text": query.text[: -max(1, excess // 12)]}))
 
 
-async def _ask(path: Path, target: str, answer: TypeAdapter[Answer]) -> Answer:
+async def _ask(path: Path, target: str, answer: TypeAdapter[T]) -> T:
     """Ask the owner. Raises: StoreUnavailable, also if something else listens where the owner did."""
     try:
         address = Address.model_validate_json(address_file(path).read_bytes())
@@ -160,7 +160,7 @@ async def _ask(path: Path, target: str, answer: TypeAdapter[Answer]) -> Answer:
         raise StoreUnavailable(store="qdrant", problem=problem) from None
 
 
-def _guarded(handler: Handler, token: str) -> Handler:
+def _guarded(handler: IndexView, token: str) -> IndexView:
     async def guarded(request: web.Request) -> web.Response:
         given = request.headers.get("Authorization", "")
         if not _is_loopback(request.remote) or not secrets.compare_digest(given.encode(), f"Bearer {token}".encode()):

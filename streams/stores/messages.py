@@ -89,7 +89,7 @@ class Counted:
     """The number of `messages` with `skip_summarization`."""
 
 
-def position(archived: ArchivedMessage) -> tuple[float, int]:
+def sort_key(archived: ArchivedMessage) -> tuple[float, int]:
     """The sort key of messages within a conversation: time, then offset."""
     sent_at = archived.message.sent_at
     return sent_at.timestamp() if sent_at else 0.0, archived.offset

@@ -76,11 +76,11 @@ from afterword.streams.stores.messages import (
     Selection,
     agent_scope,
 )
-from afterword.streams.stores.replies import KeptReply, Origin
+from afterword.streams.stores.replies import KeptReply, ReplyOrigin
 from afterword.streams.tls import present, trusting
 from afterword.streams.together import together
 
-Database: TypeAlias = Any
+MongoDatabase: TypeAlias = Any
 """A database handle, motor's or that of pymongo's async client."""
 Collection: TypeAlias = Any
 
@@ -119,7 +119,7 @@ REVISED = ("title", "last_revision", "updated_at")
 """Fields of a conversation that a higher revision of its last episode changes."""
 
 
-def connect(settings: Mongo) -> Database:
+def connect(settings: Mongo) -> MongoDatabase:
     """A handle of the configured database. Connects at its first use; ends with `close`. Raises: ConfigurationError.
 
     What is read decides what is announced and committed, so it must not be rolled back: reads are of the primary and of
@@ -143,20 +143,20 @@ def connect(settings: Mongo) -> Database:
     return client[settings.database]
 
 
-async def close(database: Database) -> None:
+async def close(database: MongoDatabase) -> None:
     """Close the handle's connections."""
     database.client.close()  # to be awaited with pymongo's async client
 
 
-async def ping(database: Database) -> None:
+async def ping(database: MongoDatabase) -> None:
     """Raises: StoreUnavailable."""
-    with unavailable():
+    with mongo_errors():
         await database.command("ping")
 
 
-async def ensure_indexes(database: Database) -> None:
+async def ensure_indexes(database: MongoDatabase) -> None:
     """Create the indexes that are missing; may be repeated. Raises: StoreUnavailable."""
-    with unavailable():
+    with mongo_errors():
         for name, indexes in INDEXES.items():
             for keys in indexes:
                 await database[name].create_index(list(keys))
@@ -167,7 +167,7 @@ async def ensure_indexes(database: Database) -> None:
 class MongoEpisodes:
     """An EpisodeStore."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: MongoDatabase) -> None:
         self._episodes = database["episodes"]
         self._rows = database["conversation_summaries"]
         self._conversations = database["conversations"]
@@ -195,7 +195,7 @@ class MongoEpisodes:
             known = await self.lookup(document["_id"])
             if known and (isinstance(known, DeletedEpisode) or known.summary.revision >= document["revision"]):
                 return known
-            with unavailable():
+            with mongo_errors():
                 if (await self._episodes.replace_one(older, document)).matched_count:
                     return None
         return None
@@ -203,7 +203,7 @@ class MongoEpisodes:
     async def mark(self, episode: StoredEpisode, as_of: int) -> None:
         require(int, as_of=as_of)
         same = {"_id": episode.summary.episode_id, "revision": episode.summary.revision}
-        with unavailable():
+        with mongo_errors():
             await self._episodes.update_one(same, {"$set": {"as_of": max(as_of, episode.as_of)}})
 
     async def holding(self, conversation_id: str, message_id: str) -> list[StoredEpisode | DeletedEpisode]:
@@ -241,7 +241,7 @@ class MongoEpisodes:
 
     async def delete_row(self, row: RollingRow) -> None:
         fence = {"last_ordinal": row.last_ordinal, "last_revision": _revision_of(row)}
-        with unavailable():
+        with mongo_errors():
             await self._rows.delete_one({"_id": row_id(row.conversation_id, row.row), **fence})
 
     async def recount(self, event: SummaryCreated | SummaryDeleted) -> None:
@@ -249,7 +249,7 @@ class MongoEpisodes:
         while known := await _find(self._conversations, key):
             unchanged = {"_id": key, **{name: known[name] for name in ("last_ordinal", *COUNTERS) if name in known}}
             last = await self.latest(event.conversation_id, 1, agent_id=agent_of_scope(event))
-            with unavailable():
+            with mongo_errors():
                 if not last:
                     if (await self._conversations.delete_one(unchanged)).deleted_count:
                         return
@@ -286,7 +286,7 @@ class MongoEpisodes:
             return await _unless_duplicate(self._rows.insert_one(document))
         fence = {"last_ordinal": after.last_ordinal, "last_revision": _revision_of(after)}
         unchanged = {"_id": row_id(after.conversation_id, after.row), **fence}
-        with unavailable():
+        with mongo_errors():
             result = await self._rows.replace_one(unchanged, document)
         if result.matched_count or earlier_scope_id(row.conversation_id) is None:
             return bool(result.matched_count)
@@ -321,7 +321,7 @@ class MongoEpisodes:
 
     async def tokens_before(self, conversation_id: str, agent_id: str | None = None) -> int:
         total = {"$group": {"_id": None, "tokens": {"$sum": "$compression.tokens_before"}}}
-        with unavailable():
+        with mongo_errors():
             found = await self._episodes.aggregate([{"$match": _in_scope(conversation_id, agent_id)}, total]).to_list(1)
         return int(found[0]["tokens"]) if found else 0
 
@@ -363,7 +363,7 @@ class MongoEpisodes:
         return None
 
     async def _last_row(self, wanted: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        with unavailable():
+        with mongo_errors():
             found: Mapping[str, Any] | None = await self._rows.find_one(wanted, sort=[("row", -1)])
         return found
 
@@ -381,7 +381,7 @@ class MongoEpisodes:
         if mine:
             await _unless_duplicate(self._conversations.replace_one(free, mine, upsert=True))
         else:
-            with unavailable():
+            with mongo_errors():
                 await self._conversations.delete_one(free)
 
     async def _advanced(self, key: str, summary: SummaryCreated, upsert: bool) -> bool:
@@ -393,7 +393,7 @@ class MongoEpisodes:
             "$inc": {name: getattr(first, name) for name in COUNTERS},
             "$setOnInsert": {"user_id": first.user_id, "tenant_id": first.tenant_id},
         }
-        with unavailable():
+        with mongo_errors():
             try:
                 result = await self._conversations.update_one(behind, change, upsert=upsert)
             except DuplicateKeyError:
@@ -404,7 +404,7 @@ class MongoEpisodes:
         first = first_advance(summary)
         older = {"$not": {"$gte": summary.revision}}
         change = {"$set": {name: getattr(first, name) for name in REVISED}}
-        with unavailable():
+        with mongo_errors():
             await self._conversations.update_one(
                 {"_id": key, "last_ordinal": summary.ordinal, "last_revision": older}, change
             )
@@ -417,7 +417,7 @@ class MongoMessages:
     tenant that is stored there: such a document is still that message's only one, and nobody else's.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: MongoDatabase) -> None:
         self._messages = database["messages"]
 
     async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
@@ -446,14 +446,14 @@ class MongoMessages:
     async def count(self, selection: Selection) -> Counted:
         counts = {"messages": {"$sum": 1}, "tokens": {"$sum": "$token_count"}}
         groups = {"$group": {"_id": "$skip_summarization", **counts}}
-        with unavailable():
+        with mongo_errors():
             found = await self._messages.aggregate([{"$match": _selected(selection)}, groups]).to_list(None)
         messages = {group["_id"]: group["messages"] for group in found}
         return Counted(sum(messages.values()), sum(group["tokens"] for group in found), messages.get(True, 0))
 
     async def first(self, conversation_id: str) -> ArchivedMessage | None:
         require(str, conversation_id=conversation_id)
-        with unavailable():
+        with mongo_errors():
             found = await self._messages.find_one(
                 {"conversation_id": {"$eq": conversation_id}}, sort=[("source.offset", 1)]
             )
@@ -496,7 +496,7 @@ class MongoMessages:
         key = message_key(event.conversation_id, event.id, event.tenant_id)
         while (document := await self._document(key)) and _is_older(document, change.offset):
             unchanged = {"_id": document["_id"], "offset": document.get("offset")}
-            with unavailable():
+            with mongo_errors():
                 if isinstance(event, MessageDeleted):
                     done = await self._delete(unchanged, key, change.offset)
                 elif is_archived(document):
@@ -523,7 +523,7 @@ class MongoMessages:
         """Page by page: what was replaced is not selected any more."""
         selected = _selected(Selection(event.conversation_id, event.tenant_id)) | {"source.offset": {"$lt": offset}}
         while True:
-            with unavailable():
+            with mongo_errors():
                 found = await self._messages.find(selected, MESSAGE_NAME_FIELDS, limit=BATCH_SIZE).to_list(None)
             if not found:
                 return
@@ -571,7 +571,7 @@ class MongoMessages:
         names = {key: name for key in keys if (name := earlier_message_key(key))}
         if not names:
             return {}
-        with unavailable():
+        with mongo_errors():
             cursor = self._messages.find({"_id": {"$in": list(set(names.values()))}}, MESSAGE_NAME_FIELDS)
             found = {document["_id"]: document for document in await cursor.to_list(None)}
         there = {key: found[name] for key, name in names.items() if name in found and not found[name].get("deleted")}
@@ -586,7 +586,7 @@ class MongoMessages:
     async def _archived(self, keys: Sequence[str]) -> set[str]:
         if not keys:
             return set()
-        with unavailable():
+        with mongo_errors():
             cursor = self._messages.find({"_id": {"$in": list(keys)}}, {"source": 1, "deleted": 1})
             documents: list[Mapping[str, Any]] = await cursor.to_list(None)
         return {document["_id"] for document in documents if _is_settled(document)}
@@ -595,7 +595,7 @@ class MongoMessages:
 class MongoBudgets:
     """Budgets of all workers on one database: a document for each counter, which the server deletes when it expires."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: MongoDatabase) -> None:
         self._counters = database[BUDGETS]
 
     async def take(self, key: str, amount: int, limit: int, expires_at: datetime) -> bool:
@@ -603,7 +603,7 @@ class MongoBudgets:
         require(int, amount=amount, limit=limit)
         below = {"_id": key, "tokens": {"$lt": limit}}
         change = {"$inc": {"tokens": amount}, "$setOnInsert": {"expires_at": expires_at}}
-        with unavailable():
+        with mongo_errors():
             for _ in range(2):  # a counter that another worker created meanwhile is a duplicate key too: look again
                 try:
                     await self._counters.update_one(below, change, upsert=True)
@@ -616,7 +616,7 @@ class MongoBudgets:
         require(str, key=key)
         require(int, amount=amount)
         change = {"$inc": {"tokens": amount}}
-        with unavailable():
+        with mongo_errors():
             found = await self._counters.find_one_and_update({"_id": key}, change, return_document=ReturnDocument.AFTER)
         return int(found["tokens"]) if found else 0
 
@@ -624,7 +624,7 @@ class MongoBudgets:
 class MongoReplies:
     """A ReplyCache. Expired replies that the server has not deleted yet are ignored."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: MongoDatabase) -> None:
         self._replies = database[REPLIES]
 
     async def get(self, key: str) -> KeptReply | None:
@@ -636,18 +636,18 @@ class MongoReplies:
         fields = {name: value for name, value in vars(reply).items() if name != "origin"}
         origin = reply.origin._asdict() if reply.origin else {}
         document = {**fields, **origin, "_id": key, "usage": reply.usage.model_dump(), "expires_at": expires_at}
-        with unavailable():
+        with mongo_errors():
             await self._replies.replace_one({"_id": key}, document, upsert=True)
 
     async def forget(self, scope: str, ordinal: int) -> None:
         require(str, scope=scope)
         require(int, ordinal=ordinal)
-        with unavailable():
+        with mongo_errors():
             await self._replies.delete_many({"scope": {"$eq": scope}, "ordinal": {"$gte": ordinal}})
 
 
 @contextmanager
-def unavailable() -> Iterator[None]:
+def mongo_errors() -> Iterator[None]:
     """Turn the driver's errors into StoreUnavailable.
 
     All of them: what a server refuses (credentials, a full disk) is repaired outside as well, and then work goes on.
@@ -672,7 +672,7 @@ class Bulk(NamedTuple):
 
 async def bulk(collection: Collection, operations: Sequence[Any]) -> Bulk:
     """Run at most BATCH_SIZE writes in any order. Raises: StoreUnavailable."""
-    with unavailable():
+    with mongo_errors():
         try:
             details = (await collection.bulk_write(list(operations), ordered=False)).bulk_api_result
         except BulkWriteError as error:
@@ -695,21 +695,21 @@ def batches(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 async def _each(cursor: Any) -> AsyncIterator[Mapping[str, Any]]:
-    with unavailable():
+    with mongo_errors():
         async for document in cursor:
             yield document
 
 
 async def _find(collection: Collection, key: str) -> Mapping[str, Any] | None:
     require(str, id=key)
-    with unavailable():
+    with mongo_errors():
         found: Mapping[str, Any] | None = await collection.find_one({"_id": key})
     return found
 
 
 async def _unless_duplicate(write: Awaitable[Any]) -> bool:
     """False if a document with this `_id` exists."""
-    with unavailable():
+    with mongo_errors():
         try:
             await write
         except DuplicateKeyError:
@@ -786,7 +786,7 @@ def _reply_from(document: Mapping[str, Any]) -> KeptReply:
         usage=Usage.model_validate(document["usage"]),
         cut_off=document["cut_off"],
         refused=document["refused"],
-        origin=Origin(document["scope"], document["ordinal"]) if "scope" in document else None,
+        origin=ReplyOrigin(document["scope"], document["ordinal"]) if "scope" in document else None,
     )
 
 

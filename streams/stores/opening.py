@@ -14,7 +14,7 @@ from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.replies import ReplyCache
 
 if TYPE_CHECKING:
-    from afterword.streams.stores.local_index import Handler, IndexReader
+    from afterword.streams.stores.local_index import IndexReader, IndexView
 
 
 class Stores:
@@ -67,11 +67,11 @@ class Stores:
         """Raises: StoreUnavailable."""
         await mongo.ping(self._database)
 
-    def index_views(self, embed: Embed) -> "Mapping[str, Handler]":
+    def index_views(self, embed: Embed) -> "Mapping[str, IndexView]":
         """HTTP views, by path, of an index in a directory for processes that cannot open it; none for a server's."""
         from afterword.streams.stores import local_index
 
-        return local_index.views(self.index, embed, self._token) if self._settings.qdrant.path else {}
+        return local_index.index_views(self.index, embed, self._token) if self._settings.qdrant.path else {}
 
     def announce_index(self, host: str, port: int) -> None:
         """Tell the processes of this machine where `index_views` are served, if there are any."""
@@ -91,7 +91,7 @@ class Stores:
         await self.close()
 
     @cached_property
-    def _database(self) -> mongo.Database:
+    def _database(self) -> mongo.MongoDatabase:
         database = mongo.connect(self._settings.mongo)
         self._closing.push_async_callback(mongo.close, database)
         return database

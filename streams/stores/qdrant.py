@@ -26,7 +26,7 @@ from afterword.schemas import SummaryCreated
 from afterword.schemas.ids import point_id
 from afterword.streams.errors import ConfigurationError, StoreInUse, StoreRefuses, StoreUnavailable
 from afterword.streams.private import private_directory
-from afterword.streams.settings import Embedder, Qdrant, variable, without_credentials
+from afterword.streams.settings import EmbedderSettings, Qdrant, variable, without_credentials
 from afterword.streams.stores.arguments import require_texts
 from afterword.streams.stores.index import (
     DENSE,
@@ -93,7 +93,7 @@ class HttpConnection:
 
     async def run(self, call: Call) -> Any:
         try:
-            with unavailable(self._name):
+            with qdrant_errors(self._name):
                 if not self._supported:
                     require_supported((await self._client.info()).version, self._name)
                     self._supported = True
@@ -122,7 +122,7 @@ class LocalConnection:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="qdrant")
 
     async def run(self, call: Call) -> Any:
-        with unavailable():
+        with qdrant_errors():
             return await asyncio.get_running_loop().run_in_executor(self._thread, self._call, call)
 
     async def close(self) -> None:
@@ -141,7 +141,7 @@ class LocalConnection:
             self._client.close()
 
 
-def connect(settings: Qdrant) -> Connection:
+def connect_qdrant(settings: Qdrant) -> Connection:
     """A connection, opened at its first use; without url and path, to DEFAULT_URL. Raises: ConfigurationError."""
     if settings.path:
         return LocalConnection(settings.path)
@@ -179,7 +179,7 @@ BROKEN: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
 
 
 @contextmanager
-def unavailable(name: str = STORE) -> Iterator[None]:
+def qdrant_errors(name: str = STORE) -> Iterator[None]:
     """Turn the client's and the local mode's errors into StoreUnavailable, without their text: it may quote content."""
     try:
         yield
@@ -364,14 +364,14 @@ class QdrantIndex:
             await self._connection.run(create)
 
 
-def open_index(settings: Qdrant, embedder: Embedder) -> QdrantIndex:
+def open_index(settings: Qdrant, embedder: EmbedderSettings) -> QdrantIndex:
     """The configured index, in the collection of the configured embedder. Connects at its first use."""
-    return QdrantIndex(connect(settings), settings.collection, embedder.vectors_model)
+    return QdrantIndex(connect_qdrant(settings), settings.collection, embedder.vectors_model)
 
 
 async def server_version(settings: Qdrant) -> str:
     """Return the version of the server. Raises: ConfigurationError for one that is too old, StoreUnavailable."""
-    connection = connect(settings)
+    connection = connect_qdrant(settings)
     try:
         return str((await connection.run(lambda client: client.info())).version)
     finally:

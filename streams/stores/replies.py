@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from afterword.schemas import Usage
 
 
-class Origin(NamedTuple):
+class ReplyOrigin(NamedTuple):
     """The episode that an LLM is asked about: what it says may be from this episode and from any before it."""
 
     scope: str
@@ -24,7 +24,7 @@ class KeptReply:
     """The usage of the call that returned it."""
     cut_off: bool = False
     refused: bool = False
-    origin: Origin | None = None
+    origin: ReplyOrigin | None = None
     """None: an older version kept it."""
 
 

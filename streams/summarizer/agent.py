@@ -29,7 +29,7 @@ from afterword.streams.summarizer.retries import PREFIX, Try, first_try, headers
 from afterword.streams.summarizer.retries import STAGE as RETRY_STAGE
 from afterword.streams.summarizer.summary import is_replaceable
 from afterword.streams.telemetry import Metrics
-from afterword.streams.telemetry.metrics import error_type as bounded
+from afterword.streams.telemetry.metrics import known_error_type as bounded
 from afterword.streams.telemetry.tracing import context_of, mark_failed, open_span, trace_in, traceparent
 
 STAGE = "summarizer"
@@ -44,7 +44,7 @@ LaneKey = tuple[str, int, bytes | None]
 log = structlog.get_logger()
 
 
-def attach(app: App, kafka: Kafka, handler: "RecordHandler", hold: Hold) -> Lanes[LaneKey]:
+def attach_summarizer(app: App, kafka: Kafka, handler: "RecordHandler", hold: Hold) -> Lanes[LaneKey]:
     """Register the agents. Returns their lanes, to be drained when the app has stopped.
 
     `hold`: awaited before a record of `episode.retry` is handled.

@@ -27,7 +27,7 @@ from afterword.streams.stores.episodes import (
 from afterword.streams.stores.index import EpisodeIndex, raw_text, summary_text
 from afterword.streams.stores.messages import ArchivedMessage, MessageArchive
 from afterword.streams.stores.replies import ReplyCache
-from afterword.streams.summarizer.current import Current, State, from_archive, has_change
+from afterword.streams.summarizer.current import Current, MessageState, from_archive, has_change
 from afterword.streams.summarizer.embedders import Embedder
 from afterword.streams.summarizer.extractive import condense
 from afterword.streams.summarizer.pipeline import Clock, Publish, now, summary_created, written_by_llm
@@ -115,14 +115,14 @@ class Amendments:
         held = await self._retry_until_success(
             "find", lambda: self._episodes.holding(amended.conversation_id, message_id)
         )
-        check_tenant(held, amended)
+        check_episodes_tenant(held, amended)
         state = await self._until_archived(amended, is_held=bool(held))
         groups: dict[str, list[Episode]] = {}
         for episode in held:
             groups.setdefault(scope_of(episode.event), []).append(episode)
         return list(groups.values()), amended.model_copy(update={"offset": min(amended.offset, state.changed)})
 
-    async def _until_archived(self, amended: EpisodeAmended, *, is_held: bool) -> State:
+    async def _until_archived(self, amended: EpisodeAmended, *, is_held: bool) -> MessageState:
         """Wait until the archive has the change. Raises: InvalidRecord, NotArchived."""
         key = message_key(amended.conversation_id, amended.message_id or "", amended.tenant_id)
         wait, deadline = FIRST_WAIT_SECONDS, asyncio.get_running_loop().time() + self._wait_seconds
@@ -181,7 +181,7 @@ class Amendments:
             raise _not_archived(amended, is_known=True)
         return current
 
-    async def _states(self, stored: StoredEpisode, ids: Collection[str]) -> dict[str, State]:
+    async def _states(self, stored: StoredEpisode, ids: Collection[str]) -> dict[str, MessageState]:
         summary = stored.summary
         keys = {message_key(summary.conversation_id, i, summary.tenant_id): i for i in ids}
         found = await self._retry_until_success("find", lambda: self._messages.states(list(keys)))
@@ -296,7 +296,7 @@ class Amendments:
         ended: dict[str, Episode] = {}
         after: str | None = None
         while page := await self._page(amended, after):
-            check_tenant(page, amended)
+            check_episodes_tenant(page, amended)
             for episode in page:
                 if (gone := await self._gone(episode, amended)) is not None:
                     known = ended.get(scope_of(gone.event), gone)
@@ -356,7 +356,7 @@ class Amendments:
         return utc_milliseconds(self._clock())
 
 
-def has_applied(state: State, amended: EpisodeAmended) -> bool:
+def has_applied(state: MessageState, amended: EpisodeAmended) -> bool:
     """Return whether the archive has the change, or will never have it as it has a deletion.
 
     Raises: InvalidRecord for the message of another tenant, and for one that came after the change.
@@ -370,7 +370,7 @@ def has_applied(state: State, amended: EpisodeAmended) -> bool:
     return state.changed >= amended.offset
 
 
-def check_tenant(episodes: Collection[Episode], amended: EpisodeAmended) -> None:
+def check_episodes_tenant(episodes: Collection[Episode], amended: EpisodeAmended) -> None:
     """Raises: InvalidRecord."""
     if any(episode.event.tenant_id != amended.tenant_id for episode in episodes):
         raise InvalidRecord("tenant_mismatch", "the conversation's episodes have another tenant_id")

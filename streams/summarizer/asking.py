@@ -10,7 +10,7 @@ import structlog
 from afterword.schemas import Usage
 from afterword.streams.errors import AnswerInvalid, ProviderError, ProviderMisconfigured
 from afterword.streams.settings import Llm
-from afterword.streams.stores.replies import Origin
+from afterword.streams.stores.replies import ReplyOrigin
 from afterword.streams.summarizer.answer import TITLE_CHARACTERS, Answer, Limits, read_answer, read_plain
 from afterword.streams.summarizer.extractive import condense
 from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
@@ -45,7 +45,7 @@ class Asking:
     """Asks the questions of one summary, all within one retry budget."""
 
     def __init__(
-        self, client: LlmClient, llm: Llm, metrics: Metrics, *, fresh: bool = False, origin: Origin | None = None
+        self, client: LlmClient, llm: Llm, metrics: Metrics, *, fresh: bool = False, origin: ReplyOrigin | None = None
     ) -> None:
         """`fresh`: kept answers will not do. `origin`: the episode, kept with the answers."""
         self.used = Usage()

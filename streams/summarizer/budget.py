@@ -9,7 +9,7 @@ import structlog
 from afterword.schemas import Usage
 from afterword.streams.errors import BudgetExhausted, StoreUnavailable
 from afterword.streams.settings import Budget
-from afterword.streams.stores.budgets import KEPT, Budgets, key_of
+from afterword.streams.stores.budgets import KEPT, Budgets, budget_key
 from afterword.streams.summarizer.summary import SummaryRequest
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.metrics import HourlyBudgets
@@ -98,8 +98,8 @@ class TokenBudget:
     def _counters(self, hour: datetime, tenant_id: str | None) -> list[Counter]:
         """List the tenant's counter first: a tenant that has used up its own takes nothing from all."""
         limits = (
-            (key_of(hour, tenant_id, of_tenant=True), self._budget.tenant_tokens_per_hour, "tenant", "a tenant"),
-            (key_of(hour), self._budget.tokens_per_hour, "all", "all tenants"),
+            (budget_key(hour, tenant_id, of_tenant=True), self._budget.tenant_tokens_per_hour, "tenant", "a tenant"),
+            (budget_key(hour), self._budget.tokens_per_hour, "all", "all tenants"),
         )
         return [Counter(key, hour, limit, *named) for key, limit, *named in limits if limit is not None]
 

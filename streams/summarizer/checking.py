@@ -7,20 +7,20 @@ from dataclasses import replace
 import structlog
 
 from afterword.schemas import EpisodeMessage
-from afterword.streams.settings import Quality
+from afterword.streams.settings import QualitySettings
 from afterword.streams.summarizer.quality import (
     LONG_SENTENCES,
     SHORT_SENTENCES,
     Problem,
     QualityRules,
-    Source,
+    SourceTexts,
     Texts,
     assess,
 )
 from afterword.streams.summarizer.sentences import first_sentences
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.telemetry import Metrics
-from afterword.streams.telemetry.metrics import error_type as bounded
+from afterword.streams.telemetry.metrics import known_error_type as bounded
 
 STAGE = "check"
 DECIMALS = 4
@@ -34,7 +34,7 @@ class SummaryCheck:
     What no LLM wrote is measured only: it is the last resort.
     """
 
-    def __init__(self, quality: Quality, metrics: Metrics, instructions: str = "") -> None:
+    def __init__(self, quality: QualitySettings, metrics: Metrics, instructions: str = "") -> None:
         """`instructions`: all instructions that prompts contain, none of which a summary should repeat."""
         self._enabled = quality.enabled
         self._rules = QualityRules(quality.min_grounding, quality.strict_figures)
@@ -69,11 +69,11 @@ def trimmed(summary: Summary) -> Summary:
     )
 
 
-def source_of(request: SummaryRequest, instructions: str) -> Source:
+def source_of(request: SummaryRequest, instructions: str) -> SourceTexts:
     """Collect all that the provider was shown. The previous rolling summary was checked when it was made."""
     messages = request.episode.messages
     roles = dict.fromkeys(message.role for message in messages)
-    return Source(
+    return SourceTexts(
         episode=_contents(messages),
         context="\n".join((request.previous_rolling, _contents(request.episode.overlap))),
         by_speaker=tuple(_contents(m for m in messages if m.role == role) for role in roles),

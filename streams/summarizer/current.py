@@ -12,10 +12,10 @@ from afterword.streams.stores.episodes import NEVER, DeletedEpisode, StoredEpiso
 from afterword.streams.stores.messages import ArchivedMessage, DeletedMessage
 from afterword.streams.tokens import count_tokens
 
-State = ArchivedMessage | DeletedMessage
-States = Mapping[str, State]
+MessageState = ArchivedMessage | DeletedMessage
+MessageStates = Mapping[str, MessageState]
 """Messages in the archive, by id."""
-Changes = tuple[tuple[str, int], ...]
+ChangeOffsets = tuple[tuple[str, int], ...]
 """Ids of changed messages, each with the log offset of its last change."""
 
 CARRIED = set(EpisodeMessage.model_fields)
@@ -27,10 +27,10 @@ class Current:
 
     episode: EpisodeClosed | None
     """None if no core message is left."""
-    changes: Changes = ()
+    changes: ChangeOffsets = ()
 
 
-def laid_over(episode: EpisodeClosed, states: States) -> Current:
+def laid_over(episode: EpisodeClosed, states: MessageStates) -> Current:
     """The episode with the changes of these messages; `states`: of the changed ones, others may be missing."""
     changes = _changes([m.id for m in (*episode.messages, *episode.overlap)], states)
     if not changes:
@@ -39,7 +39,7 @@ def laid_over(episode: EpisodeClosed, states: States) -> Current:
     return Current(_rebuilt(episode, core, _living(episode.overlap, states)) if core else None, changes)
 
 
-def from_archive(stored: StoredEpisode, states: States) -> Current | None:
+def from_archive(stored: StoredEpisode, states: MessageStates) -> Current | None:
     """The stored episode as the archive has it; None if a core message is missing there, or older than it was."""
     summary, known = stored.summary, dict(stored.changes)
     for message_id in summary.message_ids:
@@ -99,11 +99,11 @@ def _rebuilt(
     )
 
 
-def _changes(ids: Iterable[str], states: States) -> Changes:
+def _changes(ids: Iterable[str], states: MessageStates) -> ChangeOffsets:
     return tuple((i, states[i].changed) for i in dict.fromkeys(ids) if i in states and states[i].changed != NEVER)
 
 
-def _living(messages: Iterable[EpisodeMessage], states: States) -> list[EpisodeMessage]:
+def _living(messages: Iterable[EpisodeMessage], states: MessageStates) -> list[EpisodeMessage]:
     """Each as the archive has it, if it was changed there."""
     found = [(message, states.get(message.id)) for message in messages]
     return [
@@ -111,10 +111,10 @@ def _living(messages: Iterable[EpisodeMessage], states: States) -> list[EpisodeM
     ]
 
 
-def _is_living(state: State) -> bool:
+def _is_living(state: MessageState) -> bool:
     return isinstance(state, ArchivedMessage) and not state.message.skip_summarization
 
 
-def _message(state: State) -> EpisodeMessage:
+def _message(state: MessageState) -> EpisodeMessage:
     assert isinstance(state, ArchivedMessage)  # noqa: S101 – callers ask `_is_living` first
     return EpisodeMessage(**{name: getattr(state.message, name) for name in CARRIED})

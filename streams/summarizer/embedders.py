@@ -10,7 +10,7 @@ import structlog
 
 from afterword.streams.errors import ConfigurationError, ProviderError, ProviderMisconfigured, StoreUnavailable
 from afterword.streams.settings import LOCAL_EMBEDDER, variable
-from afterword.streams.settings import Embedder as EmbedderSettings
+from afterword.streams.settings import EmbedderSettings as EmbedderSettings
 from afterword.streams.stores.index import Dense, Embed
 from afterword.streams.summarizer.llm.http import HttpClient
 from afterword.streams.summarizer.llm.retrying import RetryBudget, retrying

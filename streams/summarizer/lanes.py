@@ -8,8 +8,8 @@ from typing import Generic, TypeVar
 from afterword.streams.errors import LaneStopped
 
 K = TypeVar("K", bound=Hashable)
-Handler = Callable[[], Awaitable[None]]
-Lane = deque[Handler]
+Job = Callable[[], Awaitable[None]]
+Lane = deque[Job]
 
 
 class Lanes(Generic[K]):
@@ -30,7 +30,7 @@ class Lanes(Generic[K]):
         """Number of handlers that run or are queued."""
         return sum(map(len, self._lanes.values()))
 
-    def submit(self, key: K, handler: Handler) -> None:
+    def submit(self, key: K, handler: Job) -> None:
         """Queue a handler behind the earlier ones of its key. Raises: LaneStopped if one of them raised."""
         if key in self._stopped:
             raise LaneStopped(key=key)
@@ -53,7 +53,7 @@ class Lanes(Generic[K]):
         await _cancelled([self._tasks[key] for key in keys])
         self._stopped = {key for key in self._stopped if not predicate(key)}
 
-    def _start(self, key: K, handler: Handler) -> None:
+    def _start(self, key: K, handler: Job) -> None:
         lane = self._lanes[key] = deque([handler])
         task = self._tasks[key] = asyncio.create_task(self._run(key, lane))
         task.add_done_callback(lambda ended: self._report(key, lane, ended))

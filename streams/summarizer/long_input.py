@@ -12,8 +12,8 @@ from afterword.streams.summarizer.prompt.fences import data_of
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.tokens import count_tokens
 
-Room = Callable[[SummaryRequest], int]
-"""Tells the tokens that a request may grow by; negative: it has that many too many."""
+SpareTokens = Callable[[SummaryRequest], int]
+"""Tokens that a request may grow by; negative: it has that many too many."""
 
 SMALLEST_TOKENS = 60
 """Least of a message that is shortened: less would say nothing."""
@@ -46,7 +46,7 @@ class Plan:
 class Planner:
     """Cuts requests to what the provider has room for."""
 
-    def __init__(self, room: Room, tool_output_characters: int) -> None:
+    def __init__(self, room: SpareTokens, tool_output_characters: int) -> None:
         self._room = room
         self._tool_output_characters = tool_output_characters
 
@@ -56,7 +56,7 @@ class Planner:
         request = _with(request, overlap=self._short_outputs(request.episode.overlap))
         if self._room(request) >= 0:
             return Plan((request,), truncated=False)
-        return Cut(request, self._room, at_least).plan()
+        return PlanBuilder(request, self._room, at_least).plan()
 
     def _short_outputs(self, messages: Sequence[EpisodeMessage]) -> tuple[EpisodeMessage, ...]:
         return tuple(_shown(message, self._tool_output_characters) for message in messages)
@@ -71,7 +71,7 @@ class Measured:
 
 
 class Ruler:
-    """Tokens of messages as prompts show them. `Room` computes what they take together, in whatever prompt."""
+    """Tokens of messages as prompts show them. `SpareTokens` measures what they take together, in whatever prompt."""
 
     def __init__(self, episode: EpisodeClosed) -> None:
         self._episode = episode.model_copy(update={"overlap": ()})
@@ -102,10 +102,10 @@ class Ruler:
         return count_tokens(data_of(alone, "")[REQUIRED]) + EACH_TOKENS
 
 
-class Cut:
+class PlanBuilder:
     """A request that is too long, on its way to a plan."""
 
-    def __init__(self, request: SummaryRequest, room: Room, at_least: int) -> None:
+    def __init__(self, request: SummaryRequest, room: SpareTokens, at_least: int) -> None:
         self._room = room
         self._ruler = Ruler(request.episode)
         self._at_least = at_least

@@ -6,15 +6,15 @@ from typing import Protocol
 from opentelemetry.trace import Tracer
 
 from afterword.schemas import Quality, Usage
-from afterword.streams.settings import Llm, Settings, Summarizer
+from afterword.streams.settings import Llm, Settings, SummarizerSettings
 from afterword.streams.stores.episodes import scope_of
-from afterword.streams.stores.replies import Origin, ReplyCache
+from afterword.streams.stores.replies import ReplyCache, ReplyOrigin
 from afterword.streams.summarizer.asking import Asking, PlainQuestions, StructuredQuestions
 from afterword.streams.summarizer.extractive import summarize
 from afterword.streams.summarizer.extractive.ranking import MAX_MESSAGE_CHARACTERS
 from afterword.streams.summarizer.llm.client import LlmClient
 from afterword.streams.summarizer.llm.protocols import make_client
-from afterword.streams.summarizer.prompt import EPISODIC, PRESETS, Template
+from afterword.streams.summarizer.prompt import EPISODIC, TEMPLATES, Template
 from afterword.streams.summarizer.summary import EXTRACTIVE, Summary, SummaryRequest
 from afterword.streams.telemetry import Metrics
 
@@ -49,7 +49,7 @@ class LlmProvider:
 
     async def summarize(self, request: SummaryRequest) -> Summary:
         """Ask until the answers can be used. Raises: ProviderError with the `usage` of all calls."""
-        origin = Origin(scope_of(request.episode), request.episode.ordinal)
+        origin = ReplyOrigin(scope_of(request.episode), request.episode.ordinal)
         asking = Asking(self._client, self._llm, self._metrics, fresh=request.fresh, origin=origin)
         answer = await self._questions.ask(request, asking)
         return Summary(
@@ -115,7 +115,7 @@ def make_provider(settings: Settings, replies: ReplyCache | None, metrics: Metri
     return LlmProvider(client, llm, metrics, template_of(settings.summarizer))
 
 
-def template_of(summarizer: Summarizer) -> Template:
+def template_of(summarizer: SummarizerSettings) -> Template:
     """The template in the settings, or else the preset's."""
     text = summarizer.template()
-    return PRESETS[summarizer.preset] if text is None else Template(summarizer.preset, text, custom=True)
+    return TEMPLATES[summarizer.preset] if text is None else Template(summarizer.preset, text, custom=True)

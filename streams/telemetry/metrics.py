@@ -184,11 +184,11 @@ class Metrics:
 
     def count_llm_retry(self, kind: str) -> None:
         """Count a repeated request; `kind`: the error type of the previous attempt."""
-        self.llm_retries.labels(error_type(kind)).inc()
+        self.llm_retries.labels(known_error_type(kind)).inc()
 
     def count_dead_letters(self, stage: str, kind: str, count: int = 1) -> None:
         """Count records sent to a dead-letter queue; `kind`: their error type."""
-        self.dead_letters.labels(stage, error_type(kind)).inc(count)
+        self.dead_letters.labels(stage, known_error_type(kind)).inc(count)
 
 
 def oldest_pending_seconds(standings: Iterable[Standing], now_ms: int, idle_seconds: float) -> float:
@@ -198,7 +198,7 @@ def oldest_pending_seconds(standings: Iterable[Standing], now_ms: int, idle_seco
     return max(0.0, (now_ms - min(deadlines)) / 1000 + idle_seconds)
 
 
-def error_type(name: str) -> str:
+def known_error_type(name: str) -> str:
     """Return the name of a known error, else `other`."""
     return name if name in INVALID_RECORDS | REFUSALS | FALLBACKS or name in set(_names(AfterwordError)) else OTHER
 

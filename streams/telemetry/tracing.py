@@ -96,10 +96,10 @@ async def tracer_from(
         yield tracer_of(provider) if provider else NoOpTracer()
     finally:
         if provider:
-            await close(provider, export_seconds)
+            await close_provider(provider, export_seconds)
 
 
-async def close(provider: "TracerProvider", seconds: float = LAST_EXPORT_SECONDS) -> None:
+async def close_provider(provider: "TracerProvider", seconds: float = LAST_EXPORT_SECONDS) -> None:
     """Export the last spans within `seconds`: an unavailable collector must not delay the end of the process."""
     # a daemon thread, because the event loop waits for its own threads
     sending = threading.Thread(target=provider.shutdown, daemon=True)

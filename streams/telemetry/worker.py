@@ -11,7 +11,7 @@ from aiohttp import web
 from opentelemetry.trace import Tracer
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from afterword.streams.runtime.health import Handler, Readiness
+from afterword.streams.runtime.health import Readiness, View
 from afterword.streams.runtime.lag import Standing
 from afterword.streams.runtime.options import wall_clock_ms
 from afterword.streams.runtime.worker import PARTITIONS
@@ -28,7 +28,7 @@ class WorkerTelemetry:
     metrics: Metrics
     tracer: Tracer
     """Does nothing unless the standard variables name an endpoint."""
-    views: Mapping[str, Handler]
+    views: Mapping[str, View]
     """Pages for the health server, by path."""
 
 
@@ -46,10 +46,10 @@ async def worker_telemetry(
     if idle_seconds is not None:
         metrics.watch_pending(idle_seconds, wall_clock_ms)
     async with tracer_from(os.environ, role, running_version(), LAST_EXPORT_SECONDS) as tracer:
-        yield WorkerTelemetry(metrics, tracer, views(metrics, readiness, shown_as_dict(settings)))
+        yield WorkerTelemetry(metrics, tracer, worker_views(metrics, readiness, shown_as_dict(settings)))
 
 
-def views(metrics: Metrics, readiness: Readiness, settings: Mapping[str, Any]) -> Mapping[str, Handler]:
+def worker_views(metrics: Metrics, readiness: Readiness, settings: Mapping[str, Any]) -> Mapping[str, View]:
     """Make the handlers by path; they show what the worker knows, and ask no other server."""
 
     async def show_metrics(_: web.Request) -> web.Response:

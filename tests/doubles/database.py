@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from afterword.streams.runtime.database import Change, DeadlineOf, Position
+from afterword.streams.runtime.database import DatabasePosition, DeadlineOf, RowChange
 from afterword.streams.runtime.errors import StoreFailed
 from afterword.streams.runtime.options import wall_clock_ms
 
@@ -17,7 +17,7 @@ class Files:
     """Contents of one path."""
 
     rows: dict[Row, bytes] = field(default_factory=dict)
-    position: Position = field(default_factory=Position)
+    position: DatabasePosition = field(default_factory=DatabasePosition)
     open: bool = False
 
     def copy(self) -> "Files":
@@ -49,7 +49,7 @@ class MemoryDatabase:
         self._files.open = True
 
     @property
-    def position(self) -> Position:
+    def position(self) -> DatabasePosition:
         return self._files.position
 
     def close(self) -> None:
@@ -72,7 +72,7 @@ class MemoryDatabase:
         return iter(sorted(key for name, key in self._files.rows if name == table))
 
     def write(
-        self, changes: Mapping[str, Iterable[Change]], position: Position, *, as_of_ms: int | None = None
+        self, changes: Mapping[str, Iterable[RowChange]], position: DatabasePosition, *, as_of_ms: int | None = None
     ) -> None:
         """Apply the changes and move the position, in one atomic write.
 

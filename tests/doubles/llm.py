@@ -2,7 +2,7 @@
 
 from opentelemetry.trace import NoOpTracer
 
-from afterword.streams.settings import Llm, Settings, Summarizer
+from afterword.streams.settings import Llm, Settings, SummarizerSettings
 from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.summarizer.llm.chat import ChatProtocol
 from afterword.streams.summarizer.llm.client import LlmClient
@@ -23,7 +23,7 @@ def an_llm_provider(protocol: ChatProtocol, llm: Llm, template: Template = EPISO
     return LlmProvider(a_client(protocol, llm), llm, unread(), template)
 
 
-def a_provider(llm: Llm, summarizer: Summarizer | None = None, replies: ReplyCache | None = None) -> Provider:
+def a_provider(llm: Llm, summarizer: SummarizerSettings | None = None, replies: ReplyCache | None = None) -> Provider:
     """The provider that these settings choose."""
-    settings = Settings.model_validate({"llm": llm, "summarizer": summarizer or Summarizer()})
+    settings = Settings.model_validate({"llm": llm, "summarizer": summarizer or SummarizerSettings()})
     return make_provider(settings, replies, unread(), NoOpTracer())

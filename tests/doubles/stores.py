@@ -27,7 +27,7 @@ from afterword.streams.stores.messages import (
     MessageRef,
     Selection,
     agent_scope,
-    position,
+    sort_key,
 )
 from afterword.streams.stores.replies import KeptReply
 from afterword.streams.tokens import count_tokens
@@ -270,7 +270,7 @@ class MemoryMessages:
                 self.agent_scopes.setdefault(key, set()).add(scope)
 
     async def newest(self, selection: Selection) -> AsyncGenerator[ArchivedMessage, None]:
-        for archived in sorted(self._selected(selection), key=position, reverse=True):
+        for archived in sorted(self._selected(selection), key=sort_key, reverse=True):
             yield archived
 
     async def count(self, selection: Selection) -> Counted:

@@ -17,7 +17,7 @@ from afterword import audit
 from afterword.audit.report import Report
 from afterword.dev import start_worker
 from afterword.embedded import Process
-from afterword.produce import InvalidLine, Options, Produced, parse_all, produce
+from afterword.produce import InvalidLine, Produced, ProduceOptions, parse_all, produce
 from afterword.schemas import EpisodeClosed, decode_closed
 from afterword.streams.kafka import client_options
 from afterword.streams.segmenter import Segmenter
@@ -80,7 +80,7 @@ class Deployment:
 
     async def produce(self, lines: Iterable[bytes], rate: float | None = None, interleave: int = 50) -> Produced:
         """Ends each conversation with a flush, so that nothing stays pending."""
-        return await produce(self.settings, _each(lines), Options(rate=rate, flush=True, interleave=interleave))
+        return await produce(self.settings, _each(lines), ProduceOptions(rate=rate, flush=True, interleave=interleave))
 
     async def audit(self, wait_seconds: float) -> Report:
         return await audit.run(self.settings, wait_seconds=wait_seconds)

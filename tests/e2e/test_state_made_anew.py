@@ -11,9 +11,9 @@ from aiokafka.admin import RecordsToDelete
 from afterword.audit.log import opened
 from afterword.dev import ROLES
 from afterword.dlq import Filters, open_queue
-from afterword.produce import Options, produce
+from afterword.produce import ProduceOptions, produce
 from afterword.schemas import EpisodeClosed
-from afterword.state import UNREADABLE, quarantined, rebuild, reset
+from afterword.state import UNREADABLE, quarantined, rebuild_state, reset
 from afterword.streams.kafka import admin_client, running_producer
 from afterword.streams.segmenter.state import CONVERSATIONS, TABLES
 from afterword.streams.settings import Settings
@@ -41,7 +41,7 @@ async def each(lines: Iterator[bytes]) -> AsyncIterator[bytes]:
 
 
 async def say(settings: Settings, numbers: range, *, flush: bool) -> None:
-    await produce(settings, each(said(numbers)), Options(flush=flush))
+    await produce(settings, each(said(numbers)), ProduceOptions(flush=flush))
 
 
 async def consumed(deployment: Deployment) -> dict[TopicPartition, int]:
@@ -107,9 +107,9 @@ async def test_after_the_loss_of_the_changelogs_conversations_go_on_after_their_
     assert await deployment.stop("segmenter") == 1
     assert "has committed offset" in deployment.logs("segmenter")
 
-    done = await rebuild(settings)
+    done = await rebuild_state(settings)
     assert sum(one.conversations for one in done) == len(TALKS)
-    assert [one.left for one in await rebuild(settings)] == [True] * len(done)
+    assert [one.left for one in await rebuild_state(settings)] == [True] * len(done)
     deployment.start("segmenter")
     await say(settings, range(37, 50), flush=True)
     report = await deployment.audit(WAIT_SECONDS)

@@ -14,7 +14,7 @@ from afterword.streams.app import faust_app
 from afterword.streams.runtime import App, Options, Tick
 from afterword.streams.runtime.batch import current_batch, take_batch
 from afterword.streams.runtime.exactly_once import ExactlyOncePartition
-from afterword.streams.runtime.transport import Producer
+from afterword.streams.runtime.transport import EngineProducer
 from afterword.streams.segmenter import agent as segmenter
 from afterword.streams.settings import Episodes, Settings, load_settings
 from afterword.streams.telemetry import Metrics
@@ -47,7 +47,7 @@ class AgentTrouble(Exception):
     """The agent fails, once."""
 
 
-class JoiningProducer(Producer):
+class JoiningProducer(EngineProducer):
     """The engine's, never started: all that the agent sends joins its batch."""
 
     async def maybe_start(self) -> None:
@@ -73,7 +73,7 @@ def the_app(scope: str = "conversation") -> App:
     settings = segmenter_settings(scope)
     app = faust_app(settings, settings.kafka.segmenter_id)
     app.engine = Options(clock=lambda: RUNNING_IN.get().clock(), **ENGINE)
-    segmenter.attach(app, settings, Metrics("segmenter", "0"), NoOpTracer())
+    segmenter.attach_segmenter(app, settings, Metrics("segmenter", "0"), NoOpTracer())
     app.producer = JoiningProducer(app.producer_transport)
     return app
 

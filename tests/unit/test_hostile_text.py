@@ -11,7 +11,7 @@ from functools import partial
 import orjson
 import pytest
 
-from afterword.context import Summaries, bounded, fit
+from afterword.context import Summaries, fit, fit_into
 from afterword.schemas import EpisodeClosed
 from afterword.schemas.dead_letters import one_line
 from afterword.schemas.decoding import InvalidRecord, decode_input
@@ -28,9 +28,9 @@ from afterword.streams.summarizer.extractive.ranking import informativeness, is_
 from afterword.streams.summarizer.llm.chat import ChatRequest, Reply, chatml
 from afterword.streams.summarizer.llm.http import retry_after_seconds
 from afterword.streams.summarizer.long_input import Planner
-from afterword.streams.summarizer.prompt import FIELDS, PRESETS, build_prompt, plain
-from afterword.streams.summarizer.prompt.fences import one_line as problem_line
-from afterword.streams.summarizer.quality.assess import QualityRules, Source, Texts, assess
+from afterword.streams.summarizer.prompt import FIELDS, TEMPLATES, build_prompt, plain
+from afterword.streams.summarizer.prompt.fences import problem_line
+from afterword.streams.summarizer.quality.assess import QualityRules, SourceTexts, Texts, assess
 from afterword.streams.summarizer.quality.facts import fact_keys, facts
 from afterword.streams.summarizer.quality.figures import with_digits
 from afterword.streams.summarizer.quality.grounding import Evidence
@@ -138,15 +138,17 @@ READERS: dict[str, Reader] = {
     "folded": fold,
     "plain text": plain_text,
     "evidence": lambda text: Evidence(text, "en"),
-    "check of a source": lambda text: assess(Source(text, by_speaker=(text,)), Texts("Hats", CONTENT, CONTENT), RULES),
+    "check of a source": lambda text: assess(
+        SourceTexts(text, by_speaker=(text,)), Texts("Hats", CONTENT, CONTENT), RULES
+    ),
     "check of a summary": lambda text: assess(
-        Source(CONTENT * 20), Texts("Hats", text[:400], text[:4000], text), RULES
+        SourceTexts(CONTENT * 20), Texts("Hats", text[:400], text[:4000], text), RULES
     ),
     "check of a context": lambda text: assess(
-        Source(CONTENT, text, text, instructions=CONTENT), Texts("Hats", CONTENT, CONTENT, CONTENT), RULES
+        SourceTexts(CONTENT, text, text, instructions=CONTENT), Texts("Hats", CONTENT, CONTENT, CONTENT), RULES
     ),
     "structured prompt": lambda text: build_prompt(an_episode(text), text, 400),
-    "plain prompt": lambda text: plain.long_prompt(PRESETS["plain_3_5"], an_episode(text), text, text),
+    "plain prompt": lambda text: plain.long_prompt(TEMPLATES["plain_3_5"], an_episode(text), text, text),
     "prompt of a summary": lambda text: plain.short_prompt(an_episode("Hello"), text, None),
     "problem": problem_line,
     "ChatML": lambda text: chatml([{"role": "user", "content": text}]),
@@ -154,7 +156,7 @@ READERS: dict[str, Reader] = {
     "vector of a document": document_vector,
     "vector of a query": lambda text: query_vector(text[:MOST_QUERY_CHARACTERS]),
     "context": lambda text: fit([a_message(content=text or "a"), a_message("m2")], {"m1", "m2"}, 60),
-    "summaries in a context": lambda text: bounded(Summaries(text, text, (text,)), 60),
+    "summaries in a context": lambda text: fit_into(Summaries(text, text, (text,)), 60),
     "error message": one_line,
     "retry-after": lambda text: retry_after_seconds(text, datetime.now(UTC)),
     "record": as_a_record,

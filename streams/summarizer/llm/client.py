@@ -17,11 +17,11 @@ from opentelemetry.trace import Span, SpanKind, Tracer
 from afterword.schemas import Usage
 from afterword.streams.errors import AnswerInvalid, ProviderError, StoreUnavailable
 from afterword.streams.settings import Llm
-from afterword.streams.stores.replies import KeptReply, Origin, ReplyCache
+from afterword.streams.stores.replies import KeptReply, ReplyCache, ReplyOrigin
 from afterword.streams.summarizer.llm.chat import ChatProtocol, ChatRequest, Reply
 from afterword.streams.summarizer.llm.retrying import RetryBudget, retrying
 from afterword.streams.telemetry import Metrics
-from afterword.streams.telemetry.metrics import error_type as bounded
+from afterword.streams.telemetry.metrics import known_error_type as bounded
 from afterword.streams.telemetry.tracing import open_span
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ class LlmClient:
         read: Read = lambda _: None,
         *,
         fresh: bool = False,
-        origin: Origin | None = None,
+        origin: ReplyOrigin | None = None,
     ) -> Reply:
         """Return a reply that `read` accepts; one that was kept has cost nothing this time.
 
@@ -83,11 +83,11 @@ class LlmClient:
         if self._close:
             await self._close()
 
-    async def _reply(self, request: ChatRequest, read: Read, *, fresh: bool, origin: Origin | None) -> Reply:
+    async def _reply(self, request: ChatRequest, read: Read, *, fresh: bool, origin: ReplyOrigin | None) -> Reply:
         call = partial(self._call, request, read)
         if self._cache is None:
             return await call()
-        return await self._cache.get(key_of(request, self.name, self._llm), call, read, fresh=fresh, origin=origin)
+        return await self._cache.get(reply_key(request, self.name, self._llm), call, read, fresh=fresh, origin=origin)
 
     async def _call(self, request: ChatRequest, read: Read) -> Reply:
         with self._traced(request.model or self._llm.model) as span:
@@ -137,7 +137,7 @@ class Cache:
         self._paused_until = 0.0
 
     async def get(
-        self, key: str, call: Callable[[], Awaitable[Reply]], read: Read, *, fresh: bool, origin: Origin | None
+        self, key: str, call: Callable[[], Awaitable[Reply]], read: Read, *, fresh: bool, origin: ReplyOrigin | None
     ) -> Reply:
         """Return the kept reply, without its usage, if `read` accepts it; else the call's, and keep that.
 
@@ -159,7 +159,7 @@ class Cache:
             return None
         return reply
 
-    async def _keep(self, key: str, reply: Reply, origin: Origin | None) -> Reply:
+    async def _keep(self, key: str, reply: Reply, origin: ReplyOrigin | None) -> Reply:
         kept = KeptReply(reply.text, reply.usage, reply.cut_off, reply.refused, origin)
         expires_at = datetime.now(UTC) + self._kept_for
         await self._if_reachable(lambda: self._replies.put(key, kept, expires_at))
@@ -176,7 +176,7 @@ class Cache:
             return None
 
 
-def key_of(request: ChatRequest, protocol: str, llm: Llm) -> str:
+def reply_key(request: ChatRequest, protocol: str, llm: Llm) -> str:
     """Hash all that an answer depends on: SHA-256, hexadecimal. The server's address may change and is not in it."""
     model = request.model or llm.model
     parameters = [protocol, model, llm.temperature, llm.chat_format, request.max_tokens, request.schema]

@@ -24,7 +24,7 @@ from afterword.streams.errors import (
     ProviderRateLimited,
     ProviderUnavailable,
 )
-from afterword.streams.settings import Embedder, Llm, variable
+from afterword.streams.settings import EmbedderSettings, Llm, variable
 from afterword.streams.tls import trusting
 
 CALLS_AT_A_TIME = 8
@@ -47,7 +47,7 @@ class HttpClient:
 
     def __init__(
         self,
-        server: Llm | Embedder,
+        server: Llm | EmbedderSettings,
         section: Literal["llm", "embedder"],
         default_url: str,
         calls_at_a_time: int = CALLS_AT_A_TIME,

@@ -26,7 +26,7 @@ class Ollama:
 
     async def chat(self, request: ChatRequest) -> Reply:
         """Ask once. Raises: ProviderError."""
-        return read_reply(await self._http.post(self._path, self._body(request)))
+        return read_ollama_reply(await self._http.post(self._path, self._body(request)))
 
     async def check(self) -> None:
         """Ask for each model. Raises: ProviderError, a ProviderMisconfigured where the model was not pulled."""
@@ -59,7 +59,7 @@ def context_tokens(request: ChatRequest, largest: int) -> int:
     return min(size, largest)
 
 
-def read_reply(data: dict[str, Any]) -> Reply:
+def read_ollama_reply(data: dict[str, Any]) -> Reply:
     """Read a chat response. Raises: AnswerInvalid when the response is none."""
     message = data.get("message", {"content": data.get("response")})
     if not isinstance(message, dict) or not isinstance(message.get("content"), str):

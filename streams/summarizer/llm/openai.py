@@ -32,7 +32,7 @@ class OpenAi:
         while True:
             body = self._body(request)
             try:
-                return read_reply(await self._http.post(self._path, body))
+                return read_openai_reply(await self._http.post(self._path, body))
             except ProviderError as error:
                 parameter = error.refused_parameter
                 if parameter not in OPTIONAL or parameter not in body:
@@ -72,7 +72,7 @@ def _response_format(schema: dict[str, Any]) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "summary", "strict": True, "schema": schema}}
 
 
-def read_reply(data: dict[str, Any]) -> Reply:
+def read_openai_reply(data: dict[str, Any]) -> Reply:
     """Read a completion. Raises: AnswerInvalid when the response is none."""
     try:
         choice = data["choices"][0]

@@ -2,14 +2,14 @@
 
 from afterword.streams.summarizer.prompt.fences import Messages, unused_prefix
 from afterword.streams.summarizer.prompt.structured import FIELDS, SCHEMA, build_prompt, schema_of
-from afterword.streams.summarizer.prompt.templates import EPISODIC, PLAIN, PRESETS, Template
+from afterword.streams.summarizer.prompt.templates import EPISODIC, PLAIN, TEMPLATES, Template
 
 __all__ = [
     "EPISODIC",
     "FIELDS",
     "PLAIN",
-    "PRESETS",
     "SCHEMA",
+    "TEMPLATES",
     "Messages",
     "Template",
     "build_prompt",

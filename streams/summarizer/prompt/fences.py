@@ -72,7 +72,7 @@ def cleaned(text: str) -> str:
     return strip_control_tokens(text).strip()
 
 
-def one_line(problem: str) -> str:
+def problem_line(problem: str) -> str:
     """Clean what was wrong with an answer: it may name words of that answer."""
     return " ".join(strip_control_tokens(problem).split())[:MAX_PROBLEM_CHARACTERS]
 

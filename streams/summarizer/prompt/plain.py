@@ -9,7 +9,7 @@ from afterword.streams.summarizer.prompt.fences import (
     data_of,
     fenced_prompt,
     language_of,
-    one_line,
+    problem_line,
 )
 from afterword.streams.summarizer.prompt.templates import Template
 
@@ -66,4 +66,4 @@ def rolling_prompt(episode: EpisodeClosed, previous: str, words: int, problem: s
 
 def _prompt(text: str, data: dict[str, str], facts: dict[str, object], problem: str | None) -> Messages:
     correction = _CORRECTION if problem else ""
-    return fenced_prompt(_SYSTEM, text + correction, data, {**facts, "problem": one_line(problem or "")})
+    return fenced_prompt(_SYSTEM, text + correction, data, {**facts, "problem": problem_line(problem or "")})

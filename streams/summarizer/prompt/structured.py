@@ -11,7 +11,7 @@ from afterword.streams.summarizer.prompt.fences import (
     data_of,
     fenced_prompt,
     language_of,
-    one_line,
+    problem_line,
 )
 from afterword.streams.summarizer.prompt.templates import EPISODIC, Template
 
@@ -79,7 +79,7 @@ def build_prompt(
         "max_sentences": template.max_sentences,
         "max_summary_length": max_summary_length,
         "rolling_words": int(rolling_tokens * WORDS_PER_TOKEN),
-        "problem": one_line(problem or ""),
+        "problem": problem_line(problem or ""),
     }
     return fenced_prompt(_system(fields), text + _END + (_CORRECTION if problem else ""), data, facts)
 

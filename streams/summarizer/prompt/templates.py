@@ -4,10 +4,10 @@ import hashlib
 from dataclasses import dataclass
 from typing import Literal
 
-Preset = Literal["episodic", "focus_points", "plain_3_5"]
+TemplateName = Literal["episodic", "focus_points", "plain_3_5"]
 
 VERSION_CHARACTERS = 8
-PLAIN: Preset = "plain_3_5"
+PLAIN: TemplateName = "plain_3_5"
 MAX_SENTENCES = {PLAIN: 5}
 """Sentences of the long summary, by preset."""
 MOST_SENTENCES = 8
@@ -17,7 +17,7 @@ MOST_SENTENCES = 8
 class Template:
     """Checked text with placeholders, and the preset that decides the form of the answer: JSON or plain text."""
 
-    preset: Preset
+    preset: TemplateName
     text: str
     custom: bool = False
 
@@ -81,6 +81,6 @@ Messages to summarise, each as [number] role: content, its further lines indente
 {conversation_text}"""
 
 EPISODIC = Template("episodic", _EPISODIC)
-PRESETS = {
+TEMPLATES = {
     each.preset: each for each in (EPISODIC, Template("focus_points", _FOCUS_POINTS), Template(PLAIN, _PLAIN_3_5))
 }

@@ -6,9 +6,18 @@ from afterword.streams.summarizer.quality.assess import (
     Assessment,
     Problem,
     QualityRules,
-    Source,
+    SourceTexts,
     Texts,
     assess,
 )
 
-__all__ = ["LONG_SENTENCES", "SHORT_SENTENCES", "Assessment", "Problem", "QualityRules", "Source", "Texts", "assess"]
+__all__ = [
+    "LONG_SENTENCES",
+    "SHORT_SENTENCES",
+    "Assessment",
+    "Problem",
+    "QualityRules",
+    "SourceTexts",
+    "Texts",
+    "assess",
+]

@@ -65,7 +65,7 @@ _REPORTING = frozenset(
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceTexts:
     """The texts that a summary is checked against."""
 
     episode: str
@@ -130,7 +130,7 @@ class Assessment:
     """Worst first; empty for a summary that may be stored."""
 
 
-def assess(source: Source, texts: Texts, rules: QualityRules) -> Assessment:
+def assess(source: SourceTexts, texts: Texts, rules: QualityRules) -> Assessment:
     """Check a summary against its source.
 
     Takes some milliseconds for twenty messages; linear in the source, of which 400,000 characters are read.
@@ -152,7 +152,7 @@ def assess(source: Source, texts: Texts, rules: QualityRules) -> Assessment:
 class _ReadSource:
     """A source, read once for all checks."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceTexts) -> None:
         self.source = source
         self.episode = plain(source.episode)
         self.language = detect(self.episode)

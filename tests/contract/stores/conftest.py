@@ -13,8 +13,8 @@ from afterword.streams.stores.budgets import Budgets
 from afterword.streams.stores.episodes import EpisodeStore
 from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.messages import MessageArchive
-from afterword.streams.stores.mongo import Database, MongoBudgets, MongoEpisodes, MongoMessages, MongoReplies
-from afterword.streams.stores.qdrant import LocalConnection, QdrantIndex, connect
+from afterword.streams.stores.mongo import MongoBudgets, MongoDatabase, MongoEpisodes, MongoMessages, MongoReplies
+from afterword.streams.stores.qdrant import LocalConnection, QdrantIndex, connect_qdrant
 from afterword.streams.stores.replies import ReplyCache
 from tests.doubles.index import MemoryIndex
 from tests.doubles.stores import MemoryBudgets, MemoryEpisodes, MemoryMessages, MemoryReplies
@@ -22,7 +22,7 @@ from tests.qdrant_server import QdrantServer
 
 
 @pytest_asyncio.fixture
-async def database(make_settings) -> AsyncIterator[Database]:
+async def database(make_settings) -> AsyncIterator[MongoDatabase]:
     handle = mongo.connect(make_settings().mongo)
     await mongo.ensure_indexes(handle)
     yield handle
@@ -65,7 +65,7 @@ async def local(tmp_path: Path) -> AsyncIterator[EpisodeIndex]:
 @pytest_asyncio.fixture
 async def stand_in() -> AsyncIterator[EpisodeIndex]:
     async with QdrantServer() as server:
-        index = QdrantIndex(connect(Qdrant(url=server.url)), "episodes")
+        index = QdrantIndex(connect_qdrant(Qdrant(url=server.url)), "episodes")
         yield index
         await index.close()
 
@@ -73,7 +73,7 @@ async def stand_in() -> AsyncIterator[EpisodeIndex]:
 @pytest_asyncio.fixture
 async def server(qdrant_url: str, unique: Callable[[str], str]) -> AsyncIterator[EpisodeIndex]:
     """Qdrant's own, where there is one."""
-    index = QdrantIndex(connect(Qdrant(url=qdrant_url)), unique("episodes"))
+    index = QdrantIndex(connect_qdrant(Qdrant(url=qdrant_url)), unique("episodes"))
     yield index
     await index.close()
     async with httpx.AsyncClient() as client:

@@ -1,7 +1,7 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from afterword.streams.stores.budgets import Budgets, key_of
+from afterword.streams.stores.budgets import Budgets, budget_key
 
 NOW = datetime(2026, 3, 1, 12, 59, tzinfo=UTC)
 LATER = NOW + timedelta(days=1)
@@ -33,10 +33,10 @@ async def test_however_many_take_at_once_the_limit_is_passed_by_less_than_one_am
 
 def test_every_hour_and_every_tenant_has_a_counter() -> None:
     keys = {
-        key_of(NOW),
-        key_of(NOW + timedelta(minutes=1)),
-        key_of(NOW, "a", of_tenant=True),
-        key_of(NOW, "a/b", of_tenant=True),
-        key_of(NOW, None, of_tenant=True),
+        budget_key(NOW),
+        budget_key(NOW + timedelta(minutes=1)),
+        budget_key(NOW, "a", of_tenant=True),
+        budget_key(NOW, "a/b", of_tenant=True),
+        budget_key(NOW, None, of_tenant=True),
     }
     assert keys == {"2026-03-01T12", "2026-03-01T13", "2026-03-01T12/a", "2026-03-01T12/a%2Fb", "2026-03-01T12/"}

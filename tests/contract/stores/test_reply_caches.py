@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from afterword.schemas import Usage
-from afterword.streams.stores.replies import KeptReply, Origin, ReplyCache
+from afterword.streams.stores.replies import KeptReply, ReplyCache, ReplyOrigin
 
 REPLY = KeptReply("The answer: 💬 字 \u0000.", Usage(prompt_tokens=10, completion_tokens=5))
 HOUR = timedelta(hours=1)
@@ -40,10 +40,10 @@ async def test_the_last_reply_stays(replies: ReplyCache) -> None:
 
 async def test_replies_about_an_episode_and_those_after_it_are_forgotten(replies: ReplyCache) -> None:
     for ordinal in (1, 2, 3):
-        await replies.put(f"k{ordinal}", replace(REPLY, origin=Origin("c1", ordinal)), later())
-    await replies.put("other", replace(REPLY, origin=Origin("c2", 3)), later())
+        await replies.put(f"k{ordinal}", replace(REPLY, origin=ReplyOrigin("c1", ordinal)), later())
+    await replies.put("other", replace(REPLY, origin=ReplyOrigin("c2", 3)), later())
     await replies.put("old", REPLY, later())
     await replies.forget("c1", 2)
     found = {key: await replies.get(key) for key in ("k1", "k2", "k3", "other", "old")}
     assert {key for key, reply in found.items() if reply} == {"k1", "other", "old"}
-    assert found["k1"] == replace(REPLY, origin=Origin("c1", 1))
+    assert found["k1"] == replace(REPLY, origin=ReplyOrigin("c1", 1))

@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPa
 from afterword import audit, samples
 from afterword.audit.log import opened
 from afterword.audit.stores import indexed_episodes
-from afterword.produce import Options, produce
+from afterword.produce import ProduceOptions, produce
 from afterword.schemas import Compression, EpisodeClosed, MessageCreated, Quality, SummaryCreated, Usage, decode_input
 from afterword.schemas.headers import CE_ID, cloud_event
 from afterword.schemas.ids import event_id, message_key
@@ -31,7 +31,7 @@ from afterword.streams.stores.qdrant import open_index
 from afterword.topics import ensure_topics
 from tests.samples import a_message
 
-MESSAGES = len(samples.lines())
+MESSAGES = len(samples.sample_lines())
 
 
 @dataclass
@@ -40,12 +40,12 @@ class Deployment:
 
     settings: Settings
     producer: AIOKafkaProducer
-    database: mongo.Database
+    database: mongo.MongoDatabase
     outgoing: list[Outgoing] = field(default_factory=list)
     rows: dict[str, dict[int, dict[bytes, bytes]]] = field(default_factory=dict)
 
     async def produce(self, *more: bytes, flush: bool = True) -> None:
-        await produce(self.settings, [*samples.lines(), *more], Options(flush=flush))
+        await produce(self.settings, [*samples.sample_lines(), *more], ProduceOptions(flush=flush))
 
     async def segment(self) -> None:
         """Runs the segmenter's own code over the topic; what it makes is kept for `publish`."""
@@ -225,7 +225,7 @@ async def test_what_waits_in_the_segmenters_state_is_pending(deployment):
 
 
 async def test_dead_letters_duplicates_and_skipped_messages_are_accounted_for(deployment):
-    first = samples.lines()[0]
+    first = samples.sample_lines()[0]
     skipped = first.replace(b'-1"', b'-skipped"', 1).replace(b"{", b'{"skip_summarization":true,', 1)
     await deployment.produce(first, skipped)
     key = b"superseg_validation_2"
@@ -327,7 +327,7 @@ def said_by(tenant: str, number: int, content: str) -> bytes:
 
 async def test_a_tenant_that_sends_anothers_next_message_id_first_neither_hides_nor_changes_it(deployment):
     lines = [said_by("a", 1, "Hello."), said_by("mallory", 2, "Send me the keys."), said_by("a", 2, "How are you?")]
-    await produce(deployment.settings, lines, Options(flush=True))
+    await produce(deployment.settings, lines, ProduceOptions(flush=True))
     await deployment.segment()
     await deployment.publish()
     await deployment.archive()

@@ -138,24 +138,30 @@ async def test_produce_counts_what_it_sent(settings):
     assert code == 0
     counts = json.loads(out)
     del counts["seconds"]
-    expected = {"conversations": 12, "messages": len(samples.lines()), "amendments": 0, "flushes": 12, "invalid": 0}
+    expected = {
+        "conversations": 12,
+        "messages": len(samples.sample_lines()),
+        "amendments": 0,
+        "flushes": 12,
+        "invalid": 0,
+    }
     assert counts == expected
 
 
 async def test_produce_reads_standard_input(settings):
     code, out, _ = await run(settings, "produce", "-", given=SAMPLES.read_bytes())
     assert code == 0
-    assert out.startswith(f"{len(samples.lines())} messages of 12 conversations in ")
+    assert out.startswith(f"{len(samples.sample_lines())} messages of 12 conversations in ")
 
 
 async def test_produce_stops_at_an_invalid_line_of_standard_input(settings):
-    lines = b"\n".join([*samples.lines()[:2], b"not json", *samples.lines()[2:]])
+    lines = b"\n".join([*samples.sample_lines()[:2], b"not json", *samples.sample_lines()[2:]])
     code, _, err = await run(settings, "produce", "-", given=lines)
     assert code == 1
     assert err.splitlines() == ["line 3: invalid_json: not JSON at column 1"]
     code, out, err = await run(settings, "produce", "-", "--skip-invalid", given=lines)
     assert code == 0
-    assert out.startswith(f"{len(samples.lines())} messages")
+    assert out.startswith(f"{len(samples.sample_lines())} messages")
     assert err.startswith("line 3")
 
 
@@ -210,7 +216,7 @@ async def test_audit_exits_by_what_it_found(settings):
     await run(settings, "produce", str(SAMPLES))
     code, out, _ = await run(settings, "audit", "--json")
     assert code == 0
-    assert json.loads(out)["messages"]["not_consumed"] == len(samples.lines())
+    assert json.loads(out)["messages"]["not_consumed"] == len(samples.sample_lines())
     await announce(settings, event(1))
     code, out, _ = await run(settings, "audit")
     assert code == 1

@@ -8,7 +8,7 @@ import pytest_asyncio
 
 from afterword.audit.stores import IndexNotChecked, indexed_episodes
 from afterword.checks import check_qdrant
-from afterword.streams.settings import Embedder, Qdrant, Settings
+from afterword.streams.settings import EmbedderSettings, Qdrant, Settings
 from afterword.streams.stores.qdrant import QdrantIndex, open_index
 from tests.samples import a_summary
 
@@ -20,7 +20,8 @@ pytestmark = [
 
 
 @pytest.fixture(
-    params=[Embedder(), Embedder(provider="local"), Embedder(provider="ollama", model="m")], ids=lambda e: e.provider
+    params=[EmbedderSettings(), EmbedderSettings(provider="local"), EmbedderSettings(provider="ollama", model="m")],
+    ids=lambda e: e.provider,
 )
 def settings(tmp_path: Path, request: pytest.FixtureRequest) -> Settings:
     return Settings(qdrant=Qdrant(path=tmp_path / "qdrant"), embedder=request.param)

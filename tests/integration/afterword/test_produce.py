@@ -11,7 +11,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from afterword import samples
-from afterword.produce import LinesInvalid, Options, Produced, produce, read_lines
+from afterword.produce import LinesInvalid, Produced, ProduceOptions, produce, read_lines
 from afterword.producer import Producer
 from afterword.schemas import ConversationFlush, MessageCreated, decode_input
 from afterword.schemas.headers import CE_ID, CE_TYPE, header
@@ -32,8 +32,8 @@ async def settings(make_settings: Callable[..., Settings]) -> Settings:
     return made
 
 
-async def sent(settings: Settings, lines: list[bytes], options: Options | None = None) -> Produced:
-    return await produce(settings, lines, options or Options())
+async def sent(settings: Settings, lines: list[bytes], options: ProduceOptions | None = None) -> Produced:
+    return await produce(settings, lines, options or ProduceOptions())
 
 
 async def records(settings: Settings) -> list[ConsumerRecord]:
@@ -57,16 +57,16 @@ async def records(settings: Settings) -> list[ConsumerRecord]:
 
 
 async def test_every_line_becomes_a_record_that_workers_can_take(settings: Settings) -> None:
-    produced = await sent(settings, samples.lines())
+    produced = await sent(settings, samples.sample_lines())
     found = await records(settings)
-    assert produced.messages == len(found) == len(samples.lines())
+    assert produced.messages == len(found) == len(samples.sample_lines())
     events = [decode_input(r.key, r.value, r.headers, r.timestamp) for r in found]
     assert {header(r.headers, CE_TYPE) for r in found} == {"message.created"}
     assert len({header(r.headers, CE_ID) for r in found}) == len(events)
 
 
 async def test_a_conversation_is_in_one_partition_in_its_order(settings: Settings) -> None:
-    await sent(settings, samples.lines(), Options(interleave=4))
+    await sent(settings, samples.sample_lines(), ProduceOptions(interleave=4))
     partitions: dict[bytes, set[int]] = {}
     numbers: dict[bytes, list[int]] = {}
     for record in await records(settings):
@@ -80,13 +80,13 @@ async def test_a_conversation_is_in_one_partition_in_its_order(settings: Setting
 
 async def test_dialogues_are_expanded(settings: Settings) -> None:
     with DIALOGUES.open("rb") as file:
-        produced = await produce(settings, read_lines(file), Options())
+        produced = await produce(settings, read_lines(file), ProduceOptions())
     assert produced.as_dict()["conversations"] == 60
     assert produced.messages == len(await records(settings))
 
 
 async def test_a_flush_for_each_conversation_comes_last(settings: Settings) -> None:
-    produced = await sent(settings, samples.lines(), Options(flush=True))
+    produced = await sent(settings, samples.sample_lines(), ProduceOptions(flush=True))
     assert produced.flushes == len(produced.conversation_ids) == 12
     last = {r.key: r for r in await records(settings)}
     events = [decode_input(r.key, r.value, r.headers, r.timestamp) for r in last.values()]
@@ -95,7 +95,7 @@ async def test_a_flush_for_each_conversation_comes_last(settings: Settings) -> N
 
 
 async def test_what_comes_before_an_invalid_line_is_sent(settings: Settings) -> None:
-    lines = [*samples.lines()[:3], b"not json", *samples.lines()[3:]]
+    lines = [*samples.sample_lines()[:3], b"not json", *samples.sample_lines()[3:]]
     with pytest.raises(LinesInvalid) as raised:
         await sent(settings, lines)
     assert [line.number for line in raised.value.first] == [4]
@@ -103,14 +103,14 @@ async def test_what_comes_before_an_invalid_line_is_sent(settings: Settings) -> 
 
 
 async def test_invalid_lines_can_be_skipped(settings: Settings) -> None:
-    lines = [b"not json", *samples.lines()[:3], b"{}"]
-    produced = await sent(settings, lines, Options(skip_invalid=True))
+    lines = [b"not json", *samples.sample_lines()[:3], b"{}"]
+    produced = await sent(settings, lines, ProduceOptions(skip_invalid=True))
     assert (produced.messages, produced.invalid) == (3, 2)
     assert [line.number for line in produced.first_invalid] == [1, 5]
 
 
 async def test_the_rate_is_kept(settings: Settings) -> None:
-    produced = await sent(settings, samples.lines()[:20], Options(rate=40))
+    produced = await sent(settings, samples.sample_lines()[:20], ProduceOptions(rate=40))
     assert produced.seconds >= 19 / 40
 
 
@@ -118,25 +118,25 @@ async def test_lines_of_a_pipe_are_sent_as_they_come(settings: Settings) -> None
     arrived = asyncio.Event()
 
     async def typed() -> AsyncIterator[bytes]:
-        yield samples.lines()[0]
+        yield samples.sample_lines()[0]
         async with asyncio.timeout(20):
             while not await records(settings):
                 pass
         arrived.set()
 
-    await produce(settings, typed(), Options())
+    await produce(settings, typed(), ProduceOptions())
     assert arrived.is_set()
 
 
 async def test_a_missing_topic_is_named(make_settings: Callable[..., Settings]) -> None:
     with pytest.raises(TopicMissing, match="afterword topics create"):
-        await sent(make_settings(), samples.lines())
+        await sent(make_settings(), samples.sample_lines())
 
 
 async def test_a_broker_that_is_away_is_named() -> None:
     away = Settings(kafka={"bootstrap_servers": "127.0.0.1:9"})
     with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:9"):
-        await sent(away, samples.lines())
+        await sent(away, samples.sample_lines())
 
 
 async def test_a_message_after_one_that_the_broker_refused_is_delivered(settings: Settings) -> None:

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from afterword import Memory
 from afterword.cli import main
-from afterword.rebuild import rebuild
+from afterword.rebuild import rebuild_index
 from afterword.schemas import MessageCreated
 from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.settings import Settings
@@ -67,12 +67,12 @@ async def test_the_index_is_made_anew_from_mongodb_and_searched(settings: Settin
         assert await memory.recall("topic328", user_id="u1", tenant_id="t1") == []
         assert settings.qdrant.path is not None
         assert not settings.qdrant.path.exists()  # searching has not made it
-        done = await rebuild(settings, lambda _: None, after=None, everything=False)
+        done = await rebuild_index(settings, lambda _: None, after=None, everything=False)
         assert (done.written, done.incomplete) == (5, 0)
         hits = await memory.recall("topic328", user_id="u1", tenant_id="t1")
         assert [hit.episode_id for hit in hits] == ["c1:328"]
         assert await memory.recall("topic328", user_id="u1", tenant_id=None) == []
-    assert (await rebuild(settings, lambda _: None, after=None, everything=False)).written == 0
+    assert (await rebuild_index(settings, lambda _: None, after=None, everything=False)).written == 0
 
 
 @asynccontextmanager
@@ -87,7 +87,7 @@ async def owned(settings: Settings) -> AsyncIterator[None]:
 
 
 async def test_while_a_worker_has_the_index_open_it_is_asked(settings: Settings) -> None:
-    await rebuild(settings, lambda _: None, after=None, everything=False)
+    await rebuild_index(settings, lambda _: None, after=None, everything=False)
     async with Memory.from_settings(settings) as memory:
         async with owned(settings):
             during = await memory.recall("topic328", user_id="u1", tenant_id="t1")

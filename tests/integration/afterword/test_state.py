@@ -9,7 +9,7 @@ from aiokafka import TopicPartition
 from afterword.audit.log import opened
 from afterword.last_episodes import last_episodes
 from afterword.schemas.ids import episode_id
-from afterword.state import NoSuchState, SegmenterCameBack, owned, quarantined, rebuild, reset
+from afterword.state import NoSuchState, SegmenterCameBack, owned, quarantined, rebuild_state, reset
 from afterword.streams.runtime.changelog import Bookmark
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, Scope
 from afterword.streams.settings import Kafka, Settings
@@ -49,7 +49,7 @@ async def test_a_conversation_of_which_kafka_has_nothing_goes_on_where_it_was(se
     [placed] = [seed.partition for seed in seeds if seed.scope == Scope("not archived")]
     archived = {f"talk-{partition}": (partition, 7) for partition in range(PARTITIONS)}
     assert found == archived | {"talk": (2, 4), "not archived": (placed, 2)}
-    done = await rebuild(settings)
+    done = await rebuild_state(settings)
     assert [one.conversations for one in done] == [
         sum(1 for seed in seeds if seed.partition == partition) for partition in range(PARTITIONS)
     ]

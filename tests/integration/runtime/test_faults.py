@@ -9,7 +9,7 @@ from aiokafka import TopicPartition
 from aiokafka.errors import IllegalOperation, KafkaError
 
 from afterword.embedded.java import Java
-from afterword.embedded.kafka import Kafka, has_brokers
+from afterword.embedded.kafka import KafkaServer, has_brokers
 from afterword.embedded.process import until_ready
 from afterword.streams.runtime.batch import Output
 from afterword.streams.runtime.changelog import Bookmark
@@ -120,7 +120,7 @@ async def test_a_broker_that_dies_and_comes_back_is_waited_for(
     stack: Stack, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     del stack  # its jars are what this one starts from
-    kafka = Kafka(Java(jars=chosen_jars()), tmp_path / "kafka")
+    kafka = KafkaServer(Java(jars=chosen_jars()), tmp_path / "kafka")
     try:
         await start(kafka)
         async with laboratory(kafka.bootstrap_servers, unique("broker"), tmp_path / "lab") as lab:
@@ -138,7 +138,7 @@ async def test_a_broker_that_dies_and_comes_back_is_waited_for(
         await asyncio.to_thread(kafka.stop)
 
 
-async def start(kafka: Kafka) -> None:
+async def start(kafka: KafkaServer) -> None:
     await asyncio.to_thread(kafka.start)
     broker = kafka.brokers[0]
     await until_ready(broker.process, lambda: has_brokers(broker.address, 1))

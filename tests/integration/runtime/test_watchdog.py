@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from afterword.embedded.java import Java
-from afterword.embedded.kafka import Kafka
+from afterword.embedded.kafka import KafkaServer
 from tests.integration.runtime.lab import Lab, laboratory
 from tests.integration.runtime.test_faults import progress, start
 from tests.stack import Stack, chosen_jars
@@ -20,8 +20,8 @@ BOUND_SECONDS = 3 * LIMIT_SECONDS + 14
 
 
 @asynccontextmanager
-async def own_broker(directory: Path) -> AsyncIterator[Kafka]:
-    kafka = Kafka(Java(jars=chosen_jars()), directory)
+async def own_broker(directory: Path) -> AsyncIterator[KafkaServer]:
+    kafka = KafkaServer(Java(jars=chosen_jars()), directory)
     try:
         await start(kafka)
         yield kafka

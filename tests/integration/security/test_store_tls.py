@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from afterword.streams.errors import ConfigurationError, ProviderUnavailable, StoreUnavailable
-from afterword.streams.settings import Embedder, Llm, Mongo, Qdrant, Settings
+from afterword.streams.settings import EmbedderSettings, Llm, Mongo, Qdrant, Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.qdrant import open_index
 from afterword.streams.summarizer.embedders import make_embedder
@@ -143,12 +143,12 @@ async def test_qdrant_is_asked_over_tls_with_its_key(authority: Authority, stran
 
     async with serving(answer, "GET", "/{any:.*}", server_context(authority)) as url:
         trusted = Qdrant.model_validate({"url": url, "api_key": "canary", "ca_file": authority.file})
-        index = open_index(trusted, Embedder())
+        index = open_index(trusted, EmbedderSettings())
         await index.ping()
         await index.close()
         assert keys == ["canary"] * 2
         for ca_file in (stranger.file, None):
-            index = open_index(trusted.model_copy(update={"ca_file": ca_file}), Embedder())
+            index = open_index(trusted.model_copy(update={"ca_file": ca_file}), EmbedderSettings())
             with pytest.raises(StoreUnavailable) as caught:
                 await index.ping()
             await index.close()
@@ -162,7 +162,7 @@ async def test_llm_and_embedder_are_asked_over_tls(authority: Authority, strange
 
     async with serving(answer, "POST", "/embeddings", server_context(authority)) as url:
         options = {"provider": "openai", "model": "m", "base_url": url}
-        embedder = make_embedder(Embedder.model_validate({**options, "ca_file": authority.file}))
+        embedder = make_embedder(EmbedderSettings.model_validate({**options, "ca_file": authority.file}))
         assert embedder is not None
         assert await embedder.embed("text") == [1.0]
         await embedder.close()
@@ -172,4 +172,4 @@ async def test_llm_and_embedder_are_asked_over_tls(authority: Authority, strange
                 await http.post("/embeddings", {})
             await http.close()
     with pytest.raises(ConfigurationError, match="AFTERWORD_EMBEDDER__CA_FILE: /absent"):
-        make_embedder(Embedder.model_validate({**options, "ca_file": "/absent"}))
+        make_embedder(EmbedderSettings.model_validate({**options, "ca_file": "/absent"}))

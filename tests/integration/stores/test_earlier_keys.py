@@ -13,7 +13,7 @@ from afterword.schemas.ids import earlier_scope_id, escape
 from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.episodes import RollingRow, StoredEpisode, first_advance, scope_of
-from afterword.streams.stores.mongo import Database, MongoEpisodes
+from afterword.streams.stores.mongo import MongoDatabase, MongoEpisodes
 from tests.samples import NOON, a_stored_episode
 
 SCOPES: dict[str, dict[str, Any]] = {
@@ -37,7 +37,7 @@ MEETING = [
 
 
 @pytest_asyncio.fixture
-async def database(make_settings: Callable[..., Settings]) -> AsyncIterator[Database]:
+async def database(make_settings: Callable[..., Settings]) -> AsyncIterator[MongoDatabase]:
     opened = mongo.connect(make_settings().mongo)
     await mongo.ensure_indexes(opened)
     yield opened
@@ -66,7 +66,7 @@ def stored(name: str, ordinal: int = 1, **fields: Any) -> StoredEpisode:
     return a_stored_episode(ordinal, **{**given, **ids, "rolling_summary": f"{name}.", "title": name, **fields})
 
 
-async def as_once_written(database: Database, name: str, **fields: Any) -> RollingRow:
+async def as_once_written(database: MongoDatabase, name: str, **fields: Any) -> RollingRow:
     """Write the documents of a first episode as that version did; return the row under the scope's key of today."""
     episode, key = stored(name, **fields), EARLIER[name]
     summary = episode.summary
@@ -96,14 +96,14 @@ async def goes_on(episodes: MongoEpisodes, name: str, row: RollingRow, **fields:
 
 
 @pytest.mark.parametrize("name", SCOPES)
-async def test_the_owner_goes_on_where_it_was(database: Database, name: str) -> None:
+async def test_the_owner_goes_on_where_it_was(database: MongoDatabase, name: str) -> None:
     row = await as_once_written(database, name)
     assert earlier_scope_id(row.conversation_id) == EARLIER[name]
     await goes_on(MongoEpisodes(database), name, row)
 
 
 @pytest.mark.parametrize(("owner", "other"), MEETING)
-async def test_the_other_scope_of_that_key_gets_nothing_of_it(database: Database, owner: str, other: str) -> None:
+async def test_the_other_scope_of_that_key_gets_nothing_of_it(database: MongoDatabase, owner: str, other: str) -> None:
     episodes = MongoEpisodes(database)
     await as_once_written(database, owner, tenant_id="X")
     foreign = stored(other, tenant_id="Y")
@@ -119,7 +119,9 @@ async def test_the_other_scope_of_that_key_gets_nothing_of_it(database: Database
 
 
 @pytest.mark.parametrize(("owner", "other"), MEETING)
-async def test_the_owner_and_the_other_scope_of_that_key_both_go_on(database: Database, owner: str, other: str) -> None:
+async def test_the_owner_and_the_other_scope_of_that_key_both_go_on(
+    database: MongoDatabase, owner: str, other: str
+) -> None:
     episodes = MongoEpisodes(database)
     row = await as_once_written(database, owner, tenant_id="X")
     foreign = stored(other, tenant_id="Y")
@@ -134,7 +136,7 @@ async def test_the_owner_and_the_other_scope_of_that_key_both_go_on(database: Da
 
 @pytest.mark.parametrize("name", SCOPES)
 async def test_a_higher_revision_of_the_last_episode_changes_the_title_of_an_earlier_document(
-    database: Database, name: str
+    database: MongoDatabase, name: str
 ) -> None:
     episodes = MongoEpisodes(database)
     row = await as_once_written(database, name)

@@ -10,7 +10,7 @@ from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.documents import message_document
 from afterword.streams.stores.messages import ArchivedMessage, Selection
-from afterword.streams.stores.mongo import Database, MongoMessages
+from afterword.streams.stores.mongo import MongoDatabase, MongoMessages
 from tests.samples import a_message
 
 OURS = ArchivedMessage(a_message(tenant_id="a", content="From a."), 0, 7)
@@ -19,7 +19,7 @@ EARLIER, KEY, THEIR_KEY = "c1:m1", "c1:m1:a", "c1:m1:b"
 
 
 @pytest_asyncio.fixture
-async def database(make_settings: Callable[..., Settings]) -> AsyncIterator[Database]:
+async def database(make_settings: Callable[..., Settings]) -> AsyncIterator[MongoDatabase]:
     opened = mongo.connect(make_settings().mongo)
     await mongo.ensure_indexes(opened)
     yield opened
@@ -28,15 +28,15 @@ async def database(make_settings: Callable[..., Settings]) -> AsyncIterator[Data
 
 
 @pytest.fixture
-def archive(database: Database) -> MongoMessages:
+def archive(database: MongoDatabase) -> MongoMessages:
     return MongoMessages(database)
 
 
-async def archived_earlier(database: Database, message: ArchivedMessage, **labels: Any) -> None:
+async def archived_earlier(database: MongoDatabase, message: ArchivedMessage, **labels: Any) -> None:
     await database["messages"].insert_one({**message_document(message), **labels, "_id": EARLIER})
 
 
-async def ids(database: Database) -> set[str]:
+async def ids(database: MongoDatabase) -> set[str]:
     return {document["_id"] async for document in database["messages"].find({}, {"_id": 1})}
 
 
@@ -45,7 +45,7 @@ async def unsummarised(archive: MongoMessages, tenant: str) -> list[str]:
     return [found.message.content async for found in archive.newest(selection)]
 
 
-async def test_it_is_read_by_its_tenant_and_by_no_other(database: Database, archive: MongoMessages) -> None:
+async def test_it_is_read_by_its_tenant_and_by_no_other(database: MongoDatabase, archive: MongoMessages) -> None:
     await archived_earlier(database, OURS)
     assert await archive.get_many([KEY]) == {KEY: OURS}
     assert await archive.get_many([THEIR_KEY, EARLIER]) == {}
@@ -53,7 +53,7 @@ async def test_it_is_read_by_its_tenant_and_by_no_other(database: Database, arch
     assert (ref.key, ref.source, ref.content) == (KEY, (0, 7), "From a.")
 
 
-async def test_it_is_not_stored_a_second_time(database: Database, archive: MongoMessages) -> None:
+async def test_it_is_not_stored_a_second_time(database: MongoDatabase, archive: MongoMessages) -> None:
     await archived_earlier(database, OURS)
     await archive.put_many([OURS])
     await archive.assign("c1:1", [KEY])
@@ -62,7 +62,7 @@ async def test_it_is_not_stored_a_second_time(database: Database, archive: Mongo
 
 
 async def test_another_tenants_message_takes_neither_its_place_nor_its_label(
-    database: Database, archive: MongoMessages
+    database: MongoDatabase, archive: MongoMessages
 ) -> None:
     await archived_earlier(database, THEIRS)
     await archive.assign("c1:1", [KEY])
@@ -74,7 +74,7 @@ async def test_another_tenants_message_takes_neither_its_place_nor_its_label(
 
 @pytest.mark.parametrize("scopes", [{}, {"agent_scopes": ["c1/x"]}])
 async def test_what_only_the_summarizer_had_written_goes_to_the_message_when_it_is_archived(
-    database: Database, archive: MongoMessages, scopes: dict[str, Any]
+    database: MongoDatabase, archive: MongoMessages, scopes: dict[str, Any]
 ) -> None:
     await database["messages"].insert_one({"_id": EARLIER, "episode_id": "c1:1", **scopes})
     assert await archive.get_many([KEY]) == {}
@@ -85,7 +85,7 @@ async def test_what_only_the_summarizer_had_written_goes_to_the_message_when_it_
     assert [ref.key async for ref in archive.all_messages() if ref.archived] == [KEY]
 
 
-async def test_a_later_label_is_not_replaced_by_an_earlier_one(database: Database, archive: MongoMessages) -> None:
+async def test_a_later_label_is_not_replaced_by_an_earlier_one(database: MongoDatabase, archive: MongoMessages) -> None:
     await database["messages"].insert_one({"_id": EARLIER, "episode_id": "c1:1"})
     await archive.assign("c1:2", [KEY])
     await archive.put_many([OURS])
@@ -93,7 +93,7 @@ async def test_a_later_label_is_not_replaced_by_an_earlier_one(database: Databas
 
 
 async def test_a_message_without_a_tenant_is_under_the_same_key_as_ever(
-    database: Database, archive: MongoMessages
+    database: MongoDatabase, archive: MongoMessages
 ) -> None:
     message = ArchivedMessage(a_message(), 0, 7)
     await archived_earlier(database, message)

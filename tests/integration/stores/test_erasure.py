@@ -12,11 +12,11 @@ from qdrant_client import QdrantClient
 
 from afterword.schemas import Usage
 from afterword.schemas.ids import episode_id, message_key
-from afterword.streams.settings import Embedder, Settings
+from afterword.streams.settings import EmbedderSettings, Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.episodes import RollingRow, scope_of
 from afterword.streams.stores.messages import ArchivedMessage
-from afterword.streams.stores.mongo import Database, MongoEpisodes, MongoMessages, MongoReplies
+from afterword.streams.stores.mongo import MongoDatabase, MongoEpisodes, MongoMessages, MongoReplies
 from afterword.streams.stores.qdrant import collection_name, open_index
 from afterword.streams.stores.replies import KeptReply
 from tests.samples import NOON, a_message, a_stored_episode
@@ -38,7 +38,7 @@ def erase() -> Erase:
 
 
 @pytest_asyncio.fixture
-async def database(settings: Settings) -> AsyncIterator[Database]:
+async def database(settings: Settings) -> AsyncIterator[MongoDatabase]:
     opened = mongo.connect(settings.mongo)
     yield opened
     await opened.client.drop_database(opened.name)
@@ -50,12 +50,12 @@ def settings(make_settings: Callable[..., Settings], tmp_path: Path) -> Settings
     return make_settings(qdrant={"path": tmp_path / "index", "url": None})
 
 
-async def fill(settings: Settings, database: Database, conversation: str, text: str) -> None:
+async def fill(settings: Settings, database: MongoDatabase, conversation: str, text: str) -> None:
     """Everything that Afterword keeps of a conversation and of an agent's part of it."""
     episodes, messages, index = (
         MongoEpisodes(database),
         MongoMessages(database),
-        open_index(settings.qdrant, Embedder()),
+        open_index(settings.qdrant, EmbedderSettings()),
     )
     for ordinal, agent in ((1, None), (2, "agent/1")):
         stored = a_stored_episode(
@@ -80,7 +80,7 @@ async def fill(settings: Settings, database: Database, conversation: str, text: 
     await index.close()
 
 
-async def left(settings: Settings, database: Database) -> dict[str, list[str]]:
+async def left(settings: Settings, database: MongoDatabase) -> dict[str, list[str]]:
     """The documents of each collection, and the points, as texts."""
     found = {name: [str(d) async for d in database[name].find({})] for name in await database.list_collection_names()}
     with_index = QdrantClient(path=str(settings.qdrant.path))
@@ -93,7 +93,7 @@ async def left(settings: Settings, database: Database) -> dict[str, list[str]]:
 @pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning")
 @pytest.mark.parametrize("conversation", IDS)
 async def test_the_page_s_erasure_leaves_nothing_of_a_conversation_and_all_of_the_others(
-    settings: Settings, database: Database, erase: Erase, conversation: str
+    settings: Settings, database: MongoDatabase, erase: Erase, conversation: str
 ) -> None:
     others = [*(other for other in IDS if other != conversation), "c", "c11", "a", "a%2Fb"]
     for other in others:
@@ -114,7 +114,9 @@ async def test_the_page_s_erasure_leaves_nothing_of_a_conversation_and_all_of_th
 
 
 @pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning")
-async def test_it_finds_what_an_earlier_version_wrote(settings: Settings, database: Database, erase: Erase) -> None:
+async def test_it_finds_what_an_earlier_version_wrote(
+    settings: Settings, database: MongoDatabase, erase: Erase
+) -> None:
     await fill(settings, database, "a/b", SECRET)
     for name, key in (("conversations", "_id"), ("conversation_summaries", "conversation_id")):
         documents = [document async for document in database[name].find({})]

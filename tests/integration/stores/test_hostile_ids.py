@@ -11,7 +11,7 @@ from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.episodes import RollingRow
 from afterword.streams.stores.messages import ArchivedMessage, Selection
-from afterword.streams.stores.mongo import Database, MongoEpisodes, MongoMessages
+from afterword.streams.stores.mongo import MongoDatabase, MongoEpisodes, MongoMessages
 from tests.hostile import IDS
 from tests.samples import NOON, a_message, a_stored_episode, a_summary
 
@@ -20,14 +20,14 @@ INNOCENT = ArchivedMessage(a_message("m1", "innocent"), 0, 1)
 
 
 @pytest_asyncio.fixture
-async def database(make_settings: Callable[..., Settings]) -> AsyncIterator[Database]:
+async def database(make_settings: Callable[..., Settings]) -> AsyncIterator[MongoDatabase]:
     opened = mongo.connect(make_settings().mongo)
     await mongo.ensure_indexes(opened)
     yield opened
     await mongo.close(opened)
 
 
-async def everything(database: Database, *collections: str) -> list[object]:
+async def everything(database: MongoDatabase, *collections: str) -> list[object]:
     return [document for name in collections async for document in database[name].find({}, sort=[("_id", 1)])]
 
 
@@ -36,7 +36,9 @@ async def newest(archive: MongoMessages, conversation_id: str) -> list[ArchivedM
 
 
 @pytest.mark.parametrize("hostile", IDS)
-async def test_the_archive_finds_and_changes_only_what_has_exactly_this_id(database: Database, hostile: str) -> None:
+async def test_the_archive_finds_and_changes_only_what_has_exactly_this_id(
+    database: MongoDatabase, hostile: str
+) -> None:
     archive = MongoMessages(database)
     await archive.put_many([INNOCENT])
     before = await everything(database, "messages")
@@ -52,7 +54,9 @@ async def test_the_archive_finds_and_changes_only_what_has_exactly_this_id(datab
 
 
 @pytest.mark.parametrize("hostile", IDS)
-async def test_episodes_of_other_conversations_are_neither_found_nor_changed(database: Database, hostile: str) -> None:
+async def test_episodes_of_other_conversations_are_neither_found_nor_changed(
+    database: MongoDatabase, hostile: str
+) -> None:
     episodes, collections = MongoEpisodes(database), ("episodes", "conversations", "conversation_summaries")
     row = RollingRow("innocent", 1, "So far.", 3, first_ordinal=1, last_ordinal=1, updated_at=NOON)
     await episodes.add(a_stored_episode(conversation_id="innocent"))

@@ -46,7 +46,7 @@ async def owner(path: Path) -> AsyncIterator[Address]:
     index, token = MemoryIndex(), local_index.new_token()
     for n, fields in enumerate([{}, {"user_id": "u2"}, {"tenant_id": None}], start=1):
         await index.put(a_summary(conversation_id=f"c{n}", **fields), "A flight.")
-    async with HealthServer(Readiness(), "127.0.0.1", 0, local_index.views(index, words_alone, token)) as server:
+    async with HealthServer(Readiness(), "127.0.0.1", 0, local_index.index_views(index, words_alone, token)) as server:
         local_index.announce(path, "127.0.0.1", server.port, token)
         yield Address.model_validate_json(address_file(path).read_text())
 

@@ -13,7 +13,7 @@ from afterword.streams.settings import Mongo
 from afterword.streams.stores import mongo
 from afterword.streams.stores.episodes import RollingRow
 from afterword.streams.stores.messages import ArchivedMessage, Selection
-from afterword.streams.stores.mongo import Database, MongoBudgets, MongoEpisodes, MongoMessages, MongoReplies
+from afterword.streams.stores.mongo import MongoBudgets, MongoDatabase, MongoEpisodes, MongoMessages, MongoReplies
 from afterword.streams.stores.replies import KeptReply
 from tests.samples import NOON, a_message, a_stored_episode, a_summary
 
@@ -21,7 +21,7 @@ ROW = RollingRow("c1", 1, "So far.", 3, first_ordinal=1, last_ordinal=1, updated
 
 
 @pytest_asyncio.fixture
-async def away(closed_port: int) -> AsyncIterator[Database]:
+async def away(closed_port: int) -> AsyncIterator[MongoDatabase]:
     uri = SecretStr(f"mongodb://someone:secret@127.0.0.1:{closed_port}")
     database = mongo.connect(Mongo(uri=uri, timeout_seconds=0.1))
     yield database
@@ -33,7 +33,7 @@ async def drained(items: AsyncIterator[object]) -> None:
         pass
 
 
-CALLS: dict[str, Callable[[Database], Awaitable[object]]] = {
+CALLS: dict[str, Callable[[MongoDatabase], Awaitable[object]]] = {
     "ping": mongo.ping,
     "ensure_indexes": mongo.ensure_indexes,
     "find": lambda db: MongoEpisodes(db).find("c1:1"),
@@ -63,7 +63,7 @@ CALLS: dict[str, Callable[[Database], Awaitable[object]]] = {
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 async def test_a_server_that_is_away_is_unavailable_to_every_call(
-    away: Database, call: Callable[[Database], Awaitable[object]]
+    away: MongoDatabase, call: Callable[[MongoDatabase], Awaitable[object]]
 ) -> None:
     with pytest.raises(StoreUnavailable, match="mongodb") as raised:
         await call(away)

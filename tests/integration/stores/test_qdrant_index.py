@@ -9,12 +9,12 @@ from qdrant_client import QdrantClient, models
 
 from afterword.schemas.ids import point_id
 from afterword.streams.errors import ConfigurationError, StoreInUse, StoreUnavailable
-from afterword.streams.settings import Embedder, Qdrant
+from afterword.streams.settings import EmbedderSettings, Qdrant
 from afterword.streams.stores.qdrant import QdrantIndex, open_index
 from afterword.streams.stores.sparse import query_vector
 from tests.samples import a_summary
 
-NO_EMBEDDER = Embedder()
+NO_EMBEDDER = EmbedderSettings()
 RAW_TEXT = "I need a taxi to the museum in Cambridge."
 
 
@@ -103,7 +103,7 @@ async def test_without_an_embedder_there_is_no_dense_vector(index: QdrantIndex, 
 
 
 async def test_a_model_has_its_own_collection_which_names_it(path: Path) -> None:
-    index = open_index(Qdrant(path=path), Embedder(provider="ollama", model="nomic/embed:v1"))
+    index = open_index(Qdrant(path=path), EmbedderSettings(provider="ollama", model="nomic/embed:v1"))
     await index.put(a_summary(), RAW_TEXT, [0.6, 0.8])
     await index.close()
     info, record = read(path, "episodes-nomic-embed-v1")
@@ -113,10 +113,10 @@ async def test_a_model_has_its_own_collection_which_names_it(path: Path) -> None
 
 
 async def test_a_model_whose_dimension_changed_is_a_wrong_setting(path: Path) -> None:
-    first = open_index(Qdrant(path=path), Embedder(provider="ollama", model="m"))
+    first = open_index(Qdrant(path=path), EmbedderSettings(provider="ollama", model="m"))
     await first.put(a_summary(), RAW_TEXT, [1.0, 0.0])
     await first.close()
-    second = open_index(Qdrant(path=path), Embedder(provider="ollama", model="m"))
+    second = open_index(Qdrant(path=path), EmbedderSettings(provider="ollama", model="m"))
     with pytest.raises(ConfigurationError, match="dimension 2"):
         await second.put(a_summary(), RAW_TEXT, [1.0, 0.0, 0.0])
     await second.close()

@@ -8,7 +8,7 @@ from aiohttp import web
 from pydantic import SecretStr
 
 from afterword.streams.errors import ConfigurationError, StoreUnavailable
-from afterword.streams.settings import Embedder as EmbedderSettings
+from afterword.streams.settings import EmbedderSettings as EmbedderSettings
 from afterword.streams.summarizer.embedders import make_embedder
 
 ANSWERS: dict[str, dict[str, Any]] = {

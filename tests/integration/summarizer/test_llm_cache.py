@@ -10,7 +10,7 @@ import pytest_asyncio
 from afterword.schemas import SummaryCreated, Usage
 from afterword.streams.settings import Llm
 from afterword.streams.stores import mongo
-from afterword.streams.stores.mongo import Database, MongoReplies
+from afterword.streams.stores.mongo import MongoDatabase, MongoReplies
 from afterword.streams.summarizer.providers import Provider
 from tests import openai_server as llm
 from tests.doubles.llm import a_provider
@@ -23,7 +23,7 @@ MakeProvider = Callable[..., Provider]
 
 
 @pytest_asyncio.fixture
-async def database(make_settings) -> AsyncIterator[Database]:
+async def database(make_settings) -> AsyncIterator[MongoDatabase]:
     handle = mongo.connect(make_settings().mongo)
     await mongo.ensure_indexes(handle)
     yield handle
@@ -32,7 +32,7 @@ async def database(make_settings) -> AsyncIterator[Database]:
 
 
 @pytest_asyncio.fixture
-async def new_worker(llm_server: LlmServer, database: Database) -> AsyncIterator[MakeProvider]:
+async def new_worker(llm_server: LlmServer, database: MongoDatabase) -> AsyncIterator[MakeProvider]:
     """A provider as a worker that starts now has it."""
     made: list[Provider] = []
 
@@ -107,7 +107,7 @@ async def test_workers_in_one_process_that_have_the_same_episode_ask_once(
 
 
 async def test_a_lost_cache_costs_calls_and_nothing_else(
-    llm_server: LlmServer, new_worker: MakeProvider, database: Database
+    llm_server: LlmServer, new_worker: MakeProvider, database: MongoDatabase
 ) -> None:
     first = await summarize(World(), new_worker(), 1)
     await database["llm_cache"].drop()

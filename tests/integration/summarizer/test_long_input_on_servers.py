@@ -10,7 +10,7 @@ from aiohttp import web
 
 from afterword.schemas import EpisodeClosed
 from afterword.streams.settings import Llm
-from afterword.streams.settings import Summarizer as SummarizerSettings
+from afterword.streams.settings import SummarizerSettings as SummarizerSettings
 from afterword.streams.summarizer.long_input import Planner
 from afterword.streams.summarizer.providers import LlmProvider, Provider
 from afterword.streams.summarizer.summarizer import Summarizer

@@ -10,7 +10,7 @@ import pytest_asyncio
 from pydantic import SecretStr
 
 from afterword.streams.errors import StoreUnavailable
-from afterword.streams.settings import Embedder, Mongo, Qdrant
+from afterword.streams.settings import EmbedderSettings, Mongo, Qdrant
 from afterword.streams.stores import mongo
 from afterword.streams.stores.mongo import MongoEpisodes, MongoMessages
 from afterword.streams.stores.qdrant import open_index
@@ -23,7 +23,7 @@ async def stores(make_settings) -> AsyncIterator[dict[str, Any]]:
     settings = make_settings()
     database = mongo.connect(settings.mongo)
     await mongo.ensure_indexes(database)
-    index = open_index(settings.qdrant, Embedder(provider="ollama", model="fixed"))
+    index = open_index(settings.qdrant, EmbedderSettings(provider="ollama", model="fixed"))
     yield {"episodes": MongoEpisodes(database), "messages": MongoMessages(database), "index": index, "raw": database}
     await index.close()
     await database.client.drop_database(database.name)
@@ -121,7 +121,7 @@ async def test_several_workers_on_the_same_episodes_store_and_say_the_same(store
 async def test_a_server_that_is_away_is_waited_for(stores: dict[str, Any], closed_port: int) -> None:
     world = World()
     away = mongo.connect(Mongo(uri=SecretStr(f"mongodb://127.0.0.1:{closed_port}"), timeout_seconds=0.2))
-    unreachable = open_index(Qdrant(url=f"http://127.0.0.1:{closed_port}"), Embedder())
+    unreachable = open_index(Qdrant(url=f"http://127.0.0.1:{closed_port}"), EmbedderSettings())
     pipeline = world.pipeline(episodes=MongoEpisodes(away), index=unreachable)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1):

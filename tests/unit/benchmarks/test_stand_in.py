@@ -1,7 +1,7 @@
 import httpx
 
 from afterword.schemas import decode_episode
-from afterword.streams.summarizer.quality import QualityRules, Source, Texts, assess
+from afterword.streams.summarizer.quality import QualityRules, SourceTexts, Texts, assess
 from benchmarks.closed import MESSAGES, closed_episodes
 from benchmarks.llm import TEXTS, StandIn, chat, conversation_of, name_of
 
@@ -15,7 +15,7 @@ def test_episodes_come_in_turns_each_complete_and_in_order() -> None:
 def test_what_the_stand_in_says_passes_the_quality_check() -> None:
     (_, value), *_ = closed_episodes([1], 1)
     episode = decode_episode(b"account-1", value)
-    source = Source("\n".join(message.content for message in episode.messages))
+    source = SourceTexts("\n".join(message.content for message in episode.messages))
     texts = Texts(TEXTS["title"], TEXTS["short_summary"], TEXTS["long_summary"], TEXTS["rolling_summary"])
     assert assess(source, texts, QualityRules()).problems == ()
 

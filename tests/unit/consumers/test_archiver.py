@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import NoOpTracer, StatusCode, Tracer
 
-from afterword.consumers.archiver import CONDITIONS, Archiver, DeadLetter, RebalanceTimer, Reject, parts
+from afterword.consumers.archiver import CONDITIONS, Archiver, DeadLetterRecord, RebalanceTimer, Reject, parts
 from afterword.streams.errors import AfterwordError, StateUnreadable
 from afterword.streams.runtime import Breaker
 from afterword.streams.runtime.attempts import Attempts
@@ -62,7 +62,7 @@ def archiver(
     )
 
 
-async def never_rejected(_: Sequence[DeadLetter]) -> None:
+async def never_rejected(_: Sequence[DeadLetterRecord]) -> None:
     raise AssertionError("a dead letter")
 
 
@@ -169,10 +169,10 @@ class TrippingMessages(MemoryMessages):
 async def test_a_message_on_which_it_fails_alone_is_a_dead_letter_before_the_offsets_are_committed(
     metrics: Metrics,
 ) -> None:
-    letters: list[DeadLetter] = []
+    letters: list[DeadLetterRecord] = []
     archive = TrippingMessages("7")
 
-    async def reject(rejected: Sequence[DeadLetter]) -> None:
+    async def reject(rejected: Sequence[DeadLetterRecord]) -> None:
         assert not working._consumer.committed
         letters.extend(rejected)
 

@@ -22,7 +22,7 @@ from afterword.streams.runtime.changelog import (
     row_key,
 )
 from afterword.streams.runtime.changelog_topics import check_configs
-from afterword.streams.runtime.database import Position
+from afterword.streams.runtime.database import DatabasePosition
 from afterword.streams.runtime.errors import ChangelogDeletes, ChangelogReplaced, SourceRecreated
 from afterword.streams.runtime.sources import check_source
 
@@ -72,7 +72,7 @@ def test_a_source_topic_with_another_id_than_the_states_is_refused(
     source: int, known: str, found: str, is_refused: bool
 ) -> None:
     with pytest.raises(SourceRecreated, match="orders was deleted") if is_refused else nullcontext():
-        check_source("orders", Position(source=source, source_id=known), found)
+        check_source("orders", DatabasePosition(source=source, source_id=known), found)
 
 
 @given(st.sampled_from(["", "1f0c"]), st.none() | st.builds(Link, st.integers(-1, 9), st.integers(1, 9)))

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from afterword.streams.runtime.database import MOST_MOVES, Database, Position
+from afterword.streams.runtime.database import MOST_MOVES, Database, DatabasePosition
 from afterword.streams.runtime.errors import StoreFailed
 from tests.doubles.database import Disk, MemoryDatabase
 
@@ -59,7 +59,7 @@ class DatabaseMachine(RuleBasedStateMachine):
         self.open = self.new_disk()
         self.database = self.open(self.directory / "db")
         self.model: dict[tuple[str, bytes], int | None] = {}
-        self.position = Position()
+        self.position = DatabasePosition()
 
     @rule(written=st.lists(changes, max_size=8), source=st.integers(0, 10**9))
     def write(self, written: list[tuple[str, bytes, bool, int | None]], source: int) -> None:
@@ -71,7 +71,7 @@ class DatabaseMachine(RuleBasedStateMachine):
                 self.model.pop((table, key), None)
             else:
                 self.model[table, key] = deadline
-        self.position = Position(source, "lineage", {"rows": source})
+        self.position = DatabasePosition(source, "lineage", {"rows": source})
         self.database.write(rows, self.position)
 
     @rule()
@@ -83,7 +83,7 @@ class DatabaseMachine(RuleBasedStateMachine):
     @rule()
     def wipe(self) -> None:
         self.database.wipe()
-        self.model, self.position = {}, Position()
+        self.model, self.position = {}, DatabasePosition()
 
     @rule(now=st.integers(0, 60), limit=st.sampled_from([1, 2, 100]))
     def look_for_due_keys(self, now: int, limit: int) -> None:
@@ -164,20 +164,20 @@ def database(open_database: Open, tmp_path: Path) -> Iterator[AnyDatabase]:
 
 
 def test_a_key_whose_deadline_was_moved_is_due_once(database: AnyDatabase) -> None:
-    database.write({"rows": [(b"a", b"50"), (b"a", b"30"), (b"a", b"70")]}, Position())
+    database.write({"rows": [(b"a", b"50"), (b"a", b"30"), (b"a", b"70")]}, DatabasePosition())
     assert database.due(100, 10) == [("rows", b"a")]
 
 
 def test_keys_are_due_in_the_order_of_their_deadlines_also_of_those_that_moved(database: AnyDatabase) -> None:
-    database.write({"rows": [(b"moved", b"10"), (b"b", b"20")]}, Position())
-    database.write({"rows": [(b"moved", b"40")]}, Position())
+    database.write({"rows": [(b"moved", b"10"), (b"b", b"20")]}, DatabasePosition())
+    database.write({"rows": [(b"moved", b"40")]}, DatabasePosition())
     assert database.due(100, 1) == [("rows", b"b")]
     assert database.due(100, 10) == [("rows", b"b"), ("rows", b"moved")]
 
 
 def test_a_deadline_that_moved_away_is_looked_at_once(database: AnyDatabase) -> None:
-    database.write({"rows": [(b"a", b"10")]}, Position())
-    database.write({"rows": [(b"a", b"90")]}, Position())
+    database.write({"rows": [(b"a", b"10")]}, DatabasePosition())
+    database.write({"rows": [(b"a", b"90")]}, DatabasePosition())
     assert database.next_deadline() in (10, 90)  # never late
     assert database.due(20, 10) == []
     assert database.next_deadline() == 90
@@ -193,8 +193,8 @@ def test_after_a_rebuild_early_deadlines_are_moved_and_counted_in_parts(tmp_path
     database = Database(tmp_path / "db", {"rows": noted})
     many = [b"%d" % number for number in range(2 * MOST_MOVES + MOST_MOVES // 2)]
     for deadline in (10, 90):
-        database.write({"rows": [(key, encode(deadline)) for key in many]}, Position())
-    database.write({"rows": [(b"due", b"11")]}, Position())
+        database.write({"rows": [(key, encode(deadline)) for key in many]}, DatabasePosition())
+    database.write({"rows": [(b"due", b"11")]}, DatabasePosition())
     for _ in range(2):
         read.clear()
         assert database.due(50, 100) is None
@@ -207,7 +207,7 @@ def test_after_a_rebuild_early_deadlines_are_moved_and_counted_in_parts(tmp_path
 
 def test_whatever_is_asked_of_a_lost_database_fails_with_its_path(tmp_path: Path) -> None:
     database = opened(tmp_path / "db")
-    database.write({"rows": [(b"a", b"1")]}, Position())
+    database.write({"rows": [(b"a", b"1")]}, DatabasePosition())
     database.close()
     shutil.rmtree(database.path)
     questions: tuple[Callable[[], object], ...] = (
@@ -233,7 +233,7 @@ def test_a_closed_database_takes_nothing_any_more(open_database: Open, tmp_path:
     database = open_database(tmp_path / "db")
     database.close()
     with pytest.raises(StoreFailed, match="closed"):
-        database.write({"rows": [(b"a", b"1")]}, Position())
+        database.write({"rows": [(b"a", b"1")]}, DatabasePosition())
 
 
 def test_its_age_is_the_time_since_the_last_write_also_after_it_was_opened_again(
@@ -242,7 +242,7 @@ def test_its_age_is_the_time_since_the_last_write_also_after_it_was_opened_again
     now = 1_000_000
     first = open_database(tmp_path / "db", clock=lambda: now)
     assert first.age_seconds == 0
-    first.write({"plain": [(b"k", b"v")]}, Position(1, "lineage"))
+    first.write({"plain": [(b"k", b"v")]}, DatabasePosition(1, "lineage"))
     first.close()
     again = open_database(tmp_path / "db", clock=lambda: now + 5_000)
     assert again.age_seconds == 5
@@ -254,10 +254,10 @@ def test_its_age_is_the_time_since_the_last_write_also_after_it_was_opened_again
 def test_rows_with_a_deadline_are_counted_without_a_scan_until_their_time_has_come(tmp_path: Path) -> None:
     database = opened(tmp_path / "db")
     with_deadlines = [(b"%d" % number, encode(10)) for number in range(3)]
-    database.write({"rows": with_deadlines}, Position(1, "lineage", {"rows": 1}))
-    database.write({"rows": [(b"0", encode(20))]}, Position(2, "lineage", {"rows": 2}))
+    database.write({"rows": with_deadlines}, DatabasePosition(1, "lineage", {"rows": 1}))
+    database.write({"rows": [(b"0", encode(20))]}, DatabasePosition(2, "lineage", {"rows": 2}))
     assert database.scheduled == 3
-    database.write({"rows": [(b"1", encode(None))]}, Position(3, "lineage", {"rows": 3}))
+    database.write({"rows": [(b"1", encode(None))]}, DatabasePosition(3, "lineage", {"rows": 3}))
     assert len(database.due(15, 100)) == 1
     assert database.scheduled == 2
     assert list(database.count_scheduled()) == []

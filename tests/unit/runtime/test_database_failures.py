@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from afterword.streams.runtime.database import Database, Position
+from afterword.streams.runtime.database import Database, DatabasePosition
 from afterword.streams.runtime.errors import StoreFailed
 
 
@@ -31,7 +31,7 @@ def database(tmp_path: Path) -> Database:
 
 def test_a_write_that_fails_names_the_directory_and_the_cause(database: Database) -> None:
     with pytest.raises(StoreFailed, match=r"local state in .*state cannot be used: IO error: No space left"):
-        database.write({"table": [(b"key", b"value")]}, Position(source=1))
+        database.write({"table": [(b"key", b"value")]}, DatabasePosition(source=1))
 
 
 def test_a_read_that_fails_is_no_fault_of_the_record(database: Database) -> None:

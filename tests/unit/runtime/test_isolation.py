@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from afterword.streams.runtime import Breaker, Tick
 from afterword.streams.runtime.batch import Batch
-from afterword.streams.runtime.database import Position
+from afterword.streams.runtime.database import DatabasePosition
 from afterword.streams.runtime.errors import AgentFailed, EverythingFails
 from tests.unit.runtime.partition import TABLE, Partition, echo, record
 
@@ -120,7 +120,7 @@ async def test_a_deadline_on_which_the_agent_fails_is_passed_over_and_the_others
 
     partition = Partition(agent, agent_retries=1)
     rows = [(b"%d" % n, b"%d" % (n + 1)) for n in range(8)]
-    partition.database.write({TABLE: rows}, Position(source=5))
+    partition.database.write({TABLE: rows}, DatabasePosition(source=5))
     while await partition.session.tick(100):
         pass
     assert sorted(set(met)) == [b"%d" % n for n in range(8) if n != 3]

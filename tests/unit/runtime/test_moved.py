@@ -9,7 +9,7 @@ from aiokafka import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.streams.runtime.database import Database, Position, read_position
+from afterword.streams.runtime.database import Database, DatabasePosition, read_position
 from afterword.streams.runtime.moved import REMOVED, Kept, remove_moved, superseded
 
 NOW, GRACE = 10_000_000, 3_600_000
@@ -72,7 +72,7 @@ def a_worker(directory: Path, *, joined: bool = True, late: TopicPartition | Non
 def put_state(directory: Path, *names: str) -> None:
     for name in names:
         database = Database(directory / name, {}, clock=lambda: OLD)
-        database.write({}, Position(source=5))
+        database.write({}, DatabasePosition(source=5))
         database.close()
 
 
@@ -109,7 +109,7 @@ async def test_a_session_timeout_that_is_longer_than_the_grace_time_counts(tmp_p
 
 async def test_state_that_is_open_can_be_looked_at(tmp_path: Path) -> None:
     database = Database(tmp_path / "orders-0", {})
-    database.write({}, Position(source=7))
+    database.write({}, DatabasePosition(source=7))
     found = await asyncio.to_thread(read_position, tmp_path / "orders-0")
     database.close()
     assert found.source == 7

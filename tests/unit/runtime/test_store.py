@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from afterword.streams.runtime import App, Options
 from afterword.streams.runtime.batch import Batch, _current
-from afterword.streams.runtime.database import Database, Position
+from afterword.streams.runtime.database import Database, DatabasePosition
 from afterword.streams.runtime.errors import BatchClosed, NotInAgent
 from afterword.streams.runtime.store import Store
 
@@ -60,7 +60,7 @@ def test_the_store_of_a_table_is_ours(table: Any) -> None:
 def test_outside_of_an_agent_a_table_is_the_committed_state_and_cannot_be_changed(
     table: Any, database: Database
 ) -> None:
-    database.write({"rows": [(b"a", b"1")]}, Position())
+    database.write({"rows": [(b"a", b"1")]}, DatabasePosition())
     assert table[b"a"] == b"1"
     assert list(table) == [b"a"]
     with pytest.raises(NotInAgent, match="rows"):
@@ -79,8 +79,8 @@ def test_windows_are_refused(table: Any) -> None:
 def test_inside_an_agent_a_table_is_a_dictionary(
     table: Any, database: Database, steps: list[tuple[str, bytes]]
 ) -> None:
-    database.write({"rows": [(key, None) for key in KEYS]}, Position())
-    database.write({"rows": [(b"a", b"old"), (b"\0", b"old")]}, Position())
+    database.write({"rows": [(key, None) for key in KEYS]}, DatabasePosition())
+    database.write({"rows": [(b"a", b"old"), (b"\0", b"old")]}, DatabasePosition())
     model = {b"a": b"old", b"\0": b"old"}
 
     def work() -> None:
@@ -97,12 +97,12 @@ def test_inside_an_agent_a_table_is_a_dictionary(
 
     batch = in_agent(database, work)
     assert database.get("rows", b"a") == b"old"
-    database.write({"rows": table.data.changes(batch)}, Position())
+    database.write({"rows": table.data.changes(batch)}, DatabasePosition())
     assert {key: database.get("rows", key) for key in database.keys("rows")} == model
 
 
 def test_rows_that_are_read_while_a_table_is_iterated_over_are_not_left_out(table: Any, database: Database) -> None:
-    database.write({"rows": [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]}, Position())
+    database.write({"rows": [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]}, DatabasePosition())
 
     def work() -> None:
         found = []
@@ -115,13 +115,13 @@ def test_rows_that_are_read_while_a_table_is_iterated_over_are_not_left_out(tabl
 
 
 def test_a_row_that_was_read_but_not_written_is_no_change(table: Any, database: Database) -> None:
-    database.write({"rows": [(b"a", b"1")]}, Position())
+    database.write({"rows": [(b"a", b"1")]}, DatabasePosition())
     batch = in_agent(database, lambda: table.get(b"a"))
     assert table.data.changes(batch) == []
 
 
 def test_a_row_that_is_made_and_deleted_in_one_batch_is_no_change(table: Any, database: Database) -> None:
-    database.write({"rows": [(b"b", b"2")]}, Position())
+    database.write({"rows": [(b"b", b"2")]}, DatabasePosition())
 
     def work() -> None:
         for key in (b"a", b"b"):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from afterword.streams.segmenter.partitions import Placement, standard_partition
+from afterword.streams.segmenter.partitions import PartitionerCheck, standard_partition
 from tests.unit.segmenter.chat import Chat, flush, limits, say, says
 
 KEYS = [b"c%d" % number for number in range(100)]
@@ -28,7 +28,7 @@ def test_it_is_that_of_javas_client(key: bytes, murmur2: int) -> None:
 
 
 def test_conversations_elsewhere_are_counted_and_a_partition_is_told_of_once() -> None:
-    placement = Placement()
+    placement = PartitionerCheck()
     right = [key for key in KEYS if standard_partition(key, 4) == 2]
     wrong = [key for key in KEYS if standard_partition(key, 4) != 2]
     with capture_logs() as logs:
@@ -45,7 +45,7 @@ def test_conversations_elsewhere_are_counted_and_a_partition_is_told_of_once() -
 
 @pytest.mark.parametrize("partitions", [None, 0, 1])
 def test_nothing_is_elsewhere_with_one_partition_or_while_their_number_is_not_known(partitions: int | None) -> None:
-    assert Placement().elsewhere(KEYS, "messages", 0, partitions) == 0
+    assert PartitionerCheck().elsewhere(KEYS, "messages", 0, partitions) == 0
 
 
 def test_only_the_first_message_of_a_conversation_is_looked_at() -> None:

@@ -15,7 +15,7 @@ from afterword.streams.errors import AfterwordError
 from afterword.streams.runtime import Batches, Options, Output
 from afterword.streams.runtime.batch import current_batch
 from afterword.streams.segmenter import Segmenter, deadline_of
-from afterword.streams.segmenter.agent import PIECE_BYTES, Handler
+from afterword.streams.segmenter.agent import PIECE_BYTES, EventHandler
 from afterword.streams.segmenter.processor import Room
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES
 from afterword.streams.settings import Episodes
@@ -57,7 +57,7 @@ class Deployed:
         outputs = {name: Topic(name) for name in (EPISODES, DEAD_LETTERS)}
         consumer = SimpleNamespace(topic_partitions=lambda _: 4)
         app: Any = SimpleNamespace(engine=engine, consumer=consumer)
-        self.handler = Handler(segmenter, outputs, self.metrics, app)
+        self.handler = EventHandler(segmenter, outputs, self.metrics, app)
         self.partition = Partition(
             self.handler.handle,
             schema=Batches(reject=self.handler.reject, stops=(AfterwordError,)),

@@ -3,7 +3,7 @@ import pytest
 from bson.errors import BSONError
 
 from afterword.streams.errors import StoreUnavailable
-from afterword.streams.stores.mongo import BATCH_SIZE, batches, duplicates, unavailable
+from afterword.streams.stores.mongo import BATCH_SIZE, batches, duplicates, mongo_errors
 
 
 def details(*codes: int, concern: tuple[int, ...] = ()) -> dict[str, object]:
@@ -33,5 +33,5 @@ def test_batches_hold_everything_once_and_no_more_than_the_bound() -> None:
 
 @pytest.mark.parametrize("value", [2**70, object(), "\ud800"])
 def test_what_no_server_could_store_is_no_outage_to_be_waited_for(value: object) -> None:
-    with pytest.raises((OverflowError, BSONError, UnicodeEncodeError)), unavailable():
+    with pytest.raises((OverflowError, BSONError, UnicodeEncodeError)), mongo_errors():
         bson.encode({"value": value})

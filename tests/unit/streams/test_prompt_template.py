@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.streams.prompt_template import PLACEHOLDERS, check, placeholders
+from afterword.streams.prompt_template import PLACEHOLDERS, check_template, placeholders
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from afterword.streams.prompt_template import PLACEHOLDERS, check, placeholders
     ],
 )
 def test_a_template_has_the_conversation_and_only_known_placeholders(text: str) -> None:
-    check(text)
+    check_template(text)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_a_template_has_the_conversation_and_only_known_placeholders(text: str) 
 )
 def test_what_is_wrong_with_a_template_is_said_in_one_line_that_names_it(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=r"placeholder|brace") as caught:
-        check(text)
+        check_template(text)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -49,7 +49,7 @@ def test_what_is_wrong_with_a_template_is_said_in_one_line_that_names_it(text: s
 @given(st.text(alphabet="{}ab!:.[]0 ") | st.text())
 def test_whatever_passes_can_be_filled_in(text: str) -> None:
     try:
-        check(text)
+        check_template(text)
     except ValueError:
         return
     text.format(**dict.fromkeys(PLACEHOLDERS, "{x}"))

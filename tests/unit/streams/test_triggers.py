@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.settings import Episodes, load_settings
-from afterword.streams.triggers import CONDITIONS, MAX_DEPTH, PRESETS, TriggerInvalid, parse_trigger, read_trigger
+from afterword.streams.triggers import (
+    CONDITIONS,
+    MAX_DEPTH,
+    TRIGGER_PRESETS,
+    TriggerInvalid,
+    parse_trigger,
+    read_trigger,
+)
 
 VARIABLE = "AFTERWORD_EPISODES__TRIGGER"
 NESTED = '{"any": [{"messages": 10}, {"tokens": 4000}, {"all": [{"turns": 5}, {"seconds": 300}]}]}'
@@ -86,7 +93,7 @@ def test_a_preset_is_chosen_by_name(
 
 
 def test_a_trigger_of_ones_own_goes_with_the_default_presets_other_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert episodes(monkeypatch, NESTED).preset == PRESETS["default"]
+    assert episodes(monkeypatch, NESTED).preset == TRIGGER_PRESETS["default"]
 
 
 @pytest.mark.parametrize(

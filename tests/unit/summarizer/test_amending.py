@@ -25,7 +25,7 @@ from afterword.schemas.ids import message_key, scope_id
 from afterword.streams.errors import ProviderUnavailable
 from afterword.streams.stores.episodes import DeletedEpisode
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
-from afterword.streams.stores.replies import KeptReply, Origin
+from afterword.streams.stores.replies import KeptReply, ReplyOrigin
 from afterword.streams.summarizer.amending import NotArchived
 from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.summarizer import Summarizer
@@ -304,9 +304,9 @@ async def test_kept_answers_of_every_prompt_that_held_it_are_forgotten() -> None
     world = await a_world()
     expires = datetime.now(UTC) + timedelta(days=1)
     for ordinal in (1, 2, 3):
-        origin = Origin(scope_id("c1"), ordinal)
+        origin = ReplyOrigin(scope_id("c1"), ordinal)
         await world.replies.put(f"k{ordinal}", KeptReply("text", Usage(), origin=origin), expires)
-    await world.replies.put("other", KeptReply("text", Usage(), origin=Origin("c2", 3)), expires)
+    await world.replies.put("other", KeptReply("text", Usage(), origin=ReplyOrigin("c2", 3)), expires)
     await amend(world, edit("m3"))
     assert set(world.replies.kept) == {"k1", "other"}
 

@@ -12,7 +12,7 @@ from afterword.schemas import Usage
 from afterword.streams.errors import AnswerInvalid, ProviderError, ProviderMisconfigured, ProviderUnavailable
 from afterword.streams.settings import Llm
 from afterword.streams.summarizer.llm.chat import ChatRequest, Reply, chatml
-from afterword.streams.summarizer.prompt import EPISODIC, PLAIN, PRESETS, Template
+from afterword.streams.summarizer.prompt import EPISODIC, PLAIN, TEMPLATES, Template
 from afterword.streams.summarizer.providers import LlmProvider
 from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.summary import SummaryRequest
@@ -75,7 +75,7 @@ class Model:
     async def check(self) -> None: ...
 
 
-def provider(model: Model, template: Template = PRESETS[PLAIN], **llm: Any) -> LlmProvider:
+def provider(model: Model, template: Template = TEMPLATES[PLAIN], **llm: Any) -> LlmProvider:
     given = {"provider": "openai", "model": "m", "json_attempts": 3, "attempts": 1, "retry_budget_seconds": 0.1}
     return an_llm_provider(model, Llm(**{**given, **llm}), template)
 
@@ -166,7 +166,7 @@ async def test_an_error_carries_what_unusable_answers_to_the_same_question_used(
     assert raised.value.usage == Usage(prompt_tokens=10, completion_tokens=1)
 
 
-@pytest.mark.parametrize("template", [EPISODIC, PRESETS[PLAIN]], ids=["JSON", "plain"])
+@pytest.mark.parametrize("template", [EPISODIC, TEMPLATES[PLAIN]], ids=["JSON", "plain"])
 async def test_a_model_for_titles_is_asked_for_them_from_the_summary(template: Template) -> None:
     model = Model()
     summary = await provider(model, template, title_model="tiny").summarize(REQUEST)
@@ -241,7 +241,7 @@ FIRST = "My name is Ada Lovelace and I am allergic to peanuts."
 
 
 @pytest.mark.parametrize("every", [1, 5])
-@pytest.mark.parametrize("template", [EPISODIC, PRESETS[PLAIN]], ids=["JSON", "plain"])
+@pytest.mark.parametrize("template", [EPISODIC, TEMPLATES[PLAIN]], ids=["JSON", "plain"])
 async def test_facts_of_the_first_episode_are_still_there_after_fifty(template: Template, every: int) -> None:
     def latest(request: ChatRequest) -> str:
         said = fenced(request, "TRANSCRIPT").rpartition("user: ")[2]

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from afterword.schemas import Quality, Usage
 from afterword.streams.errors import AnswerInvalid, BudgetExhausted, ProviderUnavailable, StoreUnavailable
 from afterword.streams.settings import Budget
-from afterword.streams.stores.budgets import key_of
+from afterword.streams.stores.budgets import budget_key
 from afterword.streams.summarizer.budget import TokenBudget, estimate
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
@@ -22,7 +22,7 @@ from tests.doubles.provider import ScriptedProvider
 from tests.doubles.stores import MemoryBudgets
 from tests.samples import NOON, a_closed_episode
 
-HOUR = key_of(NOON)
+HOUR = budget_key(NOON)
 AMOUNT = estimate(SummaryRequest(a_closed_episode(), "", 800))
 
 

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from afterword.schemas import Quality as Measured
 from afterword.schemas import Usage
 from afterword.streams.errors import ProviderMisconfigured, ProviderUnavailable, SummaryRefused
-from afterword.streams.settings import Quality
+from afterword.streams.settings import QualitySettings
 from afterword.streams.summarizer.checking import SummaryCheck
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
@@ -41,7 +41,7 @@ LOOPING = replace(GOOD, long_summary="Maria Lopez booked a table. " * 9)
 class Checked:
     """A summarizer with a check and without its fallback."""
 
-    def __init__(self, provider: ScriptedProvider, quality: Quality) -> None:
+    def __init__(self, provider: ScriptedProvider, quality: QualitySettings) -> None:
         self.metrics = unread()
         self.summarizer = Summarizer(provider, check=SummaryCheck(quality, self.metrics))
         self.summarize = self.summarizer.summarize_without_fallback
@@ -49,7 +49,7 @@ class Checked:
 
 def checked(*script: object, **quality: object) -> tuple[Checked, ScriptedProvider]:
     provider = ScriptedProvider(script)  # type: ignore[arg-type]  # summaries and errors, as the test says
-    return Checked(provider, Quality.model_validate(quality)), provider
+    return Checked(provider, QualitySettings.model_validate(quality)), provider
 
 
 async def test_a_grounded_summary_passes_and_says_how_grounded_it_is() -> None:
@@ -164,6 +164,6 @@ async def test_a_rolling_summary_that_is_not_asked_for_is_not_checked() -> None:
 
 
 async def test_many_are_checked_at_a_time() -> None:
-    provider = Checked(ScriptedProvider([GOOD] * 8), Quality())
+    provider = Checked(ScriptedProvider([GOOD] * 8), QualitySettings())
     made = await asyncio.gather(*(provider.summarize(REQUEST) for _ in range(8)))
     assert {summary.quality.grounding for summary in made} == {1.0}

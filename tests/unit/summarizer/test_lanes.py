@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from afterword.streams.errors import LaneStopped
-from afterword.streams.summarizer.lanes import Handler, Lanes
+from afterword.streams.summarizer.lanes import Job, Lanes
 
 
 class Owner:
@@ -19,7 +19,7 @@ class Owner:
         self.done: dict[str, list[int]] = defaultdict(list)
         self.running: dict[str, int] = defaultdict(int)
 
-    def handler(self, key: str, number: int, turns: int = 0) -> Handler:
+    def handler(self, key: str, number: int, turns: int = 0) -> Job:
         async def handle() -> None:
             self.running[key] += 1
             assert self.running[key] == 1
@@ -30,7 +30,7 @@ class Owner:
 
         return handle
 
-    def gated(self, key: str, number: int, gate: asyncio.Event) -> Handler:
+    def gated(self, key: str, number: int, gate: asyncio.Event) -> Job:
         async def handle() -> None:
             await gate.wait()
             self.done[key].append(number)

@@ -13,17 +13,17 @@ from afterword.audit.judge import judge
 from afterword.audit.messages import FATES
 from afterword.audit.report import EXAMPLES_NAMED, MEANING, Report
 from afterword.audit.snapshot import (
-    Amended,
+    AgentFlush,
+    AmendmentRecord,
     Announced,
     Archived,
-    Change,
     Closed,
     Core,
     Damage,
-    Flush,
+    MessageChange,
     Pending,
     Position,
-    Produced,
+    ProducedMessage,
     Snapshot,
     Stored,
     digest,
@@ -36,9 +36,9 @@ from afterword.schemas.dead_letters import dead_letter
 CONVERSATION = "c"
 
 
-def produced(n: int, offset: int, skipped: bool = False, content: str | None = None) -> Produced:
+def produced(n: int, offset: int, skipped: bool = False, content: str | None = None) -> ProducedMessage:
     text = f"text {n}" if content is None else content
-    return Produced(Position(0, offset), CONVERSATION, message(n), digest(text), skipped)
+    return ProducedMessage(Position(0, offset), CONVERSATION, message(n), digest(text), skipped)
 
 
 def pending(offset: int, scope: str = CONVERSATION) -> Pending:
@@ -273,18 +273,18 @@ def close_for_another_agent(snapshot: Snapshot) -> None:
     snapshot.closed[1] = snapshot.closed[1]._replace(episode_id="c/y:1", ordinal=1)
 
 
-def change(n: int, offset: int, content: str | None = None) -> Change:
+def change(n: int, offset: int, content: str | None = None) -> MessageChange:
     """An edit, or without a content a deletion."""
     is_deletion = content is None
     made = None if content is None else digest(content)
-    return Change(Position(0, offset), CONVERSATION, None, message(n), made, is_deletion, is_deletion)
+    return MessageChange(Position(0, offset), CONVERSATION, None, message(n), made, is_deletion, is_deletion)
 
 
-def amend(snapshot: Snapshot, *changes: Change) -> None:
+def amend(snapshot: Snapshot, *changes: MessageChange) -> None:
     """Messages of episodes are changed, and everybody has handled that."""
     for number, made in enumerate(changes):
         snapshot.changes.append(made)
-        snapshot.amended.append(Amended(Position(0, 10 + number), CONVERSATION, made.message, made.position))
+        snapshot.amended.append(AmendmentRecord(Position(0, 10 + number), CONVERSATION, made.message, made.position))
     snapshot.consumed, snapshot.archived_to, snapshot.summarized_to = {0: 50}, {0: 50}, {0: 50}
     snapshot.pending |= {pending(5)}
     for ordinal, numbers in ((1, (1, 2)), (2, (3, 4))):
@@ -699,7 +699,7 @@ def test_what_went_to_an_agent_during_the_look_is_not_lost():
 
 def test_an_agent_that_was_flushed_gets_nothing_more():
     snapshot = of_agents("x", "y", None)
-    snapshot.flushed_agents = [Flush(Position(0, 1), CONVERSATION, "x")]
+    snapshot.flushed_agents = [AgentFlush(Position(0, 1), CONVERSATION, "x")]
     snapshot.produced[1:] = [p._replace(position=Position(0, p.position.offset + 1)) for p in snapshot.produced[1:]]
     close_of(snapshot, "x", 1)
     close_of(snapshot, "y", 2, 3)
@@ -708,7 +708,7 @@ def test_an_agent_that_was_flushed_gets_nothing_more():
 
 def test_a_flush_that_is_a_dead_letter_ends_no_agents_work():
     snapshot = of_agents("x", None)
-    snapshot.flushed_agents = [Flush(Position(0, 1), CONVERSATION, "x")]
+    snapshot.flushed_agents = [AgentFlush(Position(0, 1), CONVERSATION, "x")]
     snapshot.dead = {Position(0, 1)}
     snapshot.produced[1:] = [p._replace(position=Position(0, p.position.offset + 1)) for p in snapshot.produced[1:]]
     close_of(snapshot, "x", 1, 2)

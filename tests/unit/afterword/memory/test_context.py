@@ -4,7 +4,7 @@ from itertools import cycle, islice
 
 import pytest
 
-from afterword.context import MOST_MESSAGES, Context, Summaries, bounded
+from afterword.context import MOST_MESSAGES, Context, Summaries, fit_into
 from afterword.schemas import MessageCreated
 from afterword.streams.tokens import count_tokens
 from tests.unit.afterword.memory.remembered import Remembered
@@ -201,11 +201,11 @@ async def test_episodes_that_the_rolling_summary_does_not_tell_of_yet_are_there(
 def test_summaries_are_condensed_to_their_share_and_none_disappears() -> None:
     lines = list(islice(sentences(), 60))
     many = Summaries("A title", "\n".join(lines[:40]), tuple(f"{line} {line}" for line in lines[40:46]))
-    found = bounded(many, 300)
+    found = fit_into(many, 300)
     assert found.tokens <= 300
     assert len(found.recent) == 6
     assert found.rolling
-    assert bounded(many, 100_000) == many
+    assert fit_into(many, 100_000) == many
 
 
 async def test_tokens_are_summed_up_where_an_older_version_did_not_count_them(world: Remembered) -> None:

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from afterword.streams.telemetry import Metrics
-from afterword.streams.telemetry.metrics import INVALID_RECORDS, OTHER, REFUSALS, error_type
+from afterword.streams.telemetry.metrics import INVALID_RECORDS, OTHER, REFUSALS, known_error_type
 from tools.reference.metrics import reference
 
 ROOT = Path(__file__).parents[4]
@@ -83,10 +83,10 @@ def test_readiness_is_that_of_the_moment_and_says_where_work_waits(metrics: Metr
 
 
 def test_an_error_that_nobody_knows_is_other() -> None:
-    assert error_type("conversation-4711") == OTHER
-    assert error_type("provider_rate_limited") == "provider_rate_limited"
-    assert error_type("ungrounded") == "ungrounded"
-    assert error_type("extractive_provider") == "extractive_provider"
+    assert known_error_type("conversation-4711") == OTHER
+    assert known_error_type("provider_rate_limited") == "provider_rate_limited"
+    assert known_error_type("ungrounded") == "ungrounded"
+    assert known_error_type("extractive_provider") == "extractive_provider"
 
 
 def test_every_reason_in_the_source_has_a_label_of_its_own() -> None:

@@ -17,7 +17,7 @@ from afterword.streams.settings import Retry
 from afterword.streams.telemetry.tracing import (
     LAST_EXPORT_SECONDS,
     MAX_LINKS,
-    close,
+    close_provider,
     trace_in,
     traceparent,
     tracer_of,
@@ -163,7 +163,7 @@ async def test_a_collector_that_is_away_does_not_hold_up_the_end(monkeypatch: py
     assert provider is not None
     tracer_of(provider).start_span("one").end()
     async with asyncio.timeout(2 * LAST_EXPORT_SECONDS + 5):
-        await close(provider)
+        await close_provider(provider)
 
 
 async def test_without_a_tracer_no_trace_is_continued() -> None:

@@ -12,7 +12,7 @@ from afterword.schemas import EpisodeClosed
 from afterword.streams.language import NAMES
 from afterword.streams.prompt_template import PLACEHOLDERS
 from afterword.streams.summarizer.llm.chat import chatml
-from afterword.streams.summarizer.prompt import PLAIN, PRESETS, Messages, Template, build_prompt, plain
+from afterword.streams.summarizer.prompt import PLAIN, TEMPLATES, Messages, Template, build_prompt, plain
 from afterword.streams.summarizer.prompt.fences import UNKNOWN_LANGUAGE
 from tests.unit.summarizer.conversations import an_episode_of
 from tests.unit.summarizer.test_control_tokens import TOKENS
@@ -23,8 +23,12 @@ CUSTOM = (
     "{previous_summary}{overlap}{conversation_text}{language}{max_sentences}",
     'Tell {{"this"}} in {language}:\n{conversation_text}\nThat was it. {overlap}',
 )
-JSON_TEMPLATES = (PRESETS["episodic"], PRESETS["focus_points"], *(Template("episodic", t, custom=True) for t in CUSTOM))
-PLAIN_TEMPLATES = (PRESETS[PLAIN], *(Template(PLAIN, text, custom=True) for text in CUSTOM))
+JSON_TEMPLATES = (
+    TEMPLATES["episodic"],
+    TEMPLATES["focus_points"],
+    *(Template("episodic", t, custom=True) for t in CUSTOM),
+)
+PLAIN_TEMPLATES = (TEMPLATES[PLAIN], *(Template(PLAIN, text, custom=True) for text in CUSTOM))
 
 Prompt = Callable[[EpisodeClosed, str], Messages]
 """Function of an episode and another text that an LLM may have written: the previous summary, or the episode's."""
@@ -93,7 +97,7 @@ def test_what_was_wrong_with_an_answer_is_told_on_one_line_without_control_token
     episode, problem = an_episode(["Hello."], ["Hi."]), f"it names {text}"
     for told in (
         build_prompt(episode, "", 800, problem),
-        plain.long_prompt(PRESETS[PLAIN], episode, "", problem),
+        plain.long_prompt(TEMPLATES[PLAIN], episode, "", problem),
         plain.title_prompt(episode, "", problem),
     ):
         (line,) = [line for line in told[1]["content"].splitlines() if "Your previous answer" in line]

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from afterword.streams.prompt_template import check
-from afterword.streams.settings import Summarizer
-from afterword.streams.summarizer.prompt import PLAIN, PRESETS, Template, build_prompt, plain, structured
+from afterword.streams.prompt_template import check_template
+from afterword.streams.settings import SummarizerSettings
+from afterword.streams.summarizer.prompt import PLAIN, TEMPLATES, Template, build_prompt, plain, structured
 from afterword.streams.summarizer.providers import template_of
 from tests.unit.summarizer.conversations import Turn, an_episode_of
 
@@ -26,20 +26,20 @@ def user_prompt(template: str, *turns: Turn, previous: str = "", **fields: objec
     return build_prompt(episode, previous, 800, template=custom, **fields)[1]["content"]  # type: ignore[arg-type]  # any
 
 
-@pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS.keys())
+@pytest.mark.parametrize("preset", TEMPLATES.values(), ids=TEMPLATES.keys())
 def test_a_preset_is_a_template_that_a_user_could_have_written(preset: Template) -> None:
-    check(preset.text)
+    check_template(preset.text)
 
 
 def test_focus_points_ask_for_decisions_information_actions_and_context_in_this_order() -> None:
-    asked = PRESETS["focus_points"].text
+    asked = TEMPLATES["focus_points"].text
     assert re.search(
         "key decisions.*important information.*actions that were taken or are planned.*context .* future", asked, re.S
     )
 
 
 def test_the_plain_preset_asks_for_3_to_5_sentences_in_the_third_person_without_quotes_or_greetings() -> None:
-    prompt = plain.long_prompt(PRESETS[PLAIN], an_episode_of(*GERMAN), "", None)
+    prompt = plain.long_prompt(TEMPLATES[PLAIN], an_episode_of(*GERMAN), "", None)
     asked = "\n".join(message["content"] for message in prompt)
     assert all(
         words in asked for words in ("3 to 5 sentences", "in German", "third person", "quote nobody", "No greetings")
@@ -89,17 +89,17 @@ def test_a_text_that_is_not_wanted_is_not_asked_for() -> None:
 
 
 def test_the_version_names_the_preset_and_changes_with_what_is_asked() -> None:
-    versions = {preset.version("frame") for preset in PRESETS.values()}
+    versions = {preset.version("frame") for preset in TEMPLATES.values()}
     custom = Template("episodic", "{conversation_text}", custom=True)
     versions |= {custom.version("frame"), custom.version("another frame")}
     versions.add(Template("episodic", "{conversation_text}!", custom=True).version("frame"))
-    assert len(versions) == len(PRESETS) + 3
+    assert len(versions) == len(TEMPLATES) + 3
     assert all(re.fullmatch(r"(episodic|focus_points|plain_3_5)(_custom)?-[0-9a-f]{8}", name) for name in versions)
     assert custom.version("frame") == Template("episodic", "{conversation_text}", custom=True).version("frame")
 
 
 def test_the_settings_choose_the_preset_or_what_was_written_instead() -> None:
-    assert template_of(Summarizer()) == PRESETS["episodic"]
-    assert template_of(Summarizer(preset="focus_points")) == PRESETS["focus_points"]
-    custom = template_of(Summarizer(preset=PLAIN, prompt="{conversation_text}"))
+    assert template_of(SummarizerSettings()) == TEMPLATES["episodic"]
+    assert template_of(SummarizerSettings(preset="focus_points")) == TEMPLATES["focus_points"]
+    custom = template_of(SummarizerSettings(preset=PLAIN, prompt="{conversation_text}"))
     assert (custom.text, custom.is_plain, custom.custom) == ("{conversation_text}", True, True)

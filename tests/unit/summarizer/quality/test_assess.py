@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from afterword.streams.summarizer.prompt.structured import FRAME
-from afterword.streams.summarizer.quality import QualityRules, Source, Texts, assess
+from afterword.streams.summarizer.quality import QualityRules, SourceTexts, Texts, assess
 
 LINES = [
     "Hello, I ordered a blue kettle last week and it arrived with a broken lid.",
@@ -17,7 +17,7 @@ LINES = [
     "That suits me well. Do I have to send the broken kettle back to you first?",
     "No, keep it or recycle it. We only ask you to confirm when the new one has arrived.",
 ]
-SOURCE = Source("\n".join(LINES))
+SOURCE = SourceTexts("\n".join(LINES))
 GOOD = Texts(
     title="Replacement for a broken kettle",
     short="The user's new kettle arrived broken. A replacement will be delivered by Friday.",
@@ -27,7 +27,7 @@ GOOD = Texts(
 )
 
 
-def reasons(texts: Texts, source: Source = SOURCE) -> list[str]:
+def reasons(texts: Texts, source: SourceTexts = SOURCE) -> list[str]:
     return [problem.reason for problem in assess(source, texts, QualityRules()).problems]
 
 
@@ -74,7 +74,7 @@ def test_an_echo_of_the_instructions_is_told_unless_the_conversation_itself_hold
 
 def test_a_tiny_conversation_may_have_a_summary_that_is_longer_than_it() -> None:
     texts = Texts("Greeting", "The user greeted.", "The user said hello. So did the assistant. Nothing else came.")
-    assert reasons(texts, Source("hello\nhello there")) == []
+    assert reasons(texts, SourceTexts("hello\nhello there")) == []
 
 
 def test_few_sentences_are_a_fault_of_long_conversations_only() -> None:
@@ -87,11 +87,11 @@ def test_few_sentences_are_a_fault_of_long_conversations_only() -> None:
 
 def test_a_conversation_in_two_languages_may_be_summarised_in_either() -> None:
     german = "Der Wasserkocher kam mit einem kaputten Deckel an, und ich hätte gerne einen neuen."
-    source = Source("\n".join([german, *LINES[1:6]]), by_speaker=(german, "\n".join(LINES[1:6])))
+    source = SourceTexts("\n".join([german, *LINES[1:6]]), by_speaker=(german, "\n".join(LINES[1:6])))
     texts = Texts("Wasserkocher", "Er kam kaputt an.", "Der Wasserkocher kam mit einem kaputten Deckel an.")
     assert "wrong_language" not in reasons(texts, source)
 
 
 def test_a_huge_conversation_is_read_up_to_a_bound() -> None:
-    source = Source("\n".join(LINES) * 2000 + " The code is QX-99812.")
+    source = SourceTexts("\n".join(LINES) * 2000 + " The code is QX-99812.")
     assert "QX-99812" in assess(source, replace(GOOD, short="The code is QX-99812."), QualityRules()).unsupported
