@@ -177,7 +177,7 @@ class ExactlyOncePartition:
         if self._tables:
             done = await recover(
                 session.database,
-                session.changelogs(),
+                session.changelogs,
                 clients,
                 self._source.topic,
                 self._options.stale_seconds,

@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice, repeat
 from typing import Any
 
@@ -59,8 +60,9 @@ class Session:
     rejected: list[Output] = field(default_factory=list)
     """Dead letters that are not committed yet: of the records before the next slice."""
 
-    def changelogs(self) -> dict[str, TopicPartition]:
-        """Return the changelog partition of each table."""
+    @cached_property
+    def changelogs(self) -> Mapping[str, TopicPartition]:
+        """Changelog partition of each table."""
         return {
             name: TopicPartition(table.changelog_topic.get_topic_name(), self.source.partition)
             for name, table in self.tables.items()
@@ -194,7 +196,7 @@ class Session:
     ) -> None:
         self.written.update(output.topic for output in outputs)
         # each commit puts a bookmark into each changelog: else a lost changelog looks like one of a table at rest
-        changelogs, before = self.changelogs(), self.database.position
+        changelogs, before = self.changelogs, self.database.position
         bookmark = Bookmark(next_offset, before.lineage or new_lineage(), sorted(changes))
         rows = {changelogs[name]: changed for name, changed in changes.items()}
         links = {changelogs[name]: Link(before.bookmarks.get(name, -1), len(changes[name]) + 1) for name in changes}

@@ -151,15 +151,16 @@ class TransactionalProducer:
 
     async def _by_partition(self, outputs: Iterable[Output]) -> dict[TopicPartition, list[Row]]:
         grouped: dict[TopicPartition, list[Row]] = {}
+        partitions: dict[str, list[int]] = {}  # of this commit only: a topic may get more
         for output in outputs:
-            partition = output.partition if output.partition is not None else await self._partition(output)
+            partition = output.partition
+            if partition is None:
+                if output.topic not in partitions:
+                    partitions[output.topic] = sorted(await self._producer.partitions_for(output.topic))
+                partition = int(self._partitioner(output.key, partitions[output.topic], partitions[output.topic]))
             row = (output.key, output.value, output.timestamp_ms, output.headers)
             grouped.setdefault(TopicPartition(output.topic, partition), []).append(row)
         return grouped
-
-    async def _partition(self, output: Output) -> int:
-        partitions = sorted(await self._producer.partitions_for(output.topic))
-        return int(self._partitioner(output.key, partitions, partitions))
 
 
 @dataclass(frozen=True, slots=True)

@@ -369,7 +369,7 @@ class Transport(driver.Transport):
     """Registered under the entry point `faust.transports`; tables need `faust.stores` too."""
 
     Consumer: Any = Consumer
-    EngineProducer: Any = EngineProducer
+    Producer: Any = EngineProducer
     Conductor: Any = Conductor
 
 

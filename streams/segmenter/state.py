@@ -7,6 +7,7 @@ digest of its id. No two conversations or messages share a key, whatever charact
 import struct
 from collections.abc import Container
 from hashlib import blake2b
+from itertools import product
 from typing import Any, Literal, NamedTuple, Protocol
 
 import orjson
@@ -126,6 +127,8 @@ FIELD_TYPES = tuple(
     {"tenant_id": (str, NULL), "since_ms": (int, NULL), "overrides": (str,), "agents": (list, NULL)}.get(name, (int,))
     for name in State._fields
 )
+SIGNATURES = {version: frozenset(product(*FIELD_TYPES[:count])) for version, count in FIELDS.items()}
+"""Types that the fields of a row may have, all together, by its version: one look-up checks a row."""
 
 
 def encode_state(state: State) -> bytes:
@@ -161,13 +164,9 @@ def _fields_of(row: bytes) -> tuple[int, list[Any]]:
     except orjson.JSONDecodeError:
         raise RowUnreadable(problem="a conversation's row is not JSON") from None
     fields = found[: FIELDS[version]] if isinstance(found, list) else []
-    if len(fields) != FIELDS[version] or not all(map(_is_of_type, fields, FIELD_TYPES)):
+    if tuple(map(type, fields)) not in SIGNATURES[version]:
         raise RowUnreadable(problem="a conversation's row has other fields")
     return version, fields
-
-
-def _is_of_type(field: object, types: tuple[type, ...]) -> bool:
-    return type(field) in types
 
 
 def check_version(version: int, known: Container[int], row: str) -> None:

@@ -1,5 +1,6 @@
 """The producer of a partition: its name, and how it is opened."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,8 +10,10 @@ from aiokafka.errors import KafkaConnectionError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from afterword.streams.runtime.batch import Output
 from afterword.streams.runtime.options import Options
 from afterword.streams.runtime.transaction import TransactionalProducer, earlier_transactional_id, transactional_id
+from tests.model.clients import Builder
 
 topics = st.text("ab0.-_", min_size=1, max_size=8)
 """Names of the characters that Kafka allows: letters, digits, full stop, hyphen, underscore."""
@@ -23,6 +26,46 @@ class Unstartable:
 
     async def start(self) -> None:
         raise AssertionError("Did we not perform bootstrap?")
+
+
+class Growing:
+    """Producer like aiokafka's, of a topic that gets more partitions."""
+
+    def __init__(self) -> None:
+        self.count = 1
+        self.asked = 0
+        self.written: set[int] = set()
+
+    async def partitions_for(self, _: str) -> set[int]:
+        self.asked += 1
+        return set(range(self.count))
+
+    def create_batch(self) -> Builder:
+        return Builder()
+
+    async def send_batch(self, batch: Builder, topic: str, *, partition: int) -> asyncio.Future[Any]:
+        self.written.add(partition)
+        acknowledged: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        acknowledged.set_result(SimpleNamespace(offset=0))
+        return acknowledged
+
+    async def begin_transaction(self) -> None: ...
+
+    async def send_offsets_to_transaction(self, offsets: dict[TopicPartition, Any], group: str) -> None: ...
+
+    async def commit_transaction(self) -> None: ...
+
+
+async def test_each_commit_asks_once_how_many_partitions_its_topic_has() -> None:
+    growing = Growing()
+    clients: Any = SimpleNamespace(producer=lambda **_: growing)
+    producer = TransactionalProducer("t", clients, Options())
+    outputs = [Output("out", str(number).encode(), b"", None, 0, []) for number in range(40)]
+    await producer.commit_outputs(outputs, {}, "group")
+    assert (growing.asked, growing.written) == (1, {0})
+    growing.count = 2
+    await producer.commit_outputs(outputs, {}, "group")
+    assert (growing.asked, growing.written) == (2, {0, 1})
 
 
 async def test_a_broker_that_names_no_broker_is_one_that_cannot_be_reached_yet() -> None:
