@@ -92,6 +92,14 @@ class Segmented:
     messages: Changelog
 
 
+def forgotten(done: Segmented) -> tuple[int, int]:
+    """Forget all conversations; return the bytes of what is left, and those that the changelogs took for it."""
+    conversations, messages = Changelog(done.conversations), Changelog(done.messages)
+    segmenter = Segmenter(Episodes(), "episodes", "dead", conversations, messages, count_tokens=count_tokens)
+    segmenter.tick(list(conversations), NOON_MS + Episodes().forget_after_ms, "messages", 0)
+    return conversations.kept + messages.kept, conversations.written + messages.written
+
+
 @dataclass(frozen=True)
 class Stored:
     """Bytes of all episodes together, unless a name says otherwise."""
@@ -174,6 +182,7 @@ def sizes() -> dict[str, float]:
     each, frame = np.polyfit([episode.message_count for episode in done.episodes], done.episode_bytes, 1)
     said = sum(episode.token_count for episode in done.episodes)
     episodes, conversations = len(done.episodes), len(done.conversations)
+    left, forgetting = forgotten(done)
     return {
         "message_bytes": sum(len(record.value) for record in given[:messages]) / messages,
         "messages_per_episode": messages / episodes,
@@ -184,6 +193,8 @@ def sizes() -> dict[str, float]:
         "state_bytes_per_conversation": done.conversations.kept / conversations,
         "state_bytes_per_message": done.messages.kept / messages,
         "state_rows_per_message": len(done.messages) / messages,
+        "forgotten_bytes_per_conversation": left / conversations,
+        "forgetting_bytes_per_message": forgetting / messages,
         "summary_record_bytes": kept.announced / episodes,
         "mongo_message_bytes": archived_bytes(given) / messages,
         "mongo_episode_bytes": kept.episodes / episodes,

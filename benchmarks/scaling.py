@@ -66,10 +66,13 @@ class Parameters:
     commit_seconds: float = known(3.5e-3, "s", f"{TRANSACTIONS}; median")
     linger_seconds: float = known(0.02, "s", f"{DEFAULT} of AFTERWORD_ENGINE__LINGER_MS")
     recovery_rows_per_second: float = known(100_000, "/s", f"{ASSUMED}, the aim of `make bench`, row memory")
-    changelog_bytes_per_message: float = known(676, "bytes", f"{SIZES}; each message a batch of its own")
+    changelog_bytes_per_message: float = known(698, "bytes", f"{SIZES}; each message a batch of its own")
     state_bytes_per_message: float = known(124, "bytes", f"{SIZES}; keys and values that stay, before compression")
     state_rows_per_message: float = known(2, "", SIZES)
-    state_bytes_per_conversation: float = known(121, "bytes", SIZES)
+    state_bytes_per_conversation: float = known(139, "bytes", SIZES)
+    forget_after_days: float = known(30, "days", f"{DEFAULT} of AFTERWORD_EPISODES__FORGET_AFTER_DAYS; 0: never")
+    forgotten_bytes_per_conversation: float = known(39, "bytes", f"{SIZES}; key and value of what stays")
+    forgetting_bytes_per_message: float = known(138, "bytes", f"{SIZES}; tombstones in the changelogs")
 
     # the summarizer
     slots: float = known(8, "", f"{DEFAULT} of AFTERWORD_LLM__MAX_CONCURRENCY")
@@ -190,9 +193,9 @@ def need(messages_per_day: float, parameters: Parameters) -> Need:
     slots = math.ceil(episodes * seconds_of_slot(p) / p.slot_share)
     per_summarizer, summarizers = summarizers_for(slots, episodes, p)
     per_day = messages_per_day / messages_per_episode(p)
-    conversations = messages_per_day / p.messages_per_conversation * YEAR_DAYS
+    conversations = conversations_after_a_year(messages_per_day, p)
     partitions = partitions_for(summarizers, messages, p)
-    segmenters = segmenters_for(messages, partitions, conversations * state_bytes(p), p)
+    segmenters = segmenters_for(messages, partitions, state_bytes(conversations, p), p)
     written = kafka_bytes_per_message(p) * p.replication_factor
     return Need(
         messages_per_day=messages_per_day,
@@ -201,12 +204,12 @@ def need(messages_per_day: float, parameters: Parameters) -> Need:
         partitions=partitions,
         segmenters=segmenters,
         segmenter_core_share=core_seconds(messages, partitions, p) / segmenters,
-        state_bytes=conversations * state_bytes(p),
-        recovery_seconds=conversations * state_rows(p) / segmenters / p.recovery_rows_per_second,
-        changelog_bytes_per_day=messages_per_day * p.changelog_bytes_per_message,
+        state_bytes=state_bytes(conversations, p),
+        recovery_seconds=state_rows(conversations, p) / segmenters / p.recovery_rows_per_second,
+        changelog_bytes_per_day=messages_per_day * changelog_bytes_per_message(p),
         kafka_bytes_per_second=messages * written,
         kafka_bytes=p.replication_factor
-        * (messages_per_day * p.retention_days * topic_bytes_per_message(p) + conversations * changelog_bytes(p)),
+        * (messages_per_day * p.retention_days * topic_bytes_per_message(p) + changelog_bytes(conversations, p)),
         slots=slots,
         slots_per_summarizer=per_summarizer,
         summarizers=summarizers,
@@ -314,18 +317,38 @@ def remembered(p: Parameters) -> float:
     return min(p.messages_per_conversation, p.dedupe_window)
 
 
-def state_bytes(p: Parameters) -> float:
-    """State of a conversation that is over: its row and the ids that it has seen."""
-    return p.state_bytes_per_conversation + remembered(p) * p.state_bytes_per_message
+class Conversations(NamedTuple):
+    """Conversations after a year."""
+
+    whole: float
+    """Those that are remembered with the ids that they have seen."""
+    forgotten: float
 
 
-def state_rows(p: Parameters) -> float:
-    return 1 + remembered(p) * p.state_rows_per_message
+def conversations_after_a_year(messages_per_day: float, p: Parameters) -> Conversations:
+    a_day = messages_per_day / p.messages_per_conversation
+    days = min(p.forget_after_days or YEAR_DAYS, YEAR_DAYS)
+    return Conversations(a_day * days, a_day * (YEAR_DAYS - days))
 
 
-def changelog_bytes(p: Parameters) -> float:
-    """Changelog of a conversation that is over, compacted."""
-    return state_bytes(p) + state_rows(p) * CHANGELOG_RECORD_BYTES
+def state_bytes(conversations: Conversations, p: Parameters) -> float:
+    """State of conversations that are over: their rows, and the ids that they have seen until they are forgotten."""
+    whole = p.state_bytes_per_conversation + remembered(p) * p.state_bytes_per_message
+    return conversations.whole * whole + conversations.forgotten * p.forgotten_bytes_per_conversation
+
+
+def state_rows(conversations: Conversations, p: Parameters) -> float:
+    return conversations.whole * (1 + remembered(p) * p.state_rows_per_message) + conversations.forgotten
+
+
+def changelog_bytes(conversations: Conversations, p: Parameters) -> float:
+    """Changelog of conversations that are over, compacted."""
+    return state_bytes(conversations, p) + state_rows(conversations, p) * CHANGELOG_RECORD_BYTES
+
+
+def changelog_bytes_per_message(p: Parameters) -> float:
+    """Bytes written to the changelogs, until and when its conversation is forgotten."""
+    return p.changelog_bytes_per_message + bool(p.forget_after_days) * p.forgetting_bytes_per_message
 
 
 def topic_bytes_per_message(p: Parameters) -> float:
@@ -336,7 +359,7 @@ def topic_bytes_per_message(p: Parameters) -> float:
 
 def kafka_bytes_per_message(p: Parameters) -> float:
     """Bytes written, changelogs included, before replication."""
-    return topic_bytes_per_message(p) + p.changelog_bytes_per_message
+    return topic_bytes_per_message(p) + changelog_bytes_per_message(p)
 
 
 def mongo_bytes_per_message(p: Parameters) -> float:
@@ -398,12 +421,12 @@ def ceilings(parameters: Parameters) -> list[Ceiling]:
         (
             one.state_bytes / p.volume_bytes,
             "the volume of one segmenter, after a year",
-            "segmenter.persistence.size; segmenter.replicas; AFTERWORD_EPISODES__DEDUPE_WINDOW down",
+            "segmenter.persistence.size; segmenter.replicas; AFTERWORD_EPISODES__FORGET_AFTER_DAYS down",
         ),
         (
             one.recovery_seconds * one.segmenters / p.recovery_seconds,
             "recovery of one segmenter's lost disk in ten minutes, after a year",
-            "segmenter.replicas; AFTERWORD_EPISODES__DEDUPE_WINDOW down; a new generation of topics",
+            "segmenter.replicas; AFTERWORD_EPISODES__FORGET_AFTER_DAYS down",
         ),
         (one.messages / p.archiver_messages_per_second, "one archiver", "archiver.replicas"),
         (one.mongo_writes / p.mongo_writes_per_second, "the writes of one MongoDB primary", SHARD),

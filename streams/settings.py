@@ -53,6 +53,7 @@ MOST_PENDING_EPISODES = 20
 Location = tuple[int | str, ...]
 """A setting's section, if it is in one, and its name."""
 Seconds = Annotated[float, Field(gt=0)]
+DAY_MS = 24 * 60 * 60 * 1000
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 EpisodeScope = Literal["conversation", "agent"]
@@ -279,6 +280,12 @@ class Episodes(Section):
     dedupe_window: int = Field(
         1000, ge=1, description="last messages of a conversation whose ids are kept to recognise duplicates"
     )
+    forget_after_days: float = Field(
+        30.0,
+        ge=0,
+        le=36_500,
+        description="a conversation that is silent for so long is forgotten but for its number of episodes; 0: never",
+    )
     max_pending_messages: int = Field(
         1000,
         ge=1,
@@ -308,6 +315,11 @@ class Episodes(Section):
                 f"min_episode_size ({self.min_episode_size}) is larger than max_episode_size ({self.max_episode_size})"
             )
         return self
+
+    @property
+    def forget_after_ms(self) -> int:
+        """Milliseconds; 0: never."""
+        return max(1, round(self.forget_after_days * DAY_MS)) if self.forget_after_days else 0
 
     def conditions(self) -> Node:
         """The trigger, parsed."""

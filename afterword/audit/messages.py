@@ -1,7 +1,7 @@
 """Judging where every message went."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from afterword.audit.changes import Lasting
@@ -21,6 +21,7 @@ from afterword.audit.snapshot import (
 )
 from afterword.streams.segmenter.conversation import activated, deactivated, recipients
 
+CLOCKS_APART_MS = 3_600_000
 FATES = (
     "skipped",
     "duplicates",
@@ -107,35 +108,86 @@ class Offsets:
 
 
 def _accepted(snapshot: Snapshot, fates: Counter[str]) -> list[ProducedMessage]:
-    """Messages that belong in episodes: all except skipped ones, dead letters, and duplicates within the window."""
+    """Messages that belong in episodes: all except skipped ones, dead letters, and duplicates within the window.
+
+    A repeat after a silence by which the conversation may have been forgotten belongs where it is found.
+    """
     accepted: list[ProducedMessage] = []
-    windows: dict[str, RecentMessages] = defaultdict(lambda: RecentMessages(snapshot.dedupe_window))
+    windows: dict[str, RecentMessages] = defaultdict(
+        lambda: RecentMessages(snapshot.dedupe_window, Silence(snapshot.forget_after_ms))
+    )
+    found = Found(snapshot)
     for produced in snapshot.produced:
         consumed = _is_consumed(snapshot.consumed, produced.position)
         if produced.position in snapshot.dead:
             fates["dead_lettered"] += 1
         elif produced.skipped:
             fates["skipped" if consumed else "not_consumed"] += 1
-        elif windows[produced.conversation_id].takes(produced.message):
+        elif windows[produced.conversation_id].takes(produced, found.has):
             accepted.append(produced)
         else:
             fates["duplicates" if consumed else "not_consumed"] += 1
     return accepted
 
 
+class Silence:
+    """Tells by the records' timestamps when a conversation may have been forgotten; clocks may be an hour apart.
+
+    `forget_after_ms`: 0: never.
+    """
+
+    def __init__(self, forget_after_ms: int) -> None:
+        self._long_ms = max(forget_after_ms - CLOCKS_APART_MS, forget_after_ms // 2)
+        self._last_ms = 0
+
+    def ends_with(self, produced: ProducedMessage) -> bool:
+        """Return whether the message comes after so long a silence."""
+        if not (self._long_ms and self._last_ms):
+            return False
+        return produced.record_ms <= 0 or produced.record_ms - self._last_ms >= self._long_ms
+
+    def note(self, produced: ProducedMessage) -> None:
+        """Note a message that was accepted: duplicates do not end a silence."""
+        self._last_ms = max(self._last_ms, produced.record_ms)
+
+
+class Found:
+    """Finds repeats of messages in episodes and among what is pending, by their offsets."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._pending = {pending.position for pending in snapshot.pending} | snapshot.handed_over
+        self._ranges: dict[bytes, list[range]] = defaultdict(list)
+        for episode in snapshot.closed:
+            for core in episode.core:
+                self._ranges[core.message].append(range(episode.first_offset, episode.last_offset + 1))
+
+    def has(self, produced: ProducedMessage, after: int) -> bool:
+        """Return whether it is pending, or in an episode that begins past the offset `after`."""
+        ranges, offset = self._ranges.get(produced.message, ()), produced.position.offset
+        return produced.position in self._pending or any(r.start > after and offset in r for r in ranges)
+
+
 class RecentMessages:
     """Last messages that were accepted in a conversation."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, silence: Silence) -> None:
         self._size = size
+        self._silence = silence
         self._next = 0
-        self._seen: dict[bytes, int] = {}
+        self._forgotten = 0
+        """Those before may have been forgotten."""
+        self._seen: dict[bytes, tuple[int, int]] = {}
+        """Number and offset."""
 
-    def takes(self, message: bytes) -> bool:
-        """Accept a message; False for a duplicate within the window."""
-        if self._seen.get(message, -1) >= max(0, self._next - self._size):
+    def takes(self, produced: ProducedMessage, is_found: Callable[[ProducedMessage, int], bool]) -> bool:
+        """Accept a message; False for a duplicate within the window, unless it was forgotten and `is_found` again."""
+        if self._silence.ends_with(produced):
+            self._forgotten = self._next
+        number, offset = self._seen.get(produced.message, (-1, -1))
+        if number >= max(0, self._next - self._size) and not (number < self._forgotten and is_found(produced, offset)):
             return False
-        self._seen[message] = self._next
+        self._silence.note(produced)
+        self._seen[produced.message] = self._next, produced.position.offset
         self._next += 1
         return True
 
@@ -259,7 +311,27 @@ def expected_scopes(
     elif "messages" in snapshot.truncated:  # agents that were active before the oldest record are unknown
         yield from _found_scopes(snapshot, accepted)
     else:
-        yield from sorted(_of_agents(snapshot, accepted), key=lambda pair: pair[0].position)
+        known, unsure = _by_silence(snapshot, accepted)
+        scopes = [*_of_agents(snapshot, known), *_found_scopes(snapshot, unsure)]
+        yield from sorted(scopes, key=lambda pair: pair[0].position)
+
+
+def _by_silence(
+    snapshot: Snapshot, accepted: Iterable[ProducedMessage]
+) -> tuple[list[ProducedMessage], list[ProducedMessage]]:
+    """Separate the messages of conversations whose active agents may have been forgotten meanwhile."""
+    silences: dict[str, Silence] = defaultdict(lambda: Silence(snapshot.forget_after_ms))
+    accepted = list(accepted)
+    unsure = set()
+    for produced in accepted:
+        silence = silences[produced.conversation_id]
+        if silence.ends_with(produced):
+            unsure.add(produced.conversation_id)
+        silence.note(produced)
+    parts: tuple[list[ProducedMessage], list[ProducedMessage]] = ([], [])
+    for produced in accepted:
+        parts[produced.conversation_id in unsure].append(produced)
+    return parts
 
 
 def _of_agents(snapshot: Snapshot, accepted: Iterable[ProducedMessage]) -> Iterator[tuple[ProducedMessage, Scopes]]:

@@ -44,7 +44,9 @@ async def _take_snapshot(log: Log, settings: Settings, index: ReadIndex) -> Snap
         raise TopicMissing(topic=settings.kafka.messages_topic)
     episodes = settings.episodes
     max_agents = episodes.max_agents if episodes.scope == "agent" else None
-    snapshot = Snapshot(dedupe_window=episodes.dedupe_window, max_agents=max_agents)
+    snapshot = Snapshot(
+        dedupe_window=episodes.dedupe_window, forget_after_ms=episodes.forget_after_ms, max_agents=max_agents
+    )
     before = await _state_of_work(log, settings.kafka, topics)
     await _read_offsets(log, settings.kafka, topics, snapshot)
     await _read_topics(log, settings.kafka, topics, snapshot)

@@ -81,6 +81,8 @@ class ProducedMessage(NamedTuple):
     """Its `skip_summarization`."""
     agent_id: str | None = None
     tenant_id: str | None = None
+    record_ms: int = 0
+    """Timestamp of the record, milliseconds since 1970."""
 
 
 class MessageChange(NamedTuple):
@@ -247,6 +249,8 @@ class Snapshot:
     indexed: set[str] | None = None
     """Episodes that have a point; None if the index could not be read."""
     dedupe_window: int = 1000
+    forget_after_ms: int = 0
+    """Silence after which the segmenter forgets a conversation; 0: never."""
     max_agents: int | None = None
     """Number of agents active at a time, with `scope = agent`."""
     quiet: bool = True
@@ -318,6 +322,7 @@ def take_message(snapshot: Snapshot, record: ConsumerRecord) -> None:
             event.skip_summarization,
             event.agent_id or None,
             event.tenant_id,
+            record.timestamp,
         )
     )
 

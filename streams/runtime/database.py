@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain, islice, takewhile
 from pathlib import Path
 
 import orjson
@@ -22,16 +23,31 @@ log = structlog.get_logger()
 RowChange = tuple[bytes, bytes | None]
 """Key and new value; None deletes the row."""
 DeadlineOf = Callable[[bytes], int | None]
-"""Reads the deadline from a row's encoded value: milliseconds since 1970, or None."""
+"""Reads the deadline from a row's encoded value: milliseconds since 1970, or None.
+
+If it depends on more than the row, its attribute `rule` says on what: rows are indexed anew when that has changed.
+"""
 
 META = b"\0meta"
+RULES = b"\0rules"
+"""The rules by which the rows were indexed: JSON, by table."""
 DUE = b"\0due\0"
+EXPIRING = b"\0exp\0"
 SCHEDULED = b"\0at\0"
 DEADLINE_BYTES = 8
+EXPIRES = b"\1"
+"""After the moment of a scheduled row whose entry is among those that expire."""
 OWNER_ONLY = 0o700
 """Mode of the directories."""
 MOST_MOVES = 10_000
 """Early entries of the index that one look moves, and entries that are counted at once: some 50 ms."""
+
+
+class Expiry(int):
+    """A deadline after which a row is only tidied up: the others come first, and it is not counted as scheduled."""
+
+    def __repr__(self) -> str:
+        return f"Expiry({int(self)})"
 
 
 @dataclass(frozen=True)
@@ -85,7 +101,10 @@ class Database:
         self._options = _rocks_options(write_buffer_bytes, cache)
         self.position = DatabasePosition()
         self.scheduled = 0
-        """Approximate number of rows in the index of deadlines; a row counts until its removed deadline has passed."""
+        """Approximate number of rows in the index of deadlines, without those that only expire.
+
+        A row counts until its removed deadline has passed.
+        """
         self._open()
 
     def _open(self) -> None:
@@ -93,7 +112,35 @@ class Database:
             private_directory(self.path)
             self._db = Rdict(str(self.path), self._options)
             raw = self._db.get(META)
+            if raw is None:
+                self._db.put(RULES, self._rules())
         self.position = DatabasePosition(**orjson.loads(raw)) if raw else DatabasePosition()
+
+    def _rules(self) -> bytes:
+        rules = {table: getattr(deadline_of, "rule", "") for table, deadline_of in self._deadlines.items()}
+        return orjson.dumps(rules, option=orjson.OPT_SORT_KEYS)
+
+    def index_anew(self) -> Iterator[None]:
+        """Index all rows if their deadlines follow other rules than when they were written, as after an upgrade.
+
+        Reads each of them, some seconds for a million: yields between two parts, for others to go on. After a crash it
+        begins again. Deadlines that became later, or are none any more, are moved when their time has come.
+        """
+        with failures_named(self.path):
+            if self._db.get(RULES) == self._rules():
+                return
+        for table, deadline_of in self._deadlines.items():
+            keys = self.keys(table) if deadline_of is not None else iter(())
+            while part := list(islice(keys, MOST_MOVES)):
+                entries = WriteBatch(raw_mode=True)
+                with failures_named(self.path):
+                    for key in part:
+                        if (value := self.get(table, key)) is not None:
+                            self._schedule(entries, table, key, value)
+                    self._db.write(entries)
+                yield
+        with failures_named(self.path):
+            self._db.put(RULES, self._rules())
 
     def count_scheduled(self) -> Iterator[None]:
         """Count the rows in the index of deadlines, after a replay that may have written one row several times.
@@ -102,8 +149,9 @@ class Database:
         """
         count = 0
         with failures_named(self.path):
-            for count, _ in enumerate(self._scan(SCHEDULED, _read_once()), 1):
-                if count % MOST_MOVES == 0:
+            for number, (_, moment) in enumerate(self._scan(SCHEDULED, _read_once()), 1):
+                count += not _expires(moment)
+                if number % MOST_MOVES == 0:
                     yield
         self.scheduled = count
 
@@ -148,7 +196,7 @@ class Database:
     def keys(self, table: str) -> Iterator[bytes]:
         prefix = self._prefixes[table]
         with failures_named(self.path):
-            for raw in self._scan(prefix):
+            for raw, _ in self._scan(prefix):
                 yield raw[len(prefix) :]
 
     def write(
@@ -170,9 +218,9 @@ class Database:
     def due(self, now_ms: int, limit: int) -> list[tuple[str, bytes]] | None:
         """Return at most `limit` keys, with their tables, whose deadline has passed; the earliest first, each once.
 
-        The index may be early, never late. An entry that differs from its row's deadline is moved to it; the order is
-        known only after that, hence a second look. After a rebuild every entry may be early: once MOST_MOVES are moved
-        it returns None, and is to be called again.
+        Those that only expire come after all others. The index may be early, never late. An entry that differs from its
+        row's deadline is moved to it; the order is known only after that, hence a second look. After a rebuild every
+        entry may be early: once MOST_MOVES are moved it returns None, and is to be called again.
         """
         left = MOST_MOVES
         while left:
@@ -189,27 +237,41 @@ class Database:
         """Return due keys, and the number of entries in `moves`."""
         found: list[tuple[str, bytes]] = []
         moved = 0
-        for entry in self._scan(DUE):
-            if _entry_time(entry) > now_ms or len(found) == limit or moved == most_moves:
+        for entry, _ in chain(self._passed(DUE, now_ms), self._passed(EXPIRING, now_ms)):
+            if len(found) == limit or moved == most_moves:
                 break
             table, key = self._entry_row(entry)
             deadline = self._deadline(table, self.get(table, key))
-            if deadline is not None and max(0, deadline) == _entry_time(entry):
+            if deadline is not None and _entry_of(deadline) == entry[: len(DUE) + DEADLINE_BYTES]:
                 found.append((table, key))
             else:
                 self._reschedule(moves, entry, table, key, deadline)
                 moved += 1
         return found, moved
 
+    def _passed(self, prefix: bytes, now_ms: int) -> Iterator[tuple[bytes, bytes]]:
+        return takewhile(lambda entry: _entry_time(entry[0]) <= now_ms, self._scan(prefix))
+
     def next_deadline(self) -> int | None:
-        """Return the earliest time at which `due` may find something, in milliseconds since 1970."""
+        """Return the earliest time at which `due` may find something, in milliseconds since 1970.
+
+        Without rows that only expire, which have `next_expiry`.
+        """
+        return self._first_time(DUE)
+
+    def next_expiry(self) -> int | None:
+        """Return the earliest time at which `due` may find a row that only expires, in milliseconds since 1970."""
+        return self._first_time(EXPIRING)
+
+    def _first_time(self, prefix: bytes) -> int | None:
         with failures_named(self.path):
-            entry = next(self._scan(DUE), None)
-        return None if entry is None else _entry_time(entry)
+            entry = next(self._scan(prefix), None)
+        return None if entry is None else _entry_time(entry[0])
 
     def _put_rows(self, batch: WriteBatch, table: str, rows: Iterable[RowChange]) -> None:
         prefix, with_deadlines = self._prefixes[table], self._deadlines[table] is not None
-        for key, value in rows:
+        # Of a key that comes several times, as in a replay, the last value: the index does not see what is in the batch
+        for key, value in dict(rows).items():
             if value is None:
                 batch.delete(prefix + key)
             else:
@@ -224,28 +286,28 @@ class Database:
             return
         row = self._prefixes[table] + key
         scheduled = self._db.get(SCHEDULED + row)
-        if scheduled is not None and int.from_bytes(scheduled, "big") <= deadline:
-            return
-        if scheduled is None:
-            self.scheduled += 1
-        else:
-            batch.delete(DUE + scheduled + row)
+        if scheduled is not None:
+            if _moment(scheduled) <= deadline and (not _expires(scheduled) or isinstance(deadline, Expiry)):
+                return
+            batch.delete((EXPIRING if _expires(scheduled) else DUE) + scheduled[:DEADLINE_BYTES] + row)
+            self.scheduled -= not _expires(scheduled)
         self._put_entry(batch, row, deadline)
 
     def _reschedule(self, batch: WriteBatch, entry: bytes, table: str, key: bytes, deadline: int | None) -> None:
         row = self._prefixes[table] + key
         batch.delete(entry)
+        self.scheduled -= entry.startswith(DUE)
         if deadline is None:
             batch.delete(SCHEDULED + row)
-            self.scheduled -= 1
         else:
             self._put_entry(batch, row, deadline)
 
-    @staticmethod
-    def _put_entry(batch: WriteBatch, row: bytes, deadline: int) -> None:
-        moment = max(0, deadline).to_bytes(DEADLINE_BYTES, "big")
-        batch.put(DUE + moment + row, b"")
-        batch.put(SCHEDULED + row, moment)
+    def _put_entry(self, batch: WriteBatch, row: bytes, deadline: int) -> None:
+        expires = isinstance(deadline, Expiry)
+        entry = _entry_of(deadline)
+        batch.put(entry + row, b"")
+        batch.put(SCHEDULED + row, entry[-DEADLINE_BYTES:] + (EXPIRES if expires else b""))
+        self.scheduled += not expires
 
     def _entry_row(self, entry: bytes) -> tuple[str, bytes]:
         table, _, key = entry[len(DUE) + DEADLINE_BYTES :].partition(b"\0")
@@ -255,11 +317,12 @@ class Database:
         deadline_of = self._deadlines.get(table)
         return None if value is None or deadline_of is None else deadline_of(value)
 
-    def _scan(self, prefix: bytes, options: ReadOptions | None = None) -> Iterator[bytes]:
+    def _scan(self, prefix: bytes, options: ReadOptions | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys and values."""
         iterator = self._db.iter(options)
         iterator.seek(prefix)
         while iterator.valid() and (key := iterator.key()).startswith(prefix):
-            yield key
+            yield key, iterator.value()
             iterator.next()
 
 
@@ -277,6 +340,19 @@ def read_position(path: Path) -> DatabasePosition:
         raw = database.get(META)
         database.close()
     return DatabasePosition(**orjson.loads(raw)) if raw else DatabasePosition()
+
+
+def _entry_of(deadline: int) -> bytes:
+    """The start of the entry: kind and moment. Both kinds are equally long."""
+    return (EXPIRING if isinstance(deadline, Expiry) else DUE) + max(0, deadline).to_bytes(DEADLINE_BYTES, "big")
+
+
+def _moment(scheduled: bytes) -> int:
+    return int.from_bytes(scheduled[:DEADLINE_BYTES], "big")
+
+
+def _expires(scheduled: bytes) -> bool:
+    return len(scheduled) > DEADLINE_BYTES
 
 
 def _entry_time(entry: bytes) -> int:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import chain
 from typing import Any
 
 import structlog
@@ -183,7 +184,7 @@ class ExactlyOncePartition:
                 self._options.stale_seconds,
                 self._note_replayed,
             )
-            for _ in session.database.count_scheduled():
+            for _ in chain(session.database.index_anew(), session.database.count_scheduled()):
                 await asyncio.sleep(0)
             self._app.engine_metrics.recovered(done.records, done.seconds)
             log.info(

@@ -92,8 +92,8 @@ class Session:
         A tick must not act on a deadline that an unread record would have moved: hence the end at that moment.
         """
         now = self.options.clock()
-        deadline = self.database.next_deadline()
-        if deadline is None or deadline > now:
+        deadlines = self.database.next_deadline(), self.database.next_expiry()
+        if all(deadline is None or deadline > now for deadline in deadlines):
             return None
         end = (await self.kafka.end_offsets([self.source]))[self.source]
         return Horizon(now, end)

@@ -17,7 +17,7 @@ from afterword.streams.runtime.batch import Batch
 from afterword.streams.runtime.errors import place_of
 from afterword.streams.segmenter.partitions import PartitionerCheck
 from afterword.streams.segmenter.processor import STAGE, Outcome, Room, Segmenter
-from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, deadline_of
+from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, Deadlines
 from afterword.streams.settings import Settings
 from afterword.streams.telemetry import Metrics
 from afterword.streams.tokens import count_tokens
@@ -32,7 +32,9 @@ RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_s
 def attach_segmenter(app: App, settings: Settings, metrics: Metrics, tracer: Tracer) -> None:
     """Give the app its tables and its agent."""
     kafka = settings.kafka
-    conversations = app.Table(CONVERSATIONS, key_type=bytes, value_type=bytes, deadline=deadline_of)
+    conversations = app.Table(
+        CONVERSATIONS, key_type=bytes, value_type=bytes, deadline=Deadlines(settings.episodes.forget_after_ms)
+    )
     messages = app.Table(MESSAGES, key_type=bytes, value_type=bytes)
     dead_letters = kafka.dead_letters(kafka.messages_topic)
     outputs = {name: app.topic(name, **RAW) for name in (kafka.episodes_topic, dead_letters)}
@@ -118,10 +120,13 @@ class EventHandler:
         self._metrics.elsewhere.inc(found)
 
 
+COUNTED = "messages", "duplicates", "skipped", "flushes", "amendments", "forgotten"
+
+
 def totals_of(outcome: Outcome) -> dict[str, int]:
     """An outcome's numbers by name, for the log; a batch that had to be run again counts again."""
     return {
-        **{name: getattr(outcome, name) for name in ("messages", "duplicates", "skipped", "flushes", "amendments")},
+        **{name: getattr(outcome, name) for name in COUNTED},
         **{f"dead_letters_{error_type}": number for error_type, number in outcome.dead_letters.items()},
         **{f"episodes_{reason}": number for reason, number in outcome.episodes.items()},
     }
@@ -135,6 +140,7 @@ def count(outcome: Outcome, metrics: Metrics) -> None:
     metrics.messages.labels("amendment").inc(outcome.amendments)
     metrics.messages.labels("dead_letter").inc(outcome.dead_letters.total())
     metrics.state_unreadable.inc(outcome.unreadable)
+    metrics.forgotten.inc(outcome.forgotten)
     for error_type, number in outcome.dead_letters.items():
         metrics.count_dead_letters(STAGE, error_type, number)
     for reason, number in outcome.episodes.items():

@@ -79,6 +79,10 @@ class Thread:
         self._prefix = rows.prefix(scope)
         self._first_row = state.window_first if state else 0
 
+    @property
+    def is_pending(self) -> bool:
+        return self.state is not None and self.state.pending_messages > 0
+
     def has(self, digest: bytes) -> bool:
         """Return whether a message with this id is a duplicate. `digest`: of the id."""
         row = self._table.get(rows.seen_key(self._prefix, digest))
@@ -156,7 +160,7 @@ class Thread:
 
     def clear(self) -> None:
         """Remove all that is pending, and the overlap; ids, ordinals and clocks stay. Damaged rows go like others."""
-        if self.state is None:
+        if self.state is None or self.state.is_stub:
             return
         self._strip_to(self.state.next_seq)
         self._step(self.state, nothing_pending(self.state)._replace(since_ms=None))
@@ -165,6 +169,26 @@ class Thread:
         """Emit everything pending, and return the episodes that it makes."""
         cut = self.state and close_all(self.state, reason)
         return self._emit(self.state, emitted(self.state, cut), [cut]) if self.state and cut else []
+
+    def forget(self, most: int) -> bool:
+        """Remove the overlap and the ids, where nothing is pending; return whether only the stub is left.
+
+        `most`: rows that go at once. Of more the overlap goes first, and the rest is left to the next call.
+        """
+        state = self.state
+        if state is None:
+            return True
+        end = min(state.next_seq, self._first_row + most)
+        for seq in range(self._first_row, end):
+            self._forget(seq)
+        if end < state.next_seq:
+            self._first_row = end
+            self._strip_to(state.next_seq)
+            self.state = state._replace(window_first=end, overlap_first=state.next_seq)
+            return False
+        self._first_row = 0
+        self.state = state.stub
+        return True
 
     def tidy(self) -> None:
         """Delete the rows before the window: over time as many as were made."""
@@ -176,7 +200,8 @@ class Thread:
 
     def _step(self, before: State, after: State) -> None:
         """Make `after` the state. The window moves with each step, so that batches make no difference to it."""
-        self.state = after._replace(window_first=window_first(before, after, self._window))
+        silent_ms = 0 if after.pending_messages else self._now_ms
+        self.state = after._replace(window_first=window_first(before, after, self._window), silent_ms=silent_ms)
 
     def _emit(self, before: State, state: State, cuts: Iterable[Cut]) -> list[ClosedEpisode]:
         episodes: list[ClosedEpisode] = []
@@ -285,6 +310,11 @@ class SegmentedConversation(Protocol):
         """Remove all messages; those that come later begin anew, and only their ordinals go on."""
         ...
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether a message waits for its episode, of whichever agent."""
+        ...
+
     def flush(self, agent_id: str | None) -> Iterable[list[ClosedEpisode]]:
         """Close one thread after the other; one that is closed has nothing pending when the flush is repeated."""
         ...
@@ -313,6 +343,10 @@ class PerConversation:
 
     def clear(self) -> None:
         self._thread.clear()
+
+    @property
+    def is_pending(self) -> bool:
+        return self._thread.is_pending
 
 
 class PerAgent:
@@ -361,6 +395,10 @@ class PerAgent:
         for agent in [*self._active, NOBODY]:
             self._thread(agent).clear()
         self._set_active([])
+
+    @property
+    def is_pending(self) -> bool:
+        return any(self._thread(agent).is_pending for agent in [*self._active, NOBODY])
 
     def _adopt(self, agent: str, message: Arrival, rules: EpisodeRules) -> list[ClosedEpisode]:
         """Give the agent what waited, unless it waited too long: then a living worker has closed it before."""

@@ -56,6 +56,8 @@ STAGE = "segmenter"
 CE_SOURCE = "afterword/segmenter"
 NO_TRACER = NoOpTracer()
 
+FORGOTTEN_AT_ONCE = 1000
+"""Messages whose rows go at once when a conversation is forgotten: some 150 kB of tombstones."""
 REPORTED = 10_000
 """Conversations whose damage a worker remembers having reported."""
 
@@ -93,6 +95,8 @@ class Outcome:
     flushes: int = 0
     amendments: int = 0
     """Edits and deletions that were applied here or handed on."""
+    forgotten: int = 0
+    """Conversations, or agents' parts of them, of which only the stub is left now."""
     dead_letters: Counter[str] = field(default_factory=Counter)
     """Count by error type."""
     episodes: Counter[str] = field(default_factory=Counter)
@@ -155,6 +159,7 @@ class Segmenter:
     def tick(self, due: Sequence[bytes], now_ms: int, topic: str, partition: int, room: Room = ROOMY) -> Outcome:
         """Close what is pending in the scopes `due` (keys of the first table), if its deadline has passed.
 
+        Forget those in which nothing was pending for as long as is set; one of many rows stays due until all are gone.
         `topic`, `partition`: where their messages were read. What cannot be read stays, and is not due any more.
         Raises: StateUnreadable.
         """
@@ -214,12 +219,26 @@ class _Batch:
             thread = self._thread(scope)
             if thread.state and 0 < thread.state.deadline_ms <= self._now_ms:
                 self._send(thread.close("idle"), topic, partition)
+            elif thread.state and not thread.is_pending:
+                self._let_go(scope, thread, thread.state)
         except RowUnreadable as error:
             self._undo()
             self._report(error, record_key(scope.conversation_id), topic, partition)
             self._give_up_deadline(scope)
         else:
             self._keep()
+
+    def _let_go(self, scope: Scope, thread: Thread, state: State) -> None:
+        """Forget a silent scope when its time has come, and a conversation not before its agents are silent."""
+        forget_ms = self._segmenter.limits.forget_after_ms
+        if not forget_ms or state.is_stub or self._now_ms < state.silent_ms + forget_ms:
+            return
+        is_root = scope.agent_id is None
+        if not state.silent_ms or (is_root and self._conversation(thread).is_pending):
+            # its row is of an earlier release, which did not write since when; or it is not silent
+            thread.state = state._replace(silent_ms=self._now_ms)
+        else:
+            self._outcome.forgotten += thread.forget(FORGOTTEN_AT_ONCE)
 
     def _keep(self) -> None:
         self._messages.keep()
@@ -233,10 +252,11 @@ class _Batch:
         self._touched.clear()
 
     def _give_up_deadline(self, scope: Scope) -> None:
-        """Let a conversation with damaged rows not be due again until its next message."""
+        """Let a conversation with damaged rows not be due again until its next message, or for as long as it was."""
         if scope in self._threads:
             thread = self._threads[scope][0]
-            thread.state = thread.state and thread.state._replace(deadline_ms=0)
+            silent_ms = 0 if thread.is_pending else self._now_ms
+            thread.state = thread.state and thread.state._replace(deadline_ms=0, silent_ms=silent_ms)
 
     def _report(self, error: RowUnreadable, key: bytes, topic: str, partition: int) -> None:
         """Count the damage, and log it once for each conversation."""

@@ -14,6 +14,7 @@ import orjson
 
 from afterword.schemas import CloseReason
 from afterword.streams.errors import RowUnreadable, StateUnreadable
+from afterword.streams.runtime.database import Expiry
 
 CONVERSATIONS = "conversations"
 MESSAGES = "messages"
@@ -23,7 +24,11 @@ TABLES = (CONVERSATIONS, MESSAGES)
 STATE_VERSION = 5
 WITHOUT_GONE = 4
 """Version of a row without the counts of deleted messages, as most conversations have it."""
+STUB_VERSION = 6
+"""Version of a row of which only the stub is left."""
 DEADLINE_BYTES = 8
+SILENT = 1 << 63
+"""Flag in the deadline's bytes: they say since when nothing is pending."""
 MAX_DEADLINE_MS = 2**53
 """Milliseconds since 1970; later than any calendar, and still an exact float."""
 
@@ -103,6 +108,8 @@ class State(NamedTuple):
     pending_gone: int = 0
     deadline_ms: int = 0
     """Wall clock, milliseconds since 1970; 0: nothing is pending."""
+    silent_ms: int = 0
+    """Wall clock since which nothing is pending, milliseconds since 1970; 0: something is, or it is not known."""
 
     @property
     def open_messages(self) -> int:
@@ -112,8 +119,18 @@ class State(NamedTuple):
     def pending_messages(self) -> int:
         return self.next_seq - self.first_pending - self.pending_gone
 
+    @property
+    def stub(self) -> "State":
+        """What stays of a conversation that is forgotten: no id is used twice, and no tenant takes another's place."""
+        return State(self.tenant_id, last_ordinal=self.last_ordinal, agents=None if self.agents is None else [])
 
-COUNTERS = len(State._fields) - 1
+    @property
+    def is_stub(self) -> bool:
+        return not self.next_seq and self == self.stub
+
+
+COUNTERS = State._fields.index("deadline_ms")
+NEXT_SEQ, FIRST_PENDING, PENDING_GONE = map(State._fields.index, ("next_seq", "first_pending", "pending_gone"))
 COUNTERS_V1 = State._fields.index("open_turns")
 COUNTERS_V2 = State._fields.index("pending_bytes")
 COUNTERS_V3 = State._fields.index("taken_to")
@@ -127,15 +144,25 @@ FIELD_TYPES = tuple(
     {"tenant_id": (str, NULL), "since_ms": (int, NULL), "overrides": (str,), "agents": (list, NULL)}.get(name, (int,))
     for name in State._fields
 )
+STUB_TYPES: tuple[tuple[type, ...], ...] = ((str, NULL), (int,), (list,))
+"""The last one only where the conversation has agents."""
 SIGNATURES = {version: frozenset(product(*FIELD_TYPES[:count])) for version, count in FIELDS.items()}
+SIGNATURES[STUB_VERSION] = frozenset(product(*STUB_TYPES[:2])) | frozenset(product(*STUB_TYPES))
 """Types that the fields of a row may have, all together, by its version: one look-up checks a row."""
 
 
 def encode_state(state: State) -> bytes:
-    """8 bytes of deadline (big-endian milliseconds since 1970, 0 for none), a version byte, a JSON array."""
+    """8 bytes of deadline (big-endian milliseconds since 1970, 0 for none), a version byte, a JSON array.
+
+    Where nothing is pending, the deadline is instead the moment since when, with the flag SILENT.
+    """
+    if state.is_stub:
+        stub = [state.tenant_id, state.last_ordinal] + ([] if state.agents is None else [state.agents])
+        return bytes(DEADLINE_BYTES) + bytes((STUB_VERSION,)) + orjson.dumps(stub)
     has_gone = state.open_gone or state.pending_gone
     version = STATE_VERSION if has_gone else WITHOUT_GONE  # shorter, and the release before can read it
-    return state.deadline_ms.to_bytes(DEADLINE_BYTES) + bytes((version,)) + orjson.dumps(state[: FIELDS[version]])
+    moment = state.deadline_ms or (state.silent_ms and state.silent_ms | SILENT)
+    return moment.to_bytes(DEADLINE_BYTES) + bytes((version,)) + orjson.dumps(state[: FIELDS[version]])
 
 
 def decode_state(row: bytes) -> State:
@@ -144,9 +171,13 @@ def decode_state(row: bytes) -> State:
     Turns, bytes of text and lengths, which version 1 did not have, start at 0. The bytes of what is pending, which
     version 2 did not have, start at the lowest number that they can be, and its clock at the last message.
     """
-    _, fields = _fields_of(row)
-    deadline_ms = int.from_bytes(row[:DEADLINE_BYTES])
-    state = State(*fields)._replace(deadline_ms=deadline_ms)
+    version, fields = _fields_of(row)
+    if version == STUB_VERSION:
+        tenant_id, last_ordinal, *agents = fields
+        return State(tenant_id, last_ordinal=last_ordinal, agents=[] if agents else None)
+    moment = int.from_bytes(row[:DEADLINE_BYTES])
+    deadline_ms, silent_ms = (0, moment ^ SILENT) if moment & SILENT else (moment, 0)
+    state = State(*fields)._replace(deadline_ms=deadline_ms, silent_ms=silent_ms)
     if len(fields) >= COUNTERS_V3:
         return state
     return state._replace(
@@ -158,12 +189,12 @@ def decode_state(row: bytes) -> State:
 def _fields_of(row: bytes) -> tuple[int, list[Any]]:
     """Version and fields of a row. Raises: StateUnreadable."""
     version = int.from_bytes(row[DEADLINE_BYTES : DEADLINE_BYTES + 1])
-    check_version(version, FIELDS, "a conversation's row")
+    check_version(version, SIGNATURES, "a conversation's row")
     try:
         found = orjson.loads(row[DEADLINE_BYTES + 1 :])
     except orjson.JSONDecodeError:
         raise RowUnreadable(problem="a conversation's row is not JSON") from None
-    fields = found[: FIELDS[version]] if isinstance(found, list) else []
+    fields = found[: FIELDS.get(version, len(STUB_TYPES))] if isinstance(found, list) else []
     if tuple(map(type, fields)) not in SIGNATURES[version]:
         raise RowUnreadable(problem="a conversation's row has other fields")
     return version, fields
@@ -191,21 +222,42 @@ def event_time(sent_ms: int, record_ms: int) -> int:
     return min(sent_ms, record_ms) if record_ms > 0 else sent_ms
 
 
-def deadline_of(row: bytes) -> int | None:
-    """The idle timeout of what is pending, in milliseconds since 1970; None when nothing is, or the row is damaged.
+def deadline_of(row: bytes, forget_after_ms: int = 0) -> int | None:
+    """When something is to be done with a row, in milliseconds since 1970; None: never, or the row is damaged.
 
-    A damaged row is never due, or it would be due for ever.
+    The idle timeout of what is pending. Where nothing is, an `Expiry`: when the conversation is forgotten, which is at
+    once where the row does not say since when. `forget_after_ms`: 0: never. A damaged row is never due, or it would be
+    due for ever.
     """
-    deadline = int.from_bytes(row[:DEADLINE_BYTES])
-    if not deadline:
+    moment = int.from_bytes(row[:DEADLINE_BYTES])
+    if not moment and not forget_after_ms:
         return None
     try:
-        _fields_of(row)
+        version, fields = _fields_of(row)
     except RowUnreadable:
         return None
     except StateUnreadable:  # it stops the worker, and is not to be overlooked
-        return deadline
-    return deadline
+        return moment & ~SILENT or None
+    if version == STUB_VERSION:
+        return None
+    gone = fields[PENDING_GONE] if len(fields) > PENDING_GONE else 0
+    if fields[NEXT_SEQ] - fields[FIRST_PENDING] - gone:
+        return moment or None
+    return Expiry(min((moment & ~SILENT) + forget_after_ms, MAX_DEADLINE_MS)) if forget_after_ms else None
+
+
+class Deadlines(NamedTuple):
+    """`deadline_of` with the setting, for the engine."""
+
+    forget_after_ms: int
+
+    @property
+    def rule(self) -> str:
+        """Changes when rows that were written before may be due at another time."""
+        return f"forgotten after {self.forget_after_ms} ms"
+
+    def __call__(self, row: bytes) -> int | None:
+        return deadline_of(row, self.forget_after_ms)
 
 
 class Body(NamedTuple):

@@ -66,6 +66,11 @@ class Metrics:
             "state_unreadable_total",
             "Records and idle timeouts of conversations in quarantine: rows of theirs in the state are damaged.",
         )
+        self.forgotten = counter(
+            "conversations_forgotten_total",
+            "Conversations (with scope = agent: and agents' parts of them) of whose state only the stub is left, "
+            "because they were silent for forget_after_days. A batch that is run again counts again.",
+        )
         self.elsewhere = counter(
             "conversations_in_another_partition_total",
             "Conversations that began in another partition than the standard partitioner (murmur2) chooses: producers "

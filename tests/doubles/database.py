@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from afterword.streams.runtime.database import DatabasePosition, DeadlineOf, RowChange
+from afterword.streams.runtime.database import DatabasePosition, DeadlineOf, Expiry, RowChange
 from afterword.streams.runtime.errors import StoreFailed
 from afterword.streams.runtime.options import wall_clock_ms
 
@@ -86,12 +86,23 @@ class MemoryDatabase:
         self._files.position = replace(position, written_ms=self.clock() if as_of_ms is None else as_of_ms)
 
     def due(self, now_ms: int, limit: int) -> list[Row]:
-        """Return at most `limit` keys, with their tables, whose deadline has passed; the earliest first, each once."""
-        return [row for deadline, row in self._scheduled() if deadline <= now_ms][:limit]
+        """Return at most `limit` keys, with their tables, whose deadline has passed; the earliest first, each once.
+
+        Those that only expire come after all others.
+        """
+        return [row for expires in (False, True) for at, row in self._scheduled(expires) if at <= now_ms][:limit]
 
     def next_deadline(self) -> int | None:
         """Return the time at which `due` next finds something, in milliseconds since 1970."""
         return next((deadline for deadline, _ in self._scheduled()), None)
+
+    def next_expiry(self) -> int | None:
+        """Return the time at which `due` next finds a row that only expires, in milliseconds since 1970."""
+        return next((deadline for deadline, _ in self._scheduled(expires=True)), None)
+
+    def index_anew(self) -> Iterator[None]:
+        """Do nothing: there is no index."""
+        return iter(())
 
     @property
     def size_bytes(self) -> int:
@@ -112,11 +123,11 @@ class MemoryDatabase:
         else:
             self._files.rows[row] = value
 
-    def _scheduled(self) -> list[tuple[int, Row]]:
+    def _scheduled(self, expires: bool = False) -> list[tuple[int, Row]]:
         found = []
         for row, value in self._files.rows.items():
             deadline_of = self._deadlines.get(row[0])
             deadline = None if deadline_of is None else deadline_of(value)
-            if deadline is not None:
+            if deadline is not None and isinstance(deadline, Expiry) == expires:
                 found.append((max(0, deadline), row))
         return sorted(found)

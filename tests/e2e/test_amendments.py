@@ -5,12 +5,14 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 
 from afterword import Memory, MessageCreated, Producer, RevisionSubscriber, SummaryCreated, SummaryDeleted
 from afterword.dev import ROLES
 from afterword.schemas.dead_letters import read_dead_letter
 from afterword.streams.kafka import running_consumer
+from afterword.streams.segmenter.state import CONVERSATIONS, State, decode_state, record_key
 from afterword.streams.settings import Settings
 from tests.e2e.deployment import Deployment, deployed
 
@@ -35,9 +37,14 @@ async def until(happened: Callable[[], Awaitable[bool]]) -> None:
 
 
 @pytest_asyncio.fixture
-async def deployment(make_settings: Callable[..., Settings], tmp_path: Path) -> AsyncIterator[Deployment]:
-    """A change that the archive does not have is looked at again soon."""
-    settings = make_settings(kafka={"partitions": 4}, retry={"first_delay_seconds": 0.5}, drain_seconds=10)
+async def deployment(
+    make_settings: Callable[..., Settings], tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[Deployment]:
+    """A change that the archive does not have is looked at again soon. A test may have settings of episodes."""
+    episodes = getattr(request, "param", {})
+    settings = make_settings(
+        kafka={"partitions": 4}, retry={"first_delay_seconds": 0.5}, drain_seconds=10, episodes=episodes
+    )
     async with deployed(settings, tmp_path) as ready:
         yield ready
 
@@ -133,6 +140,55 @@ async def test_what_was_corrected_or_deleted_is_so_everywhere(deployment: Deploy
         await until(lambda: has(events, "c", {1: 3, 2: 4}))
         assert isinstance(latest(events, "c")[2], SummaryDeleted)
         assert [e.summary.ordinal for e in (await memory.episodes("c")).episodes] == [1]
+    report = await deployment.audit(60)
+    assert report.clean, list(report.lines())
+
+
+async def forgotten(deployment: Deployment, conversation: str) -> State:
+    """The stub of the conversation, once nothing else is left."""
+    kafka, found = deployment.settings.kafka, State(None, next_seq=1)
+    async with running_consumer(kafka, kafka.changelog(CONVERSATIONS), auto_offset_reset="earliest") as consumer:
+
+        async def is_stub() -> bool:
+            nonlocal found
+            for records in (await consumer.getmany(timeout_ms=500)).values():
+                for record in records:
+                    if record.key == record_key(conversation):
+                        found = decode_state(record.value)
+            return found.is_stub
+
+        await until(is_stub)
+    return found
+
+
+@pytest.mark.parametrize("deployment", [{"forget_after_days": 3 / 86_400, "overlap": 2}], indirect=True)
+async def test_a_forgotten_conversation_goes_on_and_its_messages_can_still_be_changed(
+    deployment: Deployment, events: Events
+) -> None:
+    async with Producer.from_settings(deployment.settings) as producer:
+        for number, fact in enumerate(FACTS[:2]):
+            await producer.send(message("f", number, fact))
+        await producer.flush("f", tenant_id=TENANT)
+        await until(lambda: has(events, "f", {1: 1}))
+        assert await forgotten(deployment, "f") == State(TENANT, last_ordinal=1)
+
+        await producer.send(message("f", 2, FACTS[2]))
+        await producer.send(message("f", 0, FACTS[0]))
+        await producer.flush("f", tenant_id=TENANT)
+        await until(lambda: has(events, "f", {1: 1, 2: 1}))
+        second = latest(events, "f")[2]
+        assert isinstance(second, SummaryCreated)
+        assert second.message_ids == ("m2", "m0")
+        assert [episode.overlap for episode in await deployment.episodes()] == [(), ()]
+
+        assert await forgotten(deployment, "f") == State(TENANT, last_ordinal=2)
+        await producer.edit("f", "m1", tenant_id=TENANT, content="The hotel is booked for a week.")
+        await until(lambda: has(events, "f", {1: 2, 2: 2}))
+        first = latest(events, "f")[1]
+        assert isinstance(first, SummaryCreated)
+        assert "a week" in first.long_summary
+        await producer.delete("f", "m2", tenant_id=TENANT)
+        await until(lambda: has(events, "f", {1: 2, 2: 3}))
     report = await deployment.audit(60)
     assert report.clean, list(report.lines())
 

@@ -36,6 +36,13 @@ PIPELINE, HANDLER = "summarizer/pipeline.py", "summarizer/agent.py"
 
 MUTANTS = (
     Mutant(
+        "the ordinals of a forgotten conversation begin anew",
+        SEGMENTER,
+        "segmenter/state.py",
+        "return State(self.tenant_id, last_ordinal=self.last_ordinal, agents=",
+        "return State(self.tenant_id, agents=",
+    ),
+    Mutant(
         "the bookmark is of the batch before",
         SEGMENTER,
         SESSION,

@@ -9,6 +9,7 @@ from aiokafka import TopicPartition
 
 from afterword.schemas import EpisodeClosed, decode_episode
 from afterword.streams.runtime.changelog import BOOKMARK_KEY, decode_bookmark, row_key
+from afterword.streams.runtime.database import Expiry
 from afterword.streams.segmenter import Segmenter, deadline_of
 from afterword.streams.segmenter.state import parse_scope
 from afterword.streams.tokens import count_tokens
@@ -87,14 +88,14 @@ class Story:
         return self._segmenter.tick(due, work.now_ms, SOURCE.topic, SOURCE.partition).outgoing
 
     def _due(self, now_ms: int) -> list[bytes]:
-        deadlines = [(deadline_of(row), key) for key, row in self.conversations.items()]
-        return [key for deadline, key in sorted(pair for pair in deadlines if pair[0]) if deadline <= now_ms]
+        forget_ms = self.world.limits.forget_after_ms
+        deadlines = [(deadline_of(row, forget_ms), key) for key, row in self.conversations.items()]
+        due = [(isinstance(at, Expiry), at, key) for at, key in deadlines if at is not None and at <= now_ms]
+        return [key for _, _, key in sorted(due)]
 
     def _wait(self, due: Iterable[bytes], now_ms: int) -> None:
         for name in [tuple(parse_scope(key)) for key in due]:
-            talk = self.oracle.talks[name]
-            assert talk.heard_ms + talk.idle_seconds * 1000 <= now_ms, "closed before its silence was over"
-            self.oracle.close_all(name, "idle")
+            assert self.oracle.expire(name, now_ms), "closed or forgotten before its silence was over"
 
     def name_of(self, episode: EpisodeClosed) -> Name:
         return episode.conversation_id, (episode.agent_id or "") if self.world.limits.scope == "agent" else None

@@ -36,6 +36,7 @@ LIMITS = Episodes(
     overlap=1,
     idle_seconds=60.0,
     dedupe_window=4,
+    forget_after_days=0.5,
 )
 """Small, so that a few messages go through all of the rules."""
 AGENTS_LIMITS = LIMITS.model_copy(update={"scope": "agent", "max_agents": 2})

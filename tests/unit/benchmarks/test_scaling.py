@@ -15,6 +15,7 @@ from benchmarks.scaling import (
     burst_wait,
     ceilings,
     changed,
+    changelog_bytes_per_message,
     ends,
     listed,
     main,
@@ -42,7 +43,7 @@ def test_a_worked_example() -> None:
     assert found.messages == pytest.approx(10e6 / 86_400 * 2)
     assert messages_per_episode(p) == pytest.approx(40 / (4 * 1.9))
     assert found.episodes == pytest.approx(found.messages / messages_per_episode(p))
-    assert found.changelog_bytes_per_day == pytest.approx(10e6 * p.changelog_bytes_per_message)
+    assert found.changelog_bytes_per_day == pytest.approx(10e6 * changelog_bytes_per_message(p))
 
 
 @pytest.mark.parametrize(("messages", "shifts", "expected"), [(10, 0.0, 10), (40, 0.0, 10), (12, 0.0, 6), (10, 1.0, 1)])
@@ -65,9 +66,17 @@ def test_what_is_stored_grows_as_the_load_does() -> None:
 
 
 def test_a_smaller_window_of_ids_means_less_state() -> None:
-    large, small = need(1e8, P), need(1e8, changed(P, {"dedupe_window": 10}))
+    never = {"forget_after_days": 0}
+    large, small = need(1e8, changed(P, never)), need(1e8, changed(P, never | {"dedupe_window": 10}))
     assert small.state_bytes < large.state_bytes / 3
     assert small.recovery_seconds < large.recovery_seconds / 3
+
+
+def test_state_follows_the_living() -> None:
+    ever, some = need(1e8, changed(P, {"forget_after_days": 0})), need(1e8, P)
+    assert some.state_bytes < ever.state_bytes / 10
+    assert some.changelog_bytes_per_day > ever.changelog_bytes_per_day, "what is forgotten leaves tombstones first"
+    assert need(1e8, changed(P, {"forget_after_days": 500})).state_bytes == ever.state_bytes
 
 
 def test_every_ceiling_is_in_one_decade_and_the_lowest_comes_first() -> None:

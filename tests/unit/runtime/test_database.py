@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from afterword.streams.runtime.database import MOST_MOVES, Database, DatabasePosition
+from afterword.streams.runtime.database import MOST_MOVES, RULES, Database, DatabasePosition, Expiry
 from afterword.streams.runtime.errors import StoreFailed
 from tests.doubles.database import Disk, MemoryDatabase
 
@@ -22,15 +22,19 @@ FAR = 10**13
 
 keys = st.sampled_from([b"", b"\0", b"a", b"a\0b"])
 """Few, so that they are written again and again."""
-deadlines = st.sampled_from([None, 5, 10, 20, 30, 40, 50])
+deadlines = st.sampled_from([None, 5, 10, 20, 30, 40, 50, Expiry(5), Expiry(20), Expiry(50)])
 changes = st.tuples(st.sampled_from(TABLES), keys, st.sampled_from([False, False, False, True]), deadlines)
 
 
 def encode(deadline: int | None) -> bytes:
-    return b"-" if deadline is None else b"%d" % deadline
+    if deadline is None:
+        return b"-"
+    return b"%s%d" % (b"x" if isinstance(deadline, Expiry) else b"", deadline)
 
 
 def decode(value: bytes) -> int | None:
+    if value.startswith(b"x"):
+        return Expiry(value[1:])
     return None if value == b"-" else int(value)
 
 
@@ -89,7 +93,7 @@ class DatabaseMachine(RuleBasedStateMachine):
     def look_for_due_keys(self, now: int, limit: int) -> None:
         found = self.database.due(now, limit)
         expected = self.due(now)
-        assert [self.model[row] for row in found] == [self.model[row] for row in expected][:limit]
+        assert [encode(self.model[row]) for row in found] == [encode(self.model[row]) for row in expected][:limit]
         assert set(found) <= set(expected)
         assert len(found) == len(set(found))
 
@@ -113,24 +117,25 @@ class DatabaseMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_next_deadline_is_never_late(self) -> None:
-        due = [deadline for (table, _), deadline in self.model.items() if table != "plain" and deadline is not None]
-        if due:
-            following = self.database.next_deadline()
-            assert following is not None
-            assert following <= min(due)
+        following = self.database.next_deadline(), self.database.next_expiry()
+        for (table, _), deadline in self.model.items():
+            if table != "plain" and deadline is not None:
+                # an early entry of either kind leads to the row
+                early = following if isinstance(deadline, Expiry) else following[:1]
+                assert min(moment for moment in early if moment is not None) <= deadline
 
     @invariant()
     def the_index_has_at_least_the_rows_with_a_deadline(self) -> None:
         assert list(self.database.count_scheduled()) == []
-        assert self.database.scheduled >= len(self.due(FAR))
+        assert self.database.scheduled >= sum(not isinstance(self.model[row], Expiry) for row in self.due(FAR))
 
     def due(self, now: int) -> list[tuple[str, bytes]]:
         rows = [
-            (deadline, row)
+            (isinstance(deadline, Expiry), deadline, row)
             for row, deadline in self.model.items()
             if row[0] != "plain" and deadline is not None and deadline <= now
         ]
-        return [row for _, row in sorted(rows)]
+        return [row for _, _, row in sorted(rows)]
 
     def teardown(self) -> None:
         if hasattr(self, "database"):
@@ -205,6 +210,61 @@ def test_after_a_rebuild_early_deadlines_are_moved_and_counted_in_parts(tmp_path
     database.close()
 
 
+def test_rows_that_only_expire_come_last_and_are_not_counted(open_database: Open, tmp_path: Path) -> None:
+    database = open_database(tmp_path / "db")
+    database.write({"rows": [(b"a", b"x5"), (b"b", b"10"), (b"c", b"x7")]}, DatabasePosition())
+    assert (database.next_deadline(), database.next_expiry(), database.scheduled) == (10, 5, 1)
+    assert database.due(10, 2) == [("rows", b"b"), ("rows", b"a")]
+    database.write({"rows": [(b"a", b"20"), (b"b", b"x30")]}, DatabasePosition())
+    assert database.due(20, 9) == [("rows", b"a"), ("rows", b"c")]
+    assert (database.next_deadline(), database.next_expiry(), database.scheduled) == (20, 7, 1)
+    database.close()
+
+
+class Later:
+    """Deadlines that are later by what is set."""
+
+    def __init__(self, by: int) -> None:
+        self.by = by
+        self.rule = f"by {by}"
+
+    def __call__(self, value: bytes) -> int | None:
+        return int(value) + self.by
+
+
+def test_rows_are_indexed_anew_when_their_deadlines_follow_another_rule(tmp_path: Path) -> None:
+    number = MOST_MOVES + 1
+    path, rows = tmp_path / "db", [(b"%d" % key, b"100") for key in range(number)]
+    database = Database(path, {"rows": Later(50), "plain": None})
+    assert list(database.index_anew()) == [], "it is empty"
+    database.write({"rows": rows, "plain": rows}, DatabasePosition())
+    database.close()
+    for later, parts in ((Later(50), 0), (Later(-50), 2), (Later(-50), 0)):
+        database = Database(path, {"rows": later, "plain": None})
+        assert len(list(database.index_anew())) == parts
+        database.close()
+    database = Database(path, {"rows": Later(-50), "plain": None})
+    assert len(database.due(50, number) or ()) == number
+    database.close()
+
+
+def test_rows_of_an_earlier_release_are_indexed_when_it_crashes_the_next_time_too(tmp_path: Path) -> None:
+    """It wrote no index for rows that had no deadline then, and no rule."""
+    path, rows = tmp_path / "db", [(b"%d" % key, b"-") for key in range(MOST_MOVES + 1)]
+    database = Database(path, {"rows": decode})
+    database.write({"rows": rows}, DatabasePosition())
+    database._db.delete(RULES)
+    database.close()
+    for _ in range(2):
+        database = Database(path, {"rows": lambda _: Expiry(1)})
+        assert next(database.index_anew(), "done") is None, "another part is to come"
+        database.close()
+    database = Database(path, {"rows": lambda _: Expiry(1)})
+    assert len(list(database.index_anew())) == 2
+    assert len(database.due(1, 2 * MOST_MOVES) or ()) == len(rows)
+    database.close()
+
+
 def test_whatever_is_asked_of_a_lost_database_fails_with_its_path(tmp_path: Path) -> None:
     database = opened(tmp_path / "db")
     database.write({"rows": [(b"a", b"1")]}, DatabasePosition())
@@ -215,7 +275,9 @@ def test_whatever_is_asked_of_a_lost_database_fails_with_its_path(tmp_path: Path
         lambda: list(database.keys("rows")),
         lambda: database.due(5, 1),
         lambda: list(database.count_scheduled()),
+        lambda: list(database.index_anew()),
         database.next_deadline,
+        database.next_expiry,
         database.wipe,
         lambda: database.size_bytes,
     )

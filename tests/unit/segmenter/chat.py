@@ -121,7 +121,8 @@ class Chat:
         return episodes(self.tick(self.due()).outgoing)
 
     def due(self) -> list[bytes]:
-        return [key for key, row in self.conversations.items() if (deadline_of(row) or self.now_ms + 1) <= self.now_ms]
+        deadlines = {key: deadline_of(row, self.limits.forget_after_ms) for key, row in self.conversations.items()}
+        return [key for key, deadline in deadlines.items() if deadline is not None and deadline <= self.now_ms]
 
     def tick(self, due: Sequence[bytes]) -> Outcome:
         return self._committed(lambda segmenter: segmenter.tick(due, self.now_ms, "messages", 3))

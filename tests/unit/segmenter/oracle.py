@@ -76,6 +76,10 @@ class Room:
     limits: Episodes
     taken: list[Taken] = field(default_factory=list)
     active: list[str] = field(default_factory=list)
+    forgotten: int = 0
+    """So many of `taken` are not remembered any more."""
+    silent_ms: int | None = None
+    """Wall clock of the last thing that was done with it; None: it is forgotten."""
 
 
 @dataclass
@@ -93,6 +97,8 @@ class Talk:
     since: float | None = None
     placed: int = 0
     """Messages that are in its episodes, or pending."""
+    silent_ms: int | None = None
+    """Wall clock of the last thing that was done with it; None: it is forgotten, or nothing was."""
 
     @property
     def rows(self) -> list[Taken]:
@@ -114,8 +120,10 @@ class Oracle:
     """Conversations and messages of the changes that are handed on."""
     duplicates: int = 0
     refused: int = 0
+    now_ms: int = 0
 
     def hear(self, record: Sent, now_ms: int) -> None:
+        self.now_ms = now_ms
         try:
             event = decode_input(record.key, record.value, record.headers, record.timestamp)
         except InvalidRecord:
@@ -145,6 +153,7 @@ class Oracle:
         for talk in (self.talks[name] for name in self.reachable(conversation)):
             talk.placed -= len(talk.pending)
             talk.sealed, talk.open, talk.before, talk.since = [], [], [], None
+            self.touch(talk)
         if conversation in self.rooms:
             self.rooms[conversation].limits = self.limits
             self.rooms[conversation].active = []
@@ -159,6 +168,8 @@ class Oracle:
                 is_pending = is_pending or taken in talk.rows
                 if not taken.gone:
                     taken.amend(event)
+                    if taken in talk.rows:
+                        self.touch(talk)
             talk.placed -= waiting - len(talk.pending)
             if waiting and not talk.pending:
                 talk.sealed, talk.open = [], []
@@ -168,10 +179,35 @@ class Oracle:
         if self.limits.scope == "agent" or not is_pending:
             self.amended.append((event.conversation_id, event.id))
 
+    def touch(self, talk: Talk) -> None:
+        """One that is forgotten has nothing that could be done with it."""
+        talk.silent_ms = self.now_ms if talk.taken else None
+
     def wait(self, now_ms: int) -> None:
-        for name, talk in sorted(self.talks.items(), key=lambda pair: pair[0]):
-            if talk.pending and talk.heard_ms + talk.idle_seconds * 1000 <= now_ms:
-                self.close_all(name, "idle")
+        """Look at every conversation first, then at its agents."""
+        names = {*self.talks, *((conversation, None) for conversation in self.rooms)}
+        for name in sorted(names, key=lambda name: (name[0], name[1] is not None, name[1])):
+            self.expire(name, now_ms)
+
+    def expire(self, name: Name, now_ms: int) -> bool:
+        """Close or forget what has been silent for long enough; return whether there was something to do."""
+        self.now_ms = now_ms
+        room, talk = self.rooms.get(name[0]), self.talks.get(name, Talk())
+        if talk.pending and talk.heard_ms + talk.idle_seconds * 1000 <= now_ms:
+            self.close_all(name, "idle")
+            return True
+        is_root = room is not None and name[1] is None
+        silent_ms = room.silent_ms if room and is_root and self.limits.scope == "agent" else talk.silent_ms
+        long = round(self.limits.forget_after_days * 86_400_000)
+        if talk.pending or silent_ms is None or not long or now_ms < silent_ms + long:
+            return False
+        if room and is_root and any(self.talks[other].pending for other in self.reachable(name[0])):
+            room.silent_ms = now_ms
+            return True
+        talk.taken, talk.before, talk.since, talk.silent_ms = [], [], None, None
+        if room and is_root:
+            room.forgotten, room.active, room.limits, room.silent_ms = len(room.taken), [], self.limits, None
+        return True
 
     def flush(self, conversation: str, agent: str | None) -> None:
         if self.limits.scope == "conversation":
@@ -192,7 +228,7 @@ class Oracle:
         if room.taken and room.taken[0].message.tenant_id != message.tenant_id:
             self.refused += 1
             return
-        remembered = room.taken[-self.limits.dedupe_window :] + self.pending(name)
+        remembered = room.taken[room.forgotten :][-self.limits.dedupe_window :] + self.pending(name)
         if message.id in [t.message.id for t in remembered]:
             self.duplicates += 1
             return
@@ -201,6 +237,7 @@ class Oracle:
             self.refused += 1
             return
         room.limits = limits
+        room.silent_ms = now_ms
         self.rooms[name] = room
         new = Taken(message, stamped_ms)
         room.taken.append(new)
@@ -247,6 +284,7 @@ class Oracle:
             moved = [Taken(t.message, max(w.stamped_ms for w in waiting.taken)) for t in waiting.pending]
             waiting.placed -= len(moved)
             waiting.sealed, waiting.open, waiting.before, waiting.since = [], [], [], None
+            self.touch(waiting)
             for each in moved:
                 self.place((name, agent), each, limits, now_ms)
 
@@ -262,6 +300,7 @@ class Oracle:
         if talk.since is None or (late and not talk.pending):
             talk.since = new.sent
         talk.taken.append(new)
+        self.touch(talk)
         talk.open.append(new)
         talk.placed += 1
         if len(living(talk.open)) >= limits.max_episode_size:
@@ -302,6 +341,7 @@ class Oracle:
 
     def emit_sealed(self, name: Name, talk: Talk) -> None:
         for rows, reason in talk.sealed:
+            self.touch(talk)
             talk.since = talk.taken[-1].sent
             if core := living(rows):
                 talk.ordinal += 1

@@ -8,6 +8,8 @@ from afterword.streams.settings import Episodes
 from tests.unit.segmenter.chat import Sent, delete, delete_conversation, edit, flush, say
 
 IDLE = 60
+FORGET = 300
+"""Seconds of silence after which a conversation is forgotten."""
 GAPS = st.sampled_from([0, 0, 0, 1, 1, IDLE, IDLE + 1, -5])
 """Seconds between messages; also exactly the idle time, and backwards."""
 
@@ -73,6 +75,7 @@ def episode_limits(draw: st.DrawFn, scopes: tuple[str, ...] = ("conversation", "
         max_episode_tokens=draw(st.sampled_from([5, 20, 10**9])),
         overlap=draw(st.integers(0, longest)),
         idle_seconds=IDLE,
+        forget_after_days=draw(st.sampled_from([0, FORGET / 86400, FORGET / 86400, 30])),
         dedupe_window=draw(st.sampled_from([1, 3, 8, 1000])),
         auto_summarize=draw(st.sampled_from([True] * 9 + [False])),
         max_pending_messages=draw(st.sampled_from([1, 5, 9, 1000])),
@@ -119,7 +122,7 @@ def talk(draw: st.DrawFn, max_size: int = 60) -> list[Sent | int]:
         elif kind == "amend":
             happening.append(draw(AMENDMENTS))
         else:
-            happening.append(draw(st.sampled_from([1, IDLE // 2, IDLE])))
+            happening.append(draw(st.sampled_from([1, IDLE // 2, IDLE, FORGET, FORGET])))
     return happening
 
 

@@ -38,6 +38,7 @@ def test_totals_add_up_over_batches() -> None:
         "skipped": 1,
         "flushes": 1,
         "amendments": 0,
+        "forgotten": 0,
         "dead_letters_key_mismatch": 2,
         "episodes_trigger": 2,
         "episodes_idle": 1,

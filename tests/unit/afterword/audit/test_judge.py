@@ -539,6 +539,74 @@ def test_an_id_used_again_past_the_window_is_a_message_of_its_own(snapshot):
     assert judge(snapshot).clean
 
 
+class TestForgotten:
+    """The message 1 comes again after 30 days, in which the segmenter forgot it, or was too busy to."""
+
+    DAY = 86_400_000
+
+    def repeated(self, snapshot: Snapshot, after_days: float) -> None:
+        snapshot.forget_after_ms = 30 * self.DAY
+        snapshot.produced = [p._replace(record_ms=self.DAY) for p in snapshot.produced]
+        late = self.DAY + int(after_days * self.DAY)
+        snapshot.produced.append(produced(1, offset=6)._replace(record_ms=late))
+        snapshot.consumed[0] = 7
+
+    def closed_again(self, snapshot: Snapshot) -> None:
+        snapshot.closed.append(closed(3, [5, 6, 1], offset=4)._replace(first_offset=4, last_offset=6))
+        snapshot.pending.clear()
+
+    def test_a_repeat_after_the_silence_is_a_message_of_its_own(self, snapshot):
+        self.repeated(snapshot, 30)
+        self.closed_again(snapshot)
+        report = judge(snapshot)
+        assert report.clean
+        assert (report.messages["in_an_episode"], report.messages["duplicates"]) == (7, 0)
+
+    def test_so_is_one_that_is_pending(self, snapshot):
+        self.repeated(snapshot, 31)
+        snapshot.pending |= {pending(5), pending(6)}
+        assert judge(snapshot).clean
+
+    def test_or_it_is_a_duplicate(self, snapshot):
+        self.repeated(snapshot, 40)
+        snapshot.pending.add(pending(5))
+        report = judge(snapshot)
+        assert report.clean
+        assert report.messages["duplicates"] == 1
+
+    def test_a_duplicate_meanwhile_does_not_end_the_silence(self, snapshot):
+        self.repeated(snapshot, 31)
+        early = produced(2, offset=6)._replace(record_ms=21 * self.DAY)
+        snapshot.produced[-1:] = [early, snapshot.produced[-1]._replace(position=Position(0, 7))]
+        snapshot.consumed[0] = 8
+        snapshot.closed.append(closed(3, [5, 6, 1], offset=4)._replace(first_offset=4, last_offset=7))
+        snapshot.pending.clear()
+        report = judge(snapshot)
+        assert report.clean
+        assert (report.messages["in_an_episode"], report.messages["duplicates"]) == (7, 1)
+
+    def test_before_that_it_may_be_in_no_second_episode(self, snapshot):
+        self.repeated(snapshot, 29)
+        self.closed_again(snapshot)
+        assert kinds(snapshot) == {"duplicated"}
+
+    def test_records_without_times_prove_nothing(self, snapshot):
+        self.repeated(snapshot, 0)
+        snapshot.produced[-1] = snapshot.produced[-1]._replace(record_ms=-1)
+        self.closed_again(snapshot)
+        assert judge(snapshot).clean
+
+    def test_agents_may_not_be_active_any_more(self, snapshot):
+        agents = Snapshot(max_agents=2, consumed={0: 2}, archived_to={0: 2}, forget_after_ms=30 * self.DAY)
+        first, second = produced(1, offset=0), produced(2, offset=1)
+        agents.produced = [first._replace(agent_id="x", record_ms=1), second._replace(record_ms=31 * self.DAY)]
+        agents.pending = {pending(0, f"{CONVERSATION}/x"), pending(1)}
+        agents.messages = {message(n): Archived(None, True) for n in (1, 2)}
+        assert judge(agents).clean
+        agents.produced[1] = second._replace(record_ms=2)
+        assert judge(agents).findings
+
+
 def test_the_later_episode_of_an_id_used_again_may_label_its_document(snapshot):
     snapshot.dedupe_window = 3
     snapshot.produced.append(produced(1, offset=6))

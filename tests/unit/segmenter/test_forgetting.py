@@ -1,0 +1,242 @@
+"""A silent conversation is forgotten but for what keeps its ids unique; the properties try it at random."""
+
+import pytest
+
+from afterword.streams.segmenter import deadline_of
+from afterword.streams.segmenter.processor import FORGOTTEN_AT_ONCE
+from afterword.streams.segmenter.state import (
+    STUB_VERSION,
+    Deadlines,
+    Scope,
+    State,
+    body_key,
+    decode_state,
+    encode_state,
+    prefix,
+    scope_key,
+)
+from tests.unit.segmenter.chat import (
+    Chat,
+    amendments,
+    delete,
+    delete_conversation,
+    edit,
+    episodes,
+    flush,
+    ids,
+    limits,
+    say,
+    says,
+)
+
+DAY = 86_400
+FORGET = 30 * DAY
+UUID = "0b6f0c0e-6e1f-5d7b-9a5c-3f1b6c1d2e4f"
+STUB_BYTES = 64
+"""Key and value in both tables, of a conversation whose id is a UUID; as in the changelog, without a record's frame."""
+
+
+def forgotten(*records, **changed) -> Chat:
+    """A chat in which the records were closed, and then nobody spoke for 30 days."""
+    chat = Chat(limits(**changed))
+    chat.process([*(records or says("a", "b")), flush()])
+    chat.wait(FORGET)
+    return chat
+
+
+WHOLE = Scope("c")
+
+
+def state_of(chat: Chat, scope: Scope = WHOLE) -> State:
+    return decode_state(chat.conversations[scope_key(scope)])
+
+
+def test_a_silent_conversation_leaves_its_number_of_episodes_and_its_tenant() -> None:
+    chat = forgotten(say("a", tenant_id="t"), say("b", tenant_id="t"), flush(tenant_id="t"), overlap=1)
+    assert chat.messages == {}
+    assert state_of(chat) == State("t", last_ordinal=1)
+    assert chat.due() == []
+
+
+def test_it_is_forgotten_when_it_was_silent_for_so_long_and_not_before() -> None:
+    chat = Chat()
+    chat.process([*says("a", "b"), flush()])
+    chat.wait(FORGET - 1)
+    assert chat.messages
+    outcome = chat.tick([b"c"])
+    assert (outcome.forgotten, bool(chat.messages)) == (0, True)
+    chat.now_ms += 1000
+    assert (chat.tick(chat.due()).forgotten, chat.messages) == (1, {})
+
+
+def test_silence_begins_when_nothing_is_pending_any_more() -> None:
+    chat = Chat(limits(idle_seconds=FORGET, auto_summarize=False))
+    chat.process(says("a", "b"))
+    assert [ids(episode) for episode in chat.wait(FORGET)] == ["a b"]
+    chat.wait(FORGET - 1)
+    assert chat.messages
+    chat.wait(1)
+    assert chat.messages == {}
+
+
+def test_ordinals_go_on_without_overlap_and_with_an_empty_window() -> None:
+    chat = forgotten(overlap=2)
+    assert chat.process(says("a", "c")).duplicates == 0, "the id was used 30 days ago"
+    assert chat.process(says("a")).duplicates == 1
+    [episode] = chat.hear(flush())
+    assert (ids(episode), episode.ordinal, episode.overlap) == ("a c", 2, ())
+
+
+def test_its_clocks_and_its_own_settings_begin_anew() -> None:
+    own = {"afterword": {"max_episode_size": 2}}
+    chat = forgotten(say("a", metadata=own, at=10_000), trigger={"seconds": 100})
+    assert state_of(chat).overrides == ""
+    assert chat.hear(*says("b", "d", "e"), say("f", at=99)) == []
+    [episode] = chat.hear(say("g", at=100))
+    assert ids(episode) == "b d e f g"
+
+
+def test_its_tenant_stays_its_own() -> None:
+    chat = forgotten(say("a", tenant_id="t"), flush(tenant_id="t"))
+    assert chat.process([say("b")]).dead_letters == {"tenant_mismatch": 1}
+
+
+def test_changes_of_its_messages_are_handed_on() -> None:
+    chat = forgotten(overlap=2)
+    outcome = chat.process([edit("b", content="x"), delete("a"), delete_conversation()])
+    assert [(event.message_id, event.episode_id) for event in amendments(outcome.outgoing)] == [
+        ("b", None), ("a", None), (None, None),
+    ]  # fmt: skip
+    assert state_of(chat) == State(None, last_ordinal=1), "nothing of it is kept again"
+
+
+@pytest.mark.parametrize("agents", [False, True])
+def test_what_is_left_takes_at_most_64_bytes(agents: bool) -> None:
+    chat = Chat(limits(scope="agent" if agents else "conversation"))
+    said = [say(f"m{n}", conversation_id=UUID, tenant_id="acme") for n in range(500)]
+    end = flush(UUID, tenant_id="acme")
+    for n in range(0, 500, 5):
+        chat.process([*said[n : n + 5], end])
+    assert sum(len(key) + len(row) for key, row in chat.messages.items()) > 500 * STUB_BYTES
+    chat.wait(FORGET)
+    assert chat.messages == {}
+    assert max(len(key) + len(row) for key, row in chat.conversations.items()) <= STUB_BYTES
+
+
+def test_zero_days_are_never() -> None:
+    chat = Chat(limits(forget_after_days=0))
+    chat.process([*says("a", "b"), flush()])
+    before = dict(chat.conversations), dict(chat.messages)
+    assert chat.wait(1000 * FORGET) == []
+    assert (chat.conversations, chat.messages) == before
+
+
+def test_many_rows_go_in_parts_and_the_overlap_first() -> None:
+    number = FORGOTTEN_AT_ONCE + 10
+    chat = Chat(limits(overlap=2, dedupe_window=10 * number))
+    chat.process([*says(*map(str, range(number))), flush()])
+    rows = len(chat.messages)
+    chat.now_ms += FORGET * 1000
+    assert chat.tick([b"c"]).forgotten == 0
+    assert len(chat.messages) == rows - 2 * FORGOTTEN_AT_ONCE
+    assert all(len(row) <= 16 for row in chat.messages.values()), "the texts are gone"
+    assert chat.due() == [b"c"]
+    assert chat.tick([b"c"]).forgotten == 1
+    assert chat.messages == {}
+
+
+def test_one_that_speaks_while_it_is_being_forgotten_goes_on() -> None:
+    number = FORGOTTEN_AT_ONCE + 10
+    chat = Chat(limits(overlap=2, dedupe_window=10 * number))
+    chat.process([*says(*map(str, range(number))), flush()])
+    chat.now_ms += FORGET * 1000
+    chat.tick([b"c"])
+    outcome = chat.process([say("0"), say(str(number - 1)), flush()])
+    [episode] = episodes(outcome.outgoing)
+    assert (ids(episode), episode.ordinal, episode.overlap) == ("0", 3, ())
+    assert outcome.duplicates == 1, "the last ids are still known"
+    chat.wait(FORGET)
+    assert chat.messages == {}
+
+
+def test_a_row_of_an_earlier_release_is_dated_first_and_forgotten_30_days_later() -> None:
+    chat = Chat()
+    chat.process([*says("a", "b"), flush()])
+    row = chat.conversations[b"c"]
+    chat.conversations[b"c"] = bytes(8) + row[8:]
+    assert chat.due() == [b"c"]
+    assert chat.tick([b"c"]).forgotten == 0
+    assert (chat.due(), chat.conversations[b"c"]) == ([], row)
+    chat.wait(FORGET)
+    assert chat.messages == {}
+
+
+def test_damaged_rows_go_with_the_others() -> None:
+    chat = Chat(limits(overlap=2))
+    chat.process([*says("a", "b", "d"), flush()])
+    chat.messages[body_key(prefix(Scope("c")), 2)] = b"damaged"
+    del chat.messages[body_key(prefix(Scope("c")), 0)]
+    chat.wait(FORGET)
+    assert state_of(chat) == State(None, last_ordinal=1)
+    assert [ids(episode) for episode in chat.hear(say("e"), flush())] == ["e"]
+
+
+class TestAgents:
+    def test_each_part_is_forgotten_by_itself(self) -> None:
+        chat = Chat(limits(scope="agent", overlap=1))
+        chat.process([say("a", agent_id="x"), flush(agent_id="x")])
+        chat.wait(FORGET - 100)
+        chat.process([say("b", agent_id="y"), flush(agent_id="y")])
+        chat.wait(100)
+        assert state_of(chat, Scope("c", "x")).is_stub
+        assert not state_of(chat, Scope("c", "y")).is_stub
+        assert not state_of(chat).is_stub
+        assert chat.process([say("a", agent_id="x")]).duplicates == 1
+        [episode] = chat.hear(say("d", agent_id="x"), flush(agent_id="x"))
+        assert (episode.ordinal, episode.overlap) == (2, ())
+
+    def test_a_forgotten_conversation_has_no_active_agents(self) -> None:
+        chat = Chat(limits(scope="agent", overlap=1))
+        chat.process([say("a", agent_id="x"), flush()])
+        chat.wait(FORGET)
+        assert state_of(chat) == State(None, agents=[])
+        [episode] = chat.hear(say("b"), flush())
+        assert (episode.agent_id, episode.ordinal) == (None, 1)
+        [episode] = chat.hear(say("d", agent_id="x"), flush())
+        assert (episode.agent_id, episode.ordinal) == ("x", 2)
+
+    def test_a_conversation_is_not_forgotten_before_its_agents_are_silent(self) -> None:
+        chat = Chat(limits(scope="agent", overlap=1, forget_after_days=1, idle_seconds=3 * DAY))
+        chat.process([say("a", agent_id="x")])
+        chat.wait(2 * DAY)
+        assert state_of(chat).agents == ["x"]
+        assert [ids(episode) for episode in chat.wait(DAY)] == ["a"]
+        chat.wait(DAY)
+        assert state_of(chat).is_stub
+
+    def test_a_damaged_part_puts_it_off(self) -> None:
+        chat = Chat(limits(scope="agent", overlap=1))
+        chat.process([say("a", agent_id="x"), flush()])
+        chat.conversations[scope_key(Scope("c", "x"))] = b"damaged"
+        chat.now_ms += FORGET * 1000
+        assert chat.tick(chat.due()).unreadable == 1
+        assert chat.due() == []
+        assert state_of(chat).agents == ["x"]
+
+
+class TestRows:
+    @pytest.mark.parametrize("state", [State(None), State("t", last_ordinal=7), State("é", last_ordinal=1, agents=[])])
+    def test_a_stub_is_read_as_it_was_written(self, state: State) -> None:
+        row = encode_state(state)
+        assert row[8] == STUB_VERSION
+        assert decode_state(row) == state
+        assert deadline_of(row, 1) is None
+
+    def test_without_the_setting_a_silent_row_is_never_due(self) -> None:
+        row = encode_state(State(None, next_seq=1, first_pending=1, silent_ms=5))
+        assert deadline_of(row) is None
+        assert deadline_of(row, 10) == 15
+
+    def test_the_rule_changes_with_the_setting(self) -> None:
+        assert Deadlines(1).rule != Deadlines(0).rule
+        assert Deadlines(10)(encode_state(State(None, next_seq=1, first_pending=1, silent_ms=5))) == 15
