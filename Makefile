@@ -56,7 +56,7 @@ bench-check: $(STAMP) ## whether it has become slower: the ratios of a short run
 	$(BIN)/python -m benchmarks --short --json build/check.json
 	$(BIN)/python -m benchmarks.guard build/check.json
 
-quality: $(STAMP) ## the quality gate's precision and recall, summaries without an LLM beside people's, and what recall finds
+quality: $(STAMP) ## precision and recall of the quality gate and of redaction, summaries without an LLM beside people's, and what recall finds
 	$(BIN)/python -m benchmarks.quality
 	$(BIN)/python -m benchmarks.recall
 

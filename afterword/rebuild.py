@@ -87,7 +87,7 @@ async def rebuild_index(
     """Raises: StoreUnavailable (of which StoreInUse: a summarizer has the directory open), ConfigurationError."""
     async with AsyncExitStack() as closing:
         stores = await closing.enter_async_context(open_stores(settings))
-        if embedder := make_embedder(settings.embedder):
+        if embedder := make_embedder(settings.embedder, settings.redaction.shown()):
             closing.push_async_callback(embedder.close)
         work = IndexRebuild(stores.episodes, stores.messages, stores.index, embedder, everything)
         return await work.run(progress, after)

@@ -225,6 +225,7 @@ async def _replayed(log: Log, settings: Settings, tables: Tables, end: Position,
         conversations=tables[CONVERSATIONS],
         messages=tables[MESSAGES],
         count_tokens=count_tokens,
+        redaction=settings.redaction.of_records(),
     )
     records: list[ConsumerRecord] = []
     async for record in log.records(kafka.messages_topic):

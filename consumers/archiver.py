@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 import stamina
 import structlog
@@ -45,6 +46,9 @@ from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, Me
 from afterword.streams.stores.opening import Stores, open_stores
 from afterword.streams.telemetry import Metrics, worker_telemetry
 from afterword.streams.telemetry.tracing import links, open_span, step, trace_in
+
+if TYPE_CHECKING:  # its libraries take 100 ms to import, and most workers redact nothing
+    from afterword.streams.redaction.records import RecordRedaction
 
 log = structlog.get_logger(__name__)
 
@@ -92,7 +96,9 @@ async def run_archiver(settings: Settings, stop: asyncio.Event | None = None) ->
         ):
             attempts = Attempts(Breaker(), settings.engine.agent_retries, stops=(AfterwordError,))
             queue = partial(send_dead_letters, kafka, readiness)
-            archiver = Archiver(consumer, archive, readiness, metrics, tracer, kafka, attempts, queue)
+            archiver = Archiver(
+                consumer, archive, readiness, metrics, tracer, kafka, attempts, queue, settings.redaction.of_records()
+            )
             reporting = asyncio.create_task(report_lag(consumer, archiver, metrics.engine))
             try:
                 await until_stopped(archiver, stop, settings.drain_seconds)
@@ -118,7 +124,9 @@ class Archiver:
         kafka: Kafka,
         attempts: Attempts,
         reject: Reject,
+        redaction: "RecordRedaction | None" = None,
     ) -> None:
+        """`redaction`: takes personal data and secrets out of what is archived, and out of dead letters."""
         self.counts: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
         """Records since the start, by outcome."""
         self._work: dict[TopicPartition, Work] = {}
@@ -130,6 +138,7 @@ class Archiver:
         self._tracer = tracer
         self._attempts = attempts
         self._reject = reject
+        self._redaction = redaction
         self._span_name = f"process {kafka.messages_topic}"
         self._span_attributes = {
             "messaging.system": "kafka",
@@ -222,7 +231,8 @@ class Archiver:
         log.error("record_rejected", stage=STAGE, error_type=UNFORESEEN, problem=problem, **position)
         self._metrics.count_dead_letters(STAGE, UNFORESEEN)
         failure = {"stage": STAGE, "error_type": UNFORESEEN, "message": problem}
-        return [dead_letter(record, **failure, attempts=tries, now_ms=wall_clock_ms())]
+        rejected = dead_letter(record, **failure, attempts=tries, now_ms=wall_clock_ms())
+        return [self._redaction.dead_letter(*rejected) if self._redaction else rejected]
 
     async def _write(self, entries: list[Entry]) -> None:
         if not entries:
@@ -247,6 +257,8 @@ class Archiver:
             where = {"partition": record.partition, "offset": record.offset}
             log.debug("record_not_archived", stage=STAGE, error_type=error.error_type, **where)
             return None
+        if self._redaction:
+            event = self._redaction.event(event)
         if isinstance(event, ConversationFlush):
             self._count(OTHER)
             return None

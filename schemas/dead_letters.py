@@ -1,7 +1,8 @@
 """Dead letters: a record that was rejected, with headers that say where it came from and what was wrong.
 
 The record is unchanged, unless it is so large that the dead-letter topic might reject it: then its beginning is kept,
-with the size and the SHA-256 of the whole. A dead letter can always be written.
+with the size and the SHA-256 of the whole. A dead letter can always be written. Where all is redacted, its worker does
+that afterwards (`streams.redaction.records`).
 """
 
 import hashlib
@@ -100,19 +101,20 @@ def _bounded(record: KafkaRecord) -> tuple[bytes | None, bytes | None, Headers, 
     if read_replacement(record.headers):
         cut["truncated"] = "record"
     if key is not None and len(key) > MAX_KEY_BYTES:
-        cut |= _described("key", key)
+        cut |= described("key", key)
         key = None
     headers_bytes = sum(len(name) + len(said or b"") for name, said in headers)
     if headers_bytes > MAX_HEADERS_BYTES:
         cut |= {"truncated": "headers", "headers_bytes": str(headers_bytes)}
         headers, headers_bytes = [], 0
     if value is not None and len(value) + len(key or b"") + headers_bytes > MAX_BYTES:
-        cut |= _described("value", value)
+        cut |= described("value", value)
         value = value[:KEPT_BYTES]
     return key, value, headers, cut
 
 
-def _described(part: str, data: bytes) -> dict[str, str]:
+def described(part: str, data: bytes) -> dict[str, str]:
+    """Size and SHA-256 of a part that a dead letter does not have, or not whole, by the names of their headers."""
     digest = hashlib.sha256(data).hexdigest()
     return {"truncated": part, f"{part}_bytes": str(len(data)), f"{part}_sha256": digest}
 

@@ -5,11 +5,11 @@ docs/settings.md and the chart's schema are generated from this module.
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -33,7 +33,12 @@ from pydantic_settings import (
 
 from afterword.streams import prompt_template
 from afterword.streams.errors import ConfigurationError
+from afterword.streams.redaction.entities import check_patterns, entities_in
 from afterword.streams.triggers import Node, TriggerPreset, parse_trigger, preset_of, read_trigger
+
+if TYPE_CHECKING:
+    from afterword.streams.redaction.records import RecordRedaction
+    from afterword.streams.redaction.redactor import Redactor
 
 PREFIX = "AFTERWORD_"
 CONFIG_FILE_VARIABLE = "AFTERWORD_CONFIG"
@@ -521,6 +526,67 @@ class Budget(Section):
         return self.tokens_per_hour is not None or self.tenant_tokens_per_hour is not None
 
 
+class Redaction(Section):
+    where: Literal["off", "llm", "everywhere"] = Field(
+        "off",
+        description="llm: prompts hold placeholders; everywhere: nothing but the messages topic holds the original",
+    )
+    entities: str = Field(
+        "all",
+        description="what is redacted: some of email, phone, card, iban, ip, url_secret, api_key, separated by commas; "
+        "or all",
+    )
+    phone_regions: str = Field(
+        "US,GB,DE,FR,ES,IT,NL,PL,BR,IN",
+        description="countries (ISO 3166, separated by commas) whose phone numbers are found without a country code",
+    )
+    patterns: dict[str, str] = Field(
+        {},
+        description="your own regular expressions (RE2) by the names of their placeholders",
+        json_schema_extra={"type_name": "JSON object"},
+    )
+
+    @field_validator("entities")
+    @classmethod
+    def are_known(cls, text: str) -> str:
+        entities_in(text)
+        return text
+
+    @field_validator("phone_regions")
+    @classmethod
+    def are_regions(cls, text: str) -> str:
+        for region in filter(None, text.split(",")):
+            if not re.fullmatch(r"\s*[A-Z]{2}\s*", region):
+                raise ValueError(f"{region.strip()!r} is no code of a country, like DE")
+        return text
+
+    @field_validator("patterns")
+    @classmethod
+    def are_patterns(cls, patterns: dict[str, str]) -> dict[str, str]:
+        check_patterns(patterns)
+        return patterns
+
+    def redactor(self) -> "Redactor":
+        """Raises: ConfigurationError for a country without telephone numbers."""
+        from afterword.streams.redaction.redactor import Redactor  # here: a producer has none of its libraries
+
+        regions = [region.strip() for region in self.phone_regions.split(",") if region.strip()]
+        try:
+            return Redactor(entities_in(self.entities), self.patterns, regions)
+        except ValueError as error:
+            raise ConfigurationError(setting=variable(("redaction",)), problem=str(error)) from None
+
+    def shown(self) -> Callable[[str], str]:
+        """What an embedder's server is shown of a text. Raises: ConfigurationError."""
+        return self.redactor().redacted if self.where == "llm" else str
+
+    def of_records(self) -> "RecordRedaction | None":
+        """Redaction of what comes in; None unless it is redacted everywhere. Raises: ConfigurationError."""
+        from afterword.streams.redaction.records import RecordRedaction  # here: as above
+
+        return RecordRedaction(self.redactor()) if self.where == "everywhere" else None
+
+
 class Health(Section):
     host: str = Field("127.0.0.1", description="address on which the health server listens")
     port: int = Field(0, ge=0, le=65535, description="port of the health server; 0: any free one, named in the log")
@@ -554,6 +620,7 @@ class Settings(BaseSettings):
     quality: QualitySettings = QualitySettings()
     retry: Retry = Retry()
     budget: Budget = Budget()
+    redaction: Redaction = Redaction()
     health: Health = Health()
     logs: Logs = Logs()
 

@@ -53,7 +53,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
         telemetry = await closing.enter_async_context(worker_telemetry("summarizer", settings, readiness))
         metrics, tracer = telemetry.metrics, telemetry.tracer
         stores = await closing.enter_async_context(open_stores(settings))
-        if embedder := make_embedder(settings.embedder):
+        if embedder := make_embedder(settings.embedder, settings.redaction.shown()):
             closing.push_async_callback(embedder.close)
         # first, because their clients are slow to import: whoever is alive must answer
         index = stores.index

@@ -49,7 +49,7 @@ async def _take_snapshot(log: Log, settings: Settings, index: ReadIndex) -> Snap
     )
     before = await _state_of_work(log, settings.kafka, topics)
     await _read_offsets(log, settings.kafka, topics, snapshot)
-    await _read_topics(log, settings.kafka, topics, snapshot)
+    await _read_topics(log, settings, topics, snapshot)
     await read_stores(settings, snapshot)
     await _read_index(settings, index, snapshot)
     snapshot.quiet = before == await _state_of_work(log, settings.kafka, topics)
@@ -73,10 +73,10 @@ async def _read_offsets(log: Log, kafka: Kafka, topics: set[str], snapshot: Snap
         snapshot.retries_wait = any(end > handled.get(source.partition, 0) for source, end in ends.items())
 
 
-async def _read_topics(log: Log, kafka: Kafka, topics: set[str], snapshot: Snapshot) -> None:
-    state = SegmenterState()
+async def _read_topics(log: Log, settings: Settings, topics: set[str], snapshot: Snapshot) -> None:
+    kafka, state = settings.kafka, SegmenterState()
     readings: dict[str, Take] = {
-        kafka.messages_topic: partial(take_message, snapshot),
+        kafka.messages_topic: partial(take_message, snapshot, redaction=settings.redaction.of_records()),
         kafka.changelog(MESSAGES): state.take_body,
         kafka.changelog(CONVERSATIONS): state.take_conversation,
         kafka.dead_letters(kafka.messages_topic): partial(take_dead_letter, snapshot.dead, kafka.messages_topic),

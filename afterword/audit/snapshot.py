@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from aiokafka import ConsumerRecord
 
@@ -41,6 +41,9 @@ from afterword.streams.segmenter.state import (
     parse_key,
     parse_scope,
 )
+
+if TYPE_CHECKING:  # its libraries take 100 ms to import, and most deployments redact nothing
+    from afterword.streams.redaction.records import RecordRedaction
 
 DIGEST_BYTES = 16
 """128 bits: no two of a billion messages share one by chance."""
@@ -296,13 +299,15 @@ def digest_of_all(ids: Iterable[str]) -> bytes:
     return digest("".join(f"{len(i)}:{i}" for i in ids))
 
 
-def take_message(snapshot: Snapshot, record: ConsumerRecord) -> None:
-    """Add a record of `messages`."""
+def take_message(snapshot: Snapshot, record: ConsumerRecord, redaction: "RecordRedaction | None" = None) -> None:
+    """Add a record of `messages`. `redaction`: as the segmenter and the archiver have it."""
     try:
         event = decode_input(record.key, record.value, record.headers, record.timestamp)
     except InvalidRecord:
         snapshot.refused.add(position_of(record))
         return
+    if redaction:
+        event = redaction.event(event)
     if isinstance(event, MessageEdited | MessageDeleted | ConversationDeleted):
         snapshot.changes.append(change_of(position_of(record), event))
         return

@@ -1,13 +1,17 @@
-"""python -m benchmarks.quality [gate] [extractive]: all of them unless some are named."""
+"""python -m benchmarks.quality [gate] [extractive] [redaction]: all of them unless some are named."""
 
 import argparse
 from collections.abc import Callable
 
 from rich.console import Console
 
-from benchmarks.quality import extractive, gate
+from benchmarks.quality import extractive, gate, redaction
 
-PARTS: dict[str, Callable[[Console], None]] = {"gate": gate.show, "extractive": extractive.show}
+PARTS: dict[str, Callable[[Console], None]] = {
+    "gate": gate.show,
+    "extractive": extractive.show,
+    "redaction": redaction.show,
+}
 
 
 def main() -> None:

@@ -46,6 +46,7 @@ def attach_segmenter(app: App, settings: Settings, metrics: Metrics, tracer: Tra
         messages=messages.data,
         count_tokens=count_tokens,
         tracer=tracer,
+        redaction=settings.redaction.of_records(),
     )
     handler = EventHandler(segmenter, outputs, metrics, app)
     schema = Batches(reject=handler.reject, stops=(AfterwordError,))
@@ -100,7 +101,7 @@ class EventHandler:
         where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
         log.error("record_rejected", stage=STAGE, error_type=UNFORESEEN, problem=problem, **where)
         self._count(Outcome(dead_letters=Counter({UNFORESEEN: 1})))
-        key, value, headers = dead_letter(
+        rejected = dead_letter(
             record,
             stage=STAGE,
             error_type=UNFORESEEN,
@@ -108,6 +109,9 @@ class EventHandler:
             attempts=engine.agent_retries + 1,
             now_ms=engine.clock(),
         )
+        if self._segmenter.redaction:
+            rejected = self._segmenter.redaction.dead_letter(*rejected)
+        key, value, headers = rejected
         return Output(self._segmenter.dead_letters_topic, key, value, None, None, headers)
 
     def _count(self, outcome: Outcome) -> None:

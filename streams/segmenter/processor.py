@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 from opentelemetry.trace import NoOpTracer, Tracer
@@ -51,6 +51,9 @@ from afterword.streams.segmenter.state import (
 )
 from afterword.streams.settings import Episodes
 from afterword.streams.telemetry.tracing import trace_in
+
+if TYPE_CHECKING:  # its libraries take 100 ms to import, and most workers redact nothing
+    from afterword.streams.redaction.records import RecordRedaction
 
 STAGE = "segmenter"
 CE_SOURCE = "afterword/segmenter"
@@ -127,6 +130,8 @@ class Segmenter:
     messages: Rows
     count_tokens: Callable[[str], int]
     tracer: Tracer = NO_TRACER
+    redaction: "RecordRedaction | None" = None
+    """Takes personal data and secrets out of every event before anything is kept of it, and out of dead letters."""
     traced: bool = field(init=False)
     rulebook: Rulebook = field(init=False)
     reported: set[bytes] = field(init=False, default_factory=set)
@@ -199,6 +204,8 @@ class _Batch:
         is_done = True
         try:
             event = decode_input(record.key, record.value, record.headers, record.timestamp)
+            if self._segmenter.redaction:
+                event = self._segmenter.redaction.event(event)
             is_done = self._apply(event, record)
         except InvalidRecord as error:
             self._undo()
@@ -404,6 +411,8 @@ class _Batch:
         rejected = dead_letter(
             record, stage=STAGE, error_type=error.error_type, message=error.detail, attempts=1, now_ms=self._now_ms
         )
+        if self._segmenter.redaction:
+            rejected = self._segmenter.redaction.dead_letter(*rejected)
         self._put(Outgoing(self._segmenter.dead_letters_topic, *rejected))
         self._outcome.dead_letters[error.error_type] += 1
 

@@ -46,7 +46,11 @@ class Embedder(Protocol):
 class HttpEmbedder:
     """Embeds on a server, with a few retries."""
 
-    def __init__(self, http: HttpClient, model: str, path: str, vector_in: Callable[[Any], Any]) -> None:
+    def __init__(
+        self, http: HttpClient, model: str, path: str, vector_in: Callable[[Any], Any], shown: Callable[[str], str]
+    ) -> None:
+        """`shown`: makes what the server is shown of a text."""
+        self._shown = shown
         self.model = model
         self._http = http
         self._path = path
@@ -65,7 +69,7 @@ class HttpEmbedder:
         await self._http.close()
 
     async def _ask(self, text: str) -> dict[str, Any]:
-        return await self._http.post(self._path, {"model": self.model, "input": text})
+        return await self._http.post(self._path, {"model": self.model, "input": self._shown(text)})
 
     def _checked(self, answer: dict[str, Any]) -> Vector:
         try:
@@ -89,14 +93,17 @@ class LocalEmbedder:
         """Close nothing: the model is shared by the process."""
 
 
-def make_embedder(settings: EmbedderSettings) -> Embedder | None:
-    """Make the configured embedder; None for no dense vectors. Raises: ConfigurationError."""
+def make_embedder(settings: EmbedderSettings, shown: Callable[[str], str] = str) -> Embedder | None:
+    """Make the configured embedder; None for no dense vectors. `shown`: makes what a server is shown of a text.
+
+    Raises: ConfigurationError.
+    """
     if settings.provider == "openai":
         http = HttpClient(settings, "embedder", OPENAI_URL)
-        return HttpEmbedder(http, str(settings.model), "/embeddings", lambda a: a["data"][0]["embedding"])
+        return HttpEmbedder(http, str(settings.model), "/embeddings", lambda a: a["data"][0]["embedding"], shown)
     if settings.provider == "ollama":
         http = HttpClient(settings, "embedder", OLLAMA_URL)
-        return HttpEmbedder(http, str(settings.model), "/api/embed", lambda a: a["embeddings"][0])
+        return HttpEmbedder(http, str(settings.model), "/api/embed", lambda a: a["embeddings"][0], shown)
     if settings.provider == "local":
         _local_model()
         return LocalEmbedder()

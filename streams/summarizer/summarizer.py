@@ -18,6 +18,7 @@ from afterword.streams.errors import (
     ProviderUnavailable,
     SummaryRefused,
 )
+from afterword.streams.redaction.redactor import Redactor
 from afterword.streams.settings import Settings
 from afterword.streams.stores.budgets import Budgets
 from afterword.streams.stores.replies import ReplyCache
@@ -25,6 +26,7 @@ from afterword.streams.summarizer.budget import TokenBudget
 from afterword.streams.summarizer.checking import SummaryCheck
 from afterword.streams.summarizer.control_tokens import use_control_tokens
 from afterword.streams.summarizer.long_input import COMBINED_AT_LEAST, MOST_PARTS, Plan, Planner, combining
+from afterword.streams.summarizer.masking import Masking
 from afterword.streams.summarizer.prompt import FIELDS, PLAIN, plain, structured
 from afterword.streams.summarizer.providers import (
     ExtractiveProvider,
@@ -60,15 +62,20 @@ class Summarizer:
         planner: Planner | None = None,
         budget: TokenBudget | None = None,
         check: SummaryCheck | None = None,
+        redactor: Redactor | None = None,
         waits: tuple[type[ProviderError], ...] = (ProviderMisconfigured,),
     ) -> None:
-        """`waits`: the errors on which the episode waits; on all others the extractive method stands in."""
+        """`redactor`: what it finds is shown to the provider as placeholders.
+
+        `waits`: the errors on which the episode waits; on all others the extractive method stands in.
+        """
         self.name = provider.name
         self._provider = provider
         self._fallback = ExtractiveProvider()
         self._planner = planner
         self._budget = budget
         self._check = check
+        self._redactor = redactor
         self._waits = waits
         self._split = asyncio.Lock()
 
@@ -124,6 +131,15 @@ class Summarizer:
         return await self._check(request, made) if self._check else (made, ())
 
     async def _ask(self, request: SummaryRequest) -> Summary:
+        """Ask; with a `redactor`, the provider is shown placeholders, and the summary has the originals."""
+        if self._redactor is None:
+            return await self._ask_as_planned(request)
+        masking = Masking(self._redactor)
+        # in a thread: a huge episode takes some hundred milliseconds
+        masked = await asyncio.to_thread(masking.request, request)
+        return masking.summary(await self._ask_as_planned(masked), request)
+
+    async def _ask_as_planned(self, request: SummaryRequest) -> Summary:
         """Ask for the episode as a whole, or in parts where it is longer than the LLM's context."""
         plan = await self._plan(request)
         if len(plan.parts) == 1:
@@ -202,6 +218,7 @@ def make_summarizer(
         planner=planner_of(provider, settings),
         budget=TokenBudget(settings.budget, budgets, metrics),
         check=SummaryCheck(settings.quality, metrics, instructions(settings)),
+        redactor=settings.redaction.redactor() if masks(settings) else None,
         waits=waited_for(settings),
     )
 
@@ -211,6 +228,11 @@ def planner_of(provider: Provider, settings: Settings) -> Planner | None:
     if not isinstance(provider, LlmProvider):
         return None
     return Planner(provider.room, settings.summarizer.tool_output_characters)
+
+
+def masks(settings: Settings) -> bool:
+    """Tell whether prompts hold placeholders: where everything is redacted already, nothing is left to be found."""
+    return settings.redaction.where == "llm" and settings.llm.provider != "extractive"
 
 
 def instructions(settings: Settings) -> str:

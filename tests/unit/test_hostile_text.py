@@ -17,7 +17,7 @@ from afterword.schemas.dead_letters import one_line
 from afterword.schemas.decoding import InvalidRecord, decode_input
 from afterword.streams.errors import AfterwordError
 from afterword.streams.language import detect, normalized, plausible, stem_words, words
-from afterword.streams.settings import Llm
+from afterword.streams.settings import Llm, Redaction
 from afterword.streams.stores.index import MOST_QUERY_CHARACTERS
 from afterword.streams.stores.sparse import document_vector, query_vector
 from afterword.streams.summarizer.answer import Limits, is_refusal, own_turn, read_answer, read_plain, without_thinking
@@ -111,6 +111,7 @@ READERS: dict[str, Reader] = {
     "cut at a sentence": lambda text: cut_at_sentence(text, len(text) - 5),
     "cut in the middle": lambda text: without_middle(text, 100),
     "control tokens": strip_control_tokens,
+    "redaction": Redaction(patterns={"TICKET": r"T-\d+"}).redactor().redacted,
     "refusal": is_refusal,
     "own turn": own_turn,
     "thinking": without_thinking,

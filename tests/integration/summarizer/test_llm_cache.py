@@ -6,17 +6,22 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from opentelemetry.trace import NoOpTracer
 
 from afterword.schemas import SummaryCreated, Usage
-from afterword.streams.settings import Llm
+from afterword.streams.settings import Llm, Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.mongo import MongoDatabase, MongoReplies
 from afterword.streams.summarizer.providers import Provider
+from afterword.streams.summarizer.summarizer import make_summarizer
+from afterword.streams.summarizer.summary import SummaryRequest
 from tests import openai_server as llm
-from tests.doubles.llm import a_provider
+from tests.doubles.llm import a_provider, unread
+from tests.doubles.stores import MemoryBudgets
 from tests.openai_server import LlmServer
 from tests.samples import a_closed_episode
 from tests.summarizer_world import World
+from tests.unit.summarizer.conversations import an_episode_of
 
 EPISODES = tuple(a_closed_episode(ordinal) for ordinal in (1, 2))
 MakeProvider = Callable[..., Provider]
@@ -114,3 +119,25 @@ async def test_a_lost_cache_costs_calls_and_nothing_else(
     again = await summarize(World(), new_worker(), 1)
     assert len(llm_server.requests) == 2 * len(EPISODES)
     assert again == first
+
+
+async def test_the_llm_and_the_cache_get_placeholders_and_the_summary_has_the_originals(
+    llm_server: LlmServer, database: MongoDatabase
+) -> None:
+    """As a worker makes it from its settings."""
+    needle = "ann.needle@example.com"
+    llm_server.script(llm.success(llm.TEXTS | {"long_summary": "The user can be reached at [EMAIL_1]."}))
+    given = {"provider": "openai", "base_url": f"{llm_server.url}/v1", "model": llm.MODEL}
+    settings = Settings.model_validate(
+        {"llm": given, "redaction": {"where": "llm"}, "quality": {"enabled": False}, "retry": {"attempts": 0}}
+    )
+    summarizer = make_summarizer(settings, MemoryBudgets(), MongoReplies(database), unread(), NoOpTracer())
+    episode = an_episode_of(("user", f"You can reach me at {needle}."), ("assistant", "Thank you."))
+    summary = await summarizer.summarize(SummaryRequest(episode, f"It is {needle}.", 400))
+    await summarizer.close()
+    assert summary.long_summary == f"The user can be reached at {needle}."
+    assert ["[EMAIL_1]" in request.prompt for request in llm_server.requests] == [True]
+    assert needle not in repr([request.body for request in llm_server.requests])
+    kept = [repr(document) async for document in database["llm_cache"].find()]
+    assert ["[EMAIL_1]" in document for document in kept] == [True]
+    assert not any(needle in document for document in kept)

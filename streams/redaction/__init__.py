@@ -1,0 +1,1 @@
+"""Redaction: personal data and secrets in texts, replaced by placeholders. Pure, linear in the text's size."""

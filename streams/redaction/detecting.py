@@ -1,0 +1,277 @@
+"""Detectors of the entities with a form of their own. Each reads a folded text and yields spans, in linear time."""
+
+import re
+from collections.abc import Callable, Iterator
+from ipaddress import ip_address
+
+from stdnum import luhn, numdb
+from stdnum.iso7064 import mod_97_10
+
+from afterword.streams.redaction.entities import API_KEY, CARD, EMAIL, IBAN, IP, PHONE, URL_SECRET
+
+Spans = Iterator[tuple[int, int]]
+
+_LETTER = r"0-9A-Za-z\u00c0-\u024f\u0370-\u052f"
+"""Latin, Greek, Cyrillic. Scripts without spaces would be swallowed with the words around an address."""
+_LABEL = rf"[{_LETTER}](?:[{_LETTER}-]{{0,61}}[{_LETTER}])?"
+_TOP = r"(?:xn--[0-9A-Za-z-]{2,59}|[A-Za-z\u00c0-\u024f\u0370-\u052f]{2,24})"
+_LOCAL = rf"[{_LETTER}_](?:[{_LETTER}!#$%&'*+^_`{{|}}~.-]{{0,63}}+)"
+_EMAIL = re.compile(rf"{_LOCAL}@(?:{_LABEL}\.){{1,8}}{_TOP}(?![{_LETTER}@])")
+_AT = r"(?:\s?[\[({]\s?(?:at|ät|@|arroba|arobase|chiocciola|собака)\s?[\])}]\s?)"
+_DOT = r"(?:\s?[\[({]\s?(?:dot|\.|punkt|punto|point|ponto|точка)\s?[\])}]\s?)"
+_SPOKEN_DOT = "(?:dot|punto|point|ponto|punkt)"
+_SPOKEN_TOP = "(?:com|org|net|edu|gov|info|biz|dev|app|io|de|fr|es|nl|pl|uk|eu|co|ch|br|ru|jp|cn|ca|au|example)"
+"""Common domains that are no common words: "look at it dot by dot" has no address."""
+_SPELLED = re.compile(
+    rf"[{_LETTER}._+-]{{1,64}}+(?:{_AT}|@){_LABEL}(?:(?:{_DOT}|\.){_LABEL}){{0,4}}(?:{_DOT}|\.){_TOP}(?![{_LETTER}])"
+    rf"|[{_LETTER}._+-]{{1,64}}+ (?:at|arroba|arobase|chiocciola) {_LABEL}"
+    rf"(?: {_SPOKEN_DOT} {_LABEL}){{0,2}} {_SPOKEN_DOT} {_SPOKEN_TOP}(?![{_LETTER}])",
+    re.IGNORECASE,
+)
+_SPELLED_DOTS = (" dot ", " punkt ", " punto ", " point ", " ponto ")
+_FILE = re.compile(r"\.(?:png|jpe?g|gif|svg|webp|css|js|ts|py|md|txt|json|html?)\Z", re.IGNORECASE)
+_REPOSITORY = re.compile(r":[\w~/]")
+
+_DIGIT_RUN = re.compile(rf"(?<![{_LETTER}_.,])\d(?:[ \u00a0.-]?\d){{12,}}+")
+_GOES_ON = re.compile(rf"[{_LETTER}_]")
+_GROUP = re.compile(r"\d+")
+CARD_DIGITS = range(13, 20)
+_ISSUER = re.compile(
+    r"4(?:.{12}|.{15}|.{18})|5[1-5].{14}|2(?:22[1-9]|2[3-9].|[3-6]..|7[01].|720).{12}|3[47].{13}|3(?:0[0-5]|[689].).{11,16}"
+    r"|35.{14,17}|6(?:011|5..|4[4-9].).{12,15}|62.{14,17}|(?:50|5[6-9]|6.).{11,17}"
+)
+"""Visa, Mastercard, American Express, Diners, JCB, Discover, UnionPay, Maestro: first digits and lengths."""
+
+_IBAN = re.compile(r"(?<![A-Za-z0-9])(?=([A-Za-z]{2}\d{2}(?:[ \u00a0-]?[A-Za-z0-9]){11,30}))")
+_BBAN = re.compile(r"(\d+)!")
+
+_IPV4 = re.compile(rf"(?<![{_LETTER}_.-])(?:\d{{1,3}}\.){{3}}\d{{1,3}}(?![{_LETTER}_-]|\.\d)")
+_IPV6 = re.compile(r"(?<![\w:.])[0-9A-Fa-f:]{2,39}+(?:\.\d{1,3}){0,3}(?![\w:])")
+_VERSION = re.compile(
+    r"(?:\bv|\bversion|\bver\.?|\brelease|\bbuild|\bkernel|\bfirmware|\bsection|\bchapter)[ :.]{0,2}\Z", re.IGNORECASE
+)
+LOOKED_BACK = 12
+
+_URL = re.compile(r"://[^\s<>\"'`]++")
+_USERINFO = re.compile(r"://([^/?#@:]{0,256}+:[^/?#@]{1,256}+)@")
+_PAIR = re.compile(r"[?&#;]([A-Za-z0-9_.-]{1,64})=([^&#;]++)")
+_SECRET_NAME = re.compile(
+    r".*(?:token|secret|passw(?:or)?d|pwd|api_?key|apikey|access_?key|signature|credential|jwt|hmac|otp|auth(?:orization)?)"
+    r"|sig|x-amz-security-token|client_?secret|private_?key",
+    re.IGNORECASE,
+)
+_MAYBE_NAME = re.compile(r"key|code|s|sid|session(?:_?id)?|state|ticket|invite|nonce|hash|h|t|k|share", re.IGNORECASE)
+_PATH = re.compile(
+    r"hooks\.slack\.com/services/([\w/-]{20,})|discord(?:app)?\.com/api/webhooks/(\d{5,}/[\w-]{20,})"
+    r"|api\.telegram\.org/bot(\d{5,}:[\w-]{20,})"
+    r"|/(?:reset|verify|confirm|invite|magic|login|activate|unsubscribe|share|s)[\w-]{0,24}/([A-Za-z0-9_~.-]{16,})",
+    re.IGNORECASE,
+)
+LEAST_SECRET = 8
+
+_LONG_WORD = re.compile(r"[A-Za-z0-9_\-./+=~]{14}")
+"""No key is shorter."""
+_KNOWN_KEY = re.compile(
+    r"(?<![A-Za-z0-9])(?:sk-[A-Za-z0-9_-]{20,}+|[spr]k_(?:live|test)_[A-Za-z0-9]{10,}+|gh[pousr]_[A-Za-z0-9]{30,}+"
+    r"|github_pat_\w{22,}+|gl(?:pat|dt|rt|cbt)-[\w-]{20,}+|xox[abeoprs]-[\w-]{10,}+|xapp-[\w-]{20,}+"
+    r"|A(?:KIA|SIA|ROA|IDA)[A-Z0-9]{16}(?![A-Za-z0-9])|AIza[\w-]{35}|ya29\.[\w-]{20,}+|GOCSPX-[\w-]{20,}+"
+    r"|SG\.[\w-]{16,64}\.[\w-]{16,}+|npm_[A-Za-z0-9]{30,}+|pypi-[\w-]{16,}+|hf_[A-Za-z0-9]{30,}+|dop_v1_[0-9a-f]{40,}+"
+    r"|shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}|key-[0-9a-f]{32}|whsec_[\w+/=]{20,}+|lin_api_\w{30,}+|r8_\w{30,}+"
+    r"|gsk_\w{30,}+|xai-\w{30,}+|pplx-\w{30,}+|sq0[a-z]{3}-[\w-]{20,}+|NRAK-[A-Z0-9]{20,}+|[a-z]{2,10}_pat_\w{20,}+"
+    r"|eyJ[\w-]{8,300}+\.[\w-]{8,8000}+(?:\.[\w-]{8,}+)?)"
+)
+_PEM = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+_PEM_BEGIN, _PEM_END = "-----BEGIN", "-----END"
+_LABELLED_KEY = re.compile(
+    r"(?:(?:api|access|secret|private|signing|encryption|auth|account|subscription|consumer)[ _-]?(?:key|token|secret)"
+    r"|client[ _-]?secret|refresh[ _-]?token|bot[ _-]?token|token|secret|api[ _-]?schlüssel|zugangsschlüssel"
+    r"|cl[ée] (?:d['’ ])?api|clave (?:de )?api|chiave api|chave (?:de )?api|apikey|密钥|令牌)"
+    r"[\"'`]?(?:\s{0,2}(?:is|ist|lautet|est|es|è|é|=|:|：|=>|:=|是|為|为)\s{0,2}|\s)[\"'`]?"
+    r"(?:Bearer )?([A-Za-z0-9_\-./+=~]{16,}+)",
+    re.IGNORECASE,
+)
+_BEARER = re.compile(r"\b(?:bearer|basic|apikey)[ :]{1,2}([A-Za-z0-9_\-./+=~]{16,}+)", re.IGNORECASE)
+
+
+def emails(text: str) -> Spans:
+    """Addresses, also with `(at)` and `[dot]` in them."""
+    if "@" in text:
+        for found in _EMAIL.finditer(text):
+            is_remote = found[0].startswith("git@") and _REPOSITORY.match(text, found.end())
+            if not _FILE.search(found[0]) and not is_remote:
+                yield found.span()
+    if is_spelled(text):
+        for found in _SPELLED.finditer(text):
+            if not _EMAIL.fullmatch(found[0]) and not _FILE.search(found[0]):
+                yield found.span()
+
+
+def is_spelled(text: str) -> bool:
+    """Tell whether a text may have an address without `@` or dots: most have none of its signs."""
+    if any(bracket in text for bracket in ")]}"):
+        return True
+    lower = text.lower()
+    return any(word in lower for word in _SPELLED_DOTS)
+
+
+def cards(text: str) -> Spans:
+    """Card numbers: an issuer's first digits, its length, and Luhn's check digit."""
+    for run in _DIGIT_RUN.finditer(text):
+        groups = [found.span() for found in _GROUP.finditer(text, *run.span())]
+        if _GOES_ON.match(text, run.end()):
+            groups.pop()
+        at = 0
+        while at < len(groups):
+            taken = _card_groups(text, groups[at : at + 5])
+            if taken:
+                yield groups[at][0], groups[at + taken - 1][1]
+            at += taken or 1
+
+
+def _card_groups(text: str, groups: list[tuple[int, int]]) -> int:
+    start, end = groups[0]
+    if end - start < 4:
+        return 0
+    for count in range(len(groups), 0, -1):
+        digits = "".join(text[begin:end] for begin, end in groups[:count])
+        if len(digits) in CARD_DIGITS and _ISSUER.fullmatch(digits) and luhn.is_valid(digits):
+            return count
+    return 0
+
+
+def ibans(text: str) -> Spans:
+    """IBANs: the length that its country has, and the check digits."""
+    free = 0
+    for found in _IBAN.finditer(text):
+        start, candidate = found.start(), found[1]
+        length = iban_lengths().get(candidate[:2].upper(), 0)
+        end = _nth_alphanumeric(candidate, length)
+        if start < free or not end or (start + end < len(text) and text[start + end].isalnum()):
+            continue
+        compact = "".join(c for c in candidate[:end].upper() if c.isalnum())
+        if mod_97_10.is_valid(compact[4:] + compact[:4]):
+            free = start + end
+            yield start, free
+
+
+_lengths: dict[str, int] = {}
+
+
+def iban_lengths() -> dict[str, int]:
+    """Characters of an IBAN by country, from the registry that python-stdnum carries."""
+    if not _lengths:
+        registry = numdb.get("iban")
+        letters = [chr(c) for c in range(ord("A"), ord("Z") + 1)]
+        for code in (a + b for a in letters for b in letters):
+            _, facts = registry.info(code)[0]
+            if bban := facts.get("bban"):
+                _lengths[code] = 4 + sum(map(int, _BBAN.findall(bban)))
+    return _lengths
+
+
+def _nth_alphanumeric(text: str, n: int) -> int:
+    """The end of the n-th letter or digit; 0 if there are fewer."""
+    seen = 0
+    for at, character in enumerate(text):
+        seen += character.isalnum()
+        if seen == n:
+            return at + 1
+    return 0
+
+
+def ips(text: str) -> Spans:
+    """IPv4 and IPv6 addresses, but not those of every machine: loopback, unspecified, netmasks, section numbers."""
+    for found in _IPV4.finditer(text):
+        if not _VERSION.search(text, max(0, found.start() - LOOKED_BACK), found.start()) and _is_somebodys(found[0]):
+            yield found.span()
+    if text.count(":") < 2:
+        return
+    for found in _IPV6.finditer(text):
+        candidate = found[0].rstrip(":") if not found[0].endswith("::") else found[0]
+        is_long = candidate.count(":") == 7 or "::" in candidate
+        if is_long and any(c.isdigit() for c in candidate) and _is_somebodys(candidate):
+            yield found.start(), found.start() + len(candidate)
+
+
+def _is_somebodys(address: str) -> bool:
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return False
+    if found.version == 4 and (address.startswith("255.") or len(address) == 7):
+        return False  # a netmask; 1.2.3.4 is a section, or one of the resolvers that everybody uses
+    return not (found.is_loopback or found.is_unspecified)
+
+
+def url_secrets(text: str) -> Spans:
+    """Passwords, tokens and signatures inside of URLs; the rest of the URL stays."""
+    for url in _URL.finditer(text):
+        at, end = url.span()
+        userinfo = _USERINFO.match(text, at, end)
+        if userinfo:
+            yield userinfo.span(1)
+        yield from _secret_paths(text, at, end)
+        for pair in _PAIR.finditer(text, at, end):
+            if _is_secret(pair[1], pair[2]):
+                yield pair.start(2), pair.start(2) + len(pair[2].rstrip(").,;!?]}"))
+
+
+def _secret_paths(text: str, at: int, end: int) -> Spans:
+    for found in _PATH.finditer(text, at, end):
+        number = found.lastindex or 1
+        value = found[number].rstrip(".")
+        if any(c.isdigit() for c in value) or number < 4:
+            yield found.start(number), found.start(number) + len(value)
+
+
+def _is_secret(name: str, value: str) -> bool:
+    if _SECRET_NAME.fullmatch(name):
+        return len(value) >= 4
+    return bool(_MAYBE_NAME.fullmatch(name)) and len(value) >= 2 * LEAST_SECRET and is_random(value)
+
+
+def api_keys(text: str) -> Spans:
+    """Keys in the form of a known service, private keys, and random texts that are called a key or a token."""
+    if _PEM_BEGIN not in text and not _LONG_WORD.search(text):
+        return
+    for found in _KNOWN_KEY.finditer(text):
+        yield found.span()
+    end = 0
+    for found in _PEM.finditer(text):
+        if found.start() < end:
+            continue
+        end = text.find(_PEM_END, found.end())
+        end = len(text) if end < 0 else end
+        line = text.find("-----", end + len(_PEM_END))
+        end = len(text) if line < 0 else line + len("-----")
+        yield found.start(), end
+    for pattern in (_LABELLED_KEY, _BEARER):
+        for found in pattern.finditer(text):
+            value = found[1].rstrip(".")
+            if is_random(value):
+                yield found.start(1), found.start(1) + len(value)
+
+
+def is_random(text: str) -> bool:
+    """Tell a key from a word: it has letters and digits."""
+    return any(c.isdigit() for c in text) and any(c.isalpha() for c in text)
+
+
+_FOUR_DIGITS = re.compile(r"\d(?:\D{0,3}\d){3}")
+
+
+def has_numbers(text: str) -> bool:
+    """Tell whether a text may have an entity of NUMERIC; most texts have none, and this is all that they cost."""
+    return bool(_FOUR_DIGITS.search(text)) or text.count(":") > 1
+
+
+NUMERIC = frozenset({IBAN, CARD, IP, PHONE})
+DETECTORS: dict[str, Callable[[str], Spans]] = {
+    URL_SECRET: url_secrets,
+    API_KEY: api_keys,
+    EMAIL: emails,
+    IBAN: ibans,
+    CARD: cards,
+    IP: ips,
+}
+"""In the order in which they are believed where they disagree; telephone numbers come after them."""

@@ -1,0 +1,195 @@
+"""Telephone numbers: with a country code, or as one of some countries writes them. Metadata of `phonenumbers`."""
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from phonenumbers import COUNTRY_CODE_TO_REGION_CODE, PhoneMetadata
+
+LEAST_DIGITS, MOST_DIGITS = 7, 15
+"""ITU-T E.164: at most 15 with the country code; no shorter number is worth its false alarms."""
+MOST_GROUPS = 8
+MOST_STARTS = 8
+"""Places in one run of digits at which a number is looked for."""
+SHORT_DIGITS, LONG_DIGITS = 8, 10
+NORTH_AMERICA = ("US", "CA")
+NEAR = 28
+"""Characters before a number in which a word tells what it is."""
+
+LETTERS = r"0-9A-Za-z\u00c0-\u024f\u0370-\u052f"
+"""Of scripts with spaces between words: what stands before or after a number, and is not part of it, is not one."""
+_SPACE, _SIGN = r"[ \u00a0\u202f]", r"[()\-/\u2010-\u2015\u2212\u00b7]"
+_SEPARATOR = rf"(?:\.|{_SPACE}?{_SIGN}{{0,2}}{_SPACE}?)"
+_RUN = re.compile(rf"(?<![{LETTERS}_@#$€£¥%])\+?\(?\d(?:{_SEPARATOR}\d)*+")
+_GOES_ON = re.compile(rf"[{LETTERS}_%€$£¥]|[.,:]\d")
+"""After a run of digits, tells that its last group is of something else: an amount, a time, a name."""
+_GROUP = re.compile(r"\d+")
+_DATE = re.compile(r"(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](?:\d{4}|\d{2}))(?![\d]|[-/.]\d)")
+_CALLED = re.compile(
+    r"\b(?:(?:my|your|his|her|our|their) number"
+    r"|tel|tél|phone|telephone|call|ring|dial|text|sms|mobile|cell|fax|whatsapp|signal|telefon|anruf\w*|ruf\w*"
+    r"|handy\w*|mobil\w*|t[ée]l[ée]phone|appel\w*|portable|num[ée]ro|tel[ée]fono|m[óo]vil|celular|ll[áa]m\w*|telefone"
+    r"|telem[óo]vel|lig\w+|cellulare|chiam\w+|bel|bellen|telefoon\w*|zadzwo\w*|telefonu|komórk\w*|телефон\w*|позвон\w*"
+    r"|тел|mobilnummer|puhelin\w*|nummer)\b|电话|手机|電話|携帯|전화|फ़ोन|फोन",
+    re.IGNORECASE,
+)
+_NUMBERED = re.compile(
+    r"\b(?:order|invoice|ticket|case|ref|reference|tracking|serial|sku|isbn|issn|part|model|version|id|account|konto"
+    r"|bestell\w*|rechnung\w*|auftrag\w*|sendung\w*|kunden\w*|artikel\w*|commande|facture|dossier|colis|pedido|factura"
+    r"|albar[áa]n|env[íi]o|ordine|fattura|pedido|fatura|encomenda|zam[óo]wieni\w*|faktur\w*|заказ\w*|сч[её]т\w*"
+    r"|bestelling|factuur|steuer\w*|iban|bic|vat|siret|siren|nif|cif|pesel|nip)\b|订单|注文|単号|单号|orden",
+    re.IGNORECASE,
+)
+_UNIT = re.compile(r"\s?(?:km|kg|mm|cm|ms|mb|gb|kb|eur|usd|gbp|chf|euros?|dollars?|percent|prozent|bytes?)\b", re.I)
+
+
+class Country(NamedTuple):
+    """How a country writes its own numbers."""
+
+    region: str
+    trunk: str
+    """What stands before a number inside of the country: `0`; empty where nothing does."""
+    number: re.Pattern[str]
+    """Numbers without `trunk`."""
+
+
+class Written(NamedTuple):
+    """A text that may be a number."""
+
+    text: str
+    parts: list[str]
+    """Its groups of digits."""
+    is_called: bool
+    """A word like "call" is before it."""
+
+    @property
+    def digits(self) -> str:
+        return "".join(self.parts)
+
+
+class Phones:
+    """Finds telephone numbers."""
+
+    def __init__(self, regions: Iterable[str]) -> None:
+        """`regions`: ISO 3166 codes of the countries whose numbers are found without their country code."""
+        self._countries = [country(region) for region in regions]
+
+    def spans(self, text: str) -> Iterator[tuple[int, int]]:
+        for run in _RUN.finditer(text):
+            if run.end() - run.start() >= LEAST_DIGITS:
+                yield from self._in_run(text, run)
+
+    def _in_run(self, text: str, run: re.Match[str]) -> Iterator[tuple[int, int]]:
+        groups = [found.span() for found in _GROUP.finditer(text, run.start(), run.end())]
+        if _GOES_ON.match(text, run.end()):
+            groups.pop()
+        at = starts = 0
+        follows = True
+        while at < len(groups) and starts < MOST_STARTS:
+            begin = _with_sign(text, run.start(), groups[at][0])
+            if text[begin] not in "+(" and not follows:
+                at += 1
+                continue
+            starts += 1
+            taken = self._taken(text, begin, groups[at : at + MOST_GROUPS])
+            follows = bool(taken)
+            if taken:
+                yield begin, groups[at + taken - 1][1]
+            at += taken or 1
+
+    def _taken(self, text: str, begin: int, groups: list[tuple[int, int]]) -> int:
+        """Count the groups of digits that make one number, as many as possible; 0 if none do."""
+        parts = [text[start:end] for start, end in groups]
+        if sum(map(len, parts)) < LEAST_DIGITS:
+            return 0
+        near = text[max(0, begin - NEAR) : begin]
+        called, numbered = _last(_CALLED, near), _last(_NUMBERED, near)
+        for count in range(len(parts), 0, -1):
+            end = groups[count - 1][1]
+            written = Written(text[begin:end], parts[:count], called > numbered)
+            if LEAST_DIGITS <= len(written.digits) <= MOST_DIGITS + 2:
+                is_other = numbered > called or _DATE.match(written.text) or _UNIT.match(text, end)
+                if self._is_number(written, bool(is_other)):
+                    return count
+        return 0
+
+    def _is_number(self, written: Written, is_other: bool) -> bool:
+        digits = written.digits
+        if written.text.lstrip("(").startswith("+"):
+            return is_international(digits)
+        if is_other:
+            return False
+        if digits.startswith("00"):
+            return is_international(digits[2:]) and len(digits) > LONG_DIGITS
+        return any(is_national(country, written) for country in self._countries)
+
+
+def _last(pattern: re.Pattern[str], near: str) -> int:
+    """The end of the pattern's last match; −1 if there is none."""
+    return max((found.end() for found in pattern.finditer(near)), default=-1)
+
+
+def _with_sign(text: str, first: int, start: int) -> int:
+    """Include `+` and `(` before a group of digits, but nothing before `first`."""
+    while start > first and text[start - 1] in "+(":
+        start -= 1
+    return start
+
+
+@lru_cache
+def country(region: str) -> Country:
+    """Read a country's metadata. Raises: ValueError for an unknown code."""
+    found = PhoneMetadata.metadata_for_region(region)
+    if found is None:
+        raise ValueError(f"{region!r} is no country with telephone numbers")
+    kinds = (found.fixed_line, found.mobile, found.toll_free, found.personal_number, found.voip, found.uan)
+    patterns = {kind.national_number_pattern for kind in kinds if kind and kind.national_number_pattern}
+    # in some countries a number keeps its 0 abroad, so that nothing stands before it
+    trunk = "" if found.national_prefix == "1" else found.national_prefix or ""
+    return Country(region, trunk, re.compile("|".join(f"(?:{pattern})" for pattern in sorted(patterns))))
+
+
+@lru_cache
+def lengths(country_code: int) -> frozenset[int]:
+    """Digits that numbers of a country code may have without it; empty for an unknown code."""
+    regions = COUNTRY_CODE_TO_REGION_CODE.get(country_code, ())
+    found = [PhoneMetadata.metadata_for_region(region) for region in regions if region != "001"]
+    return frozenset(
+        length for one in found if one and one.general_desc for length in one.general_desc.possible_length
+    ) or (frozenset(range(7, 13)) if regions else frozenset())
+
+
+def is_international(digits: str) -> bool:
+    """Check the country code, and the number of digits after it; some write a trunk 0 between them."""
+    if len(digits) > MOST_DIGITS + 1:
+        return False
+    for size in (1, 2, 3):
+        possible = lengths(int(digits[:size]))
+        rest = digits[size:]
+        if possible:
+            return len(rest) in possible or (rest.startswith("0") and len(rest) - 1 in possible)
+    return False
+
+
+def is_national(of: Country, written: Written) -> bool:
+    """Check a number without a country code: written as people write one, or after a word like "call"."""
+    if written.parts[0] == "0" and written.text[1:2] not in (" ", "("):
+        return False  # a decimal, or the ISBN of a book
+    if of.region in NORTH_AMERICA:
+        return _is_north_american(of, written)
+    digits = written.digits
+    if of.trunk and digits.startswith(of.trunk):
+        looks_so = of.trunk == "0" or len(written.parts) > 1 or written.is_called
+        return looks_so and len(digits) > SHORT_DIGITS and bool(of.number.fullmatch(digits.removeprefix(of.trunk)))
+    looks_so = written.is_called or written.text.startswith("(") or (not of.trunk and digits.startswith("0"))
+    return looks_so and len(digits) > SHORT_DIGITS and bool(of.number.fullmatch(digits))
+
+
+def _is_north_american(of: Country, written: Written) -> bool:
+    digits = written.digits
+    shape = [len(part) for part in written.parts]
+    if len(digits) == LONG_DIGITS + 1 and digits[0] == "1":
+        digits, shape = digits[1:], shape[1:] if shape[0] == 1 else [shape[0] - 1, *shape[1:]]
+    looks_so = shape == [3, 3, 4] or shape == [3, 7] or (written.is_called and len(shape) == 1)
+    return looks_so and bool(of.number.fullmatch(digits))

@@ -1,0 +1,101 @@
+"""Redaction of what comes in: events before anything is kept of them, and dead letters."""
+
+from typing import Any, TypeVar
+
+import orjson
+
+from afterword.schemas import (
+    ConversationDeleted,
+    ConversationFlush,
+    InputEvent,
+    MessageCreated,
+    MessageDeleted,
+    MessageEdited,
+)
+from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX, described
+from afterword.schemas.headers import RESERVED_PREFIX, Headers
+from afterword.schemas.messages import METADATA_MAX_DEPTH
+from afterword.streams.redaction.redactor import Redactor
+
+Event = TypeVar(
+    "Event", MessageCreated, ConversationFlush, MessageEdited, MessageDeleted, ConversationDeleted, InputEvent
+)
+DeadLetter = tuple[bytes | None, bytes | None, Headers]
+
+IDS = frozenset({"id", "conversation_id", "user_id", "agent_id", "tenant_id"})
+"""Fields that stay: redacted, they would be another message's."""
+TEXTS = ("content", "metadata", "flows", "tools", "reason")
+MAX_DEPTH = METADATA_MAX_DEPTH + 4
+"""Levels of JSON that are read in a dead letter; a metadata is below `data` and its own name."""
+LEAST_NUMBER = 10**6
+"""Whole numbers from here on are read as texts: they may be a card's."""
+
+
+class TooDeep(ValueError):
+    """The JSON has more levels than are read."""
+
+
+class RecordRedaction:
+    """Redacts input events and dead letters: their texts, but no ids and no keys."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+
+    def event(self, event: Event) -> Event:
+        """The event without entities in its texts, names of metadata included; ids, times and roles stay."""
+        given = {name: value for name in TEXTS if (value := getattr(event, name, None))}
+        redacted = {name: self._value(value, MAX_DEPTH) for name, value in given.items()}
+        changed = {name: value for name, value in redacted.items() if value != given[name]}
+        return event.model_copy(update=changed) if changed else event
+
+    def dead_letter(self, key: bytes | None, value: bytes | None, headers: Headers) -> DeadLetter:
+        """The dead letter without entities in its value and in its original's headers.
+
+        A value that is no JSON is left out; its size and its SHA-256 are kept, and it cannot be replayed from there.
+        """
+        ours = [(name, said) for name, said in headers if name.startswith(RESERVED_PREFIX)]
+        others = [(name, said) for name, said in headers if not name.startswith(RESERVED_PREFIX)]
+        kept = [(self._redactor.redacted(name), self._header(said)) for name, said in others]
+        if value is None:
+            return key, None, kept + ours
+        try:
+            return key, self._json(value), kept + ours
+        except (orjson.JSONDecodeError, orjson.JSONEncodeError, TooDeep):
+            known = {name for name, _ in ours}
+            said = [(DEAD_LETTER_PREFIX + name, text.encode()) for name, text in described("value", value).items()]
+            return key, None, kept + ours + [(name, text) for name, text in said if name not in known]
+
+    def _header(self, said: bytes) -> bytes:
+        return self._redactor.redacted(said.decode(errors="surrogateescape")).encode(errors="surrogateescape")
+
+    def _json(self, value: bytes) -> bytes:
+        read = orjson.loads(value)
+        redacted = self._event_json(read) if isinstance(read, dict) else self._value(read, MAX_DEPTH)
+        return value if redacted == read else orjson.dumps(redacted)
+
+    def _event_json(self, event: dict[str, Any], *, is_data: bool = False) -> dict[str, Any]:
+        """An event as JSON, or one in the `data` of a structured CloudEvent."""
+        found: dict[str, Any] = {}
+        for name, value in event.items():
+            if name in IDS and isinstance(value, str):
+                found[name] = value
+            elif name == "data" and isinstance(value, dict) and not is_data:
+                found[name] = self._event_json(value, is_data=True)
+            else:
+                found[self._redactor.redacted(name)] = self._value(value, MAX_DEPTH)
+        return found
+
+    def _value(self, value: Any, depth: int) -> Any:
+        """Redact the texts in a value; of names that become the same, the last one stays. Raises: TooDeep."""
+        if isinstance(value, str):
+            return self._redactor.redacted(value)
+        if type(value) is int and abs(value) >= LEAST_NUMBER:
+            text = self._redactor.redacted(str(value))
+            return value if text == str(value) else text
+        if not isinstance(value, dict | list | tuple):
+            return value
+        if not depth:
+            raise TooDeep
+        if isinstance(value, dict):
+            return {self._redactor.redacted(name): self._value(one, depth - 1) for name, one in value.items()}
+        return type(value)(self._value(one, depth - 1) for one in value)

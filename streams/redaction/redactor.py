@@ -1,0 +1,153 @@
+"""A deployment's redaction: what is found in a text, and the text with placeholders."""
+
+import re
+import unicodedata
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from afterword.streams.redaction.detecting import DETECTORS, NUMERIC, has_numbers
+from afterword.streams.redaction.entities import ENTITIES, PHONE, REDACTED, OwnPattern, Span
+from afterword.streams.redaction.phones import Phones
+
+PASSES = 4
+"""A text in which more is found after so many is made to hide something: it is replaced as a whole."""
+INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff"))
+_UNUSUAL = re.compile(r"[^\x00-\x7f]")
+
+
+class Folded(NamedTuple):
+    """A text as detectors read it: full-width and other digits and letters as ASCII, without invisible characters."""
+
+    text: str
+    starts: "array[int] | None"
+    """Where each character is in the original; None: at the same place."""
+
+    def original(self, start: int, end: int) -> tuple[int, int]:
+        """The place in the original text of characters that were found here."""
+        if self.starts is None:
+            return start, end
+        return self.starts[start], self.starts[end - 1] + 1
+
+
+def folded(text: str) -> Folded:
+    """Fold each character for itself, so that a part of a text folds like the whole."""
+    if text.isascii():
+        return Folded(text, None)
+    same = _UNUSUAL.sub(lambda found: _character(found[0]), text)
+    shorter = same.translate(INVISIBLE)
+    if len(shorter) == len(same):
+        return Folded(same, None)
+    return Folded(shorter, array("I", (at for at, c in enumerate(same) if ord(c) not in INVISIBLE)))
+
+
+def _character(character: str) -> str:
+    """Return one character that reads the same: `４` and `٤` are `4`."""
+    digit = unicodedata.decimal(character, None)
+    if digit is not None:
+        return str(digit)
+    if "\ud800" <= character <= "\udfff":
+        return "\ufffd"  # no text of its own, and nothing that could be encoded
+    compatible = unicodedata.normalize("NFKC", character)
+    return compatible if len(compatible) == 1 else character
+
+
+class Redactor:
+    """Finds entities. Deterministic: the same text always has the same spans."""
+
+    def __init__(
+        self, entities: Iterable[str], patterns: Mapping[str, str] | None = None, regions: Iterable[str] = ()
+    ) -> None:
+        """`regions`: countries whose telephone numbers are found without their country code. Raises: ValueError."""
+        wanted = set(entities)
+        self._own = [OwnPattern(name, expression) for name, expression in sorted((patterns or {}).items())]
+        detectors = {**DETECTORS, PHONE: Phones(regions).spans} if PHONE in wanted else DETECTORS
+        self._detectors = [(name, find) for name, find in detectors.items() if name in wanted]
+        self.names = (*(name.upper() for name in ENTITIES), *(own.name for own in self._own), REDACTED)
+        """Names of placeholders, whether or not the entity is wanted."""
+        names = "|".join(map(re.escape, self.names))
+        self.placeholder = re.compile(rf"\[(?:{names})(?:[ _][0-9]{{1,6}})?\]", re.IGNORECASE)
+        """A placeholder, with a number or without: nothing inside of one is looked at."""
+        self.numbered = re.compile(rf"\[({names})[ _]([0-9]{{1,6}})\]", re.IGNORECASE)
+        """A placeholder as an LLM is given it, or as it may repeat it: name and number."""
+
+    def redacted(self, text: str) -> str:
+        """Replace each entity by its name in brackets; what was redacted already stays as it is."""
+        return replaced(text, self.spans(text), lambda span: f"[{span.name}]")
+
+    def spans(self, text: str) -> list[Span]:
+        """Find the entities: apart from each other, in order.
+
+        What lies between two of them, or placeholders, is read like a text by itself until nothing more is found in it:
+        therefore nothing is found in the text that this leaves.
+        """
+        whole = folded(text)
+        parts = list(self._between_placeholders(whole.text))
+        found: list[Span] = []
+        for _ in range(PASSES):
+            parts = [part for start, end in parts for part in self._divided(whole.text, start, end, found)]
+            if not parts:
+                return sorted(Span(*whole.original(one.start, one.end), one.name) for one in found)
+        return [Span(0, len(text), REDACTED)]
+
+    def _between_placeholders(self, text: str) -> Iterator[tuple[int, int]]:
+        start = 0
+        if "[" in text:
+            for known in self.placeholder.finditer(text):
+                yield start, known.start()
+                start = known.end()
+        yield start, len(text)
+
+    def _divided(self, text: str, start: int, end: int, found: list[Span]) -> list[tuple[int, int]]:
+        """Add what is found in a part of the text; return what of the part is left around it, to be read again."""
+        taken = self._taken(text[start:end])
+        if not taken:
+            return []
+        found += [Span(start + one.start, start + one.end, one.name) for one in taken]
+        ends = [start, *(start + one.end for one in taken)]
+        starts = [*(start + one.start for one in taken), end]
+        return [(a, b) for a, b in zip(ends, starts, strict=True) if a < b]
+
+    def _taken(self, text: str) -> list[Span]:
+        """Find entities of all kinds; the first kind is believed where two overlap."""
+        if not text:
+            return []
+        taken: list[Span] = []
+        for spans in self._by_kind(text):
+            taken = merged(taken, spans)
+        return taken
+
+    def _by_kind(self, text: str) -> Iterator[list[Span]]:
+        for own in self._own:
+            yield list(own.spans(text))
+        numbers = has_numbers(text)
+        for name, find in self._detectors:
+            if numbers or name not in NUMERIC:
+                yield [Span(start, end, name.upper()) for start, end in find(text)]
+
+
+def merged(first: list[Span], others: list[Span]) -> list[Span]:
+    """Add the others that overlap none; all in order."""
+    if not others:
+        return first
+    taken: list[Span] = []
+    at = 0
+    for one in sorted(others):
+        while at < len(first) and first[at].end <= one.start:
+            taken.append(first[at])
+            at += 1
+        overlaps_next = at < len(first) and first[at].start < one.end
+        overlaps_last = bool(taken) and taken[-1].end > one.start
+        if not overlaps_next and not overlaps_last:
+            taken.append(one)
+    return taken + first[at:]
+
+
+def replaced(text: str, spans: Iterable[Span], placeholder: Any) -> str:
+    """Put `placeholder(span)` in the place of each span."""
+    parts: list[str] = []
+    at = 0
+    for span in spans:
+        parts += text[at : span.start], placeholder(span)
+        at = span.end
+    return "".join([*parts, text[at:]]) if parts else text

@@ -1,0 +1,92 @@
+"""Masking: an LLM is shown numbered placeholders, and its answer gets the originals back.
+
+Everything about one request is masked before anything is made of it: plan, prompts, fences, and keys of kept answers.
+"""
+
+from dataclasses import replace
+from typing import TypeVar
+
+from afterword.schemas import EpisodeMessage
+from afterword.streams.redaction.redactor import Redactor, replaced
+from afterword.streams.summarizer.answer import Limits
+from afterword.streams.summarizer.summary import Summary, SummaryRequest
+
+Key = tuple[str, int]
+"""Name and number of a placeholder."""
+M = TypeVar("M", bound=EpisodeMessage)
+
+
+class Masking:
+    """The placeholders of one request: `[EMAIL_1]`, and what stands behind each.
+
+    Values are numbered in the order in which they are seen: in the summary so far, in the overlap, in the messages. The
+    same request gets the same placeholders; a conversation keeps those of its summary so far.
+    """
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._keys: dict[tuple[str, str], Key] = {}
+        """Of values, by name and value."""
+        self._values: dict[Key, str] = {}
+        self._counts: dict[str, int] = {}
+
+    def masked(self, text: str) -> str:
+        """Replace each entity by its placeholder.
+
+        A text that looks like a placeholder of ours is replaced by one of its own: `restored` then brings it back, too.
+        """
+        parts: list[str] = []
+        at = 0
+        for known in self._redactor.numbered.finditer(text) if "[" in text else ():
+            parts += self._without_entities(text[at : known.start()]), self._placeholder(known[1].upper(), known[0])
+            at = known.end()
+        return "".join([*parts, self._without_entities(text[at:])])
+
+    def restored(self, text: str) -> str:
+        """Put the originals back; a placeholder that nobody was given stays as it is."""
+        if not self._values:
+            return text
+        return self._redactor.numbered.sub(
+            lambda found: self._values.get((found[1].upper(), int(found[2])), found[0]), text
+        )
+
+    def request(self, request: SummaryRequest) -> SummaryRequest:
+        previous = self.masked(request.previous_rolling)
+        overlap = tuple(map(self._message, request.episode.overlap))
+        messages = tuple(map(self._message, request.episode.messages))
+        episode = request.episode.model_copy(update={"messages": messages, "overlap": overlap})
+        problem = None if request.problem is None else self.masked(request.problem)
+        return replace(request, episode=episode, previous_rolling=previous, problem=problem)
+
+    def summary(self, summary: Summary, request: SummaryRequest) -> Summary:
+        """The summary of a masked request with the originals, cut to the lengths that it may have."""
+        limits = Limits(request.rolling_tokens, request.max_summary_length)
+
+        def text(name: str) -> str:
+            masked: str = getattr(summary, name)
+            restored = self.restored(masked)
+            return masked if restored == masked else limits.cut(name, restored)
+
+        return replace(
+            summary,
+            title=text("title"),
+            short_summary=text("short_summary"),
+            long_summary=text("long_summary"),
+            rolling_summary=text("rolling_summary"),
+        )
+
+    def _message(self, message: M) -> M:
+        content = self.masked(message.content)
+        return message if content == message.content else message.model_copy(update={"content": content})
+
+    def _without_entities(self, text: str) -> str:
+        spans = self._redactor.spans(text)
+        return replaced(text, spans, lambda span: self._placeholder(span.name, text[span.start : span.end]))
+
+    def _placeholder(self, name: str, value: str) -> str:
+        key = self._keys.get((name, value))
+        if key is None:
+            number = self._counts[name] = self._counts.get(name, 0) + 1
+            key = self._keys[name, value] = name, number
+            self._values[key] = value
+        return f"[{key[0]}_{key[1]}]"

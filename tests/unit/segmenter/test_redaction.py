@@ -1,0 +1,65 @@
+"""With `everywhere`, nothing that the segmenter keeps or sends has the original."""
+
+import pytest
+
+from afterword.schemas.dead_letters import read_dead_letter
+from afterword.streams.segmenter import Outcome, Segmenter
+from afterword.streams.settings import Episodes, Redaction
+from afterword.streams.tokens import count_tokens
+from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, Sent, edit, flush, say
+
+NEEDLE = "ann.needle@example.com"
+LOG = [
+    say("1", f"I am {NEEDLE}", metadata={"mail": NEEDLE}),
+    say("2", "Fine.", role="assistant", tools=[NEEDLE]),
+    edit("2", content=f"Fine, {NEEDLE}."),
+    say("3", "x", role=NEEDLE),
+    Sent(b"c", NEEDLE.encode()),
+    say("4", f"Also {NEEDLE}"),
+    flush(reason=NEEDLE),
+    edit("1", content=f"Late: {NEEDLE}"),
+    say("5", f"Pending {NEEDLE}"),
+]
+Rows = dict[bytes, bytes]
+
+
+def segmented(where: str) -> tuple[Outcome, Rows, Rows]:
+    conversations: Rows = {}
+    messages: Rows = {}
+    redaction = Redaction.model_validate({"where": where}).of_records()
+    segmenter = Segmenter(
+        Episodes(), EPISODES, DEAD_LETTERS, conversations, messages, count_tokens, redaction=redaction
+    )
+    return segmenter.process(LOG, NOON), conversations, messages
+
+
+def everything(where: str) -> bytes:
+    outcome, *tables = segmented(where)
+    rows = [part for table in tables for row in table.items() for part in row]
+    return b"\n".join([*map(repr_of, outcome.outgoing), *rows])
+
+
+def repr_of(outgoing: object) -> bytes:
+    return repr(outgoing).encode()
+
+
+def test_no_row_no_event_and_no_dead_letter_has_the_original() -> None:
+    assert NEEDLE.encode() in everything("off")
+    assert NEEDLE.encode() not in everything("everywhere")
+
+
+def test_what_is_said_around_it_stays() -> None:
+    sent = [one for one in segmented("everywhere")[0].outgoing if one.topic == EPISODES]
+    assert b"I am [EMAIL]" in (sent[0].value or b"")
+    assert b"Fine, [EMAIL]." in (sent[0].value or b"")
+
+
+def test_a_replay_gives_the_same_bytes() -> None:
+    assert segmented("everywhere")[0].outgoing == segmented("everywhere")[0].outgoing
+
+
+@pytest.mark.parametrize("where", ["off", "everywhere"])
+def test_dead_letters_are_as_many_and_of_the_same_kinds(where: str) -> None:
+    dead = [one for one in segmented(where)[0].outgoing if one.topic == DEAD_LETTERS]
+    found = [read_dead_letter(Sent(one.key, one.value, headers=tuple(one.headers))) for one in dead]  # type: ignore[arg-type]  # headers of ours have values
+    assert [letter.error_type for letter in found] == ["schema_violation", "invalid_json"]

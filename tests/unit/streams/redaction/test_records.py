@@ -1,0 +1,118 @@
+"""Events and dead letters without the originals."""
+
+from collections.abc import Callable
+
+import orjson
+import pytest
+
+from afterword.schemas import ConversationDeleted, ConversationFlush, MessageDeleted, MessageEdited
+from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX, dead_letter, read_dead_letter
+from afterword.streams.redaction.records import RecordRedaction
+from afterword.streams.settings import Redaction
+from tests.samples import a_message
+from tests.unit.segmenter.chat import Sent
+
+NEEDLE = "ann.needle@example.com"
+CARD = 4111111111111111
+
+
+@pytest.fixture
+def redaction() -> RecordRedaction:
+    found = Redaction(where="everywhere").of_records()
+    assert found is not None
+    return found
+
+
+def test_nothing_is_redacted_on_the_way_in_unless_it_is_everywhere() -> None:
+    assert Redaction(where="off").of_records() is None
+    assert Redaction(where="llm").of_records() is None
+
+
+def test_all_texts_of_a_message_are_redacted(redaction: RecordRedaction) -> None:
+    metadata = {"from": NEEDLE, "deep": [{NEEDLE: [f"to {NEEDLE}"]}], "card": CARD, "page": 7, "ok": True}
+    found = redaction.event(a_message(content=f"I am {NEEDLE}", metadata=metadata, flows=(NEEDLE,), tools=("t",)))
+    assert NEEDLE not in found.model_dump_json()
+    assert found.content == "I am [EMAIL]"
+    assert found.metadata == {
+        "from": "[EMAIL]",
+        "deep": [{"[EMAIL]": ["to [EMAIL]"]}],
+        "card": "[CARD]",
+        "page": 7,
+        "ok": True,
+    }
+    assert (found.flows, found.tools) == (("[EMAIL]",), ("t",))
+
+
+def test_ids_stay(redaction: RecordRedaction) -> None:
+    message = a_message(NEEDLE, user_id=NEEDLE, tenant_id=NEEDLE, agent_id=NEEDLE, content="x")
+    assert redaction.event(message) is message
+
+
+def test_an_edit_changes_what_it_changed_before(redaction: RecordRedaction) -> None:
+    edit = MessageEdited(id="m", conversation_id="c", content=f"now {NEEDLE}")
+    assert redaction.event(edit).changes == {"content": "now [EMAIL]"}
+    cleared = MessageEdited(id="m", conversation_id="c", sentiment=None)
+    assert redaction.event(cleared).changes == {"sentiment": None}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ConversationFlush(conversation_id="c", reason=NEEDLE),
+        MessageDeleted(id="m", conversation_id="c", reason=NEEDLE),
+        ConversationDeleted(conversation_id="c", reason=NEEDLE),
+    ],
+)
+def test_reasons_are_redacted(
+    redaction: RecordRedaction, event: ConversationFlush | MessageDeleted | ConversationDeleted
+) -> None:
+    assert redaction.event(event).reason == "[EMAIL]"
+
+
+@pytest.fixture
+def redacted(redaction: RecordRedaction) -> Callable[..., Sent]:
+    """A record of the dead-letter topic, for a record with this value and these headers."""
+
+    def make(value: bytes | None, *headers: tuple[str, bytes]) -> Sent:
+        record = Sent(b"c", value, headers=headers)
+        written = dead_letter(record, stage="segmenter", error_type="e", message="p", now_ms=0)
+        key, left, said = redaction.dead_letter(*written)
+        return Sent(key, left, headers=tuple((name, text or b"") for name, text in said), topic="messages.dlq")
+
+    return make
+
+
+def test_a_dead_letter_keeps_its_ids_and_can_be_replayed(redacted: Callable[..., Sent]) -> None:
+    event = {"id": NEEDLE, "conversation_id": NEEDLE, "content": NEEDLE, "rolle": {"x": NEEDLE}}
+    found = read_dead_letter(
+        redacted(orjson.dumps(event), ("from", NEEDLE.encode()), ("raw", b"\xff" + NEEDLE.encode()))
+    )
+    assert orjson.loads(found.value or b"") == event | {"content": "[EMAIL]", "rolle": {"x": "[EMAIL]"}}
+    assert found.headers == [("from", b"[EMAIL]"), ("raw", b"\xff[EMAIL]")]
+    assert not found.truncated
+
+
+def test_a_structured_event_keeps_the_ids_in_its_data(redacted: Callable[..., Sent]) -> None:
+    event = {"id": "1", "data": {"id": NEEDLE, "conversation_id": "c", "content": NEEDLE}}
+    found = orjson.loads(redacted(orjson.dumps(event)).value or b"")
+    assert found["data"] == {"id": NEEDLE, "conversation_id": "c", "content": "[EMAIL]"}
+
+
+def test_bytes_without_entities_stay_as_they_are(redacted: Callable[..., Sent]) -> None:
+    assert redacted(b'{ "a":  1 }').value == b'{ "a":  1 }'
+    assert redacted(None).value is None
+
+
+@pytest.mark.parametrize("value", [NEEDLE.encode(), b'{"content": "' + NEEDLE.encode(), b"[" * 100 + b"]" * 100])
+def test_what_cannot_be_read_is_left_out_and_described(redacted: Callable[..., Sent], value: bytes) -> None:
+    written = redacted(value)
+    assert written.value is None
+    said = dict(written.headers)
+    assert said[DEAD_LETTER_PREFIX + "value_bytes"] == str(len(value)).encode()
+    assert len(said[DEAD_LETTER_PREFIX + "value_sha256"]) == 64
+    assert read_dead_letter(written).truncated
+
+
+def test_the_digest_of_a_value_that_is_too_large_is_of_all_of_it(redacted: Callable[..., Sent]) -> None:
+    said = redacted(b"x" * 1_000_000).headers
+    assert [text for name, text in said if name == DEAD_LETTER_PREFIX + "value_bytes"] == [b"1000000"]

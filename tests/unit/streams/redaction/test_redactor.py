@@ -1,0 +1,143 @@
+"""What is found in a text, what is not, and that nothing is left to be found in what redaction made."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from afterword.streams.redaction.entities import ENTITIES, MOST_SCANNED, Span
+from afterword.streams.redaction.redactor import Redactor, merged
+from afterword.streams.settings import Redaction
+
+ALL = Redaction(patterns={"TICKET": r"T-\d+", "LINE": "forget.*"}).redactor()
+
+FOUND = [
+    ("Write to joe.doe+x@mail.example.co.uk, please.", "Write to [EMAIL], please."),
+    ("邮箱joe@example.com谢谢", "邮箱[EMAIL]谢谢"),
+    ("joe (at) example (dot) com", "[EMAIL]"),
+    ("joe[at]example.org", "[EMAIL]"),
+    ("it is joe at example dot com", "it is [EMAIL]"),
+    ("ｊｏｅ＠ｅｘａｍｐｌｅ．ｃｏｍ", "[EMAIL]"),
+    ("joe@exam\u200bple.com", "[EMAIL]"),
+    ("+49 (0)30 1234567", "[PHONE]"),
+    ("call me: +1-415-555-0132!", "call me: [PHONE]!"),
+    ("Anruf unter 0171/2345678 bitte", "Anruf unter [PHONE] bitte"),
+    ("06 12 34 56 78 ou 0612345678", "[PHONE] ou [PHONE]"),
+    ("(415) 555-2671", "[PHONE]"),
+    ("٠٦١٢٣٤٥٦٧٨", "[PHONE]"),
+    ("4111 1111 1111 1111 exp 12/27", "[CARD] exp 12/27"),
+    ("4111-1111-1111-1111", "[CARD]"),
+    ("３７８２８２２４６３１０００５", "[CARD]"),
+    ("DE89 3704 0044 0532 0130 00 BIC COBADEFF", "[IBAN] BIC COBADEFF"),
+    ("gb29nwbk60161331926819", "[IBAN]"),
+    ("from 203.0.113.77:8080", "from [IP]:8080"),
+    ("2001:db8::8a2e:370:7334 is up", "[IP] is up"),
+    ("https://joe:s3cret@db.example.com/x", "https://[URL_SECRET]@db.example.com/x"),
+    ("https://x.example/a?token=abcd1234&page=2", "https://x.example/a?token=[URL_SECRET]&page=2"),
+    ("ghp_" + "a1B2" * 9, "[API_KEY]"),
+    ("my api key is 9f8e7d6c5b4a39281706f5e4", "my api key is [API_KEY]"),
+    ("-----BEGIN " + "RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY----- ok", "[API_KEY] ok"),
+    ("see T-123", "see [TICKET]"),
+    ("forget this a@b.de", "[LINE]"),
+]
+NOT_FOUND = [
+    "order 0301234567 of 2024-03-12 10:30",
+    "0.123456789 and 2147483648, 1,234,567.89 €",
+    "ISBN 0-306-40615-2",
+    "version 10.0.19041.1234, v1.2.3.44, section 1.2.3.4",
+    "127.0.0.1, 255.255.255.0, ::1, 12:34:56, std::vector, 00:1A:2B:3C:4D:5E",
+    "commit 3f2a9c8b7d6e5f4a3b2c1d0e9f8a7b6c5d4e3f2a",
+    "123e4567-e89b-12d3-a456-426614174000",
+    "4111 1111 1111 1112",
+    "DE88 3704 0044 0532 0130 00",
+    "git clone git@github.com:a/b.git, icon@2x.png, lodash@4.17.21, @joe",
+    "https://example.com/a/b?id=12345&code=US",
+    "the token is expired, the secret is out",
+    "look at it dot by dot",
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), FOUND)
+def test_entities_become_their_names(text: str, expected: str) -> None:
+    assert ALL.redacted(text) == expected
+
+
+@pytest.mark.parametrize("text", NOT_FOUND)
+def test_what_only_looks_like_one_stays(text: str) -> None:
+    assert ALL.redacted(text) == text
+
+
+def test_only_what_is_wanted_is_found() -> None:
+    only = Redaction(entities="email, ip").redactor()
+    assert only.redacted("a@b.de 203.0.113.7 +49 30 1234567") == "[EMAIL] [IP] +49 30 1234567"
+
+
+def test_countries_are_those_of_the_settings() -> None:
+    assert Redaction(phone_regions="FR").redactor().redacted("(415) 555-2671") == "(415) 555-2671"
+
+
+PIECES = st.sampled_from(
+    [text for text, _ in FOUND]
+    + NOT_FOUND
+    + ["[EMAIL]", "[PHONE_1]", "[", "]", " ", "\n", "+", "0", "@", ".", "://", "a"]
+)
+TEXTS = st.lists(PIECES | st.text(max_size=6), max_size=8).map("".join)
+
+
+@settings(max_examples=300)
+@given(TEXTS)
+def test_nothing_is_found_in_what_redaction_left(text: str) -> None:
+    once = ALL.redacted(text)
+    assert ALL.redacted(once) == once
+
+
+@given(TEXTS)
+def test_spans_are_apart_in_order_and_within_the_text(text: str) -> None:
+    at = 0
+    for span in ALL.spans(text):
+        assert at <= span.start < span.end <= len(text)
+        at = span.end
+
+
+def test_a_text_that_is_made_to_hide_something_goes_as_a_whole() -> None:
+    nested = Redactor([], {"A": "xa|^a", "B": "^b"}).redacted
+    assert nested("ababababab") == "[REDACTED]"
+    assert nested("abc") == "[A][B]c"
+
+
+def test_the_first_of_two_that_overlap_is_believed() -> None:
+    first, others = (
+        [Span(2, 4, "A"), Span(6, 8, "A")],
+        [Span(3, 5, "B"), Span(0, 1, "B"), Span(4, 6, "B"), Span(7, 9, "B")],
+    )
+    assert merged(first, others) == [Span(0, 1, "B"), Span(2, 4, "A"), Span(4, 6, "B"), Span(6, 8, "A")]
+
+
+def test_a_line_that_a_pattern_takes_too_long_for_goes_from_there_on() -> None:
+    line = "x" * 20_000
+    own = Redactor([], {"X": "x.*y|x"})
+    most = MOST_SCANNED // (len(line) + 1)
+    assert own.redacted(f"a\n{line}\nb") == f"a\n{'[X]' * (most + 1)}\nb"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"entities": "email,name"}, "'name' is none of"),
+        ({"phone_regions": "de"}, "no code of a country"),
+        ({"patterns": {"A": r"(a)\1"}}, "RE2 does not take it"),
+        ({"patterns": {"A": "(?=a)"}}, "RE2 does not take it"),
+        ({"patterns": {"A": "a*"}}, "it matches the empty text"),
+        ({"patterns": {"a": "a"}}, "a name is at most 32 capitals"),
+        ({"patterns": {"A_1": "a"}}, "without a number at its end"),
+        ({"patterns": {"EMAIL": "a"}}, "the name of an entity"),
+        ({"patterns": {"A": "a" * 1001}}, "1001 characters"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_refused(wrong: dict[str, object], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        Redaction.model_validate(wrong)
+
+
+def test_all_entities_are_those_of_the_issue() -> None:
+    assert ENTITIES == ("email", "phone", "card", "iban", "ip", "url_secret", "api_key")
