@@ -57,6 +57,14 @@ def test_one_changed_character_is_refused(offset: int, distances: frozenset[int]
         Progress.read(offset, metadata[:at] + other + metadata[at + 1 :])
 
 
+def test_another_spelling_of_the_same_offsets_is_refused() -> None:
+    """The last character of base64 has bits that say nothing."""
+    metadata = Progress(0, frozenset({2})).metadata()
+    assert metadata.endswith("Ag")
+    with pytest.raises(ProgressDamaged):
+        Progress.read(0, metadata[:-1] + "h")
+
+
 @given(offsets, some.filter(bool), st.data())
 def test_metadata_that_was_cut_is_refused(offset: int, distances: frozenset[int], data: st.DataObject) -> None:
     metadata = progress_at(offset, distances).metadata()

@@ -55,6 +55,11 @@ def test_an_answer_is_read_to_its_end_and_topics_that_do_not_exist_have_no_id() 
     assert ids_in(answer.to_object()["topics"]) == {"orders": ORDERS_ID.hex()}
 
 
+@pytest.mark.parametrize(("error_code", "topic_id"), [(3, ORDERS_ID), (0, bytes(16))])
+def test_an_error_or_an_empty_id_is_no_id(error_code: int, topic_id: bytes) -> None:
+    assert ids_in([{"topic": "orders", "error_code": error_code, "topic_id": topic_id}]) == {}
+
+
 def test_a_request_names_topics_and_creates_none() -> None:
     [request] = [TopicIdsRequest(["orders"]).build(MetadataRequest_v10)]
     assert request.encode() == b"\x02" + bytes(16) + b"\x07orders\x00" + b"\x00\x00\x00" + b"\x00"

@@ -136,6 +136,17 @@ def test_what_another_owner_has_finished_meanwhile_is_not_done_again(committed: 
     assert not [offset for offset in set(partition.begun) - begun if others.covers(offset)]
 
 
+def test_what_an_earlier_owner_has_finished_stays_finished_before_it_is_read() -> None:
+    partition = Partition([1, 2, 3])
+    partition.window.learn(Progress(0, frozenset({1, 2})))
+    partition.read()
+    partition.finish(0)
+    assert partition.window.progress() == Progress(3)
+    while partition.read():
+        pass
+    assert partition.begun == [0]
+
+
 def test_a_record_that_expired_before_its_turn_lets_the_next_one_go_on() -> None:
     partition = Partition([0] * 6, most=2)
     while partition.read():
