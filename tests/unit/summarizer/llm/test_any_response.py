@@ -136,7 +136,7 @@ async def test_any_response_is_an_answer_or_a_provider_error(
 @example(200, b'{"data": [{"embedding": [true]}]}')
 async def test_any_response_is_a_vector_of_finite_numbers_or_an_error(status: int, body: bytes) -> None:
     http = a_server_that_sends(status, "9999", body)  # seconds: longer than a call waits
-    embedder = HttpEmbedder(http, "m", "/embeddings", lambda answer: answer["data"][0]["embedding"])
+    embedder = HttpEmbedder(http, "m", "/embeddings", lambda answer: answer["data"][0]["embedding"], str)
     with suppress(StoreUnavailable, ConfigurationError):
         vector = await embedder.embed("A flight.")
         assert vector
