@@ -43,6 +43,7 @@ def episode_document(episode: StoredEpisode) -> Document:
         "changes": _changes_document(episode.changes),
         "as_of": episode.as_of,
         "last_offset": episode.last_offset,
+        "participants": episode.participants,
     }
 
 
@@ -84,6 +85,7 @@ def episode_from(document: Found) -> StoredEpisode:
         changes=_changes_from(document),
         as_of=document.get("as_of", NEVER),
         last_offset=document.get("last_offset"),
+        participants=tuple(document.get("participants", ())),
     )
 
 

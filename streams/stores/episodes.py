@@ -28,6 +28,8 @@ class StoredEpisode:
     """Its rolling summary has all changes of the conversation up to this log offset."""
     last_offset: int | None = None
     """Log offset of its last core message; None if an older version stored it."""
+    participants: tuple[str, ...] = ()
+    """Users of core and overlap, each once; empty if an older version stored it."""
 
     @property
     def ordinal(self) -> int:
@@ -158,6 +160,13 @@ class EpisodeStore(Protocol):
         """A page of the conversation's episodes, of all agents, by id, from the first one after the id `after` on."""
         ...
 
+    async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
+        """A page of the ids of conversations with episodes of which this very user is a participant.
+
+        Of episodes that an older version stored only the episode's own user is known. Otherwise as in MessageArchive.
+        """
+        ...
+
     async def later(self, episode: SummaryCreated | SummaryDeleted, limit: int, after: int) -> list[StoredEpisode]:
         """Episodes of the same scope with an ordinal above `after`, the lowest first."""
         ...
@@ -227,6 +236,7 @@ def stored_episode(
         changes=changes,
         as_of=as_of,
         last_offset=episode.source.last_offset,
+        participants=tuple(dict.fromkeys(message.user_id for message in (*episode.messages, *episode.overlap))),
     )
 
 

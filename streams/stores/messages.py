@@ -72,10 +72,12 @@ class Selection:
     """Only this agent's messages, and those that name no agent; None: all."""
     unsummarised: bool = False
     """Only messages that are in no stored episode of the agent, if one is given, or else of the conversation."""
+    user_id: str | None = None
+    """Only messages with this user; None: all."""
 
     def __post_init__(self) -> None:
         require(str, conversation_id=self.conversation_id)
-        require(str | None, tenant_id=self.tenant_id, agent_id=self.agent_id)
+        require(str | None, tenant_id=self.tenant_id, agent_id=self.agent_id, user_id=self.user_id)
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,13 @@ class MessageArchive(MessageWriter, Protocol):
         ...
 
     async def count(self, selection: Selection) -> Counted: ...
+
+    async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
+        """A page of the ids of conversations with messages of this very user and tenant, from the first after `after`.
+
+        Tenant None: messages without a tenant. In the order of the ids' UTF-8.
+        """
+        ...
 
     async def first(self, conversation_id: str) -> ArchivedMessage | None:
         """The message with the lowest offset, whose tenant is the conversation's."""

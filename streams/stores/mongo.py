@@ -97,17 +97,20 @@ INDEXES: dict[str, tuple[tuple[tuple[str, int], ...], ...]] = {
         (("conversation_id", 1), ("sent_at", 1), ("source.offset", 1)),
         (("conversation_id", 1), ("source.offset", 1)),
         (("conversation_id", 1), ("episode_id", 1), ("sent_at", 1), ("source.offset", 1)),
+        (("tenant_id", 1), ("user_id", 1), ("conversation_id", 1)),
     ),
     "episodes": (
         (("conversation_id", 1), ("ordinal", 1)),
         (("conversation_id", 1), ("message_ids", 1)),
         (("conversation_id", 1), ("overlap_ids", 1)),
         (("conversation_id", 1), ("changes.message_id", 1)),
+        (("tenant_id", 1), ("participants", 1), ("conversation_id", 1)),
+        (("tenant_id", 1), ("user_id", 1), ("conversation_id", 1)),
     ),
     "llm_cache": ((("scope", 1), ("ordinal", 1)),),
     "conversation_summaries": ((("conversation_id", 1), ("row", 1)),),
 }
-"""Indexes for reading a conversation. Uniqueness rests on `_id` alone."""
+"""Indexes for reading a conversation, and for finding those of a user. Uniqueness rests on `_id` alone."""
 
 REPLIES = "llm_cache"
 BUDGETS = "budgets"
@@ -226,6 +229,11 @@ class MongoEpisodes:
             wanted["_id"] = {"$gt": after}
         cursor = self._episodes.find(wanted, sort=[("_id", 1)], limit=limit)
         return [any_episode_from(document) async for document in _each(cursor)]
+
+    async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
+        fields = ("participants", "user_id")  # one after the other: each has its index
+        pages = [await _conversations(self._episodes, field, user_id, tenant_id, after, limit) for field in fields]
+        return sorted({found for page in pages for found in page}, key=str.encode)[:limit]
 
     async def later(self, episode: SummaryCreated | SummaryDeleted, limit: int, after: int) -> list[StoredEpisode]:
         require(int, limit=limit, after=after)
@@ -450,6 +458,9 @@ class MongoMessages:
             found = await self._messages.aggregate([{"$match": _selected(selection)}, groups]).to_list(None)
         messages = {group["_id"]: group["messages"] for group in found}
         return Counted(sum(messages.values()), sum(group["tokens"] for group in found), messages.get(True, 0))
+
+    async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
+        return await _conversations(self._messages, "user_id", user_id, tenant_id, after, limit)
 
     async def first(self, conversation_id: str) -> ArchivedMessage | None:
         require(str, conversation_id=conversation_id)
@@ -753,11 +764,30 @@ def _selected(selection: Selection) -> dict[str, Any]:
     wanted: dict[str, Any] = {field: {"$eq": value} for field, value in owned.items()}
     if selection.agent_id is not None:
         wanted["agent_id"] = {"$in": [selection.agent_id, None]}
+    if selection.user_id is not None:
+        wanted["user_id"] = {"$eq": selection.user_id}
     if selection.unsummarised and selection.agent_id is None:
         wanted["episode_id"] = None  # there is an index for it
     elif selection.unsummarised:
         wanted["agent_scopes"] = {"$ne": id_prefix(selection.conversation_id, selection.agent_id).removesuffix(":")}
     return wanted
+
+
+async def _conversations(
+    collection: Collection, field: str, user_id: str, tenant_id: str | None, after: str | None, limit: int
+) -> list[str]:
+    """A page of the conversations of documents that name the user in this field, each once, by id."""
+    require(str, user_id=user_id)
+    require(str | None, tenant_id=tenant_id, after=after)
+    require(int, limit=limit)
+    require_within(1, limit=limit)
+    wanted: dict[str, Any] = {"tenant_id": {"$eq": tenant_id}, field: {"$eq": user_id}}
+    if after is not None:
+        wanted["conversation_id"] = {"$gt": after}
+    stages = [{"$match": wanted}, {"$group": {"_id": "$conversation_id"}}, {"$sort": {"_id": 1}}, {"$limit": limit}]
+    with mongo_errors():
+        found: list[Mapping[str, Any]] = await collection.aggregate(stages).to_list(None)
+    return [document["_id"] for document in found]
 
 
 def _label_of(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -75,6 +75,15 @@ class MemoryEpisodes:
         found = [e for e in self._everything(conversation_id) if after is None or e.event.episode_id > after]
         return sorted(found, key=lambda e: e.event.episode_id.encode())[:limit]
 
+    async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
+        summaries = (
+            stored.summary
+            for stored in self.episodes.values()
+            if user_id in (stored.summary.user_id, *stored.participants)
+        )
+        owned = {summary.conversation_id for summary in summaries if summary.tenant_id == tenant_id}
+        return _page(owned, user_id, tenant_id, after, limit)
+
     async def later(self, episode: SummaryCreated | SummaryDeleted, limit: int, after: int) -> list[StoredEpisode]:
         require(int, limit=limit, after=after)
         found = self._of_scope(episode.conversation_id, agent_of_scope(episode))
@@ -278,6 +287,11 @@ class MemoryMessages:
         tokens = sum(count_tokens(message.content) for message in found)
         return Counted(len(found), tokens, sum(message.skip_summarization for message in found))
 
+    async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
+        found = [m.message for m in self.messages.values()]
+        owned = {m.conversation_id for m in found if (m.user_id, m.tenant_id) == (user_id, tenant_id)}
+        return _page(owned, user_id, tenant_id, after, limit)
+
     async def first(self, conversation_id: str) -> ArchivedMessage | None:
         require(str, conversation_id=conversation_id)
         found = [m for m in self.messages.values() if m.message.conversation_id == conversation_id]
@@ -313,6 +327,15 @@ class MemoryMessages:
             )
 
 
+def _page(owned: set[str], user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
+    require(str, user_id=user_id)
+    require(str | None, tenant_id=tenant_id, after=after)
+    require(int, limit=limit)
+    require_within(1, limit=limit)
+    ids = sorted((i for i in owned if after is None or i.encode() > after.encode()), key=str.encode)
+    return ids[:limit]
+
+
 def _selects(selection: Selection, archived: ArchivedMessage) -> bool:
     """Return whether the message matches the selection, `unsummarised` aside."""
     message = archived.message
@@ -320,6 +343,7 @@ def _selects(selection: Selection, archived: ArchivedMessage) -> bool:
         message.conversation_id == selection.conversation_id
         and message.tenant_id == selection.tenant_id
         and (selection.agent_id is None or message.agent_id in (None, selection.agent_id))
+        and selection.user_id in (None, message.user_id)
     )
 
 

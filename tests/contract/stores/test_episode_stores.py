@@ -321,3 +321,28 @@ async def test_counts_and_title_are_those_of_the_living(episodes: EpisodeStore) 
     await episodes.recount(deleted(1).deletion)
     await episodes.recount(deleted(1).deletion)
     assert await episodes.conversation("c1") is None
+
+
+async def test_conversations_are_found_by_everybody_who_takes_part(episodes: EpisodeStore) -> None:
+    others = {"c1": ("u1", "u2"), "c2": ("u3",), "c3": (), "c4": ("u2",)}
+    for name, participants in others.items():
+        await episodes.add(replace(a_stored_episode(conversation_id=name), participants=participants))
+    await episodes.add(replace(a_stored_episode(2, conversation_id="c4"), participants=("u2",)))
+    foreign = a_stored_episode(conversation_id="c5", tenant_id="t2", user_id="u2")
+    await episodes.add(replace(foreign, participants=("u2",)))
+    await episodes.add(a_stored_episode(conversation_id="c6", tenant_id=None, user_id="u2"))
+    assert await episodes.conversations_of("u2", "t1", None, 100) == ["c1", "c4"]
+    assert await episodes.conversations_of("u2", "t1", None, 1) == ["c1"]
+    assert await episodes.conversations_of("u2", "t1", "c1", 1) == ["c4"]
+    assert await episodes.conversations_of("u2", "t1", "c4", 1) == []
+    assert await episodes.conversations_of("u1", "t1", None, 100) == ["c1", "c2", "c3", "c4"]
+    assert await episodes.conversations_of("u2", None, None, 100) == ["c6"]
+    assert await episodes.conversations_of("U2", "t1", None, 100) == []
+    assert await episodes.find("c1:1") == replace(a_stored_episode(), participants=("u1", "u2"))
+
+
+async def test_an_episode_that_is_gone_has_no_participants(episodes: EpisodeStore) -> None:
+    await episodes.add(replace(a_stored_episode(), participants=("u1", "u2")))
+    await episodes.remove(deleted())
+    for user in ("u1", "u2"):
+        assert await episodes.conversations_of(user, "t1", None, 100) == []

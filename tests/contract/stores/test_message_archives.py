@@ -308,3 +308,50 @@ async def test_a_deleted_conversation_leaves_what_came_later(messages: MessageAr
     assert [isinstance(state, DeletedMessage) for state in states.values()] == [True, True, True, False, False]
     assert await newest(messages, Selection("c1", None)) == ["m4", "m3"]
     assert await newest(messages, Selection("c2", None)) == ["m0"]
+
+
+async def conversations(store: MessageArchive, user_id: str, tenant_id: str | None, limit: int = 100) -> list[str]:
+    """All pages."""
+    found: list[str] = []
+    while page := await store.conversations_of(user_id, tenant_id, found[-1] if found else None, limit):
+        assert len(page) <= limit
+        found += page
+    return found
+
+
+@pytest.mark.parametrize("limit", [1, 2, 100])
+async def test_the_conversations_of_a_user_are_found_page_by_page_each_once(
+    messages: MessageArchive, limit: int
+) -> None:
+    names = sorted(["b", "a", "ü", "z/1", "💬", "{}"], key=str.encode)
+    for offset, name in enumerate(names * 2):
+        await messages.put_many([archived(f"m{offset}", offset, conversation_id=name)])
+    assert await conversations(messages, "u1", None, limit) == names
+
+
+async def test_a_user_is_matched_exactly_and_only_in_the_tenant_that_is_named(messages: MessageArchive) -> None:
+    users = {"a": ("u1", None), "b": ("u1", "t1"), "c": ("u1", "T1"), "d": ("U1", None), "e": ("u11", None)}
+    users |= {"f": ("u1 ", None), "g": ("u", "t1")}
+    for offset, (conversation, (user_id, tenant_id)) in enumerate(users.items()):
+        fields = {"user_id": user_id, "tenant_id": tenant_id}
+        await messages.put_many([archived("m1", offset, conversation_id=conversation, **fields)])
+    assert await conversations(messages, "u1", None) == ["a"]
+    assert await conversations(messages, "u1", "t1") == ["b"]
+    assert await conversations(messages, "nobody", None) == []
+
+
+async def test_who_wrote_among_others_is_found_and_who_was_deleted_is_not(messages: MessageArchive) -> None:
+    await messages.put_many([archived(), archived("m2", 1, user_id="u2"), archived("m3", 2, role="assistant")])
+    await messages.assign("c1:1", ["c1:m9"])
+    assert await newest(messages, Selection("c1", None, user_id="u1")) == ["m3", "m1"]
+    assert (await messages.count(Selection("c1", None, user_id="u2"))).messages == 1
+    assert await conversations(messages, "u2", None) == ["c1"]
+    await messages.change(changed(delete("m2"), 7))
+    assert await conversations(messages, "u2", None) == []
+    assert await newest(messages, Selection("c1", None, user_id="u2")) == []
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+async def test_a_page_of_a_users_conversations_has_a_limit(messages: MessageArchive, limit: int) -> None:
+    with pytest.raises(ValueError, match="limit must be at least 1"):
+        await messages.conversations_of("u1", None, None, limit)
