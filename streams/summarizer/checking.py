@@ -1,8 +1,9 @@
 """Checks of a summary against its source before it is used."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
@@ -25,6 +26,10 @@ from afterword.streams.telemetry.metrics import known_error_type as bounded
 STAGE = "check"
 DECIMALS = 4
 
+Checked = tuple[Summary, Sequence[Problem]]
+"""A summary with its measures, and the faults for which it is refused, worst first."""
+Check = Callable[[Summary], Awaitable[Checked]]
+
 log = structlog.get_logger()
 
 
@@ -41,10 +46,13 @@ class SummaryCheck:
         self._metrics = metrics
         self._instructions = instructions
 
-    async def __call__(self, request: SummaryRequest, made: Summary) -> tuple[Summary, Sequence[Problem]]:
-        """Return the summary with its measures, and the faults for which it is refused, the worst first."""
+    def of(self, request: SummaryRequest) -> Check:
+        """Return the check of this request's summaries. It reads the source once, with the first of them."""
+        return partial(self._check, request, source_of(request, self._instructions))
+
+    async def _check(self, request: SummaryRequest, source: SourceTexts, made: Summary) -> Checked:
         summary = trimmed(made)
-        source, texts = source_of(request, self._instructions), texts_of(request, summary)
+        texts = texts_of(request, summary)
         # in a thread: the first one loads models, and a huge source takes its time, in which other lanes go on
         found = await asyncio.to_thread(assess, source, texts, self._rules)
         measured = {"grounding": round(found.grounding, DECIMALS), "unsupported": found.unsupported}

@@ -23,7 +23,7 @@ from afterword.streams.settings import Settings
 from afterword.streams.stores.budgets import Budgets
 from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.summarizer.budget import TokenBudget
-from afterword.streams.summarizer.checking import SummaryCheck
+from afterword.streams.summarizer.checking import Check, Checked, SummaryCheck
 from afterword.streams.summarizer.control_tokens import use_control_tokens
 from afterword.streams.summarizer.long_input import COMBINED_AT_LEAST, MOST_PARTS, Plan, Planner, combining
 from afterword.streams.summarizer.masking import Masking
@@ -35,7 +35,6 @@ from afterword.streams.summarizer.providers import (
     make_provider,
     template_of,
 )
-from afterword.streams.summarizer.quality import Problem
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.telemetry import Metrics
 
@@ -110,7 +109,7 @@ class Summarizer:
 
     async def _ask_until_good(self, request: SummaryRequest) -> Summary:
         """Ask, check, and ask once more with what was wrong. Raises: ProviderError, a SummaryRefused in the end."""
-        used, asked = Usage(), request
+        check, used, asked = self._check_of(request), Usage(), request
         while True:
             try:
                 made = await self._ask(asked)
@@ -118,7 +117,7 @@ class Summarizer:
                 error.usage = used + usage_of(error)
                 raise
             before, used = used, used + made.usage
-            summary, problems = await self._checked(asked, replace(made, usage=used))
+            summary, problems = await check(replace(made, usage=used))
             if not problems:
                 return summary
             if asked is not request and (asked.fresh or used != before):
@@ -127,8 +126,8 @@ class Summarizer:
             # a kept answer that is refused again is asked for anew, or no later revision would ever get another
             asked = replace(request, problem=feedback, fresh=asked is not request)
 
-    async def _checked(self, request: SummaryRequest, made: Summary) -> tuple[Summary, Sequence[Problem]]:
-        return await self._check(request, made) if self._check else (made, ())
+    def _check_of(self, request: SummaryRequest) -> Check:
+        return self._check.of(request) if self._check else accept
 
     async def _ask(self, request: SummaryRequest) -> Summary:
         """Ask; with a `redactor`, the provider is shown placeholders, and the summary has the originals."""
@@ -198,7 +197,7 @@ class Summarizer:
             problem=str(error),
             episode_id=request.episode.episode_id,
         )
-        summary, _ = await self._checked(request, await self._fallback.summarize(request))
+        summary, _ = await self._check_of(request)(await self._fallback.summarize(request))
         quality = summary.quality.model_copy(update={"source": "fallback", "reason": error.error_type})
         return replace(summary, quality=quality, usage=usage_of(error))
 
@@ -270,6 +269,11 @@ def questions(settings: Settings) -> int:
     if settings.summarizer.preset == PLAIN:
         return len(FIELDS)
     return 2 if settings.llm.title_model else 1
+
+
+async def accept(made: Summary) -> Checked:
+    """Find no fault."""
+    return made, ()
 
 
 def usage_of(error: ProviderError) -> Usage:

@@ -5,7 +5,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from afterword.streams.language import UNDETERMINED, detect, plausible, stem_words, words
 from afterword.streams.summarizer.answer import is_refusal
@@ -66,7 +66,7 @@ _REPORTING = frozenset(
 
 @dataclass(frozen=True)
 class SourceTexts:
-    """The texts that a summary is checked against."""
+    """The texts that a summary is checked against; each reading is made once, for all summaries of the same source."""
 
     episode: str
     """Contents of the episode's messages, each on its own line."""
@@ -78,6 +78,18 @@ class SourceTexts:
     """The episode's contents by role: each role may have its own language."""
     instructions: str = ""
     """The prompt, which a summary must not repeat."""
+
+    @cached_property
+    def plain_episode(self) -> str:
+        return plain(self.episode)
+
+    @cached_property
+    def language(self) -> str:
+        return detect(self.plain_episode)
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        return Evidence(f"{self.context}\n{self.plain_episode}", self.language)
 
 
 @dataclass(frozen=True)
@@ -135,9 +147,8 @@ def assess(source: SourceTexts, texts: Texts, rules: QualityRules) -> Assessment
 
     Takes some milliseconds for twenty messages; linear in the source, of which 400,000 characters are read.
     """
-    read = _ReadSource(source)
-    grounding = ground(texts.of_episode, read.evidence, read.language, texts.rolling, source.carried)
-    problems = list(_problems(texts, read))
+    grounding = ground(texts.of_episode, source.evidence, source.language, texts.rolling, source.carried)
+    problems = list(_problems(texts, source))
     if grounding.wrong_figure and rules.strict_figures:
         feedback = "a number, date, amount, code or address in it does not occur in the conversation"
         problems.append(Problem("unsupported_figure", feedback))
@@ -149,39 +160,29 @@ def assess(source: SourceTexts, texts: Texts, rules: QualityRules) -> Assessment
     return Assessment(grounding.share, grounding.unsupported, tuple(problems))
 
 
-class _ReadSource:
-    """A source, read once for all checks."""
-
-    def __init__(self, source: SourceTexts) -> None:
-        self.source = source
-        self.episode = plain(source.episode)
-        self.language = detect(self.episode)
-        self.evidence = Evidence(plain(f"{source.context}\n{self.episode}"), self.language)
-
-
-def _problems(texts: Texts, read: _ReadSource) -> Iterator[Problem]:
+def _problems(texts: Texts, source: SourceTexts) -> Iterator[Problem]:
     """Problems of which one is enough to refuse a summary, whatever the rules."""
     if not all(any(c.isalnum() for c in text) for text in texts.given):
         yield Problem("empty", "one of its texts was empty")
         return
     if any(is_refusal(text) for text in texts.given):
         yield Problem("refused", "it was a refusal")
-    if _echoes(texts, read):
+    if _echoes(texts, source):
         yield Problem("echo", "it repeated the instructions")
     if any(repeats_itself(words(text), text) for text in (texts.short, texts.long)):
         yield Problem("repetition", "it repeated itself")
-    yield from _mismatches(texts, read)
+    yield from _mismatches(texts, source)
 
 
-def _mismatches(texts: Texts, read: _ReadSource) -> Iterator[Problem]:
+def _mismatches(texts: Texts, source: SourceTexts) -> Iterator[Problem]:
     """Problems of language, topic and length, compared with the source."""
-    summary, length = f"{texts.short} {texts.long}", len(read.source.episode)
-    spoken = (read.episode, *read.source.by_speaker)
+    summary, length = f"{texts.short} {texts.long}", len(source.episode)
+    spoken = (source.plain_episode, *source.by_speaker)
     if is_other_language((texts.short, texts.long), spoken):
         yield Problem("wrong_language", "it was not in the language of the conversation")
-    elif shared_terms(summary, read.evidence.stems, read.language) < SHARED_TERMS:
+    elif shared_terms(summary, source.evidence.stems, source.language) < SHARED_TERMS:
         yield Problem("off_topic", "it was not about this conversation")
-    if _is_copy(texts.long, read):
+    if _is_copy(texts.long, source):
         yield Problem("copied", "it copied the conversation instead of summarising it")
     if len(texts.long) > max(length, TINY_SOURCE_CHARACTERS):
         yield Problem("too_long", "it was longer than the conversation")
@@ -189,12 +190,12 @@ def _mismatches(texts: Texts, read: _ReadSource) -> Iterator[Problem]:
         yield Problem("too_short", f"its longest text had fewer than {LONG_SENTENCES[0]} sentences")
 
 
-def _echoes(texts: Texts, read: _ReadSource) -> bool:
+def _echoes(texts: Texts, source: SourceTexts) -> bool:
     """Return whether a text repeats the instructions in words that the conversation does not have."""
-    instructions = runs_of_instructions(read.source.instructions)
+    instructions = runs_of_instructions(source.instructions)
     return any(
         not runs(text, ECHOED_WORDS).isdisjoint(instructions)
-        and not has_common_run(text, read.evidence.words, ECHOED_WORDS)
+        and not has_common_run(text, source.evidence.words, ECHOED_WORDS)
         for text in map(words, texts.given)
     )
 
@@ -205,9 +206,9 @@ def runs_of_instructions(instructions: str) -> frozenset[int]:
     return frozenset(runs(words(instructions), ECHOED_WORDS))
 
 
-def _is_copy(text: str, read: _ReadSource) -> bool:
+def _is_copy(text: str, source: SourceTexts) -> bool:
     tokens = words(text)
-    return has_common_run(tokens, read.evidence.words, max(COPIED_WORDS, math.ceil(COPIED_SHARE * len(tokens))))
+    return has_common_run(tokens, source.evidence.words, max(COPIED_WORDS, math.ceil(COPIED_SHARE * len(tokens))))
 
 
 def repeats_itself(tokens: Sequence[str], text: str) -> bool:

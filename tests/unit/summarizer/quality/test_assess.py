@@ -95,3 +95,11 @@ def test_a_conversation_in_two_languages_may_be_summarised_in_either() -> None:
 def test_a_huge_conversation_is_read_up_to_a_bound() -> None:
     source = SourceTexts("\n".join(LINES) * 2000 + " The code is QX-99812.")
     assert "QX-99812" in assess(source, replace(GOOD, short="The code is QX-99812."), QualityRules()).unsupported
+
+
+def test_a_source_is_read_once_for_all_its_summaries() -> None:
+    source = SourceTexts(episode=SOURCE.episode)
+    assess(source, GOOD, QualityRules())
+    evidence = source.evidence
+    assess(source, replace(GOOD, short="The code is QX-99812."), QualityRules())
+    assert source.evidence is evidence
