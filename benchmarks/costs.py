@@ -33,9 +33,9 @@ from afterword.streams.stores.index import raw_text, summary_text
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.qdrant import payload
 from afterword.streams.stores.sparse import document_vector
-from afterword.streams.summarizer.pipeline import now, summary_created
 from afterword.streams.summarizer.prompt import build_prompt
 from afterword.streams.summarizer.providers import ExtractiveProvider
+from afterword.streams.summarizer.revisions import now, summary_created
 from afterword.streams.summarizer.rolling import next_row
 from afterword.streams.summarizer.summary import SummaryRequest
 from afterword.streams.tokens import count_tokens

@@ -22,8 +22,9 @@ from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.summarizer import agent as summarizer
 from afterword.streams.summarizer.amending import Amendments
 from afterword.streams.summarizer.embedders import make_embedder, query_embedder
-from afterword.streams.summarizer.pipeline import Pipeline, now
+from afterword.streams.summarizer.pipeline import Pipeline
 from afterword.streams.summarizer.retries import RetryHold
+from afterword.streams.summarizer.revisions import now
 from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.steps import StepRunner
 from afterword.streams.summarizer.summarizer import Summarizer, longest_seconds, make_summarizer

@@ -14,8 +14,8 @@ from qdrant_client import AsyncQdrantClient
 from afterword.streams.stores.index import EpisodeIndex, Query, raw_text, summary_text
 from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex
 from afterword.streams.summarizer.embedders import LocalEmbedder
-from afterword.streams.summarizer.pipeline import now, summary_created
 from afterword.streams.summarizer.providers import ExtractiveProvider
+from afterword.streams.summarizer.revisions import now, summary_created
 from afterword.streams.summarizer.summary import SummaryRequest
 from benchmarks.recall.questions import USER, Corpus, Question, dialogues, meetings
 

@@ -8,15 +8,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from afterword.schemas import EpisodeAmended, InvalidRecord, SummaryCreated, SummaryDeleted, Usage
 from afterword.schemas.base import utc_milliseconds
 from afterword.schemas.ids import event_id, message_key
-from afterword.streams.errors import AfterwordError, ProviderError
+from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import MOST_PENDING_EPISODES
 from afterword.streams.stores.episodes import (
     DeletedEpisode,
-    EpisodeStore,
     RollingRow,
     StoredEpisode,
     agent_of_scope,
@@ -24,21 +24,16 @@ from afterword.streams.stores.episodes import (
     sibling_id,
     stored_episode,
 )
-from afterword.streams.stores.index import EpisodeIndex, raw_text, summary_text
-from afterword.streams.stores.messages import ArchivedMessage, MessageArchive
+from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.summarizer.current import Current, MessageState, from_archive, has_change
-from afterword.streams.summarizer.embedders import Embedder
 from afterword.streams.summarizer.extractive import condense
-from afterword.streams.summarizer.pipeline import Clock, Publish, now, summary_created, written_by_llm
-from afterword.streams.summarizer.rolling import History, SummaryRules, read_history, read_text_before
-from afterword.streams.summarizer.steps import PUBLISH, StepRunner
-from afterword.streams.summarizer.summarizer import Summarizer
-from afterword.streams.summarizer.summary import Summary, is_replaceable
+from afterword.streams.summarizer.revisions import Episode, Revisions, summary_created, summary_deleted
+from afterword.streams.summarizer.rolling import read_text_before
+from afterword.streams.summarizer.summary import Summary, SummaryRequest, is_replaceable
 from afterword.streams.tokens import count_tokens
 
-Episode = StoredEpisode | DeletedEpisode
-Ask = Callable[[History], Awaitable[Summary]]
+Ask = Callable[[SummaryRequest], Awaitable[Summary]]
 
 PAGE_EPISODES = 50
 WAIT_SECONDS = 5.0
@@ -54,34 +49,13 @@ class NotArchived(AfterwordError):
     """The message is in the archive, or in an episode."""
 
 
-class Amendments:
+class Amendments(Revisions):
     """Makes the revisions that a change asks for; those of one conversation in order."""
 
-    def __init__(
-        self,
-        *,
-        episodes: EpisodeStore,
-        messages: MessageArchive,
-        index: EpisodeIndex,
-        summarizer: Summarizer,
-        embedder: Embedder | None,
-        publish: Publish,
-        steps: StepRunner,
-        rules: SummaryRules,
-        replies: ReplyCache,
-        clock: Clock = now,
-        wait_seconds: float = WAIT_SECONDS,
-    ) -> None:
-        self._episodes = episodes
-        self._messages = messages
-        self._index = index
-        self._summarizer = summarizer
-        self._embedder = embedder
-        self._publish = publish
-        self._retry_until_success = steps.retry_until_success
-        self._rules = rules
+    def __init__(self, *, replies: ReplyCache, wait_seconds: float = WAIT_SECONDS, **parts: Any) -> None:
+        """`parts`: as of Revisions. `wait_seconds`: for the archive."""
+        super().__init__(**parts)
         self._replies = replies
-        self._clock = clock
         self._wait_seconds = wait_seconds
 
     async def apply(self, amended: EpisodeAmended) -> bool:
@@ -147,8 +121,7 @@ class Amendments:
             if made.as_of < amended.offset and isinstance(made, StoredEpisode):  # an earlier record made it
                 await self._retry_until_success("store_episode", lambda: self._episodes.mark(made, amended.offset))  # noqa: B023 – awaited here
             if made.as_of == amended.offset:
-                await self._index_and_label(made)
-                await self._announce(made)
+                await self._index_and_announce(made)
             done.append(made)
         await self._follow(done[0], {episode.event.episode_id for episode in done}, amended)
         return done
@@ -165,39 +138,21 @@ class Amendments:
         current = await self._current(before, amended)
         as_of, closed = max(before.as_of, amended.offset), current.episode
         if closed is None:
-            gone = DeletedEpisode(summary_deleted(before.summary, amended, self._now()), current.changes, as_of)
+            gone = DeletedEpisode(self._deletion(before.summary, amended), current.changes, as_of)
             return await self._retry_until_success("store_episode", lambda: self._episodes.remove(gone))
-        history = await self._retry_until_success("find", lambda: read_history(self._episodes, closed, self._rules))
-        history = replace(history, updates=before.summary.rolling_range is not None)
-        summary = summary_created(closed, await ask(history), self._clock(), before.summary)
+        history = replace(await self._read_history(closed), updates=before.summary.rolling_range is not None)
+        summary = summary_created(closed, await ask(history.request), self._clock(), before.summary)
         summary = history.completed(summary.model_copy(update={"reason": amended.change}))
         made = stored_episode(closed, summary, current.changes, max(as_of, history.as_of))
         return await self._retry_until_success("store_episode", lambda: self._episodes.add(made))
 
     async def _current(self, stored: StoredEpisode, amended: EpisodeAmended) -> Current:
         """Read the episode as it is now. Raises: NotArchived."""
-        current = from_archive(stored, await self._states(stored, (*stored.summary.message_ids, *stored.overlap_ids)))
+        ids = (*stored.summary.message_ids, *stored.overlap_ids)
+        current = from_archive(stored, await self._read_messages(self._messages.states, stored.summary, ids))
         if current is None:
             raise _not_archived(amended, is_known=True)
         return current
-
-    async def _states(self, stored: StoredEpisode, ids: Collection[str]) -> dict[str, MessageState]:
-        summary = stored.summary
-        keys = {message_key(summary.conversation_id, i, summary.tenant_id): i for i in ids}
-        found = await self._retry_until_success("find", lambda: self._messages.states(list(keys)))
-        return {keys[key]: state for key, state in found.items()}
-
-    async def _ask(self, history: History) -> Summary:
-        return await self._retry_until_success("summarize", lambda: self._summarizer.summarize(history.request))
-
-    async def _ask_without_fallback(self, history: History) -> Summary:
-        async def answer() -> Summary | ProviderError:
-            try:
-                return await self._summarizer.summarize_without_fallback(history.request)
-            except ProviderError as error:  # not retried here, but by a later record
-                return error
-
-        return written_by_llm(await self._retry_until_success("summarize", answer))
 
     async def _follow(self, first: Episode, done: Collection[str], amended: EpisodeAmended) -> None:
         """Make anew what was derived from an episode that has changed: later rolling texts, rows, counts, title.
@@ -238,8 +193,7 @@ class Amendments:
             derived = await self._derived(made, amended, updates or made.summary.rolling_range is not None)
             made = await self._retry_until_success("store_episode", lambda: self._episodes.add(derived))  # noqa: B023 – awaited here
         if made.as_of == amended.offset:  # else it was made later, or by a later change
-            await self._index_and_label(made)
-            await self._announce(made)
+            await self._index_and_announce(made)
 
     async def _derived(self, episode: StoredEpisode, amended: EpisodeAmended, updates: bool) -> StoredEpisode:
         summary = episode.summary
@@ -251,7 +205,7 @@ class Amendments:
         else:
             text, ordinals = before.text, ()
         fields: dict[str, object] = {"reason": amended.change, "rolling_summary": text, "rolling_ordinals": ordinals}
-        made = next_summary(summary, fields, self._now())
+        made = next_summary(summary, fields, self._clock())
         return replace(episode, summary=made, as_of=max(before.as_of, amended.offset))
 
     async def _renew_rows(self, first: Episode, amended: EpisodeAmended) -> None:
@@ -320,40 +274,32 @@ class Amendments:
         while isinstance(episode, StoredEpisode):
             if episode.last_offset is not None and episode.last_offset > amended.offset:
                 return None
-            gone = DeletedEpisode(summary_deleted(episode.summary, amended, self._now()), (), amended.offset)
+            gone = DeletedEpisode(self._deletion(episode.summary, amended), (), amended.offset)
             episode = await self._retry_until_success("store_episode", lambda: self._episodes.remove(gone))  # noqa: B023 – awaited here
         if episode.as_of > amended.offset:
             return None
         if episode.as_of == amended.offset:
-            await self._index_and_label(episode)
-            await self._announce(episode)
+            await self._index_and_announce(episode)
         return episode
 
-    async def _index_and_label(self, episode: Episode) -> None:
-        """Store what follows from the episode alone: its point, and its id on its messages."""
+    async def _index_and_announce(self, episode: Episode) -> None:
         if isinstance(episode, DeletedEpisode):
-            deletion = episode.deletion
-            await self._retry_until_success("index", lambda: self._index.remove(deletion.episode_id, deletion.revision))
-            return
-        summary, embedder = episode.summary, self._embedder
-        states = await self._states(episode, summary.message_ids)
-        living = [states[i] for i in summary.message_ids if i in states]
-        text = raw_text(state.message.content for state in living if isinstance(state, ArchivedMessage))
-        dense = None
-        if embedder:
-            dense = await self._retry_until_success("embed", lambda: embedder.embed(summary_text(summary)))
-        await self._retry_until_success("index", lambda: self._index.put(summary, text, dense))
-
-    async def _announce(self, episode: Episode) -> None:
-        await self._retry_until_success(PUBLISH, lambda: self._publish(episode.event))
+            await self._remove_point(episode.deletion)
+        else:
+            summary = episode.summary
+            states = await self._read_messages(self._messages.states, summary, summary.message_ids)
+            archived = [states[i] for i in summary.message_ids if i in states]
+            living = [state.message.content for state in archived if isinstance(state, ArchivedMessage)]
+            await self._put_point(summary, living)
+        await self._announce(episode)
 
     async def _forget_replies(self, episode: Episode, ordinal: int) -> None:
         """Forget what an LLM has said of this and later episodes: prompts have what came before."""
         scope = scope_of(episode.event)
         await self._retry_until_success("forget_replies", lambda: self._replies.forget(scope, ordinal))
 
-    def _now(self) -> datetime:
-        return utc_milliseconds(self._clock())
+    def _deletion(self, before: SummaryCreated, amended: EpisodeAmended) -> SummaryDeleted:
+        return summary_deleted(before, before.revision + 1, before.event_id, amended.change, self._clock())
 
 
 def has_applied(state: MessageState, amended: EpisodeAmended) -> bool:
@@ -376,23 +322,6 @@ def check_episodes_tenant(episodes: Collection[Episode], amended: EpisodeAmended
         raise InvalidRecord("tenant_mismatch", "the conversation's episodes have another tenant_id")
 
 
-def summary_deleted(before: SummaryCreated, amended: EpisodeAmended, deleted_at: datetime) -> SummaryDeleted:
-    """Build the event of an episode's end."""
-    revision = before.revision + 1
-    return SummaryDeleted(
-        event_id=event_id(before.episode_id, revision),
-        episode_id=before.episode_id,
-        revision=revision,
-        supersedes=before.event_id,
-        reason=amended.change,
-        conversation_id=before.conversation_id,
-        agent_id=before.agent_id,
-        tenant_id=before.tenant_id,
-        ordinal=before.ordinal,
-        deleted_at=deleted_at,
-    )
-
-
 def next_summary(before: SummaryCreated, fields: dict[str, object], created_at: datetime) -> SummaryCreated:
     """Build the next revision of a summary, with these fields; no LLM was asked for it."""
     revision = before.revision + 1
@@ -404,7 +333,7 @@ def next_summary(before: SummaryCreated, fields: dict[str, object], created_at: 
             "supersedes": before.event_id,
             "title_changed": False,
             "usage": Usage(),
-            "created_at": created_at,
+            "created_at": utc_milliseconds(created_at),
             **fields,
         }
     )

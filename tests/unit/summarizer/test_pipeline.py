@@ -12,7 +12,7 @@ from afterword.schemas.ids import message_key
 from afterword.streams.errors import EpisodeConflict, ProviderMisconfigured, ProviderUnavailable
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import RollingRow, StoredEpisode
-from afterword.streams.summarizer.pipeline import compression
+from afterword.streams.summarizer.revisions import compression
 from afterword.streams.summarizer.summarizer import Summarizer, waited_for
 from afterword.streams.tokens import count_tokens
 from tests.doubles.stores import MemoryEpisodes

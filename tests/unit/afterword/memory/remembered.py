@@ -11,8 +11,8 @@ from afterword.schemas.ids import episode_id, message_key, scope_id
 from afterword.streams.stores.episodes import stored_episode
 from afterword.streams.stores.index import raw_text
 from afterword.streams.stores.messages import ArchivedMessage, Selection
-from afterword.streams.summarizer.pipeline import summary_created
 from afterword.streams.summarizer.providers import ExtractiveProvider
+from afterword.streams.summarizer.revisions import summary_created
 from afterword.streams.summarizer.rolling import longest_text, next_row
 from afterword.streams.summarizer.summary import SummaryRequest
 from afterword.streams.tokens import count_tokens
