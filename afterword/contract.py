@@ -312,7 +312,11 @@ def channels(kafka: Kafka) -> list[Channel]:
             ["send"],
         ),
         Channel(
-            "deletions", kafka.deletions_topic, "Deleted summaries; subscribe to them.", ["summary.deleted"], ["send"]
+            "deletions",
+            kafka.deletions_topic,
+            "Deleted summaries; subscribe to them, with read_committed.",
+            ["summary.deleted"],
+            ["send"],
         ),
         Channel(
             "retries",

@@ -135,7 +135,7 @@ class SummaryCreated(Model):
 
 
 class SummaryDeleted(Model):
-    """End of an episode of which no message is left, announced once, always under the same `event_id`.
+    """End of an episode of which no message is left, announced once to readers of committed records.
 
     It counts as a revision: it replaces every `summary.created` of the episode, whichever is read first.
     """
