@@ -24,7 +24,8 @@ DeadLetter = tuple[bytes | None, bytes | None, Headers]
 
 IDS = frozenset({"id", "conversation_id", "user_id", "agent_id", "tenant_id"})
 """Fields that stay: redacted, they would be another message's."""
-TEXTS = ("content", "metadata", "flows", "tools", "reason")
+NOT_TEXT = frozenset({"role"})
+"""Fields that stay because their values are ours. Every other field of an event is redacted, a new one too."""
 MAX_DEPTH = METADATA_MAX_DEPTH + 4
 """Levels of JSON that are read in a dead letter; a metadata is below `data` and its own name."""
 LEAST_NUMBER = 10**6
@@ -43,7 +44,8 @@ class RecordRedaction:
 
     def event(self, event: Event) -> Event:
         """The event without entities in its texts, names of metadata included; ids, times and roles stay."""
-        given = {name: value for name in TEXTS if (value := getattr(event, name, None))}
+        names = type(event).model_fields.keys() - IDS - NOT_TEXT
+        given = {name: value for name in names if (value := getattr(event, name))}
         redacted = {name: self._value(value, MAX_DEPTH) for name, value in given.items()}
         changed = {name: value for name, value in redacted.items() if value != given[name]}
         return event.model_copy(update=changed) if changed else event

@@ -1,13 +1,22 @@
 """Events and dead letters without the originals."""
 
 from collections.abc import Callable
+from typing import get_args
 
 import orjson
 import pytest
 
-from afterword.schemas import ConversationDeleted, ConversationFlush, MessageDeleted, MessageEdited
+from afterword.schemas import (
+    ConversationDeleted,
+    ConversationFlush,
+    InputEvent,
+    MessageCreated,
+    MessageDeleted,
+    MessageEdited,
+)
+from afterword.schemas.base import Model
 from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX, dead_letter, read_dead_letter
-from afterword.streams.redaction.records import RecordRedaction
+from afterword.streams.redaction.records import IDS, RecordRedaction
 from afterword.streams.settings import Redaction
 from tests.samples import a_message
 from tests.unit.segmenter.chat import Sent
@@ -41,6 +50,22 @@ def test_all_texts_of_a_message_are_redacted(redaction: RecordRedaction) -> None
         "ok": True,
     }
     assert (found.flows, found.tools) == (("[EMAIL]",), ("t",))
+
+
+def test_a_field_that_is_new_is_redacted(redaction: RecordRedaction) -> None:
+    class WithMore(MessageCreated):
+        transcript: str = ""
+        notes: dict[str, list[str]]
+
+    later = WithMore(**a_message().model_dump(), transcript=f"said {NEEDLE}", notes={"of": [NEEDLE]})
+    found = redaction.event(later)
+    assert isinstance(found, WithMore)
+    assert (found.transcript, found.notes) == ("said [EMAIL]", {"of": ["[EMAIL]"]})
+
+
+@pytest.mark.parametrize("event", get_args(InputEvent), ids=lambda event: event.__name__)
+def test_every_id_of_an_event_is_known_as_one(event: type[Model]) -> None:
+    assert {name for name in event.model_fields if name == "id" or name.endswith("_id")} <= IDS
 
 
 def test_ids_stay(redaction: RecordRedaction) -> None:
