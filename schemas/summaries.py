@@ -148,8 +148,10 @@ class SummaryDeleted(Model):
     """Higher than that of every summary of the episode."""
     supersedes: str | None = None
     """`event_id` of the last summary; null: there was none yet."""
-    reason: Change
-    """Change to its messages; `edited`: the last remaining message is no longer to be summarized."""
+    reason: Change | Literal["expired"]
+    """Change to its messages; `edited`: the last remaining message is no longer to be summarized.
+
+    `expired`: the episode is older than it is kept; announced only if its `episode.closed` is read again."""
     conversation_id: Id
     """Equal to the record's key."""
     agent_id: PartyId | None = None

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
@@ -587,6 +588,45 @@ class Redaction(Section):
         return RecordRedaction(self.redactor()) if self.where == "everywhere" else None
 
 
+class Retention(Section):
+    messages_days: float = Field(
+        0,
+        ge=0,
+        le=36_500,
+        description="days after `sent_at` after which a message is removed from MongoDB; 0: messages are kept",
+    )
+    episodes_days: float = Field(
+        0,
+        ge=0,
+        le=36_500,
+        description="days after its last message after which an episode is removed from MongoDB and Qdrant, and with "
+        "the last one the rolling summary; 0: episodes are kept",
+    )
+
+    def messages_before(self, now: datetime) -> datetime | None:
+        """Return the time before which a message was sent that has expired; None: none expires."""
+        return _days_before(now, self.messages_days)
+
+    def episodes_before(self, now: datetime) -> datetime | None:
+        """Return the time before which an episode ended that has expired; None: none expires."""
+        return _days_before(now, self.episodes_days)
+
+    @property
+    def expires(self) -> frozenset[str]:
+        """Collections of which something expires."""
+        days = {"messages": self.messages_days, "episodes": self.episodes_days}
+        return frozenset(name for name, number in days.items() if number)
+
+    @property
+    def shortest_days(self) -> float:
+        """Days until something expires; 0: never."""
+        return min(filter(None, (self.messages_days, self.episodes_days)), default=0)
+
+
+def _days_before(now: datetime, days: float) -> datetime | None:
+    return now - timedelta(days=days) if days else None
+
+
 class Health(Section):
     host: str = Field("127.0.0.1", description="address on which the health server listens")
     port: int = Field(0, ge=0, le=65535, description="port of the health server; 0: any free one, named in the log")
@@ -621,6 +661,7 @@ class Settings(BaseSettings):
     retry: Retry = Retry()
     budget: Budget = Budget()
     redaction: Redaction = Redaction()
+    retention: Retention = Retention()
     health: Health = Health()
     logs: Logs = Logs()
 

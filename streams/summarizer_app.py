@@ -3,6 +3,7 @@
 Apart from `streams.app`, because the clients of its stores take longer to import than all of the segmenter.
 """
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -14,7 +15,7 @@ from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka import require_topics
 from afterword.streams.runtime.attempts import Attempts
 from afterword.streams.runtime.health import HealthServer, Readiness
-from afterword.streams.runtime.worker import PARTITIONS, run
+from afterword.streams.runtime.worker import PARTITIONS, crash_with, run
 from afterword.streams.settings import Settings
 from afterword.streams.stores.budgets import Budgets
 from afterword.streams.stores.opening import open_stores
@@ -23,6 +24,7 @@ from afterword.streams.summarizer import agent as summarizer
 from afterword.streams.summarizer.amending import Amendments
 from afterword.streams.summarizer.embedders import make_embedder, query_embedder
 from afterword.streams.summarizer.pipeline import Pipeline
+from afterword.streams.summarizer.retention import RetentionSweep
 from afterword.streams.summarizer.retries import RetryHold
 from afterword.streams.summarizer.revisions import now
 from afterword.streams.summarizer.rolling import SummaryRules
@@ -79,7 +81,8 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             "steps": steps,
             "rules": summary_rules(settings),
         }
-        pipeline, amendments = Pipeline(**parts), Amendments(**parts, replies=stores.replies)
+        pipeline = Pipeline(**parts, retention=settings.retention)
+        amendments = Amendments(**parts, replies=stores.replies)
         group = kafka.summarizer_id
         attempts = Attempts(app.breaker, settings.engine.agent_retries, stops=(AfterwordError,))
         handler = summarizer.RecordHandler(
@@ -89,5 +92,16 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
         lanes = summarizer.attach_summarizer(app, kafka, handler, hold)
         metrics.in_flight.set_function(lambda: lanes.in_flight)
         closing.push_async_callback(lanes.drain, 0)
+        sweep = RetentionSweep(
+            settings.retention,
+            episodes=stores.episodes,
+            messages=stores.messages,
+            index=index,
+            replies=stores.replies,
+            metrics=metrics,
+        )
         await steps.retry_until_success("indexes", stores.prepare_database)
+        sweeping = asyncio.create_task(sweep.run())
+        closing.callback(sweeping.cancel)
+        closing.callback(asyncio.create_task(crash_with(app, [sweeping])).cancel)
         await run(app, readiness)

@@ -30,6 +30,7 @@ FATES = (
     "pending",
     "not_consumed",
     "deleted",
+    "no_trace_left",
     "lost",
 )
 
@@ -221,6 +222,8 @@ def _fate(
         return "pending"
     if "episodes" in snapshot.truncated and _has_label(snapshot, produced.message):
         return "in_an_episode"
+    if "episodes" in snapshot.truncated and snapshot.may_have_expired(produced):
+        return "no_trace_left"
     if lasting.left(produced, snapshot.consumed.get(produced.position.partition, 0)):
         return "deleted"
     report.found("lost", name_of(produced))

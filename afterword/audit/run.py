@@ -1,13 +1,16 @@
 """Taking a snapshot of a deployment, in the order that `Snapshot` requires, and judging it."""
 
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from afterword.audit.judge import judge
 from afterword.audit.log import Log, Take, opened
+from afterword.audit.messages import CLOCKS_APART_MS
 from afterword.audit.report import Report
 from afterword.audit.snapshot import (
     SegmenterState,
     Snapshot,
+    milliseconds,
     take_dead_letter,
     take_deletion,
     take_episode,
@@ -52,6 +55,9 @@ async def _take_snapshot(log: Log, settings: Settings, index: ReadIndex) -> Snap
     await _read_topics(log, settings, topics, snapshot)
     await read_stores(settings, snapshot)
     await _read_index(settings, index, snapshot)
+    soon = datetime.now(UTC) + timedelta(milliseconds=CLOCKS_APART_MS)  # by the clock of the worker that removes
+    snapshot.messages_before_ms = milliseconds(settings.retention.messages_before(soon))
+    snapshot.episodes_before_ms = milliseconds(settings.retention.episodes_before(soon))
     snapshot.quiet = before == await _state_of_work(log, settings.kafka, topics)
     return snapshot
 

@@ -7,6 +7,7 @@ digests.
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -86,6 +87,8 @@ class ProducedMessage(NamedTuple):
     tenant_id: str | None = None
     record_ms: int = 0
     """Timestamp of the record, milliseconds since 1970."""
+    sent_ms: int = 0
+    """Its `sent_at`, milliseconds since 1970; 0: not known."""
 
 
 class MessageChange(NamedTuple):
@@ -118,6 +121,8 @@ class Core(NamedTuple):
 
     message: bytes
     content: bytes
+    sent_ms: int = 0
+    """Its `sent_at`, milliseconds since 1970; 0: not known."""
 
 
 class Closed(NamedTuple):
@@ -143,6 +148,11 @@ class Closed(NamedTuple):
     @property
     def scope(self) -> str:
         return self.episode_id.rpartition(":")[0]
+
+    @property
+    def ended_ms(self) -> int:
+        """`sent_at` of its last message."""
+        return self.core[-1].sent_ms if self.core else 0
 
 
 class Announced(NamedTuple):
@@ -247,6 +257,8 @@ class Snapshot:
     stored: dict[str, Stored] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
     """Deleted episodes of which MongoDB has what stays."""
+    expired: set[str] = field(default_factory=set)
+    """Those of `gone` that were older than they are kept."""
     messages: dict[bytes, Archived] = field(default_factory=dict)
     """Documents of messages, by digest."""
     indexed: set[str] | None = None
@@ -256,11 +268,19 @@ class Snapshot:
     """Silence after which the segmenter forgets a conversation; 0: never."""
     max_agents: int | None = None
     """Number of agents active at a time, with `scope = agent`."""
+    messages_before_ms: int = 0
+    """Messages sent before may have expired in MongoDB; 0: none."""
+    episodes_before_ms: int = 0
+    """Episodes that ended before may have expired; 0: none."""
     quiet: bool = True
     """True if nothing was consumed or closed while the snapshot was read."""
     truncated: set[str] = field(default_factory=set)
     """Topics whose oldest records were deleted."""
     notes: list[str] = field(default_factory=list)
+
+    def may_have_expired(self, one: ProducedMessage | Core) -> bool:
+        """Return whether a message that is not in MongoDB may have been there for as long as it is kept."""
+        return 0 < one.sent_ms < self.messages_before_ms
 
 
 def latest_revisions(closed: Iterable[Closed]) -> list[Closed]:
@@ -299,6 +319,11 @@ def digest_of_all(ids: Iterable[str]) -> bytes:
     return digest("".join(f"{len(i)}:{i}" for i in ids))
 
 
+def milliseconds(moment: datetime | None) -> int:
+    """Convert to milliseconds since 1970; 0 for None."""
+    return int(moment.timestamp() * 1000) if moment else 0
+
+
 def take_message(snapshot: Snapshot, record: ConsumerRecord, redaction: "RecordRedaction | None" = None) -> None:
     """Add a record of `messages`. `redaction`: as the segmenter and the archiver have it."""
     try:
@@ -328,6 +353,7 @@ def take_message(snapshot: Snapshot, record: ConsumerRecord, redaction: "RecordR
             event.agent_id or None,
             event.tenant_id,
             record.timestamp,
+            milliseconds(event.sent_at),
         )
     )
 
@@ -373,7 +399,8 @@ def closed(where: Position, episode: EpisodeClosed) -> Closed:
         fingerprint=episode.fingerprint,
         recomputed=fingerprint(episode.messages),
         core=tuple(
-            Core(digest_of_message(episode.conversation_id, m.id, whose), digest(m.content)) for m in episode.messages
+            Core(digest_of_message(episode.conversation_id, m.id, whose), digest(m.content), milliseconds(m.sent_at))
+            for m in episode.messages
         ),
         message_ids=digest_of_all(m.id for m in episode.messages),
         first_offset=episode.source.first_offset,

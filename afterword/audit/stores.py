@@ -26,7 +26,10 @@ async def read_stores(settings: Settings, snapshot: Snapshot) -> None:
             snapshot.stored[episode.episode_id] = stored(episode)
             if episode.tenant_id is not None:
                 tenants[episode.episode_id] = episode.tenant_id
-        snapshot.gone = {gone.deletion.episode_id async for gone in stores.episodes.all_deleted()}
+        async for gone in stores.episodes.all_deleted():
+            snapshot.gone.add(gone.deletion.episode_id)
+            if gone.deletion.reason == "expired":
+                snapshot.expired.add(gone.deletion.episode_id)
         async for message in stores.messages.all_messages():
             if message.deleted:
                 snapshot.messages[digest(message.key)] = Archived(None, False, deleted=True, changed=message.changed)

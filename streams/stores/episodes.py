@@ -171,6 +171,17 @@ class EpisodeStore(Protocol):
         """Episodes of the same scope with an ordinal above `after`, the lowest first."""
         ...
 
+    async def expired(self, before: datetime, limit: int) -> list[StoredEpisode]:
+        """Episodes whose last message was sent before this time, oldest first."""
+        ...
+
+    async def end_conversation(self, last: StoredEpisode) -> bool:
+        """Delete rolling rows and counts of a scope, up to this episode's, unless it has another episode.
+
+        Return False, having deleted nothing, if it has.
+        """
+        ...
+
     async def latest_row(self, conversation_id: str) -> RollingRow | None: ...
 
     async def put_row(self, row: RollingRow, after: RollingRow | None) -> bool:

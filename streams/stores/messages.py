@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 from afterword.schemas import ConversationDeleted, MessageCreated, MessageDeleted, MessageEdited
@@ -159,6 +160,14 @@ class MessageArchive(MessageWriter, Protocol):
 
     async def changed(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
         """Get messages like `states`, but only edited or deleted ones; meant for few of many."""
+        ...
+
+    async def missing(self, keys: Sequence[str]) -> set[str]:
+        """Select the keys under which there is nothing at all: no message, no tombstone, and no label by `assign`."""
+        ...
+
+    async def expire(self, before: datetime, limit: int) -> int:
+        """Remove messages that were sent before this time, the oldest first; return how many, at most `limit`."""
         ...
 
     def all_messages(self) -> AsyncIterator[MessageRef]:

@@ -8,7 +8,7 @@ except `_id`, for which the embedded server then scans the collection (20,000 do
 """
 
 import warnings
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -117,6 +117,9 @@ BUDGETS = "budgets"
 EXPIRING = {REPLIES: "expires_at", BUDGETS: "expires_at"}
 """The field that holds the moment after which the server deletes a document."""
 
+AGES = {"messages": "sent_at", "episodes": "ended_at"}
+"""The field by which a document expires. Workers delete them, page by page: see `streams/summarizer/retention.py`."""
+
 COUNTERS = ("episode_count", "message_count", "token_count", "counted_episodes")
 REVISED = ("title", "last_revision", "updated_at")
 """Fields of a conversation that a higher revision of its last episode changes."""
@@ -157,9 +160,14 @@ async def ping(database: MongoDatabase) -> None:
         await database.command("ping")
 
 
-async def ensure_indexes(database: MongoDatabase) -> None:
-    """Create the indexes that are missing; may be repeated. Raises: StoreUnavailable."""
+async def ensure_indexes(database: MongoDatabase, expires: Set[str] = frozenset()) -> None:
+    """Create the indexes that are missing; may be repeated. Raises: StoreUnavailable.
+
+    `expires`: collections of which something expires: only these need an index by age.
+    """
     with mongo_errors():
+        for name in expires:
+            await database[name].create_index(AGES[name])
         for name, indexes in INDEXES.items():
             for keys in indexes:
                 await database[name].create_index(list(keys))
@@ -269,6 +277,25 @@ class MongoEpisodes:
                     change["last_revision"] = summary.revision
                 if (await self._conversations.update_one(unchanged, {"$set": change})).matched_count:
                     return
+
+    async def expired(self, before: datetime, limit: int) -> list[StoredEpisode]:
+        require(datetime, before=before)
+        require(int, limit=limit)
+        require_within(1, limit=limit)
+        wanted = {"ended_at": {"$lt": before}}  # what stays of a deleted one has no such field
+        cursor = self._episodes.find(wanted, sort=[("ended_at", 1)], limit=limit)
+        return [episode_from(document) async for document in _each(cursor)]
+
+    async def end_conversation(self, last: StoredEpisode) -> bool:
+        scope, agent = scope_of(last.summary), agent_of_scope(last.summary)
+        others = _in_scope(last.summary.conversation_id, agent) | {"ordinal": {"$ne": last.ordinal}}
+        ended = {"last_ordinal": {"$lte": last.ordinal}, **_own(scope)}
+        with mongo_errors():
+            if await self._episodes.find_one(others, {"_id": 1}):
+                return False
+            await self._rows.delete_many({"conversation_id": {"$eq": scope}, **ended})
+            await self._conversations.delete_one({"_id": scope, **ended})
+        return True
 
     async def _counts(self, event: SummaryCreated | SummaryDeleted, last_ordinal: int) -> dict[str, int]:
         scope = _in_scope(event.conversation_id, agent_of_scope(event)) | {"ordinal": {"$lte": last_ordinal}}
@@ -543,6 +570,26 @@ class MongoMessages:
             await bulk(self._messages, [ReplaceOne({"_id": key}, remains[key], upsert=True) for key in remains])
             if earlier := [DeleteOne({"_id": name}) for name, key in keys.items() if name != key]:
                 await bulk(self._messages, earlier)
+
+    async def missing(self, keys: Sequence[str]) -> set[str]:
+        require_texts(keys=keys)
+        there: set[str] = set()
+        for batch in batches(keys):
+            async for document in _each(self._messages.find({"_id": {"$in": list(batch)}}, {"_id": 1})):
+                there.add(document["_id"])
+            there |= (await self._earlier(batch)).keys()
+        return set(keys) - there
+
+    async def expire(self, before: datetime, limit: int) -> int:
+        require(datetime, before=before)
+        require(int, limit=limit)
+        require_within(1, limit=limit)
+        older = {"sent_at": {"$lt": before}}  # what stays of a deleted one has no such field
+        with mongo_errors():
+            found = await self._messages.find(older, {"_id": 1}, sort=[("sent_at", 1)], limit=limit).to_list(None)
+            if found:
+                await self._messages.delete_many({"_id": {"$in": [document["_id"] for document in found]}, **older})
+        return len(found)
 
     async def all_messages(self) -> AsyncIterator[MessageRef]:
         async for document in _each(self._messages.find({}, MESSAGE_REF_FIELDS)):

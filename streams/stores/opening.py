@@ -61,7 +61,7 @@ class Stores:
 
     async def prepare_database(self) -> None:
         """Create the indexes that the database lacks; may be repeated. Raises: StoreUnavailable."""
-        await mongo.ensure_indexes(self._database)
+        await mongo.ensure_indexes(self._database, self._settings.retention.expires)
 
     async def ping_database(self) -> None:
         """Raises: StoreUnavailable."""

@@ -24,9 +24,9 @@ from afterword.streams.stores.episodes import (
     sibling_id,
     stored_episode,
 )
-from afterword.streams.stores.messages import ArchivedMessage
+from afterword.streams.stores.messages import ArchivedMessage, DeletedMessage
 from afterword.streams.stores.replies import ReplyCache
-from afterword.streams.summarizer.current import Current, MessageState, from_archive, has_change
+from afterword.streams.summarizer.current import Current, MessageState, from_archive, has_change, is_living
 from afterword.streams.summarizer.extractive import condense
 from afterword.streams.summarizer.revisions import Episode, Revisions, summary_created, summary_deleted
 from afterword.streams.summarizer.rolling import read_text_before
@@ -40,6 +40,7 @@ WAIT_SECONDS = 5.0
 """Time for the archiver to catch up before the record is put aside: usually it is ahead."""
 FIRST_WAIT_SECONDS = 0.01
 LONGEST_WAIT_SECONDS = 0.5
+EXPIRED = "messages of the episode have expired in the archive: it stays as it is"
 
 
 class NotArchived(AfterwordError):
@@ -90,22 +91,39 @@ class Amendments(Revisions):
             "find", lambda: self._episodes.holding(amended.conversation_id, message_id)
         )
         check_episodes_tenant(held, amended)
-        state = await self._until_archived(amended, is_held=bool(held))
+        state = await self._until_archived(amended, is_known=bool(held) or await self._is_of_expired(amended))
         groups: dict[str, list[Episode]] = {}
         for episode in held:
             groups.setdefault(scope_of(episode.event), []).append(episode)
         return list(groups.values()), amended.model_copy(update={"offset": min(amended.offset, state.changed)})
 
-    async def _until_archived(self, amended: EpisodeAmended, *, is_held: bool) -> MessageState:
-        """Wait until the archive has the change. Raises: InvalidRecord, NotArchived."""
+    async def _is_of_expired(self, amended: EpisodeAmended) -> bool:
+        """Return whether the episode of the message has expired."""
+        name = amended.episode_id
+        if name is None:
+            return False
+        found = await self._retry_until_success("find", lambda: self._episodes.lookup(name))
+        return isinstance(found, DeletedEpisode) and found.deletion.reason == "expired"
+
+    async def _have_expired(self, keys: Collection[str]) -> bool:
+        """Return whether nothing is stored of one of these core messages: each had its episode's id at least."""
+        return bool(await self._retry_until_success("find", lambda: self._messages.missing(list(keys))))
+
+    async def _until_archived(self, amended: EpisodeAmended, *, is_known: bool) -> MessageState:
+        """Wait until the archive has the change. Raises: InvalidRecord, NotArchived.
+
+        `is_known`: it was in an episode.
+        """
         key = message_key(amended.conversation_id, amended.message_id or "", amended.tenant_id)
         wait, deadline = FIRST_WAIT_SECONDS, asyncio.get_running_loop().time() + self._wait_seconds
         while True:
             state = (await self._retry_until_success("find", lambda: self._messages.states([key]))).get(key)
             if state is not None and has_applied(state, amended):
                 return state
+            if state is None and is_known and await self._have_expired([key]):
+                return without_expired(amended)
             if asyncio.get_running_loop().time() >= deadline:
-                raise _not_archived(amended, is_known=is_held or state is not None)
+                raise _not_archived(amended, is_known=is_known or state is not None)
             await asyncio.sleep(wait)
             wait = min(LONGEST_WAIT_SECONDS, wait * 2)
 
@@ -147,12 +165,24 @@ class Amendments(Revisions):
         return await self._retry_until_success("store_episode", lambda: self._episodes.add(made))
 
     async def _current(self, stored: StoredEpisode, amended: EpisodeAmended) -> Current:
-        """Read the episode as it is now. Raises: NotArchived."""
-        ids = (*stored.summary.message_ids, *stored.overlap_ids)
-        current = from_archive(stored, await self._read_messages(self._messages.states, stored.summary, ids))
-        if current is None:
+        """Read the episode as it is now. Raises: NotArchived; InvalidRecord for an edit if messages have expired.
+
+        An episode that a message leaves goes as a whole if others of it have expired: it cannot be made again without
+        that message.
+        """
+        summary = stored.summary
+        ids = (*summary.message_ids, *stored.overlap_ids)
+        states = await self._read_messages(self._messages.states, summary, ids)
+        current = from_archive(stored, states)
+        if current is not None:
+            return current
+        core = [message_key(summary.conversation_id, one, summary.tenant_id) for one in summary.message_ids]
+        if not await self._have_expired(core):
             raise _not_archived(amended, is_known=True)
-        return current
+        message_id, state = amended.message_id or "", states.get(amended.message_id or "")
+        if amended.change == "edited" and (state is None or is_living(state)):
+            raise InvalidRecord("expired", EXPIRED)
+        return Current(None, tuple({**dict(stored.changes), message_id: amended.offset}.items()))
 
     async def _follow(self, first: Episode, done: Collection[str], amended: EpisodeAmended) -> None:
         """Make anew what was derived from an episode that has changed: later rolling texts, rows, counts, title.
@@ -314,6 +344,13 @@ def has_applied(state: MessageState, amended: EpisodeAmended) -> bool:
     if state.offset > amended.offset:
         raise InvalidRecord("unknown_message", "there was no such message before it")
     return state.changed >= amended.offset
+
+
+def without_expired(amended: EpisodeAmended) -> MessageState:
+    """Return the state of a message that has expired: as deleted, if it was. Raises: InvalidRecord for an edit."""
+    if amended.change == "edited":
+        raise InvalidRecord("expired", EXPIRED)
+    return DeletedMessage(amended.offset)
 
 
 def check_episodes_tenant(episodes: Collection[Episode], amended: EpisodeAmended) -> None:

@@ -49,10 +49,10 @@ def from_archive(stored: StoredEpisode, states: MessageStates) -> Current | None
     changes = dict(_changes((*summary.message_ids, *stored.overlap_ids), states))
     merged = tuple({**known, **{i: max(offset, known.get(i, NEVER)) for i, offset in changes.items()}}.items())
     archived = [states[i] for i in summary.message_ids]
-    core = [_message(state) for state in archived if _is_living(state)]
+    core = [_message(state) for state in archived if is_living(state)]
     if not core:
         return Current(None, merged)
-    overlap = [_message(states[i]) for i in stored.overlap_ids if i in states and _is_living(states[i])]
+    overlap = [_message(states[i]) for i in stored.overlap_ids if i in states and is_living(states[i])]
     offsets = [state.offset for state in archived if isinstance(state, ArchivedMessage)]
     last = stored.last_offset if stored.last_offset is not None else max(offsets)
     return Current(_rebuilt(_closed(stored, core, min(offsets), last), core, overlap), merged)
@@ -107,14 +107,15 @@ def _living(messages: Iterable[EpisodeMessage], states: MessageStates) -> list[E
     """Each as the archive has it, if it was changed there."""
     found = [(message, states.get(message.id)) for message in messages]
     return [
-        message if state is None else _message(state) for message, state in found if state is None or _is_living(state)
+        message if state is None else _message(state) for message, state in found if state is None or is_living(state)
     ]
 
 
-def _is_living(state: MessageState) -> bool:
+def is_living(state: MessageState) -> bool:
+    """Return whether the message is to be in episodes."""
     return isinstance(state, ArchivedMessage) and not state.message.skip_summarization
 
 
 def _message(state: MessageState) -> EpisodeMessage:
-    assert isinstance(state, ArchivedMessage)  # noqa: S101 – callers ask `_is_living` first
+    assert isinstance(state, ArchivedMessage)  # noqa: S101 – callers ask `is_living` first
     return EpisodeMessage(**{name: getattr(state.message, name) for name in CARRIED})

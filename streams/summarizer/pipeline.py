@@ -6,10 +6,12 @@ steps after it, so a crash between any two steps leaves nothing undone.
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 from afterword.schemas import EpisodeClosed, SummaryCreated, SummaryDeleted
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import EpisodeConflict
+from afterword.streams.settings import Retention
 from afterword.streams.stores.episodes import NEVER, DeletedEpisode, StoredEpisode, scope_of, stored_episode
 from afterword.streams.summarizer.current import Current, laid_over
 from afterword.streams.summarizer.revisions import Revisions, summary_created, summary_deleted
@@ -20,6 +22,11 @@ from afterword.streams.together import together
 
 class Pipeline(Revisions):
     """Processes many episodes at a time, those of one conversation in order."""
+
+    def __init__(self, *, retention: Retention | None = None, **parts: Any) -> None:
+        """`parts`: as in `Revisions`."""
+        super().__init__(**parts)
+        self._retention = retention or Retention()
 
     async def process(self, episode: EpisodeClosed) -> SummaryCreated | SummaryDeleted:
         """Summarise and store the episode and publish its summary; every step is retried until it succeeds.
@@ -101,14 +108,17 @@ class Pipeline(Revisions):
         else:
             check_same(episode, stored)
             if stored.summary.made_from == episode.revision:  # else a later one is stored, and its texts stay
-                await self._store_the_rest(stored, current, history)
+                await self._store_the_rest(episode, stored, current, history)
         await self._announce(stored)
         return stored.event
 
-    async def _store_the_rest(self, stored: StoredEpisode, current: Current, history: History | None) -> None:
+    async def _store_the_rest(
+        self, episode: EpisodeClosed, stored: StoredEpisode, current: Current, history: History | None
+    ) -> None:
         """Write concurrently: each write is fenced by its own version and reads none of the others."""
-        summary = stored.summary
-        keys = [message_key(summary.conversation_id, one, summary.tenant_id) for one in summary.message_ids]
+        summary, expired = stored.summary, self._expired(episode)
+        kept = [one for one in summary.message_ids if one not in expired]
+        keys = [message_key(summary.conversation_id, one, summary.tenant_id) for one in kept]
         living = current.episode.messages if current.episode else ()
         await together(
             self._retry_until_success("store_rolling", lambda: self._store_rolling(stored, history)),
@@ -116,6 +126,11 @@ class Pipeline(Revisions):
             self._retry_until_success("store_messages", lambda: self._messages.assign(summary.episode_id, keys)),
             self._put_point(summary, (message.content for message in living)),
         )
+
+    def _expired(self, episode: EpisodeClosed) -> set[str]:
+        """Select messages that the archive does not keep any more: a label would be all that is there of them."""
+        before = self._retention.messages_before(self._clock())
+        return {one.id for one in episode.messages if before and one.sent_at < before}
 
     async def _store_rolling(self, stored: StoredEpisode, history: History | None) -> None:
         summary, scope = stored.summary, scope_of(stored.summary)

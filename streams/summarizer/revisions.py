@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from typing import Literal
 
 from afterword.schemas import Compression, EpisodeClosed, SummaryCreated, SummaryDeleted
 from afterword.schemas.base import utc_milliseconds
@@ -141,7 +142,11 @@ def compression(episode: EpisodeClosed, after: int) -> Compression:
 
 
 def summary_deleted(
-    episode: EpisodeClosed | SummaryCreated, revision: int, supersedes: str | None, reason: Change, deleted_at: datetime
+    episode: EpisodeClosed | SummaryCreated,
+    revision: int,
+    supersedes: str | None,
+    reason: Change | Literal["expired"],
+    deleted_at: datetime,
 ) -> SummaryDeleted:
     """Build the event of an episode's end. `supersedes`: the event id of its last summary."""
     return SummaryDeleted(

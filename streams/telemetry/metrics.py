@@ -25,6 +25,7 @@ INVALID_RECORDS = frozenset(
     | {"state_unreadable"}
     | {UNFORESEEN}
     | {"invalid_header", "tenant_mismatch", "too_large", "undecodable_batch", "unknown_message", "unknown_type"}
+    | {"expired"}
 )
 """Every `error_type` of an invalid record."""
 REFUSALS = frozenset(
@@ -70,6 +71,11 @@ class Metrics:
             "conversations_forgotten_total",
             "Conversations (with scope = agent: and agents' parts of them) of whose state only the stub is left, "
             "because they were silent for forget_after_days. A batch that is run again counts again.",
+        )
+        self.expired = counter(
+            "expired_total",
+            "Messages and episodes that the summarizer removed because they were older than retention keeps them.",
+            "what",
         )
         self.elsewhere = counter(
             "conversations_in_another_partition_total",

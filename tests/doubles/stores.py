@@ -118,6 +118,24 @@ class MemoryEpisodes:
             last_revision=last.revision if last.ordinal == known.last_ordinal else known.last_revision,
         )
 
+    async def expired(self, before: datetime, limit: int) -> list[StoredEpisode]:
+        require(datetime, before=before)
+        require(int, limit=limit)
+        require_within(1, limit=limit)
+        older = [e for e in self.episodes.values() if e.summary.ended_at < before]
+        return sorted(older, key=lambda e: e.summary.ended_at)[:limit]
+
+    async def end_conversation(self, last: StoredEpisode) -> bool:
+        scope = scope_of(last.summary)
+        living = self._of_scope(last.summary.conversation_id, agent_of_scope(last.summary))
+        if any(episode.ordinal != last.ordinal for episode in living):
+            return False
+        self.rows[scope] = [row for row in self.rows.get(scope, ()) if row.last_ordinal > last.ordinal]
+        known = self.conversations.get(scope)
+        if known and known.last_ordinal <= last.ordinal:
+            del self.conversations[scope]
+        return True
+
     def _everything(self, conversation_id: str) -> list[StoredEpisode | DeletedEpisode]:
         every = [*self.episodes.values(), *self.deleted.values()]
         return [e for e in every if e.event.conversation_id == conversation_id]
@@ -312,6 +330,21 @@ class MemoryMessages:
     async def get_many(self, keys: Sequence[str]) -> dict[str, ArchivedMessage]:
         require_texts(keys=keys)
         return {key: self.messages[key] for key in keys if key in self.messages}
+
+    async def missing(self, keys: Sequence[str]) -> set[str]:
+        require_texts(keys=keys)
+        return set(keys) - self.messages.keys() - self.deleted.keys() - self.episode_ids.keys()
+
+    async def expire(self, before: datetime, limit: int) -> int:
+        require(datetime, before=before)
+        require(int, limit=limit)
+        require_within(1, limit=limit)
+        sent = {key: archived.message.sent_at for key, archived in self.messages.items()}
+        older = sorted((at, key) for key, at in sent.items() if at and at < before)[:limit]
+        for _, key in older:
+            for part in (self.messages, self.episode_ids, self.agent_scopes):
+                part.pop(key, None)
+        return len(older)
 
     async def all_messages(self) -> AsyncIterator[MessageRef]:
         for key in self.messages.keys() | self.episode_ids.keys() | self.deleted.keys():

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from afterword.schemas import SummaryDeleted
-from afterword.schemas.ids import scope_id
+from afterword.schemas.ids import episode_id, scope_id
 from afterword.streams.stores.episodes import DeletedEpisode, EpisodeRef, EpisodeStore, RollingRow, scope_of
 from tests.samples import NOON, a_stored_episode, a_summary
 
@@ -346,3 +346,42 @@ async def test_an_episode_that_is_gone_has_no_participants(episodes: EpisodeStor
     await episodes.remove(deleted())
     for user in ("u1", "u2"):
         assert await episodes.conversations_of(user, "t1", None, 100) == []
+
+
+async def test_expired_episodes_are_found_by_their_end_the_oldest_first(episodes: EpisodeStore) -> None:
+    for ordinal in (1, 2, 3, 4):
+        ended = NOON + timedelta(minutes=10 - ordinal)
+        await episodes.add(a_stored_episode(ordinal, ended_at=ended, conversation_id="c1" if ordinal > 1 else "c2"))
+    await episodes.remove(deleted(4))
+    found = await episodes.expired(NOON + timedelta(minutes=9), 5)
+    assert [e.summary.episode_id for e in found] == ["c1:3", "c1:2"]
+    assert found == await episodes.expired(NOON + timedelta(days=1), 2)
+    with pytest.raises(ValueError, match="limit must be at least 1"):
+        await episodes.expired(NOON, 0)
+
+
+@pytest.mark.parametrize("agent_id", [None, "a1"])
+async def test_a_conversation_ends_with_its_last_episode_only(episodes: EpisodeStore, agent_id: str | None) -> None:
+    ids = {n: {"agent_id": agent_id, "episode_id": episode_id("c1", n, agent_id)} for n in (1, 2, 3)}
+    first, second, third = (a_stored_episode(n, **ids[n]) for n in (1, 2, 3))
+    other = a_stored_episode(1, agent_id="a2", episode_id=episode_id("c1", 1, "a2"))
+    for stored in (first, second, other):
+        await episodes.add(stored)
+        await episodes.advance(stored.summary)
+        row = replace(ROW, conversation_id=scope_of(stored.summary), row=stored.ordinal, last_ordinal=stored.ordinal)
+        assert await episodes.put_row(row, after=None)
+    scope = scope_of(first.summary)
+    assert not await episodes.end_conversation(first)
+    assert len(await episodes.rows_from(scope, 0)) == 2
+    await episodes.remove(DeletedEpisode(deleted(1).deletion.model_copy(update=ids[1])))
+    assert await episodes.end_conversation(second)
+    assert await episodes.end_conversation(second)
+    assert await episodes.rows_from(scope, 0) == []
+    assert await episodes.conversation(scope) is None
+    assert await episodes.conversation(scope_of(other.summary)) is not None
+    assert len(await episodes.rows_from(scope_of(other.summary), 0)) == 1
+
+    await episodes.remove(DeletedEpisode(deleted(2).deletion.model_copy(update=ids[2])))
+    await episodes.advance(third.summary)  # a new episode, which is not stored yet, is not taken for the old one's
+    await episodes.end_conversation(second)
+    assert await episodes.conversation(scope) is not None

@@ -47,6 +47,8 @@ EPISODES: dict[str, tuple[Call, Sequence[Any]]] = {
     "conversations_of tenant": (lambda store, x: store.conversations_of("u1", x, None, 5), FOREIGN),
     "conversations_of after": (lambda store, x: store.conversations_of("u1", None, x, 5), FOREIGN),
     "conversations_of limit": (lambda store, x: store.conversations_of("u1", None, None, x), NOT_EVEN_NONE),
+    "expired": (lambda store, x: store.expired(x, 5), NOT_EVEN_NONE),
+    "expired limit": (lambda store, x: store.expired(NOON, x), NOT_EVEN_NONE),
     "following": (lambda store, x: store.following(x, 5), FOREIGN),
     "following limit": (lambda store, x: store.following(None, x), NOT_EVEN_NONE),
 }
@@ -64,6 +66,9 @@ MESSAGES: dict[str, tuple[Call, Sequence[Any]]] = {
     "count": (lambda store, x: store.count(Selection(x, None)), NOT_EVEN_NONE),
     "first": (lambda store, x: store.first(x), NOT_EVEN_NONE),
     "get_many": (lambda store, x: store.get_many(["c1:m1", x]), NOT_EVEN_NONE),
+    "missing": (lambda store, x: store.missing(["c1:m1", x]), NOT_EVEN_NONE),
+    "expire": (lambda store, x: store.expire(x, 5), NOT_EVEN_NONE),
+    "expire limit": (lambda store, x: store.expire(NOON, x), NOT_EVEN_NONE),
     "get_many of one text": (lambda store, _: store.get_many("c1:m1"), [None]),
 }
 BUDGETS: dict[str, tuple[Call, Sequence[Any]]] = {

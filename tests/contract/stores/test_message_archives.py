@@ -355,3 +355,17 @@ async def test_who_wrote_among_others_is_found_and_who_was_deleted_is_not(messag
 async def test_a_page_of_a_users_conversations_has_a_limit(messages: MessageArchive, limit: int) -> None:
     with pytest.raises(ValueError, match="limit must be at least 1"):
         await messages.conversations_of("u1", None, None, limit)
+
+
+async def test_messages_expire_by_their_time_the_oldest_first_with_their_labels(messages: MessageArchive) -> None:
+    await messages.put_many([archived(f"m{n}", n, sent_at=NOON + timedelta(minutes=9 - n)) for n in range(4)])
+    await messages.put_many([archived("m0", 0, tenant_id="t1", sent_at=NOON + timedelta(minutes=9))])
+    await messages.assign("c1:1", [f"c1:m{n}" for n in range(5)])
+    await messages.change(changed(MessageDeleted(id="m3", conversation_id="c1"), 9))
+    later = NOON + timedelta(minutes=8, seconds=30)
+    assert [await messages.expire(later, 1) for _ in range(3)] == [1, 1, 0]
+    assert await newest(messages, Selection("c1", None)) == ["m0"]
+    assert (await refs(messages)).keys() == {"c1:m0", "c1:m0:t1", "c1:m3", "c1:m4"}, "tombstones and labels stay"
+    assert await messages.missing(["c1:m0:t1", *(f"c1:m{n}" for n in range(6))]) == {"c1:m1", "c1:m2", "c1:m5"}
+    assert await messages.missing([]) == set()
+    assert await messages.expire(NOON + timedelta(days=1), 100) == 2

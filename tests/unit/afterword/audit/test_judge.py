@@ -110,9 +110,11 @@ def test_all_in_order_is_clean(snapshot):
         "pending": 1,
         "not_consumed": 1,
         "deleted": 0,
+        "no_trace_left": 0,
         "lost": 0,
         "flushes": 0,
         "changes": 0,
+        "expired": 0,
         "archived": 6,
     }
     assert (report.episodes["total"], report.summaries["announced"], report.summaries["repeats"]) == (2, 2, 0)
@@ -687,6 +689,65 @@ def test_where_closed_episodes_are_gone_the_archive_still_knows_them(snapshot):
     snapshot.announced.pop(0)
     assert "lost" in kinds(snapshot)
     snapshot.truncated.add("episodes")
+    assert judge(snapshot).clean
+
+
+# Expiry
+
+
+def keep_messages(snapshot: Snapshot, before_ms: int) -> None:
+    """Message n is sent at n ms; those before this time are gone from MongoDB."""
+    snapshot.produced = [one._replace(sent_ms=n) for n, one in enumerate(snapshot.produced, 1)]
+    cores = ((1, 2), (3, 4))
+    snapshot.closed = [
+        episode._replace(core=tuple(core._replace(sent_ms=n) for n, core in zip(numbers, episode.core, strict=True)))
+        for episode, numbers in zip(snapshot.closed, cores, strict=True)
+    ]
+    for n in range(1, before_ms):
+        snapshot.messages.pop(message(n), None)
+
+
+def test_messages_that_are_older_than_they_are_kept_may_be_gone(snapshot):
+    keep_messages(snapshot, 4)
+    assert kinds(snapshot) == {"not_archived", "label_wrong"}
+    snapshot.messages_before_ms = 4
+    report = judge(snapshot)
+    assert report.clean
+    assert (report.messages["expired"], report.messages["archived"]) == (3, 3)
+    snapshot.messages_before_ms = 3
+    assert judge(snapshot).findings["not_archived"].count == 1
+
+
+def test_where_closed_episodes_are_gone_too_nobody_knows_of_an_expired_message(snapshot):
+    keep_messages(snapshot, 4)
+    snapshot.closed.pop(0)
+    snapshot.announced.pop(0)
+    snapshot.truncated.add("episodes")
+    assert "lost" in kinds(snapshot)
+    snapshot.messages_before_ms = 4
+    report = judge(snapshot)
+    assert report.clean
+    assert report.messages["no_trace_left"] == 2
+
+
+def test_an_expired_episode_is_neither_stored_nor_indexed_and_need_not_be_announced(snapshot):
+    snapshot.stored.pop("c:1")
+    assert kinds(snapshot) == {"not_stored"}
+    snapshot.gone = snapshot.expired = {"c:1"}
+    assert kinds(snapshot) == {"resurrected"}
+    snapshot.indexed.discard("c:1")
+    assert judge(snapshot).clean
+    snapshot.announced.pop(0)
+    assert judge(snapshot).clean
+    snapshot.expired = set()
+    assert kinds(snapshot) == {"not_announced"}
+
+
+def test_an_episode_that_expires_while_it_is_looked_for_is_no_finding(snapshot):
+    keep_messages(snapshot, 0)
+    snapshot.indexed.discard("c:1")
+    assert kinds(snapshot) == {"not_indexed"}
+    snapshot.episodes_before_ms = 3
     assert judge(snapshot).clean
 
 

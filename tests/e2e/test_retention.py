@@ -1,0 +1,80 @@
+"""Expiry on the real processes: what is older than it is kept is nowhere, and nothing late brings it back."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest_asyncio
+
+from afterword import Memory, Producer, SummaryDeleted
+from afterword.streams.kafka import running_consumer, running_producer
+from afterword.streams.settings import Settings
+from afterword.streams.stores.opening import open_stores
+from tests.e2e.deployment import Deployment, deployed
+from tests.e2e.test_amendments import FACTS, TENANT, Events, dead_letters, events, has, latest, message, until
+
+__all__ = ["events"]
+
+KEPT_SECONDS = 20
+
+
+@pytest_asyncio.fixture
+async def deployment(make_settings: Callable[..., Settings], tmp_path: Path) -> AsyncIterator[Deployment]:
+    days = KEPT_SECONDS / 86_400
+    settings = make_settings(
+        kafka={"partitions": 2},
+        retry={"first_delay_seconds": 0.5},
+        retention={"messages_days": days, "episodes_days": days},
+        drain_seconds=10,
+    )
+    async with deployed(settings, tmp_path) as ready:
+        yield ready
+
+
+async def stored(settings: Settings) -> list[str]:
+    """Ids of messages, episodes and rolling rows that the stores have."""
+    async with open_stores(settings) as stores:
+        ids = [ref.key async for ref in stores.messages.all_messages()]
+        ids += [ref.episode_id async for ref in stores.episodes.all_episodes()]
+        return ids + [row.content for row in await stores.episodes.rows_from("c", 0)]
+
+
+async def replay(settings: Settings) -> None:
+    """Write every record of `episode.closed` once more."""
+    kafka = settings.kafka
+    async with (
+        running_consumer(kafka, kafka.episodes_topic, auto_offset_reset="earliest") as consumer,
+        running_producer(kafka) as producer,
+    ):
+        record = await consumer.getone()
+        await producer.send_and_wait(record.topic, record.value, key=record.key, headers=list(record.headers))
+
+
+async def test_what_has_expired_is_gone_and_nothing_late_brings_it_back(deployment: Deployment, events: Events) -> None:
+    settings = deployment.settings
+    async with Producer.from_settings(settings) as producer, Memory.from_settings(settings) as memory:
+        for number, fact in enumerate(FACTS):
+            await producer.send(message("c", number, fact))
+        await producer.flush("c", tenant_id=TENANT)
+        await until(lambda: has(events, "c", {1: 1}))
+
+        async def is_gone() -> bool:
+            return not await stored(settings)
+
+        await until(is_gone)
+        assert await memory.context("c") is None
+        assert (await memory.episodes("c")).episodes == ()
+        assert await memory.recall("Rome flight", user_id="ann", tenant_id=TENANT) == []
+
+        await producer.delete("c", "m0", tenant_id=TENANT)
+        await producer.edit("c", "m1", tenant_id=TENANT, content="The hotel is booked for a week.")
+        assert await dead_letters(deployment, 1) == {("episode", "expired")}
+        report = await deployment.audit(60)
+        assert report.clean, list(report.lines())
+        assert (report.messages["expired"], report.summaries["deleted"]) == (3, 1)
+
+        await replay(settings)
+        await until(lambda: has(events, "c", {1: 2}))
+        ended = latest(events, "c")[1]
+        assert isinstance(ended, SummaryDeleted)
+        assert ended.reason == "expired"
+        assert await stored(settings) == []

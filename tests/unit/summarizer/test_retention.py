@@ -1,0 +1,245 @@
+"""Expiry: what is older than it is kept goes in an order that survives a crash, and does not come back."""
+
+import asyncio
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import bson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from afterword.schemas import InvalidRecord, SummaryDeleted, Usage
+from afterword.streams.errors import StoreUnavailable
+from afterword.streams.settings import Retention
+from afterword.streams.stores.documents import deleted_document
+from afterword.streams.stores.episodes import DeletedEpisode
+from afterword.streams.stores.replies import KeptReply, ReplyOrigin
+from afterword.streams.summarizer.amending import NotArchived
+from afterword.streams.summarizer.retention import RetentionSweep, expired, interval_seconds
+from tests.samples import NOON, a_closed_episode, a_stored_episode
+from tests.summarizer_world import METRICS, NO_FAULTS, Crash, Faults, World, crash, outage
+from tests.unit.summarizer.test_amending import CLOSED, a_world, amend, amended, archived, delete, edit, skip
+
+DAY = timedelta(days=1)
+BOTH = Retention(messages_days=1, episodes_days=1)
+
+
+def a_sweep(world: World, at: datetime, retention: Retention = BOTH, faults: Faults = NO_FAULTS) -> RetentionSweep:
+    stores = {name: faults.around(getattr(world, name)) for name in ("episodes", "messages", "index", "replies")}
+    return RetentionSweep(retention, **stores, metrics=METRICS, clock=lambda: at)
+
+
+def left(world: World) -> dict[str, Any]:
+    return {
+        "episodes": set(world.episodes.episodes),
+        "points": set(world.index.points),
+        "rows": [row.last_ordinal for row in world.episodes.rows.get("c1", ())],
+        "conversations": {name: known.episode_count for name, known in world.episodes.conversations.items()},
+        "messages": set(world.messages.messages) | set(world.messages.episode_ids),
+    }
+
+
+NOTHING: dict[str, Any] = {"episodes": set(), "points": set(), "rows": [], "conversations": {}, "messages": set()}
+
+
+async def test_nothing_expires_by_default() -> None:
+    world = await a_world()
+    before = left(world)
+    sweep = a_sweep(world, NOON + 36_500 * DAY, Retention())
+    await sweep.sweep()
+    await asyncio.wait_for(sweep.run(), 1)
+    assert left(world) == before
+
+
+async def test_an_episode_goes_when_its_last_message_is_old_and_the_rolling_text_with_the_last_one() -> None:
+    world = await a_world()
+    await a_sweep(world, NOON + DAY + timedelta(minutes=4), Retention(episodes_days=1)).sweep()
+    assert left(world)["episodes"] == left(world)["points"] == {"c1:2", "c1:3"}
+    assert left(world)["conversations"] == {"c1": 2}
+    assert left(world)["rows"] != []
+    await a_sweep(world, NOON + 2 * DAY).sweep()
+    assert left(world) == NOTHING
+    assert world.topic.events == []
+
+
+async def test_kept_answers_of_a_conversation_go_with_its_last_episode() -> None:
+    world = await a_world()
+    expires = datetime.now(UTC) + DAY
+    await world.replies.put("k", KeptReply("text", Usage(), origin=ReplyOrigin("c1", 3)), expires)
+    await a_sweep(world, NOON + DAY + timedelta(minutes=4)).sweep()
+    assert set(world.replies.kept) == {"k"}
+    await a_sweep(world, NOON + 2 * DAY).sweep()
+    assert world.replies.kept == {}
+
+
+async def test_an_expired_episode_does_not_come_back_with_a_replay() -> None:
+    world = await a_world()
+    await a_sweep(world, NOON + 2 * DAY).sweep()
+    world.provider.requests.clear()
+    pipeline = world.pipeline(retention=BOTH, clock=lambda: NOON + 2 * DAY)
+    for closed in (*CLOSED, *(one.model_copy(update={"revision": 2}) for one in CLOSED)):
+        event = await pipeline.process(closed)
+        assert isinstance(event, SummaryDeleted)
+        assert event.reason == "expired"
+        await world.pipeline().replace_fallback(closed)
+    assert left(world) == NOTHING
+    assert world.provider.requests == []
+
+
+async def test_a_replay_puts_no_label_where_a_message_has_expired() -> None:
+    world = await a_world()
+    await a_sweep(world, NOON + DAY + timedelta(minutes=1), Retention(messages_days=1)).sweep()
+    pipeline = world.pipeline(retention=BOTH, clock=lambda: NOON + DAY + timedelta(minutes=1))
+    await pipeline.process(CLOSED[0])
+    assert "c1:m0:t1" not in world.messages.episode_ids
+    assert world.messages.episode_ids["c1:m1:t1"] == "c1:1"
+
+
+async def test_a_revision_that_was_in_the_making_is_removed_as_well() -> None:
+    """Stored between the removal of the point and that of the document."""
+    world = await a_world()
+    sweep = a_sweep(world, NOON + 2 * DAY, Retention(episodes_days=1))
+    remove = world.index.remove
+
+    async def meanwhile(episode_id: str, revision: int) -> None:
+        await remove(episode_id, revision)
+        if (episode_id, revision) == ("c1:1", 2):
+            await amend(world, edit("m0"))
+
+    world.index.remove = meanwhile  # type: ignore[method-assign]
+    await sweep.sweep()
+    assert (left(world)["episodes"], left(world)["points"], left(world)["rows"]) == (set(), set(), [])
+    gone = world.episodes.deleted["c1:1"]
+    assert (gone.deletion.revision, gone.deletion.supersedes) == (3, "c1:1:2")
+
+
+async def test_a_new_episode_of_the_conversation_keeps_its_rolling_text() -> None:
+    world = await a_world()
+    await a_sweep(world, NOON + DAY + timedelta(minutes=7), Retention(episodes_days=1)).sweep()
+    assert left(world)["episodes"] == {"c1:3"}
+    await world.pipeline().process(a_closed_episode(4))
+    await a_sweep(world, NOON + DAY + timedelta(minutes=9), Retention(episodes_days=1)).sweep()
+    assert (left(world)["episodes"], left(world)["conversations"]) == ({"c1:4"}, {"c1": 1})
+    assert left(world)["rows"][-1] == 4
+
+
+@settings(max_examples=60, deadline=None)
+@given(at=st.integers(1, 60), after=st.booleans(), fault=st.sampled_from([crash, outage]))
+def test_a_crash_or_an_outage_at_any_call_leaves_nothing_that_points_nowhere(at: int, after: bool, fault: Any) -> None:
+    asyncio.run(interrupted(at, after, fault))
+
+
+async def interrupted(at: int, after: bool, fault: Any) -> None:
+    world = await a_world()
+    expected = await a_world()
+    await a_sweep(expected, NOON + 2 * DAY).sweep()
+    with suppress(Crash, StoreUnavailable):
+        await a_sweep(world, NOON + 2 * DAY, faults=Faults(at, after, fault)).sweep()
+    assert set(world.index.points) <= set(world.episodes.episodes), "a point without a document"
+    if not world.episodes.episodes:
+        assert (left(world)["rows"], left(world)["conversations"]) == ([], {}), "nobody would find them again"
+    await a_sweep(world, NOON + 2 * DAY).sweep()
+    assert left(world) == left(expected) == NOTHING
+    assert world.episodes.deleted == expected.episodes.deleted
+
+
+async def test_an_outage_postpones_the_sweep_and_it_goes_on() -> None:
+    world = await a_world()
+    short = Retention(messages_days=1e-6, episodes_days=1e-6)
+    assert interval_seconds(short) == 0.5
+    running = asyncio.create_task(a_sweep(world, NOON + DAY, short, Faults(2, False, outage)).run())
+    async with asyncio.timeout(10):
+        while left(world) != NOTHING:  # noqa: ASYNC110 – a store in memory sets no event
+            await asyncio.sleep(0.01)
+    running.cancel()
+    crashing = asyncio.create_task(a_sweep(await a_world(), NOON + DAY, short, Faults(1, False, crash)).run())
+    with pytest.raises(Crash):
+        await crashing
+
+
+def test_the_interval_is_ten_minutes_where_things_are_kept_for_days() -> None:
+    assert interval_seconds(Retention(messages_days=30)) == 600
+
+
+async def test_what_stays_of_an_expired_episode_is_small() -> None:
+    conversation = "0b4b5c1e-8a52-4c3b-9d6e-3f0a3b9c1d2e"
+    episode = a_stored_episode(12, conversation_id=conversation, agent_id=None)
+    gone = DeletedEpisode(expired(episode, NOON))
+    assert len(bson.encode(deleted_document(gone))) <= 450
+
+
+# Changes of what has expired
+
+
+async def with_expired_messages() -> World:
+    """m0 m1 m2 of the first episode have expired in the archive, and m3, which the second one begins with."""
+    world = await a_world()
+    await world.messages.expire(NOON + timedelta(minutes=3, seconds=30), 100)
+    assert "c1:m3:t1" not in world.messages.messages
+    return world
+
+
+@pytest.mark.parametrize("message_id", ["m1", "m4"])
+async def test_an_edit_of_an_episode_whose_messages_have_expired_is_refused_and_changes_nothing(
+    message_id: str,
+) -> None:
+    world = await with_expired_messages()
+    before = world.state
+    with pytest.raises(InvalidRecord) as refused:
+        await amend(world, edit(message_id))
+    assert refused.value.error_type == "expired"
+    assert world.state[:3] == before[:3]
+    assert world.topic.events == []
+
+
+@pytest.mark.parametrize("change", [delete("m1"), delete("m4"), skip(4)], ids=["expired", "sibling", "skipped"])
+async def test_a_deletion_takes_the_episodes_with_it_that_cannot_be_made_again_without_the_message(change: Any) -> None:
+    world = await with_expired_messages()
+    await amend(world, change)
+    ended = {event.episode_id for event in world.topic.events if isinstance(event, SummaryDeleted)}
+    ordinal = 1 if change.id == "m1" else 2
+    assert f"c1:{ordinal}" in ended
+    assert isinstance(await world.episodes.lookup(f"c1:{ordinal}"), DeletedEpisode)
+    assert f"c1:{ordinal}" not in world.index.points
+    assert not any(change.id in e.summary.message_ids for e in world.episodes.episodes.values())
+    assert not any(change.id in e.overlap_ids for e in world.episodes.episodes.values())
+    before, asked = world.state, len(world.provider.requests)
+    await amend(world, change)
+    assert world.state == before
+    assert len(world.provider.requests) == asked
+
+
+async def test_changes_of_an_expired_episode_do_nothing_while_its_messages_are_kept() -> None:
+    world = await a_world()
+    await a_sweep(world, NOON + 2 * DAY, Retention(episodes_days=1)).sweep()
+    await amend(world, edit("m0"))
+    await amend(world, delete("m0"), 101)
+    assert left(world)["episodes"] == left(world)["points"] == set()
+    assert world.topic.events == []
+
+
+async def test_a_deletion_in_an_expired_episode_is_done_and_an_edit_refused_where_the_record_names_it() -> None:
+    world = await a_world()
+    await a_sweep(world, NOON + 2 * DAY).sweep()
+    named = {"episode_id": "c1:1"}
+    assert not await world.amendments().apply(amended(delete("m0"), 100).model_copy(update=named))
+    with pytest.raises(InvalidRecord) as refused:
+        await world.amendments().apply(amended(edit("m0"), 100).model_copy(update=named))
+    assert refused.value.error_type == "expired"
+    with pytest.raises(NotArchived) as unknown:
+        await world.amendments().apply(amended(delete("m0"), 100))
+    assert not unknown.value.is_known
+
+
+async def test_a_label_without_a_message_is_an_archiver_that_is_behind() -> None:
+    world = World()
+    await world.run(CLOSED)
+    with pytest.raises(NotArchived) as waits:
+        await world.amendments().apply(amended(delete("m1"), 100))
+    assert waits.value.is_known
+    await world.messages.put_many(archived(CLOSED)[1:2])
+    with pytest.raises(NotArchived) as waits:
+        await amend(world, delete("m1"))
+    assert waits.value.is_known
