@@ -28,10 +28,12 @@ if TYPE_CHECKING:
         BrokerRefuses,
         BrokerUnavailable,
         ConfigurationError,
+        OwnerMissing,
         RequestRefused,
         StoreInUse,
         StoreUnavailable,
         TopicMissing,
+        TopicReplaced,
     )
     from afterword.streams.settings import Settings, load_settings
 
@@ -49,6 +51,7 @@ __all__ = [
     "MessageCreated",
     "MessageDeleted",
     "MessageEdited",
+    "OwnerMissing",
     "Producer",
     "RequestRefused",
     "RevisionSubscriber",
@@ -59,6 +62,7 @@ __all__ = [
     "SummaryDeleted",
     "SummarySubscriber",
     "TopicMissing",
+    "TopicReplaced",
     "load_settings",
 ]
 

@@ -8,7 +8,7 @@ import structlog
 
 from afterword.context import ANYONE, Anyone, Context, ContextRequest, Owner, read_context
 from afterword.schemas.ids import scope_id
-from afterword.streams.errors import AfterwordError
+from afterword.streams.errors import OwnerMissing
 from afterword.streams.settings import EmbedderSettings, Settings, load_settings
 from afterword.streams.stores.arguments import require, require_within
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode
@@ -30,10 +30,6 @@ log = structlog.get_logger(__name__)
 
 Search = Callable[[Query], Awaitable[list[Recalled]]]
 Close = Callable[[], Awaitable[None]]
-
-
-class OwnerMissing(AfterwordError, ValueError):
-    """{field} does not name an owner: what is read is one user's, never everybody's"""
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,10 @@ class WorkerFailed(AfterwordError):
     """the worker cannot continue: {problem}"""
 
 
+class OwnerMissing(AfterwordError, ValueError):
+    """{field} does not name an owner: what is read is one user's, never everybody's"""
+
+
 class StoreUnavailable(AfterwordError):
     """{store} cannot be reached: {problem}"""
 

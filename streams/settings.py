@@ -89,7 +89,10 @@ class Kafka(Section):
     episodes_topic: str = Field("episode.closed", description="closed episodes, written in transactions")
     summaries_topic: str = Field("summary.created", description="summaries, for downstream subscribers")
     deletions_topic: str = Field("summary.deleted", description="summaries that were deleted with their last message")
-    retry_topic: str = Field("episode.retry", description="episodes whose fallback summary the LLM has yet to replace")
+    retry_topic: str = Field(
+        "episode.retry",
+        description="episodes whose fallback summary the LLM has yet to replace, and changes that wait for the archive",
+    )
     segmenter_id: str = Field(
         "afterword-segmenter",
         description="Faust app id of the segmenter: names its consumer group, changelogs and transactions",

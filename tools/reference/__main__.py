@@ -1,13 +1,14 @@
-"""Write every reference page anew: python -m tools.reference"""
+"""Rewrite every reference page: python -m tools.reference"""
 
 from pathlib import Path
 
 import typer.main
 
+from afterword.audit.report import MEANING
 from afterword.cli import app
 from afterword.streams.settings import Settings
 from afterword.streams.telemetry import Metrics
-from tools.reference import cli, events, metrics, settings
+from tools.reference import cli, events, findings, metrics, settings
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -18,6 +19,7 @@ def pages() -> dict[str, str]:
         "settings.md": settings.reference(Settings),
         "reference/cli.md": cli.reference(typer.main.get_command(app), "afterword"),
         "reference/events.md": events.reference(Settings.model_construct()),
+        "reference/findings.md": findings.reference(MEANING),
         "reference/metrics.md": metrics.reference(Metrics("any", "any")),
     }
 

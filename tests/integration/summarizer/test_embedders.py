@@ -73,7 +73,7 @@ async def test_what_passes_is_tried_again(server: EmbeddingServer, provider: str
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
-async def test_a_wrong_setting_is_named(server: EmbeddingServer, status: int) -> None:
+async def test_a_setting_that_the_server_refuses_is_named(server: EmbeddingServer, status: int) -> None:
     server.script.append((status, {}))
     with pytest.raises(ConfigurationError, match=f"AFTERWORD_EMBEDDER.*{status}"):
         await embed("openai", server.url + "/v1")

@@ -24,6 +24,7 @@ NAMES = {
     "MessageCreated": "afterword.schemas.messages",
     "MessageDeleted": "afterword.schemas.messages",
     "MessageEdited": "afterword.schemas.messages",
+    "OwnerMissing": "afterword.streams.errors",
     "Producer": "afterword.producer",
     "RequestRefused": "afterword.streams.errors",
     "RevisionSubscriber": "afterword.consumers.subscriber",
@@ -34,6 +35,7 @@ NAMES = {
     "SummaryDeleted": "afterword.schemas.summaries",
     "SummarySubscriber": "afterword.consumers.subscriber",
     "TopicMissing": "afterword.streams.errors",
+    "TopicReplaced": "afterword.streams.errors",
     "load_settings": "afterword.streams.settings",
 }
 MEMORY_MISSING = """

@@ -242,7 +242,7 @@ FIRST = "My name is Ada Lovelace and I am allergic to peanuts."
 
 @pytest.mark.parametrize("every", [1, 5])
 @pytest.mark.parametrize("template", [EPISODIC, TEMPLATES[PLAIN]], ids=["JSON", "plain"])
-async def test_facts_of_the_first_episode_are_still_there_after_fifty(template: Template, every: int) -> None:
+async def test_an_llm_keeps_facts_of_the_first_episode_for_fifty(template: Template, every: int) -> None:
     def latest(request: ChatRequest) -> str:
         said = fenced(request, "TRANSCRIPT").rpartition("user: ")[2]
         return said.replace("My name is", "The user is").replace("I am", "is").replace("I ", "The user ")
