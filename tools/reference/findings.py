@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from afterword.audit.report import Kind
 from tools.reference.markdown import table
 
 HEADING = """\
@@ -16,6 +17,6 @@ finding; with `--json`, `findings` has `count` and `examples` of each.
 """
 
 
-def reference(meanings: Mapping[str, str]) -> str:
+def reference(meanings: Mapping[Kind, str]) -> str:
     """A table of the kinds of findings, in the order in which a report names them, as Markdown."""
     return HEADING + table(("finding", "meaning"), ((f"`{kind}`", meaning) for kind, meaning in meanings.items()))
