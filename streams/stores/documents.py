@@ -42,6 +42,8 @@ def episode_document(episode: StoredEpisode) -> Document:
         "overlap_ids": episode.overlap_ids,
         "changes": _changes_document(episode.changes),
         "as_of": episode.as_of,
+        "made_by": episode.made_by,
+        "built_on": episode.built_on,
         "last_offset": episode.last_offset,
         "participants": episode.participants,
     }
@@ -55,6 +57,7 @@ def deleted_document(deleted: DeletedEpisode) -> Document:
         "deleted": True,
         "changes": _changes_document(deleted.changes),
         "as_of": deleted.as_of,
+        "made_by": deleted.made_by,
     }
 
 
@@ -64,7 +67,7 @@ def any_episode_from(document: Found) -> StoredEpisode | DeletedEpisode:
 
 def deleted_from(document: Found) -> DeletedEpisode:
     deletion = SummaryDeleted.model_validate(document, strict=False)
-    return DeletedEpisode(deletion, _changes_from(document), document["as_of"])
+    return DeletedEpisode(deletion, _changes_from(document), document["as_of"], document.get("made_by", NEVER))
 
 
 def _changes_document(changes: Iterable[tuple[str, int]]) -> list[Document]:
@@ -84,6 +87,8 @@ def episode_from(document: Found) -> StoredEpisode:
         overlap_ids=tuple(document["overlap_ids"]),
         changes=_changes_from(document),
         as_of=document.get("as_of", NEVER),
+        made_by=document.get("made_by", NEVER),
+        built_on=None if document.get("built_on") is None else tuple(document["built_on"]),
         last_offset=document.get("last_offset"),
         participants=tuple(document.get("participants", ())),
     )

@@ -26,6 +26,10 @@ class StoredEpisode:
     """Ids of messages of core and overlap that were changed before it was made, each with the log offset."""
     as_of: int = NEVER
     """Its rolling summary has all changes of the conversation up to this log offset."""
+    made_by: int = NEVER
+    """Log offset of the change that made this revision: its record announces it. NEVER: the record of the episode."""
+    built_on: tuple[str, ...] | None = None
+    """Event ids of the summaries that its rolling summary continues; None if an older version stored it."""
     last_offset: int | None = None
     """Log offset of its last core message; None if an older version stored it."""
     participants: tuple[str, ...] = ()
@@ -49,6 +53,8 @@ class DeletedEpisode:
     changes: tuple[tuple[str, int], ...] = ()
     as_of: int = NEVER
     """Log offset of the change that ended it."""
+    made_by: int = NEVER
+    """As in StoredEpisode."""
 
     @property
     def ordinal(self) -> int:
@@ -236,9 +242,14 @@ class EpisodeStore(Protocol):
 
 
 def stored_episode(
-    episode: EpisodeClosed, summary: SummaryCreated, changes: tuple[tuple[str, int], ...] = (), as_of: int = NEVER
+    episode: EpisodeClosed,
+    summary: SummaryCreated,
+    changes: tuple[tuple[str, int], ...] = (),
+    as_of: int = NEVER,
+    made_by: int = NEVER,
+    built_on: tuple[str, ...] | None = None,
 ) -> StoredEpisode:
-    """The document of a summary and the episode it was made from; `changes`, `as_of`: as in StoredEpisode."""
+    """The document of a summary and the episode it was made from; `changes` and so on: as in StoredEpisode."""
     return StoredEpisode(
         summary=summary,
         fingerprint=episode.fingerprint,
@@ -246,6 +257,8 @@ def stored_episode(
         overlap_ids=tuple(message.id for message in episode.overlap),
         changes=changes,
         as_of=as_of,
+        made_by=made_by,
+        built_on=built_on,
         last_offset=episode.source.last_offset,
         participants=tuple(dict.fromkeys(message.user_id for message in (*episode.messages, *episode.overlap))),
     )

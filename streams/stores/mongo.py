@@ -215,7 +215,7 @@ class MongoEpisodes:
         require(int, as_of=as_of)
         same = {"_id": episode.summary.episode_id, "revision": episode.summary.revision}
         with mongo_errors():
-            await self._episodes.update_one(same, {"$set": {"as_of": max(as_of, episode.as_of)}})
+            await self._episodes.update_one(same, {"$max": {"as_of": as_of}})
 
     async def holding(self, conversation_id: str, message_id: str) -> list[StoredEpisode | DeletedEpisode]:
         require(str, conversation_id=conversation_id, message_id=message_id)

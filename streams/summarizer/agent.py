@@ -167,37 +167,35 @@ class RecordHandler:
         if summary.made_from == event.revision and is_replaceable(summary.quality):
             await self._schedule(record, first_try(self._retry, self._now()))
 
-    async def _amend(self, record: KafkaRecord, amended: EpisodeAmended) -> None:
-        """Make the revisions of a change; a record that the archive has not caught up with is put aside."""
+    async def _amend(self, record: KafkaRecord, amended: EpisodeAmended, waited: int = 0) -> None:
+        """Make the revisions of a change; a record that the archive has not caught up with is put aside.
+
+        `waited`: how often it was. Raises: InvalidRecord for a message that is unknown to the archive even then.
+        """
         try:
             has_fallback = await self._amendments.apply(amended)
-        except NotArchived:
-            await self._schedule(record, put_aside(1, self._retry, self._now()))
+        except NotArchived as error:
+            if waited and not error.is_known:
+                raise InvalidRecord("unknown_message", "there is no such message") from None
+            await self._put_aside(record, waited + 1, error)
         else:
             if has_fallback:
                 await self._schedule(record, first_try(self._retry, self._now()))
 
-    async def _amend_again(self, record: KafkaRecord, amended: EpisodeAmended) -> None:
-        """Make the revisions of a change that was put aside, or replace their fallbacks.
-
-        Raises: InvalidRecord for a message that is unknown to the archive even now; ProviderError.
-        """
-        attempt = try_from(record.headers)
-        try:
-            await self._amendments.replace_fallbacks(amended)
-        except NotArchived as error:
-            if not error.is_known:
-                raise InvalidRecord("unknown_message", "there is no such message") from None
-            log.warning("amendment_waits", stage=RETRY_STAGE, attempt=attempt.number, error_type=error.error_type)
-            await self._schedule(record, put_aside(attempt.number + 1, self._retry, self._now()))
+    async def _put_aside(self, record: KafkaRecord, number: int, error: NotArchived) -> None:
+        log.warning("amendment_waits", stage=RETRY_STAGE, attempt=number, error_type=error.error_type)
+        await self._schedule(record, put_aside(number, self._retry, self._now()))
 
     async def _replace_fallback(self, record: KafkaRecord) -> None:
         event, attempt = decode_closed(record.key, record.value, record.headers), try_from(record.headers)
         fields = {"stage": RETRY_STAGE, "episode_id": event.episode_id, "attempt": attempt.number}
+        if isinstance(event, EpisodeAmended) and attempt.waits:
+            await self._amend(record, event, attempt.number)
+            return
         try:
             with bound_contextvars(episode_id=event.episode_id):
                 if isinstance(event, EpisodeAmended):
-                    await self._amend_again(record, event)
+                    await self._amendments.replace_fallbacks(event)
                 else:
                     await self._pipeline.replace_fallback(event)
         except ProviderError as error:
@@ -205,6 +203,8 @@ class RecordHandler:
             await self._schedule(record, following)
             problem = {"error_type": error.error_type, "problem": str(error), "last": following is None}
             log.warning("fallback_kept", **fields, **problem)
+        except NotArchived as error:
+            await self._put_aside(record, attempt.number + 1, error)
         else:
             log.info("fallback_replaced", **fields)
 

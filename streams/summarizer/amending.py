@@ -29,7 +29,7 @@ from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.summarizer.current import Current, MessageState, from_archive, has_change, is_living
 from afterword.streams.summarizer.extractive import condense
 from afterword.streams.summarizer.revisions import Episode, Revisions, summary_created, summary_deleted
-from afterword.streams.summarizer.rolling import read_text_before
+from afterword.streams.summarizer.rolling import TextBefore, read_text_before
 from afterword.streams.summarizer.summary import Summary, SummaryRequest, is_replaceable
 from afterword.streams.tokens import count_tokens
 
@@ -70,16 +70,19 @@ class Amendments(Revisions):
             await self._delete_conversation(amended)
             return False
         held, amended = await self._held(amended)
-        made = [await self._amend(group, amended, self._ask) for group in held]
+        made = [await self._amend(group, amended) for group in held]
         return any(_is_fallback(episode) for group in made for episode in group)
 
     async def replace_fallbacks(self, amended: EpisodeAmended) -> None:
-        """Replace the fallbacks among the revisions of a change. Raises: as `apply`; ProviderError."""
-        if await self.apply(amended):
-            held, amended = await self._held(amended)
-            for group in held:
-                for episode in filter(_is_fallback, group):
-                    await self._amend([episode], amended, self._ask_without_fallback, again=True)
+        """Replace the fallbacks among the revisions of a change that was applied; later texts stay.
+
+        Raises: as `apply`; ProviderError.
+        """
+        held, amended = await self._held(amended)
+        for episode in (episode for group in held for episode in group):
+            made = await self._revised(episode, amended, self._ask_without_fallback, again=_is_fallback(episode))
+            await self._finish(made, amended)
+            await self._renew_conversation(made, amended)
 
     async def _held(self, amended: EpisodeAmended) -> tuple[list[list[Episode]], EpisodeAmended]:
         """Wait for the archive; returns the episodes that have the message, grouped by scope, in order.
@@ -127,24 +130,23 @@ class Amendments(Revisions):
             await asyncio.sleep(wait)
             wait = min(LONGEST_WAIT_SECONDS, wait * 2)
 
-    async def _amend(
-        self, held: list[Episode], amended: EpisodeAmended, ask: Ask, again: bool = False
-    ) -> list[Episode]:
-        """Revise episodes of one scope, and what was derived from them. `again`: also those that have the change."""
-        first = held[0]
-        await self._forget_replies(first, first.ordinal)
-        done = []
+    async def _amend(self, held: list[Episode], amended: EpisodeAmended) -> list[Episode]:
+        """Revise episodes of one scope, and what was derived from them."""
+        await self._forget_replies(held[0], held[0].ordinal)
+        done: list[Episode] = []
         for episode in held:
-            made = await self._revised(episode, amended, ask, again)
-            if made.as_of < amended.offset and isinstance(made, StoredEpisode):  # an earlier record made it
+            made = await self._revised(episode, amended, self._ask)
+            if _has_made_any(amended, done):  # it may have been built on their earlier texts
+                made = await self._derived_again(made, amended)
+            elif isinstance(made, StoredEpisode) and made.as_of < amended.offset:  # an earlier record made it
                 await self._retry_until_success("store_episode", lambda: self._episodes.mark(made, amended.offset))  # noqa: B023 – awaited here
-            if made.as_of == amended.offset:
-                await self._index_and_announce(made)
+            await self._finish(made, amended)
             done.append(made)
-        await self._follow(done[0], {episode.event.episode_id for episode in done}, amended)
+        await self._follow(done, amended)
         return done
 
-    async def _revised(self, episode: Episode, amended: EpisodeAmended, ask: Ask, again: bool) -> Episode:
+    async def _revised(self, episode: Episode, amended: EpisodeAmended, ask: Ask, again: bool = False) -> Episode:
+        """Revise the episode until it has the change. `again`: once more, though it has."""
         message_id, offset = amended.message_id or "", amended.offset
         while isinstance(episode, StoredEpisode) and (again or not has_change(episode, message_id, offset)):
             before, episode = episode, await self._next_revision(episode, amended, ask)
@@ -156,12 +158,13 @@ class Amendments(Revisions):
         current = await self._current(before, amended)
         as_of, closed = max(before.as_of, amended.offset), current.episode
         if closed is None:
-            gone = DeletedEpisode(self._deletion(before.summary, amended), current.changes, as_of)
+            gone = DeletedEpisode(self._deletion(before.summary, amended), current.changes, as_of, amended.offset)
             return await self._retry_until_success("store_episode", lambda: self._episodes.remove(gone))
         history = replace(await self._read_history(closed), updates=before.summary.rolling_range is not None)
         summary = summary_created(closed, await ask(history.request), self._clock(), before.summary)
         summary = history.completed(summary.model_copy(update={"reason": amended.change}))
-        made = stored_episode(closed, summary, current.changes, max(as_of, history.as_of))
+        as_of = max(as_of, history.as_of)
+        made = stored_episode(closed, summary, current.changes, as_of, amended.offset, history.sources)
         return await self._retry_until_success("store_episode", lambda: self._episodes.add(made))
 
     async def _current(self, stored: StoredEpisode, amended: EpisodeAmended) -> Current:
@@ -184,19 +187,23 @@ class Amendments(Revisions):
             raise InvalidRecord("expired", EXPIRED)
         return Current(None, tuple({**dict(stored.changes), message_id: amended.offset}.items()))
 
-    async def _follow(self, first: Episode, done: Collection[str], amended: EpisodeAmended) -> None:
-        """Make anew what was derived from an episode that has changed: later rolling texts, rows, counts, title.
-
-        `done`: ids of episodes that are made already.
-        """
+    async def _follow(self, done: list[Episode], amended: EpisodeAmended) -> None:
+        """Make anew what was derived from episodes that have changed: later rolling texts, rows, counts, title."""
+        first, ids = done[0], {episode.event.episode_id for episode in done}
         if isinstance(first, DeletedEpisode):
             await self._take_over(first, amended)
         after = first.ordinal
         while page := await self._later(first, after):
             for episode in page:
-                if episode.event.episode_id not in done:
-                    await self._derive_again(episode, amended)
+                if episode.event.episode_id in ids:
+                    continue
+                if episode.as_of < amended.offset or _has_made_any(amended, done):
+                    await self._finish(await self._derived_again(episode, amended), amended)
             after = page[-1].ordinal
+        await self._renew_conversation(first, amended)
+
+    async def _renew_conversation(self, first: Episode, amended: EpisodeAmended) -> None:
+        """Renew the rows, counts and title of the scope from the episodes as they are now."""
         await self._renew_rows(first, amended)
         await self._retry_until_success("store_conversation", lambda: self._episodes.recount(first.event))
 
@@ -206,8 +213,10 @@ class Amendments(Revisions):
     async def _take_over(self, gone: DeletedEpisode, amended: EpisodeAmended) -> None:
         """Let the episode before update the rolling summary, if the one that is gone had done so for it."""
         before = await self._latest(gone, gone.ordinal, 1)
-        if before and before[0].summary.rolling_range is None and not await self._later(gone, gone.ordinal):
-            await self._derive_again(before[0], amended, updates=True)
+        if not before or await self._later(gone, gone.ordinal):
+            return
+        if before[0].summary.rolling_range is None or _has_made_any(amended, before):
+            await self._finish(await self._derived_again(before[0], amended, updates=True), amended)
 
     async def _latest(self, episode: Episode, before: int, limit: int) -> list[StoredEpisode]:
         event = episode.event
@@ -216,18 +225,25 @@ class Amendments(Revisions):
             "find", lambda: self._episodes.latest(event.conversation_id, limit, before=before, agent_id=agent)
         )
 
-    async def _derive_again(self, episode: StoredEpisode, amended: EpisodeAmended, updates: bool = False) -> None:
-        """Give the episode a rolling summary of what there is now, without asking an LLM; its own texts stay."""
-        made: Episode = episode
-        while isinstance(made, StoredEpisode) and made.as_of < amended.offset:
-            derived = await self._derived(made, amended, updates or made.summary.rolling_range is not None)
-            made = await self._retry_until_success("store_episode", lambda: self._episodes.add(derived))  # noqa: B023 – awaited here
-        if made.as_of == amended.offset:  # else it was made later, or by a later change
-            await self._index_and_announce(made)
+    async def _derived_again(self, made: Episode, amended: EpisodeAmended, updates: bool = False) -> Episode:
+        """Give the episode a rolling summary of what there is now, without asking an LLM; its own texts stay.
 
-    async def _derived(self, episode: StoredEpisode, amended: EpisodeAmended, updates: bool) -> StoredEpisode:
+        Does nothing if it is built on that already. That it has later changes does not say so: a change that waits for
+        the archive is overtaken by them.
+        """
+        while isinstance(made, StoredEpisode) and made.made_by != amended.offset:
+            summary = made.summary
+            before = await self._retry_until_success("find", lambda: read_text_before(self._episodes, summary, None))  # noqa: B023 – awaited here
+            if not updates and made.as_of >= amended.offset and made.built_on in (None, before.sources):
+                break
+            derived = self._derived(made, before, amended, updates or summary.rolling_range is not None)
+            made = await self._retry_until_success("store_episode", lambda: self._episodes.add(derived))  # noqa: B023 – awaited here
+        return made
+
+    def _derived(
+        self, episode: StoredEpisode, before: TextBefore, amended: EpisodeAmended, updates: bool
+    ) -> StoredEpisode:
         summary = episode.summary
-        before = await self._retry_until_success("find", lambda: read_text_before(self._episodes, summary, None))
         texts = (before.text, *(pending.long_summary for pending in before.pending), summary.long_summary)
         ordinals = (*(pending.ordinal for pending in before.pending), summary.ordinal)
         if updates or not before.text:
@@ -236,7 +252,8 @@ class Amendments(Revisions):
             text, ordinals = before.text, ()
         fields: dict[str, object] = {"reason": amended.change, "rolling_summary": text, "rolling_ordinals": ordinals}
         made = next_summary(summary, fields, self._clock())
-        return replace(episode, summary=made, as_of=max(before.as_of, amended.offset))
+        as_of = max(before.as_of, episode.as_of, amended.offset)
+        return replace(episode, summary=made, as_of=as_of, made_by=amended.offset, built_on=before.sources)
 
     async def _renew_rows(self, first: Episode, amended: EpisodeAmended) -> None:
         """Put the texts of today into the rows of the rolling summary, which keep their numbers and ordinals."""
@@ -304,15 +321,17 @@ class Amendments(Revisions):
         while isinstance(episode, StoredEpisode):
             if episode.last_offset is not None and episode.last_offset > amended.offset:
                 return None
-            gone = DeletedEpisode(self._deletion(episode.summary, amended), (), amended.offset)
+            gone = DeletedEpisode(self._deletion(episode.summary, amended), (), amended.offset, amended.offset)
             episode = await self._retry_until_success("store_episode", lambda: self._episodes.remove(gone))  # noqa: B023 – awaited here
         if episode.as_of > amended.offset:
             return None
-        if episode.as_of == amended.offset:
-            await self._index_and_announce(episode)
+        await self._finish(episode, amended)
         return episode
 
-    async def _index_and_announce(self, episode: Episode) -> None:
+    async def _finish(self, episode: Episode, amended: EpisodeAmended) -> None:
+        """Index and announce the episode, if this change has made it."""
+        if episode.made_by != amended.offset:
+            return
         if isinstance(episode, DeletedEpisode):
             await self._remove_point(episode.deletion)
         else:
@@ -374,6 +393,10 @@ def next_summary(before: SummaryCreated, fields: dict[str, object], created_at: 
             **fields,
         }
     )
+
+
+def _has_made_any(amended: EpisodeAmended, episodes: Collection[Episode]) -> bool:
+    return any(episode.made_by == amended.offset for episode in episodes)
 
 
 def _is_fallback(episode: Episode) -> bool:

@@ -82,7 +82,8 @@ class Pipeline(Revisions):
         """Store the summary unless another one was first; returns the one that is stored."""
         summary = summary_created(history.episode, answer, self._clock(), before.summary if before else None)
         as_of = max(history.as_of, before.as_of if before else NEVER)
-        made = stored_episode(history.episode, history.completed(summary), current.changes, as_of)
+        completed, sources = history.completed(summary), history.sources
+        made = stored_episode(history.episode, completed, current.changes, as_of, built_on=sources)
         return await self._retry_until_success("store_episode", lambda: self._episodes.add(made))
 
     async def _add_deleted(

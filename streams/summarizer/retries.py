@@ -19,6 +19,7 @@ from afterword.streams.summarizer.providers import Provider
 STAGE = "retry"
 PREFIX = "afterword_retry_"
 NUMBER, UNUSABLE, NOT_BEFORE = PREFIX + "number", PREFIX + "unusable", PREFIX + "not_before"
+WAITS = PREFIX + "waits"
 TRANSIENT = (ProviderUnavailable, ProviderMisconfigured, BudgetExhausted)
 """Errors that say nothing about the episode: the LLM did not answer at all."""
 MOST_DOUBLINGS = 30
@@ -31,7 +32,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Try:
-    """One attempt to replace a fallback."""
+    """One attempt to replace a fallback, or to make a change that the archive did not have."""
 
     number: int
     """1, 2 …"""
@@ -39,6 +40,8 @@ class Try:
     """Number of earlier attempts whose answer could not be used."""
     not_before: datetime | None
     """None: at once."""
+    waits: bool = False
+    """Nothing was made of the record yet: it waits for the archive."""
 
 
 def first_try(retry: Retry, now: datetime) -> Try | None:
@@ -53,7 +56,7 @@ def next_try(failed: Try, error: ProviderError, retry: Retry, now: datetime) -> 
 
 def put_aside(number: int, retry: Retry, now: datetime) -> Try:
     """Schedule a record that waits for the archive, as often as it takes."""
-    return Try(number, 0, now + timedelta(seconds=delay_seconds(number, retry)))
+    return Try(number, 0, now + timedelta(seconds=delay_seconds(number, retry)), waits=True)
 
 
 def delay_seconds(number: int, retry: Retry) -> float:
@@ -66,6 +69,8 @@ def headers_of(attempt: Try) -> Headers:
     fields = {NUMBER: str(attempt.number), UNUSABLE: str(attempt.unusable)}
     if attempt.not_before is not None:
         fields[NOT_BEFORE] = rfc3339(attempt.not_before)
+    if attempt.waits:
+        fields[WAITS] = "1"
     return [(name, value.encode()) for name, value in fields.items()]
 
 
@@ -74,8 +79,8 @@ def try_from(headers: Sequence[tuple[str, bytes | None]]) -> Try:
 
     Raises: InvalidRecord.
     """
-    number, unusable = (_count(headers, name) for name in (NUMBER, UNUSABLE))
-    return Try(max(number, 1), unusable, _moment(header(headers, NOT_BEFORE)))
+    number, unusable, waits = (_count(headers, name) for name in (NUMBER, UNUSABLE, WAITS))
+    return Try(max(number, 1), unusable, _moment(header(headers, NOT_BEFORE)), bool(waits))
 
 
 def seconds_until_due(record: KafkaRecord, now: datetime, longest: float) -> float:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from afterword.schemas import EpisodeClosed, SummaryCreated
+from afterword.schemas.ids import event_id
 from afterword.streams.settings import MOST_PENDING_EPISODES
 from afterword.streams.stores.episodes import NEVER, Conversation, EpisodeStore, RollingRow, scope_of, sibling_id
 from afterword.streams.summarizer.summary import MAX_SUMMARY_LENGTH, SummaryRequest
@@ -43,6 +44,8 @@ class History:
     conversation: Conversation | None
     as_of: int = NEVER
     """`rolling_summary` has all changes of the conversation up to this log offset."""
+    sources: tuple[str, ...] = ()
+    """As in TextBefore."""
     updates: bool | None = None
     """True if this episode is to update the rolling summary, False if not; None: as the rules say."""
 
@@ -102,7 +105,7 @@ async def read_history(episodes: EpisodeStore, episode: EpisodeClosed, rules: Su
     if conversation is not None and conversation.tenant_id != episode.tenant_id:
         row = None  # as the segmenter's state was lost, somebody else began it anew: their text stays theirs
     before = await read_text_before(episodes, episode, row)
-    return History(episode, rules, latest, row, before.text, before.pending, conversation, before.as_of)
+    return History(episode, rules, latest, row, before.text, before.pending, conversation, before.as_of, before.sources)
 
 
 class TextBefore(NamedTuple):
@@ -111,6 +114,13 @@ class TextBefore(NamedTuple):
     text: str
     pending: tuple[SummaryCreated, ...]
     as_of: int
+    update: str | None
+    """Event id of the summary with that update."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Event ids of all these summaries."""
+        return (*([self.update] if self.update else []), *(summary.event_id for summary in self.pending))
 
 
 async def read_text_before(
@@ -125,11 +135,15 @@ async def read_text_before(
         if stored is not None and stored.summary.tenant_id != episode.tenant_id:
             break
         if stored is not None and stored.summary.rolling_range:
-            return TextBefore(stored.summary.rolling_summary, tuple(pending[::-1]), max(as_of, stored.as_of))
+            update = stored.summary
+            return TextBefore(update.rolling_summary, tuple(pending[::-1]), max(as_of, stored.as_of), update.event_id)
         if stored is not None:
             pending.append(stored.summary)
             as_of = max(as_of, stored.as_of)
-    return TextBefore(row.content if row else "", tuple(pending[::-1]), max(as_of, row.as_of if row else NEVER))
+    if row is None:
+        return TextBefore("", tuple(pending[::-1]), as_of, None)
+    of_row = event_id(sibling_id(episode, row.last_ordinal), row.last_revision)
+    return TextBefore(row.content, tuple(pending[::-1]), max(as_of, row.as_of), of_row)
 
 
 def longest_text(latest: RollingRow | None, max_tokens: int) -> int:

@@ -250,7 +250,9 @@ def deleted(ordinal: int = 1, revision: int = 2) -> DeletedEpisode:
 
 
 async def test_what_an_episode_knows_of_changes_comes_back(episodes: EpisodeStore) -> None:
-    stored = replace(a_stored_episode(), changes=(("m1", 7), ("$a.b", 8)), as_of=8, last_offset=3)
+    stored = replace(
+        a_stored_episode(), changes=(("m1", 7), ("$a.b", 8)), as_of=8, last_offset=3, made_by=8, built_on=("c1:0:1",)
+    )
     await episodes.add(stored)
     assert await episodes.find("c1:1") == stored
     await episodes.mark(stored, 12)

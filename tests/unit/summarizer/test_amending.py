@@ -1,8 +1,11 @@
 """Edits and deletions of messages in stored episodes: their revisions, and what was derived from them."""
 
 import asyncio
+import contextlib
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,16 +24,20 @@ from afterword.schemas import (
     SummaryDeleted,
     Usage,
 )
+from afterword.schemas.episodes import EPISODE_AMENDED
+from afterword.schemas.headers import CE_TYPE
 from afterword.schemas.ids import message_key, scope_id
 from afterword.streams.errors import ProviderUnavailable
+from afterword.streams.settings import Retry
 from afterword.streams.stores.episodes import DeletedEpisode
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
 from afterword.streams.stores.replies import KeptReply, ReplyOrigin
 from afterword.streams.summarizer.amending import NotArchived
+from afterword.streams.summarizer.retries import Try, headers_of
 from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.summarizer import Summarizer
 from tests.samples import NOON, a_closed_episode
-from tests.summarizer_world import NO_FAULTS, Crash, Fault, Faults, World, cancelled, crash, outage
+from tests.summarizer_world import NO_FAULTS, Crash, Fault, Faults, World, a_handler, cancelled, crash, outage
 
 CLOSED = tuple(a_closed_episode(ordinal) for ordinal in (1, 2, 3))
 """m0 m1 m2 · m3 m4 m5 · m6 m7 m8; the overlap of each has the last two of the one before."""
@@ -352,6 +359,117 @@ async def test_repeats_are_announced_again_and_change_nothing() -> None:
     assert world.state == before
     assert len(world.provider.requests) == asked
     assert all(len(found) == 1 for found in world.contents_by_event_id().values())
+
+
+async def test_only_what_replaces_a_fallback_of_a_revision_is_announced_again() -> None:
+    world = await a_world()
+    fields = {"summarizer": Summarizer(world.provider)}
+    world.provider.outage = ProviderUnavailable(problem="away")
+    await amend(world, edit("m7"), **fields)
+    with pytest.raises(ProviderUnavailable):
+        await world.amendments(**fields).replace_fallbacks(amended(edit("m7"), 100))
+    assert announced(world) == ["c1:3:2"]
+    world.provider.outage = None
+    await world.amendments(**fields).replace_fallbacks(amended(edit("m7"), 100))
+    assert announced(world) == ["c1:3:2", "c1:3:3"]
+
+
+@pytest.mark.parametrize("at", range(1, 40))
+async def test_a_replacement_that_a_crash_left_unannounced_is_announced_by_the_next_try(at: int) -> None:
+    world = await a_world()
+    fields = {"summarizer": Summarizer(world.provider)}
+    world.provider.script.append(ProviderUnavailable(problem="away"))
+    await amend(world, edit("m7"), **fields)
+    with contextlib.suppress(Crash):
+        await world.amendments(Faults(at, after=False, fault=crash), **fields).replace_fallbacks(
+            amended(edit("m7"), 100)
+        )
+    await world.amendments(**fields).replace_fallbacks(amended(edit("m7"), 100))
+    assert list(dict.fromkeys(announced(world))) == ["c1:3:2", "c1:3:3"]
+    check(world)
+
+
+async def test_a_change_waits_on_the_retry_topic_for_the_archive_and_is_then_made_once() -> None:
+    world = await a_world()
+    put_aside: list[Try] = []
+
+    async def retry(_record: Any, attempt: Try) -> None:
+        put_aside.append(attempt)
+
+    async def handled(attempt: Try | None = None) -> None:
+        value = amended(edit("m7"), 100).to_json()
+        headers = [(CE_TYPE, EPISODE_AMENDED.encode()), *(headers_of(attempt) if attempt else [])]
+        place = {"topic": "episode.closed", "partition": 0, "offset": 0, "key": b"c1"}
+        event = SimpleNamespace(value=SimpleNamespace(**place, value=value, headers=headers), ack=lambda: None)
+        handler = a_handler(world.pipeline(), outputs, Retry(), amendments=amendments)
+        await (handler.replace_fallback if attempt else handler.summarize)(event)
+
+    outputs: Any = SimpleNamespace(retry=retry)
+    amendments = world.amendments(summarizer=Summarizer(world.provider))
+    await handled()
+    await handled(put_aside[0])
+    assert [(attempt.number, attempt.waits) for attempt in put_aside] == [(1, True), (2, True)]
+    await archive(world, edit("m7"), 100)
+    world.provider.outage = ProviderUnavailable(problem="away")
+    await handled(put_aside[1])
+    assert announced(world) == ["c1:3:2"]
+    assert [(attempt.number, attempt.waits) for attempt in put_aside[2:]] == [(1, False)]
+    await handled(put_aside[2])
+    assert announced(world) == ["c1:3:2"]
+    assert (put_aside[3].number, put_aside[3].waits) == (2, False)
+
+
+NUMBERED = tuple(
+    closed.model_copy(
+        update={
+            field: tuple(m.model_copy(update={"content": f"<{m.id}>"}) for m in getattr(closed, field))
+            for field in ("messages", "overlap")
+        }
+    )
+    for closed in CLOSED
+)
+"""The content of each message is its id."""
+ONE_EACH = st.lists(st.integers(0, 8), min_size=1, max_size=4, unique=True).flatmap(
+    lambda numbers: st.tuples(
+        *(st.sampled_from([edit(f"m{n}", f"edited {n}"), delete(f"m{n}"), skip(n)]) for n in numbers)
+    )
+)
+
+
+@given(ONE_EACH, st.sampled_from([20, 500]), st.randoms(use_true_random=False))
+@settings(max_examples=100, deadline=None)
+def test_a_change_that_waited_and_was_overtaken_leaves_nothing_of_before(
+    changes: tuple[MessageEdited | MessageDeleted, ...], rolling_max_tokens: int, random: Random
+) -> None:
+    async def scenario() -> None:
+        world, rules = World(), SummaryRules(rolling_max_tokens)
+        world.provider.repeats = True
+        await world.messages.put_many(archived(NUMBERED))
+        await world.run(NUMBERED, rules=rules)
+        handled = list(enumerate(changes, 100))
+        for offset, change in handled:
+            await archive(world, change, offset)
+        random.shuffle(handled)
+        for offset, change in handled:
+            await world.amendments(rules=rules).apply(amended(change, offset))
+        check(world)
+        assert [change.id for change in changes if f"<{change.id}>" in everything(world)] == []
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("at", range(1, 24))
+async def test_a_change_that_crashed_and_was_overtaken_is_announced(at: int, after: bool) -> None:
+    world = await a_world()
+    changes = [(100, edit("m6", "one")), (101, edit("m7", "two"))]
+    for offset, change in changes:
+        await archive(world, change, offset)
+    with contextlib.suppress(Crash):
+        await world.amendments(Faults(at, after, crash)).apply(amended(changes[0][1], 100))
+    for offset, change in reversed(changes):
+        await world.amendments().apply(amended(change, offset))
+    check(world)
 
 
 CHANGES = st.lists(

@@ -90,7 +90,7 @@ MOMENTS = st.none() | st.datetimes(datetime(1970, 1, 1), datetime(2100, 1, 1), t
 )
 
 
-@given(st.builds(Try, st.integers(1, 10**8), st.integers(0, 10**8), MOMENTS))
+@given(st.builds(Try, st.integers(1, 10**8), st.integers(0, 10**8), MOMENTS, st.booleans()))
 def test_headers_give_back_what_they_were_made_of(attempt: Try) -> None:
     assert try_from(headers_of(attempt)) == attempt
 
