@@ -64,13 +64,14 @@ async def remove_regularly(app: Any) -> None:
         await asyncio.sleep(app.engine.moved_look_seconds)
         try:
             await remove_moved(app)
-        except (KafkaError, TimeoutError, OSError, StoreFailed) as error:
+        except (KafkaError, TimeoutError, OSError) as error:
             log.warning("moved_state_kept", stage="state", error_type=type(error).__name__)
 
 
 async def remove_moved(app: Any) -> None:
-    """Remove what is superseded. Raises: KafkaError, TimeoutError, OSError, StoreFailed."""
+    """Remove what is superseded. Raises: KafkaError, TimeoutError, OSError."""
     consumer, directory = app.consumer, app.conf.tabledir
+    await asyncio.to_thread(_clear, directory)  # what an earlier look has left
     sources = {topic for table in app.tables.values() for topic in consumer.kafka.subscription() if table.takes(topic)}
     kept = await asyncio.to_thread(_kept, directory, sources, consumer.kafka.assignment())
     committed = {state.source: int(await consumer.kafka.committed(state.source) or -1) for state in kept}
@@ -82,17 +83,26 @@ async def remove_moved(app: Any) -> None:
             state.path.rename(state.path.with_name(state.path.name + REMOVED))
             where = {"topic": state.source.topic, "partition": state.source.partition}
             log.info("moved_state_removed", **where, offset=state.offset, committed=committed[state.source])
+    await asyncio.to_thread(_clear, directory)
+
+
+def _clear(directory: Path) -> None:
+    """Delete the directories whose removal has begun."""
     for leftover in directory.glob(f"*{REMOVED}"):
-        await asyncio.to_thread(shutil.rmtree, leftover, ignore_errors=True)
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _kept(directory: Path, topics: Collection[str], assigned: Collection[TopicPartition]) -> list[Kept]:
-    """Return the state of partitions of these topics that are not assigned. Raises: StoreFailed."""
+    """Return the state of partitions of these topics that are not assigned, as far as it can be read."""
     kept: list[Kept] = []
     for path in directory.iterdir() if directory.exists() else ():
         name = NAME.fullmatch(path.name)
         source = TopicPartition(name[1], int(name[2])) if name else None
         if source is not None and source.topic in topics and source not in assigned and path.is_dir():
-            position = read_position(path)
+            try:
+                position = read_position(path)
+            except StoreFailed as error:  # damaged, or its making was cut short: that of others may still go
+                log.warning("moved_state_unreadable", stage="state", error_type=error.error_type, path=str(path))
+                continue
             kept.append(Kept(path, source, position.source, position.written_ms))
     return kept

@@ -5,9 +5,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from aiokafka import TopicPartition
+from aiokafka.errors import KafkaConnectionError
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from afterword.streams.runtime.database import Database, DatabasePosition, read_position
 from afterword.streams.runtime.moved import REMOVED, Kept, remove_moved, superseded
@@ -85,6 +88,28 @@ async def test_only_directories_of_moved_partitions_of_the_apps_topics_are_remov
     await remove_moved(a_worker(tmp_path))
     assert names_in(tmp_path) == {"orders-0", "others-1", "orders"}
     assert read_position(tmp_path / "orders-0").source == 5
+
+
+async def test_state_that_cannot_be_read_is_named_and_keeps_no_other_from_being_removed(tmp_path: Path) -> None:
+    put_state(tmp_path, "orders-1", f"orders-3{REMOVED}")
+    (tmp_path / "orders-2").mkdir()
+    with capture_logs() as logs:
+        await remove_moved(a_worker(tmp_path))
+    assert names_in(tmp_path) == {"orders-2"}
+    assert [line["path"] for line in logs if line["event"] == "moved_state_unreadable"] == [str(tmp_path / "orders-2")]
+
+
+async def test_a_removal_that_was_cut_short_is_finished_though_the_broker_does_not_answer(tmp_path: Path) -> None:
+    put_state(tmp_path, "orders-1", f"orders-3{REMOVED}")
+    worker = a_worker(tmp_path)
+
+    async def committed(_: TopicPartition) -> int:
+        raise KafkaConnectionError
+
+    worker.consumer.kafka.committed = committed
+    with pytest.raises(KafkaConnectionError):
+        await remove_moved(worker)
+    assert names_in(tmp_path) == {"orders-1"}
 
 
 async def test_a_partition_that_comes_back_meanwhile_keeps_its_state(tmp_path: Path) -> None:
