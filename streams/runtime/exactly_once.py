@@ -167,7 +167,7 @@ class ExactlyOncePartition:
         """
         try:
             await self._recover(session, clients)
-            return await self._start_offset(session.database.position.source)
+            return await self._start_offset(session.database.position.source, clients)
         except (StateLost, ChangelogLost):
             # The commits of a later owner look the same, half of them seen: in that case start over
             async with asyncio.timeout(self._options.commit_timeout_seconds):
@@ -199,14 +199,15 @@ class ExactlyOncePartition:
         # if openings fail one after the other, only the one that gets farthest is progress
         self._most_replayed = max(self._most_replayed, records)
 
-    async def _start_offset(self, recovered: int) -> int:
+    async def _start_offset(self, recovered: int, clients: Clients) -> int:
         """Return the changelog's source offset, as of the last transaction; the group's for an app without tables.
 
-        Raises: StateLost, SourceReplaced.
+        Raises: StateLost, SourceReplaced, KafkaError, TimeoutError.
         """
         kafka, source = self._consumer.kafka, self._source
-        found = await kafka.committed(source)
-        committed = -1 if found is None else int(found)
+        async with asyncio.timeout(self._options.commit_timeout_seconds):
+            found = await clients.committed(kafka, self._app.conf.id, source)
+        committed = -1 if found is None else found.offset
         if not self._tables:
             recovered = committed
         if committed > recovered:

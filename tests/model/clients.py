@@ -36,13 +36,13 @@ class Clients:
 
     async def committed(self, _kafka: Any, _group: str, source: TopicPartition) -> OffsetAndMetadata | None:
         """The group's, once it is stable."""
-        found: OffsetAndMetadata | None = await self.network.call(
+        found: Offset | None = await self.network.call(
             self.process,
             "committed",
             lambda: self.broker.offsets.get(source),
             ready=lambda: self.broker.is_stable(source),
         )
-        return found
+        return OffsetAndMetadata(found, "") if isinstance(found, int) else found
 
 
 class Builder:

@@ -1,0 +1,81 @@
+"""A partition that is processed exactly once, of an app without tables: where it begins, and what it fences."""
+
+from pathlib import Path
+from typing import Any
+
+from aiokafka import TopicPartition
+
+from afterword.streams.runtime import Options
+from afterword.streams.runtime.batch import Output
+from afterword.streams.runtime.exactly_once import ExactlyOncePartition
+from tests.doubles.database import MemoryDatabase
+from tests.model.broker import Broker
+from tests.model.loop import Loop
+from tests.model.network import Network
+from tests.model.process import Process
+
+SOURCE, OUT = TopicPartition("in", 0), TopicPartition("out", 0)
+
+
+class Copier(Process):
+    """Worker of an app without tables that copies its source."""
+
+    def open_database(self, where: str, deadlines: Any) -> MemoryDatabase:
+        """Open an empty one: each worker has its own disk."""
+        return MemoryDatabase(Path(where), deadlines, disk={}, clock=self.app.engine.clock)
+
+    def new_partition(self, source: TopicPartition) -> ExactlyOncePartition:
+        return ExactlyOncePartition(self, source)
+
+    async def agent(self) -> None:
+        async for event in self.events():
+            batch = event.message.batch
+            for record in event.value:
+                batch.send(Output(OUT.topic, record.key, record.value, OUT.partition, None, []))
+
+
+class World:
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.network = Network(self.loop)
+        self.broker = Broker(self.network.post, lambda: 0)
+        self.workers: list[Copier] = []
+
+    def take(self) -> Copier:
+        """Give the partition to a new worker."""
+        worker = Copier(f"w{len(self.workers)}", self.network, self.broker, Options(clock=lambda: 0), {}, "copier")
+        self.workers.append(worker)
+        worker.start(self.loop)
+        worker.assign(self.loop, SOURCE)
+        return worker
+
+    def produce(self, *values: bytes) -> None:
+        self.broker.append(SOURCE, [(None, value, 0, ()) for value in values])
+
+    def go_on(self, steps: int = 60) -> None:
+        for _ in range(steps):
+            self.network.step()
+
+    @property
+    def copied(self) -> list[bytes | None]:
+        return [record.value for transaction in self.broker.committed for record in transaction.written]
+
+
+def test_an_app_without_tables_begins_after_the_last_transaction_though_the_group_has_not_taken_it_over() -> None:
+    world = World()
+    world.broker.slow_down_the_group(True)
+    world.produce(b"a", b"b")
+    first = world.take()
+    world.go_on()
+    assert world.copied == [b"a", b"b"]
+    first.kill(world.loop)
+    world.take()
+    world.go_on()
+    assert world.copied == [b"a", b"b"]
+    world.broker.slow_down_the_group(False)
+    world.produce(b"c")
+    world.go_on()
+    assert world.copied == [b"a", b"b", b"c"]
+    assert [worker.error for worker in world.workers] == [None, None]
+    for worker in world.workers:
+        worker.kill(world.loop)
