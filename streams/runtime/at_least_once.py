@@ -158,14 +158,12 @@ class AtLeastOncePartition:
 
     async def to_do(self, end: int) -> dict[str, Mark]:
         """Return the marks of unfinished work, for the watchdog. `end`: where the source ends."""
-        if not self.ready:
-            return {f"{self._where} does not open": Mark()}
         found: dict[str, Mark] = {}
         if self._window.unfinished:  # the agent may be busy with records of other partitions
             found[f"records of {self._where} are not finished"] = Mark(self._consumer.handled, handling=True)
-        if self._window.progress() != self._committed:
+        if not self.ready or self._window.progress() != self._committed:  # commits that fail open it again and again
             found[f"nothing is committed of {self._where}"] = Mark(self._commits)
-        if self._may_read and not self._holding and self._window.next < end:
+        if self.ready and self._may_read and not self._holding and self._window.next < end:
             found[f"nothing is read of {self._where}"] = Mark(self._window.next)
         return found
 
@@ -226,7 +224,7 @@ class AtLeastOncePartition:
     async def _seek(self) -> None:
         """Seek the first record that was not read. Raises: SourceReplaced, KafkaError, TimeoutError."""
         kafka, window, metrics = self._consumer.kafka, self._window, self._app.engine_metrics
-        window.next = await readable(kafka, self._source, window.next, metrics)
+        window.advance(await readable(kafka, self._source, window.next, metrics))
         if window.to_read_again() is not None:
             first = int((await kafka.beginning_offsets([self._source]))[self._source])
             self._lose(window.missed_before(first), first)
@@ -236,20 +234,22 @@ class AtLeastOncePartition:
         kafka.resume(self._source)
 
     async def _read_on(self) -> None:
-        kafka, window = self._consumer.kafka, self._window
+        """Read what is next. Meanwhile the window may learn that another owner has finished it."""
+        kafka, window, first = self._consumer.kafka, self._window, self._window.next
         timeout_ms = SPILLED_POLL_MS if window.has_spilled else POLL_MS
         got = await kafka.getmany(self._source, timeout_ms=timeout_ms, max_records=self._room)
         for records in got.values():
-            check_order(self._source, records[0].offset, window.next)
+            check_order(self._source, records[0].offset, first)
             for record in records:
-                await self._held_back(record)
-                if not window.fits(record.offset):
+                if record.offset >= window.next:
+                    await self._held_back(record)
+                if record.offset < window.next or not window.fits(record.offset):
                     kafka.seek(self._source, window.next)
                     return
                 self._last_ms = record.timestamp
                 self._put(window.add(record.offset, self._order(record), record, record.timestamp))
         # past markers of transactions, too: else one that expires after the last record looks like a loss
-        window.next = max(window.next, await kafka.position(self._source))
+        window.advance(await kafka.position(self._source))
 
     async def _read_again(self, missed: int) -> None:
         """Read a record whose turn has come, and others behind it that wait."""
@@ -378,6 +378,7 @@ class AtLeastOncePartition:
             self._window.learn(self._committed)
         self._known.set()
         self._something_sent.set()
+        self._changed.set()  # there may be room to read
 
     def _progress(self, offset: int, metadata: str) -> Progress:
         try:

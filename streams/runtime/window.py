@@ -97,16 +97,25 @@ class Window(Generic[R]):
 
     def learn(self, progress: Progress) -> None:
         """Take in what the group has committed: by an earlier owner, or by one that had the partition meanwhile."""
-        self.next = max(self.next, progress.offset)
+        self.advance(progress.offset)
         self._beyond |= progress.beyond
         for offset in [offset for offset in self._unfinished if progress.covers(offset)]:
             del self._unfinished[offset]
             self._kept.pop(offset, None)
 
+    def advance(self, offset: int) -> None:
+        """Go on reading at that offset, or where it is if that is later: nothing is left to read before it."""
+        self.next = max(self.next, offset)
+
     # -- what happens; each returns the records that are to be handed over now, with their offsets
 
     def add(self, offset: int, key: Hashable, record: R, timestamp_ms: int = 0) -> list[tuple[int, R]]:
-        """Take the record that was read next. `key`: records of one are in order; None is no key."""
+        """Take the record that was read next. `key`: records of one are in order; None is no key.
+
+        One from before `next` is passed over: another owner has finished it since it was fetched.
+        """
+        if offset < self.next:
+            return []
         self.next = offset + 1
         if offset in self._beyond:
             return []

@@ -136,6 +136,33 @@ def test_what_another_owner_has_finished_meanwhile_is_not_done_again(committed: 
     assert not [offset for offset in set(partition.begun) - begun if others.covers(offset)]
 
 
+@given(keys, st.lists(st.integers(0, 80), max_size=5), st.integers(1, 8), st.randoms(use_true_random=False))
+def test_what_is_learned_between_fetching_and_taking_is_neither_done_nor_undone(
+    log: list[int | None], others: list[int], fetched: int, chance: Any
+) -> None:
+    """Another owner has finished all before an offset, and more, while records that were fetched are held back."""
+    partition, learned, committed = Partition(log), Progress(0), 0
+    window = partition.window
+    while window.next < len(log) or partition.running or others:
+        batch = range(window.next, min(window.next + fetched, len(log)))
+        if others and chance.randrange(2):
+            offset = others.pop()
+            learned = Progress(max(learned.offset, offset), learned.beyond | {offset + 2})
+            window.learn(learned)
+        begun = len(partition.begun)
+        for offset in batch:
+            if window.room > 0 and not window.is_full and offset <= window.next:
+                partition.take(window.add(offset, log[offset], offset))
+        assert not [offset for offset in partition.begun[begun:] if learned.covers(offset)]
+        for offset in sorted(partition.running):
+            partition.finish(offset)
+        while window.room > 0 and window.to_read_again() is not None:
+            partition.read()
+        assert window.progress().offset >= committed, "the group goes back"
+        assert all(map(window.progress().covers, learned.beyond))
+        committed = window.progress().offset
+
+
 def test_what_an_earlier_owner_has_finished_stays_finished_before_it_is_read() -> None:
     partition = Partition([1, 2, 3])
     partition.window.learn(Progress(0, frozenset({1, 2})))

@@ -1,0 +1,115 @@
+"""A partition of at-least-once records: what is committed, what is handled again, and when the watchdog hears of it."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from aiokafka.errors import KafkaConnectionError, KafkaError, ProducerFenced
+from aiokafka.structs import OffsetAndMetadata
+
+from afterword.streams.runtime import AtLeastOnce
+from afterword.streams.runtime.at_least_once import ConcurrentMessage
+from afterword.streams.runtime.progress import Progress
+from afterword.streams.runtime.watchdog import Watch
+from tests.unit.runtime.concurrent import Broker, Worker
+from tests.virtual_time import run_in_virtual_time
+
+LIMIT, LOOK = 120.0, 5.0
+
+
+async def first_stall(worker: Worker, seconds: float) -> tuple[float, str] | None:
+    """Look at the partition every five seconds, as the watchdog does; return when it stalled, and in what."""
+    watch, loop = Watch(LIMIT, 0.0, 2 * LOOK), asyncio.get_running_loop()
+    while loop.time() < seconds:
+        await asyncio.sleep(LOOK)
+        stalled = watch.look(await worker.partition.to_do(worker.broker.end), loop.time())
+        if stalled is not None:
+            return loop.time(), stalled
+    return None
+
+
+@pytest.mark.parametrize("takes_seconds", [0.0, 4.0, 20.0])
+def test_a_partition_whose_commits_always_fail_is_a_stall_though_it_opens_in_between(takes_seconds: float) -> None:
+    async def story() -> tuple[float, str] | None:
+        broker = Broker(5, bytes_per_second=50 / takes_seconds if takes_seconds else float("inf"))
+        broker.before_commit = always(KafkaError("Unexpected error during batch delivery"))
+        worker = Worker(broker)
+        found = await first_stall(worker, 600)
+        await worker.partition.stop(0)
+        return found
+
+    found = run_in_virtual_time(story())
+    assert found is not None
+    assert found[1] == "nothing is committed of in-0"
+    assert found[0] <= LIMIT + 3 * LOOK
+
+
+def test_records_that_the_agent_does_not_finish_are_named_while_commits_fail_and_while_it_opens_again() -> None:
+    async def story() -> set[bool]:
+        async def all_but_the_last(message: ConcurrentMessage) -> None:
+            if message.offset < 4:
+                await worker.answer(message)
+
+        broker = Broker(5)
+        broker.before_commit = always(KafkaConnectionError())
+        worker = Worker(broker, all_but_the_last)
+        await asyncio.sleep(1.0)
+        named = set()
+        for _ in range(100):
+            await asyncio.sleep(0.1)
+            named.add("records of in-0 are not finished" in await worker.partition.to_do(5))
+        await worker.partition.stop(0)
+        return named
+
+    assert run_in_virtual_time(story()) == {True}
+
+
+def test_an_idle_partition_has_nothing_to_do() -> None:
+    async def story() -> list[object]:
+        worker = Worker(Broker(5))
+        await asyncio.sleep(5.0)
+        found = [await worker.partition.to_do(5), worker.broker.outputs]
+        await worker.partition.stop(0)
+        return found
+
+    assert run_in_virtual_time(story()) == [{}, [0, 1, 2, 3, 4]]
+
+
+def test_what_another_owner_has_finished_while_a_record_was_held_back_is_neither_handled_nor_committed_again() -> None:
+    """This worker was fenced, and has opened the partition again before it hears that it has lost it."""
+
+    async def story() -> Broker:
+        gate, broker = asyncio.Event(), Broker(102)
+        broker.group = OffsetAndMetadata(4, "")
+
+        async def hold(record: Any) -> None:
+            if record.offset == 5:
+                await gate.wait()
+
+        def overtaken() -> None:
+            broker.before_commit = lambda: None
+            broker.group = OffsetAndMetadata(100, "")
+            raise ProducerFenced
+
+        broker.before_commit = overtaken
+        worker = Worker(broker, schema=AtLeastOnce(max_in_flight=3, hold=hold))
+        await asyncio.sleep(2.0)
+        gate.set()
+        await asyncio.sleep(5.0)
+        await worker.partition.stop(0)
+        assert worker.begun == [4, 100, 101]
+        return broker
+
+    broker = run_in_virtual_time(story())
+    assert broker.outputs == [100, 101]
+    assert broker.progress == Progress(102)
+    offsets = [progress.offset for _, progress in broker.commits]
+    assert offsets == sorted(offsets)
+
+
+def always(error: Exception) -> Callable[[], None]:
+    def fail() -> None:
+        raise error
+
+    return fail
