@@ -61,7 +61,7 @@ class AgentFailed(EngineError):
 
 class EverythingFails(EngineError):
     """{number} records of different keys failed one after the other, and none succeeded, the last on {where} with
-    {failure}: nothing of them was committed. Mend what they have in common, then start again"""
+    {failure}: nothing of them was committed. Fix what they have in common, then start again"""
 
 
 class BatchClosed(EngineError):
@@ -121,7 +121,7 @@ class OutputMissing(EngineError):
 
 
 class Stalled(EngineError):
-    """no progress for {seconds:g} seconds: {what}. The worker ends, to be started again by its supervisor"""
+    """no progress for {seconds:g} seconds: {what}; exiting so that the supervisor restarts the worker"""
 
 
 class StoreFailed(EngineError):
