@@ -102,7 +102,7 @@ sizes: $(STAMP) build/uv/bin/uv ## packages and megabytes that each extra instal
 LOCK := build/uv/bin/uv pip compile pyproject.toml --universal --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header --quiet
 
-lock: build/uv/bin/uv ## the locks anew, after pyproject.toml has changed: ours, the image's part of it, the benchmarks' other
+lock: build/uv/bin/uv ## renew the locks, after pyproject.toml has changed: ours, the image's part of it, the benchmarks' other
 	$(LOCK) --extra test -o requirements.lock
 	$(LOCK) --extra worker --extra build --constraint requirements.lock --no-annotate -o requirements-image.lock
 	$(LOCK) --extra bench --no-annotate -o requirements-bench.lock

@@ -66,7 +66,7 @@ class Context:
 
     conversation_id: str
     title: str
-    """Empty until the first episode is summarised."""
+    """Empty until the first episode is summarized."""
     rolling_summary: str
     """Empty until then, too; condensed if it exceeds its share of the tokens."""
     recent_summaries: tuple[str, ...]

@@ -1,6 +1,6 @@
 """The last episode of each conversation, or agent, by `episode.closed` and by the store, and where its messages end.
 
-With it the segmenter's state can be made anew: the next episode gets the next ordinal, and what is read again of the
+With it the segmenter's state can be rebuilt: the next episode gets the next ordinal, and what is read again of the
 messages is known to be in an episode already.
 """
 

@@ -17,7 +17,7 @@ from afterword.watch import events
 
 TURNS = (
     ("user", "Is the smoke test of this deployment through yet?"),
-    ("assistant", "Not yet: this conversation has to be summarised first."),
+    ("assistant", "Not yet: this conversation has to be summarized first."),
     ("user", "Then I wait for its summary."),
 )
 

@@ -1,6 +1,6 @@
-"""The segmenter's state in its changelogs: conversations in quarantine, one made anew, and all made anew.
+"""The segmenter's state in its changelogs: conversations in quarantine, one rebuilt, and all rebuilt.
 
-What is made anew goes on after the last episode that `episode.closed` or the store has, so that no id is given twice.
+What is rebuilt goes on after the last episode that `episode.closed` or the store has, so that no id is given twice.
 Opening the producer of a partition fences its segmenter, which then reads the state again.
 """
 
@@ -76,7 +76,7 @@ class Quarantined:
 
 
 class Reset(NamedTuple):
-    """A conversation that was made anew in one partition."""
+    """A conversation that was rebuilt in one partition."""
 
     partition: int
     last_ordinal: int
@@ -88,7 +88,7 @@ class Reset(NamedTuple):
 
 
 class RebuiltPartition(NamedTuple):
-    """A partition whose state was made anew, or was left because there is some."""
+    """A partition whose state was rebuilt, or was left because there is some."""
 
     partition: int
     conversations: int
@@ -119,7 +119,7 @@ async def quarantined(settings: Settings) -> list[Quarantined]:
 
 
 async def reset(settings: Settings, conversation_id: str) -> list[Reset]:
-    """Make one conversation's state anew, from its last episode and its records that are in none.
+    """Rebuild one conversation's state from its last episode and its records that are in none.
 
     What became a dead letter is left to `afterword dlq replay`. Raises: NoSuchState, SegmenterCameBack,
     BrokerUnavailable, StoreUnavailable, TopicMissing.
@@ -132,7 +132,7 @@ async def reset(settings: Settings, conversation_id: str) -> list[Reset]:
 
 
 async def rebuild_state(settings: Settings) -> list[RebuiltPartition]:
-    """Make the state of all partitions anew whose changelogs are empty, one transaction for each.
+    """Rebuild the state of all partitions whose changelogs are empty, one transaction for each.
 
     The segmenter reads `messages` again from the first record; what is in an episode already is passed over.
     Raises: SegmenterCameBack, BrokerUnavailable, StoreUnavailable, TopicMissing.

@@ -133,7 +133,7 @@ def segmented(given: Iterable[Record]) -> Segmented:
 
 
 async def stored(episodes: Iterable[EpisodeClosed]) -> Stored:
-    """Summarise extractively; an LLM's answers are about as long."""
+    """Summarize extractively; an LLM's answers are about as long."""
     total: dict[str, int] = {}
     latest: dict[str, Any] = {}
     for episode in episodes:

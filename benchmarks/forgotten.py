@@ -100,7 +100,7 @@ def forget(database: Database, episodes: Episodes) -> int:
 
 
 def measured(path: Path) -> dict[str, int]:
-    """Bytes on disk and in memory, compacted and opened anew, as after RocksDB has come to rest."""
+    """Bytes on disk and in memory, compacted and reopened, as after RocksDB has come to rest."""
     rows = Rdict(str(path), Options(raw_mode=True))
     rows.compact_range(None, None)
     rows.close()

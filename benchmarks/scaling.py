@@ -105,7 +105,7 @@ class Parameters:
     mongo_episode_bytes: float = known(2155, "bytes", f"{SIZES}; BSON")
     mongo_conversation_bytes: float = known(1422, "bytes", f"{SIZES}; BSON, with its row of the rolling summary")
     mongo_disk_share: float = known(0.7, "", f"{ASSUMED}: WiredTiger with snappy and its indexes, beside BSON")
-    mongo_writes_per_episode: float = known(5, "", "streams/summarizer/pipeline.py, with the kept reply")
+    mongo_writes_per_episode: float = known(5, "", "streams/summarizer/pipeline.py; one is the cached answer's")
     qdrant_payload_bytes: float = known(668, "bytes", SIZES)
     qdrant_sparse_bytes: float = known(229, "bytes", f"{SIZES}; both sparse vectors")
     dense_dimensions: float = known(768, "", f"{EXAMPLE}: nomic-embed-text; 0 without an embedder")

@@ -41,7 +41,7 @@ OTHERS_PER_SECOND = 4.0
 TIMEOUT_SECONDS = 120.0
 WARMING_NUMBERS = range(10_001, 10_009)
 WARMING = {name_of(number) for number in WARMING_NUMBERS}
-"""Conversations that a new worker summarises first, which loads what it needs."""
+"""Conversations that a new worker summarizes first, which loads what it needs."""
 
 
 class Pace:

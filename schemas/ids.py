@@ -60,7 +60,7 @@ def episode_of_scope(scope: str, ordinal: int) -> str:
 
 
 def event_id(episode: str, revision: int) -> str:
-    """Id of a `summary.created`: the same event published twice carries it twice."""
+    """Id of a `summary.created`: the same event announced twice carries it twice."""
     return f"{episode}:{revision}"
 
 

@@ -117,7 +117,7 @@ def _is_intact(batch: memoryview) -> bool:
 
 
 class _Rewriting:
-    """One batch made anew, uncompressed. `complete`: it has all records of the original."""
+    """One batch rebuilt, uncompressed. `complete`: it has all records of the original."""
 
     def __init__(self, batch: memoryview, fetch_offset: int, limit: int, check_names: bool) -> None:
         self._fields = list(_HEADER.unpack_from(batch))

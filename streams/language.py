@@ -17,7 +17,7 @@ UNDETERMINED = "und"
 
 NAMES: dict[str, str] = {**LANGUAGE_MAPPING, "no": "norwegian"}
 """ISO 639-1 code → name in the stop-word and stemmer packages. Only these languages are candidates: short texts are
-recognised better among few (with all 139 of the model, "yes please" is Walloon)."""
+recognized better among few (with all 139 of the model, "yes please" is Walloon)."""
 
 MIN_CONFIDENCE = 0.2
 """Probability; a text without any evidence has 1/32."""
@@ -77,9 +77,9 @@ def plausible(text: str) -> tuple[str, ...]:
 
 
 def normalized(form: Literal["NFKC", "NFKD"], text: str) -> str:
-    """Normalise in time linear in the length, with a joiner after every LONGEST_MARKS combining marks in a row.
+    """Normalize in time linear in the length, with a joiner after every LONGEST_MARKS combining marks in a row.
 
-    Normalisation sorts each run of marks, in time that grows with the square of its length, and holds the GIL.
+    Normalization sorts each run of marks, in time that grows with the square of its length, and holds the GIL.
     """
     if text.isascii():
         return text
@@ -87,7 +87,7 @@ def normalized(form: Literal["NFKC", "NFKD"], text: str) -> str:
 
 
 def words(text: str) -> list[str]:
-    """Split a text into words, NFKC-normalised and case-folded; scripts without spaces become character pairs."""
+    """Split a text into words, NFKC-normalized and case-folded; scripts without spaces become character pairs."""
     text = normalized("NFKC", text).casefold()
     return _ASCII_WORD.findall(text) if text.isascii() else list(_split(text))
 

@@ -283,17 +283,15 @@ class Episodes(Section):
     )
     max_episode_tokens: int = Field(4000, ge=1, description="tokens of an episode, unless a single message has more")
     overlap: int = Field(2, ge=0, description="messages of the previous episode that the LLM is also given")
-    idle_seconds: Seconds = Field(
-        300.0, description="idle timeout: silence after which pending messages close as an episode"
-    )
+    idle_seconds: Seconds = Field(300.0, description="idle timeout, after which pending messages close as an episode")
     dedupe_window: int = Field(
-        1000, ge=1, description="last messages of a conversation whose ids are kept to recognise duplicates"
+        1000, ge=1, description="last messages of a conversation whose ids are kept to recognize duplicates"
     )
     forget_after_days: float = Field(
         30.0,
         ge=0,
         le=36_500,
-        description="a conversation that is silent for so long is forgotten but for its number of episodes; 0: never",
+        description="a conversation that is idle for so long is forgotten but for its number of episodes; 0: never",
     )
     max_pending_messages: int = Field(
         1000,
@@ -363,7 +361,7 @@ class Llm(Section):
     context_tokens: int = Field(
         32_768,
         ge=4096,
-        description="context window of the model; a longer episode is summarised in parts",
+        description="context window of the model; a longer episode is summarized in parts",
     )
     cache_seconds: int = Field(
         2_592_000,
@@ -414,7 +412,7 @@ class EmbedderSettings(Section):
 class SummarizerSettings(Section):
     on_llm_outage: Literal["fallback", "wait"] = Field(
         "fallback",
-        description="fallback: summarise without the LLM and ask it again later; wait: store nothing and be not ready",
+        description="fallback: summarize without the LLM and ask it again later; wait: store nothing and be not ready",
     )
     preset: Literal["episodic", "focus_points", "plain_3_5"] = Field(
         "episodic", description="style of the summaries; plain_3_5: plain text, for small models without JSON"
@@ -522,7 +520,7 @@ class Budget(Section):
     tenant_tokens_per_hour: int | None = Field(None, ge=1, description="the same for each tenant; default: unlimited")
     on_exhausted: Literal["fallback", "wait"] = Field(
         "fallback",
-        description="fallback: summarise without the LLM and ask it again later; wait: until the hour ends",
+        description="fallback: summarize without the LLM and ask it again later; wait: until the hour ends",
     )
 
     @property

@@ -1,4 +1,4 @@
-"""Texts that nobody writes and anybody can send: runs of what patterns, splitters and normalisation may trip over."""
+"""Texts that nobody writes and anybody can send: runs of what patterns, splitters and normalization may trip over."""
 
 RUNS = (
     *(" ", "\t", "\n", " \n", "\r\n", "\u00a0", "\u3000", "\x00", "\x1b["),

@@ -44,7 +44,7 @@ class LlmServer:
     """Each chat request gets the next outcome of the script; when that is used up, a good answer.
 
     A request whose prompt holds a word of `scripts` gets the next outcome of that script instead, so that
-    conversations that are summarised at the same time each meet their own.
+    conversations that are summarized at the same time each meet their own.
     """
 
     url: str = ""

@@ -397,7 +397,7 @@ class Talk:
         self.active = activated(active, agent, self._max_agents).active
 
     def end(self) -> None:
-        """Begin anew after the conversation's deletion; what waited until then has no agent any more."""
+        """Start over after the conversation's deletion; what waited until then has no agent any more."""
         self.active = []
         self._adopted += [(waiting, None) for waiting in self._waiting]
         self._waiting.clear()

@@ -28,7 +28,7 @@ from afterword.streams.settings import Kafka, Settings
 async def run(settings: Settings, wait_seconds: float = 0, index: ReadIndex = indexed_episodes) -> Report:
     """Audit a deployment.
 
-    `wait_seconds`: maximum wait until everything is consumed and every closed episode is summarised; 0 judges at
+    `wait_seconds`: maximum wait until everything is consumed and every closed episode is summarized; 0 judges at
     once. Pending messages are not waited for. `index`: reads which episodes are indexed.
 
     Raises: BrokerUnavailable, StoreUnavailable, TopicMissing, TopicStalled.

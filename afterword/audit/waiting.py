@@ -1,4 +1,4 @@
-"""Waiting until everything is consumed and summarised."""
+"""Waiting until everything is consumed and summarized."""
 
 import time
 
@@ -29,7 +29,7 @@ async def until_summarised(log: Log, kafka: Kafka, seconds: float) -> list[str]:
             await open_events.catch_up(log, consumer, topics, deadline)
             if consumed and not open_events.ids:
                 return []
-        return [f"after {seconds:g} s, {len(open_events.ids)} episodes are still not summarised"]
+        return [f"after {seconds:g} s, {len(open_events.ids)} episodes are still not summarized"]
 
 
 class OpenEvents:

@@ -26,7 +26,7 @@ CheckOnly = Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 
 Timeout = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Maximum wait for the summary.")]
 Wait = Annotated[
     float,
-    typer.Option(min=0, metavar="SECONDS", help="First wait until everything is consumed and summarised."),
+    typer.Option(min=0, metavar="SECONDS", help="First wait until everything is consumed and summarized."),
 ]
 After = Annotated[str | None, typer.Option("--after", metavar="EPISODE", help="Start after this episode id.")]
 All = Annotated[bool, typer.Option("--all", help="Write episodes that are already indexed, too.")]
@@ -124,7 +124,7 @@ def smoke(timeout: Timeout = 120, as_json: Json = False) -> None:
 
 
 def audit(wait: Wait = 0, as_json: Json = False) -> None:
-    """Report every message that is lost, duplicated, out of order or not yet summarised.
+    """Report every message that is lost, duplicated, out of order or not yet summarized.
 
     Reads all topics and stores; can run beside the workers. Exit 1 if anything is lost, duplicated or conflicting.
     """

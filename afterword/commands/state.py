@@ -10,7 +10,7 @@ from afterword.streams.visible import shown
 
 app = typer.Typer(help="Find and repair damaged state of the segmenter.", no_args_is_help=True)
 
-ConversationId = Annotated[str, typer.Argument(metavar="CONVERSATION", help="Conversation whose state is made anew.")]
+ConversationId = Annotated[str, typer.Argument(metavar="CONVERSATION", help="Conversation whose state is rebuilt.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 
@@ -36,7 +36,7 @@ def list_quarantined(as_json: Json = False) -> None:
 
 @app.command()
 def reset(conversation: ConversationId, yes: Yes = False, as_json: Json = False) -> None:
-    """Make the state of one conversation anew, after its last episode. Stop the segmenters first.
+    """Rebuild the state of one conversation, after its last episode. Stop the segmenters first.
 
     Its messages that are in no episode are read again, as far as Kafka has them. Then replay its dead letters.
     """
@@ -45,7 +45,7 @@ def reset(conversation: ConversationId, yes: Yes = False, as_json: Json = False)
     settings = start_quietly()
     if not yes:
         typer.confirm(
-            shown(f"Make the state of {conversation} anew? The segmenters must be stopped."), err=True, abort=True
+            shown(f"Rebuild the state of {conversation}? The segmenters must be stopped."), err=True, abort=True
         )
     for done in asyncio.run(run(settings, conversation)):
         if as_json:
@@ -59,7 +59,7 @@ def reset(conversation: ConversationId, yes: Yes = False, as_json: Json = False)
 
 @app.command()
 def rebuild(yes: Yes = False, as_json: Json = False) -> None:
-    """Make the whole state anew after the changelogs were lost and created again, empty. Stop the segmenters first.
+    """Rebuild the whole state after the changelogs were lost and created again, empty. Stop the segmenters first.
 
     Conversations go on after their last episode; messages are read again, and those in an episode are passed over.
     """
@@ -68,7 +68,7 @@ def rebuild(yes: Yes = False, as_json: Json = False) -> None:
     settings = start_quietly()
     if not yes:
         typer.confirm(
-            "Make the state of every partition without one anew? The segmenters must be stopped.", err=True, abort=True
+            "Rebuild the state of every partition without one? The segmenters must be stopped.", err=True, abort=True
         )
     for done in asyncio.run(run(settings)):
         if as_json:

@@ -11,7 +11,7 @@ from tests.doubles.provider import ScriptedProvider
 
 
 def scripted(*_: Any) -> Summarizer:
-    """Stand in for prompts, HTTP, kept answers and the quality check: all that belongs to an LLM."""
+    """Stand in for prompts, HTTP, cached answers and the quality check: all that belongs to an LLM."""
     return Summarizer(ScriptedProvider())
 
 

@@ -1,7 +1,7 @@
 """Prints recall with and without dense vectors: python -m benchmarks.recall
 
 Both by the same search that `Memory.recall` makes, fused in Qdrant (its local mode, in memory), of episodes that were
-summarised without an LLM; the vectors are those of the embedder that needs no server.
+summarized without an LLM; the vectors are those of the embedder that needs no server.
 """
 
 import asyncio

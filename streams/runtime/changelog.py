@@ -54,7 +54,7 @@ def decode_bookmark(value: bytes) -> Bookmark:
 class Link:
     """Ties a bookmark to the one before it in the same log; the bookmark's header `LINK_HEADER`.
 
-    Offsets of one log only grow, also under compaction. In a log that was deleted and made anew while a worker wrote
+    Offsets of one log only grow, also under compaction. In a log that was deleted and recreated while a worker wrote
     to it they do not, which only the first bookmark there can show: the worker stops after that one.
     """
 
@@ -116,7 +116,7 @@ class Recovered:
     records: int
     seconds: float
     rebuilt: bool
-    """The local state was discarded and made anew."""
+    """The local state was discarded and rebuilt."""
 
 
 async def recover(

@@ -25,7 +25,7 @@ RowChange = tuple[bytes, bytes | None]
 DeadlineOf = Callable[[bytes], int | None]
 """Reads the deadline from a row's encoded value: milliseconds since 1970, or None.
 
-If it depends on more than the row, its attribute `rule` says on what: rows are indexed anew when that has changed.
+If it depends on more than the row, its attribute `rule` says on what: the index is rebuilt when that has changed.
 """
 
 META = b"\0meta"

@@ -83,12 +83,12 @@ class StateLost(EngineError):
 
 class SourceReplaced(EngineError):
     """{where} ends at offset {end}, but its records were read up to {source}: this is another topic. Delete the group's
-    offsets, and the changelog topics if there are any, to start anew, or give the application another id"""
+    offsets, and the changelog topics if there are any, to start over, or give the application another id"""
 
 
 class SourceRecreated(EngineError):
-    """{topic} was deleted and made anew: the state is of the topic with id {expected}, this one has {found}. Delete the
-    group's offsets and the changelog topics to start anew, or give the application another id"""
+    """{topic} was deleted and recreated: the state is of the topic with id {expected}, this one has {found}. Delete the
+    group's offsets and the changelog topics to start over, or give the application another id"""
 
 
 class ChangelogMismatch(EngineError):
@@ -97,7 +97,7 @@ class ChangelogMismatch(EngineError):
 
 class ChangelogLost(EngineError):
     """changelog {changelog} lacks what the others have up to offset {source} of the source: its records are gone.
-    Restore the topic, or delete all changelogs of the application and the group's offsets to start anew"""
+    Restore the topic, or delete all changelogs of the application and the group's offsets to start over"""
 
 
 class ChangelogDeletes(EngineError):
@@ -107,13 +107,13 @@ class ChangelogDeletes(EngineError):
 
 class ChangelogTruncated(EngineError):
     """changelog {changelog} begins at offset {first}: what was before was deleted, with rows of the state. Restore the
-    topic, or delete all changelogs of the application and the group's offsets to start anew"""
+    topic, or delete all changelogs of the application and the group's offsets to start over"""
 
 
 class ChangelogReplaced(EngineError):
-    """changelog {changelog} was deleted and made anew under a running worker: a transaction began at {found}, and the
+    """changelog {changelog} was deleted and recreated under a running worker: a transaction began at {found}, and the
     one before it ended at {previous}. Restore the topic, or delete all changelogs of the application and the group's
-    offsets to start anew"""
+    offsets to start over"""
 
 
 class OutputMissing(EngineError):

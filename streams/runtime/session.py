@@ -330,7 +330,7 @@ def written_bytes(outputs: Iterable[Output], changes: Mapping[str, Sequence[RowC
 
 
 def check_order(source: TopicPartition, found: int, expected: int) -> None:
-    """Refuse records from before the expected offset: aiokafka restarts by itself if the topic was made anew meanwhile.
+    """Refuse records from before the expected offset: aiokafka restarts by itself if the topic was recreated meanwhile.
 
     Raises: OffsetOutOfRangeError.
     """

@@ -19,7 +19,7 @@ def check_source(topic: str, known: DatabasePosition, found: str) -> None:
 
 
 async def watch_sources(app: Any) -> None:
-    """Stop the worker when a source of its open partitions was made anew; look every `source_look_seconds`.
+    """Stop the worker when a source of its open partitions was recreated; look every `source_look_seconds`.
 
     aiokafka goes on in the new topic without a word, if that reaches beyond the position.
     """

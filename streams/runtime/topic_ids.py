@@ -1,4 +1,4 @@
-"""Ids of topics: one that was deleted and made anew has the same name and another id (KIP-516).
+"""Ids of topics: one that was deleted and recreated has the same name and another id (KIP-516).
 
 aiokafka speaks version 5 of Metadata at most; ids came with version 10, whose encoding is the flexible one (KIP-482).
 """

@@ -97,7 +97,7 @@ class Thread:
     def append(self, message: Arrival, rules: EpisodeRules) -> list[ClosedEpisode]:
         """Take the message, and return the episodes that it closes, in order.
 
-        One that is in an episode already, because the state was made anew since, only has its id remembered.
+        One that is in an episode already, because the state was rebuilt since, only has its id remembered.
         """
         state = self.state or State(message.tenant_id)
         if message.offset < state.taken_to:
@@ -307,7 +307,7 @@ class SegmentedConversation(Protocol):
     def amend(self, digest: bytes, amended: Amend, rules: EpisodeRules) -> Amended: ...
 
     def clear(self) -> None:
-        """Remove all messages; those that come later begin anew, and only their ordinals go on."""
+        """Remove all messages; those that come later start over, and only their ordinals go on."""
         ...
 
     @property

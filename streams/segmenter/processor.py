@@ -335,7 +335,7 @@ class _Batch:
         return edited(body, edit, self._segmenter.count_tokens)
 
     def _clear(self, root: Thread) -> None:
-        """Let the conversation begin anew; ids and ordinals are not used again."""
+        """Let the conversation start over; ids and ordinals are not used again."""
         self._conversation(root).clear()
         if root.state:
             root.state = root.state._replace(overrides="", since_ms=None)

@@ -169,7 +169,7 @@ def appended(state: State, message: Arrival, limits: Episodes, now_ms: int) -> S
 def since(state: State, message: Arrival, limits: Episodes) -> int:
     """Event time from which `seconds` count: the last summary's; at the start and after silence, the message's own.
 
-    Without the second, the first words of somebody who returns after a day would be summarised at once.
+    Without the second, the first words of somebody who returns after a day would be summarized at once.
     """
     if state.since_ms is None or (not state.pending_messages and is_late(state, message, limits)):
         return message.sent_ms

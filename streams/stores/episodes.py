@@ -1,4 +1,4 @@
-"""Summarised episodes, rolling summaries and conversations: their records, and the protocol of their store."""
+"""Summarized episodes, rolling summaries and conversations: their records, and the protocol of their store."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ NEVER = -1
 
 @dataclass(frozen=True)
 class StoredEpisode:
-    """An episode's summary as it was published, and the identity of the messages it was made from."""
+    """An episode's summary as it was announced, and the identity of the messages it was made from."""
 
     summary: SummaryCreated
     fingerprint: str
@@ -91,7 +91,7 @@ class RollingRow:
 
 @dataclass(frozen=True)
 class Conversation:
-    """Counts over the summarised episodes of a conversation, or of an agent's part of one."""
+    """Counts over the summarized episodes of a conversation, or of an agent's part of one."""
 
     conversation_id: str
     """Its `scope_id`."""

@@ -1,4 +1,4 @@
-"""The cache of LLM replies: its record and its protocol."""
+"""The cache of LLM answers: its record and its protocol."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,7 +17,7 @@ class ReplyOrigin(NamedTuple):
 
 @dataclass(frozen=True)
 class KeptReply:
-    """An LLM's reply to one request."""
+    """A cached answer: an LLM's reply to one request."""
 
     text: str
     usage: Usage
@@ -25,7 +25,7 @@ class KeptReply:
     cut_off: bool = False
     refused: bool = False
     origin: ReplyOrigin | None = None
-    """None: an older version kept it."""
+    """None: an older version cached it."""
 
 
 class ReplyCache(Protocol):

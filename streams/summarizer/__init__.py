@@ -1,1 +1,1 @@
-"""The summarizer: from a closed episode to a stored and published summary."""
+"""The summarizer: from a closed episode to a stored and announced summary."""

@@ -161,7 +161,7 @@ class RecordHandler:
             return
         with bound_contextvars(episode_id=event.episode_id):
             summary = await self._pipeline.process(event)
-        # after publishing: a reader of the replacement has already read the summary that it supersedes
+        # after the announcement: a reader of the replacement has already read the summary that it supersedes
         if isinstance(summary, SummaryDeleted):
             return
         if summary.made_from == event.revision and is_replaceable(summary.quality):

@@ -188,7 +188,7 @@ class Amendments(Revisions):
         return Current(None, tuple({**dict(stored.changes), message_id: amended.offset}.items()))
 
     async def _follow(self, done: list[Episode], amended: EpisodeAmended) -> None:
-        """Make anew what was derived from episodes that have changed: later rolling texts, rows, counts, title."""
+        """Rebuild what was derived from episodes that have changed: later rolling texts, rows, counts, title."""
         first, ids = done[0], {episode.event.episode_id for episode in done}
         if isinstance(first, DeletedEpisode):
             await self._take_over(first, amended)

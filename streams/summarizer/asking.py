@@ -47,7 +47,7 @@ class Asking:
     def __init__(
         self, client: LlmClient, llm: Llm, metrics: Metrics, *, fresh: bool = False, origin: ReplyOrigin | None = None
     ) -> None:
-        """`fresh`: kept answers will not do. `origin`: the episode, kept with the answers."""
+        """`fresh`: cached answers will not do. `origin`: the episode, kept with the answers."""
         self.used = Usage()
         """Usage of all calls so far."""
         self._client = client

@@ -50,7 +50,7 @@ class TokenBudget:
 
     An estimate is taken before the LLM is asked, so that summaries under way count, and settled afterwards. One that is
     cancelled leaves its estimate. While the counters cannot be reached nothing is limited: a budget is no reason to
-    stop, and without the database no more is summarised than may be in hand.
+    stop, and without the database no more is summarized than may be in hand.
     """
 
     def __init__(

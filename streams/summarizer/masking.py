@@ -1,6 +1,6 @@
 """Masking: an LLM is shown numbered placeholders, and its answer gets the originals back.
 
-Everything about one request is masked before anything is made of it: plan, prompts, fences, and keys of kept answers.
+Everything about one request is masked before anything is made of it: plan, prompts, fences, and keys of cached answers.
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The pipeline of a closed episode: summarise, store, index, publish.
+"""The pipeline of a closed episode: summarize, store, index, announce.
 
 Every step is idempotent. The first stored summary wins: a later attempt, or a second worker, takes it and repeats the
 steps after it, so a crash between any two steps leaves nothing undone.
@@ -29,7 +29,7 @@ class Pipeline(Revisions):
         self._retention = retention or Retention()
 
     async def process(self, episode: EpisodeClosed) -> SummaryCreated | SummaryDeleted:
-        """Summarise and store the episode and publish its summary; every step is retried until it succeeds.
+        """Summarize and store the episode and announce its summary; every step is retried until it succeeds.
 
         What the archive knows by then of edits and deletions is in the summary; an episode of which no message is left
         is deleted.
@@ -58,7 +58,7 @@ class Pipeline(Revisions):
         """
         stored = await self._lookup(episode)
         if not isinstance(stored, StoredEpisode) or stored.summary.made_from != episode.revision:
-            return  # erased, deleted, or closed anew
+            return  # erased, deleted, or closed again
         # read after what is stored: a change that is not in it by then will have a revision of its own
         current, history = await self._current(episode), None
         found: StoredEpisode | DeletedEpisode = stored
@@ -103,7 +103,7 @@ class Pipeline(Revisions):
         history: History | None,
         current: Current,
     ) -> SummaryCreated | SummaryDeleted:
-        """Store everything else and publish. `history`: of the conversation, if it was just read."""
+        """Store everything else and announce. `history`: of the conversation, if it was just read."""
         if isinstance(stored, DeletedEpisode):
             await self._remove_point(stored.deletion)
         else:

@@ -36,7 +36,7 @@ class History:
     latest_row: RollingRow | None
     """The conversation's last row when it was read."""
     row: RollingRow | None
-    """The row that the episode's rolling summary follows; None also for an older episode that is summarised again."""
+    """The row that the episode's rolling summary follows; None also for an older episode that is summarized again."""
     rolling_summary: str
     """The text of the last update; empty before the first one."""
     pending: tuple[SummaryCreated, ...]
@@ -100,10 +100,10 @@ async def read_history(episodes: EpisodeStore, episode: EpisodeClosed, rules: Su
     """Read a conversation as of before the episode. Raises: StoreUnavailable."""
     scope = scope_of(episode)
     latest, conversation = await asyncio.gather(episodes.latest_row(scope), episodes.conversation(scope))
-    # an older episode that is summarised again: later rows do not belong to its history
+    # an older episode that is summarized again: later rows do not belong to its history
     row = latest if latest is not None and latest.last_ordinal < episode.ordinal else None
     if conversation is not None and conversation.tenant_id != episode.tenant_id:
-        row = None  # as the segmenter's state was lost, somebody else began it anew: their text stays theirs
+        row = None  # as the segmenter's state was lost, somebody else started it over: their text stays theirs
     before = await read_text_before(episodes, episode, row)
     return History(episode, rules, latest, row, before.text, before.pending, conversation, before.as_of, before.sources)
 

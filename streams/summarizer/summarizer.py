@@ -1,4 +1,4 @@
-"""Summarising an episode: plan what the LLM is shown, take from the budget, ask, check, or fall back."""
+"""Summarizing an episode: plan what the LLM is shown, take from the budget, ask, check, or fall back."""
 
 import asyncio
 import math
@@ -123,7 +123,7 @@ class Summarizer:
             if asked is not request and (asked.fresh or used != before):
                 raise SummaryRefused(reason=problems[0].reason, problem=problems[0].feedback, usage=used)
             feedback = "; ".join(problem.feedback for problem in problems)
-            # a kept answer that is refused again is asked for anew, or no later revision would ever get another
+            # a cached answer that is refused again is asked for once more, or no later revision would ever get another
             asked = replace(request, problem=feedback, fresh=asked is not request)
 
     def _check_of(self, request: SummaryRequest) -> Check:
@@ -158,7 +158,7 @@ class Summarizer:
         return await asyncio.to_thread(self._planner.plan, request, at_least)
 
     async def _ask_in_parts(self, request: SummaryRequest, parts: Sequence[SummaryRequest]) -> Summary:
-        """Summarise the parts side by side, then their summaries like an episode, if need be again in parts."""
+        """Summarize the parts side by side, then their summaries like an episode, if need be again in parts."""
         summaries = await self._ask_for_each(parts)
         used = reduce(add, (summary.usage for summary in summaries))
         try:

@@ -22,7 +22,7 @@ class SummaryRequest:
     problem: str | None = None
     """Fault of the summary that was made before, in words for an LLM."""
     fresh: bool = False
-    """True: a kept answer will not do, because it was refused."""
+    """True: a cached answer will not do, because it was refused."""
     max_summary_length: int = MAX_SUMMARY_LENGTH
     """Limit of the long summary, in characters."""
     wants_rolling: bool = True

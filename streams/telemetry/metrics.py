@@ -58,7 +58,7 @@ class Metrics:
         )
         self.messages = counter(
             "messages_total",
-            "Messages read by the segmenter: taken, duplicate, skipped (not to be summarised), amendment (an edit or a "
+            "Messages read by the segmenter: taken, duplicate, skipped (not to be summarized), amendment (an edit or a "
             "deletion) or dead_letter. "
             "A batch that is run again counts again.",
             "outcome",
@@ -70,7 +70,7 @@ class Metrics:
         self.forgotten = counter(
             "conversations_forgotten_total",
             "Conversations (with scope = agent: and agents' parts of them) of whose state only the stub is left, "
-            "because they were silent for forget_after_days. A batch that is run again counts again.",
+            "because they were idle for forget_after_days. A batch that is run again counts again.",
         )
         self.expired = counter(
             "expired_total",
@@ -101,19 +101,19 @@ class Metrics:
         self.oldest_pending = gauge(
             "oldest_pending_seconds",
             "idle_seconds plus the time by which the earliest deadline is overdue, or minus the time until it. Above "
-            "idle_seconds it is about the longest silence of a conversation with pending messages, below an upper "
+            "idle_seconds it is about the longest idle time of a conversation with pending messages, below an upper "
             "bound of it. 0 when nothing is pending.",
         )
         self.summaries = counter(
             "summaries_total",
-            "Published summaries, repeats included. source: llm or fallback; reason: why no LLM wrote it, empty if one "
+            "Announced summaries, repeats included. source: llm or fallback; reason: why no LLM wrote it, empty if one "
             "did.",
             "source",
             "reason",
         )
         self.summaries_deleted = counter(
             "summaries_deleted_total",
-            "Published deletions of summaries, as no message of their episode is left; repeats included.",
+            "Announced deletions of summaries, as no message of their episode is left; repeats included.",
         )
         self.quality_rejections = counter(
             "quality_rejections_total",

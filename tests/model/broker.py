@@ -191,7 +191,7 @@ class Broker:
             self.open_producer(producer)
 
     def delete_topic(self, where: TopicPartition) -> None:
-        """It is made anew at once, empty; what the group has of decided transactions it takes over before."""
+        """It is recreated at once, empty; what the group has of decided transactions it takes over before."""
         for transaction in self.committed:
             self._finish(transaction)
             self._mark(transaction, GROUP)

@@ -192,7 +192,7 @@ class DamagedMachine(SegmenterMachine):
     @precondition(lambda self: self.moved >= MOVES_BEFORE_QUIET)
     @rule(when=when_it_suits_least, which=st.sampled_from([(0,), (1,), (0, 1)]), left=st.sampled_from([None, 0, 1, 4]))
     def changelogs_are_damaged(self, when: Moment, which: tuple[int, ...], left: int | None) -> None:
-        """All but the last records are deleted; None: the topic is, and made anew."""
+        """All but the last records are deleted; None: the topic is, and recreated."""
         self.go_on_until(when)
         self.damaged = True
         broker, named = self.world.broker, sorted(changelogs().values())

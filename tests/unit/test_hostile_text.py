@@ -203,7 +203,7 @@ def test_a_word_that_no_language_has_is_not_stemmed() -> None:
 
 
 def test_a_long_word_takes_no_more_memory_than_as_many_short_ones() -> None:
-    """One of 20,000 letters took 200 MB, for each of the conversations that are summarised at once."""
+    """One of 20,000 letters took 200 MB, for each of the conversations that are summarized at once."""
     Evidence("warm", "en")
     tracemalloc.start()
     try:

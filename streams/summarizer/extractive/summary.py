@@ -60,7 +60,7 @@ class ExtractiveTexts:
 def summarize(
     episode: EpisodeClosed, previous_rolling: str, rolling_tokens: int, long_characters: int = LONG_CHARACTERS
 ) -> ExtractiveTexts:
-    """Summarise an episode by its own sentences: deterministic, in less than a second whatever it contains."""
+    """Summarize an episode by its own sentences: deterministic, in less than a second whatever it contains."""
     found = candidates(episode.messages)
     terms = _terms_of_language(" ".join(candidate.text for candidate in found))
     ranked = Ranked(_informative(found, terms), terms, long_characters)

@@ -69,7 +69,7 @@ class LlmClient:
     ) -> Reply:
         """Return a reply that `read` accepts; one that was kept has cost nothing this time.
 
-        `fresh`: a kept reply will not do. `origin`: the episode, kept with the reply. Raises: ProviderError; what
+        `fresh`: a cached answer will not do. `origin`: the episode, kept with the reply. Raises: ProviderError; what
         `read` raises, an AnswerInvalid, with the usage.
         """
         reply = partial(self._reply, request, read, fresh=fresh, origin=origin)
@@ -139,7 +139,7 @@ class Cache:
     async def get(
         self, key: str, call: Callable[[], Awaitable[Reply]], read: Read, *, fresh: bool, origin: ReplyOrigin | None
     ) -> Reply:
-        """Return the kept reply, without its usage, if `read` accepts it; else the call's, and keep that.
+        """Return the cached answer, without its usage, if `read` accepts it; else the call's, and keep that.
 
         Raises: ProviderError of the call, and nothing is kept.
         """

@@ -183,7 +183,7 @@ def _mismatches(texts: Texts, source: SourceTexts) -> Iterator[Problem]:
     elif shared_terms(summary, source.evidence.stems, source.language) < SHARED_TERMS:
         yield Problem("off_topic", "it was not about this conversation")
     if _is_copy(texts.long, source):
-        yield Problem("copied", "it copied the conversation instead of summarising it")
+        yield Problem("copied", "it copied the conversation instead of summarizing it")
     if len(texts.long) > max(length, TINY_SOURCE_CHARACTERS):
         yield Problem("too_long", "it was longer than the conversation")
     if length > FEW_SENTENCES_CHARACTERS and len(split_sentences(texts.long)) < LONG_SENTENCES[0]:

@@ -123,7 +123,7 @@ def _share(tokens: Mapping[str, bool]) -> float:
 
 
 def plain(text: str) -> str:
-    """Normalise full-width digits, ligatures and hard spaces (NFKC); bound the length of the text and of its runs."""
+    """Normalize full-width digits, ligatures and hard spaces (NFKC); bound the length of the text and of its runs."""
     normal = normalized("NFKC", text[:MAX_CHARACTERS])[:MAX_CHARACTERS]  # one character may become eighteen
     return _LONG_RUN.sub(r"\g<0> ", normal)
 

@@ -1,4 +1,4 @@
-"""Capitalised names, in languages that write names with capitals and other words without."""
+"""Capitalized names, in languages that write names with capitals and other words without."""
 
 import re
 import unicodedata
@@ -11,9 +11,9 @@ from afterword.streams.summarizer.quality.figures import CURRENCIES
 from afterword.streams.tokens import token_ids
 
 NOUN_CAPITALS = frozenset({"de", "lb"})
-"""Languages that capitalise every noun: only words marked as a name count there."""
+"""Languages that capitalize every noun: only words marked as a name count there."""
 TITLE_CASE = 0.6
-"""Share of capitals from which a text is a heading that capitalises ordinary words too."""
+"""Share of capitals from which a text is a heading that capitalizes ordinary words too."""
 LONGEST = 40
 """Characters of the longest name."""
 
@@ -44,13 +44,13 @@ _LINK = re.compile(rf"\s+|\s+(?:{'|'.join(sorted(_LINKING))})\s+(?:the\s+)?|-|&"
 
 @dataclass(frozen=True)
 class Name:
-    """One capitalised word."""
+    """One capitalized word."""
 
     text: str
     word: str
     """The folded word, without its possessive."""
     initials: str
-    """Initials of its run of capitalised words: "dmv" for "Department of Motor Vehicles"."""
+    """Initials of its run of capitalized words: "dmv" for "Department of Motor Vehicles"."""
 
 
 def names(text: str, language: str) -> list[Name]:
@@ -80,7 +80,7 @@ def fold(word: str) -> str:
 
 
 def acronyms(text: str) -> Iterator[str]:
-    """Yield the initials of the text's runs of three and more capitalised words."""
+    """Yield the initials of the text's runs of three and more capitalized words."""
     capitals = [match for match in _WORD.finditer(text) if match[0][0].isupper()]
     for run in _runs(text, capitals):
         letters = initials([match[0] for match in run])
@@ -97,7 +97,7 @@ def words_of(text: str) -> Iterator[str]:
 
 
 class _NameFinder:
-    """Decides which of a text's capitalised words are names."""
+    """Decides which of a text's capitalized words are names."""
 
     def __init__(self, text: str, capitals: Sequence[re.Match[str]], language: str) -> None:
         self._text = text

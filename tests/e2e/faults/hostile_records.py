@@ -289,7 +289,7 @@ def shapes(name: str, chance: random.Random) -> list[Attack]:
 
 
 def strange_texts(name: str, chance: random.Random) -> list[Attack]:
-    """Runs that patterns and normalisation trip over, and ids that would be something else, were they not data."""
+    """Runs that patterns and normalization trip over, and ids that would be something else, were they not data."""
     attacks = []
     for number in range(8):
         length = chance.choice(TEXT_BYTES)
@@ -339,7 +339,7 @@ OVERRIDES: tuple[tuple[Any, Fates], ...] = (
 
 
 def overrides(name: str, chance: random.Random) -> list[Attack]:
-    """A conversation that changes its mind with each message, and one that never wants to be summarised."""
+    """A conversation that changes its mind with each message, and one that never wants to be summarized."""
     attacks = []
     for number, (given, fates) in enumerate(chance.sample(OVERRIDES, len(OVERRIDES))):
         metadata = json.dumps({"afterword": given}).encode()  # orjson writes no integers beyond 64 bits

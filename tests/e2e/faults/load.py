@@ -19,7 +19,7 @@ AT_A_TIME = 12
 """Conversations that go on side by side."""
 LENGTHS = (3, 30)
 REPEATED, SKIPPED, SHIFTED = 0.05, 0.03, 0.1
-"""Shares of messages: produced twice, not to be summarised, and the first of another topic."""
+"""Shares of messages: produced twice, not to be summarized, and the first of another topic."""
 FIRST_SENT_AT = 1_760_000_000
 TEXT = """
 order invoice refund booking flight hotel Monday Tuesday tomorrow please thanks seat window address delivery late

@@ -386,7 +386,7 @@ async def test_waiting_in_vain_ends_and_says_so(deployment):
     await deployment.publish()
     report = await audit.run(deployment.settings, wait_seconds=1)
     assert report.clean
-    assert report.notes == [f"after 1 s, {len(deployment.episodes())} episodes are still not summarised"]
+    assert report.notes == [f"after 1 s, {len(deployment.episodes())} episodes are still not summarized"]
 
 
 async def test_the_events_carry_the_id_that_waiting_goes_by(deployment):

@@ -1,4 +1,4 @@
-"""State that is made anew, on a real broker and MongoDB: where conversations go, and who may write."""
+"""State that is rebuilt, on a real broker and MongoDB: where conversations go, and who may write."""
 
 from collections.abc import Callable
 

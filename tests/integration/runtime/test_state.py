@@ -145,7 +145,7 @@ async def test_a_source_topic_made_anew_and_longer_stops_the_worker_with_and_wit
     for name in ("a", "without a disk"):
         worker = lab.worker(name)
         assert await lab.exit_code(worker) > 0
-        assert f"{lab.source} was deleted and made anew" in worker.tail()
+        assert f"{lab.source} was deleted and recreated" in worker.tail()
     assert len(lab.counted()) == len(RECORDS)
 
 
@@ -159,11 +159,11 @@ async def test_a_source_topic_made_anew_and_longer_stops_a_running_worker(lab: L
     await lab.produce([*RECORDS, *RECORDS])
     worker.resume()
     assert await lab.exit_code(worker, 60) > 0
-    assert f"{lab.source} was deleted and made anew" in worker.tail()
+    assert f"{lab.source} was deleted and recreated" in worker.tail()
     await lab.produce(RECORDS)
     next_worker = lab.worker()
     assert await lab.exit_code(next_worker) > 0
-    assert f"{lab.source} was deleted and made anew" in next_worker.tail()
+    assert f"{lab.source} was deleted and recreated" in next_worker.tail()
 
 
 async def test_state_that_is_ahead_of_its_changelogs_is_made_anew(lab: Lab) -> None:

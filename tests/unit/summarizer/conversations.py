@@ -1,4 +1,4 @@
-"""Episodes made of what people say, for tests that read or summarise them."""
+"""Episodes made of what people say, for tests that read or summarize them."""
 
 import json
 from pathlib import Path

@@ -52,7 +52,7 @@ def archived(episodes: Iterable[EpisodeClosed]) -> list[ArchivedMessage]:
 
 
 async def a_world(provider_rules: SummaryRules | None = None) -> World:
-    """Three episodes, summarised, and their messages in the archive."""
+    """Three episodes, summarized, and their messages in the archive."""
     world = World()
     await world.messages.put_many(archived(CLOSED))
     await world.run(CLOSED, **({"rules": provider_rules} if provider_rules else {}))

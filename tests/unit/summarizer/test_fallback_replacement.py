@@ -85,7 +85,7 @@ def quiet() -> Any:
 
 
 async def after_an_outage(*episodes: EpisodeClosed, faults: Faults = NO_FAULTS, **fields: Any) -> Deployment:
-    """All of them summarised without the LLM, which answers from now on."""
+    """All of them summarized without the LLM, which answers from now on."""
     deployment = Deployment(*episodes, **fields)
     deployment.world.provider.outage = AWAY
     await deployment.summarize(faults)

@@ -1,4 +1,4 @@
-"""A transcript that wants more than to be summarised, and an LLM that does what it says."""
+"""A transcript that wants more than to be summarized, and an LLM that does what it says."""
 
 from typing import Any
 

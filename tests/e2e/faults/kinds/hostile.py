@@ -242,7 +242,7 @@ class Texts(Records):
 
 
 class Overrides(Records):
-    name = "overrides: out of range, wrong types, never summarised"
+    name = "overrides: out of range, wrong types, never summarized"
     family = records.overrides
 
 
