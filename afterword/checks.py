@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
@@ -10,13 +11,12 @@ from aiokafka.errors import KafkaError, TransactionalIdAuthorizationFailed, for_
 from opentelemetry.trace import NoOpTracer
 
 from afterword.streams.app import engine_options
-from afterword.streams.errors import AfterwordError, StoreInUse
+from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka import admin_client, client_options
 from afterword.streams.runtime.options import Clients
 from afterword.streams.runtime.transaction import fence
-from afterword.streams.settings import Settings, keys_in_clear, without_credentials
-from afterword.streams.stores.opening import open_stores
-from afterword.streams.stores.qdrant import server_version
+from afterword.streams.settings import Settings, keys_in_clear
+from afterword.streams.stores.opening import Stores, open_stores
 from afterword.streams.summarizer.providers import make_provider
 from afterword.streams.telemetry import Metrics
 from afterword.topics import check_topics
@@ -30,7 +30,7 @@ class Advice(str):
     __slots__ = ()
 
 
-Check = Callable[[Settings], Awaitable[str]]
+Check = Callable[[], Awaitable[str]]
 """Returns what was found, or `Advice`. Raises: AfterwordError or KafkaError, which says what is wrong."""
 
 
@@ -53,7 +53,20 @@ class CheckFailed(AfterwordError):
 
 async def check_all(settings: Settings) -> list[Result]:
     """Run all checks concurrently; each ends within the timeouts in the settings."""
-    return [*await asyncio.gather(*[_result(name, check, settings) for name, check in CHECKS.items()]), keys(settings)]
+    async with open_stores(settings) as stores:
+        found = await asyncio.gather(*[_result(name, check) for name, check in checks(settings, stores).items()])
+    return [*found, keys(settings)]
+
+
+def checks(settings: Settings, stores: Stores) -> dict[str, Check]:
+    """The checks by name; those of the stores are the stores' own."""
+    return {
+        "kafka": partial(check_kafka, settings),
+        "topics": partial(check_wanted_topics, settings),
+        "commits": partial(check_commits, settings),
+        **stores.checks,
+        "llm": partial(check_llm, settings),
+    }
 
 
 def keys(settings: Settings) -> Result:
@@ -62,9 +75,9 @@ def keys(settings: Settings) -> Result:
     return Result("keys", True, "; ".join(found) or "none is sent unencrypted", warning=bool(found))
 
 
-async def _result(name: str, check: Check, settings: Settings) -> Result:
+async def _result(name: str, check: Check) -> Result:
     try:
-        found = await check(settings)
+        found = await check()
         return Result(name, True, found, warning=isinstance(found, Advice))
     except (AfterwordError, KafkaError) as error:
         return Result(name, False, str(error) or type(error).__name__)
@@ -135,25 +148,6 @@ def metadata_limits(resources: Iterable[tuple[Any, ...]], needed: int) -> str:
     return f"{OFFSET_METADATA} is {min(limits.values())}"
 
 
-async def check_mongodb(settings: Settings) -> str:
-    async with open_stores(settings) as stores:
-        await stores.ping_database()
-    return f"database {settings.mongo.database}"
-
-
-async def check_qdrant(settings: Settings) -> str:
-    """Check Qdrant and its version; a directory that another process has open counts as available."""
-    async with open_stores(settings) as stores:
-        try:
-            await stores.index.ping()
-        except StoreInUse:
-            return f"{settings.qdrant.path}, in use by a running worker"
-    if settings.qdrant.path:
-        return str(settings.qdrant.path)
-    url = without_credentials(settings.qdrant.url) if settings.qdrant.url else "at its default address"
-    return f"{url}, version {await server_version(settings.qdrant)}"
-
-
 async def check_llm(settings: Settings) -> str:
     provider = make_provider(settings, None, Metrics("check", ""), NoOpTracer())
     try:
@@ -161,13 +155,3 @@ async def check_llm(settings: Settings) -> str:
     finally:
         await provider.close()
     return " ".join(part for part in (settings.llm.provider, settings.llm.model) if part)
-
-
-CHECKS: dict[str, Check] = {
-    "kafka": check_kafka,
-    "topics": check_wanted_topics,
-    "commits": check_commits,
-    "mongodb": check_mongodb,
-    "qdrant": check_qdrant,
-    "llm": check_llm,
-}

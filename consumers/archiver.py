@@ -54,9 +54,8 @@ log = structlog.get_logger(__name__)
 
 STAGE = ARCHIVE
 """The only step."""
-MONGODB = "mongodb"
 QUEUE = "dead_letter"
-CONDITIONS = (PARTITIONS, MONGODB)
+CONDITIONS = (PARTITIONS, STAGE)
 MAX_BATCH = 2000
 """Records of one write."""
 POLL_MILLISECONDS = 500
@@ -313,7 +312,7 @@ def done(records: list[ConsumerRecord]) -> Work:
 
 
 async def until_available(call: Callable[[], Awaitable[None]], readiness: Readiness) -> None:
-    """Retry a call of MongoDB until it answers, and be not ready meanwhile."""
+    """Retry a call of the archive until it answers, and be not ready meanwhile."""
     with structlog.contextvars.bound_contextvars(stage=STAGE):
         async for attempt in stamina.retry_context(
             on=StoreUnavailable,
@@ -327,9 +326,9 @@ async def until_available(call: Callable[[], Awaitable[None]], readiness: Readin
                 try:
                     await call()
                 except StoreUnavailable as error:
-                    readiness.not_ready(MONGODB, error.error_type)
+                    readiness.not_ready(STAGE, error.error_type)
                     raise
-    readiness.ready(MONGODB)
+    readiness.ready(STAGE)
 
 
 async def send_dead_letters(

@@ -93,7 +93,7 @@ def _judge_gone(snapshot: Snapshot, episode: Closed, report: Report) -> None:
 
 
 def judge_archive(snapshot: Snapshot, lasting: Lasting, report: Report) -> None:
-    """Check that every message before the archiver's offset is in MongoDB, with the content that it was sent with."""
+    """Check that every message before the archiver's offset is archived, with the content that it was sent with."""
     _judge_contents(snapshot, report)
     judge_archived_changes(snapshot, lasting, report)
     expired = 0

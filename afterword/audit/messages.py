@@ -281,7 +281,7 @@ def _judge_refused(snapshot: Snapshot, fates: Counter[str], report: Report) -> N
 
 
 def _has_label(snapshot: Snapshot, message: bytes) -> bool:
-    """Check whether MongoDB has the message's episode: the only trace once the topic has deleted it."""
+    """Check whether the message's episode is stored: the only trace once the topic has deleted it."""
     known = snapshot.messages.get(message)
     return known is not None and known.episode_id is not None
 

@@ -183,7 +183,7 @@ class Damage(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """An episode in MongoDB."""
+    """A stored episode."""
 
     revision: int
     """Revision of the `episode.closed` that its summary was made from."""
@@ -196,7 +196,7 @@ class Stored(NamedTuple):
 
 
 class Archived(NamedTuple):
-    """A message's document in MongoDB."""
+    """An archived message."""
 
     episode_id: str | None
     archived: bool
@@ -256,7 +256,7 @@ class Snapshot:
     unreadable_announcements: int = 0
     stored: dict[str, Stored] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
-    """Deleted episodes of which MongoDB has what stays."""
+    """Deleted episodes of which the store has what stays."""
     expired: set[str] = field(default_factory=set)
     """Those of `gone` that were older than they are kept."""
     messages: dict[bytes, Archived] = field(default_factory=dict)
@@ -269,7 +269,7 @@ class Snapshot:
     max_agents: int | None = None
     """Number of agents active at a time, with `scope = agent`."""
     messages_before_ms: int = 0
-    """Messages sent before may have expired in MongoDB; 0: none."""
+    """Messages sent before may have expired in the archive; 0: none."""
     episodes_before_ms: int = 0
     """Episodes that ended before may have expired; 0: none."""
     quiet: bool = True
@@ -279,7 +279,7 @@ class Snapshot:
     notes: list[str] = field(default_factory=list)
 
     def may_have_expired(self, one: ProducedMessage | Core) -> bool:
-        """Return whether a message that is not in MongoDB may have been there for as long as it is kept."""
+        """Return whether a message that is not in the archive may have been there for as long as it is kept."""
         return 0 < one.sent_ms < self.messages_before_ms
 
 

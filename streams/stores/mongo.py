@@ -160,6 +160,12 @@ async def ping(database: MongoDatabase) -> None:
         await database.command("ping")
 
 
+async def check(database: MongoDatabase) -> str:
+    """Describe the database that answers. Raises: StoreUnavailable."""
+    await ping(database)
+    return f"database {database.name}"
+
+
 async def ensure_indexes(database: MongoDatabase, expires: Set[str] = frozenset()) -> None:
     """Create the indexes that are missing; may be repeated. Raises: StoreUnavailable.
 

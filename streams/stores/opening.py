@@ -1,6 +1,6 @@
 """Opening the stores: the one place that says which backend holds what."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
@@ -63,6 +63,11 @@ class Stores:
         """Create the indexes that the database lacks; may be repeated. Raises: StoreUnavailable."""
         await mongo.ensure_indexes(self._database, self._settings.retention.expires)
 
+    @property
+    def checks(self) -> dict[str, Callable[[], Awaitable[str]]]:
+        """Checks of the backends by name; each returns what it found. Raise: ConfigurationError, StoreUnavailable."""
+        return {mongo.STORE: self._check_database, "qdrant": self._check_index}
+
     async def ping_database(self) -> None:
         """Raises: StoreUnavailable."""
         await mongo.ping(self._database)
@@ -101,6 +106,14 @@ class Stores:
         from afterword.streams.stores.local_index import new_token
 
         return new_token()
+
+    async def _check_database(self) -> str:
+        return await mongo.check(self._database)
+
+    async def _check_index(self) -> str:
+        from afterword.streams.stores import qdrant
+
+        return await qdrant.check(self._settings.qdrant)
 
     def _open_index(self) -> EpisodeIndex:
         from afterword.streams.stores.qdrant import open_index

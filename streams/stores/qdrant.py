@@ -369,13 +369,22 @@ def open_index(settings: Qdrant, embedder: EmbedderSettings) -> QdrantIndex:
     return QdrantIndex(connect_qdrant(settings), settings.collection, embedder.vectors_model)
 
 
-async def server_version(settings: Qdrant) -> str:
-    """Return the version of the server. Raises: ConfigurationError for one that is too old, StoreUnavailable."""
+async def check(settings: Qdrant) -> str:
+    """Describe the server with its version, or the directory; one that another process has open counts as available.
+
+    Raises: ConfigurationError for a server that is too old, StoreUnavailable.
+    """
     connection = connect_qdrant(settings)
     try:
-        return str((await connection.run(lambda client: client.info())).version)
+        await connection.run(lambda client: client.get_collections())
+        if not connection.is_server:
+            return str(settings.path)
+        version = (await connection.run(lambda client: client.info())).version
+    except StoreInUse:
+        return f"{settings.path}, in use by a running worker"
     finally:
         await connection.close()
+    return f"{without_credentials(settings.url) if settings.url else 'at its default address'}, version {version}"
 
 
 def collection_name(collection: str, embedder_model: str | None) -> str:

@@ -7,9 +7,8 @@ import pytest
 import pytest_asyncio
 
 from afterword.audit.stores import IndexNotChecked, indexed_episodes
-from afterword.checks import check_qdrant
 from afterword.streams.settings import EmbedderSettings, Qdrant, Settings
-from afterword.streams.stores.qdrant import QdrantIndex, open_index
+from afterword.streams.stores.qdrant import QdrantIndex, check, open_index
 from tests.samples import a_summary
 
 pytestmark = [
@@ -47,8 +46,8 @@ async def test_an_index_in_use_without_a_known_owner_is_not_checked(settings, ow
 
 
 async def test_a_directory_in_use_is_fine_for_the_check(settings, owner):
-    assert await check_qdrant(settings) == f"{settings.qdrant.path}, in use by a running worker"
+    assert await check(settings.qdrant) == f"{settings.qdrant.path}, in use by a running worker"
 
 
 async def test_so_is_one_that_nobody_uses(settings):
-    assert await check_qdrant(settings) == str(settings.qdrant.path)
+    assert await check(settings.qdrant) == str(settings.qdrant.path)

@@ -230,7 +230,7 @@ async def test_an_outage_of_the_store_loses_nothing_and_shows_in_readiness(setti
         running = asyncio.create_task(archiver_of(consumer, archive, settings, health).run(stop))
         await send(producer, settings, message(1))
         await until(lambda: attempted(archive, 3))
-        assert health.reasons == {"mongodb": "store_unavailable"}
+        assert health.reasons == {"archive": "store_unavailable"}
         assert await committed(settings) == 0
         archive.repaired.set()
         await until(lambda: is_committed(settings, 1))

@@ -10,11 +10,10 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from afterword.checks import check_qdrant
 from afterword.streams.errors import ConfigurationError, StoreRefuses, StoreUnavailable
 from afterword.streams.settings import EmbedderSettings, Qdrant, Settings
 from afterword.streams.stores.index import Query
-from afterword.streams.stores.qdrant import QdrantIndex, open_index
+from afterword.streams.stores.qdrant import QdrantIndex, check, open_index
 from tests.endpoints import serving
 from tests.qdrant import running_qdrant
 from tests.qdrant_server import QdrantServer
@@ -160,13 +159,13 @@ async def test_a_server_too_old_for_the_fence_of_revisions_and_the_weights_is_re
                 await use
         await index.close()
         with pytest.raises(ConfigurationError, match="AFTERWORD_QDRANT__URL: qdrant at http"):
-            await check_qdrant(settings)
+            await check(settings.qdrant)
 
 
 @pytest.mark.parametrize("version", ["1.17.0", "1.17.1", "1.20.0-dev", "2.0.0"])
 async def test_a_server_that_knows_the_fence_and_the_weights_is_used(version: str) -> None:
     async with QdrantServer(version) as server:
-        assert await check_qdrant(Settings(qdrant=Qdrant(url=server.url))) == f"{server.url}, version {version}"
+        assert await check(Qdrant(url=server.url)) == f"{server.url}, version {version}"
 
 
 async def test_a_server_that_was_away_is_looked_at_again() -> None:

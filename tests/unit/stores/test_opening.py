@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from afterword.streams.errors import ConfigurationError
+from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.settings import Settings
 from afterword.streams.stores.opening import open_stores
 
@@ -69,3 +69,12 @@ async def test_reading_does_not_create_the_directory_of_the_index(tmp_path: Path
     async with open_stores(Settings(qdrant={"path": path})) as stores:
         assert await stores.index_reader.has(["c1:1"]) == set()
     assert not path.exists()
+
+
+async def test_each_backend_has_a_check_that_says_what_it_found_or_why_not(tmp_path: Path) -> None:
+    away = Settings(mongo={"uri": NOBODY["mongo"]["uri"], "timeout_seconds": 0.2}, qdrant={"path": tmp_path})
+    async with open_stores(away) as stores:
+        checks = stores.checks
+        with pytest.raises(StoreUnavailable, match="mongodb"):
+            await checks.pop("mongodb")()
+        assert {name: await check() for name, check in checks.items()} == {"qdrant": str(tmp_path)}
