@@ -87,8 +87,9 @@ Collection: TypeAlias = Any
 STORE = "mongodb"
 BATCH_SIZE = 1000
 """Operations in one bulk write, and ids in one `$in`."""
-PAGE_SIZE = 50
-"""Documents fetched at a time by a reader that may stop early."""
+PAGE_SIZE = 40
+"""Documents of one reply. A message has up to 1 MB, the driver refuses 48 MB, and not every server splits a reply at
+16 MB, as MongoDB does."""
 DUPLICATE_KEY = 11000
 NEWEST_FIRST = [("sent_at", -1), ("source.offset", -1)]
 
@@ -477,7 +478,7 @@ class MongoMessages:
             await self._upsert([there.get(key, key) for key in batch], lambda _: change)
 
     async def newest(self, selection: Selection) -> AsyncGenerator[ArchivedMessage, None]:
-        cursor = self._messages.find(_selected(selection), sort=NEWEST_FIRST, batch_size=PAGE_SIZE)
+        cursor = self._messages.find(_selected(selection), sort=NEWEST_FIRST)
         try:
             async for document in _each(cursor):
                 yield message_from(document)
@@ -759,8 +760,9 @@ def batches(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 async def _each(cursor: Any) -> AsyncIterator[Mapping[str, Any]]:
+    """Documents of a cursor; a reply holds at most PAGE_SIZE of them."""
     with mongo_errors():
-        async for document in cursor:
+        async for document in cursor.batch_size(PAGE_SIZE):
             yield document
 
 

@@ -129,3 +129,15 @@ async def test_upserts_tell_which_documents_they_made(make_settings) -> None:
     assert (await database["notes"].find_one({"_id": "b"}))["by"] == "them"
     await database.client.drop_database(database.name)
     await mongo.close(database)
+
+
+async def test_messages_of_the_largest_size_are_read_in_replies_that_the_driver_takes(make_settings) -> None:
+    database = mongo.connect(make_settings().mongo)
+    store = MongoMessages(database)
+    ids = [f"m{n}" for n in range(60)]
+    for offset, one in enumerate(ids):
+        await store.put_many([ArchivedMessage(a_message(one, content="x" * 900_000), 0, offset)])
+    found = [message.key async for message in store.all_messages()]
+    assert len(found) == len(await store.states(found)) == len(ids)
+    await database.client.drop_database(database.name)
+    await mongo.close(database)
