@@ -17,6 +17,7 @@ from afterword.audit.log import opened
 from afterword.audit.report import Report
 from afterword.audit.waiting import is_consumed
 from afterword.dev import ROLES
+from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Kafka, Settings, load_settings
 from tests.e2e.deployment import Record, deployed, fingerprints, segmented
 from tests.e2e.faults.fault import Fault
@@ -90,7 +91,8 @@ async def run(servers: Servers, directory: Path, kinds: Sequence[type[Fault]], f
             async with loaded(world, faults):
                 await inject_all(world, faults, form)
             await judge(world, faults, result)
-        except (AssertionError, KafkaError, OSError, httpx.HTTPError) as error:  # a timeout is an OSError
+        # a timeout is an OSError
+        except (AssertionError, AfterwordError, KafkaError, OSError, httpx.HTTPError) as error:
             result.problems.append(f"{type(error).__name__}: {error}")
         result.longest_stall = max(stalls.longest for stalls in world.groups.values())
         if form.hostile:
