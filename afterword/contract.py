@@ -14,6 +14,7 @@ from afterword.schemas import (
     ConversationFlush,
     EpisodeAmended,
     EpisodeClosed,
+    EpisodeRedo,
     MessageCreated,
     MessageDeleted,
     MessageEdited,
@@ -22,7 +23,7 @@ from afterword.schemas import (
 )
 from afterword.schemas.base import Model
 from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX
-from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_CLOSED
+from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_CLOSED, EPISODE_REDO
 from afterword.schemas.messages import (
     CONVERSATION_DELETED,
     CONVERSATION_FLUSH,
@@ -56,10 +57,11 @@ EVENTS = (
     Event(CONVERSATION_DELETED, ConversationDeleted, "input"),
     Event(EPISODE_CLOSED, EpisodeClosed, "output"),
     Event(EPISODE_AMENDED, EpisodeAmended, "output"),
+    Event(EPISODE_REDO, EpisodeRedo, "output"),
     Event(SUMMARY_CREATED, SummaryCreated, "output"),
     Event(SUMMARY_DELETED, SummaryDeleted, "output"),
 )
-"""`episode.closed` and `episode.amended` are also read by the summarizer, which accepts those of older segmenters."""
+"""Events of the topic `episode.closed` are also read by the summarizer, which accepts those of older segmenters."""
 
 TYPE_FIELD: Schema = {
     "type": "string",
@@ -157,6 +159,15 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "offset": 140,
         "amended_at": "2026-03-01T09:41:00.000Z",
         "reason": None,
+    },
+    "episode.redo": {
+        "conversation_id": "c-42",
+        "tenant_id": "acme",
+        "episode_id": "c-42:1",
+        "revision": 1,
+        "model": "gpt-4o-mini",
+        "prompt_version": "episodic-1a2b3c4d",
+        "requested_at": "2026-03-01T09:41:00.000Z",
     },
     "summary.deleted": {
         "event_id": "c-42:1:2",
@@ -300,8 +311,8 @@ def channels(kafka: Kafka) -> list[Channel]:
         Channel(
             "episodes",
             kafka.episodes_topic,
-            "Closed episodes, and changes of their messages; use read_committed.",
-            ["episode.closed", "episode.amended"],
+            "Closed episodes, changes of their messages, and requests to summarize them anew; use read_committed.",
+            ["episode.closed", "episode.amended", "episode.redo"],
             both,
         ),
         Channel(

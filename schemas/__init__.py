@@ -7,6 +7,7 @@ from afterword.schemas.episodes import (
     EpisodeClosed,
     EpisodeMessage,
     EpisodeMetrics,
+    EpisodeRedo,
     Source,
     fingerprint,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "EpisodeClosed",
     "EpisodeMessage",
     "EpisodeMetrics",
+    "EpisodeRedo",
     "InputEvent",
     "InvalidRecord",
     "MessageCreated",

@@ -9,7 +9,7 @@ import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from afterword.schemas.base import EPOCH, Model, utc_milliseconds
-from afterword.schemas.episodes import EPISODE_AMENDED, EpisodeAmended, EpisodeClosed
+from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO, EpisodeAmended, EpisodeClosed, EpisodeRedo
 from afterword.schemas.headers import CE_TYPE, CONTENT_TYPE, REPLACED, STRUCTURED_JSON, header
 from afterword.schemas.messages import (
     CONVERSATION_DELETED,
@@ -28,7 +28,7 @@ from afterword.schemas.replacements import read_replacement
 
 RecordHeaders = Sequence[tuple[str, bytes | None]]
 M = TypeVar("M", bound=Model)
-Keyed = TypeVar("Keyed", EpisodeClosed, EpisodeAmended)
+Keyed = TypeVar("Keyed", EpisodeClosed, EpisodeAmended, EpisodeRedo)
 
 INPUT_TYPES: dict[str, type[InputEvent]] = {
     MESSAGE_CREATED: MessageCreated,
@@ -90,11 +90,16 @@ def record_time(timestamp_ms: int) -> datetime:
         raise InvalidRecord("schema_violation", "the record's timestamp is out of range") from None
 
 
-def decode_closed(key: bytes | None, value: bytes | None, headers: RecordHeaders) -> EpisodeClosed | EpisodeAmended:
-    """A record of `episode.closed` or `episode.retry`, which also have amendments. Raises: InvalidRecord."""
-    if header(headers, CE_TYPE) != EPISODE_AMENDED:
-        return decode_episode(key, value, headers)
-    return _keyed(EpisodeAmended, key, value, headers)
+def decode_closed(
+    key: bytes | None, value: bytes | None, headers: RecordHeaders
+) -> EpisodeClosed | EpisodeAmended | EpisodeRedo:
+    """A record of `episode.closed` or `episode.retry`: an episode or a request about one. Raises: InvalidRecord."""
+    declared = header(headers, CE_TYPE)
+    if declared == EPISODE_AMENDED:
+        return _keyed(EpisodeAmended, key, value, headers)
+    if declared == EPISODE_REDO:
+        return _keyed(EpisodeRedo, key, value, headers)
+    return decode_episode(key, value, headers)
 
 
 def decode_episode(key: bytes | None, value: bytes | None, headers: RecordHeaders = ()) -> EpisodeClosed:

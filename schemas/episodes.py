@@ -14,6 +14,7 @@ from afterword.schemas.messages import Role
 
 EPISODE_CLOSED = "episode.closed"
 EPISODE_AMENDED = "episode.amended"
+EPISODE_REDO = "episode.redo"
 
 CloseReason = Literal["trigger", "topic_shift", "max_size", "idle", "flush"]
 Change = Literal["edited", "deleted"]
@@ -138,6 +139,28 @@ class EpisodeAmended(Model):
     """Time of the record."""
     reason: str | None = None
     """Reason for people to read; the `reason` of the record."""
+
+
+class EpisodeRedo(Model):
+    """A request to summarize a stored episode anew, by `afterword summaries redo`; on the topic `episode.closed`.
+
+    It has no content: the episode's messages are read from the archive.
+    """
+
+    conversation_id: Id
+    """Equal to the record's key."""
+    tenant_id: PartyId | None = None
+    """Tenant of the conversation."""
+    episode_id: str
+    """The episode."""
+    revision: int = Field(ge=1)
+    """Revision of the summary to replace; where another one is stored, nothing is done."""
+    model: str
+    """Model that is to write it; a summarizer that asks another one does nothing."""
+    prompt_version: str
+    """Prompt that is to be used; a summarizer with another one does nothing."""
+    requested_at: Time
+    """Time of the request."""
 
 
 def fingerprint(messages: Iterable[EpisodeMessage]) -> str:

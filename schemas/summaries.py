@@ -9,6 +9,9 @@ from afterword.schemas.episodes import Change, EpisodeMetrics
 
 SUMMARY_CREATED = "summary.created"
 SUMMARY_DELETED = "summary.deleted"
+REDONE: Literal["redone"] = "redone"
+
+RevisionReason = Change | Literal["redone"]
 
 
 class Quality(Model):
@@ -69,8 +72,8 @@ class SummaryCreated(Model):
     """Revision of the `episode.closed` that it was made from; null: the same as `revision`."""
     supersedes: str | None = None
     """`event_id` of the summary that this one replaces, such as a fallback; null: none."""
-    reason: Change | None = None
-    """Change of a message because of which it replaces another; null: none, as when an LLM replaces a fallback."""
+    reason: RevisionReason | None = None
+    """Reason why it replaces another: a change of a message, or `redone` on request; null: a fallback replaced."""
     conversation_id: Id
     """Equal to the record's key."""
     user_id: PartyId

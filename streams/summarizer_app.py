@@ -24,6 +24,7 @@ from afterword.streams.summarizer import agent as summarizer
 from afterword.streams.summarizer.amending import Amendments
 from afterword.streams.summarizer.embedders import make_embedder, query_embedder
 from afterword.streams.summarizer.pipeline import Pipeline
+from afterword.streams.summarizer.providers import maker_of
 from afterword.streams.summarizer.retention import RetentionSweep
 from afterword.streams.summarizer.retries import RetryHold
 from afterword.streams.summarizer.revisions import now
@@ -82,7 +83,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             "rules": summary_rules(settings),
         }
         pipeline = Pipeline(**parts, retention=settings.retention)
-        amendments = Amendments(**parts, replies=stores.replies)
+        amendments = Amendments(**parts, replies=stores.replies, maker=maker_of(settings))
         group = kafka.summarizer_id
         attempts = Attempts(app.breaker, settings.engine.agent_retries, stops=(AfterwordError,))
         handler = summarizer.RecordHandler(

@@ -19,7 +19,7 @@ from afterword.streams.settings import Retry
 from afterword.streams.summarizer.agent import RecordHandler
 from afterword.streams.summarizer.amending import Amendments
 from afterword.streams.summarizer.pipeline import Pipeline
-from afterword.streams.summarizer.providers import Provider
+from afterword.streams.summarizer.providers import Maker, Provider
 from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.steps import Backoff, StepRunner
 from afterword.streams.summarizer.summarizer import Summarizer
@@ -30,6 +30,7 @@ from tests.doubles.stores import MemoryEpisodes, MemoryMessages, MemoryReplies
 from tests.samples import NOON, a_closed_episode
 
 NO_TRACER = NoOpTracer()
+TODAY = Maker("scripted", "episodic-2")
 EPISODES = tuple(a_closed_episode(ordinal) for ordinal in (1, 2, 3))
 
 
@@ -165,7 +166,7 @@ class World:
         return Pipeline(**self.parts(faults, provider) | fields)
 
     def amendments(self, faults: Faults = NO_FAULTS, provider: Provider | None = None, **fields: Any) -> Amendments:
-        given = {"replies": faults.around(self.replies), "wait_seconds": 0.0}
+        given = {"replies": faults.around(self.replies), "maker": TODAY, "wait_seconds": 0.0}
         return Amendments(**self.parts(faults, provider) | given | fields)
 
     def parts(self, faults: Faults = NO_FAULTS, provider: Provider | None = None) -> dict[str, Any]:

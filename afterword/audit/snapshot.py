@@ -15,6 +15,7 @@ from aiokafka import ConsumerRecord
 
 from afterword.schemas import (
     ConversationDeleted,
+    EpisodeAmended,
     EpisodeClosed,
     InvalidRecord,
     MessageCreated,
@@ -379,6 +380,7 @@ def take_episode(snapshot: Snapshot, record: ConsumerRecord) -> None:
         return
     if isinstance(event, EpisodeClosed):
         snapshot.closed.append(closed(position_of(record), event))
+    if not isinstance(event, EpisodeAmended):
         return
     of = event.message_id
     message = None if of is None else digest_of_message(event.conversation_id, of, event.tenant_id)

@@ -6,7 +6,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from afterword.audit.log import POLL_MILLISECONDS, Log, reached
 from afterword.audit.snapshot import digest
-from afterword.schemas.episodes import EPISODE_AMENDED
+from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO
 from afterword.schemas.headers import CE_ID, CE_TYPE, header
 from afterword.streams.settings import Kafka
 
@@ -46,7 +46,7 @@ class OpenEvents:
         while True:
             for tp, records in (await consumer.getmany(timeout_ms=POLL_MILLISECONDS)).items():
                 for record in records:
-                    if header(record.headers, CE_TYPE) != EPISODE_AMENDED:
+                    if header(record.headers, CE_TYPE) not in (EPISODE_AMENDED, EPISODE_REDO):
                         self.take(tp.topic, header(record.headers, CE_ID))
             if await reached(consumer, ends) or time.monotonic() > deadline:
                 return

@@ -2,8 +2,10 @@
 
 import json
 import logging
+import re
 import sys
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
     from afterword.streams.settings import Settings
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+AGO = re.compile(r"(\d+)([smhd])")
+UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def start() -> "Settings":
@@ -39,6 +44,17 @@ def start_quietly() -> "Settings":
     settings = start()
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     return settings
+
+
+def moment(text: str) -> datetime:
+    """Parse RFC 3339, or `90s`, `15m`, `2h`, `3d` ago. Raises: BadParameter."""
+    if found := AGO.fullmatch(text):
+        return datetime.now(UTC) - timedelta(**{UNITS[found[2]]: int(found[1])})
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is neither an RFC 3339 time nor a duration such as 15m, 2h or 3d") from None
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
 def print_json(value: Any) -> None:

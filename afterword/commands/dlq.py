@@ -1,16 +1,15 @@
 """`afterword dlq`: dead letters."""
 
 import asyncio
-import re
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from afterword.commands.common import Json, print_json, start_quietly
+from afterword.commands.common import Json, moment, print_json, start_quietly
 from afterword.streams.visible import printable, shown
 
 if TYPE_CHECKING:
@@ -18,21 +17,6 @@ if TYPE_CHECKING:
     from afterword.schemas.dead_letters import DeadLetter
 
 app = typer.Typer(help="List, show, replay or discard dead letters.", no_args_is_help=True)
-
-AGO = re.compile(r"(\d+)([smhd])")
-UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-
-
-def moment(text: str) -> datetime:
-    """Parse RFC 3339, or `90s`, `15m`, `2h`, `3d` ago. Raises: BadParameter."""
-    if found := AGO.fullmatch(text):
-        return datetime.now(UTC) - timedelta(**{UNITS[found[2]]: int(found[1])})
-    try:
-        parsed = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is neither an RFC 3339 time nor a duration such as 15m, 2h or 3d") from None
-    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
-
 
 FromTopic = Annotated[str | None, typer.Option(help="Only from this dead-letter topic.")]
 Stage = Annotated[str | None, typer.Option(help="Only from this stage: segmenter or summarizer.")]

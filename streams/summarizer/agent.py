@@ -11,7 +11,7 @@ import structlog
 from opentelemetry.trace import Span, SpanKind, Tracer, get_current_span
 from structlog.contextvars import bound_contextvars
 
-from afterword.schemas import EpisodeAmended, InvalidRecord, SummaryCreated, SummaryDeleted, decode_closed
+from afterword.schemas import EpisodeAmended, EpisodeRedo, InvalidRecord, SummaryCreated, SummaryDeleted, decode_closed
 from afterword.schemas.dead_letters import UNFORESEEN, dead_letter
 from afterword.schemas.headers import Headers, KafkaRecord, cloud_event
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
@@ -22,7 +22,7 @@ from afterword.streams.runtime.attempts import Attempts
 from afterword.streams.runtime.errors import place_of
 from afterword.streams.runtime.options import wall_clock_ms
 from afterword.streams.settings import Kafka, Retry
-from afterword.streams.summarizer.amending import Amendments, NotArchived
+from afterword.streams.summarizer.amending import Amendments, NotArchived, NotRedone
 from afterword.streams.summarizer.lanes import Lanes
 from afterword.streams.summarizer.pipeline import Pipeline
 from afterword.streams.summarizer.retries import PREFIX, Try, first_try, headers_of, next_try, put_aside, try_from
@@ -159,6 +159,9 @@ class RecordHandler:
         if isinstance(event, EpisodeAmended):
             await self._amend(record, event)
             return
+        if isinstance(event, EpisodeRedo):
+            await self._redo(event)
+            return
         with bound_contextvars(episode_id=event.episode_id):
             summary = await self._pipeline.process(event)
         # after the announcement: a reader of the replacement has already read the summary that it supersedes
@@ -182,12 +185,22 @@ class RecordHandler:
             if has_fallback:
                 await self._schedule(record, first_try(self._retry, self._now()))
 
+    async def _redo(self, redo: EpisodeRedo) -> None:
+        """Make the revision of a request, or leave the summary as it is: whoever asked asks again."""
+        with bound_contextvars(episode_id=redo.episode_id):
+            try:
+                await self._amendments.redo(redo)
+            except (NotRedone, ProviderError) as error:
+                log.warning("redo_skipped", stage=STAGE, error_type=error.error_type, problem=str(error))
+
     async def _put_aside(self, record: KafkaRecord, number: int, error: NotArchived) -> None:
         log.warning("amendment_waits", stage=RETRY_STAGE, attempt=number, error_type=error.error_type)
         await self._schedule(record, put_aside(number, self._retry, self._now()))
 
     async def _replace_fallback(self, record: KafkaRecord) -> None:
         event, attempt = decode_closed(record.key, record.value, record.headers), try_from(record.headers)
+        if isinstance(event, EpisodeRedo):
+            raise InvalidRecord("unknown_type", "requests to summarize anew are taken on episode.closed only")
         fields = {"stage": RETRY_STAGE, "episode_id": event.episode_id, "attempt": attempt.number}
         if isinstance(event, EpisodeAmended) and attempt.waits:
             await self._amend(record, event, attempt.number)

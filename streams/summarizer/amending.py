@@ -1,4 +1,4 @@
-"""Changes of messages that are in stored episodes: the next revision of each, and of what was derived from it.
+"""Changes of messages in stored episodes, and requests to summarize these anew: the next revision of each.
 
 Every step may be repeated. What was done is known from the stored episodes: each records which changes its messages
 had, and up to which log offset its rolling summary has all changes of the conversation.
@@ -10,12 +10,22 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from afterword.schemas import EpisodeAmended, InvalidRecord, SummaryCreated, SummaryDeleted, Usage
+from afterword.schemas import (
+    EpisodeAmended,
+    EpisodeClosed,
+    EpisodeRedo,
+    InvalidRecord,
+    SummaryCreated,
+    SummaryDeleted,
+    Usage,
+)
 from afterword.schemas.base import utc_milliseconds
 from afterword.schemas.ids import event_id, message_key
+from afterword.schemas.summaries import REDONE, RevisionReason
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import MOST_PENDING_EPISODES
 from afterword.streams.stores.episodes import (
+    NEVER,
     DeletedEpisode,
     RollingRow,
     StoredEpisode,
@@ -28,6 +38,7 @@ from afterword.streams.stores.messages import ArchivedMessage, DeletedMessage
 from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.summarizer.current import Current, MessageState, from_archive, has_change, is_living
 from afterword.streams.summarizer.extractive import condense
+from afterword.streams.summarizer.providers import Maker
 from afterword.streams.summarizer.revisions import Episode, Revisions, summary_created, summary_deleted
 from afterword.streams.summarizer.rolling import TextBefore, read_text_before
 from afterword.streams.summarizer.summary import Summary, SummaryRequest, is_replaceable
@@ -50,13 +61,18 @@ class NotArchived(AfterwordError):
     """The message is in the archive, or in an episode."""
 
 
-class Amendments(Revisions):
-    """Makes the revisions that a change asks for; those of one conversation in order."""
+class NotRedone(AfterwordError):
+    """the summary stays as it is: {problem}"""
 
-    def __init__(self, *, replies: ReplyCache, wait_seconds: float = WAIT_SECONDS, **parts: Any) -> None:
-        """`parts`: as of Revisions. `wait_seconds`: for the archive."""
+
+class Amendments(Revisions):
+    """Makes the revisions that a change or a request asks for; those of one conversation in order."""
+
+    def __init__(self, *, replies: ReplyCache, maker: Maker, wait_seconds: float = WAIT_SECONDS, **parts: Any) -> None:
+        """`parts`: as of Revisions. `maker`: of the summaries that are made here. `wait_seconds`: for the archive."""
         super().__init__(**parts)
         self._replies = replies
+        self._maker = maker
         self._wait_seconds = wait_seconds
 
     async def apply(self, amended: EpisodeAmended) -> bool:
@@ -73,6 +89,33 @@ class Amendments(Revisions):
         made = [await self._amend(group, amended) for group in held]
         return any(_is_fallback(episode) for group in made for episode in group)
 
+    async def redo(self, redo: EpisodeRedo) -> None:
+        """Let the LLM write the next revision of an episode, and announce it; a done one is only announced again.
+
+        Later rolling summaries stay, as they do when an LLM replaces a fallback: nothing in them is wrong.
+
+        Raises: NotRedone, ProviderError, and nothing has changed; InvalidRecord for another tenant.
+        """
+        if (redo.model, redo.prompt_version) != self._maker:
+            raise NotRedone(problem=f"{self._maker.model} with {self._maker.prompt_version} would write it here")
+        found = await self._retry_until_success("find", lambda: self._episodes.lookup(redo.episode_id))
+        if not isinstance(found, StoredEpisode) or found.summary.conversation_id != redo.conversation_id:
+            raise NotRedone(problem="there is no such episode")
+        check_episodes_tenant([found], redo)
+        made: Episode = found
+        if found.summary.revision == redo.revision:
+            made = await self._redone(found)
+        if not (isinstance(made, StoredEpisode) and is_answer(made.summary, redo)):
+            raise NotRedone(problem="another revision is stored")
+        await self._index_and_announce(made)
+        await self._renew_conversation(made, NEVER)
+
+    async def _redone(self, before: StoredEpisode) -> Episode:
+        current = from_archive(before, await self._read_states(before))
+        if current is None or current.episode is None:
+            raise NotRedone(problem="its messages are not in the archive")
+        return await self._summarized(before, current, current.episode, REDONE, NEVER, self._ask_without_fallback)
+
     async def replace_fallbacks(self, amended: EpisodeAmended) -> None:
         """Replace the fallbacks among the revisions of a change that was applied; later texts stay.
 
@@ -82,7 +125,7 @@ class Amendments(Revisions):
         for episode in (episode for group in held for episode in group):
             made = await self._revised(episode, amended, self._ask_without_fallback, again=_is_fallback(episode))
             await self._finish(made, amended)
-            await self._renew_conversation(made, amended)
+            await self._renew_conversation(made, amended.offset)
 
     async def _held(self, amended: EpisodeAmended) -> tuple[list[list[Episode]], EpisodeAmended]:
         """Wait for the archive; returns the episodes that have the message, grouped by scope, in order.
@@ -156,15 +199,30 @@ class Amendments(Revisions):
     async def _next_revision(self, before: StoredEpisode, amended: EpisodeAmended, ask: Ask) -> Episode:
         """Store the revision that follows, unless another writer was first; returns the one that is stored."""
         current = await self._current(before, amended)
-        as_of, closed = max(before.as_of, amended.offset), current.episode
-        if closed is None:
+        if current.episode is None:
+            as_of = max(before.as_of, amended.offset)
             gone = DeletedEpisode(self._deletion(before.summary, amended), current.changes, as_of, amended.offset)
             return await self._retry_until_success("store_episode", lambda: self._episodes.remove(gone))
+        return await self._summarized(before, current, current.episode, amended.change, amended.offset, ask)
+
+    async def _summarized(
+        self,
+        before: StoredEpisode,
+        current: Current,
+        closed: EpisodeClosed,
+        reason: RevisionReason,
+        offset: int,
+        ask: Ask,
+    ) -> Episode:
+        """Store a summary of the messages as they are now, unless another writer was first; returns what is stored.
+
+        `offset`: that of the change; NEVER: of none.
+        """
         history = replace(await self._read_history(closed), updates=before.summary.rolling_range is not None)
         summary = summary_created(closed, await ask(history.request), self._clock(), before.summary)
-        summary = history.completed(summary.model_copy(update={"reason": amended.change}))
-        as_of = max(as_of, history.as_of)
-        made = stored_episode(closed, summary, current.changes, as_of, amended.offset, history.sources)
+        summary = history.completed(summary.model_copy(update={"reason": reason}))
+        as_of = max(before.as_of, offset, history.as_of)
+        made = stored_episode(closed, summary, current.changes, as_of, offset, history.sources)
         return await self._retry_until_success("store_episode", lambda: self._episodes.add(made))
 
     async def _current(self, stored: StoredEpisode, amended: EpisodeAmended) -> Current:
@@ -174,8 +232,7 @@ class Amendments(Revisions):
         that message.
         """
         summary = stored.summary
-        ids = (*summary.message_ids, *stored.overlap_ids)
-        states = await self._read_messages(self._messages.states, summary, ids)
+        states = await self._read_states(stored)
         current = from_archive(stored, states)
         if current is not None:
             return current
@@ -186,6 +243,10 @@ class Amendments(Revisions):
         if amended.change == "edited" and (state is None or is_living(state)):
             raise InvalidRecord("expired", EXPIRED)
         return Current(None, tuple({**dict(stored.changes), message_id: amended.offset}.items()))
+
+    async def _read_states(self, stored: StoredEpisode) -> dict[str, MessageState]:
+        ids = (*stored.summary.message_ids, *stored.overlap_ids)
+        return await self._read_messages(self._messages.states, stored.summary, ids)
 
     async def _follow(self, done: list[Episode], amended: EpisodeAmended) -> None:
         """Rebuild what was derived from episodes that have changed: later rolling texts, rows, counts, title."""
@@ -200,11 +261,14 @@ class Amendments(Revisions):
                 if episode.as_of < amended.offset or _has_made_any(amended, done):
                     await self._finish(await self._derived_again(episode, amended), amended)
             after = page[-1].ordinal
-        await self._renew_conversation(first, amended)
+        await self._renew_conversation(first, amended.offset)
 
-    async def _renew_conversation(self, first: Episode, amended: EpisodeAmended) -> None:
-        """Renew the rows, counts and title of the scope from the episodes as they are now."""
-        await self._renew_rows(first, amended)
+    async def _renew_conversation(self, first: Episode, offset: int) -> None:
+        """Renew the rows, counts and title of the scope from the episodes as they are now.
+
+        `offset`: that of the change which they have then.
+        """
+        await self._renew_rows(first, offset)
         await self._retry_until_success("store_conversation", lambda: self._episodes.recount(first.event))
 
     async def _later(self, first: Episode, after: int) -> list[StoredEpisode]:
@@ -255,17 +319,17 @@ class Amendments(Revisions):
         as_of = max(before.as_of, episode.as_of, amended.offset)
         return replace(episode, summary=made, as_of=as_of, made_by=amended.offset, built_on=before.sources)
 
-    async def _renew_rows(self, first: Episode, amended: EpisodeAmended) -> None:
+    async def _renew_rows(self, first: Episode, offset: int) -> None:
         """Put the texts of today into the rows of the rolling summary, which keep their numbers and ordinals."""
         scope = scope_of(first.event)
         rows = await self._retry_until_success("find", lambda: self._episodes.rows_from(scope, first.ordinal))
         for row in rows:
-            await self._retry_until_success("store_rolling", lambda: self._renew_row(row, first, amended))  # noqa: B023 – awaited here
+            await self._retry_until_success("store_rolling", lambda: self._renew_row(row, first, offset))  # noqa: B023 – awaited here
 
-    async def _renew_row(self, row: RollingRow, first: Episode, amended: EpisodeAmended) -> None:
+    async def _renew_row(self, row: RollingRow, first: Episode, offset: int) -> None:
         known: RollingRow | None = row
         while known is not None:
-            renewed = await self._renewed(known, first, amended)
+            renewed = await self._renewed(known, first, offset)
             if renewed is None:
                 await self._episodes.delete_row(known)
             elif renewed == known or await self._episodes.put_row(renewed, after=known):
@@ -273,7 +337,7 @@ class Amendments(Revisions):
             rows = await self._episodes.rows_from(known.conversation_id, first.ordinal)
             known = next((found for found in rows if found.row == row.row), None)
 
-    async def _renewed(self, row: RollingRow, first: Episode, amended: EpisodeAmended) -> RollingRow | None:
+    async def _renewed(self, row: RollingRow, first: Episode, offset: int) -> RollingRow | None:
         """The row as it is to be; None if nothing is left that it was made of."""
         episodes = await self._latest(first, row.last_ordinal + 1, MOST_PENDING_EPISODES)
         source = next((e for e in episodes if e.summary.rolling_range is not None), None)
@@ -281,7 +345,7 @@ class Amendments(Revisions):
             return None
         last = await self._episodes.lookup(sibling_id(first.event, row.last_ordinal))
         content = source.summary.rolling_summary
-        if content == row.content and row.as_of >= amended.offset:
+        if content == row.content and row.as_of >= offset:
             return row
         return replace(
             row,
@@ -289,7 +353,7 @@ class Amendments(Revisions):
             token_count=count_tokens(content),
             updated_at=source.summary.created_at,
             last_revision=max(row.last_revision, last.event.revision if last else 1),
-            as_of=max(row.as_of, source.as_of, amended.offset),
+            as_of=max(row.as_of, source.as_of, offset),
         )
 
     async def _delete_conversation(self, amended: EpisodeAmended) -> None:
@@ -330,8 +394,10 @@ class Amendments(Revisions):
 
     async def _finish(self, episode: Episode, amended: EpisodeAmended) -> None:
         """Index and announce the episode, if this change has made it."""
-        if episode.made_by != amended.offset:
-            return
+        if episode.made_by == amended.offset:
+            await self._index_and_announce(episode)
+
+    async def _index_and_announce(self, episode: Episode) -> None:
         if isinstance(episode, DeletedEpisode):
             await self._remove_point(episode.deletion)
         else:
@@ -372,9 +438,14 @@ def without_expired(amended: EpisodeAmended) -> MessageState:
     return DeletedMessage(amended.offset)
 
 
-def check_episodes_tenant(episodes: Collection[Episode], amended: EpisodeAmended) -> None:
+def is_answer(summary: SummaryCreated, redo: EpisodeRedo) -> bool:
+    """Tell whether the summary is the one that the request led to."""
+    return summary.reason == REDONE and summary.supersedes == event_id(redo.episode_id, redo.revision)
+
+
+def check_episodes_tenant(episodes: Collection[Episode], asked: EpisodeAmended | EpisodeRedo) -> None:
     """Raises: InvalidRecord."""
-    if any(episode.event.tenant_id != amended.tenant_id for episode in episodes):
+    if any(episode.event.tenant_id != asked.tenant_id for episode in episodes):
         raise InvalidRecord("tenant_mismatch", "the conversation's episodes have another tenant_id")
 
 

@@ -1,7 +1,7 @@
 """Providers of summaries: an LLM, or the extractive method, which needs none."""
 
 import asyncio
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from opentelemetry.trace import Tracer
 
@@ -9,7 +9,7 @@ from afterword.schemas import Quality, Usage
 from afterword.streams.settings import Llm, Settings, SummarizerSettings
 from afterword.streams.stores.episodes import scope_of
 from afterword.streams.stores.replies import ReplyCache, ReplyOrigin
-from afterword.streams.summarizer.asking import Asking, PlainQuestions, StructuredQuestions
+from afterword.streams.summarizer.asking import Asking, PlainQuestions, Questions, StructuredQuestions
 from afterword.streams.summarizer.extractive import summarize
 from afterword.streams.summarizer.extractive.ranking import MAX_MESSAGE_CHARACTERS
 from afterword.streams.summarizer.llm.client import LlmClient
@@ -17,6 +17,13 @@ from afterword.streams.summarizer.llm.protocols import make_client
 from afterword.streams.summarizer.prompt import EPISODIC, TEMPLATES, Template
 from afterword.streams.summarizer.summary import EXTRACTIVE, Summary, SummaryRequest
 from afterword.streams.telemetry import Metrics
+
+
+class Maker(NamedTuple):
+    """Model and prompt of a summary, as they are stored with it."""
+
+    model: str
+    prompt_version: str | None
 
 
 class Provider(Protocol):
@@ -45,7 +52,7 @@ class LlmProvider:
         self._client = client
         self._llm = llm
         self._metrics = metrics
-        self._questions = (PlainQuestions if template.is_plain else StructuredQuestions)(template, llm)
+        self._questions = questions_of(template, llm)
 
     async def summarize(self, request: SummaryRequest) -> Summary:
         """Ask until the answers can be used. Raises: ProviderError with the `usage` of all calls."""
@@ -101,6 +108,18 @@ class ExtractiveProvider:
 
     async def close(self) -> None:
         """Do nothing: it holds no connection."""
+
+
+def questions_of(template: Template, llm: Llm) -> Questions:
+    return (PlainQuestions if template.is_plain else StructuredQuestions)(template, llm)
+
+
+def maker_of(settings: Settings) -> Maker:
+    """Model and prompt of the summaries that are made with these settings."""
+    llm = settings.llm
+    if llm.provider == "extractive":
+        return Maker(ExtractiveProvider.name, None)
+    return Maker(llm.model or llm.provider, questions_of(template_of(settings.summarizer), llm).version)
 
 
 def make_provider(settings: Settings, replies: ReplyCache | None, metrics: Metrics, tracer: Tracer) -> Provider:

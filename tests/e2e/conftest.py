@@ -9,6 +9,9 @@ import pytest_asyncio
 
 from afterword.streams.settings import Settings
 from tests.e2e.deployment import Deployment, deployed
+from tests.openai_server import llm_server
+
+__all__ = ["llm_server"]
 
 DIALOGUES = Path(__file__).parents[1] / "data" / "dialogues.jsonl"
 

@@ -1,0 +1,390 @@
+"""Summaries made anew under today's prompt and model: requests on `episode.closed`, a few at a time, until all are.
+
+Nothing is kept of a run: what is made already is known from the stored summaries, so another run goes on where this one
+was stopped. The summarizer handles a request in the order of its conversation, within its budgets. One that it does not
+make is asked for again.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import NamedTuple, Protocol
+
+from afterword.audit.log import Log, opened
+from afterword.audit.snapshot import Position
+from afterword.schemas import EpisodeRedo, SummaryCreated
+from afterword.schemas.base import utc_milliseconds
+from afterword.schemas.episodes import EPISODE_REDO
+from afterword.schemas.headers import cloud_event
+from afterword.schemas.ids import event_id, message_key
+from afterword.streams.errors import AfterwordError, ConfigurationError
+from afterword.streams.kafka import IdempotentProducer, broker_errors, require_topics, running_producer
+from afterword.streams.settings import Kafka, Retry, Settings, variable
+from afterword.streams.stores.episodes import DeletedEpisode, EpisodeStore, StoredEpisode, scope_of
+from afterword.streams.stores.messages import MessageArchive
+from afterword.streams.stores.opening import Stores, open_stores
+from afterword.streams.summarizer.current import from_archive
+from afterword.streams.summarizer.providers import Maker, maker_of
+from afterword.streams.summarizer.retries import delay_seconds
+
+CE_SOURCE = "afterword/redo"
+PAGE_EPISODES = 100
+POLL_SECONDS = 0.25
+NULL = "null"
+
+Field = Callable[[SummaryCreated], str | None]
+FIELDS: Mapping[str, Field] = {
+    "quality.source": lambda summary: summary.quality.source,
+    "quality.reason": lambda summary: summary.quality.reason,
+    "prompt_version": lambda summary: summary.prompt_version,
+    "model": lambda summary: summary.model,
+    "tenant_id": lambda summary: summary.tenant_id,
+    "user_id": lambda summary: summary.user_id,
+    "agent_id": lambda summary: summary.agent_id,
+}
+"""Fields of a summary that a condition may name."""
+
+
+class Stalled(AfterwordError):
+    """no summary was made for {minutes:g} minutes; {waiting} requests wait. Do summarizers run with this prompt and
+    model, does the LLM answer, is the budget used up? Their log says why: redo_skipped. Run it again to go on"""
+
+
+class Condition(NamedTuple):
+    """A field that has to have a value; None: none."""
+
+    name: str
+    value: str | None
+
+    def holds(self, summary: SummaryCreated) -> bool:
+        return FIELDS[self.name](summary) == self.value
+
+
+def parse_condition(text: str) -> Condition:
+    """Parse `field=value`; the value `null` stands for none. Raises: ValueError."""
+    name, separator, value = text.partition("=")
+    if not separator or name not in FIELDS:
+        raise ValueError(f"{text!r} is not FIELD=VALUE with one of the fields {', '.join(FIELDS)}")
+    return Condition(name, None if value == NULL else value)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Filters that must all match."""
+
+    since: datetime | None = None
+    """Only episodes that ended then or later."""
+    conversation_id: str | None = None
+    where: tuple[Condition, ...] = ()
+
+    def matches(self, summary: SummaryCreated, today: Maker) -> bool:
+        """Tell whether the summary is wanted, and is not of today's prompt and model."""
+        if made_by(summary) == today or (self.since is not None and summary.ended_at < self.since):
+            return False
+        return all(condition.holds(summary) for condition in self.where)
+
+
+def made_by(summary: SummaryCreated) -> Maker:
+    return Maker(summary.model, summary.prompt_version)
+
+
+@dataclass
+class Plan:
+    """Summaries to be made anew, as they are now."""
+
+    episodes: int = 0
+    tokens: int = 0
+    """Tokens of their messages."""
+    by_maker: dict[Maker, int] = field(default_factory=dict)
+
+
+@dataclass
+class Counts:
+    """Result so far."""
+
+    redone: int = 0
+    gone: int = 0
+    """Deleted meanwhile."""
+    not_archived: int = 0
+    """Stay as they are: their messages are not in the archive any more."""
+    kept: int = 0
+    """Stay as they are: the LLM's answers could not be used."""
+    waiting: int = 0
+    """Requests that are not handled yet."""
+    pause_seconds: float = 0.0
+    """Until the next request, as none of the last ones led to a summary."""
+
+    def as_dict(self) -> dict[str, int]:
+        return {name: value for name, value in asdict(self).items() if name not in ("waiting", "pause_seconds")}
+
+
+async def candidates(episodes: EpisodeStore, wanted: Wanted, today: Maker) -> AsyncGenerator[SummaryCreated, None]:
+    """Wanted episodes; those of a conversation, or of an agent in one, one after the other and in order.
+
+    In memory are the ids of one conversation. Raises: StoreUnavailable.
+    """
+    scope: str | None = None
+    found: list[tuple[int, str]] = []
+    async for stored in _all(episodes, wanted.conversation_id):
+        if scope_of(stored.summary) != scope:
+            async for summary in _in_order(episodes, found):
+                yield summary
+            scope, found = scope_of(stored.summary), []
+        if wanted.matches(stored.summary, today):
+            found.append((stored.ordinal, stored.summary.episode_id))
+    async for summary in _in_order(episodes, found):
+        yield summary
+
+
+async def _in_order(episodes: EpisodeStore, found: Sequence[tuple[int, str]]) -> AsyncIterator[SummaryCreated]:
+    for _, episode_id in sorted(found):
+        stored = await episodes.find(episode_id)
+        if stored is not None:
+            yield stored.summary
+
+
+async def _all(episodes: EpisodeStore, conversation_id: str | None) -> AsyncIterator[StoredEpisode]:
+    """By id, so that those of a scope are together; of a conversation, or all."""
+    after: str | None = None
+    while True:
+        page: Sequence[StoredEpisode | DeletedEpisode]
+        if conversation_id is None:
+            page = await episodes.following(after, PAGE_EPISODES)
+        else:
+            page = await episodes.of_conversation(conversation_id, after, PAGE_EPISODES)
+        if not page:
+            return
+        for stored in page:
+            if isinstance(stored, StoredEpisode):
+                yield stored
+        after = page[-1].event.episode_id
+
+
+async def planned(episodes: EpisodeStore, wanted: Wanted, today: Maker) -> Plan:
+    """Count what is to be made anew. Raises: StoreUnavailable."""
+    plan = Plan()
+    async for stored in _all(episodes, wanted.conversation_id):
+        summary = stored.summary
+        if wanted.matches(summary, today):
+            plan.episodes += 1
+            plan.tokens += summary.compression.tokens_before
+            plan.by_maker[made_by(summary)] = plan.by_maker.get(made_by(summary), 0) + 1
+    return plan
+
+
+class Requests(Protocol):
+    """The topic `episode.closed` as far as requests need it."""
+
+    async def send(self, redo: EpisodeRedo) -> Position:
+        """Return where it is when the broker has acknowledged it."""
+        ...
+
+    async def handled_to(self) -> Mapping[int, int]:
+        """Offsets, by partition, before which the summarizers have handled everything."""
+        ...
+
+
+class KafkaRequests:
+    """Requests on Kafka."""
+
+    def __init__(self, kafka: Kafka, producer: IdempotentProducer, log: Log) -> None:
+        self._kafka = kafka
+        self._producer = producer
+        self._log = log
+
+    async def send(self, redo: EpisodeRedo) -> Position:
+        ce_id = f"{event_id(redo.episode_id, redo.revision)}:redo"
+        headers = cloud_event(EPISODE_REDO, ce_id, CE_SOURCE, redo.requested_at)
+        key = redo.conversation_id.encode()
+        sent = await self._producer.send_and_wait(self._kafka.episodes_topic, redo.to_json(), key=key, headers=headers)
+        return Position(sent.partition, sent.offset)
+
+    async def handled_to(self) -> Mapping[int, int]:
+        return await self._log.committed(self._kafka.summarizer_id, self._kafka.episodes_topic)
+
+
+@dataclass
+class Request:
+    """An episode that is to be made anew."""
+
+    episode_id: str
+    sent: Position | None = None
+    failures: int = 0
+    """Requests that led to no summary, while others did."""
+
+
+class Redo:
+    """Sends requests, at most `in_flight` at a time, and watches the stored summaries until all are made."""
+
+    def __init__(
+        self,
+        episodes: EpisodeStore,
+        messages: MessageArchive,
+        requests: Requests,
+        today: Maker,
+        retry: Retry,
+        *,
+        in_flight: int,
+        give_up_seconds: float,
+        progress: Callable[[Counts], None] = lambda _: None,
+    ) -> None:
+        """`retry`: delays while nothing is made, and how often an answer may be unusable."""
+        self.counts = Counts()
+        self._episodes = episodes
+        self._messages = messages
+        self._requests = requests
+        self._today = today
+        self._retry = retry
+        self._in_flight = in_flight
+        self._give_up_seconds = give_up_seconds
+        self._progress = progress
+        self._waiting: dict[str, Request] = {}
+        self._again: deque[Request] = deque()
+        """To be asked for again before any other: it is not they that are difficult."""
+        self._difficult: deque[Request] = deque()
+        self._pauses = 0
+        self._not_before = 0.0
+        self._last_success = 0.0
+        self._others_succeed = False
+
+    async def run(self, wanted: AsyncIterator[SummaryCreated]) -> Counts:
+        """Return when every episode is made, or cannot be. Raises: Stalled, StoreUnavailable, BrokerUnavailable."""
+        self._last_success = self._now()
+        while True:
+            while len(self._waiting) < self._in_flight and self._now() >= self._not_before:
+                request = await self._next(wanted)
+                if request is None:
+                    break
+                await self._send(request)
+            if not (self._waiting or self._again or self._difficult):
+                return self.counts
+            await self._look()
+            self._show()
+            if self._now() - self._last_success > self._give_up_seconds:
+                raise Stalled(waiting=len(self._waiting), minutes=self._give_up_seconds / 60)
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _next(self, wanted: AsyncIterator[SummaryCreated]) -> Request | None:
+        if self._again:
+            return self._again.popleft()
+        summary = await anext(wanted, None)
+        if summary is not None:
+            return Request(summary.episode_id)
+        return self._difficult.popleft() if self._difficult else None
+
+    async def _send(self, request: Request) -> None:
+        """Ask for the episode as it is stored now, unless nothing is to be made of it any more."""
+        stored = await self._episodes.find(request.episode_id)
+        if stored is None:
+            self.counts.gone += 1
+        elif made_by(stored.summary) == self._today:
+            self._succeeded()
+        elif not await self._is_archived(stored):
+            self.counts.not_archived += 1
+        else:
+            request.sent = await self._requests.send(request_for(stored.summary, self._today))
+            self._waiting[request.episode_id] = request
+
+    async def _is_archived(self, stored: StoredEpisode) -> bool:
+        summary = stored.summary
+        ids = (*summary.message_ids, *stored.overlap_ids)
+        keys = {message_key(summary.conversation_id, i, summary.tenant_id): i for i in ids}
+        found = await self._messages.states(list(keys))
+        current = from_archive(stored, {keys[key]: state for key, state in found.items()})
+        return current is not None and current.episode is not None
+
+    async def _look(self) -> None:
+        handled = await self._requests.handled_to()  # before the stores: what was handled by now is stored
+        for request in list(self._waiting.values()):
+            assert request.sent is not None  # noqa: S101 – it waits because it was sent
+            stored = await self._episodes.find(request.episode_id)
+            if stored is not None and made_by(stored.summary) != self._today:
+                if request.sent.offset >= handled.get(request.sent.partition, 0):
+                    continue
+                self._failed(request)
+            elif stored is None:
+                self.counts.gone += 1
+            else:
+                self._succeeded()
+            del self._waiting[request.episode_id]
+
+    def _succeeded(self) -> None:
+        self.counts.redone += 1
+        self._pauses, self._not_before = 0, 0.0
+        self._last_success, self._others_succeed = self._now(), True
+
+    def _failed(self, request: Request) -> None:
+        if not (self._others_succeed or request.failures):  # it is the LLM, the budget, or the summarizers
+            self._again.append(request)
+            if self._now() >= self._not_before:
+                self._pauses += 1
+                self._not_before = self._now() + delay_seconds(self._pauses, self._retry)
+            return
+        self._others_succeed = False
+        request.failures += 1
+        if request.failures < self._retry.unusable_answers:
+            self._difficult.append(request)
+        else:
+            self.counts.kept += 1
+
+    def _show(self) -> None:
+        self.counts.waiting = len(self._waiting)
+        self.counts.pause_seconds = max(0.0, self._not_before - self._now())
+        self._progress(self.counts)
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+def request_for(summary: SummaryCreated, today: Maker) -> EpisodeRedo:
+    return EpisodeRedo(
+        conversation_id=summary.conversation_id,
+        tenant_id=summary.tenant_id,
+        episode_id=summary.episode_id,
+        revision=summary.revision,
+        model=today.model,
+        prompt_version=today.prompt_version or "",
+        requested_at=utc_milliseconds(datetime.now(UTC)),
+    )
+
+
+def today_of(settings: Settings) -> Maker:
+    """Today's prompt and model. Raises: ConfigurationError if there is no LLM."""
+    if settings.llm.provider == "extractive":
+        raise ConfigurationError(setting=variable(("llm", "provider")), problem="extractive: there is no LLM to ask")
+    return maker_of(settings)
+
+
+async def plan(settings: Settings, wanted: Wanted) -> Plan:
+    """Raises: ConfigurationError, StoreUnavailable."""
+    async with open_stores(settings) as stores:
+        return await planned(stores.episodes, wanted, today_of(settings))
+
+
+async def redo(
+    settings: Settings, wanted: Wanted, in_flight: int, give_up_seconds: float, progress: Callable[[Counts], None]
+) -> Counts:
+    """Raises: ConfigurationError, Stalled, StoreUnavailable, BrokerUnavailable, TopicMissing."""
+    kafka, today = settings.kafka, today_of(settings)
+    await require_topics(kafka, kafka.episodes_topic)
+    async with AsyncExitStack() as closing:
+        stores: Stores = await closing.enter_async_context(open_stores(settings))
+        closing.enter_context(broker_errors(kafka.bootstrap_servers))
+        producer = await closing.enter_async_context(running_producer(kafka))
+        log = await closing.enter_async_context(opened(kafka))
+        found = await closing.enter_async_context(aclosing(candidates(stores.episodes, wanted, today)))
+        requests = KafkaRequests(kafka, producer, log)
+        work = Redo(
+            stores.episodes,
+            stores.messages,
+            requests,
+            today,
+            settings.retry,
+            in_flight=in_flight,
+            give_up_seconds=give_up_seconds,
+            progress=progress,
+        )
+        return await work.run(found)

@@ -1,0 +1,143 @@
+"""A new prompt on the real processes: stored summaries are made anew, once each, whatever is killed meanwhile."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from afterword import MessageCreated, Producer, SummaryCreated, SummarySubscriber
+from afterword.dev import ROLES
+from afterword.streams.settings import Settings
+from afterword.streams.summarizer.providers import maker_of
+from tests.e2e.deployment import Deployment, deployed, environment_of
+from tests.e2e.test_amendments import until
+from tests.openai_server import MODEL, LlmServer
+
+CONVERSATIONS, EPISODES = 3, 3
+PROMPT = "Tell what was cancelled, and why, in {language}.\n{conversation_text}"
+TENANT = "acme"
+
+
+@pytest.fixture
+def settings(make_settings: Callable[..., Settings], llm_server: LlmServer) -> Settings:
+    return make_settings(
+        kafka={"partitions": 2, "session_timeout_seconds": 6},
+        engine={"commit_interval_seconds": 0.2},
+        llm={"provider": "openai", "model": MODEL, "base_url": f"{llm_server.url}/v1", "cache_seconds": 0},
+        retry={"first_delay_seconds": 0.5},
+        drain_seconds=5,
+    )
+
+
+@pytest_asyncio.fixture
+async def deployment(settings: Settings, tmp_path: Path) -> AsyncIterator[Deployment]:
+    async with deployed(settings, tmp_path, static=True) as ready:
+        for role in ROLES:
+            ready.start(role)
+        yield ready
+
+
+@pytest_asyncio.fixture
+async def events(deployment: Deployment) -> AsyncIterator[list[SummaryCreated]]:
+    """Everything announced, as it comes, repeats included."""
+    found: list[SummaryCreated] = []
+
+    async def read() -> None:
+        async with SummarySubscriber.from_settings(deployment.settings, group_id="reader") as subscriber:
+            async for event in subscriber:
+                found.append(event)  # noqa: PERF401 – each is seen as it comes
+
+    reading = asyncio.create_task(read())
+    yield found
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+
+
+async def converse(settings: Settings) -> None:
+    async with Producer.from_settings(settings) as producer:
+        for conversation in range(CONVERSATIONS):
+            for ordinal in range(EPISODES):
+                said = ("Please cancel order 4711.", "It is cancelled. The refund takes three days.")
+                for turn, content in enumerate(said):
+                    message = MessageCreated(
+                        id=f"{ordinal}-{turn}",
+                        conversation_id=f"c{conversation}",
+                        user_id="ann",
+                        tenant_id=TENANT,
+                        role="assistant" if turn else "user",
+                        content=content,
+                    )
+                    await producer.send(message)
+                await producer.flush(f"c{conversation}", tenant_id=TENANT)
+
+
+async def command(settings: Settings, *arguments: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "afterword", "summaries", "redo", "--yes", "--json", *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        env=os.environ | environment_of(settings),
+    )
+
+
+async def result(process: asyncio.subprocess.Process) -> dict[str, Any]:
+    out, _ = await asyncio.wait_for(process.communicate(), 120)
+    assert process.returncode == 0
+    return dict(json.loads(out))
+
+
+def revisions(events: list[SummaryCreated]) -> dict[str, int]:
+    return {event.episode_id: event.revision for event in events}
+
+
+async def test_a_new_prompt_is_used_for_everything_that_is_stored(
+    deployment: Deployment, events: list[SummaryCreated]
+) -> None:
+    total = CONVERSATIONS * EPISODES
+    await converse(deployment.settings)
+
+    async def announced(number: int, revision: int) -> bool:
+        return list(revisions(events).values()).count(revision) == number
+
+    await until(lambda: announced(total, 1))
+    new = deployment.settings.model_copy(
+        update={"summarizer": deployment.settings.summarizer.model_copy(update={"prompt": PROMPT})}
+    )
+    planned = await result(await command(new, "--dry-run"))
+    assert planned["summaries"] == total
+
+    deployment.kill("summarizer")
+    deployment.workers.pop("summarizer")
+    deployment.settings = new
+    deployment.start("summarizer")
+    first = await command(new, "--in-flight", "1")
+    await until(lambda: announced(2, 2))
+    first.kill()
+    deployment.kill("summarizer")
+    deployment.workers.pop("summarizer")
+    second = await command(new)
+    deployment.start("summarizer")
+    async with Producer.from_settings(new) as producer:  # a change among them
+        await producer.edit("c1", "0-0", tenant_id=TENANT, content="Please cancel order 4711 now.")
+    done = await result(second)
+    assert (done["kept"], done["not_archived"]) == (0, 0)
+    assert 0 < done["redone"] < total
+
+    async def is_all_new() -> bool:
+        latest = {event.episode_id: event for event in sorted(events, key=lambda event: event.revision)}
+        return all((event.model, event.prompt_version) == maker_of(new) for event in latest.values())
+
+    await until(is_all_new)
+    report = await deployment.audit(60)
+    assert report.clean, list(report.lines())
+    by_id = {event.event_id: event for event in events}
+    assert all(event.supersedes in by_id for event in events if event.revision > 1)
+    reasons = {event.reason for event in events if event.revision > 1}
+    assert reasons <= {"redone", "edited"}
+    assert "redone" in reasons
+    assert (await result(await command(new, "--dry-run")))["summaries"] == 0
