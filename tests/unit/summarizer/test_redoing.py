@@ -149,7 +149,7 @@ async def test_without_its_messages_the_summary_stays() -> None:
     assert summary_of(world, 3).revision == 1
 
 
-async def test_a_deleted_episode_does_not_come_back() -> None:
+async def test_a_deleted_episode_is_not_made_anew() -> None:
     world = await a_world()
     deletions = list(enumerate(map(delete, ("m6", "m7", "m8")), 100))
     for offset, deletion in deletions:
