@@ -85,7 +85,7 @@ class Amendments(Revisions):
         if amended.message_id is None:
             await self._delete_conversation(amended)
             return False
-        held, amended = await self._held(amended)
+        held = await self._held(amended)
         made = [await self._amend(group, amended) for group in held]
         return any(_is_fallback(episode) for group in made for episode in group)
 
@@ -121,16 +121,16 @@ class Amendments(Revisions):
 
         Raises: as `apply`; ProviderError.
         """
-        held, amended = await self._held(amended)
+        held = await self._held(amended)
         for episode in (episode for group in held for episode in group):
             made = await self._revised(episode, amended, self._ask_without_fallback, again=_is_fallback(episode))
             await self._finish(made, amended)
             await self._renew_conversation(made, amended.offset)
 
-    async def _held(self, amended: EpisodeAmended) -> tuple[list[list[Episode]], EpisodeAmended]:
+    async def _held(self, amended: EpisodeAmended) -> list[list[Episode]]:
         """Wait for the archive; returns the episodes that have the message, grouped by scope, in order.
 
-        Also returns the change: a later one of a message that is deleted is as if it were the deletion.
+        None if the message was deleted before: the deletion's own record revises and announces them.
         """
         message_id = amended.message_id or ""
         held = await self._retry_until_success(
@@ -138,10 +138,12 @@ class Amendments(Revisions):
         )
         check_episodes_tenant(held, amended)
         state = await self._until_archived(amended, is_known=bool(held) or await self._is_of_expired(amended))
+        if state.changed < amended.offset:
+            return []
         groups: dict[str, list[Episode]] = {}
         for episode in held:
             groups.setdefault(scope_of(episode.event), []).append(episode)
-        return list(groups.values()), amended.model_copy(update={"offset": min(amended.offset, state.changed)})
+        return list(groups.values())
 
     async def _is_of_expired(self, amended: EpisodeAmended) -> bool:
         """Return whether the episode of the message has expired."""

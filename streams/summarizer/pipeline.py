@@ -62,7 +62,9 @@ class Pipeline(Revisions):
         # read after what is stored: a change that is not in it by then will have a revision of its own
         current, history = await self._current(episode), None
         found: StoredEpisode | DeletedEpisode = stored
-        if is_replaceable(stored.summary.quality) and current.episode is not None:
+        if is_replaceable(stored.summary.quality):
+            if current.episode is None:
+                return  # the deletion's own record ends it
             history = replace(await self._read_history(episode), episode=current.episode)
             answer = await self._ask_without_fallback(history.request)
             found = await self._add(history, answer, stored, current)
@@ -110,7 +112,8 @@ class Pipeline(Revisions):
             check_same(episode, stored)
             if stored.summary.made_from == episode.revision:  # else a later one is stored, and its texts stay
                 await self._store_the_rest(episode, stored, current, history)
-        await self._announce(stored)
+        if is_announced_by_episode(stored):
+            await self._announce(stored)
         return stored.event
 
     async def _store_the_rest(
@@ -145,6 +148,13 @@ class Pipeline(Revisions):
 
 def _is_older(stored: StoredEpisode, episode: EpisodeClosed) -> bool:
     return stored.summary.made_from < episode.revision
+
+
+def is_announced_by_episode(stored: StoredEpisode | DeletedEpisode) -> bool:
+    """Return whether a record of the episode made this revision; a change, or a request, announces its own."""
+    if isinstance(stored, DeletedEpisode):
+        return stored.made_by == NEVER
+    return stored.summary.reason is None
 
 
 def check_same(episode: EpisodeClosed, stored: StoredEpisode) -> None:

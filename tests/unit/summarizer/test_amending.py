@@ -566,3 +566,33 @@ def test_a_crash_or_an_outage_at_any_call_ends_the_same(
         check(world)
 
     asyncio.run(scenario())
+
+
+async def test_a_later_change_of_a_deleted_message_announces_nothing() -> None:
+    world = await a_world()
+    for offset, change in enumerate([delete("m4"), delete("m4"), edit("m4", "too late")], 100):
+        await amend(world, change, offset)
+    assert len(announced(world)) == len(set(announced(world)))
+
+
+async def test_a_retry_of_an_episode_leaves_what_a_change_has_made_to_the_changes_record() -> None:
+    world = World()
+    await world.messages.put_many(archived(CLOSED))
+    world.provider.outage = ProviderUnavailable(problem="away")
+    await world.run(CLOSED, summarizer=Summarizer(world.provider))
+    world.provider.outage = None
+    await amend(world, edit("m7"))
+    await amend(world, delete("m0"), 101)
+    await amend(world, delete("m1"), 102)
+    await archive(world, delete("m2"), 103)  # and its record is still to come
+    world.topic.events.clear()
+    await world.pipeline().replace_fallback(CLOSED[2])
+    await world.pipeline().replace_fallback(CLOSED[0])
+    assert announced(world) == []
+
+
+async def test_an_episode_that_comes_again_after_a_change_leaves_the_revision_to_the_changes_record() -> None:
+    world = await a_world()
+    await amend(world, edit("m7"))
+    await world.pipeline().process(CLOSED[2])
+    assert announced(world) == ["c1:3:2"]

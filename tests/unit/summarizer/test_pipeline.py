@@ -43,7 +43,8 @@ async def test_an_episode_ends_in_every_store_and_on_the_topic() -> None:
     world, episode = World(), EPISODES[0]
     summary = await world.pipeline().process(episode)
     stored = world.episodes.episodes["c1:1"]
-    assert stored == StoredEpisode(summary, episode.fingerprint, "trigger", (), last_offset=2, participants=("u1",))
+    fields = {"last_offset": 2, "participants": ("u1",), "built_on": ()}
+    assert stored == StoredEpisode(summary, episode.fingerprint, "trigger", (), **fields)
     assert world.topic.events == [summary]
     assert world.messages.episode_ids == dict.fromkeys([message_key("c1", f"m{n}", "t1") for n in range(3)], "c1:1")
     assert world.index.points["c1:1"].raw_text == "Text of m0.\nText of m1.\nText of m2."
