@@ -15,7 +15,7 @@ from afterword.schemas.decoding import MAX_INPUT_BYTES
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.kafka import admin_client
 from afterword.streams.segmenter.state import TABLES
-from afterword.streams.settings import Settings
+from afterword.streams.settings import DAY_MS, Settings
 
 __all__ = ["TopicReport", "check_topics", "ensure_topics"]
 
@@ -32,6 +32,20 @@ LARGEST_MESSAGES_BYTES = LARGE_RECORD_BYTES
 
 MAX_BYTES = "max.message.bytes"
 
+HANDED_ON_DAYS = 7
+"""Days for which closed episodes and retries stay: the longest that a summarizer may be away."""
+ANNOUNCED_DAYS = 30
+"""Days for which summaries, deletions and dead letters stay."""
+ROLL_MS = DAY_MS
+"""Age at which a segment ends: until then nothing of it is removed."""
+COMPACTION_LAG_MS = DAY_MS
+"""Age at which a changelog is compacted, however little of it is dirty."""
+TOMBSTONE_MS = DAY_MS
+"""Age of the tombstones that compaction removes; the engine needs more than the 12 hours that state may be stale."""
+
+UNBOUNDED = (-1, 2**63 - 1)
+"""Values of Kafka's that stand for no limit."""
+
 Status = Literal["created", "ok", "different", "missing", "failed"]
 
 
@@ -46,6 +60,13 @@ class Topic:
     any_count: bool = False
     record_bytes: tuple[int, int] | None = None
     """Least and greatest `max.message.bytes` without a warning."""
+    lifetime: Mapping[str, int] = field(default_factory=dict)
+    """Milliseconds, by configuration: after them what was erased is gone. More is a warning, and less is fine."""
+
+    @property
+    def created_with(self) -> dict[str, str]:
+        """Return the configuration of a new topic."""
+        return {**self.configs, **{name: str(value) for name, value in self.lifetime.items()}}
 
 
 @dataclass(frozen=True)
@@ -85,23 +106,33 @@ def wanted_topics(settings: Settings, message_partitions: int | None = None) -> 
     large = {**log, MAX_BYTES: str(LARGE_RECORD_BYTES)}
     compacted = {**large, "cleanup.policy": "compact"}
 
-    def topic(name: str, configs: Mapping[str, str], count: int = kafka.partitions, any_count: bool = True) -> Topic:
-        return Topic(name, count, kafka.replication_factor, configs, any_count)
+    def topic(name: str, configs: Mapping[str, str], days: int) -> Topic:
+        return Topic(name, kafka.partitions, kafka.replication_factor, configs, True, lifetime=_kept(days))
+
+    def of_messages(name: str, configs: Mapping[str, str], count: int) -> Topic:
+        return Topic(name, count, kafka.replication_factor, configs)
 
     taken = (SMALLEST_MESSAGES_BYTES, LARGEST_MESSAGES_BYTES)
     return [
-        replace(topic(kafka.messages_topic, log, any_count=False), record_bytes=taken),
-        topic(kafka.episodes_topic, large),
-        topic(kafka.summaries_topic, log),
-        topic(kafka.deletions_topic, log),
-        topic(kafka.retry_topic, large),
-        topic(kafka.dead_letters(kafka.messages_topic), large),
-        topic(kafka.dead_letters(kafka.episodes_topic), large),
+        replace(of_messages(kafka.messages_topic, log, kafka.partitions), record_bytes=taken),
+        topic(kafka.episodes_topic, large, HANDED_ON_DAYS),
+        topic(kafka.summaries_topic, log, ANNOUNCED_DAYS),
+        topic(kafka.deletions_topic, log, ANNOUNCED_DAYS),
+        topic(kafka.retry_topic, large, HANDED_ON_DAYS),
+        topic(kafka.dead_letters(kafka.messages_topic), large, ANNOUNCED_DAYS),
+        topic(kafka.dead_letters(kafka.episodes_topic), large, ANNOUNCED_DAYS),
         *(
-            topic(kafka.changelog(table), compacted, message_partitions or kafka.partitions, any_count=False)
+            replace(
+                of_messages(kafka.changelog(table), compacted, message_partitions or kafka.partitions),
+                lifetime={"max.compaction.lag.ms": COMPACTION_LAG_MS, "delete.retention.ms": TOMBSTONE_MS},
+            )
             for table in TABLES
         ),
     ]
+
+
+def _kept(days: int) -> dict[str, int]:
+    return {"retention.ms": days * DAY_MS, "segment.ms": ROLL_MS}
 
 
 def compare(wanted: Topic, found: FoundTopic) -> TopicReport:
@@ -112,7 +143,8 @@ def compare(wanted: Topic, found: FoundTopic) -> TopicReport:
         pairs["partitions"] = (str(wanted.partitions), str(found.partitions))
     differing = [f"{name} is {is_}, should be {should}" for name, (should, is_) in pairs.items() if is_ != should]
     status: Status = "different" if differing else "ok"
-    return TopicReport(wanted.name, status, "; ".join(differing), _size_warning(wanted, found))
+    warnings = [_size_warning(wanted, found), _lifetime_warning(wanted, found)]
+    return TopicReport(wanted.name, status, "; ".join(differing), "; ".join(filter(None, warnings)))
 
 
 def _size_warning(wanted: Topic, found: FoundTopic) -> str:
@@ -129,6 +161,16 @@ def _size_warning(wanted: Topic, found: FoundTopic) -> str:
             "dead letters, which keep only the beginning of the largest"
         )
     return ""
+
+
+def _lifetime_warning(wanted: Topic, found: FoundTopic) -> str:
+    """Name what keeps erased records longer than is wanted, or without end; empty if nothing does."""
+    long = [
+        f"{name} is {value}, should be at most {most}"
+        for name, most in wanted.lifetime.items()
+        if (value := found.configs.get(name)) is not None and (int(value) in UNBOUNDED or int(value) > most)
+    ]
+    return f"{'; '.join(long)}: until then it keeps what was erased" if long else ""
 
 
 def _configs(settings: Settings, cleanup: str) -> dict[str, str]:
@@ -208,7 +250,7 @@ async def _create_missing(admin: AIOKafkaAdminClient, topics: Sequence[Topic], s
 
 async def _create(admin: AIOKafkaAdminClient, topics: Sequence[Topic]) -> dict[str, str]:
     """Create topics; returns the reason of each refusal. A topic created by someone else meanwhile is fine."""
-    new = [NewTopic(t.name, t.partitions, t.replication_factor, topic_configs=dict(t.configs)) for t in topics]
+    new = [NewTopic(t.name, t.partitions, t.replication_factor, topic_configs=t.created_with) for t in topics]
     response = await admin.create_topics(new)
     return {
         name: message or for_code(code).description
@@ -239,6 +281,16 @@ async def _compare_all(
         else TopicReport(topic.name, "missing")
         for topic in wanted
     ]
+
+
+async def read_configs(settings: Settings, names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Read the configuration of topics in effect; those that do not exist are left out.
+
+    Raises: BrokerUnavailable, StoreUnavailable.
+    """
+    async with _admin(settings) as admin:
+        existing = await _existing(admin)
+        return await _topic_configs(admin, [name for name in names if name in existing])
 
 
 async def _topic_configs(admin: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, dict[str, str]]:

@@ -100,7 +100,7 @@ def topics() -> str:
 
 
 def _described(topic: Topic) -> dict[str, object]:
-    configs = {key: value for key, value in topic.configs.items() if key != SET_BY_VALUES}
+    configs = {key: value for key, value in topic.created_with.items() if key != SET_BY_VALUES}
     return {"name": topic.name, "config": configs}
 
 

@@ -49,7 +49,7 @@ def test_the_topics_that_strimzi_makes_are_those_that_the_command_makes(helm: He
     specs = [resource["spec"] for resource in made if resource["kind"] == "KafkaTopic"]
     kafka = Kafka(replication_factor=3, min_insync_replicas=2)
     assert {topic_of(spec) for spec in specs} == {
-        (topic.name, topic.partitions, topic.replication_factor, tuple(sorted(topic.configs.items())))
+        (topic.name, topic.partitions, topic.replication_factor, tuple(sorted(topic.created_with.items())))
         for topic in wanted_topics(Settings(kafka=kafka))
     }
 

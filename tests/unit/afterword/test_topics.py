@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from afterword.schemas.decoding import MAX_INPUT_BYTES
-from afterword.streams.settings import Settings
+from afterword.streams.runtime.options import Options
+from afterword.streams.settings import DAY_MS, Settings
 from afterword.topics import (
     LARGEST_MESSAGES_BYTES,
     SMALLEST_MESSAGES_BYTES,
@@ -39,7 +40,7 @@ def messages(wanted: dict[str, Topic]) -> Topic:
 
 
 def as_wanted(topic: Topic) -> FoundTopic:
-    in_effect = {**topic.configs, "retention.ms": "604800000"}
+    in_effect = {"retention.ms": "604800000", **topic.created_with}
     return FoundTopic(topic.name, topic.partitions, topic.replication_factor, in_effect)
 
 
@@ -127,3 +128,49 @@ def test_a_limit_of_messages_that_is_too_small_or_too_large_is_warned_of(
 
 def test_the_limit_for_messages_without_a_warning_is_enough_for_every_message_that_is_taken() -> None:
     assert MAX_INPUT_BYTES < SMALLEST_MESSAGES_BYTES < LARGEST_MESSAGES_BYTES
+
+
+def test_every_topic_but_the_messages_has_a_date_from_which_what_was_erased_is_gone(wanted: dict[str, Topic]) -> None:
+    days = {
+        name: {config: milliseconds / DAY_MS for config, milliseconds in topic.lifetime.items()}
+        for name, topic in wanted.items()
+    }
+    week, month = ({"retention.ms": number, "segment.ms": 1} for number in (7, 30))
+    changelog = {"max.compaction.lag.ms": 1, "delete.retention.ms": 1}
+    assert days == {
+        "messages": {},
+        "episode.closed": week,
+        "episode.retry": week,
+        "summary.created": month,
+        "summary.deleted": month,
+        "messages.dlq": month,
+        "episode.closed.dlq": month,
+        "afterword-segmenter-conversations-changelog": changelog,
+        "afterword-segmenter-messages-changelog": changelog,
+    }
+
+
+def test_tombstones_of_a_changelog_outlive_state_that_is_caught_up_from_it(wanted: dict[str, Topic]) -> None:
+    changelog = wanted["afterword-segmenter-messages-changelog"]
+    assert changelog.lifetime["delete.retention.ms"] > Options.stale_seconds * 1000
+
+
+@pytest.mark.parametrize(
+    ("topic", "name", "value", "is_long"),
+    [
+        ("episode.closed", "retention.ms", "604800000", False),
+        ("episode.closed", "retention.ms", "3600000", False),
+        ("episode.closed", "retention.ms", "604800001", True),
+        ("episode.closed", "retention.ms", "-1", True),
+        ("afterword-segmenter-messages-changelog", "max.compaction.lag.ms", str(2**63 - 1), True),
+        ("messages", "retention.ms", "-1", False),
+    ],
+)
+def test_a_topic_that_keeps_what_was_erased_for_too_long_is_warned_of(
+    wanted: dict[str, Topic], topic: str, name: str, value: str, is_long: bool
+) -> None:
+    found = as_wanted(wanted[topic])
+    report = compare(wanted[topic], replace(found, configs={**found.configs, name: value}))
+    assert report.fine
+    assert (f"{name} is {value}, should be at most" in report.warning) == is_long
+    assert bool(report.warning) == is_long
