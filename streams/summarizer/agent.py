@@ -11,7 +11,15 @@ import structlog
 from opentelemetry.trace import Span, SpanKind, Tracer, get_current_span
 from structlog.contextvars import bound_contextvars
 
-from afterword.schemas import EpisodeAmended, EpisodeRedo, InvalidRecord, SummaryCreated, SummaryDeleted, decode_closed
+from afterword.schemas import (
+    EpisodeAmended,
+    EpisodeClosed,
+    EpisodeRedo,
+    InvalidRecord,
+    SummaryCreated,
+    SummaryDeleted,
+    decode_closed,
+)
 from afterword.schemas.dead_letters import UNFORESEEN, dead_letter
 from afterword.schemas.headers import Headers, KafkaRecord, cloud_event
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
@@ -104,10 +112,10 @@ class Outputs:
         await self._summaries.send(key=summary.conversation_id.encode(), value=summary.to_json(), headers=headers)
         count_summary(self._metrics, summary)
 
-    async def retry(self, record: KafkaRecord, attempt: Try) -> None:
-        """Write the episode's own record to `episode.retry`."""
-        original = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
-        await self._retries.send(key=record.key, value=record.value, headers=original + headers_of(attempt))
+    async def retry(self, record: KafkaRecord, attempt: Try, value: bytes | None) -> None:
+        """Write the episode's own record to `episode.retry`, with this value."""
+        original = [(name, text) for name, text in record.headers if not name.startswith(PREFIX)]
+        await self._retries.send(key=record.key, value=value, headers=original + headers_of(attempt))
 
     async def send_to_dlq(self, key: bytes | None, value: bytes | None, headers: Headers) -> None:
         await self._dead_letters.send(key=key, value=value, headers=headers)
@@ -168,7 +176,7 @@ class RecordHandler:
         if isinstance(summary, SummaryDeleted):
             return
         if summary.made_from == event.revision and is_replaceable(summary.quality):
-            await self._schedule(record, first_try(self._retry, self._now()))
+            await self._schedule_episode(record, event, first_try(self._retry, self._now()))
 
     async def _amend(self, record: KafkaRecord, amended: EpisodeAmended, waited: int = 0) -> None:
         """Make the revisions of a change; a record that the archive has not caught up with is put aside.
@@ -213,7 +221,10 @@ class RecordHandler:
                     await self._pipeline.replace_fallback(event)
         except ProviderError as error:
             following = next_try(attempt, error, self._retry, self._now())
-            await self._schedule(record, following)
+            if isinstance(event, EpisodeAmended):
+                await self._schedule(record, following)
+            else:
+                await self._schedule_episode(record, event, following)
             problem = {"error_type": error.error_type, "problem": str(error), "last": following is None}
             log.warning("fallback_kept", **fields, **problem)
         except NotArchived as error:
@@ -223,7 +234,15 @@ class RecordHandler:
 
     async def _schedule(self, record: KafkaRecord, attempt: Try | None) -> None:
         if attempt is not None:
-            await self._outputs.retry(record, attempt)
+            await self._outputs.retry(record, attempt, record.value)
+
+    async def _schedule_episode(self, record: KafkaRecord, episode: EpisodeClosed, attempt: Try | None) -> None:
+        """Try the episode again: a message that was deleted meanwhile is not written once more."""
+        if attempt is None:
+            return
+        left = await self._pipeline.left_of(episode)
+        if left is not None:
+            await self._outputs.retry(record, attempt, record.value if left is episode else left.to_json())
 
     async def _handle(self, record: KafkaRecord, step: Callable[[KafkaRecord], Awaitable[None]]) -> None:
         """Run the step; a record that it rejects, or on which it keeps failing, goes to the dead-letter queue."""

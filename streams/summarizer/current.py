@@ -39,6 +39,15 @@ def laid_over(episode: EpisodeClosed, states: MessageStates) -> Current:
     return Current(_rebuilt(episode, core, _living(episode.overlap, states)) if core else None, changes)
 
 
+def without_deleted(episode: EpisodeClosed, states: MessageStates) -> EpisodeClosed | None:
+    """The episode, its contents as they are in the event, without deleted messages; None if no core message is left."""
+    gone = {message_id for message_id, state in states.items() if isinstance(state, DeletedMessage)}
+    core, overlap = ([m for m in messages if m.id not in gone] for messages in (episode.messages, episode.overlap))
+    if len(core) + len(overlap) == len(episode.messages) + len(episode.overlap):
+        return episode
+    return _rebuilt(episode, core, overlap) if core else None
+
+
 def from_archive(stored: StoredEpisode, states: MessageStates) -> Current | None:
     """The stored episode as the archive has it; None if a core message is missing there, or older than it was."""
     summary, known = stored.summary, dict(stored.changes)

@@ -13,7 +13,7 @@ from afterword.schemas.ids import message_key
 from afterword.streams.errors import EpisodeConflict
 from afterword.streams.settings import Retention
 from afterword.streams.stores.episodes import NEVER, DeletedEpisode, StoredEpisode, scope_of, stored_episode
-from afterword.streams.summarizer.current import Current, laid_over
+from afterword.streams.summarizer.current import Current, MessageState, laid_over, without_deleted
 from afterword.streams.summarizer.revisions import Revisions, summary_created, summary_deleted
 from afterword.streams.summarizer.rolling import History, next_row
 from afterword.streams.summarizer.summary import Summary, is_replaceable
@@ -75,8 +75,16 @@ class Pipeline(Revisions):
 
     async def _current(self, episode: EpisodeClosed) -> Current:
         """Lay the changes that the archive knows over the episode."""
+        return laid_over(episode, await self._changed(episode))
+
+    async def _changed(self, episode: EpisodeClosed) -> dict[str, MessageState]:
+        """Read the episode's messages that the archive knows to be changed, by id."""
         ids = [message.id for message in (*episode.messages, *episode.overlap)]
-        return laid_over(episode, await self._read_messages(self._messages.changed, episode, ids))
+        return await self._read_messages(self._messages.changed, episode, ids)
+
+    async def left_of(self, episode: EpisodeClosed) -> EpisodeClosed | None:
+        """The episode without messages that were deleted, the same object if none was; None if no core is left."""
+        return without_deleted(episode, await self._changed(episode))
 
     async def _add(
         self, history: History, answer: Summary, before: StoredEpisode | None, current: Current

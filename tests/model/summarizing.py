@@ -171,8 +171,8 @@ class Worker(Process):
             raise AWAY
         return answer
 
-    async def _retry(self, record: Any, attempt: Try) -> None:
-        send(RETRIES, record.key, record.value, headers_of(attempt))
+    async def _retry(self, record: Any, attempt: Try, value: bytes | None) -> None:
+        send(RETRIES, record.key, value, headers_of(attempt))
 
     async def _publish(self, summary: SummaryCreated) -> None:
         self.world.shared.sent.append(summary)

@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from afterword.schemas import EpisodeClosed
+from afterword.schemas.decoding import decode_episode
 from afterword.schemas.headers import Headers
+from afterword.schemas.ids import message_key
 from afterword.streams.errors import AnswerInvalid, ProviderUnavailable
 from afterword.streams.settings import Retry
+from afterword.streams.stores.messages import DeletedMessage
 from afterword.streams.summarizer.agent import RecordHandler
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.retries import Try, headers_of
@@ -40,10 +43,13 @@ class Partition:
 
     async def work_off(self, handle: Callable[[Any], Any]) -> None:
         while self.committed < len(self.records):
-            done = asyncio.Event()
-            await handle(SimpleNamespace(value=self.records[self.committed], ack=done.set))
-            assert done.is_set()
-            self.committed += 1
+            await self.work_off_one(handle)
+
+    async def work_off_one(self, handle: Callable[[Any], Any]) -> None:
+        done = asyncio.Event()
+        await handle(SimpleNamespace(value=self.records[self.committed], ack=done.set))
+        assert done.is_set()
+        self.committed += 1
 
 
 class Deployment:
@@ -67,8 +73,8 @@ class Deployment:
     async def replace(self, faults: Faults = NO_FAULTS) -> None:
         await self.retries.work_off(self.handler(faults).replace_fallback)
 
-    async def _retry(self, record: Any, attempt: Try) -> None:
-        self.retries.append(record.key, record.value, headers_of(attempt))
+    async def _retry(self, record: Any, attempt: Try, value: bytes | None) -> None:
+        self.retries.append(record.key, value, headers_of(attempt))
 
     async def _send_to_dlq(self, key: bytes | None, value: bytes | None, headers: Headers) -> None:
         self.dead.append(key, value, headers)
@@ -108,6 +114,24 @@ async def test_the_record_of_a_retry_is_the_episodes_own() -> None:
     deployment = await after_an_outage(EPISODES[0])
     original, again = deployment.closed.records[0], deployment.retries.records[0]
     assert (again.key, again.value) == (original.key, original.value)
+
+
+async def test_a_message_that_was_deleted_meanwhile_is_not_written_once_more() -> None:
+    episode = a_closed_episode(2)
+    deployment = Deployment(episode, retry=Retry(attempts=50))
+    deployment.world.provider.outage = AWAY
+    deleted = {message_key("c1", name, "t1"): DeletedMessage(9) for name in ("m2", "m4")}  # one of the overlap
+    deployment.world.messages.deleted = {**deleted}
+    await deployment.summarize()
+    [first] = deployment.retries.records
+    again = decode_episode(first.key, first.value)
+    assert [m.id for m in (*again.messages, *again.overlap)] == ["m3", "m5", "m1"]
+    assert (again.fingerprint, again.message_count) == (episode.fingerprint, 2)
+    await deployment.retries.work_off_one(deployment.handler(NO_FAULTS).replace_fallback)
+    assert deployment.retries.records[1].value == first.value
+    deployment.world.messages.deleted |= {message_key("c1", name, "t1"): DeletedMessage(9) for name in ("m3", "m5")}
+    await deployment.retries.work_off_one(deployment.handler(NO_FAULTS).replace_fallback)
+    assert len(deployment.retries.records) == 2, "of an episode of which no message is left there is no retry"
 
 
 async def test_the_conversation_follows_its_last_episode_and_counts_nothing_twice() -> None:
