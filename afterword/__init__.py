@@ -1,7 +1,7 @@
 """Long-term memory for chat assistants, from the Kafka topic their messages are on.
 
 What a service needs is named here. Each name is imported when it is first used, so that a subscriber does not load the
-stores' clients: `Memory` needs the extra `memory`, everything else the base install.
+stores' clients: `Memory` needs the extra `memory`, `Eraser` the extra `worker`, everything else the base install.
 """
 
 from importlib import import_module
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from afterword.consumers.subscriber import RevisionSubscriber, SummarySubscriber
+    from afterword.erasing.eraser import Eraser
     from afterword.extras import ExtraMissing
     from afterword.memory import Memory
     from afterword.producer import Producer
@@ -45,6 +46,7 @@ __all__ = [
     "ConversationDeleted",
     "ConversationFlush",
     "EpisodeClosed",
+    "Eraser",
     "ExtraMissing",
     "InvalidRecord",
     "Memory",
@@ -67,6 +69,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "Eraser": "afterword.erasing.eraser",
     "ExtraMissing": "afterword.extras",
     "Memory": "afterword.memory",
     "Producer": "afterword.producer",
@@ -89,7 +92,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from afterword.extras import extra_required
 
-    with extra_required("memory", f"afterword.{name}"):
+    with extra_required("worker" if name == "Eraser" else "memory", f"afterword.{name}"):
         found = getattr(import_module(_MODULES.get(name, "afterword.streams.errors")), name)
     globals()[name] = found
     return found

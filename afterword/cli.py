@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from afterword.commands import deployment, dev, dlq, memory, produce, state, summaries, watch, worker
+from afterword.commands import deployment, dev, dlq, erase, memory, produce, state, summaries, watch, worker
 from afterword.streams.errors import AfterwordError, ConfigurationError
 from afterword.streams.visible import shown
 from afterword.version import revision, running_version
@@ -44,6 +44,7 @@ app.add_typer(deployment.schema, name="schema")
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(state.app, name="state")
 app.add_typer(summaries.app, name="summaries")
+app.add_typer(erase.app, name="erase")
 app.add_typer(deployment.index, name="index")
 for command in (
     dev.dev,

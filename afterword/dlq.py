@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, Protocol
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import ProducerFenced
@@ -52,6 +52,12 @@ class Filters:
             and (self.since is None or dead_letter.failed_at >= self.since)
             and (self.until is None or dead_letter.failed_at < self.until)
         )
+
+
+class Matching(Protocol):
+    """Selects dead letters."""
+
+    def match(self, dead_letter: DeadLetter) -> bool: ...
 
 
 @dataclass
@@ -130,7 +136,7 @@ class DeadLetterQueue:
         self._kafka = kafka
         self._log = log
 
-    async def unresolved(self, topic: str, filters: Filters) -> AsyncGenerator[DeadLetter, None]:
+    async def unresolved(self, topic: str, filters: Matching) -> AsyncGenerator[DeadLetter, None]:
         """Yield matching dead letters that were neither replayed nor discarded, in order within each partition.
 
         Raises: TopicStalled.
@@ -151,7 +157,7 @@ class DeadLetterQueue:
                 return read_dead_letter(record)
         raise NoSuchDeadLetter(address=address)
 
-    async def count(self, topic: str, filters: Filters, action: Action) -> Counts:
+    async def count(self, topic: str, filters: Matching, action: Action) -> Counts:
         """Count what `resolve` would do."""
         counts = Counts()
         async for found in self.unresolved(topic, filters):
@@ -159,7 +165,7 @@ class DeadLetterQueue:
         return counts
 
     async def resolve(
-        self, topic: str, filters: Filters, action: Action, progress: Callable[[int], None] = lambda _: None
+        self, topic: str, filters: Matching, action: Action, progress: Callable[[int], None] = lambda _: None
     ) -> Counts:
         """Replay or discard matching dead letters, one transaction for each batch of originals and resolutions.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 OWNER_ONLY = 0o077
 """The mask of new files: 0600, and 0700 for directories."""
 DIRECTORY = 0o700
+OWNER_FILE = 0o600
 
 
 def private_directory(path: Path) -> None:
@@ -24,3 +25,13 @@ def private_directory(path: Path) -> None:
 def make_files_private() -> None:
     """Let this process, and those it starts, create files for their owner alone; before its first thread."""
     os.umask(OWNER_ONLY)
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file for its user alone, in one step, so that nobody reads half of it. Raises: OSError."""
+    private_directory(path.parent)
+    unfinished = path.with_name(f"{path.name}.new")
+    unfinished.unlink(missing_ok=True)  # an existing file would keep its mode
+    with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_FILE), "wb") as writing:  # noqa: PTH123
+        writing.write(content)
+    os.replace(unfinished, path)  # noqa: PTH105 – the atomic one, by its name

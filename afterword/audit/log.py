@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -50,6 +50,22 @@ class Log:
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 return {tp.partition: o.offset for tp, o in found.items() if tp.topic == topic and o.offset >= 0}
+
+    async def unread(
+        self, group_id: str, topic: str, ends: Mapping[TopicPartition, int]
+    ) -> AsyncGenerator[ConsumerRecord, None]:
+        """Yield committed records before these ends that the group has not committed yet. Raises: TopicStalled."""
+        committed = await self.committed(group_id, topic)
+        behind = {tp: end for tp, end in ends.items() if committed.get(tp.partition, 0) < end}
+        if not behind:
+            return
+        async with self.reader(topic, isolation_level="read_committed") as consumer:
+            first = await consumer.beginning_offsets(list(behind))
+            consumer.assign(list(behind))
+            for tp in behind:
+                consumer.seek(tp, max(first[tp], committed.get(tp.partition, 0)))
+            async for record in _until(consumer, topic, behind):
+                yield record
 
     async def ends(self, topic: str) -> dict[TopicPartition, int]:
         """High watermarks, which include records of open transactions."""
@@ -121,7 +137,7 @@ async def opened(kafka: Kafka) -> AsyncIterator[Log]:
 
 
 async def _until(
-    consumer: AIOKafkaConsumer, topic: str, ends: dict[TopicPartition, int]
+    consumer: AIOKafkaConsumer, topic: str, ends: Mapping[TopicPartition, int]
 ) -> AsyncIterator[ConsumerRecord]:
     deadline = time.monotonic() + STALLED_SECONDS
     before = -1
@@ -137,6 +153,6 @@ async def _until(
             raise TopicStalled(topic=topic)
 
 
-async def reached(consumer: AIOKafkaConsumer, ends: dict[TopicPartition, int]) -> bool:
+async def reached(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]) -> bool:
     """Check whether everything before these offsets was read, transaction markers included."""
     return all([await consumer.position(tp) >= end for tp, end in ends.items()])

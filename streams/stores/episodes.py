@@ -1,6 +1,6 @@
 """Summarized episodes, rolling summaries and conversations: their records, and the protocol of their store."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -171,6 +171,12 @@ class EpisodeStore(Protocol):
 
         Of episodes that an older version stored only the episode's own user is known. Otherwise as in MessageArchive.
         """
+        ...
+
+    async def taken_part_in(
+        self, conversation_ids: Sequence[str], user_id: str, tenant_id: str | None
+    ) -> dict[str, int]:
+        """Count the episodes of a tenant's conversations of which this very user is a participant; none: left out."""
         ...
 
     async def later(self, episode: SummaryCreated | SummaryDeleted, limit: int, after: int) -> list[StoredEpisode]:

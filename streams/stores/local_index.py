@@ -5,7 +5,6 @@ directory, readable by the same user alone.
 """
 
 import ipaddress
-import os
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -19,7 +18,7 @@ from aiohttp import web
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from afterword.streams.errors import StoreInUse, StoreUnavailable
-from afterword.streams.private import private_directory
+from afterword.streams.private import write_private
 from afterword.streams.stores.index import Embed, EpisodeIndex, Query, Recalled
 
 ROUTE = "/index/episodes"
@@ -27,7 +26,6 @@ SEARCH_ROUTE = "/index/search"
 PARAMETER = "query"
 MAX_PARAMETER_BYTES = 3500
 """Percent-encoded; the health server accepts request lines of at most 4,096 bytes."""
-OWNER_ONLY = 0o600
 
 IndexView = Callable[[web.Request], Awaitable[web.Response]]
 
@@ -55,13 +53,8 @@ def address_file(path: Path) -> Path:
 
 def announce(path: Path, host: str, port: int, token: str) -> None:
     """Write the owner's address, in one step, so that nobody reads half of it."""
-    file = address_file(path)
-    private_directory(file.parent)
-    unfinished = file.with_suffix(".new")
-    unfinished.unlink(missing_ok=True)  # an existing file would keep its mode
-    with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY), "w") as writing:  # noqa: PTH123
-        writing.write(Address(url=f"http://{host}:{port}", token=token).model_dump_json())
-    os.replace(unfinished, file)  # noqa: PTH105 – the atomic one, by its name
+    address = Address(url=f"http://{host}:{port}", token=token)
+    write_private(address_file(path), address.model_dump_json().encode())
 
 
 def index_views(index: EpisodeIndex, embed: Embed, token: str) -> Mapping[str, IndexView]:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from afterword.schemas import ConversationDeleted, MessageCreated, MessageDeleted, MessageEdited
 from afterword.streams.stores.arguments import require
@@ -92,6 +92,13 @@ class Counted:
     """The number of `messages` with `skip_summarization`."""
 
 
+class Authors(NamedTuple):
+    """Numbers of messages of a conversation."""
+
+    own: int
+    others: int
+
+
 def sort_key(archived: ArchivedMessage) -> tuple[float, int]:
     """The sort key of messages within a conversation: time, then offset."""
     sent_at = archived.message.sent_at
@@ -144,6 +151,10 @@ class MessageArchive(MessageWriter, Protocol):
 
         Tenant None: messages without a tenant. In the order of the ids' UTF-8.
         """
+        ...
+
+    async def authors(self, conversation_ids: Sequence[str], user_id: str, tenant_id: str | None) -> dict[str, Authors]:
+        """Count the messages of a tenant's conversations by whether they are this user's; none: left out."""
         ...
 
     async def first(self, conversation_id: str) -> ArchivedMessage | None:

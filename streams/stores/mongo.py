@@ -67,9 +67,11 @@ from afterword.streams.stores.episodes import (
     id_prefix,
     scope_of,
 )
+from afterword.streams.stores.erasures import ErasedConversation, Erasure
 from afterword.streams.stores.messages import (
     ArchiveChange,
     ArchivedMessage,
+    Authors,
     Counted,
     DeletedMessage,
     MessageRef,
@@ -250,6 +252,16 @@ class MongoEpisodes:
         pages = [await _conversations(self._episodes, field, user_id, tenant_id, after, limit) for field in fields]
         return sorted({found for page in pages for found in page}, key=str.encode)[:limit]
 
+    async def taken_part_in(
+        self, conversation_ids: Sequence[str], user_id: str, tenant_id: str | None
+    ) -> dict[str, int]:
+        wanted = _of_tenant(conversation_ids, user_id, tenant_id)
+        wanted["$or"] = [{field: {"$eq": user_id}} for field in ("participants", "user_id")]
+        counts = {"$group": {"_id": "$conversation_id", "episodes": {"$sum": 1}}}
+        with mongo_errors():
+            found = await self._episodes.aggregate([{"$match": wanted}, counts]).to_list(None)
+        return {group["_id"]: group["episodes"] for group in found}
+
     async def later(self, episode: SummaryCreated | SummaryDeleted, limit: int, after: int) -> list[StoredEpisode]:
         require(int, limit=limit, after=after)
         wanted = _in_scope(episode.conversation_id, agent_of_scope(episode)) | {"ordinal": {"$gt": after}}
@@ -280,6 +292,7 @@ class MongoEpisodes:
                 counts = await self._counts(event, known["last_ordinal"])
                 summary = last[0].summary
                 change = {**counts, "title": summary.title, "updated_at": summary.created_at}
+                change["user_id"] = await self._first_user(event) or summary.user_id
                 if summary.ordinal == known["last_ordinal"]:
                     change["last_revision"] = summary.revision
                 if (await self._conversations.update_one(unchanged, {"$set": change})).matched_count:
@@ -303,6 +316,12 @@ class MongoEpisodes:
             await self._rows.delete_many({"conversation_id": {"$eq": scope}, **ended})
             await self._conversations.delete_one({"_id": scope, **ended})
         return True
+
+    async def _first_user(self, event: SummaryCreated | SummaryDeleted) -> str | None:
+        """The user of the first episode that is left: the one that the conversation began with may be gone."""
+        scope = _in_scope(event.conversation_id, agent_of_scope(event))
+        first = await self._episodes.find_one(scope, {"user_id": 1}, sort=[("ordinal", 1)])
+        return first["user_id"] if first else None
 
     async def _counts(self, event: SummaryCreated | SummaryDeleted, last_ordinal: int) -> dict[str, int]:
         scope = _in_scope(event.conversation_id, agent_of_scope(event)) | {"ordinal": {"$lte": last_ordinal}}
@@ -495,6 +514,17 @@ class MongoMessages:
 
     async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
         return await _conversations(self._messages, "user_id", user_id, tenant_id, after, limit)
+
+    async def authors(self, conversation_ids: Sequence[str], user_id: str, tenant_id: str | None) -> dict[str, Authors]:
+        wanted = _of_tenant(conversation_ids, user_id, tenant_id)
+        counts = {"$group": {"_id": "$conversation_id", "messages": {"$sum": 1}}}
+        numbers: list[dict[str, int]] = []
+        for selected in (wanted, {**wanted, "user_id": {"$eq": user_id}}):
+            with mongo_errors():
+                found = await self._messages.aggregate([{"$match": selected}, counts]).to_list(None)
+            numbers.append({group["_id"]: group["messages"] for group in found})
+        every, own = numbers
+        return {i: Authors(own.get(i, 0), number - own.get(i, 0)) for i, number in every.items()}
 
     async def first(self, conversation_id: str) -> ArchivedMessage | None:
         require(str, conversation_id=conversation_id)
@@ -704,11 +734,64 @@ class MongoReplies:
         with mongo_errors():
             await self._replies.replace_one({"_id": key}, document, upsert=True)
 
-    async def forget(self, scope: str, ordinal: int) -> None:
+    async def forget(self, scope: str, ordinal: int) -> int:
         require(str, scope=scope)
         require(int, ordinal=ordinal)
         with mongo_errors():
-            await self._replies.delete_many({"scope": {"$eq": scope}, "ordinal": {"$gte": ordinal}})
+            gone = await self._replies.delete_many({"scope": {"$eq": scope}, "ordinal": {"$gte": ordinal}})
+        return int(gone.deleted_count)
+
+
+class MongoErasures:
+    """Erasures: a document for each that is under way, and one for each of its conversations."""
+
+    def __init__(self, database: MongoDatabase) -> None:
+        self._erasures = database["erasures"]
+        self._conversations = database["erased_conversations"]
+
+    async def begin(self, erasure: Erasure) -> Erasure:
+        fields = {name: value for name, value in vars(erasure).items() if name != "key"}
+        await _unless_duplicate(self._erasures.insert_one({**fields, "_id": erasure.key}))
+        return await self.find(erasure) or erasure
+
+    async def count(self, erasure: Erasure, counts: Mapping[str, int]) -> None:
+        change = {"$inc": {f"counts.{name}": number for name, number in counts.items()}}
+        with mongo_errors():
+            await self._erasures.update_one({"_id": erasure.key}, change)
+
+    async def find(self, erasure: Erasure) -> Erasure | None:
+        found = await _find(self._erasures, erasure.key)
+        return Erasure(key=found["_id"], **{name: found[name] for name in found if name != "_id"}) if found else None
+
+    async def put(self, erasure: Erasure, conversations: Sequence[ErasedConversation]) -> None:
+        for batch in batches(conversations):
+            rows = {_erased_id(erasure, one.conversation_id): vars(one) for one in batch}
+            await bulk(self._conversations, [ReplaceOne({"_id": key}, rows[key], upsert=True) for key in rows])
+
+    async def known(self, erasure: Erasure, conversation_ids: Sequence[str]) -> dict[str, ErasedConversation]:
+        require_texts(conversation_ids=conversation_ids)
+        found = {}
+        for batch in batches(conversation_ids):
+            keys = [_erased_id(erasure, one) for one in batch]
+            async for document in _each(self._conversations.find({"_id": {"$in": keys}})):
+                found[document["conversation_id"]] = _erased_from(document)
+        return found
+
+    async def following(self, erasure: Erasure, after: str | None, limit: int) -> list[ErasedConversation]:
+        require(str | None, after=after)
+        require(int, limit=limit)
+        require_within(1, limit=limit)
+        first = _erased_id(erasure, after or "")
+        last = f"{erasure.receipt_id};"  # the character after the colon
+        wanted = {"_id": {"$gte" if after is None else "$gt": first, "$lt": last}}
+        cursor = self._conversations.find(wanted, sort=[("_id", 1)], limit=limit)
+        return [_erased_from(document) async for document in _each(cursor)]
+
+    async def end(self, erasure: Erasure) -> None:
+        own = {"_id": {"$gte": _erased_id(erasure, ""), "$lt": f"{erasure.receipt_id};"}}
+        with mongo_errors():
+            await self._conversations.delete_many(own)
+            await self._erasures.delete_one({"_id": erasure.key})
 
 
 @contextmanager
@@ -843,6 +926,22 @@ async def _conversations(
     with mongo_errors():
         found: list[Mapping[str, Any]] = await collection.aggregate(stages).to_list(None)
     return [document["_id"] for document in found]
+
+
+def _of_tenant(conversation_ids: Sequence[str], user_id: str, tenant_id: str | None) -> dict[str, Any]:
+    """The filter of these conversations' documents, after a look at all arguments."""
+    require_texts(conversation_ids=conversation_ids)
+    require(str, user_id=user_id)
+    require(str | None, tenant_id=tenant_id)
+    return {"conversation_id": {"$in": list(conversation_ids)}, "tenant_id": {"$eq": tenant_id}}
+
+
+def _erased_id(erasure: Erasure, conversation_id: str) -> str:
+    return f"{erasure.receipt_id}:{conversation_id}"
+
+
+def _erased_from(document: Mapping[str, Any]) -> ErasedConversation:
+    return ErasedConversation(**{name: document[name] for name in document if name != "_id"})
 
 
 def _label_of(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.budgets import Budgets
 from afterword.streams.stores.episodes import EpisodeStore
+from afterword.streams.stores.erasures import Erasures
 from afterword.streams.stores.index import Embed, EpisodeIndex
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.replies import ReplyCache
@@ -39,6 +40,10 @@ class Stores:
     @cached_property
     def budgets(self) -> Budgets:
         return mongo.MongoBudgets(self._database)
+
+    @cached_property
+    def erasures(self) -> Erasures:
+        return mongo.MongoErasures(self._database)
 
     @cached_property
     def replies(self) -> ReplyCache:

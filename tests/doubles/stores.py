@@ -1,6 +1,7 @@
 """Stores in memory, which pass the same contract tests as the real ones (tests/contract/stores)."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -19,9 +20,11 @@ from afterword.streams.stores.episodes import (
     id_prefix,
     scope_of,
 )
+from afterword.streams.stores.erasures import ErasedConversation, Erasure
 from afterword.streams.stores.messages import (
     ArchiveChange,
     ArchivedMessage,
+    Authors,
     Counted,
     DeletedMessage,
     MessageRef,
@@ -84,6 +87,19 @@ class MemoryEpisodes:
         owned = {summary.conversation_id for summary in summaries if summary.tenant_id == tenant_id}
         return _page(owned, user_id, tenant_id, after, limit)
 
+    async def taken_part_in(
+        self, conversation_ids: Sequence[str], user_id: str, tenant_id: str | None
+    ) -> dict[str, int]:
+        require_texts(conversation_ids=conversation_ids)
+        require(str, user_id=user_id)
+        require(str | None, tenant_id=tenant_id)
+        summaries = [
+            stored.summary
+            for stored in self.episodes.values()
+            if user_id in (stored.summary.user_id, *stored.participants) and stored.summary.tenant_id == tenant_id
+        ]
+        return dict(Counter(s.conversation_id for s in summaries if s.conversation_id in conversation_ids))
+
     async def later(self, episode: SummaryCreated | SummaryDeleted, limit: int, after: int) -> list[StoredEpisode]:
         require(int, limit=limit, after=after)
         found = self._of_scope(episode.conversation_id, agent_of_scope(episode))
@@ -110,6 +126,7 @@ class MemoryEpisodes:
         self.conversations[key] = replace(
             known,
             title=last.title,
+            user_id=min((e.summary for e in living), key=lambda summary: summary.ordinal).user_id,
             episode_count=len(counted),
             message_count=sum(summary.message_count for summary in counted),
             token_count=sum(summary.compression.tokens_before for summary in counted),
@@ -310,6 +327,18 @@ class MemoryMessages:
         owned = {m.conversation_id for m in found if (m.user_id, m.tenant_id) == (user_id, tenant_id)}
         return _page(owned, user_id, tenant_id, after, limit)
 
+    async def authors(self, conversation_ids: Sequence[str], user_id: str, tenant_id: str | None) -> dict[str, Authors]:
+        require_texts(conversation_ids=conversation_ids)
+        require(str, user_id=user_id)
+        require(str | None, tenant_id=tenant_id)
+        found = [m.message for m in self.messages.values() if m.message.tenant_id == tenant_id]
+        users = {i: [m.user_id for m in found if m.conversation_id == i] for i in conversation_ids}
+        return {
+            i: Authors(own := sum(user == user_id for user in those), len(those) - own)
+            for i, those in users.items()
+            if those
+        }
+
     async def first(self, conversation_id: str) -> ArchivedMessage | None:
         require(str, conversation_id=conversation_id)
         found = [m for m in self.messages.values() if m.message.conversation_id == conversation_id]
@@ -395,13 +424,54 @@ class MemoryReplies:
         require(str, key=key)
         self.kept[key] = reply, expires_at
 
-    async def forget(self, scope: str, ordinal: int) -> None:
+    async def forget(self, scope: str, ordinal: int) -> int:
         require(str, scope=scope)
+        before = len(self.kept)
         self.kept = {
             key: (reply, expires_at)
             for key, (reply, expires_at) in self.kept.items()
             if reply.origin is None or reply.origin.scope != scope or reply.origin.ordinal < ordinal
         }
+        return before - len(self.kept)
+
+
+class MemoryErasures:
+    """Erasures of one process."""
+
+    def __init__(self) -> None:
+        self.erasures: dict[str, Erasure] = {}
+        self.conversations: dict[str, dict[str, ErasedConversation]] = {}
+
+    async def begin(self, erasure: Erasure) -> Erasure:
+        return self.erasures.setdefault(erasure.key, erasure)
+
+    async def count(self, erasure: Erasure, counts: Mapping[str, int]) -> None:
+        known = self.erasures[erasure.key]
+        self.erasures[erasure.key] = replace(known, counts=dict(Counter(known.counts) + Counter(counts)))
+
+    async def find(self, erasure: Erasure) -> Erasure | None:
+        return self.erasures.get(erasure.key)
+
+    async def put(self, erasure: Erasure, conversations: Sequence[ErasedConversation]) -> None:
+        rows = self.conversations.setdefault(erasure.receipt_id, {})
+        rows.update({one.conversation_id: one for one in conversations})
+
+    async def known(self, erasure: Erasure, conversation_ids: Sequence[str]) -> dict[str, ErasedConversation]:
+        require_texts(conversation_ids=conversation_ids)
+        rows = self.conversations.get(erasure.receipt_id, {})
+        return {i: rows[i] for i in conversation_ids if i in rows}
+
+    async def following(self, erasure: Erasure, after: str | None, limit: int) -> list[ErasedConversation]:
+        require(str | None, after=after)
+        require(int, limit=limit)
+        require_within(1, limit=limit)
+        rows = self.conversations.get(erasure.receipt_id, {})
+        ids = sorted((i for i in rows if after is None or i.encode() > after.encode()), key=str.encode)
+        return [rows[i] for i in ids[:limit]]
+
+    async def end(self, erasure: Erasure) -> None:
+        self.conversations.pop(erasure.receipt_id, None)
+        self.erasures.pop(erasure.key, None)
 
 
 class MemoryBudgets:

@@ -6,7 +6,9 @@ import pytest
 
 from tests.extras import BASE, forbidden_without, installed_by, run_with
 
-SUBSCRIBERS = "import afterword; [getattr(afterword, name) for name in afterword.__all__ if name != 'Memory']"
+SUBSCRIBERS = (
+    "import afterword; [getattr(afterword, name) for name in afterword.__all__ if name not in ('Eraser', 'Memory')]"
+)
 AGENTS = """
 import afterword.memory, afterword.streams.summarizer.embedders
 import afterword.streams.stores.local_index, afterword.streams.stores.qdrant
@@ -53,6 +55,7 @@ def test_the_base_install_is_small_and_each_extra_adds_to_it() -> None:
     ("extra", "code", "message"),
     [
         (BASE, "import afterword; afterword.Memory", "afterword.Memory needs: pip install 'afterword[memory]'"),
+        (BASE, "import afterword; afterword.Eraser", "afterword.Eraser needs: pip install 'afterword[worker]'"),
         (BASE, COMMAND_LINE, "the command line needs: pip install 'afterword[worker]'"),
         ("memory", COMMAND_LINE, "the command line needs: pip install 'afterword[worker]'"),
         (

@@ -39,7 +39,7 @@ def reference(command: Command, name: str) -> str:
 def _sections(command: Command, name: str, parent: Any) -> Iterator[str]:
     context = command.context_class(command, info_name=name, parent=parent)
     commands = getattr(command, "commands", {})
-    if not commands:
+    if not commands or command.invoke_without_command:
         yield _section(command, context)
     for inner, found in commands.items():
         yield from _sections(found, inner, context)

@@ -11,13 +11,21 @@ from afterword.streams.settings import Qdrant
 from afterword.streams.stores import mongo
 from afterword.streams.stores.budgets import Budgets
 from afterword.streams.stores.episodes import EpisodeStore
+from afterword.streams.stores.erasures import Erasures
 from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.messages import MessageArchive
-from afterword.streams.stores.mongo import MongoBudgets, MongoDatabase, MongoEpisodes, MongoMessages, MongoReplies
+from afterword.streams.stores.mongo import (
+    MongoBudgets,
+    MongoDatabase,
+    MongoEpisodes,
+    MongoErasures,
+    MongoMessages,
+    MongoReplies,
+)
 from afterword.streams.stores.qdrant import LocalConnection, QdrantIndex, connect_qdrant
 from afterword.streams.stores.replies import ReplyCache
 from tests.doubles.index import MemoryIndex
-from tests.doubles.stores import MemoryBudgets, MemoryEpisodes, MemoryMessages, MemoryReplies
+from tests.doubles.stores import MemoryBudgets, MemoryEpisodes, MemoryErasures, MemoryMessages, MemoryReplies
 from tests.qdrant_server import QdrantServer
 
 
@@ -43,6 +51,11 @@ def messages(request: pytest.FixtureRequest) -> MessageArchive:
 @pytest.fixture(params=["memory", "mongo"])
 def replies(request: pytest.FixtureRequest) -> ReplyCache:
     return MemoryReplies() if request.param == "memory" else MongoReplies(request.getfixturevalue("database"))
+
+
+@pytest.fixture(params=["memory", "mongo"])
+def erasures(request: pytest.FixtureRequest) -> Erasures:
+    return MemoryErasures() if request.param == "memory" else MongoErasures(request.getfixturevalue("database"))
 
 
 @pytest.fixture(params=["memory", "mongo"])

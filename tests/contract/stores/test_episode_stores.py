@@ -387,3 +387,24 @@ async def test_a_conversation_ends_with_its_last_episode_only(episodes: EpisodeS
     await episodes.advance(third.summary)  # a new episode, which is not stored yet, is not taken for the old one's
     await episodes.end_conversation(second)
     assert await episodes.conversation(scope) is not None
+
+
+async def test_a_conversation_whose_first_user_is_gone_is_that_of_the_next(episodes: EpisodeStore) -> None:
+    for ordinal, user in ((1, "u1"), (2, "u2"), (3, "u3")):
+        stored = a_stored_episode(ordinal, user_id=user)
+        await episodes.add(stored)
+        await episodes.advance(stored.summary)
+    await episodes.remove(deleted(1))
+    await episodes.recount(deleted(1).deletion)
+    found = await episodes.conversation("c1")
+    assert found is not None
+    assert found.user_id == "u2"
+
+
+async def test_the_episodes_of_a_participant_are_counted_by_conversation(episodes: EpisodeStore) -> None:
+    for ordinal, name, participants in ((1, "c1", ("u1", "u2")), (2, "c1", ("u2",)), (1, "c2", ("u1",)), (1, "c3", ())):
+        stored = a_stored_episode(ordinal, conversation_id=name, user_id="u1" if ordinal == 1 else "u2")
+        await episodes.add(replace(stored, participants=participants))
+    assert await episodes.taken_part_in(["c1", "c2", "nobody's"], "u2", "t1") == {"c1": 2}
+    assert await episodes.taken_part_in(["c1", "c2", "c3"], "u1", "t1") == {"c1": 1, "c2": 1, "c3": 1}
+    assert await episodes.taken_part_in(["c1"], "u2", None) == await episodes.taken_part_in([], "u2", "t1") == {}

@@ -14,6 +14,7 @@ from afterword.streams.stores.documents import original_names, safe_names
 from afterword.streams.stores.messages import (
     ArchiveChange,
     ArchivedMessage,
+    Authors,
     Counted,
     DeletedMessage,
     MessageArchive,
@@ -369,3 +370,16 @@ async def test_messages_expire_by_their_time_the_oldest_first_with_their_labels(
     assert await messages.missing(["c1:m0:t1", *(f"c1:m{n}" for n in range(6))]) == {"c1:m1", "c1:m2", "c1:m5"}
     assert await messages.missing([]) == set()
     assert await messages.expire(NOON + timedelta(days=1), 100) == 2
+
+
+async def test_a_users_messages_and_those_of_others_are_counted_by_conversation(messages: MessageArchive) -> None:
+    said = (("c1", "u1"), ("c1", "u2"), ("c1", "u2"), ("c2", "u1"), ("c3", "u2"), ("c4", "$user_id"))
+    for offset, (name, user) in enumerate(said):
+        await messages.put_many([archived(f"m{offset}", offset, conversation_id=name, user_id=user)])
+    names = ["c1", "c2", "c3", "c4", "nobody's"]
+    found = {"c1": Authors(1, 2), "c2": Authors(1, 0), "c3": Authors(0, 1), "c4": Authors(0, 1)}
+    assert await messages.authors(names, "u1", None) == found
+    assert await messages.authors(["c4"], "$user_id", None) == {"c4": Authors(1, 0)}
+    assert await messages.authors(names, "u1", "t1") == await messages.authors([], "u1", None) == {}
+    await messages.change(changed(delete("m0"), 7))
+    assert await messages.authors(["c1"], "u1", None) == {"c1": Authors(0, 2)}

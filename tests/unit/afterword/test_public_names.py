@@ -18,6 +18,7 @@ NAMES = {
     "ConversationDeleted": "afterword.schemas.messages",
     "ConversationFlush": "afterword.schemas.messages",
     "EpisodeClosed": "afterword.schemas.episodes",
+    "Eraser": "afterword.erasing.eraser",
     "ExtraMissing": "afterword.extras",
     "InvalidRecord": "afterword.schemas.decoding",
     "Memory": "afterword.memory",

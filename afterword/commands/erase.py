@@ -1,0 +1,162 @@
+"""`afterword erase`: erasing a person, and looking again."""
+
+import asyncio
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from afterword.commands.common import Json, print_json, start_quietly
+from afterword.commands.memory import not_empty
+from afterword.streams.visible import shown
+
+if TYPE_CHECKING:
+    from afterword.erasing.eraser import Plan, Progress
+    from afterword.erasing.receipt import Receipt
+    from afterword.erasing.verifying import Verification
+
+app = typer.Typer(invoke_without_command=True)
+
+OfUser = Annotated[str | None, typer.Option("--user", callback=not_empty, help="The user, matched exactly. Required.")]
+OfTenant = Annotated[str | None, typer.Option("--tenant", help="Only what this tenant has of the user.")]
+OfNoTenant = Annotated[bool, typer.Option("--no-tenant", help="Only what has no tenant.")]
+Conversation = Annotated[str | None, typer.Option("--conversation", help="Only in this conversation.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be erased, and change nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+By = Annotated[str | None, typer.Option("--by", help="Who asks for it; the receipt says so.")]
+ReceiptFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--receipt", metavar="FILE", help="Write the receipt here; default: erasure-ID.json in the current directory."
+    ),
+]
+Timeout = Annotated[
+    float, typer.Option("--timeout", min=0, metavar="SECONDS", help="Maximum wait until nothing is left; then exit 1.")
+]
+ReceiptToRead = Annotated[Path, typer.Argument(metavar="RECEIPT", help="File of the receipt.")]
+
+
+@app.callback()
+def erase(
+    context: typer.Context,
+    user: OfUser = None,
+    tenant: OfTenant = None,
+    no_tenant: OfNoTenant = False,
+    conversation: Conversation = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    by: By = None,
+    receipt: ReceiptFile = None,
+    timeout: Timeout = 600,
+    as_json: Json = False,
+) -> None:
+    """Delete all that a user wrote, wait until nothing is left, and print a receipt; --user and either --tenant or
+    --no-tenant are required.
+
+    Interrupted, the same command goes on, under the same receipt. The workers must be running.
+    """
+    if context.invoked_subcommand:
+        return
+    whose, of_tenant = _person(user, tenant, no_tenant)
+    if dry_run or not yes:
+        plan = asyncio.run(_plan(whose, of_tenant, conversation))
+        if dry_run and as_json:
+            print_json(asdict(plan))
+        else:
+            typer.echo(shown(_plan_line(plan)), err=not dry_run)
+        if dry_run or not typer.confirm("Erase all of it?", err=True):
+            return
+    made = asyncio.run(_erase(whose, of_tenant, conversation, by, timeout, receipt))
+    if as_json:
+        print_json(made.model_dump(mode="json"))
+    else:
+        typer.echo(shown(made.line()))
+        _print_dates(made)
+
+
+@app.command("verify")
+def verify(
+    receipt: ReceiptToRead,
+    user: OfUser = None,
+    tenant: OfTenant = None,
+    no_tenant: OfNoTenant = False,
+    as_json: Json = False,
+) -> None:
+    """Look again for what a receipt says is gone, in stores and topics. Exit 1 if something is there past its date.
+
+    The receipt names nobody: give --user and either --tenant or --no-tenant again, which are checked against it.
+    """
+    whose, of_tenant = _person(user, tenant, no_tenant)
+    found = asyncio.run(_verify(receipt, whose, of_tenant))
+    if as_json:
+        findings = [
+            {"place": one.place, "number": one.number, "gone_by": one.gone_by and one.gone_by.isoformat()}
+            | {"late": one in found.late}
+            for one in found.findings
+        ]
+        print_json({"findings": findings, "unbounded": found.unbounded, "late": len(found.late)})
+    else:
+        lines = [one.line(found.looked_at) for one in found.findings]
+        lines += [f"{topic}: never goes, by its settings" for topic in found.unbounded]
+        typer.echo(shown("\n".join(lines) or "nothing is left"))
+    if found.late:
+        raise typer.Exit(1)
+
+
+def _person(user: str | None, tenant: str | None, no_tenant: bool) -> tuple[str, str | None]:
+    """Raises: typer.BadParameter."""
+    if user is None:
+        raise typer.BadParameter("name the user with --user")
+    if (tenant is None) != no_tenant:
+        raise typer.BadParameter("give either --tenant or --no-tenant")
+    return user, tenant
+
+
+async def _plan(user: str, tenant: str | None, conversation: str | None) -> "Plan":
+    from afterword.erasing.eraser import Eraser
+
+    async with Eraser.from_settings(start_quietly()) as eraser:
+        return await eraser.plan(user, tenant, conversation)
+
+
+async def _erase(
+    user: str, tenant: str | None, conversation: str | None, by: str | None, timeout: float, file: Path | None
+) -> "Receipt":
+    from afterword.erasing.eraser import Eraser
+
+    def keep(receipt: "Receipt") -> None:
+        receipt.write(file or Path(f"erasure-{receipt.receipt_id}.json"))
+
+    async with Eraser.from_settings(start_quietly()) as eraser:
+        return await eraser.erase(
+            user, tenant, conversation, asked_by=by, timeout_seconds=timeout, progress=_report, keep=keep
+        )
+
+
+async def _verify(file: Path, user: str, tenant: str | None) -> "Verification":
+    from afterword.erasing.receipt import Receipt
+    from afterword.erasing.verifying import verify as look_again
+
+    return await look_again(start_quietly(), Receipt.read(file), user, tenant)
+
+
+def _report(progress: "Progress") -> None:
+    typer.echo(shown(f"{progress.left:,} {progress.stage}"), err=True)
+
+
+def _plan_line(plan: "Plan") -> str:
+    return (
+        f"{plan.messages:,} messages in {plan.conversations:,} conversations, others wrote in "
+        f"{plan.shared_conversations:,} of them; {plan.episodes:,} episodes, {plan.dead_letters:,} dead letters"
+    )
+
+
+def _print_dates(receipt: "Receipt") -> None:
+    for name in receipt.unbounded:
+        typer.echo(shown(f"{name} keeps what it has for ever; see: afterword check"), err=True)
+    for topic in receipt.topics:
+        if not topic.ours:
+            when = topic.gone_by.isoformat() if isinstance(topic.gone_by, datetime) else topic.gone_by
+            typer.echo(shown(f"{topic.topic} is yours, and not touched; it loses the records by: {when}"), err=True)

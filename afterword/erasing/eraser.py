@@ -1,0 +1,530 @@
+"""Erasing a person, from the first look to the receipt; killed at any point, the same request goes on.
+
+What is deleted goes through `messages`, in the order of the log: an erasure and live traffic meet nowhere else. Which
+conversations are under way is stored before anything of them is deleted, for afterwards nothing else tells.
+"""
+
+import asyncio
+import hashlib
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import NamedTuple, Self
+from uuid import uuid4
+
+import orjson
+from aiokafka import TopicPartition
+
+from afterword.audit.log import Log, opened
+from afterword.dlq import DeadLetterQueue, open_queue, queue_topics
+from afterword.erasing.receipt import Receipt, TopicDate, digest, gone_by
+from afterword.producer import Producer
+from afterword.schemas import ConversationDeleted, MessageDeleted
+from afterword.schemas.base import utc_milliseconds
+from afterword.schemas.dead_letters import DeadLetter
+from afterword.schemas.episodes import EPISODE_AMENDED
+from afterword.schemas.headers import CE_TYPE, header
+from afterword.streams.errors import AfterwordError
+from afterword.streams.kafka import broker_errors
+from afterword.streams.segmenter.state import TABLES
+from afterword.streams.settings import Settings, load_settings
+from afterword.streams.stores.arguments import require
+from afterword.streams.stores.episodes import DeletedEpisode, StoredEpisode, scope_of
+from afterword.streams.stores.erasures import ErasedConversation, Erasure
+from afterword.streams.stores.messages import Selection
+from afterword.streams.stores.opening import Stores, open_stores
+from afterword.topics import read_configs
+
+WAIT_SECONDS = 600.0
+PAGE = 200
+"""Conversations that are looked at together."""
+PAGE_EPISODES = 50
+FIRST_POLL_SECONDS = 0.05
+LONGEST_POLL_SECONDS = 1.0
+FEW = 100
+"""Records that are looked at one by one: behind a group's offset there may be nothing but the marks of transactions."""
+
+
+class NotErased(AfterwordError):
+    """not erased yet after {seconds:g} s: {left:,} {what}. Run it again to go on, with a longer --timeout if need be"""
+
+
+Left = Callable[[], Awaitable[int]]
+
+
+class NotArchived(AfterwordError):
+    """{number} conversations have episodes of this user and others, and the archive has no message of the user: it is
+    not known which words are theirs. Delete these conversations as a whole, with Producer.delete_conversation; the
+    first is {first}"""
+
+
+class Person(NamedTuple):
+    """Whose messages are erased: matched exactly, in one tenant, in one conversation or in all."""
+
+    user_id: str
+    tenant_id: str | None
+    """None: messages without a tenant."""
+    conversation_id: str | None = None
+
+    @property
+    def key(self) -> str:
+        return hashlib.sha256(orjson.dumps([self.user_id, self.tenant_id, self.conversation_id])).hexdigest()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an erasure would find now; messages that the archive does not have yet are not in it."""
+
+    conversations: int = 0
+    shared_conversations: int = 0
+    """Those of them in which others wrote, too."""
+    messages: int = 0
+    episodes: int = 0
+    dead_letters: int = 0
+
+
+class Progress(NamedTuple):
+    stage: str
+    left: int
+
+
+class Look(NamedTuple):
+    """What is there of the person on one page of conversations."""
+
+    own: Mapping[str, int]
+    """Numbers of messages by conversation, where there are any."""
+    shared: frozenset[str]
+    """Those in which others have messages."""
+    episodes: Mapping[str, int]
+
+
+class Eraser:
+    """Erases persons; to be used with `async with`.
+
+    All methods raise StoreUnavailable, BrokerUnavailable and TopicMissing.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._running = AsyncExitStack()
+        self._stores: Stores
+        self._log: Log
+        self._producer: Producer
+        self._queue: DeadLetterQueue
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Self:
+        """Build an eraser for the servers of these settings; entering it connects."""
+        return cls(settings)
+
+    @classmethod
+    def open(cls) -> Self:
+        """Build it with the settings of the environment, and of the file that it names. Raises: ConfigurationError."""
+        return cls(load_settings())
+
+    async def __aenter__(self) -> Self:
+        kafka = self._settings.kafka
+        async with AsyncExitStack() as opening:
+            self._stores = await opening.enter_async_context(open_stores(self._settings))
+            self._queue = await opening.enter_async_context(open_queue(kafka))
+            self._log = await opening.enter_async_context(opened(kafka))
+            self._producer = await opening.enter_async_context(Producer.from_settings(self._settings))
+            self._running = opening.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._running.__aexit__(kind, error, traceback)
+
+    async def plan(self, user_id: str, tenant_id: str | None, conversation_id: str | None = None) -> Plan:
+        """Count what an erasure would delete, and change nothing."""
+        person = checked(user_id, tenant_id, conversation_id)
+        found = Plan()
+        async for page in self._pages(person):
+            look = await self._look(page, person)
+            there = look.own.keys() | look.episodes.keys()
+            found = Plan(
+                found.conversations + len(there),
+                found.shared_conversations + len(look.shared & there),
+                found.messages + sum(look.own.values()),
+                found.episodes + sum(look.episodes.values()),
+            )
+        theirs = await self._dead_letters(person, None)
+        counts = [await self._queue.count(topic, theirs, "discarded") for topic in queue_topics(self._settings.kafka)]
+        return replace(found, dead_letters=sum(one.resolved for one in counts))
+
+    async def erase(
+        self,
+        user_id: str,
+        tenant_id: str | None,
+        conversation_id: str | None = None,
+        *,
+        asked_by: str | None = None,
+        timeout_seconds: float = WAIT_SECONDS,
+        progress: Callable[[Progress], None] = lambda _: None,
+        keep: Callable[[Receipt], None] = lambda _: None,
+    ) -> Receipt:
+        """Delete every message of the user, wait until nothing is left of them, and return the receipt.
+
+        `tenant_id`: None means messages without a tenant, never those of all. `conversation_id`: only this one.
+        `keep`: writes the receipt where it stays; then the request is forgotten. Until then the same request goes on
+        wherever it was interrupted, and its receipt has the same id.
+
+        Raises: NotErased when the time is over; NotArchived.
+        """
+        person = checked(user_id, tenant_id, conversation_id)
+        run = await self._begin(person, asked_by, Waiting(timeout_seconds, progress))
+        while await self._delete_messages(run) or await self._delete_what_the_archive_lacks(run):
+            await self._until_derived(run)
+        await self._tidy(run)
+        receipt = await self._receipt(run)
+        keep(receipt)
+        await self._stores.erasures.end(run.erasure)
+        return receipt
+
+    # Looking
+
+    async def _pages(self, person: Person) -> AsyncIterator[list[str]]:
+        """Ids of conversations that may have something of the person, page by page, each once."""
+        if person.conversation_id is not None:
+            yield [person.conversation_id]
+            return
+        after: str | None = None
+        asked = (person.user_id, person.tenant_id)
+        while True:
+            written = await self._stores.messages.conversations_of(*asked, after, PAGE)
+            summarized = await self._stores.episodes.conversations_of(*asked, after, PAGE)
+            page = sorted({*written, *summarized}, key=str.encode)[:PAGE]
+            if not page:
+                return
+            yield page
+            after = page[-1]
+
+    async def _look(self, page: Sequence[str], person: Person) -> Look:
+        authors = await self._stores.messages.authors(page, person.user_id, person.tenant_id)
+        episodes = await self._stores.episodes.taken_part_in(page, person.user_id, person.tenant_id)
+        own = {name: found.own for name, found in authors.items() if found.own}
+        return Look(own, frozenset(name for name, found in authors.items() if found.others), episodes)
+
+    # Deleting
+
+    async def _begin(self, person: Person, asked_by: str | None, waiting: "Waiting") -> "Run":
+        await self._stores.prepare_database()
+        now = utc_milliseconds(datetime.now(UTC))
+        fresh = Erasure(person.key, str(uuid4()), secrets.token_hex(16), now, asked_by)
+        return Run(person, await self._stores.erasures.begin(fresh), waiting)
+
+    async def _delete_messages(self, run: "Run") -> bool:
+        """Delete what the archive has of the person, again and again until it has nothing; False if it had nothing."""
+        has_deleted = False
+        while True:
+            await self._until_archived(run)
+            found = 0
+            async for page in self._pages(run.person):
+                look = await self._look(page, run.person)
+                await self._delete(run, look)
+                found += sum(look.own.values())
+            if not found:
+                return has_deleted
+            run.waiting.check("messages of before the last look", found)
+            has_deleted = True
+
+    async def _delete(self, run: "Run", look: Look) -> None:
+        """Delete the messages of one page, after it is stored which conversations they are in."""
+        if not look.own:
+            return
+        known = await self._stores.erasures.known(run.erasure, list(look.own))
+        rows = []
+        for name, number in look.own.items():
+            row = known.get(name) or ErasedConversation(name, whole=False)
+            is_whole = row.whole or name not in look.shared
+            open_messages = max(row.open_messages, number)
+            episodes = max(row.episodes, look.episodes.get(name, 0))
+            rows.append(replace(row, whole=is_whole, open_messages=open_messages, episodes=episodes))
+        await self._stores.erasures.put(run.erasure, rows)
+        for row in rows:
+            if row.conversation_id in look.shared:
+                await self._delete_each(run, row.conversation_id)
+            else:
+                await self._delete_conversation(run, row.conversation_id)
+        await self._producer.drain()
+        settled = [replace(row, messages=row.messages + row.open_messages, open_messages=0) for row in rows]
+        await self._stores.erasures.put(run.erasure, settled)
+
+    async def _delete_conversation(self, run: "Run", conversation_id: str) -> None:
+        tenant_id, reason = run.person.tenant_id, run.reason
+        event = ConversationDeleted(conversation_id=conversation_id, tenant_id=tenant_id, reason=reason)
+        await self._producer.enqueue(event)
+
+    async def _delete_each(self, run: "Run", conversation_id: str) -> None:
+        user_id, tenant_id, _ = run.person
+        async for found in self._stores.messages.newest(Selection(conversation_id, tenant_id, user_id=user_id)):
+            event = MessageDeleted(
+                id=found.message.id, conversation_id=conversation_id, tenant_id=tenant_id, reason=run.reason
+            )
+            await self._producer.enqueue(event)
+
+    async def _delete_what_the_archive_lacks(self, run: "Run") -> bool:
+        """Delete conversations of the person alone of which only episodes are left; False if there is none.
+
+        Raises: NotArchived.
+        """
+        await self._until_derived(run)
+        unknown: list[str] = []
+        deleted = 0
+        async for page in self._pages(run.person):
+            look = await self._look(page, run.person)
+            for name, number in look.episodes.items():
+                if name in look.own:
+                    deleted += 1  # it has come meanwhile, and goes with the messages
+                elif name in look.shared or not await self._is_alone(name, run.person):
+                    unknown.append(name)
+                else:
+                    row = ErasedConversation(name, whole=True, episodes=number)
+                    await self._stores.erasures.put(run.erasure, [row])
+                    await self._delete_conversation(run, name)
+                    deleted += 1
+            await self._producer.drain()
+        if unknown and not deleted:
+            raise NotArchived(number=len(unknown), first=unknown[0])
+        run.waiting.check("conversations with episodes", deleted)
+        return bool(deleted)
+
+    async def _is_alone(self, conversation_id: str, person: Person) -> bool:
+        """Tell whether the conversation's episodes are known to be of nobody else."""
+        async for episode in self._episodes(conversation_id):
+            if isinstance(episode, StoredEpisode):
+                users = {*episode.participants, episode.summary.user_id}
+                if users != {person.user_id} or episode.summary.tenant_id != person.tenant_id:
+                    return False
+        return True
+
+    async def _episodes(self, conversation_id: str) -> AsyncIterator[StoredEpisode | DeletedEpisode]:
+        after: str | None = None
+        while page := await self._stores.episodes.of_conversation(conversation_id, after, PAGE_EPISODES):
+            for episode in page:
+                yield episode
+            after = page[-1].event.episode_id
+
+    # Waiting
+
+    async def _until_archived(self, run: "Run") -> None:
+        kafka = self._settings.kafka
+        await self._until_read(run, "archiver", kafka.archiver_id, kafka.messages_topic)
+
+    async def _until_derived(self, run: "Run") -> None:
+        """Wait until segmenter and summarizer have made everything of what was deleted so far."""
+        kafka = self._settings.kafka
+        await self._until_read(run, "segmenter", kafka.segmenter_id, kafka.messages_topic)
+        await self._until_read(run, "summarizer", kafka.summarizer_id, kafka.episodes_topic)
+        await run.waiting.until("changes on the retry topic", lambda: self._changes_put_aside(run))
+
+    async def _until_read(self, run: "Run", role: str, group: str, topic: str) -> None:
+        """Wait until the group has taken everything that is on the topic now."""
+        ends = await self._ends(topic)
+        await run.waiting.until(f"records that the {role} has not taken", lambda: self._unread(group, topic, ends))
+
+    async def _unread(self, group: str, topic: str, ends: Mapping[TopicPartition, int]) -> int:
+        with broker_errors(self._settings.kafka.bootstrap_servers):
+            committed = await self._log.committed(group, topic)
+            lag = sum(max(0, end - committed.get(tp.partition, 0)) for tp, end in ends.items())
+            if lag > FEW:
+                return lag
+            return sum([1 async for _ in self._log.unread(group, topic, ends)])
+
+    async def _changes_put_aside(self, run: "Run") -> int:
+        """Count changes of this erasure's conversations that wait on `episode.retry` for the archive."""
+        kafka = self._settings.kafka
+        ends = await self._ends(kafka.retry_topic)
+        with broker_errors(kafka.bootstrap_servers):
+            unread = self._log.unread(kafka.summarizer_id, kafka.retry_topic, ends)
+            changes = [one.key or b"" async for one in unread if header(one.headers, CE_TYPE) == EPISODE_AMENDED]
+        keys = [key.decode(errors="replace") for key in changes]
+        known = await self._stores.erasures.known(run.erasure, list(set(keys)))
+        return sum(key in known for key in keys)
+
+    async def _ends(self, topic: str) -> dict[TopicPartition, int]:
+        with broker_errors(self._settings.kafka.bootstrap_servers):
+            return await self._log.ends(topic)
+
+    # What no event reaches
+
+    async def _tidy(self, run: "Run") -> None:
+        """Drop cached answers, discard dead letters, and see that the index has nothing of what was deleted."""
+        replies = 0
+        async for rows in self._rows(run):
+            for row in rows:
+                replies += await self._forget_replies(row.conversation_id)
+            await run.waiting.until("episodes in the index", lambda: self._indexed(rows))  # noqa: B023 – awaited here
+        theirs, discarded = await self._dead_letters(run.person, run.erasure), 0
+        for topic in queue_topics(self._settings.kafka):
+            discarded += (await self._queue.resolve(topic, theirs, "discarded")).resolved
+        await self._stores.erasures.count(run.erasure, {"cached_answers": replies, "dead_letters": discarded})
+
+    async def _rows(self, run: "Run") -> AsyncIterator[list[ErasedConversation]]:
+        after: str | None = None
+        while rows := await self._stores.erasures.following(run.erasure, after, PAGE):
+            yield rows
+            after = rows[-1].conversation_id
+
+    async def _forget_replies(self, conversation_id: str) -> int:
+        scopes = {scope_of(episode.event) async for episode in self._episodes(conversation_id)}
+        return sum([await self._stores.replies.forget(scope, 0) for scope in sorted(scopes)])
+
+    async def _indexed(self, rows: Sequence[ErasedConversation]) -> int:
+        """Count deleted episodes that the index still has."""
+        gone = [
+            episode.event.episode_id
+            for row in rows
+            async for episode in self._episodes(row.conversation_id)
+            if isinstance(episode, DeletedEpisode)
+        ]
+        return len(await self._stores.index_reader.has(gone)) if gone else 0
+
+    async def _dead_letters(self, person: Person, erasure: Erasure | None) -> "TheirDeadLetters":
+        """Select the person's dead letters, by conversations that were only theirs and by what is in the letters."""
+        whole: set[str] = set()
+        if erasure is None:
+            async for page in self._pages(person):
+                look = await self._look(page, person)
+                whole |= (look.own.keys() | look.episodes.keys()) - look.shared
+        else:
+            async for rows in self._rows(Run(person, erasure, Waiting(0, lambda _: None))):
+                whole |= {row.conversation_id for row in rows if row.whole}
+        return TheirDeadLetters(person, frozenset(whole))
+
+    # The receipt
+
+    async def _receipt(self, run: "Run") -> Receipt:
+        person = run.person
+        erasure = await self._stores.erasures.find(run.erasure) or run.erasure
+        now = utc_milliseconds(datetime.now(UTC))
+        whole: list[str] = []
+        shared: list[str] = []
+        messages = episodes = 0
+        async for rows in self._rows(run):
+            for row in rows:
+                (whole if row.whole else shared).append(digest(erasure.salt, "conversation", row.conversation_id))
+                messages += row.messages + row.open_messages
+                episodes += row.episodes
+        counts = {"messages": messages, "conversations": len(whole) + len(shared), "episodes": episodes}
+        only = person.conversation_id
+        return Receipt(
+            receipt_id=erasure.receipt_id,
+            asked_by=erasure.asked_by,
+            asked_at=erasure.asked_at,
+            finished_at=now,
+            salt=erasure.salt,
+            user=digest(erasure.salt, "user", person.user_id),
+            tenant=None if person.tenant_id is None else digest(erasure.salt, "tenant", person.tenant_id),
+            conversation=None if only is None else digest(erasure.salt, "conversation", only),
+            deleted_conversations=tuple(sorted(whole)),
+            shared_conversations=tuple(sorted(shared)),
+            counts={**counts, "cached_answers": 0, "dead_letters": 0, **erasure.counts},
+            topics=tuple([await self._date(name, configs, now) for name, configs in (await self._configs()).items()]),
+        )
+
+    async def _configs(self) -> dict[str, dict[str, str]]:
+        return await read_configs(self._settings, [self._settings.kafka.messages_topic, *own_topics(self._settings)])
+
+    async def _date(self, topic: str, configs: Mapping[str, str], now: datetime) -> TopicDate:
+        date, because = gone_by(configs, now)
+        ends = {tp.partition: end for tp, end in (await self._ends(topic)).items()}
+        ours = topic != self._settings.kafka.messages_topic
+        return TopicDate(topic=topic, gone_by=date, because=because, ends=ends, ours=ours)
+
+
+class Waiting:
+    """Time that is left, and who is told what is waited for."""
+
+    def __init__(self, seconds: float, progress: Callable[[Progress], None]) -> None:
+        self._seconds = seconds
+        self._deadline = time.monotonic() + seconds
+        self._progress = progress
+
+    def report(self, what: str, left: int) -> None:
+        self._progress(Progress(what, left))
+
+    def check(self, what: str, left: int) -> None:
+        """Raises: NotErased when the time is over."""
+        if left:
+            self.report(what, left)
+            if time.monotonic() > self._deadline:
+                raise NotErased(seconds=self._seconds, left=left, what=what)
+
+    async def until(self, what: str, left: Left) -> None:
+        """Wait until nothing is left. Raises: NotErased."""
+        wait = FIRST_POLL_SECONDS
+        while number := await left():
+            self.check(what, number)
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, LONGEST_POLL_SECONDS)
+
+
+class Run(NamedTuple):
+    """One call of `erase`."""
+
+    person: Person
+    erasure: Erasure
+    waiting: Waiting
+
+    @property
+    def reason(self) -> str:
+        return f"erasure {self.erasure.receipt_id}"
+
+
+class TheirDeadLetters(NamedTuple):
+    """Dead letters of a person: of conversations that were theirs alone, and those with something of them inside."""
+
+    person: Person
+    whole: frozenset[str]
+
+    def match(self, dead_letter: DeadLetter) -> bool:
+        if self.person.conversation_id not in (None, dead_letter.conversation_id):
+            return False
+        return dead_letter.conversation_id in self.whole or holds(dead_letter.value, self.person)
+
+
+def holds(value: bytes | None, person: Person) -> bool:
+    """Tell whether a record's value is of the person: a message, an episode or a summary; or no JSON, but with the id.
+
+    What cannot be read says nothing of its tenant; it can never be taken as it is, so that discarding it loses nothing.
+    """
+    try:
+        found = orjson.loads(value or b"")
+    except orjson.JSONDecodeError:
+        return orjson.dumps(person.user_id) in (value or b"")
+    if not isinstance(found, dict):
+        return False
+    is_theirs = found.get("tenant_id") == person.tenant_id
+    messages = [message for name in ("messages", "overlap") for message in _list(found.get(name))]
+    users = [one.get("user_id") for one in (found, *messages) if isinstance(one, dict)]
+    return is_theirs and person.user_id in users
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def own_topics(settings: Settings) -> list[str]:
+    """Name the topics and changelogs that Afterword writes."""
+    kafka = settings.kafka
+    return [
+        *(kafka.episodes_topic, kafka.retry_topic, kafka.summaries_topic, kafka.deletions_topic),
+        *queue_topics(kafka),
+        *(kafka.changelog(table) for table in TABLES),
+    ]
+
+
+def checked(user_id: str, tenant_id: str | None, conversation_id: str | None) -> Person:
+    """Raises: TypeError; ValueError for an empty user, whom messages have whose producer knew none."""
+    require(str, user_id=user_id)
+    require(str | None, tenant_id=tenant_id, conversation_id=conversation_id)
+    if not user_id:
+        raise ValueError("user_id is empty: that is nobody")
+    return Person(user_id, tenant_id, conversation_id)

@@ -1,0 +1,155 @@
+"""Erasing a person on the real processes: alone and among others, twice, and looking again."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest_asyncio
+
+from afterword import Eraser, Memory, MessageCreated, Producer
+from afterword.dev import ROLES
+from afterword.erasing.receipt import Receipt, digest
+from afterword.erasing.verifying import verify
+from afterword.streams.kafka import running_producer
+from afterword.streams.settings import Settings
+from tests.e2e.deployment import Deployment, deployed, environment_of
+from tests.e2e.test_redaction import documents
+
+TENANT = "acme"
+WAIT_SECONDS = 120.0
+
+
+@pytest_asyncio.fixture
+async def deployment(make_settings: Callable[..., Settings], tmp_path: Path) -> AsyncIterator[Deployment]:
+    settings = make_settings(
+        kafka={"partitions": 2}, retry={"first_delay_seconds": 0.5}, drain_seconds=10, episodes={"overlap": 1}
+    )
+    async with deployed(settings, tmp_path) as ready:
+        for role in ROLES:
+            ready.start(role)
+        yield ready
+
+
+def message(conversation: str, number: int, user: str, content: str, **fields: Any) -> MessageCreated:
+    given: dict[str, Any] = {"role": "user", "tenant_id": TENANT, **fields}
+    return MessageCreated(id=f"m{number}", conversation_id=conversation, user_id=user, content=content, **given)
+
+
+async def afterword(settings: Settings, directory: Path, *arguments: str) -> tuple[int, str, str]:
+    """Run the command; returns exit code, output and errors."""
+    command = [sys.executable, "-m", "afterword", *arguments]
+    environment = {**os.environ, **environment_of(settings)}
+    done = await asyncio.to_thread(
+        subprocess.run, command, cwd=directory, env=environment, capture_output=True, text=True, timeout=WAIT_SECONDS
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+async def test_a_person_is_erased_alone_and_among_others_and_again_to_no_effect(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    settings = deployment.settings
+    person = ("--user", "ann", "--tenant", TENANT)
+    async with Producer.from_settings(settings) as producer, running_producer(settings.kafka) as raw:
+        for number, content in enumerate(("My passport is N4471902.", "I fly to Rome.", "The hotel is booked.")):
+            await producer.send(message("alone", number, "ann", content))
+        await producer.flush("alone", tenant_id=TENANT)
+        await producer.send(message("alone", 3, "ann", "Pending: my PIN is 77119."))
+        talk = (
+            ("bob", "The meeting is on Monday."),
+            ("ann", "I am ill with malaria."),
+            ("bob", "Get well, colleague."),
+        )
+        for number, (user, content) in enumerate(talk):
+            await producer.send(message("shared", number, user, content))
+        await producer.flush("shared", tenant_id=TENANT)
+        await producer.send(message("shared", 3, "ann", "Pending: malaria tropica."))
+        await producer.send(message("shared", 4, "bob", "The meeting moves to Tuesday."))
+        await producer.send(message("elsewhere", 0, "ann", "Another tenant's ann.", tenant_id="other"))
+        await producer.send(message("bobs", 0, "bob", "Nothing of others."))
+        rejected = b'{"id": 7, "user_id": "ann", "tenant_id": "acme", "content": "malaria"}'
+        await raw.send_and_wait(settings.kafka.messages_topic, rejected, key=b"odd")
+    report = await deployment.audit(WAIT_SECONDS)
+    assert report.clean, list(report.lines())
+
+    code, said, errors = await afterword(settings, tmp_path, "erase", *person, "--dry-run", "--json")
+    assert (code, json.loads(said)) == (0, {
+        "conversations": 2, "shared_conversations": 1, "messages": 6, "episodes": 2, "dead_letters": 1,
+    }), errors  # fmt: skip
+
+    receipts = tmp_path / "receipts"
+    arguments = ("erase", *person, "--yes", "--by", "the data protection officer", "--receipt")
+    code, said, errors = await afterword(settings, tmp_path, *arguments, str(receipts / "1.json"))
+    assert code == 0, errors
+    assert said.startswith("receipt ")
+    receipt = Receipt.read(receipts / "1.json")
+    assert receipt.counts == {"messages": 6, "conversations": 2, "episodes": 2, "cached_answers": 0, "dead_letters": 1}
+    assert receipt.deleted_conversations == (digest(receipt.salt, "conversation", "alone"),)
+    assert receipt.shared_conversations == (digest(receipt.salt, "conversation", "shared"),)
+    assert not receipt.unbounded
+    assert not {"ann", "acme", "alone", "shared"} & set((receipts / "1.json").read_text().split('"'))
+
+    async with Memory.from_settings(settings) as memory:
+        assert await memory.context("alone") is None
+        context = await memory.context("shared", keep_recent=10)
+        assert context is not None
+        assert [one.content for one in context.messages] == [talk[0][1], talk[2][1], "The meeting moves to Tuesday."]
+        assert "malaria" not in repr((context, await memory.episodes("shared")))
+        assert await memory.recall("malaria passport", user_id="ann", tenant_id=TENANT) == []
+        assert await memory.context("elsewhere", keep_recent=10)
+    stored = [text for text in await documents(settings) if b"elsewhere" not in text]
+    assert not [text for text in stored if b"ann" in text or b"malaria" in text or b"N4471902" in text]
+
+    code, said, errors = await afterword(settings, tmp_path, "erase", *arguments[1:], str(receipts / "2.json"))
+    assert code == 0, errors
+    again = Receipt.read(receipts / "2.json")
+    assert again.receipt_id != receipt.receipt_id
+    assert set(again.counts.values()) == {0}
+
+    verified = ("erase", "verify", str(receipts / "1.json"))
+    code, said, errors = await afterword(settings, tmp_path, *verified, *person)
+    assert code == 0, errors
+    assert settings.kafka.episodes_topic in said
+    assert "goes by" in said
+    code, _, errors = await afterword(settings, tmp_path, *verified, "--user", "bob", "--tenant", TENANT)
+    assert (code, "the receipt is not of this user" in errors) == (2, True)
+    late = await verify(settings, receipt, "ann", TENANT, receipt.finished_at + timedelta(days=60))
+    assert {found.place for found in late.late} >= {settings.kafka.episodes_topic, settings.kafka.summaries_topic}
+    report = await deployment.audit(WAIT_SECONDS)
+    assert report.clean, list(report.lines())
+
+
+async def test_who_writes_on_is_found_again_and_what_is_interrupted_goes_on_under_the_same_receipt(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    settings = deployment.settings
+    made: list[Receipt] = []
+
+    class Interrupted(Exception):
+        """The process ends before the receipt is kept."""
+
+    def interrupted(receipt: Receipt) -> None:
+        made.append(receipt)
+        raise Interrupted
+
+    async with Producer.from_settings(settings) as producer, Eraser.from_settings(settings) as eraser:
+        for number in range(20):
+            await producer.send(message(f"c{number % 4}", number, "ann", f"Line {number}."))
+        erasing = asyncio.create_task(eraser.erase("ann", TENANT, keep=interrupted, timeout_seconds=WAIT_SECONDS))
+        for number in range(20, 30):
+            await producer.send(message(f"c{number % 5}", number, "ann", f"Line {number}."))
+        await asyncio.gather(erasing, return_exceptions=True)
+        assert isinstance(erasing.exception(), Interrupted)
+        receipt = await eraser.erase("ann", TENANT, keep=made.append, timeout_seconds=WAIT_SECONDS)
+        plan = await eraser.plan("ann", TENANT)
+    assert [one.receipt_id for one in made] == [receipt.receipt_id] * 2
+    assert receipt.counts["messages"] == 30
+    assert len(receipt.deleted_conversations) == 5
+    assert plan.messages == plan.conversations == 0
+    assert not [text for text in await documents(settings) if b"ann" in text]
