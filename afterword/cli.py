@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from afterword.commands import deployment, dev, dlq, erase, memory, produce, state, summaries, watch, worker
+from afterword.commands import deployment, dev, dlq, erase, importing, memory, produce, state, summaries, watch, worker
 from afterword.streams.errors import AfterwordError, ConfigurationError
 from afterword.streams.visible import shown
 from afterword.version import revision, running_version
@@ -59,6 +59,7 @@ for command in (
     deployment.audit,
 ):
     app.command()(command)
+app.command("import")(importing.import_history)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -122,7 +122,9 @@ async def produce(
     async with Producer.from_settings(settings, source=SOURCE, tracer=tracer) as producer:
         started = time.monotonic()
         try:
-            async for record in _paced(_records(_each(lines), options, produced), options.rate):
+            pace = Pace(options.rate)
+            async for record in _records(_each(lines), options, produced):
+                await pace.wait()
                 await producer.enqueue(record)
                 produced.count(record)
                 progress(produced)
@@ -141,13 +143,19 @@ async def _each(lines: AsyncIterable[bytes] | Iterable[bytes]) -> AsyncIterator[
             yield line
 
 
-async def _paced(records: AsyncIterator[ProducerRecord], rate: float | None) -> AsyncIterator[ProducerRecord]:
-    started, yielded = time.monotonic(), 0
-    async for record in records:
-        if rate and (ahead := started + yielded / rate - time.monotonic()) > 0:
+class Pace:
+    """Spaces records out evenly. `rate`: records a second at most; None: no limit."""
+
+    def __init__(self, rate: float | None) -> None:
+        self._rate = rate
+        self._started = time.monotonic()
+        self._number = 0
+
+    async def wait(self) -> None:
+        """Return when the next record is due."""
+        if self._rate and (ahead := self._started + self._number / self._rate - time.monotonic()) > 0:
             await asyncio.sleep(ahead)
-        yield record
-        yielded += 1
+        self._number += 1
 
 
 async def _records(

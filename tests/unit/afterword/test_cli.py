@@ -12,6 +12,7 @@ COMMANDS = [
     ["topics", "create"],
     ["check"],
     ["produce"],
+    ["import"],
     ["watch"],
     ["context"],
     ["audit"],

@@ -1,0 +1,80 @@
+"""Position of an import in a file, so that an interrupted one goes on where it was."""
+
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from afterword.importing.outcomes import HistoryRefused
+
+VERSION = 1
+
+
+@dataclass
+class Counts:
+    """What became of a history so far, with the runs before this one."""
+
+    messages: int = 0
+    """Sent and acknowledged."""
+    known: int = 0
+    """Left out because the archive has them."""
+    flushes: int = 0
+    rejected: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+    """By reason."""
+
+
+@dataclass
+class Position:
+    """How far an import has come. `done`: outcomes of the reader that were handled, in its order."""
+
+    fingerprint: str
+    """Of the history and of the options that decide what is made of it."""
+    done: int = 0
+    finished: bool = False
+    counts: Counts = field(default_factory=Counts)
+    open: dict[str, str | None] = field(default_factory=dict)
+    """Conversations with messages that are not flushed yet, and their tenants; the longest silent first."""
+
+
+def load_position(path: Path, fingerprint: str) -> Position | None:
+    """Read the position of an import; None if there is none, or one of another history that is finished.
+
+    Raises: HistoryRefused, for what is no position, and for that of another history.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        found = _from(orjson.loads(data))
+    except (ValueError, TypeError, KeyError):
+        raise HistoryRefused(
+            file=path, problem="not a position of afterword import; name another with --position"
+        ) from None
+    if found.fingerprint == fingerprint:
+        return found
+    if found.finished:
+        return None
+    problem = "it is of another file, or of other options, and not finished; remove it to begin with this one"
+    raise HistoryRefused(file=path, problem=problem)
+
+
+def save_position(path: Path, position: Position) -> None:
+    """Replace the file in one step, on the disk before this returns. Raises: OSError."""
+    unfinished = path.with_name(f"{path.name}.new")
+    with unfinished.open("wb") as file:
+        file.write(orjson.dumps({"version": VERSION, **vars(position), "counts": vars(position.counts)}))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(unfinished, path)  # noqa: PTH105 – the atomic one, by its name
+
+
+def _from(data: dict[str, Any]) -> Position:
+    if data.pop("version") != VERSION:
+        raise ValueError("another version")
+    counts = data.pop("counts")
+    return Position(**data, counts=Counts(**{**counts, "left_out": Counter(counts["left_out"])}))

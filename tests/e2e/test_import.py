@@ -1,0 +1,105 @@
+"""Importing a history on the real processes: again, and after it was killed, and each message is in one episode."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from afterword.dev import ROLES
+from tests.e2e.deployment import Deployment, environment_of
+
+WAIT_SECONDS = 120.0
+BEGAN = datetime(2024, 5, 1, tzinfo=UTC).timestamp()
+CONVERSATIONS, MESSAGES = 12, 120
+MINUTES_OF_SILENCE = 30
+"""… after every tenth message: each ten are an episode."""
+
+
+def history() -> list[dict[str, Any]]:
+    return [conversation(number, MESSAGES) for number in range(CONVERSATIONS)]
+
+
+def conversation(number: int, length: int) -> dict[str, Any]:
+    """One branch of ChatGPT's tree, as an export has it."""
+    nodes: dict[str, Any] = {"root": {"id": "root", "parent": None, "message": None}}
+    parent = "root"
+    for n in range(length):
+        node = f"{number}-{n}"
+        said = {
+            "id": node,
+            "author": {"role": ("user", "assistant")[n % 2]},
+            "create_time": BEGAN + number * 86_400 + n * 10 + n // 10 * MINUTES_OF_SILENCE * 60,
+            "content": {"content_type": "text", "parts": [f"Lake {n} of trip {number} was cold and clear."]},
+        }
+        nodes[node] = {"id": node, "parent": parent, "message": said}
+        parent = node
+    return {"conversation_id": f"trip-{number}", "mapping": nodes, "current_node": parent}
+
+
+def command(deployment: Deployment, file: Path, *options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "afterword", "import", "chatgpt", str(file), "--user", "ann", "--json", *options],
+        env=environment_of(deployment.settings),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+async def run(deployment: Deployment, file: Path, *options: str) -> dict[str, Any]:
+    process = command(deployment, file, *options)
+    out, errors = await asyncio.to_thread(process.communicate)
+    assert process.returncode == 0, errors
+    return json.loads(out) if out else {}
+
+
+async def killed_underway(deployment: Deployment, file: Path, least: int, *options: str) -> None:
+    """Kill an import when it has come at least so far, in the middle of a batch."""
+    process = command(deployment, file, *options)
+    position = file.with_name(f"{file.name}.position")
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not position.exists() or json.loads(position.read_bytes())["done"] < least:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "the import has not come far enough in time"
+        await asyncio.sleep(0.02)
+    process.kill()
+    await asyncio.to_thread(process.communicate)
+
+
+async def test_an_import_that_is_killed_and_repeated_puts_each_message_into_one_episode(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    file = tmp_path / "conversations.json"
+    file.write_text(json.dumps(history()))
+    for role in ROLES:
+        deployment.start(role)
+    await killed_underway(deployment, file, 0, "--rate", "500")
+    await killed_underway(deployment, file, 500, "--rate", "500")
+    finished = await run(deployment, file)
+    assert finished["messages"] + finished["known"] == CONVERSATIONS * MESSAGES
+    assert await run(deployment, file) == {}
+
+    report = await deployment.audit(WAIT_SECONDS)
+    assert report.clean, list(report.lines())
+    episodes = await deployment.episodes()
+    found = Counter(message.id for episode in episodes for message in episode.messages)
+    assert found == Counter(f"{n}-{m}" for n in range(CONVERSATIONS) for m in range(MESSAGES))
+    assert {message.user_id for episode in episodes for message in episode.messages} == {"ann"}
+    assert all(episode.started_at.year == 2024 for episode in episodes)
+
+    later = tmp_path / "later.json"  # the export of another day: a conversation has gone on, and one is new
+    later.write_text(json.dumps([conversation(0, MESSAGES + 4), *history()[1:], conversation(CONVERSATIONS, 6)]))
+    again = await run(deployment, later)
+    assert (again["messages"], again["known"], again["flushes"]) == (10, CONVERSATIONS * MESSAGES, 2)
+    report = await deployment.audit(WAIT_SECONDS)
+    assert report.clean, list(report.lines())
+    found = Counter(message.id for episode in await deployment.episodes() for message in episode.messages)
+    assert max(found.values()) == 1
+    assert found.total() == CONVERSATIONS * MESSAGES + 10
+    for role in ROLES:
+        await deployment.stop(role)

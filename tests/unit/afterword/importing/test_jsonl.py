@@ -1,0 +1,58 @@
+"""Our own JSON Lines → messages."""
+
+from datetime import UTC, datetime
+
+import orjson
+import pytest
+
+from afterword.importing.formats import jsonl
+from afterword.importing.outcomes import Options, Outcome
+from tests.unit.afterword.importing.histories import MemoryFiles, messages_of, reasons
+
+MESSAGE = {"id": "1", "conversation_id": "c", "user_id": "u", "role": "user", "content": "secret words"}
+
+NONE = Options()
+
+
+def read(*lines: bytes, options: Options = NONE) -> list[Outcome]:
+    return list(jsonl.read(MemoryFiles({"a.jsonl": b"\n".join(lines)}), options))
+
+
+def line(**changes: object) -> bytes:
+    return orjson.dumps(MESSAGE | changes)
+
+
+def test_a_message_is_as_it_is_written():
+    [message] = messages_of(read(line(sent_at="2024-05-01T12:00:00+02:00", metadata={"a": 1}, agent_id="x")))
+    assert (message.user_id, message.agent_id, message.metadata) == ("u", "x", {"a": 1})
+    assert message.sent_at == datetime(2024, 5, 1, 10, tzinfo=UTC)
+
+
+def test_options_give_what_is_missing_and_the_tenant_and_the_prefix_of_all():
+    nameless = orjson.dumps({name: value for name, value in MESSAGE.items() if name != "user_id"})
+    found = messages_of(read(line(tenant_id="other"), nameless, options=Options("ann", "acme", "old-")))
+    assert [(m.user_id, m.tenant_id, m.conversation_id) for m in found] == [
+        ("u", "acme", "old-c"),
+        ("ann", "acme", "old-c"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (b"secret", "not JSON at column 1"),
+        (b'["secret"]', "schema_violation: not a JSON object"),
+        (line(role="boss"), "schema_violation: role"),
+        (line(conversation_id=7), "schema_violation: conversation_id: a text is required"),
+        (line(type="message.edited"), "not a message"),
+        (b'{"id": "d", "dialogue": "user: secret"}', "not a message"),
+        (line(content="secret" * 200_000), "too_large"),
+    ],
+)
+def test_what_is_bad_is_named_without_its_content_and_the_rest_is_read(bad, reason):
+    outcomes = read(line(), bad, b"", line(id="2"))
+    assert [m.id for m in messages_of(outcomes)] == ["1", "2"]
+    rejected, blank = reasons(outcomes)
+    assert rejected.startswith(f"a.jsonl:2: {reason}")
+    assert blank == "blank line"
+    assert "secret" not in rejected
