@@ -1,8 +1,8 @@
 """A source partition whose records are handled at least once, many at a time, and whose outputs are sent exactly once.
 
 What the agent sends while it handles a record is kept until the record is done. One transaction then takes the outputs
-of all records that are done, and the group's offset with its metadata, which names every finished record: nothing is
-sent without it, and nothing that was sent is handled again.
+of records that are done, and the group's offset with its metadata, which names every one of them: nothing is sent
+without it, and nothing that was sent is handled again.
 """
 
 import asyncio
@@ -25,7 +25,8 @@ from afterword.streams.runtime.lag import Work
 from afterword.streams.runtime.positions import readable, report_expired
 from afterword.streams.runtime.progress import Progress, ProgressDamaged, reach
 from afterword.streams.runtime.refusals import Refusals
-from afterword.streams.runtime.session import check_order
+from afterword.streams.runtime.session import TIMED_OUT, check_order
+from afterword.streams.runtime.slices import Slices
 from afterword.streams.runtime.transaction import TransactionalProducer, require_outputs, transactional_id
 from afterword.streams.runtime.watchdog import Mark
 from afterword.streams.runtime.window import Window
@@ -92,7 +93,7 @@ class AtLeastOncePartition:
     """Feeds an agent with slow concurrent handlers and no tables, and commits what it sends.
 
     Three tasks: one reads, one hands records over, one commits what is finished, as one transaction at a time: what is
-    finished during a commit is in the next one.
+    finished during a commit is in the next one, and so is what would make a transaction too large.
     """
 
     session = None
@@ -112,6 +113,9 @@ class AtLeastOncePartition:
         self._where = f"{source.topic}-{source.partition}"
         most = int(schema.max_in_flight or self._options.max_in_flight)
         self._window: Window[Any] = Window(most, reach(self._options.offset_metadata_bytes))
+        most_bytes = self._options.max_written_bytes
+        self._slices = Slices(2 * most, most_bytes, most_bytes)
+        """Sizes of transactions: finished records, of which there are so many at most, and bytes of what they send."""
         self._due: deque[Any] = deque()
         """Records to be handed over."""
         self._in_hand: dict[int, ConcurrentMessage] = {}
@@ -162,7 +166,7 @@ class AtLeastOncePartition:
         if self._window.unfinished:  # the agent may be busy with records of other partitions
             found[f"records of {self._where} are not finished"] = Mark(self._consumer.handled, handling=True)
         if not self.ready or self._window.progress() != self._committed:  # commits that fail open it again and again
-            found[f"nothing is committed of {self._where}"] = Mark(self._commits)
+            found[f"nothing is committed of {self._where}"] = Mark((self._commits, self._slices.most))
         if self.ready and self._may_read and not self._holding and self._window.next < end:
             found[f"nothing is read of {self._where}"] = Mark(self._window.next)
         return found
@@ -398,19 +402,49 @@ class AtLeastOncePartition:
                 return
 
     async def _commit(self, producer: TransactionalProducer) -> None:
-        """Commit what is finished by now. Raises: KafkaError, TimeoutError."""
-        finished, progress, before = self._finished[:], self._window.progress(), self._committed
-        new = [message for message in finished if before is None or not before.covers(message.offset)]
-        outputs = [output for message in new for output in message.batch.outputs]
+        """Commit what is finished by now, or as much of it as one transaction takes. Raises: KafkaError, TimeoutError.
+
+        The rest has finished later, and is in the next one.
+        """
+        before = self._committed
+        self._finished = [message for message in self._finished if before is None or not before.covers(message.offset)]
+        sizes = [sum(output.size_bytes for output in message.batch.outputs) for message in self._finished]
+        number = self._slices.take(sizes)
+        rest = {message.offset for message in self._finished[number:]}
+        progress = self._window.progress(without=rest)
+        outputs = [output for message in self._finished[:number] for output in message.batch.outputs]
         self._written.update(output.topic for output in outputs)
-        async with asyncio.timeout(self._options.commit_timeout_seconds):
+        async with self._in_time(number, sum(sizes[:number])):
             offset = OffsetAndMetadata(progress.offset, progress.metadata())
             await producer.commit_outputs(outputs, {self._source: offset}, self._app.conf.id)
-        del self._finished[: len(finished)]
+        del self._finished[:number]
+        self._window.committed(progress)
         self._committed, self.last_error = progress, ""
         self._commits += 1
         self._refusals = Refusals(self._options.refused_seconds)
         self._changed.set()
+        if rest:
+            self._something_sent.set()
+
+    @asynccontextmanager
+    async def _in_time(self, number: int, written: int) -> AsyncIterator[None]:
+        """Bound the commit of so many records and bytes of what they send; after a timeout the next is half as large.
+
+        A transaction that takes too long may also be aborted by the broker: then its producer is fenced.
+        """
+        loop, options = asyncio.get_running_loop(), self._options
+        began = loop.time()
+        try:
+            async with asyncio.timeout(options.commit_timeout_seconds):
+                yield
+        except TRANSIENT as error:
+            late = isinstance(error, TIMED_OUT) or loop.time() - began >= options.transaction_timeout_seconds
+            if late and number:
+                self._slices.timed_out(number, written, written)
+                log.warning("commit_timed_out", partition=self._where, stage="commit", records=number, bytes=written)
+            raise
+        if number:
+            self._slices.committed(number)
 
 
 async def handle(event: Any, step: Callable[[Any], Awaitable[None]]) -> None:

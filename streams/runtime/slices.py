@@ -1,4 +1,4 @@
-"""Size of the next transaction, as part of what was read: decisions, without I/O.
+"""Size of the next transaction, as part of what was read, or of what is finished: decisions, without I/O.
 
 A slice on which the agent fails is halved until the failing record is alone. One whose commit timed out is retried at
 half its size, in records and in bytes, and later slices grow again step by step.
@@ -15,8 +15,8 @@ LONGEST_GROWTH = 1024
 class Slices:
     """Sizes of the transactions of one partition; outlives its sessions.
 
-    `most`: records, or keys that are due. `most_bytes`: of the records. `most_written`: bytes of what the agent writes,
-    which it reads from `Batch.most_bytes`.
+    `most`: records, or keys that are due. `most_bytes`: of the records; of what they send, where they are finished
+    before (at least once). `most_written`: bytes of what the agent writes, which it reads from `Batch.most_bytes`.
     """
 
     def __init__(self, most: int, most_bytes: int, most_written: int) -> None:

@@ -6,7 +6,7 @@ are kept in memory: of the rest only the offset is, and the record is read again
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
 from afterword.streams.runtime.progress import Progress
@@ -42,7 +42,7 @@ class Window(Generic[R]):
         self._missed: dict[int, Hashable] = {}
         """Keys of those whose turn has come, and that have to be read again."""
         self._beyond: set[int] = set()
-        """Finished offsets. Those before the first unfinished one are removed now and then."""
+        """Finished offsets, from that of the last commit on."""
 
     # -- what there is to do
 
@@ -87,13 +87,20 @@ class Window(Generic[R]):
         """Some records wait that are not in memory."""
         return len(self._unfinished) > len(self._running) + len(self._kept)
 
-    def progress(self) -> Progress:
-        """Return what is finished."""
+    def progress(self, without: Collection[int] = frozenset()) -> Progress:
+        """Return what is finished. `without`: offsets to be left out, though they are finished.
+
+        It fits into a commit if these finished after all others: nothing is handed over that is too far beyond them.
+        """
         lowest = self.lowest
-        self._beyond = {offset for offset in self._beyond if offset >= lowest}
         while lowest in self._beyond:  # an earlier owner has finished it, and it is not read yet
             lowest += 1
-        return Progress(lowest, frozenset(offset for offset in self._beyond if offset > lowest))
+        lowest = min(lowest, *without) if without else lowest
+        return Progress(lowest, frozenset(o for o in self._beyond if o > lowest and o not in without))
+
+    def committed(self, progress: Progress) -> None:
+        """Forget the finished offsets below that of a commit."""
+        self._beyond = {offset for offset in self._beyond if offset >= progress.offset}
 
     def learn(self, progress: Progress) -> None:
         """Take in what the group has committed: by an earlier owner, or by one that had the partition meanwhile."""

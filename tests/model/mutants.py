@@ -239,6 +239,28 @@ MUTANTS = (
         'OffsetAndMetadata(progress.offset, "")',
     ),
     Mutant(
+        "a commit names what is left to the next one",
+        SUMMARIZER,
+        AT_LEAST_ONCE,
+        "self._window.progress(without=rest)",
+        "self._window.progress()",
+    ),
+    Mutant(
+        "what a commit leaves to the next one is dropped",
+        SUMMARIZER,
+        AT_LEAST_ONCE,
+        "        del self._finished[:number]\n",
+        "        self._finished.clear()\n",
+    ),
+    Mutant(
+        "finished offsets are forgotten before they are committed",
+        SUMMARIZER,
+        WINDOW,
+        "        lowest = min(lowest, *without) if without else lowest\n",
+        "        self._beyond = {offset for offset in self._beyond if offset >= lowest}\n"
+        "        lowest = min(lowest, *without) if without else lowest\n",
+    ),
+    Mutant(
         "earlier owners of a partition of episodes are not fenced",
         SUMMARIZER,
         AT_LEAST_ONCE,

@@ -79,6 +79,10 @@ class SummarizerMachine(FaultMachine):
         assert not (hasattr(self, "world") and self.world.passed_over)
 
     @invariant()
+    def a_commit_names_what_it_announces_and_is_not_too_long(self) -> None:
+        assert not (hasattr(self, "world") and (self.world.unnamed or self.world.too_long))
+
+    @invariant()
     def nothing_is_announced_twice(self) -> None:
         if hasattr(self, "world"):
             assert not self.world.repeated()

@@ -38,8 +38,10 @@ RETRIES = TopicPartition("episode.retry", 0)
 SUMMARIES = TopicPartition("summary.created", 0)
 DEAD_LETTERS = TopicPartition("episode.closed.dlq", 0)
 AWAY = ProviderUnavailable(problem="away")
-ENGINE = Options(max_in_flight=4, commit_interval_seconds=1.0, offset_metadata_bytes=19, clock=lambda: 0)
-"""Few records in memory, and few offsets in the metadata of a commit: both limits are reached."""
+ENGINE = Options(
+    max_in_flight=4, commit_interval_seconds=1.0, offset_metadata_bytes=19, max_written_bytes=100, clock=lambda: 0
+)
+"""Few records in memory, few offsets in the metadata of a commit, few bytes in one: all limits are reached."""
 PAUSE_SECONDS = 0.2
 RETRY = Retry(attempts=10**6, first_delay_seconds=PAUSE_SECONDS, longest_delay_seconds=PAUSE_SECONDS)
 FALLBACK = Quality(source="fallback", reason=AWAY.error_type)
@@ -204,6 +206,10 @@ class World:
         self.shared = Shared()
         self.passed_over = False
         """An offset was committed past a record that was not finished."""
+        self.unnamed = False
+        """An output was committed of a record that its transaction does not name as finished."""
+        self.too_long = False
+        """The metadata of a commit was longer than the broker takes."""
         self.last = dict.fromkeys(CONVERSATIONS, 0)
         """Ordinal of each conversation's last episode."""
         self.workers = [self._new_worker(f"w{n}") for n in range(workers)]
@@ -235,7 +241,10 @@ class World:
         """Check offsets without raising: a caller of commit might take an error for an answer."""
         causes = {cause_of(record) for record in self.outputs()}
         for source, (offset, metadata) in transaction.offsets.items():  # type: ignore[misc]  # with metadata
+            self.too_long |= len(metadata) > ENGINE.offset_metadata_bytes
             progress = Progress.read(offset, metadata)
+            sent_for = [of for topic, of in map(cause_of, transaction.written) if topic == source.topic]
+            self.unnamed |= not all(map(progress.covers, sent_for))
             for record in self.broker.log(source).read(0):
                 if progress.covers(record.offset):
                     self.passed_over |= (record.topic, record.offset) not in causes

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from aiokafka import TopicPartition
+from aiokafka.errors import ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 
 from afterword.streams.runtime import AtLeastOnce, Options, Output
@@ -33,6 +34,8 @@ class Broker:
         """Values of the outputs, and what the group had then, of each commit."""
         self.tried: list[int] = []
         """Number of outputs of each transaction, of those that failed too."""
+        self.longest_seconds = inf
+        """Time after which a transaction is aborted, and its producer fenced."""
         self.before_commit: Callable[[], None] = lambda: None
         """Raises what a commit fails with."""
 
@@ -55,7 +58,10 @@ class Broker:
 
     async def commit(self, values: list[bytes], offset: OffsetAndMetadata) -> None:
         self.tried.append(len(values))
-        await asyncio.sleep(sum(map(len, values)) / self.bytes_per_second)
+        seconds = sum(map(len, values)) / self.bytes_per_second
+        await asyncio.sleep(min(seconds, self.longest_seconds))
+        if seconds > self.longest_seconds:
+            raise ProducerFenced
         self.before_commit()
         self.group = offset
         self.commits.append(([int(value) for value in values], self.progress))

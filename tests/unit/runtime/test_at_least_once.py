@@ -42,7 +42,7 @@ def test_a_partition_whose_commits_always_fail_is_a_stall_though_it_opens_in_bet
     found = run_in_virtual_time(story())
     assert found is not None
     assert found[1] == "nothing is committed of in-0"
-    assert found[0] <= LIMIT + 3 * LOOK
+    assert found[0] <= LIMIT + 2 * takes_seconds + 3 * LOOK  # a smaller transaction is progress
 
 
 def test_records_that_the_agent_does_not_finish_are_named_while_commits_fail_and_while_it_opens_again() -> None:
@@ -106,6 +106,71 @@ def test_what_another_owner_has_finished_while_a_record_was_held_back_is_neither
     assert broker.progress == Progress(102)
     offsets = [progress.offset for _, progress in broker.commits]
     assert offsets == sorted(offsets)
+
+
+@pytest.mark.parametrize("bytes_per_second", [200.0, 2_000.0])
+def test_a_broker_that_is_too_slow_for_all_that_is_finished_gets_it_in_parts(bytes_per_second: float) -> None:
+    """100 bytes each: a transaction of all 64 takes 32 seconds, or 3."""
+
+    async def story() -> tuple[Broker, object]:
+        async def agent(message: ConcurrentMessage) -> None:
+            await worker.answer(message, size=100)
+
+        broker = Broker(64, bytes_per_second=bytes_per_second)
+        worker = Worker(broker, agent, commit_timeout_seconds=2.0)
+        stalled = await first_stall(worker, 240)
+        await worker.partition.stop(0)
+        return broker, stalled
+
+    broker, stalled = run_in_virtual_time(story())
+    assert stalled is None
+    assert broker.outputs == list(range(64))
+    assert broker.progress == Progress(64)
+    fits = int(bytes_per_second * 2 / 100)
+    assert sum(number > fits for number in broker.tried) <= 6
+    assert max(len(values) for values, _ in broker.commits) >= min(fits, 64) // 2
+
+
+def test_a_transaction_that_the_broker_aborts_as_too_slow_is_retried_in_parts() -> None:
+    """The coordinator's timeout is shorter than that of a commit: the producer is fenced."""
+
+    async def story() -> Broker:
+        async def agent(message: ConcurrentMessage) -> None:
+            await worker.answer(message, size=100)
+
+        broker = Broker(64, bytes_per_second=400.0)
+        broker.longest_seconds = 15.0
+        worker = Worker(broker, agent)
+        await asyncio.sleep(120.0)
+        await worker.partition.stop(0)
+        return broker
+
+    broker = run_in_virtual_time(story())
+    assert broker.outputs == list(range(64))
+    assert broker.tried[:2] == [64, 32]
+
+
+def test_transactions_are_bounded_in_bytes_and_grow_again_after_a_timeout() -> None:
+    async def story() -> tuple[Broker, int]:
+        async def agent(message: ConcurrentMessage) -> None:
+            await worker.answer(message, size=1000)
+
+        broker = Broker(64)
+        worker = Worker(broker, agent, max_written_bytes=10_000)
+        await asyncio.sleep(5.0)
+        assert set(broker.tried) == {9, 1}
+        broker.before_commit = always(TimeoutError())
+        broker.end = 128
+        await asyncio.sleep(60.0)
+        broker.before_commit = lambda: None
+        broker.end = 1000
+        await asyncio.sleep(60.0)
+        await worker.partition.stop(0)
+        return broker, broker.tried[-2]
+
+    broker, number = run_in_virtual_time(story())
+    assert broker.outputs == list(range(1000))
+    assert number == 9
 
 
 def always(error: Exception) -> Callable[[], None]:

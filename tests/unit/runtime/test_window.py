@@ -95,6 +95,33 @@ def test_the_next_owner_does_what_was_not_finished_and_nothing_else(
     assert sorted(second.begun) == sorted(set(range(len(log))) - finished)
 
 
+@given(keys, st.integers(1, 12), st.integers(0, 150), st.randoms(use_true_random=False))
+def test_a_commit_of_what_finished_first_leaves_the_rest_to_the_next_owner(
+    log: list[int | None], width: int, steps: int, chance: Any
+) -> None:
+    first, finished, committed, last = Partition(log, width=width), list[int](), set[int](), Progress(0)
+    for _ in range(steps):
+        if first.running and chance.randrange(2):
+            finished.append(sorted(first.running)[chance.randrange(len(first.running))])
+            first.finish(finished[-1])
+        elif finished and not chance.randrange(3):
+            number = chance.randrange(len(finished) + 1)
+            progress = first.window.progress(without=set(finished[number:]))
+            committed |= set(finished[:number])
+            del finished[:number]
+            assert {offset for offset in range(len(log)) if progress.covers(offset)} == committed
+            assert progress.offset >= last.offset
+            assert all(offset <= progress.offset + width for offset in progress.beyond)
+            first.window.committed(progress)
+            last = progress
+        elif not first.read() and not first.running:
+            break
+    second = Partition(log)
+    second.window.learn(last)
+    second.work_off(chance.randrange, committed)
+    assert sorted(second.begun) == sorted(set(range(len(log))) - committed)
+
+
 def test_a_key_with_five_hundred_records_holds_up_no_other() -> None:
     """The next record of the long key is read again when its turn comes."""
     log: list[int | None] = [0] * 500 + list(range(1, 51))
