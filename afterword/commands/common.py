@@ -57,6 +57,11 @@ def moment(text: str) -> datetime:
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
+def many(count: int, one: str, more: str) -> str:
+    """Count something, in its singular or plural."""
+    return f"{count:,} {one if count == 1 else more}"
+
+
 def print_json(value: Any) -> None:
     """Print one line of JSON."""
     typer.echo(shown_json(json.dumps(value, ensure_ascii=False)))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from afterword.commands.common import Json, print_json, start_quietly
+from afterword.commands.common import Json, many, print_json, start_quietly
 from afterword.streams.visible import shown
 
 if TYPE_CHECKING:
@@ -160,7 +160,8 @@ def _print_counts(done: "Position", seconds: float, dry_run: bool, as_json: bool
         print_json(found)
         return
     verb = "would be sent" if dry_run else "sent"
-    typer.echo(f"{counts.messages:,} messages {verb}, {counts.flushes:,} flushes, in {seconds:.1f} s")
+    flushed = f", {many(counts.flushes, 'flush', 'flushes')}" if counts.flushes else ""
+    typer.echo(f"{many(counts.messages, 'message', 'messages')} {verb}{flushed} in {seconds:.1f} s")
     if counts.known:
         typer.echo(f"{counts.known:,} were in the archive already")
     for reason, number in counts.left_out.most_common():

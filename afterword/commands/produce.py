@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from afterword.commands.common import Json, print_json, start_quietly
+from afterword.commands.common import Json, many, print_json, start_quietly
 from afterword.streams.visible import shown
 
 if TYPE_CHECKING:
@@ -123,14 +123,10 @@ def _report(produced: "Produced", as_json: bool) -> None:
 
 
 def _print_counts(conversations: int, messages: int, flushes: int, amendments: int, seconds: float, **_: int) -> None:
-    flushed = f", {_many(flushes, 'flush', 'flushes')}" if flushes else ""
-    flushed += f", {_many(amendments, 'edit or deletion', 'edits and deletions')}" if amendments else ""
-    sent = f"{_many(messages, 'message', 'messages')} of {_many(conversations, 'conversation', 'conversations')}"
+    flushed = f", {many(flushes, 'flush', 'flushes')}" if flushes else ""
+    flushed += f", {many(amendments, 'edit or deletion', 'edits and deletions')}" if amendments else ""
+    sent = f"{many(messages, 'message', 'messages')} of {many(conversations, 'conversation', 'conversations')}"
     typer.echo(f"{sent}{flushed} in {seconds:.1f} s")
-
-
-def _many(count: int, one: str, more: str) -> str:
-    return f"{count:,} {one if count == 1 else more}"
 
 
 def _print_invalid(first: list["InvalidLine"], found: int) -> None:

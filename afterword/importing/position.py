@@ -1,6 +1,5 @@
 """Position of an import in a file, so that an interrupted one goes on where it was."""
 
-import os
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import orjson
 
 from afterword.importing.outcomes import HistoryRefused
+from afterword.streams.private import write_private
 
 VERSION = 1
 
@@ -64,13 +64,8 @@ def load_position(path: Path, fingerprint: str) -> Position | None:
 
 
 def save_position(path: Path, position: Position) -> None:
-    """Replace the file in one step, on the disk before this returns. Raises: OSError."""
-    unfinished = path.with_name(f"{path.name}.new")
-    with unfinished.open("wb") as file:
-        file.write(orjson.dumps({"version": VERSION, **vars(position), "counts": vars(position.counts)}))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(unfinished, path)  # noqa: PTH105 – the atomic one, by its name
+    """Replace the file in one step. Raises: OSError."""
+    write_private(path, orjson.dumps({"version": VERSION, **vars(position), "counts": vars(position.counts)}))
 
 
 def _from(data: dict[str, Any]) -> Position:

@@ -4,6 +4,7 @@ import html
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -32,6 +33,9 @@ TIMESTAMP = re.compile(r"\d{1,10}\.\d{1,9}")
 MARKED = re.compile(r"<([^<>|]*)(?:\|([^<>]*))?>")
 ATTACHED = ("fallback", "pretext", "title", "text")
 MAX_ATTACHMENTS = 20
+MAX_NAMES = 500_000
+MAX_NAME = 256
+"""Names of people and channels are kept while the export is read: at most so many, of so many characters."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ def read(files: Files, options: Options) -> Iterator[Outcome]:
     days = [name for name in files.names if DAY.fullmatch(PurePosixPath(name).name) and "/" in name]
     if not days:
         raise HistoryRefused(file="not a Slack export", problem="it has no folder with a file YYYY-MM-DD.json")
-    names = Names(dict(_people(files)), dict(_channels(files)))
+    names = Names(dict(islice(_people(files), MAX_NAMES)), dict(islice(_channels(files), MAX_NAMES)))
     for name in days:
         folder = PurePosixPath(name).parent.name
         with files.open(name) as file:
@@ -63,13 +67,13 @@ def _people(files: Files) -> Iterator[tuple[str, str]]:
         profile = mapping(record.get("profile"))
         shown = text(profile.get("display_name")) or text(record.get("real_name")) or text(record.get("name"))
         if (user_id := text(record.get("id"))) and shown:
-            yield user_id, shown
+            yield user_id[:MAX_NAME], shown[:MAX_NAME]
 
 
 def _channels(files: Files) -> Iterator[tuple[str, str]]:
     for record in _listed(files, CHANNELS):
-        if channel_id := text(record.get("id")):
-            yield text(record.get("name")) or channel_id, channel_id
+        if (channel_id := text(record.get("id"))) and len(channel_id) <= MAX_NAME:
+            yield (text(record.get("name")) or channel_id)[:MAX_NAME], channel_id
 
 
 def _listed(files: Files, wanted: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
