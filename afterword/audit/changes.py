@@ -27,8 +27,9 @@ class Lasting:
 
     def changes(self, produced: ProducedMessage) -> list[MessageChange]:
         """Changes after the message, up to the one that deletes it."""
-        of_all = self._of_conversation[produced.conversation_id, produced.tenant_id]
-        every = sorted([*self._of_message[produced.message], *of_all], key=lambda change: change.position)
+        of_all = self._of_conversation.get((produced.conversation_id, produced.tenant_id), ())
+        of_this = self._of_message.get(produced.message, ())
+        every = sorted([*of_this, *of_all], key=lambda change: change.position)
         found: list[MessageChange] = []
         for change in every:
             if change.position > produced.position and not (found and found[-1].is_deletion):
