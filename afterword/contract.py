@@ -311,7 +311,7 @@ def channels(kafka: Kafka) -> list[Channel]:
         Channel(
             "episodes",
             kafka.episodes_topic,
-            "Closed episodes, changes of their messages, and requests to summarize them anew; use read_committed.",
+            "Closed episodes, changes of their messages, and requests to redo their summaries; use read_committed.",
             ["episode.closed", "episode.amended", "episode.redo"],
             both,
         ),

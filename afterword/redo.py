@@ -1,4 +1,4 @@
-"""Summaries made anew under today's prompt and model: requests on `episode.closed`, a few at a time, until all are.
+"""Summaries redone under today's prompt and model: requests on `episode.closed`, a few at a time, until all are.
 
 Nothing is kept of a run: what is made already is known from the stored summaries, so another run goes on where this one
 was stopped. The summarizer handles a request in the order of its conversation, within its budgets. One that it does not
@@ -93,7 +93,7 @@ def made_by(summary: SummaryCreated) -> Maker:
 
 @dataclass
 class Plan:
-    """Summaries to be made anew, as they are now."""
+    """Summaries to be redone, as they are now."""
 
     episodes: int = 0
     tokens: int = 0
@@ -164,7 +164,7 @@ async def _all(episodes: EpisodeStore, conversation_id: str | None) -> AsyncIter
 
 
 async def planned(episodes: EpisodeStore, wanted: Wanted, today: Maker) -> Plan:
-    """Count what is to be made anew. Raises: StoreUnavailable."""
+    """Count what is to be redone. Raises: StoreUnavailable."""
     plan = Plan()
     async for stored in _all(episodes, wanted.conversation_id):
         summary = stored.summary
@@ -208,7 +208,7 @@ class KafkaRequests:
 
 @dataclass
 class Request:
-    """An episode that is to be made anew."""
+    """An episode that is to be redone."""
 
     episode_id: str
     sent: Position | None = None

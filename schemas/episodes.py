@@ -142,7 +142,7 @@ class EpisodeAmended(Model):
 
 
 class EpisodeRedo(Model):
-    """A request to summarize a stored episode anew, by `afterword summaries redo`; on the topic `episode.closed`.
+    """A request to redo the summary of a stored episode, by `afterword summaries redo`; on the topic `episode.closed`.
 
     It has no content: the episode's messages are read from the archive.
     """

@@ -15,7 +15,7 @@ from afterword.streams.visible import shown
 if TYPE_CHECKING:
     from afterword.redo import Counts, Plan, Wanted
 
-app = typer.Typer(help="Make stored summaries anew.", no_args_is_help=True)
+app = typer.Typer(help="Redo stored summaries.", no_args_is_help=True)
 
 Since = Annotated[
     datetime | None, typer.Option(parser=moment, help="Only episodes that ended since this time, or since 2h, 3d ago.")
@@ -31,13 +31,13 @@ Where = Annotated[
 ]
 InFlight = Annotated[int, typer.Option(min=1, max=1000, help="Requests at a time.")]
 GiveUp = Annotated[float, typer.Option(min=0.01, help="Stop after this long without a new summary.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be made anew, and change nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be redone, and change nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 
 @app.callback()
 def summaries() -> None:
-    """Make stored summaries anew."""
+    """Redo stored summaries."""
 
 
 @app.command()
@@ -66,7 +66,7 @@ def redo(
         return
     if not yes:
         _print_plan(found, as_json=False, err=True)
-        typer.confirm(f"Let the LLM write {found.episodes:,} summaries anew?", err=True, abort=True)
+        typer.confirm(f"Let the LLM redo {found.episodes:,} summaries?", err=True, abort=True)
     with _progress(found.episodes) as progress:
         done = asyncio.run(run(settings, wanted, in_flight, give_up_minutes * 60, progress))
     if as_json:
@@ -104,7 +104,7 @@ def _line(done: "Counts") -> str:
         (done.not_archived, "kept, as their messages are not in the archive"),
         (done.gone, "deleted meanwhile"),
     )
-    return ", ".join([f"{done.redone:,} made anew", *(f"{number:,} {what}" for number, what in others if number)])
+    return ", ".join([f"{done.redone:,} redone", *(f"{number:,} {what}" for number, what in others if number)])
 
 
 @contextmanager
@@ -135,7 +135,7 @@ def _paused_lines() -> Callable[["Counts"], None]:
         if (done.pause_seconds > 0) != paused:
             paused = not paused
             if paused:
-                typer.echo(f"{done.redone:,} made anew; {_pause(done)}", err=True)
+                typer.echo(f"{done.redone:,} redone; {_pause(done)}", err=True)
 
     return show
 

@@ -37,7 +37,7 @@ class Opened(Files, Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of names, sizes and the beginning of the first file, to recognise the same history."""
+        """SHA-256 of names, sizes and the beginning of the first file, to recognize the same history."""
         ...
 
 

@@ -208,7 +208,7 @@ class RecordHandler:
     async def _replace_fallback(self, record: KafkaRecord) -> None:
         event, attempt = decode_closed(record.key, record.value, record.headers), try_from(record.headers)
         if isinstance(event, EpisodeRedo):
-            raise InvalidRecord("unknown_type", "requests to summarize anew are taken on episode.closed only")
+            raise InvalidRecord("unknown_type", "requests to redo summaries are taken on episode.closed only")
         fields = {"stage": RETRY_STAGE, "episode_id": event.episode_id, "attempt": attempt.number}
         if isinstance(event, EpisodeAmended) and attempt.waits:
             await self._amend(record, event, attempt.number)

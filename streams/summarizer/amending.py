@@ -1,4 +1,4 @@
-"""Changes of messages in stored episodes, and requests to summarize these anew: the next revision of each.
+"""Changes of messages in stored episodes, and requests to redo their summaries: the next revision of each.
 
 Every step may be repeated. What was done is known from the stored episodes: each records which changes its messages
 had, and up to which log offset its rolling summary has all changes of the conversation.
