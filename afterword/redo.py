@@ -115,7 +115,7 @@ class Counts:
     waiting: int = 0
     """Requests that are not handled yet."""
     pause_seconds: float = 0.0
-    """Until the next request, as none of the last ones led to a summary."""
+    """Time until the next request, as none of the last ones led to a summary."""
 
     def as_dict(self) -> dict[str, int]:
         return {name: value for name, value in asdict(self).items() if name not in ("waiting", "pause_seconds")}
@@ -147,7 +147,7 @@ async def _in_order(episodes: EpisodeStore, found: Sequence[tuple[int, str]]) ->
 
 
 async def _all(episodes: EpisodeStore, conversation_id: str | None) -> AsyncIterator[StoredEpisode]:
-    """By id, so that those of a scope are together; of a conversation, or all."""
+    """Stored episodes by id, so that those of a scope are together; of a conversation, or all."""
     after: str | None = None
     while True:
         page: Sequence[StoredEpisode | DeletedEpisode]
@@ -243,7 +243,7 @@ class Redo:
         self._progress = progress
         self._waiting: dict[str, Request] = {}
         self._again: deque[Request] = deque()
-        """To be asked for again before any other: it is not they that are difficult."""
+        """Requests that are sent again before any other: it is not they that are difficult."""
         self._difficult: deque[Request] = deque()
         self._pauses = 0
         self._not_before = 0.0

@@ -109,7 +109,9 @@ class Kafka(Section):
     session_timeout_seconds: Seconds = Field(
         10.0, ge=6, description="a worker without a heartbeat for this long loses its partitions"
     )
-    rebalance_timeout_seconds: Seconds = Field(60.0, description="how long a rebalance waits for a worker to rejoin")
+    rebalance_timeout_seconds: Seconds = Field(
+        60.0, description="longest time that a rebalance waits for a worker to rejoin"
+    )
     request_timeout_seconds: Seconds = Field(20.0, description="timeout of a request to a broker")
     group_instance_id: str | None = Field(None, description="static group membership: a restart causes no rebalance")
     security_protocol: SecurityProtocol = Field("PLAINTEXT", description="protocol of every connection to the brokers")
@@ -268,7 +270,7 @@ class Engine(Section):
 class Episodes(Section):
     trigger: Trigger = Field(
         10,
-        description="what closes an episode: a number of messages, a preset or conditions; see docs/triggers.md",
+        description="end of an episode: a number of messages, a preset or conditions; see docs/triggers.md",
         json_schema_extra={"type_name": "whole number, name of a preset, or JSON"},
     )
     trigger_tokens: int = Field(
@@ -307,7 +309,7 @@ class Episodes(Section):
     )
     scope: EpisodeScope = Field(
         "conversation",
-        description="what has its own pending messages and episode numbers; a change needs new ids and topics",
+        description="unit with its own pending messages and episode numbers; a change needs new ids and topics",
     )
     max_agents: int = Field(
         16, ge=1, le=100, description="active agents of a conversation at a time, with scope = agent"
@@ -340,7 +342,7 @@ class Episodes(Section):
 
 class Llm(Section):
     provider: Literal["extractive", "openai", "ollama"] = Field(
-        "extractive", description="what writes the summaries; extractive needs no LLM"
+        "extractive", description="writer of the summaries; extractive needs no LLM"
     )
     base_url: str | None = Field(None, description="address of the server; default: the provider's own")
     model: str | None = Field(None, description="name of the model; required for openai and ollama")
@@ -367,7 +369,7 @@ class Llm(Section):
         2_592_000,
         ge=0,
         le=315_360_000,
-        description="how long an answer is cached; 0: not at all",
+        description="time that an answer is cached; 0: not at all",
     )
     timeout_seconds: Seconds = Field(60.0, description="timeout of a call")
     attempts: int = Field(4, ge=1, description="calls, the first included, on connection errors, 429 and 5xx")
@@ -387,7 +389,7 @@ class Llm(Section):
 
 class EmbedderSettings(Section):
     provider: Literal["none", "openai", "ollama", "local"] = Field(
-        "none", description="what computes dense vectors; none: search by words only"
+        "none", description="source of dense vectors; none: search by words only"
     )
     base_url: str | None = Field(None, description="address of the server; default: the provider's own")
     model: str | None = Field(None, description="name of the model; required for openai and ollama")
@@ -498,8 +500,8 @@ class QualitySettings(Section):
 class Retry(Section):
     """Replacement of fallback summaries: when the LLM is asked again."""
 
-    attempts: int = Field(100, ge=0, description="how often the LLM is asked again; 0: fallback summaries stay")
-    unusable_answers: int = Field(3, ge=1, description="how many of these attempts may end with an unusable answer")
+    attempts: int = Field(100, ge=0, description="most attempts to ask the LLM again; 0: fallback summaries stay")
+    unusable_answers: int = Field(3, ge=1, description="most of these attempts that may end with an unusable answer")
     first_delay_seconds: Seconds = Field(30.0, description="delay before the first attempt; doubles with each")
     longest_delay_seconds: Seconds = Field(900.0, description="longest delay between two attempts")
 
@@ -535,8 +537,8 @@ class Redaction(Section):
     )
     entities: str = Field(
         "all",
-        description="what is redacted: some of email, phone, card, iban, ip, url_secret, api_key, separated by commas; "
-        "or all",
+        description="entities that are redacted: some of email, phone, card, iban, ip, url_secret, api_key, separated "
+        "by commas; or all",
     )
     phone_regions: str = Field(
         "US,GB,DE,FR,ES,IT,NL,PL,BR,IN",
@@ -579,7 +581,7 @@ class Redaction(Section):
             raise ConfigurationError(setting=variable(("redaction",)), problem=str(error)) from None
 
     def shown(self) -> Callable[[str], str]:
-        """What an embedder's server is shown of a text. Raises: ConfigurationError."""
+        """Redaction of a text before an embedder's server sees it. Raises: ConfigurationError."""
         return self.redactor().redacted if self.where == "llm" else str
 
     def of_records(self) -> "RecordRedaction | None":
@@ -646,7 +648,7 @@ class Settings(BaseSettings):
     state_dir: Path = Field(
         Path(".afterword/state"), description="RocksDB directory of the segmenter; may be lost, must not be shared"
     )
-    drain_seconds: Seconds = Field(30.0, description="after SIGTERM: time to finish the work in flight")
+    drain_seconds: Seconds = Field(30.0, description="time to finish the work in flight after SIGTERM")
     max_in_flight: int = Field(64, ge=1, description="episodes in flight in a summarizer, for each partition")
     config: Path | None = Field(None, exclude=True, description="TOML file; environment variables override it")
     kafka: Kafka = Kafka()

@@ -25,7 +25,7 @@ OfNoTenant = Annotated[bool, typer.Option("--no-tenant", help="Only what has no 
 Conversation = Annotated[str | None, typer.Option("--conversation", help="Only in this conversation.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be erased, and change nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
-By = Annotated[str | None, typer.Option("--by", help="Who asks for it; the receipt says so.")]
+By = Annotated[str | None, typer.Option("--by", help="Name of the one who asks for it; the receipt says so.")]
 ReceiptFile = Annotated[
     Path | None,
     typer.Option(

@@ -55,7 +55,9 @@ CheckArchive = Annotated[bool, typer.Option(help="Leave out messages that the ar
 Rate = Annotated[float | None, typer.Option(min=0.001, help="Maximum records per second.")]
 PositionFile = Annotated[
     Path | None,
-    typer.Option("--position", metavar="FILE", help="Where to keep how far it has come; else FILE.position beside it."),
+    typer.Option(
+        "--position", metavar="FILE", help="File that keeps how far it has come; else FILE.position beside it."
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Read and count, and send nothing.")]
 

@@ -23,7 +23,7 @@ Messages = Annotated[
 MaxTokens = Annotated[int, typer.Option("--max-tokens", min=1, help="Maximum number of tokens.")]
 Limit = Annotated[int, typer.Option(min=1, max=1000, help="Episodes on one page.")]
 Before = Annotated[int | None, typer.Option(min=1, help="Only smaller ordinals: the next page.")]
-QueryText = Annotated[str, typer.Argument(help="What to search for, in any words.")]
+QueryText = Annotated[str, typer.Argument(help="Text to search for, in any words.")]
 
 
 def not_empty(user: str | None) -> str | None:

@@ -24,7 +24,7 @@ PROGRESS_EVERY = 100
 File = Annotated[str, typer.Argument(metavar="FILE", help="JSON Lines; - reads standard input.")]
 Rate = Annotated[float | None, typer.Option(min=0.001, help="Maximum records per second.")]
 FlushAtEnd = Annotated[
-    bool, typer.Option("--flush", help="At the end, close the pending messages of each conversation.")
+    bool, typer.Option("--flush", help="Close the pending messages of each conversation at the end.")
 ]
 Interleave = Annotated[
     int, typer.Option(min=1, metavar="N", help="Interleave N conversations; 1 keeps the order of the file.")

@@ -63,7 +63,7 @@ class NotArchived(AfterwordError):
 
 
 class Person(NamedTuple):
-    """Whose messages are erased: matched exactly, in one tenant, in one conversation or in all."""
+    """Person whose messages are erased: matched exactly, in one tenant, in one conversation or in all."""
 
     user_id: str
     tenant_id: str | None
@@ -77,7 +77,7 @@ class Person(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What an erasure would find now; messages that the archive does not have yet are not in it."""
+    """Counts of what an erasure would find now; messages that the archive does not have yet are not in it."""
 
     conversations: int = 0
     shared_conversations: int = 0
@@ -93,7 +93,7 @@ class Progress(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What is there of the person on one page of conversations."""
+    """Everything of the person on one page of conversations."""
 
     own: Mapping[str, int]
     """Numbers of messages by conversation, where there are any."""

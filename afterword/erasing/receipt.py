@@ -43,7 +43,7 @@ class Frozen(BaseModel):
 
 
 class TopicDate(Frozen):
-    """When a topic has lost what it held of the person at the time of the receipt."""
+    """Moment at which a topic has lost what it held of the person at the time of the receipt."""
 
     topic: str
     gone_by: Time | Never
@@ -57,7 +57,7 @@ class TopicDate(Frozen):
 
 
 class Receipt(Frozen):
-    """What was erased, in a form that names nobody."""
+    """Proof of what was erased, in a form that names nobody."""
 
     version: int = VERSION
     receipt_id: str
@@ -74,8 +74,8 @@ class Receipt(Frozen):
     shared_conversations: tuple[str, ...]
     """Those in which others stay."""
     counts: dict[str, int]
-    """By place: messages, conversations, episodes of which the person was a participant; cached answers of the LLM
-    and dead letters that were discarded."""
+    """Counts by place: messages, conversations, episodes of which the person was a participant; cached answers of
+    the LLM and dead letters that were discarded."""
     topics: tuple[TopicDate, ...]
 
     def line(self) -> str:
@@ -130,7 +130,7 @@ def digest(salt: str, kind: Kind, value: str) -> str:
 
 
 def gone_by(configs: Mapping[str, str], now: datetime) -> tuple[datetime | Never, str]:
-    """When a topic of this configuration has lost what is in it and not wanted any more now, and why.
+    """Moment at which a topic of this configuration has lost what is not wanted any more now, and why.
 
     With `delete`, a segment goes when its youngest record is `retention.ms` old, which is up to `segment.ms` younger
     than another one in it. With `compact`, a segment ends after `segment.ms` or `max.compaction.lag.ms`, whichever is

@@ -36,7 +36,7 @@ IDS = 1000
 
 @dataclass(frozen=True)
 class Finding:
-    """What is still there in one place."""
+    """Remains in one place."""
 
     place: str
     number: int
@@ -55,7 +55,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verification:
-    """What was found, and the topics that nothing bounds."""
+    """Findings, and the topics that nothing bounds."""
 
     findings: tuple[Finding, ...]
     unbounded: tuple[str, ...]

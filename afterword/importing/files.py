@@ -24,7 +24,7 @@ MAX_DEPTH = 3
 
 
 DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
-"""What reading an archive raises; the last is for a compression that Python does not know."""
+"""Errors of reading an archive; the last is for a compression that Python does not know."""
 
 
 class Opened(Files, Protocol):

@@ -1,4 +1,4 @@
-"""What a reader makes of a history: messages, what it leaves out, and what it cannot take."""
+"""Outcomes of reading a history: messages, what it leaves out, and what it cannot take."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ Outcome = MessageCreated | LeftOut | Rejected
 
 
 class Place(NamedTuple):
-    """Where a message is: a record of a file, and the part of it."""
+    """Place of a message: a record of a file, and the part of it."""
 
     file: str
     record: int
@@ -54,13 +54,13 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Options:
-    """What the user says about a history."""
+    """Options of the user for a history."""
 
     user_id: str | None = None
     """User of the conversations whose file names none."""
     tenant_id: str | None = None
     prefix: str = ""
-    """Of every conversation's id."""
+    """Prefix of every conversation's id."""
 
 
 class Files(Protocol):

@@ -15,7 +15,7 @@ VERSION = 1
 
 @dataclass
 class Counts:
-    """What became of a history so far, with the runs before this one."""
+    """Outcome of a history so far, with the runs before this one."""
 
     messages: int = 0
     """Sent and acknowledged."""
@@ -24,15 +24,15 @@ class Counts:
     flushes: int = 0
     rejected: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
-    """By reason."""
+    """Counts by reason."""
 
 
 @dataclass
 class Position:
-    """How far an import has come. `done`: outcomes of the reader that were handled, in its order."""
+    """Progress of an import. `done`: outcomes of the reader that were handled, in its order."""
 
     fingerprint: str
-    """Of the history and of the options that decide what is made of it."""
+    """Digest of the history and of the options that decide what is made of it."""
     done: int = 0
     finished: bool = False
     counts: Counts = field(default_factory=Counts)

@@ -45,7 +45,7 @@ class Sends(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """What to import, and how."""
+    """History to import, and the options for it."""
 
     format: str
     options: Options

@@ -1,4 +1,4 @@
-"""What can be redacted, by name, and patterns of users, which RE2 matches in linear time."""
+"""Entities that can be redacted, by name, and patterns of users, which RE2 matches in linear time."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -33,7 +33,7 @@ class Span(NamedTuple):
     start: int
     end: int
     name: str
-    """As in its placeholder: `EMAIL`."""
+    """Name in its placeholder: `EMAIL`."""
 
 
 def entities_in(text: str) -> tuple[str, ...]:

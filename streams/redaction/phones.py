@@ -18,12 +18,12 @@ NEAR = 28
 """Characters before a number in which a word tells what it is."""
 
 LETTERS = r"0-9A-Za-z\u00c0-\u024f\u0370-\u052f"
-"""Of scripts with spaces between words: what stands before or after a number, and is not part of it, is not one."""
+"""Letters of scripts with spaces between words: none stands right before or after a number."""
 _SPACE, _SIGN = r"[ \u00a0\u202f]", r"[()\-/\u2010-\u2015\u2212\u00b7]"
 _SEPARATOR = rf"(?:\.|{_SPACE}?{_SIGN}{{0,2}}{_SPACE}?)"
 _RUN = re.compile(rf"(?<![{LETTERS}_@#$€£¥%])\+?\(?\d(?:{_SEPARATOR}\d)*+")
 _GOES_ON = re.compile(rf"[{LETTERS}_%€$£¥]|[.,:]\d")
-"""After a run of digits, tells that its last group is of something else: an amount, a time, a name."""
+"""Text after a run of digits that tells that its last group is of something else: an amount, a time, a name."""
 _GROUP = re.compile(r"\d+")
 _DATE = re.compile(r"(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](?:\d{4}|\d{2}))(?![\d]|[-/.]\d)")
 _CALLED = re.compile(
@@ -45,11 +45,11 @@ _UNIT = re.compile(r"\s?(?:km|kg|mm|cm|ms|mb|gb|kb|eur|usd|gbp|chf|euros?|dollar
 
 
 class Country(NamedTuple):
-    """How a country writes its own numbers."""
+    """Form of a country's own numbers."""
 
     region: str
     trunk: str
-    """What stands before a number inside of the country: `0`; empty where nothing does."""
+    """Prefix of a number inside of the country: `0`; empty where there is none."""
     number: re.Pattern[str]
     """Numbers without `trunk`."""
 

@@ -21,7 +21,7 @@ class Folded(NamedTuple):
 
     text: str
     starts: "array[int] | None"
-    """Where each character is in the original; None: at the same place."""
+    """Position of each character in the original; None: the same as here."""
 
     def original(self, start: int, end: int) -> tuple[int, int]:
         """The place in the original text of characters that were found here."""

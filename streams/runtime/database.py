@@ -36,7 +36,7 @@ EXPIRING = b"\0exp\0"
 SCHEDULED = b"\0at\0"
 DEADLINE_BYTES = 8
 EXPIRES = b"\1"
-"""After the moment of a scheduled row whose entry is among those that expire."""
+"""Suffix of the moment of a scheduled row whose entry is among those that expire."""
 OWNER_ONLY = 0o700
 """Mode of the directories."""
 MOST_MOVES = 10_000

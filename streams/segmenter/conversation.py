@@ -312,7 +312,7 @@ class SegmentedConversation(Protocol):
 
     @property
     def is_pending(self) -> bool:
-        """Whether a message waits for its episode, of whichever agent."""
+        """True while a message of any agent waits for its episode."""
         ...
 
     def flush(self, agent_id: str | None) -> Iterable[list[ClosedEpisode]]:

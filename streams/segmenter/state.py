@@ -121,7 +121,7 @@ class State(NamedTuple):
 
     @property
     def stub(self) -> "State":
-        """What stays of a conversation that is forgotten: no id is used twice, and no tenant takes another's place."""
+        """Remainder of a conversation that is forgotten: no id is used twice, and no tenant takes another's place."""
         return State(self.tenant_id, last_ordinal=self.last_ordinal, agents=None if self.agents is None else [])
 
     @property
@@ -223,7 +223,7 @@ def event_time(sent_ms: int, record_ms: int) -> int:
 
 
 def deadline_of(row: bytes, forget_after_ms: int = 0) -> int | None:
-    """When something is to be done with a row, in milliseconds since 1970; None: never, or the row is damaged.
+    """Moment at which a row is due, in milliseconds since 1970; None: never, or the row is damaged.
 
     The idle timeout of what is pending. Where nothing is, an `Expiry`: when the conversation is forgotten, which is at
     once where the row does not say since when. `forget_after_ms`: 0: never. A damaged row is never due, or it would be

@@ -54,7 +54,7 @@ class DeletedEpisode:
     as_of: int = NEVER
     """Log offset of the change that ended it."""
     made_by: int = NEVER
-    """As in StoredEpisode."""
+    """Same as in StoredEpisode."""
 
     @property
     def ordinal(self) -> int:

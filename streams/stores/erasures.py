@@ -17,7 +17,7 @@ class Erasure:
     asked_at: datetime
     asked_by: str | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
-    """What was counted in places that keep nothing of it."""
+    """Counts of places that keep nothing of it."""
 
 
 @dataclass(frozen=True)

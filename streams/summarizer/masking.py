@@ -26,7 +26,7 @@ class Masking:
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._keys: dict[tuple[str, str], Key] = {}
-        """Of values, by name and value."""
+        """Placeholders of values, by name and value."""
         self._values: dict[Key, str] = {}
         self._counts: dict[str, int] = {}
 

@@ -1,4 +1,4 @@
-"""What every revision of an episode has in common, the first one included: the steps to make it, and its event."""
+"""The parts that every revision of an episode has, the first one included: the steps to make it, and its event."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime

@@ -45,7 +45,7 @@ class History:
     as_of: int = NEVER
     """`rolling_summary` has all changes of the conversation up to this log offset."""
     sources: tuple[str, ...] = ()
-    """As in TextBefore."""
+    """Same as in TextBefore."""
     updates: bool | None = None
     """True if this episode is to update the rolling summary, False if not; None: as the rules say."""
 
