@@ -313,21 +313,14 @@ def done(records: list[ConsumerRecord]) -> Work:
 
 async def until_available(call: Callable[[], Awaitable[None]], readiness: Readiness) -> None:
     """Retry a call of the archive until it answers, and be not ready meanwhile."""
-    with structlog.contextvars.bound_contextvars(stage=STAGE):
-        async for attempt in stamina.retry_context(
-            on=StoreUnavailable,
-            attempts=None,
-            timeout=None,
-            wait_initial=FIRST_RETRY_SECONDS,
-            wait_max=LAST_RETRY_SECONDS,
-            wait_jitter=0.0,
-        ):
-            with attempt:
-                try:
-                    await call()
-                except StoreUnavailable as error:
-                    readiness.not_ready(STAGE, error.error_type)
-                    raise
+
+    def is_retried(error: Exception) -> bool:
+        if not isinstance(error, StoreUnavailable):
+            return False
+        readiness.not_ready(STAGE, error.error_type)
+        return True
+
+    await until_done(call, is_retried)
     readiness.ready(STAGE)
 
 
@@ -346,6 +339,18 @@ async def send_dead_letters(
         readiness.not_ready(QUEUE, error.error_type if isinstance(error, AfterwordError) else type(error).__name__)
         return True
 
+    async def send() -> None:
+        async with running_producer(kafka) as producer:
+            for key, value, headers in letters:
+                topic = kafka.dead_letters(kafka.messages_topic)
+                await producer.send_and_wait(topic, value or b"", key=key, headers=headers)
+
+    await until_done(send, is_retried)
+    readiness.ready(QUEUE)
+
+
+async def until_done(call: Callable[[], Awaitable[None]], is_retried: Callable[[Exception], bool]) -> None:
+    """Retry the call without end, with growing waits. Raises: an error that is not retried."""
     with structlog.contextvars.bound_contextvars(stage=STAGE):
         async for attempt in stamina.retry_context(
             on=is_retried,
@@ -356,11 +361,7 @@ async def send_dead_letters(
             wait_jitter=0.0,
         ):
             with attempt:
-                async with running_producer(kafka) as producer:
-                    for key, value, headers in letters:
-                        topic = kafka.dead_letters(kafka.messages_topic)
-                        await producer.send_and_wait(topic, value or b"", key=key, headers=headers)
-    readiness.ready(QUEUE)
+                await call()
 
 
 def parts(records: Iterable[ConsumerRecord], most_bytes: int) -> Iterator[list[ConsumerRecord]]:

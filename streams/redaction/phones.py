@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import accumulate
 from typing import NamedTuple
 
 from phonenumbers import COUNTRY_CODE_TO_REGION_CODE, PhoneMetadata
@@ -41,6 +42,8 @@ _NUMBERED = re.compile(
     r"|bestelling|factuur|steuer\w*|iban|bic|vat|siret|siren|nif|cif|pesel|nip)\b|订单|注文|単号|单号|orden",
     re.IGNORECASE,
 )
+_LETTER = re.compile(r"[^\W\d_]")
+"""A letter: without one, none of these words is there."""
 _UNIT = re.compile(r"\s?(?:km|kg|mm|cm|ms|mb|gb|kb|eur|usd|gbp|chf|euros?|dollars?|percent|prozent|bytes?)\b", re.I)
 
 
@@ -54,18 +57,38 @@ class Country(NamedTuple):
     """Numbers without `trunk`."""
 
 
+class Before:
+    """What the words before a number say of it; read only if somebody asks."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    @property
+    def is_called(self) -> bool:
+        """A word like "call" is the last of all that count."""
+        return self._last[0] > self._last[1]
+
+    @property
+    def is_numbered(self) -> bool:
+        """A word like "order" is."""
+        return self._last[1] > self._last[0]
+
+    @cached_property
+    def _last(self) -> tuple[int, int]:
+        if not _LETTER.search(self._text):
+            return -1, -1
+        return _last(_CALLED, self._text), _last(_NUMBERED, self._text)
+
+
 class Written(NamedTuple):
     """A text that may be a number."""
 
     text: str
     parts: list[str]
     """Its groups of digits."""
-    is_called: bool
-    """A word like "call" is before it."""
-
-    @property
-    def digits(self) -> str:
-        return "".join(self.parts)
+    digits: str
+    """All of them."""
+    before: "Before"
 
 
 class Phones:
@@ -101,25 +124,26 @@ class Phones:
     def _taken(self, text: str, begin: int, groups: list[tuple[int, int]]) -> int:
         """Count the groups of digits that make one number, as many as possible; 0 if none do."""
         parts = [text[start:end] for start, end in groups]
-        if sum(map(len, parts)) < LEAST_DIGITS:
+        digits, sizes = "".join(parts), list(accumulate(map(len, parts)))
+        if len(digits) < LEAST_DIGITS:
             return 0
-        near = text[max(0, begin - NEAR) : begin]
-        called, numbered = _last(_CALLED, near), _last(_NUMBERED, near)
+        before = Before(text[max(0, begin - NEAR) : begin])
         for count in range(len(parts), 0, -1):
-            end = groups[count - 1][1]
-            written = Written(text[begin:end], parts[:count], called > numbered)
-            if LEAST_DIGITS <= len(written.digits) <= MOST_DIGITS + 2:
-                is_other = numbered > called or _DATE.match(written.text) or _UNIT.match(text, end)
-                if self._is_number(written, bool(is_other)):
+            if LEAST_DIGITS <= sizes[count - 1] <= MOST_DIGITS + 2:
+                end = groups[count - 1][1]
+                written = Written(text[begin:end], parts[:count], digits[: sizes[count - 1]], before)
+                if written.text.lstrip("(").startswith("+"):
+                    found = is_international(written.digits)
+                else:
+                    found = self._is_number(written) and not (
+                        _DATE.match(written.text) or _UNIT.match(text, end) or before.is_numbered
+                    )
+                if found:
                     return count
         return 0
 
-    def _is_number(self, written: Written, is_other: bool) -> bool:
+    def _is_number(self, written: Written) -> bool:
         digits = written.digits
-        if written.text.lstrip("(").startswith("+"):
-            return is_international(digits)
-        if is_other:
-            return False
         if digits.startswith("00"):
             return is_international(digits[2:]) and len(digits) > LONG_DIGITS
         return any(is_national(country, written) for country in self._countries)
@@ -179,11 +203,13 @@ def is_national(of: Country, written: Written) -> bool:
     if of.region in NORTH_AMERICA:
         return _is_north_american(of, written)
     digits = written.digits
+    if len(digits) <= SHORT_DIGITS:
+        return False
     if of.trunk and digits.startswith(of.trunk):
-        looks_so = of.trunk == "0" or len(written.parts) > 1 or written.is_called
-        return looks_so and len(digits) > SHORT_DIGITS and bool(of.number.fullmatch(digits.removeprefix(of.trunk)))
-    looks_so = written.is_called or written.text.startswith("(") or (not of.trunk and digits.startswith("0"))
-    return looks_so and len(digits) > SHORT_DIGITS and bool(of.number.fullmatch(digits))
+        looks_so = of.trunk == "0" or len(written.parts) > 1
+        return bool(of.number.fullmatch(digits.removeprefix(of.trunk))) and (looks_so or written.before.is_called)
+    looks_so = written.text.startswith("(") or (not of.trunk and digits.startswith("0"))
+    return bool(of.number.fullmatch(digits)) and (looks_so or written.before.is_called)
 
 
 def _is_north_american(of: Country, written: Written) -> bool:
@@ -191,5 +217,6 @@ def _is_north_american(of: Country, written: Written) -> bool:
     shape = [len(part) for part in written.parts]
     if len(digits) == LONG_DIGITS + 1 and digits[0] == "1":
         digits, shape = digits[1:], shape[1:] if shape[0] == 1 else [shape[0] - 1, *shape[1:]]
-    looks_so = shape == [3, 3, 4] or shape == [3, 7] or (written.is_called and len(shape) == 1)
-    return looks_so and bool(of.number.fullmatch(digits))
+    if shape not in ([3, 3, 4], [3, 7]) and len(shape) > 1:
+        return False
+    return bool(of.number.fullmatch(digits)) and (len(shape) > 1 or written.before.is_called)

@@ -12,8 +12,9 @@ from afterword.streams.redaction.phones import Phones
 
 PASSES = 4
 """A text in which more is found after so many is made to hide something: it is replaced as a whole."""
-INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff"))
-_UNUSUAL = re.compile(r"[^\x00-\x7f]")
+INVISIBLE = frozenset("\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff")
+SHORTEST = 3
+"""Characters of the shortest entity: `::2`."""
 
 
 class Folded(NamedTuple):
@@ -34,15 +35,20 @@ def folded(text: str) -> Folded:
     """Fold each character for itself, so that a part of a text folds like the whole."""
     if text.isascii():
         return Folded(text, None)
-    same = _UNUSUAL.sub(lambda found: _character(found[0]), text)
-    shorter = same.translate(INVISIBLE)
-    if len(shorter) == len(same):
-        return Folded(same, None)
-    return Folded(shorter, array("I", (at for at, c in enumerate(same) if ord(c) not in INVISIBLE)))
+    shorter = text.translate(
+        {ord(c): _character(c) for c in set(text)}
+    )  # each is looked up once, however often it comes
+    if len(shorter) == len(text):
+        return Folded(shorter, None)
+    return Folded(shorter, array("I", (at for at, c in enumerate(text) if c not in INVISIBLE)))
 
 
 def _character(character: str) -> str:
-    """Return one character that reads the same: `４` and `٤` are `4`."""
+    """Return one character that reads the same: `４` and `٤` are `4`; nothing for an invisible one."""
+    if character.isascii():
+        return character
+    if character in INVISIBLE:
+        return ""
     digit = unicodedata.decimal(character, None)
     if digit is not None:
         return str(digit)
@@ -110,7 +116,7 @@ class Redactor:
 
     def _taken(self, text: str) -> list[Span]:
         """Find entities of all kinds; the first kind is believed where two overlap."""
-        if not text:
+        if not text or (len(text) < SHORTEST and not self._own):
             return []
         taken: list[Span] = []
         for spans in self._by_kind(text):

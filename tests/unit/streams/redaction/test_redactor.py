@@ -1,14 +1,20 @@
 """What is found in a text, what is not, and that nothing is left to be found in what redaction made."""
 
+import time
+import unicodedata
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from stdnum import luhn
 
+from afterword.streams.redaction.detecting import has_luhn_digit
 from afterword.streams.redaction.entities import ENTITIES, MOST_SCANNED, Span
-from afterword.streams.redaction.redactor import Redactor, merged
+from afterword.streams.redaction.redactor import INVISIBLE, Redactor, folded, merged
 from afterword.streams.settings import Redaction
 
+REAL = Redaction(phone_regions="DE,US,GB").redactor()
 ALL = Redaction(patterns={"TICKET": r"T-\d+", "LINE": "forget.*"}).redactor()
 
 FOUND = [
@@ -103,6 +109,50 @@ def test_a_text_that_is_made_to_hide_something_goes_as_a_whole() -> None:
     nested = Redactor([], {"A": "xa|^a", "B": "^b"}).redacted
     assert nested("ababababab") == "[REDACTED]"
     assert nested("abc") == "[A][B]c"
+
+
+NEARLY = (
+    *("+44 20 7946 0958 ", "+1 202-555-0143 ", "(030) 1234567 ", "call 5551234 ", "0049 30 123456 ", "12345678 "),
+    *("4000 ", "1234 5678 9012 ", "４１１１ ", "4111 1111 1111 1111 ", "DE89 3704 0044 0532 0130 00 ", "10.1.2.3 "),
+    *(
+        "2001:db8::1 ",
+        "a@b.de ",
+        "a(at)b(dot)de ",
+        "https://a:b@c/?token=abcdefgh1 ",
+        "token is abcdefgh12345678 ",
+        "ﷺ",
+    ),
+)
+"""Units of texts that are full of entities, or of what only nearly is one."""
+
+
+@pytest.mark.parametrize("unit", NEARLY)
+def test_a_text_full_of_entities_does_not_hold_up_the_event_loop(unit: str) -> None:
+    """100,000 characters take at most 0.1 s of CPU time, 700,000 less than one second; a busy machine adds some."""
+    text = unit * (100_000 // len(unit))
+    times: list[float] = []
+    while len(times) < 5 and not (times and times[-1] < 0.1):
+        began = time.thread_time()
+        REAL.redacted(text)
+        times.append(time.thread_time() - began)
+    assert min(times) < 0.2
+
+
+def test_every_character_is_folded_to_one_that_reads_the_same() -> None:
+    every = "".join(map(chr, range(0x20000)))
+    found = folded(every)
+    assert found.starts is not None
+    assert len(found.starts) == len(found.text) == len(every) - len(INVISIBLE)
+    for character, start in zip(found.text, found.starts, strict=True):
+        original = every[start]
+        digit = unicodedata.decimal(original, None)
+        same = original if "\ud800" <= original <= "\udfff" else unicodedata.normalize("NFKC", original)
+        assert character in ("\ufffd", original, same) if digit is None else character == str(digit)
+
+
+@given(st.from_regex(r"[0-9]{2,19}", fullmatch=True))
+def test_the_check_digit_is_that_of_the_library(digits: str) -> None:
+    assert has_luhn_digit(digits) == luhn.is_valid(digits)
 
 
 def test_the_first_of_two_that_overlap_is_believed() -> None:
