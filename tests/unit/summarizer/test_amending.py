@@ -393,7 +393,7 @@ async def test_a_change_waits_on_the_retry_topic_for_the_archive_and_is_then_mad
     world = await a_world()
     put_aside: list[Try] = []
 
-    async def retry(_record: Any, attempt: Try) -> None:
+    async def retry(_record: Any, attempt: Try, _value: bytes) -> None:
         put_aside.append(attempt)
 
     async def handled(attempt: Try | None = None) -> None:
