@@ -1,0 +1,74 @@
+"""Dead letters of a person: by conversation and by what is inside."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pytest
+
+from afterword.erasing.eraser import Person, TheirDeadLetters, checked, holds
+from afterword.schemas.dead_letters import DeadLetter
+from tests.samples import a_closed_episode, a_message, an_episode_message
+
+ANN = Person("ann", "acme")
+
+
+def message(**fields: Any) -> bytes:
+    return a_message(**{"user_id": "ann", "tenant_id": "acme", **fields}).to_json()
+
+
+def of_episode(*users: str, overlap: tuple[str, ...] = (), tenant_id: str | None = "acme") -> bytes:
+    core, before = ([an_episode_message(f"m{n}", user_id=user) for n, user in enumerate(us)] for us in (users, overlap))
+    return a_closed_episode(user_id="bob", tenant_id=tenant_id, messages=tuple(core), overlap=tuple(before)).to_json()
+
+
+@pytest.mark.parametrize(
+    ("value", "is_theirs"),
+    [
+        (message(), True),
+        (message(user_id="Ann"), False),
+        (message(tenant_id=None), False),
+        (message(tenant_id="other"), False),
+        (of_episode("bob", "ann"), True),
+        (of_episode("bob", overlap=("ann",)), True),
+        (of_episode("bob"), False),
+        (of_episode("ann", tenant_id="other"), False),
+        (b'{"user_id": "ann", "tenant_id": "acme", "id": 7}', True),
+        (b'{"user_id": "ann", "tenant_id": "acme", "messages": 7}', True),
+        (b'{"user_id": "ann", ', True),
+        (b'{"user_id": "anna", ', False),
+        (b'["ann"]', False),
+        (b"ann", False),
+        (b"", False),
+        (None, False),
+    ],
+)
+def test_a_record_is_theirs_by_user_and_tenant(value: bytes | None, is_theirs: bool) -> None:
+    assert holds(value, ANN) == is_theirs
+
+
+def test_a_record_without_a_tenant_is_theirs_only_if_they_have_none() -> None:
+    value = orjson.dumps({"user_id": "ann"})
+    assert holds(value, Person("ann", None))
+    assert not holds(value, ANN)
+
+
+def dead(conversation: str, value: bytes) -> DeadLetter:
+    now = datetime.now(UTC)
+    return DeadLetter("messages.dlq", 0, 0, now, "segmenter", "x", "", None, conversation.encode(), value, [])
+
+
+def test_all_of_a_conversation_of_theirs_alone_and_only_their_own_of_another() -> None:
+    theirs = TheirDeadLetters(ANN, frozenset({"alone"}))
+    assert theirs.match(dead("alone", b"no json"))
+    assert theirs.match(dead("shared", message()))
+    assert not theirs.match(dead("shared", message(user_id="bob")))
+    only = TheirDeadLetters(ANN._replace(conversation_id="shared"), frozenset())
+    assert only.match(dead("shared", message()))
+    assert not only.match(dead("other", message()))
+
+
+@pytest.mark.parametrize("given", [("", None, None), (None, None, None), ("ann", 7, None), ("ann", None, {"$ne": 1})])
+def test_nobody_and_everybody_cannot_be_erased(given: Any) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        checked(*given)
