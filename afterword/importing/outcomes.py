@@ -89,7 +89,7 @@ def message(place: Place, options: Options, fields: Mapping[str, Any]) -> Messag
             return place.rejected(f"too_large: {len(data)} bytes, at most {MAX_INPUT_BYTES} can be taken")
         return validate(MessageCreated, data)
     except orjson.JSONEncodeError:
-        return place.rejected("schema_violation: a text that is not UTF-8")
+        return place.rejected("schema_violation: nested too deeply, or an integer of more than 64 bits")
     except InvalidRecord as error:
         return place.rejected(str(error))
 

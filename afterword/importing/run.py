@@ -28,6 +28,8 @@ SOURCE = "afterword/import"
 BATCH = 500
 """Outcomes between two positions. A run that goes on sends those of one batch again at most; they are duplicates while
 they are within the segmenter's `dedupe_window`."""
+BATCH_CHARACTERS = 8_000_000
+"""A batch is in memory as a whole, and so is what the archive has of it."""
 OPEN_CONVERSATIONS = 256
 """Conversations that may go on before the longest silent one is flushed: threads of a channel are mixed."""
 
@@ -64,7 +66,7 @@ def count(plan: Plan, files: Opened, progress: Progress, report: Report) -> Posi
     """Read a history without sending anything. Raises: HistoryRefused, OSError."""
     position = Position("")
     outcomes = FORMATS[plan.format](files, plan.options)
-    while batch := list(islice(outcomes, BATCH)):
+    while batch := next_batch(outcomes, BATCH):
         messages = _counted(batch, position, report)
         position.counts.messages += len(messages)
         progress(position)
@@ -100,7 +102,7 @@ async def import_history(
         await asyncio.to_thread(save_position, path, position)
         await asyncio.to_thread(_pass_over, outcomes, position.done)
         size = min(BATCH, max(1, settings.episodes.dedupe_window // 2))
-        while batch := await asyncio.to_thread(_next, outcomes, size):
+        while batch := await asyncio.to_thread(next_batch, outcomes, size):
             await importing.take(batch, report)
             await asyncio.to_thread(save_position, path, position)
             progress(position)
@@ -109,8 +111,16 @@ async def import_history(
     return position
 
 
-def _next(outcomes: Iterator[Outcome], size: int) -> list[Outcome]:
-    return list(islice(outcomes, size))
+def next_batch(outcomes: Iterator[Outcome], size: int) -> list[Outcome]:
+    """Take the next outcomes, fewer of large messages; none at the end."""
+    batch: list[Outcome] = []
+    characters = 0
+    for outcome in outcomes:
+        batch.append(outcome)
+        characters += len(outcome.content) if isinstance(outcome, MessageCreated) else 0
+        if len(batch) >= size or characters > BATCH_CHARACTERS:
+            break
+    return batch
 
 
 def _pass_over(outcomes: Iterator[Outcome], number: int) -> None:

@@ -20,7 +20,7 @@ from afterword.importing.outcomes import (
     sequence,
     text,
 )
-from afterword.importing.records import Malformed, is_lines, json_records, line_records
+from afterword.importing.records import MAX_WEIGHT, TOO_LARGE, Malformed, is_lines, json_records, line_records
 
 ROLES = {
     "user": "user",
@@ -50,6 +50,8 @@ PLACEHOLDERS = {
 }
 MAX_PART_DEPTH = 4
 ID_DIGITS = 32
+MESSAGE_WEIGHT = 512
+"""Bytes of memory of a message beside its characters."""
 
 
 def read(files: Files, options: Options) -> Iterator[Outcome]:
@@ -64,14 +66,21 @@ def read(files: Files, options: Options) -> Iterator[Outcome]:
 
 
 def _conversations(records: Iterator[Any]) -> Iterator[Any]:
-    """Join the records of an array of messages to one conversation."""
+    """Join the records of an array of messages to one conversation, unless that is too large."""
     joined: list[Any] = []
+    weight = 0
     for record in records:
-        if _role(record) is not None and _messages(record) is None:
+        if _role(record) is None or _messages(record) is not None:
+            yield record
+            continue
+        weight += MESSAGE_WEIGHT + len(str(record))
+        if weight <= MAX_WEIGHT:
             joined.append(record)
         else:
-            yield record
-    if joined:
+            joined.clear()
+    if weight > MAX_WEIGHT:
+        yield TOO_LARGE
+    elif joined:
         yield {"messages": joined}
 
 
@@ -211,5 +220,5 @@ def _digest(value: Any) -> str:
     try:
         data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError:
-        raise Refused("it is nested too deeply") from None
+        raise Refused("it is nested too deeply, or has an integer of more than 64 bits") from None
     return hashlib.sha256(data).hexdigest()[:ID_DIGITS]

@@ -52,6 +52,12 @@ def test_an_array_of_messages_is_one_conversation():
     assert [one.content, two.content] == ["Hello", "Good morning"]
 
 
+def test_an_array_of_messages_that_is_too_large_for_one_conversation_is_rejected(monkeypatch):
+    monkeypatch.setattr(messages, "MAX_WEIGHT", 2000)
+    assert len(read(HELLO)) == 2
+    assert reasons(read(HELLO * 2)) == ["history.json:1: too_large: more than 128 MiB"]
+
+
 def test_the_fields_of_langchain_are_read_in_each_of_its_forms():
     plain = [{"type": "human", "content": "Weather?", "id": "m1"}]
     plain += [{"type": "ai", "content": "", "id": "m2", "tool_calls": [{"name": "weather", "args": {}, "id": "t"}]}]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from afterword.importing import run
 from afterword.importing.outcomes import HistoryRefused, LeftOut, Options, Outcome, Rejected
 from afterword.importing.position import Counts, Position, load_position, save_position
-from afterword.importing.run import Import, Plan
+from afterword.importing.run import Import, Plan, next_batch
 from afterword.schemas import ConversationFlush, MessageCreated
 from afterword.streams.stores.messages import ArchivedMessage
 from tests.doubles.stores import MemoryMessages
@@ -174,6 +174,14 @@ def copy_of(position: Position) -> Position:
     return Position(
         position.fingerprint, position.done, position.finished, Counts(**vars(position.counts)), dict(position.open)
     )
+
+
+def test_a_batch_has_fewer_of_large_messages(monkeypatch):
+    monkeypatch.setattr(run, "BATCH_CHARACTERS", 10)
+    outcomes = iter([message("a", n).model_copy(update={"content": "x" * 4}) for n in range(7)])
+    assert [len(next_batch(outcomes, 5)) for _ in range(4)] == [3, 3, 1, 0]
+    small = iter(messages("a" * 7))
+    assert [len(next_batch(small, 5)) for _ in range(3)] == [5, 2, 0]
 
 
 def test_a_position_is_read_as_it_was_saved(tmp_path: Path):
