@@ -30,7 +30,8 @@ class Last(NamedTuple):
     ordinal: int
     tenant_id: str | None
     message: str
-    """The `message_key` of its last core message; empty if the episode was deleted."""
+    """The `message_key` of its last core message, or of the last episode before it if it was deleted; empty if there
+    is none."""
     position: Position | None = None
     """Position of that message according to `episode.closed`."""
 
@@ -75,6 +76,8 @@ class LastEpisodes:
         scope = Scope(conversation_id, agent_id or NOBODY if self.agents else None)
         known = self.last.get(scope)
         if known is None or known.ordinal < last.ordinal:
+            if known and not last.message:  # it was deleted: what is in those before it must not be taken again
+                last = last._replace(message=known.message, position=known.position)
             self.last[scope] = last
             self.partitions.setdefault(conversation_id, set())
 

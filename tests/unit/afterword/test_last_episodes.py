@@ -100,6 +100,17 @@ def test_an_episode_that_only_the_store_has_ends_where_its_last_message_was_sent
     assert list(found.seeds()) == [Seed(3, Scope("c"), State(None, last_ordinal=7, taken_to=2))]
 
 
+def test_after_a_deleted_episode_the_messages_of_those_before_it_are_not_taken_again():
+    found = LastEpisodes()
+    found.add("c", None, Last(7, None, "c:b"))
+    found.add("c", None, Last(9, None, ""))
+    found.add("c", None, Last(8, None, ""))
+    found.expect()
+    for record in numbered(says(*"abc")):
+        found.take_message(record)
+    assert [(seed.state.last_ordinal, seed.state.taken_to) for seed in found.seeds()] == [(9, 2)]
+
+
 def test_an_offset_of_another_topic_under_the_same_name_is_not_believed():
     found = LastEpisodes()
     found.add("c", None, Last(7, None, "c:gone", Position(3, 500)))
