@@ -20,6 +20,8 @@ POLL_MILLISECONDS = 500
 RETRY_SECONDS = 0.1
 STALLED_SECONDS = 60.0
 """Longer than our transactions may stay open; a longer wait is caused by another producer's."""
+FEW = 100
+"""Records that are looked at one by one: behind a group's offset there may be nothing but the marks of transactions."""
 COORDINATOR_SECONDS = 20.0
 """A new cluster creates its offsets topic on the first request."""
 
@@ -66,6 +68,12 @@ class Log:
                 consumer.seek(tp, max(first[tp], committed.get(tp.partition, 0)))
             async for record in _until(consumer, topic, behind):
                 yield record
+
+    async def left(self, group_id: str, topic: str, ends: Mapping[TopicPartition, int]) -> int:
+        """Count what the group has not committed yet before these ends. Raises: TopicStalled."""
+        committed = await self.committed(group_id, topic)
+        lag = sum(max(0, end - committed.get(tp.partition, 0)) for tp, end in ends.items())
+        return lag if lag > FEW else sum([1 async for _ in self.unread(group_id, topic, ends)])
 
     async def ends(self, topic: str) -> dict[TopicPartition, int]:
         """High watermarks, which include records of open transactions."""

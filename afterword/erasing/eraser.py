@@ -45,8 +45,6 @@ PAGE = 200
 PAGE_EPISODES = 50
 FIRST_POLL_SECONDS = 0.05
 LONGEST_POLL_SECONDS = 1.0
-FEW = 100
-"""Records that are looked at one by one: behind a group's offset there may be nothing but the marks of transactions."""
 
 
 class NotErased(AfterwordError):
@@ -331,11 +329,7 @@ class Eraser:
 
     async def _unread(self, group: str, topic: str, ends: Mapping[TopicPartition, int]) -> int:
         with broker_errors(self._settings.kafka.bootstrap_servers):
-            committed = await self._log.committed(group, topic)
-            lag = sum(max(0, end - committed.get(tp.partition, 0)) for tp, end in ends.items())
-            if lag > FEW:
-                return lag
-            return sum([1 async for _ in self._log.unread(group, topic, ends)])
+            return await self._log.left(group, topic, ends)
 
     async def _changes_put_aside(self, run: "Run") -> int:
         """Count changes of this erasure's conversations that wait on `episode.retry` for the archive."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Protocol
 import orjson
 from opentelemetry.trace import Tracer
 
+from afterword.audit.log import opened
 from afterword.importing.files import Opened
 from afterword.importing.formats import FORMATS
 from afterword.importing.outcomes import LeftOut, Options, Outcome, Rejected
@@ -20,7 +22,9 @@ from afterword.produce import Pace
 from afterword.producer import Producer
 from afterword.schemas import ConversationFlush, MessageCreated
 from afterword.schemas.ids import message_key
-from afterword.streams.settings import Settings
+from afterword.streams.errors import AfterwordError
+from afterword.streams.kafka import broker_errors
+from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
 
@@ -35,6 +39,15 @@ OPEN_CONVERSATIONS = 256
 
 Progress = Callable[[Position], None]
 Report = Callable[[Rejected], None]
+
+
+ARCHIVE_SECONDS = 60.0
+POLL_SECONDS = 0.2
+
+
+class ArchiveBehind(AfterwordError):
+    """the archiver has {number:,} records of {topic} to take yet, so that it is not known which messages are there
+    already: let it catch up, or use --no-check-archive"""
 
 
 class Sends(Protocol):
@@ -86,7 +99,8 @@ async def import_history(
 
     `path`: of the position, which is saved after each batch.
 
-    Raises: HistoryRefused, OSError, TopicMissing, BrokerUnavailable, StoreUnavailable, ConfigurationError.
+    Raises: HistoryRefused, ArchiveBehind, OSError, TopicMissing, BrokerUnavailable, StoreUnavailable,
+    ConfigurationError.
     """
     fingerprint = plan.fingerprint(files)
     before = load_position(path, fingerprint)
@@ -97,6 +111,8 @@ async def import_history(
         producer = await running.enter_async_context(Producer.from_settings(settings, source=SOURCE, tracer=tracer))
         stores = await running.enter_async_context(open_stores(settings))
         archive = stores.messages if plan.check_archive else None
+        if archive and before is None:  # what an interrupted run sent is known from its position
+            await until_archived(settings.kafka)
         importing = Import(producer, archive, plan, position, may_be_sent=before is not None)
         outcomes = FORMATS[plan.format](files, plan.options)
         await asyncio.to_thread(save_position, path, position)
@@ -109,6 +125,21 @@ async def import_history(
         await importing.finish()
         await asyncio.to_thread(save_position, path, position)
     return position
+
+
+async def until_archived(kafka: Kafka, seconds: float = ARCHIVE_SECONDS) -> None:
+    """Wait until the archiver has taken what is on `messages` now, such as an earlier import.
+
+    Raises: ArchiveBehind, BrokerUnavailable.
+    """
+    deadline = time.monotonic() + seconds
+    async with opened(kafka) as log:
+        with broker_errors(kafka.bootstrap_servers):
+            ends = await log.ends(kafka.messages_topic)
+            while number := await log.left(kafka.archiver_id, kafka.messages_topic, ends):
+                if time.monotonic() > deadline:
+                    raise ArchiveBehind(number=number, topic=kafka.messages_topic)
+                await asyncio.sleep(POLL_SECONDS)
 
 
 def next_batch(outcomes: Iterator[Outcome], size: int) -> list[Outcome]:
