@@ -37,7 +37,7 @@ class Position:
     finished: bool = False
     counts: Counts = field(default_factory=Counts)
     open: dict[str, str | None] = field(default_factory=dict)
-    """Conversations with messages that are not flushed yet, and their tenants; the longest silent first."""
+    """Conversations with messages that are not flushed yet, and their tenants; the longest idle first."""
 
 
 def load_position(path: Path, fingerprint: str) -> Position | None:

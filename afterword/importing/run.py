@@ -35,7 +35,7 @@ they are within the segmenter's `dedupe_window`."""
 BATCH_CHARACTERS = 8_000_000
 """A batch is in memory as a whole, and so is what the archive has of it."""
 OPEN_CONVERSATIONS = 256
-"""Conversations that may go on before the longest silent one is flushed: threads of a channel are mixed."""
+"""Conversations that may go on before the one that was idle for longest is flushed: threads of a channel are mixed."""
 
 Progress = Callable[[Position], None]
 Report = Callable[[Rejected], None]

@@ -109,7 +109,7 @@ def test_nothing_is_flushed_when_that_is_not_wanted():
     assert kinds(log) == "ab"
 
 
-def test_the_longest_silent_conversation_is_flushed_when_many_are_open(monkeypatch):
+def test_the_conversation_that_was_idle_for_longest_is_flushed_when_many_are_open(monkeypatch):
     monkeypatch.setattr(run, "OPEN_CONVERSATIONS", 2)
     log = Log()
     whole(log, messages("abacccddd"))
