@@ -6,7 +6,20 @@ from typing import Annotated
 
 import typer
 
-from afterword.commands import deployment, dev, dlq, erase, importing, memory, produce, state, summaries, watch, worker
+from afterword.commands import (
+    deployment,
+    dev,
+    dlq,
+    erase,
+    importing,
+    memory,
+    produce,
+    prompt,
+    state,
+    summaries,
+    watch,
+    worker,
+)
 from afterword.streams.errors import AfterwordError, ConfigurationError
 from afterword.streams.visible import shown
 from afterword.version import revision, running_version
@@ -45,6 +58,7 @@ app.add_typer(dlq.app, name="dlq")
 app.add_typer(state.app, name="state")
 app.add_typer(summaries.app, name="summaries")
 app.add_typer(erase.app, name="erase")
+app.add_typer(prompt.app, name="prompt")
 app.add_typer(deployment.index, name="index")
 for command in (
     dev.dev,

@@ -1,0 +1,301 @@
+"""A candidate prompt or model beside the stored summaries: the same episodes, the summarizer's path, nothing stored."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from heapq import heappush, heappushpop
+from statistics import fmean
+from typing import Any
+
+from opentelemetry.trace import NoOpTracer
+
+from afterword.schemas import Usage
+from afterword.schemas.ids import message_key
+from afterword.streams.errors import AfterwordError, ConfigurationError, ProviderError
+from afterword.streams.prompt_template import check_template
+from afterword.streams.settings import Budget, Settings, variable
+from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode
+from afterword.streams.stores.messages import MessageArchive
+from afterword.streams.stores.opening import open_stores
+from afterword.streams.summarizer.checking import source_of, texts_of
+from afterword.streams.summarizer.current import from_archive
+from afterword.streams.summarizer.providers import Maker, maker_of
+from afterword.streams.summarizer.quality import Assessment, QualityRules, assess
+from afterword.streams.summarizer.retries import TRANSIENT
+from afterword.streams.summarizer.rolling import SummaryRules, read_history
+from afterword.streams.summarizer.summarizer import Summarizer, instructions, make_summarizer, usage_of
+from afterword.streams.summarizer.summary import Summary, SummaryRequest
+from afterword.streams.summarizer_app import summary_rules
+from afterword.streams.telemetry import Metrics
+from afterword.streams.together import together
+from afterword.streams.tokens import count_tokens
+from afterword.version import running_version
+
+PAGE_EPISODES = 100
+TOLERANCE = 0.02
+"""A candidate is worse if more than this share of the summaries is refused in addition, or if that much grounding is
+lost on average. An LLM does not answer twice the same: of fifty summaries one may fail."""
+
+
+class NothingToCompare(AfterwordError):
+    """there is no stored summary of an LLM whose messages are in the archive"""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A summary and what the quality gate finds in it."""
+
+    maker: Maker
+    title: str
+    short_summary: str
+    long_summary: str
+    rolling_summary: str
+    usage: Usage
+    grounding: float
+    unsupported: tuple[str, ...]
+    refused: str | None
+    """Reason for which the gate refuses it, or for which there is none; None: it is good."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One episode, summarized by both."""
+
+    episode_id: str
+    stored: Made
+    candidate: Made
+
+
+@dataclass(frozen=True)
+class Measures:
+    """One side of the comparison, over all episodes."""
+
+    model: str
+    prompt_version: str | None
+    summaries: int
+    refused: int
+    grounding: float
+    """Mean, 0 to 1."""
+    unsupported: float
+    """Names, numbers and dates that the source lacks, for each summary."""
+    long_tokens: float
+    """Mean tokens of the long summary."""
+    short_tokens: float
+    prompt_tokens: float
+    """Mean tokens of the prompts of a summary; of stored ones those that were not answered from the cache."""
+    answer_tokens: float
+
+    def cost(self, prompt_price: float, answer_price: float) -> float:
+        """Cost of a thousand summaries. The prices are of a million tokens."""
+        return (self.prompt_tokens * prompt_price + self.answer_tokens * answer_price) / 1000
+
+
+@dataclass(frozen=True)
+class Comparison:
+    trials: Sequence[Trial]
+    """The worst first."""
+    stored: Measures
+    candidate: Measures
+    not_archived: int = 0
+    """Sampled episodes whose messages are not in the archive any more."""
+
+    @property
+    def is_worse(self) -> bool:
+        more_refused = (self.candidate.refused - self.stored.refused) / len(self.trials)
+        return more_refused > TOLERANCE or self.stored.grounding - self.candidate.grounding > TOLERANCE
+
+
+def compared(trials: Sequence[Trial], candidate: Maker, not_archived: int = 0) -> Comparison:
+    """Compare both sides. Raises: NothingToCompare."""
+    if not trials:
+        raise NothingToCompare
+    ordered = sorted(trials, key=lambda t: (t.candidate.refused is None, t.candidate.grounding - t.stored.grounding))
+    makers = {trial.stored.maker for trial in trials}
+    stored = makers.pop() if len(makers) == 1 else Maker("several", None)
+    before, after = [trial.stored for trial in trials], [trial.candidate for trial in trials]
+    return Comparison(ordered, measures(before, stored), measures(after, candidate), not_archived)
+
+
+def measures(summaries: Sequence[Made], maker: Maker) -> Measures:
+    """Means over the summaries; texts and grounding are of those that there are."""
+    there = [made for made in summaries if made.long_summary]
+    asked = [made.usage for made in summaries if made.usage.prompt_tokens]
+    return Measures(
+        model=maker.model,
+        prompt_version=maker.prompt_version,
+        summaries=len(summaries),
+        refused=sum(made.refused is not None for made in summaries),
+        grounding=_mean(made.grounding for made in there),
+        unsupported=_mean(len(made.unsupported) for made in there),
+        long_tokens=_mean(count_tokens(made.long_summary) for made in there),
+        short_tokens=_mean(count_tokens(made.short_summary) for made in there),
+        prompt_tokens=_mean(usage.prompt_tokens for usage in asked),
+        answer_tokens=_mean(usage.completion_tokens for usage in asked),
+    )
+
+
+def _mean(numbers: Any) -> float:
+    found = [float(number) for number in numbers]
+    return fmean(found) if found else 0.0
+
+
+async def sample(episodes: EpisodeStore, size: int, seed: int) -> list[StoredEpisode]:
+    """Choose summaries that an LLM wrote; the same seed chooses the same. In memory are `size` of them.
+
+    Raises: StoreUnavailable.
+    """
+    chosen: list[tuple[int, str]] = []
+    async for stored in _all(episodes):
+        if stored.summary.quality.source != "llm":
+            continue
+        name = stored.summary.episode_id
+        digest = blake2b(f"{seed}:{name}".encode(), digest_size=8).digest()
+        entry = -int.from_bytes(digest), name  # a heap drops its smallest: of these the largest digest
+        if len(chosen) < size:
+            heappush(chosen, entry)
+        else:
+            heappushpop(chosen, entry)
+    found = [await episodes.find(name) for _, name in sorted(chosen, reverse=True)]
+    return [stored for stored in found if stored is not None]
+
+
+async def _all(episodes: EpisodeStore) -> AsyncIterator[StoredEpisode]:
+    after: str | None = None
+    while page := await episodes.following(after, PAGE_EPISODES):
+        for stored in page:
+            yield stored
+        after = page[-1].summary.episode_id
+
+
+class TrialRun:
+    """Summarizes stored episodes with a candidate, as the summarizer does, and judges both texts by the same gate."""
+
+    def __init__(
+        self,
+        episodes: EpisodeStore,
+        messages: MessageArchive,
+        summarizer: Summarizer,
+        maker: Maker,
+        rules: SummaryRules,
+        quality: QualityRules,
+        instructions: str,
+        at_a_time: int,
+    ) -> None:
+        """`maker`: the candidate. `instructions`: all that its prompts contain."""
+        self._episodes = episodes
+        self._messages = messages
+        self._summarizer = summarizer
+        self._maker = maker
+        self._rules = rules
+        self._quality = quality
+        self._instructions = instructions
+        self._slots = asyncio.Semaphore(at_a_time)
+
+    async def run(self, chosen: Sequence[StoredEpisode], progress: Callable[[int], None]) -> Comparison:
+        """Raises: NothingToCompare, StoreUnavailable; ProviderError if the LLM does not answer at all."""
+        trials: list[Trial] = []
+
+        async def add(stored: StoredEpisode) -> None:
+            async with self._slots:
+                if (request := await self._request(stored)) is not None:
+                    trials.append(await self._try(stored, request))
+                    progress(len(trials))
+
+        await together(*(add(stored) for stored in chosen))
+        return compared(trials, self._maker, len(chosen) - len(trials))
+
+    async def _request(self, stored: StoredEpisode) -> SummaryRequest | None:
+        """The request that a summarizer would make today; None if the messages are not in the archive."""
+        summary = stored.summary
+        ids = (*summary.message_ids, *stored.overlap_ids)
+        keys = {message_key(summary.conversation_id, i, summary.tenant_id): i for i in ids}
+        states = await self._messages.states(list(keys))
+        current = from_archive(stored, {keys[key]: state for key, state in states.items()})
+        if current is None or current.episode is None:
+            return None
+        history = await read_history(self._episodes, current.episode, self._rules)
+        return replace(history, updates=summary.rolling_range is not None).request
+
+    async def _try(self, stored: StoredEpisode, request: SummaryRequest) -> Trial:
+        summary = stored.summary
+        before = Summary(
+            **{name: getattr(summary, name) for name in ("title", "short_summary", "long_summary", "rolling_summary")},
+            quality=summary.quality,
+            model=summary.model,
+            usage=summary.usage,
+            prompt_version=summary.prompt_version,
+        )
+        try:
+            made = await self._judged(request, await self._summarizer.summarize_without_fallback(request))
+        except TRANSIENT:
+            raise
+        except ProviderError as error:
+            made = Made(self._maker, "", "", "", "", usage_of(error), 0.0, (), error.error_type)
+        return Trial(summary.episode_id, await self._judged(request, before), made)
+
+    async def _judged(self, request: SummaryRequest, made: Summary) -> Made:
+        source, texts = source_of(request, self._instructions), texts_of(request, made)
+        found: Assessment = await asyncio.to_thread(assess, source, texts, self._quality)
+        return Made(
+            Maker(made.model, made.prompt_version),
+            made.title,
+            made.short_summary,
+            made.long_summary,
+            made.rolling_summary,
+            made.usage,
+            found.grounding,
+            tuple(found.unsupported),
+            found.problems[0].reason if found.problems else None,
+        )
+
+
+def candidate_settings(settings: Settings, prompt: str | None, model: str | None) -> Settings:
+    """Settings of the candidate, which keeps no answers and takes nothing from the budgets.
+
+    Raises: ConfigurationError for a prompt that cannot be used, or if there is no LLM.
+    """
+    if settings.llm.provider == "extractive":
+        raise ConfigurationError(setting=variable(("llm", "provider")), problem="extractive: there is no LLM to ask")
+    llm = settings.llm.model_copy(update={"cache_seconds": 0.0} | ({"model": model} if model else {}))
+    summarizer = settings.summarizer
+    if prompt is not None:
+        try:
+            check_template(prompt)
+        except ValueError as error:
+            raise ConfigurationError(setting="the prompt", problem=str(error)) from None
+        summarizer = summarizer.model_copy(update={"prompt": prompt, "prompt_file": None})
+    return settings.model_copy(update={"llm": llm, "summarizer": summarizer, "budget": Budget()})
+
+
+async def compare(
+    settings: Settings,
+    prompt: str | None,
+    model: str | None,
+    size: int,
+    seed: int,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Comparison:
+    """Summarize `size` stored episodes with this prompt and model, today's where None.
+
+    Raises: ConfigurationError, NothingToCompare, StoreUnavailable, ProviderError.
+    """
+    candidate = candidate_settings(settings, prompt, model)
+    async with AsyncExitStack() as closing:
+        stores = await closing.enter_async_context(open_stores(candidate))
+        metrics = Metrics("prompt try", running_version())
+        summarizer = make_summarizer(candidate, stores.budgets, stores.replies, metrics, NoOpTracer())
+        closing.push_async_callback(summarizer.close)
+        chosen = await sample(stores.episodes, size, seed)
+        run = TrialRun(
+            stores.episodes,
+            stores.messages,
+            summarizer,
+            maker_of(candidate),
+            summary_rules(candidate),
+            QualityRules(candidate.quality.min_grounding, candidate.quality.strict_figures),
+            instructions(candidate),
+            candidate.llm.max_concurrency,
+        )
+        return await run.run(chosen, progress)
