@@ -11,6 +11,7 @@ from afterword.commands import (
     dev,
     dlq,
     erase,
+    export,
     importing,
     memory,
     produce,
@@ -70,6 +71,7 @@ for command in (
     memory.context,
     memory.episodes,
     memory.recall,
+    export.export,
     deployment.audit,
 ):
     app.command()(command)

@@ -78,8 +78,12 @@ async def converse(settings: Settings) -> None:
 
 
 async def command(settings: Settings, *arguments: str) -> asyncio.subprocess.Process:
+    return await cli(settings, "summaries", "redo", "--yes", "--json", *arguments)
+
+
+async def cli(settings: Settings, *arguments: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "afterword", "summaries", "redo", "--yes", "--json", *arguments),
+        *(sys.executable, "-m", "afterword", *arguments),
         stdout=asyncio.subprocess.PIPE,
         env=os.environ | environment_of(settings),
     )
@@ -135,9 +139,39 @@ async def test_a_new_prompt_is_used_for_everything_that_is_stored(
     await until(is_all_new)
     report = await deployment.audit(60)
     assert report.clean, list(report.lines())
+    assert not any("still" in note for note in report.notes), "requests are no episodes that wait for a summary"
     by_id = {event.event_id: event for event in events}
     assert all(event.supersedes in by_id for event in events if event.revision > 1)
     reasons = {event.reason for event in events if event.revision > 1}
     assert reasons <= {"redone", "edited"}
     assert "redone" in reasons
     assert (await result(await command(new, "--dry-run")))["summaries"] == 0
+
+
+async def test_a_prompt_is_tried_and_a_persons_data_exported_and_nothing_changes(
+    deployment: Deployment, events: list[SummaryCreated], tmp_path: Path
+) -> None:
+    total = CONVERSATIONS * EPISODES
+    await converse(deployment.settings)
+
+    async def is_announced() -> bool:
+        return len(events) == total
+
+    await until(is_announced)
+    candidate = tmp_path / "prompt.txt"
+    candidate.write_text(PROMPT)
+    tried = await result(await cli(deployment.settings, "prompt", "try", str(candidate), "--sample", "5", "--json"))
+    assert tried["worse"] is False
+    assert (tried["stored"]["summaries"], tried["candidate"]["summaries"]) == (5, 5)
+    assert tried["candidate"]["prompt_version"] != tried["stored"]["prompt_version"] == events[0].prompt_version
+    assert tried["episodes"][0]["candidate"]["long_summary"]
+
+    process = await cli(deployment.settings, "export", "--user", "ann", "--tenant", TENANT)
+    out, _ = await asyncio.wait_for(process.communicate(), 120)
+    lines = [json.loads(line) for line in out.splitlines()]
+    counts = {"conversations": CONVERSATIONS, "messages": 2 * total, "episodes": total}
+    assert {name: lines[-1][name] for name in counts} == counts
+    assert lines[-1]["rolling_summaries"] >= CONVERSATIONS
+    assert len(events) == total
+    report = await deployment.audit(60)
+    assert report.clean, list(report.lines())

@@ -98,7 +98,7 @@ async def test_a_candidate_that_invents_is_worse_and_its_worst_comes_first() -> 
     found = await tried(provider, *(stored(n) for n in range(4)))
     assert found.is_worse
     assert found.trials[0].episode_id == "c2:1"
-    assert found.trials[0].candidate.refused == "summary_refused"
+    assert found.trials[0].candidate.refused == "off_topic"
     assert found.candidate.refused == 1
     assert found.candidate.prompt_tokens == (3 * 200 + 2 * 200) / 4, "a refused one is asked for twice"
 
