@@ -17,6 +17,7 @@ from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageA
 from afterword.streams.summarizer.cutting import groups, water_level, without_middle
 from afterword.streams.summarizer.extractive.condensing import SHORTEST_TOKENS, condense
 from afterword.streams.tokens import count_tokens
+from afterword.withheld import Withheld, read_withheld
 
 MOST_MESSAGES = 500
 """Messages that one walk through the archive loads at most."""
@@ -129,6 +130,7 @@ async def read_context(episodes: EpisodeStore, archive: MessageArchive, request:
     Makes a handful of calls. `max_tokens` and MOST_MESSAGES bound the messages that are loaded, not the conversation's
     length.
     """
+    withheld = await read_withheld(archive, [request.conversation_id])
     known = await episodes.conversation(scope_id(request.conversation_id, request.agent_id))
     first = None if known else await archive.first(request.conversation_id)
     begun = known or (first.message if first else None)
@@ -137,7 +139,7 @@ async def read_context(episodes: EpisodeStore, archive: MessageArchive, request:
     tenant = begun.tenant_id
     uncovered = Selection(request.conversation_id, tenant, request.agent_id, unsummarised=known is not None)
     counted = await archive.count(uncovered)
-    summaries = await _summaries(episodes, request, known) if known else Summaries()
+    summaries = await _summaries(episodes, request, known, withheld) if known else Summaries()
     window, omitted = await _window(archive, request, uncovered, counted, request.max_tokens - summaries.tokens)
     tokens_in_episodes = await _tokens_in_episodes(episodes, request, known)
     return Context(
@@ -156,7 +158,12 @@ async def read_context(episodes: EpisodeStore, archive: MessageArchive, request:
     )
 
 
-async def _summaries(episodes: EpisodeStore, request: ContextRequest, known: Conversation) -> Summaries:
+async def _summaries(
+    episodes: EpisodeStore, request: ContextRequest, known: Conversation, withheld: Withheld
+) -> Summaries:
+    whose = request.conversation_id, known.tenant_id, request.agent_id
+    if await withheld.conceals(episodes, *whose, known.last_ordinal):
+        return Summaries()
     row = await episodes.latest_row(known.conversation_id)
     return fit_into(
         Summaries(known.title, row.content if row else "", await _recent(episodes, request, known, row)),

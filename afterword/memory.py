@@ -1,20 +1,22 @@
 """`Memory`: what an agent reads of its conversations. Typed, asynchronous and read-only."""
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 import structlog
 
 from afterword.context import ANYONE, Anyone, Context, ContextRequest, Owner, read_context
+from afterword.schemas import SummaryCreated
 from afterword.schemas.ids import scope_id
 from afterword.streams.errors import OwnerMissing
 from afterword.streams.settings import EmbedderSettings, Settings, load_settings
 from afterword.streams.stores.arguments import require, require_within
-from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode
+from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, agent_of_scope
 from afterword.streams.stores.index import MOST_QUERY_CHARACTERS, Dense, Embed, Query, Recalled
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
+from afterword.withheld import Withheld, read_withheld
 
 if TYPE_CHECKING:
     from afterword.streams.summarizer.embedders import Embedder as OpenEmbedder
@@ -134,9 +136,23 @@ class Memory:
             known = await self._episodes.conversation(scope_id(conversation_id, agent_id))
             if known is None or not owner.has(known.user_id, known.tenant_id):
                 return EpisodePage((), None)
+        withheld = await read_withheld(self._messages, [conversation_id])
         found = await self._episodes.latest(conversation_id, limit + 1, before=before, agent_id=agent_id)
-        page = tuple(found[:limit])
-        return EpisodePage(page, page[-1].summary.ordinal if len(found) > limit else None)
+        page = found[:limit]
+        shown = await self._shown([episode for episode in page if not withheld.hides(episode)], withheld)
+        return EpisodePage(shown, page[-1].summary.ordinal if len(found) > limit else None)
+
+    async def _shown(self, episodes: Sequence[StoredEpisode], withheld: Withheld) -> tuple[StoredEpisode, ...]:
+        """Episodes of one scope, the newest first, without rolling summaries that may have what was deleted."""
+        if not episodes:
+            return ()
+        last = episodes[0].summary
+        whose = last.conversation_id, last.tenant_id, agent_of_scope(last)
+        if not await withheld.conceals(self._episodes, *whose, last.ordinal):
+            return tuple(episodes)
+        return tuple(
+            replace(episode, summary=episode.summary.model_copy(update={"rolling_summary": ""})) for episode in episodes
+        )
 
     async def recall(
         self,
@@ -151,6 +167,7 @@ class Memory:
         """The user's episodes that match the query best, best first.
 
         Only the first MOST_QUERY_CHARACTERS (2,000) of the query are searched for; that a longer one was cut is logged.
+        What has expired, or lost a message a moment ago, is left out: there may be fewer than `k` hits.
         `tenant_id`: None means episodes without a tenant, never those of all tenants. Raises: OwnerMissing for a user
         None or "", which is what messages have whose producer knew no user.
         """
@@ -159,7 +176,7 @@ class Memory:
         require(str, query=query)
         require(str | None, agent_id=agent_id, conversation_id=conversation_id)
         require(int, k=k)
-        return await self._search(
+        hits = await self._search(
             Query(
                 text=_cut(query),
                 user_id=user_id,
@@ -169,6 +186,11 @@ class Memory:
                 conversation_id=conversation_id,
             )
         )
+        # in this order: what is settled meanwhile has its next revision when the episodes are read
+        withheld = await read_withheld(self._messages, list({hit.conversation_id for hit in hits}))
+        stored = await self._episodes.find_many([hit.episode_id for hit in hits])
+        known = [(hit, stored[hit.episode_id]) for hit in hits if hit.episode_id in stored]
+        return [_as_stored(hit, episode) for hit, episode in known if not withheld.hides(episode)]
 
     async def close(self) -> None:
         """Close the connections."""
@@ -213,6 +235,16 @@ def _owner(user_id: str | Anyone, tenant_id: str | Anyone | None) -> Owner:
     if tenant_id is not ANYONE:
         _check_tenant(tenant_id)
     return Owner(user_id, tenant_id)
+
+
+def _as_stored(hit: Recalled, episode: StoredEpisode) -> Recalled:
+    """The hit with the texts of the stored revision, if the index has an earlier one."""
+    summary = episode.summary
+    if summary.revision <= hit.revision:
+        return hit
+    names = Recalled.model_fields.keys() & SummaryCreated.model_fields.keys()
+    later = {name: getattr(summary, name) for name in names}
+    return hit.model_copy(update={**later, "source": summary.quality.source})
 
 
 def _cut(query: str) -> str:

@@ -8,7 +8,7 @@ from bson.int64 import Int64
 from afterword.schemas import MessageCreated, MessageEdited, SummaryCreated, SummaryDeleted
 from afterword.schemas.ids import message_key, row_id
 from afterword.streams.stores.episodes import NEVER, Conversation, DeletedEpisode, EpisodeRef, RollingRow, StoredEpisode
-from afterword.streams.stores.messages import ArchivedMessage, DeletedMessage, MessageRef
+from afterword.streams.stores.messages import ArchivedMessage, DeletedMessage, MessageRef, PendingDeletion
 from afterword.streams.tokens import count_tokens
 
 Document = dict[str, Any]
@@ -162,6 +162,15 @@ def any_message_from(document: Found) -> ArchivedMessage | DeletedMessage:
 def deleted_message_document(key: str, offset: int) -> Document:
     """Document that remains of a deleted message: nothing of its content."""
     return {"_id": key, "deleted": True, "offset": offset}
+
+
+def deletion_key(deletion: PendingDeletion) -> str:
+    """The `_id` of a pending deletion. No message has an empty id: that of a whole conversation is its own."""
+    return message_key(deletion.conversation_id, deletion.message_id or "", deletion.tenant_id)
+
+
+def deletion_from(document: Found) -> PendingDeletion:
+    return PendingDeletion(**{name: document[name] for name in PendingDeletion.__dataclass_fields__})
 
 
 def edit_document(edit: MessageEdited, offset: int) -> Document:

@@ -141,6 +141,21 @@ class EpisodeStore(Protocol):
         """Find an episode or the tombstone of a deleted one."""
         ...
 
+    async def find_many(self, episode_ids: Sequence[str]) -> dict[str, StoredEpisode]:
+        """Find episodes by their ids."""
+        ...
+
+    async def has_any(self, conversation_id: str, agent_id: str | None, message_ids: Sequence[str]) -> bool:
+        """Return whether an episode of the scope has one of these messages in its core or overlap, or had it."""
+        ...
+
+    async def has_before(self, conversation_id: str, agent_id: str | None, offset: int, ordinal: int) -> bool:
+        """Return whether the scope has anything of before this offset, at which the conversation was deleted.
+
+        That is an episode that ended before, or the tombstone of one with at least this ordinal that the deletion left.
+        """
+        ...
+
     async def add(self, episode: StoredEpisode) -> StoredEpisode | DeletedEpisode:
         """Store the episode unless its revision, or a higher one, is stored; return the one that is stored afterwards.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
 from afterword.schemas import ConversationDeleted, MessageCreated, MessageDeleted, MessageEdited
@@ -38,6 +38,21 @@ class ArchiveChange:
     event: MessageEdited | MessageDeleted | ConversationDeleted
     partition: int
     offset: int
+
+
+@dataclass(frozen=True)
+class PendingDeletion:
+    """A deletion that the archive has, and stored episodes and rolling summaries may not have yet."""
+
+    conversation_id: str
+    tenant_id: str | None
+    message_id: str | None
+    """None: all of the conversation before `offset`."""
+    offset: int
+
+
+KEPT = timedelta(days=30)
+"""Retention of a pending deletion that concerns no episode, and so is never settled."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +137,7 @@ class MessageWriter(Protocol):
         """Edit a message, or leave of it, or of a conversation's so far, only what keeps it deleted.
 
         Does nothing for a message that is not archived, is deleted, has another tenant, or is as new as the change.
+        A deletion is noted as pending before it is made, unless the message cannot be in an episode.
         Raises: StoreUnavailable.
         """
         ...
@@ -179,6 +195,14 @@ class MessageArchive(MessageWriter, Protocol):
 
     async def expire(self, before: datetime, limit: int) -> int:
         """Remove messages that were sent before this time, the oldest first; return how many, at most `limit`."""
+        ...
+
+    async def pending_deletions(self, conversation_ids: Sequence[str], limit: int) -> list[PendingDeletion]:
+        """At most `limit` deletions in these conversations that are not settled yet."""
+        ...
+
+    async def settle(self, deletion: PendingDeletion) -> None:
+        """Forget a pending deletion, if this very one is pending: the episodes have it."""
         ...
 
     def all_messages(self) -> AsyncIterator[MessageRef]:

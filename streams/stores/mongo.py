@@ -44,6 +44,8 @@ from afterword.streams.stores.documents import (
     deleted_document,
     deleted_from,
     deleted_message_document,
+    deletion_from,
+    deletion_key,
     edit_document,
     episode_document,
     episode_from,
@@ -69,12 +71,14 @@ from afterword.streams.stores.episodes import (
 )
 from afterword.streams.stores.erasures import ErasedConversation, Erasure
 from afterword.streams.stores.messages import (
+    KEPT,
     ArchiveChange,
     ArchivedMessage,
     Authors,
     Counted,
     DeletedMessage,
     MessageRef,
+    PendingDeletion,
     Selection,
     agent_scope,
 )
@@ -112,16 +116,21 @@ INDEXES: dict[str, tuple[tuple[tuple[str, int], ...], ...]] = {
     ),
     "llm_cache": ((("scope", 1), ("ordinal", 1)),),
     "conversation_summaries": ((("conversation_id", 1), ("row", 1)),),
+    "deletions": ((("conversation_id", 1), ("offset", -1)),),
 }
 """Indexes for reading a conversation, and for finding those of a user. Uniqueness rests on `_id` alone."""
 
 REPLIES = "llm_cache"
 BUDGETS = "budgets"
-EXPIRING = {REPLIES: "expires_at", BUDGETS: "expires_at"}
+DELETIONS = "deletions"
+EXPIRING = {REPLIES: "expires_at", BUDGETS: "expires_at", DELETIONS: "expires_at"}
 """The field that holds the moment after which the server deletes a document."""
 
 AGES = {"messages": "sent_at", "episodes": "ended_at"}
 """The field by which a document expires. Workers delete them, page by page: see `streams/summarizer/retention.py`."""
+
+HOLDING = ("message_ids", "overlap_ids", "changes.message_id")
+"""Fields of an episode with the messages that it has, or had."""
 
 COUNTERS = ("episode_count", "message_count", "token_count", "counted_episodes")
 REVISED = ("title", "last_revision", "updated_at")
@@ -200,6 +209,36 @@ class MongoEpisodes:
         document = await _find(self._episodes, episode_id)
         return any_episode_from(document) if document else None
 
+    async def find_many(self, episode_ids: Sequence[str]) -> dict[str, StoredEpisode]:
+        require_texts(episode_ids=episode_ids)
+        found: dict[str, StoredEpisode] = {}
+        for batch in batches(episode_ids):
+            async for document in _each(self._episodes.find({"_id": {"$in": list(batch)}})):
+                if not document.get("deleted"):
+                    found[document["_id"]] = episode_from(document)
+        return found
+
+    async def has_any(self, conversation_id: str, agent_id: str | None, message_ids: Sequence[str]) -> bool:
+        require_texts(message_ids=message_ids)
+        scope = _in_scope(conversation_id, agent_id)
+        del scope["deleted"]
+        for field in HOLDING:
+            wanted = scope | {field: {"$in": list(message_ids)}}
+            with mongo_errors():
+                if await self._episodes.find_one(wanted, {"_id": 1}):
+                    return True
+        return False
+
+    async def has_before(self, conversation_id: str, agent_id: str | None, offset: int, ordinal: int) -> bool:
+        require(int, offset=offset, ordinal=ordinal)
+        scope = _in_scope(conversation_id, agent_id)
+        living = scope | {"last_offset": {"$not": {"$gt": offset}}}
+        left = scope | {"deleted": True, "as_of": offset, "ordinal": {"$gte": ordinal}}
+        with mongo_errors():
+            return bool(
+                await self._episodes.find_one(living, {"_id": 1}) or await self._episodes.find_one(left, {"_id": 1})
+            )
+
     async def add(self, episode: StoredEpisode) -> StoredEpisode | DeletedEpisode:
         known = await self._put_revision(episode_document(episode))
         return known or episode
@@ -228,9 +267,8 @@ class MongoEpisodes:
 
     async def holding(self, conversation_id: str, message_id: str) -> list[StoredEpisode | DeletedEpisode]:
         require(str, conversation_id=conversation_id, message_id=message_id)
-        fields = ("message_ids", "overlap_ids", "changes.message_id")
         found: dict[str, StoredEpisode | DeletedEpisode] = {}
-        for field in fields:  # one after the other: each has its index
+        for field in HOLDING:  # one after the other: each has its index
             wanted = {"conversation_id": {"$eq": conversation_id}, field: {"$eq": message_id}}
             async for document in _each(self._episodes.find(wanted)):
                 found[document["_id"]] = any_episode_from(document)
@@ -480,6 +518,7 @@ class MongoMessages:
 
     def __init__(self, database: MongoDatabase) -> None:
         self._messages = database["messages"]
+        self._deletions = database[DELETIONS]
 
     async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
         first = {archived_key(archived): archived for archived in reversed(messages)}
@@ -573,6 +612,10 @@ class MongoMessages:
             unchanged = {"_id": document["_id"], "offset": document.get("offset")}
             with mongo_errors():
                 if isinstance(event, MessageDeleted):
+                    if document.get("episode_id") or not document.get("skip_summarization"):
+                        await self._note(
+                            PendingDeletion(event.conversation_id, event.tenant_id, event.id, change.offset)
+                        )
                     done = await self._delete(unchanged, key, change.offset)
                 elif is_archived(document):
                     edited = {"$set": edit_document(event, change.offset)}
@@ -594,6 +637,21 @@ class MongoMessages:
         await self._messages.replace_one({"_id": key}, remains, upsert=True)
         return bool((await self._messages.delete_one(unchanged)).deleted_count)
 
+    async def _note(self, deletion: PendingDeletion) -> None:
+        document = {**vars(deletion), "expires_at": datetime.now(UTC) + KEPT}
+        await self._deletions.update_one({"_id": deletion_key(deletion)}, {"$set": document}, upsert=True)
+
+    async def pending_deletions(self, conversation_ids: Sequence[str], limit: int) -> list[PendingDeletion]:
+        require_texts(conversation_ids=conversation_ids)
+        require(int, limit=limit)
+        require_within(1, limit=limit)
+        wanted = {"conversation_id": {"$in": list(conversation_ids)}}
+        return [deletion_from(document) async for document in _each(self._deletions.find(wanted, limit=limit))]
+
+    async def settle(self, deletion: PendingDeletion) -> None:
+        with mongo_errors():
+            await self._deletions.delete_one({"_id": deletion_key(deletion), "offset": deletion.offset})
+
     async def _delete_conversation(self, event: ConversationDeleted, offset: int) -> None:
         """Page by page: what was replaced is not selected any more."""
         selected = _selected(Selection(event.conversation_id, event.tenant_id)) | {"source.offset": {"$lt": offset}}
@@ -602,6 +660,8 @@ class MongoMessages:
                 found = await self._messages.find(selected, MESSAGE_NAME_FIELDS, limit=BATCH_SIZE).to_list(None)
             if not found:
                 return
+            with mongo_errors():
+                await self._note(PendingDeletion(event.conversation_id, event.tenant_id, None, offset))
             keys = {document["_id"]: stored_key(document) for document in found}
             remains = {key: deleted_message_document(key, offset) for key in keys.values()}
             await bulk(self._messages, [ReplaceOne({"_id": key}, remains[key], upsert=True) for key in remains])

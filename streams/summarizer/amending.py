@@ -34,13 +34,13 @@ from afterword.streams.stores.episodes import (
     sibling_id,
     stored_episode,
 )
-from afterword.streams.stores.messages import ArchivedMessage, DeletedMessage
+from afterword.streams.stores.messages import ArchivedMessage, DeletedMessage, PendingDeletion
 from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.summarizer.current import Current, MessageState, from_archive, has_change, is_living
 from afterword.streams.summarizer.extractive import condense
 from afterword.streams.summarizer.providers import Maker
 from afterword.streams.summarizer.revisions import Episode, Revisions, summary_created, summary_deleted
-from afterword.streams.summarizer.rolling import TextBefore, read_text_before
+from afterword.streams.summarizer.rolling import History, TextBefore, read_text_before
 from afterword.streams.summarizer.summary import Summary, SummaryRequest, is_replaceable
 from afterword.streams.tokens import count_tokens
 
@@ -84,10 +84,19 @@ class Amendments(Revisions):
         """
         if amended.message_id is None:
             await self._delete_conversation(amended)
+            await self._settle(amended)
             return False
         held = await self._held(amended)
         made = [await self._amend(group, amended) for group in held]
+        await self._settle(amended)
         return any(_is_fallback(episode) for group in made for episode in group)
+
+    async def _settle(self, amended: EpisodeAmended) -> None:
+        """Let readers show again what was made of the conversation."""
+        if amended.change == "deleted":
+            whose = amended.conversation_id, amended.tenant_id
+            deletion = PendingDeletion(*whose, amended.message_id, amended.offset)
+            await self._retry_until_success("store_messages", lambda: self._messages.settle(deletion))
 
     async def redo(self, redo: EpisodeRedo) -> None:
         """Let the LLM write the next revision of an episode, and announce it; a done one is only announced again.
@@ -220,12 +229,19 @@ class Amendments(Revisions):
 
         `offset`: that of the change; NEVER: of none.
         """
-        history = replace(await self._read_history(closed), updates=before.summary.rolling_range is not None)
+        history = await self._current_history(closed)
+        history = replace(history, updates=before.summary.rolling_range is not None)
         summary = summary_created(closed, await ask(history.request), self._clock(), before.summary)
         summary = history.completed(summary.model_copy(update={"reason": reason}))
         as_of = max(before.as_of, offset, history.as_of)
         made = stored_episode(closed, summary, current.changes, as_of, offset, history.sources)
         return await self._retry_until_success("store_episode", lambda: self._episodes.add(made))
+
+    async def _current_history(self, closed: EpisodeClosed) -> History:
+        """Read the conversation before an episode from its episodes: rows are made anew only after them."""
+        history = await self._read_history(closed)
+        text = await self._retry_until_success("find", lambda: read_text_before(self._episodes, closed, None))
+        return replace(history, rolling_summary=text.text, pending=text.pending, as_of=text.as_of, sources=text.sources)
 
     async def _current(self, stored: StoredEpisode, amended: EpisodeAmended) -> Current:
         """Read the episode as it is now. Raises: NotArchived; InvalidRecord for an edit if messages have expired.

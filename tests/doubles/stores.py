@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from afterword.schemas import ConversationDeleted, MessageDeleted, SummaryCreated, SummaryDeleted
 from afterword.schemas.ids import message_key
 from afterword.streams.stores.arguments import require, require_texts, require_within
-from afterword.streams.stores.documents import archived_key
+from afterword.streams.stores.documents import archived_key, deletion_key
 from afterword.streams.stores.episodes import (
     Conversation,
     DeletedEpisode,
@@ -28,6 +28,7 @@ from afterword.streams.stores.messages import (
     Counted,
     DeletedMessage,
     MessageRef,
+    PendingDeletion,
     Selection,
     agent_scope,
     sort_key,
@@ -52,6 +53,30 @@ class MemoryEpisodes:
     async def lookup(self, episode_id: str) -> StoredEpisode | DeletedEpisode | None:
         require(str, id=episode_id)
         return self.deleted.get(episode_id) or self.episodes.get(episode_id)
+
+    async def find_many(self, episode_ids: Sequence[str]) -> dict[str, StoredEpisode]:
+        require_texts(episode_ids=episode_ids)
+        return {name: self.episodes[name] for name in episode_ids if name in self.episodes}
+
+    async def has_any(self, conversation_id: str, agent_id: str | None, message_ids: Sequence[str]) -> bool:
+        require_texts(message_ids=message_ids)
+        found = self._of_scope_with_deleted(conversation_id, agent_id)
+        return any(not _ids_in(episode).isdisjoint(message_ids) for episode in found)
+
+    async def has_before(self, conversation_id: str, agent_id: str | None, offset: int, ordinal: int) -> bool:
+        require(int, offset=offset, ordinal=ordinal)
+        return any(
+            (episode.last_offset is None or episode.last_offset <= offset)
+            if isinstance(episode, StoredEpisode)
+            else (episode.as_of == offset and episode.ordinal >= ordinal)
+            for episode in self._of_scope_with_deleted(conversation_id, agent_id)
+        )
+
+    def _of_scope_with_deleted(
+        self, conversation_id: str, agent_id: str | None
+    ) -> list[StoredEpisode | DeletedEpisode]:
+        gone = [e for i, e in self.deleted.items() if i.startswith(id_prefix(conversation_id, agent_id))]
+        return [*self._of_scope(conversation_id, agent_id), *gone]
 
     async def remove(self, deleted: DeletedEpisode) -> StoredEpisode | DeletedEpisode:
         name = deleted.deletion.episode_id
@@ -265,6 +290,7 @@ class MemoryMessages:
         self.episode_ids: dict[str, str] = {}
         self.agent_scopes: dict[str, set[str]] = {}
         self.deleted: dict[str, DeletedMessage] = {}
+        self.pending: dict[str, PendingDeletion] = {}
 
     async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
         for archived in messages:
@@ -278,18 +304,38 @@ class MemoryMessages:
                 message = archived.message
                 same = (message.conversation_id, message.tenant_id) == (event.conversation_id, event.tenant_id)
                 if same and archived.offset < change.offset:
+                    self._note(PendingDeletion(event.conversation_id, event.tenant_id, None, change.offset))
                     self._delete(key, change.offset)
             return
         key = message_key(event.conversation_id, event.id, event.tenant_id)
         known = self.messages.get(key)
         if known is None:
             if isinstance(event, MessageDeleted) and key in self.episode_ids and key not in self.deleted:
-                self._delete(key, change.offset)
+                self._delete_one(event, key, change.offset)
         elif max(known.offset, known.changed) < change.offset:
             if isinstance(event, MessageDeleted):
-                self._delete(key, change.offset)
+                self._delete_one(event, key, change.offset)
             else:
                 self.messages[key] = replace(known, message=known.message.edited(event), changed=change.offset)
+
+    def _delete_one(self, event: MessageDeleted, key: str, offset: int) -> None:
+        known = self.messages.get(key)
+        if key in self.episode_ids or not (known and known.message.skip_summarization):
+            self._note(PendingDeletion(event.conversation_id, event.tenant_id, event.id, offset))
+        self._delete(key, offset)
+
+    def _note(self, deletion: PendingDeletion) -> None:
+        self.pending[deletion_key(deletion)] = deletion
+
+    async def pending_deletions(self, conversation_ids: Sequence[str], limit: int) -> list[PendingDeletion]:
+        require_texts(conversation_ids=conversation_ids)
+        require(int, limit=limit)
+        require_within(1, limit=limit)
+        return [one for one in self.pending.values() if one.conversation_id in conversation_ids][:limit]
+
+    async def settle(self, deletion: PendingDeletion) -> None:
+        if self.pending.get(deletion_key(deletion)) == deletion:
+            del self.pending[deletion_key(deletion)]
 
     def _delete(self, key: str, offset: int) -> None:
         self.messages.pop(key, None)

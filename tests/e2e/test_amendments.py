@@ -253,3 +253,50 @@ async def test_changes_that_cannot_be_made_are_dead_letters(deployment: Deployme
             ("episode", "unknown_message"),
         }
     assert await has(events, "u", {1: 1})
+
+
+async def test_what_was_deleted_is_not_read_back_while_no_summarizer_runs(
+    deployment: Deployment, events: Events
+) -> None:
+    """From the moment that the archiver has the deletion."""
+    fact = FACTS[2]
+    async with (
+        Producer.from_settings(deployment.settings) as producer,
+        Memory.from_settings(deployment.settings) as memory,
+    ):
+
+        async def told() -> str:
+            context = await memory.context("w", keep_recent=10)
+            hits = await memory.recall("passport N4471902 seat", user_id="ann", tenant_id=TENANT)
+            return repr((context, await memory.episodes("w"), hits))
+
+        for number, text in enumerate([*FACTS, "A window seat, please."]):
+            await producer.send(message("w", number, text))
+            if number > 1:
+                await producer.flush("w", tenant_id=TENANT)
+        await until(lambda: has(events, "w", {1: 1, 2: 1}))
+        assert fact in await told()
+
+        assert await deployment.stop("summarizer") == 0
+        await producer.delete("w", "m2", tenant_id=TENANT)
+
+        async def is_archived() -> bool:
+            context = await memory.context("w", keep_recent=10)
+            return context is not None and fact not in repr(context.messages)
+
+        await until(is_archived)
+        assert "N4471902" not in await told()
+        assert "A window seat" in await told()
+
+        deployment.start("summarizer")
+        await until(lambda: has(events, "w", {1: 2, 2: 2}))
+        assert "N4471902" not in await told()
+
+        async def is_whole() -> bool:
+            context = await memory.context("w")
+            return context is not None and "Rome" in context.rolling_summary
+
+        await until(is_whole)
+        assert [e.summary.ordinal for e in (await memory.episodes("w")).episodes] == [2, 1]
+    report = await deployment.audit(60)
+    assert report.clean, list(report.lines())

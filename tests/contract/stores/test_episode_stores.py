@@ -408,3 +408,35 @@ async def test_the_episodes_of_a_participant_are_counted_by_conversation(episode
     assert await episodes.taken_part_in(["c1", "c2", "nobody's"], "u2", "t1") == {"c1": 2}
     assert await episodes.taken_part_in(["c1", "c2", "c3"], "u1", "t1") == {"c1": 1, "c2": 1, "c3": 1}
     assert await episodes.taken_part_in(["c1"], "u2", None) == await episodes.taken_part_in([], "u2", "t1") == {}
+
+
+async def test_episodes_are_read_by_their_ids(episodes: EpisodeStore) -> None:
+    stored = [await episodes.add(a_stored_episode(ordinal)) for ordinal in (1, 2)]
+    await episodes.remove(deleted(2))
+    assert await episodes.find_many(["c1:1", "c1:2", "c1:3"]) == {"c1:1": stored[0]}
+    assert await episodes.find_many([]) == {}
+
+
+@pytest.mark.parametrize("agent_id", [None, "a1"])
+async def test_a_scope_knows_which_messages_it_has_or_had(episodes: EpisodeStore, agent_id: str | None) -> None:
+    ids = {n: {"agent_id": agent_id, "episode_id": episode_id("c1", n, agent_id)} for n in (1, 2)}
+    await episodes.add(replace(a_stored_episode(1, **ids[1]), overlap_ids=("x",), changes=(("y", 7),)))
+    await episodes.add(a_stored_episode(2, **ids[2]))
+    await episodes.remove(DeletedEpisode(deleted(2).deletion.model_copy(update=ids[2]), (("z", 8),), 8))
+    for name in ("m0", "x", "y", "z"):
+        assert await episodes.has_any("c1", agent_id, ["nobody", name]), name
+        assert not await episodes.has_any("c1", "another", [name])
+        assert not await episodes.has_any("c2", agent_id, [name])
+    assert not await episodes.has_any("c1", agent_id, ["m4", "nobody"])
+    assert not await episodes.has_any("c1", agent_id, [])
+
+
+async def test_a_scope_knows_what_it_has_of_before_a_deletion(episodes: EpisodeStore) -> None:
+    await episodes.add(replace(a_stored_episode(1), last_offset=5))
+    assert [await episodes.has_before("c1", None, offset, 1) for offset in (4, 5, 9)] == [False, True, True]
+    await episodes.add(a_stored_episode(2, conversation_id="c2"))
+    assert await episodes.has_before("c2", None, 0, 1), "an older version did not store the offset"
+    await episodes.remove(deleted(1))
+    found = {(o, n): await episodes.has_before("c1", None, o, n) for o in (6, 7, 8) for n in (1, 2)}
+    assert [at for at, is_found in found.items() if is_found] == [(7, 1)]
+    assert not await episodes.has_before("c1", "a1", 7, 1)

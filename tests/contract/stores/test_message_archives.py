@@ -19,6 +19,7 @@ from afterword.streams.stores.messages import (
     DeletedMessage,
     MessageArchive,
     MessageRef,
+    PendingDeletion,
     Selection,
 )
 from afterword.streams.tokens import count_tokens
@@ -383,3 +384,40 @@ async def test_a_users_messages_and_those_of_others_are_counted_by_conversation(
     assert await messages.authors(names, "u1", "t1") == await messages.authors([], "u1", None) == {}
     await messages.change(changed(delete("m0"), 7))
     assert await messages.authors(["c1"], "u1", None) == {"c1": Authors(0, 2)}
+
+
+async def pending(messages: MessageArchive, *conversations: str) -> set[tuple[str | None, str | None, int]]:
+    found = await messages.pending_deletions(conversations or ("c1",), 100)
+    return {(one.tenant_id, one.message_id, one.offset) for one in found}
+
+
+async def test_a_deletion_is_pending_until_it_is_settled(messages: MessageArchive) -> None:
+    await messages.put_many([archived(f"m{n}", n) for n in range(4)])
+    await messages.put_many([archived("m0", 0, tenant_id="t1"), archived("aside", 5, skip_summarization=True)])
+    for offset, message_id in enumerate(("m0", "m0", "m1", "nobody", "aside"), 10):
+        await messages.change(changed(delete(message_id), offset))
+    await messages.change(changed(MessageDeleted(id="m0", conversation_id="c1", tenant_id="t1"), 20))
+    assert await pending(messages) == {(None, "m0", 10), (None, "m1", 12), ("t1", "m0", 20)}
+    assert await pending(messages, "c2") == await pending(messages, *["c2"] * 3) == set()
+    assert len(await messages.pending_deletions(["c1"], 2)) == 2
+    for another in (9, 11):
+        await messages.settle(PendingDeletion("c1", None, "m0", another))
+    assert len(await pending(messages)) == 3, "its own record settles it"
+    await messages.settle(PendingDeletion("c1", None, "m0", 10))
+    await messages.settle(PendingDeletion("c1", None, "m0", 10))
+    assert await pending(messages) == {(None, "m1", 12), ("t1", "m0", 20)}
+    await messages.change(changed(delete("m0"), 10))  # it comes again
+    assert len(await pending(messages)) == 2
+    with pytest.raises(ValueError, match="limit must be at least 1"):
+        await messages.pending_deletions(["c1"], 0)
+
+
+async def test_the_deletion_of_a_conversation_is_pending_once(messages: MessageArchive) -> None:
+    await messages.put_many([archived(f"m{n}", n) for n in range(3)])
+    await messages.put_many([archived("m0", 0, conversation_id="c2")])
+    for name in ("c1", "c3"):
+        await messages.change(changed(ConversationDeleted(conversation_id=name), 9))
+    assert await pending(messages, "c1", "c2", "c3") == {(None, None, 9)}
+    await messages.settle(PendingDeletion("c1", None, None, 9))
+    await messages.change(changed(ConversationDeleted(conversation_id="c1"), 9))
+    assert await pending(messages) == set(), "there was nothing left to delete"

@@ -183,6 +183,19 @@ async def test_nothing_of_a_deleted_message_is_in_any_text_that_came_after_it() 
     assert "needle" not in everything(world)
 
 
+async def test_a_rolling_text_that_is_carried_over_is_todays_too() -> None:
+    rules = SummaryRules(rolling_max_tokens=500, min_new_episodes=3)
+    world = World()
+    await world.messages.put_many(archived(CLOSED))
+    world.provider.repeats = True
+    await world.run(CLOSED, rules=rules)
+    assert "Text of m2." in world.episodes.episodes["c1:2"].summary.rolling_summary
+    await amend(
+        world, delete("m2"), rules=rules
+    )  # in the overlap of the second one, which carries the text of the first
+    assert "Text of m2." not in everything(world)
+
+
 async def test_the_last_core_message_takes_the_episode_with_it() -> None:
     world = await a_world()
     for offset, message_id in enumerate(("m6", "m7", "m8"), 100):
