@@ -441,12 +441,12 @@ class BoundedConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is no
         self._client.send = self._send_bounded  # where aiokafka has no seam: it is pinned exactly
 
     async def getmany(self, *partitions: TopicPartition, **options: Any) -> dict[TopicPartition, list[Any]]:
-        """Fetch as aiokafka does. Raises: KafkaError, never for the content of a record."""
+        """Fetch as aiokafka does. Raises: KafkaError; for the content of a record only if no attempt could parse it."""
         call = partial(super().getmany, *partitions, **options)
         return await self._parsed(call, partitions)  # type: ignore[no-any-return]
 
     async def getone(self, *partitions: TopicPartition) -> Any:
-        """Fetch as aiokafka does. Raises: KafkaError, never for the content of a record."""
+        """Fetch as aiokafka does. Raises: KafkaError, as `getmany` does."""
         return await self._parsed(partial(super().getone, *partitions), partitions)
 
     async def _parsed(self, call: Callable[[], Awaitable[Any]], partitions: Collection[TopicPartition]) -> Any:
@@ -456,7 +456,10 @@ class BoundedConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is no
                 return await call()
             except UNPARSABLE:
                 await self._fetch_again(positions)
-        return await call()
+        try:
+            return await call()
+        except ValueError as error:
+            raise CorruptRecordException("a batch cannot be parsed") from error
 
     def _positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Positions of these partitions, or of all: only of those may a call take records."""

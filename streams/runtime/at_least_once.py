@@ -77,7 +77,7 @@ class ConcurrentMessage(ConsumerMessage):
 
     def __init__(self, batch: Batch, on_done: Callable[["ConcurrentMessage"], None], *args: Any, **kwargs: Any) -> None:
         self.batch = batch
-        """Collects what the agent sends: see `handle`."""
+        """Collects what the agent sends: see `joining`."""
         self.on_done = on_done
         super().__init__(*args, **kwargs)
 
@@ -153,8 +153,8 @@ class AtLeastOncePartition:
         return self._writes and self._window.next >= 0
 
     @property
-    def holds(self) -> bool:
-        """True if its records are held back on purpose."""
+    def may_wait(self) -> bool:
+        """True if its records may be held back on purpose."""
         return self._hold is not None
 
     def work(self) -> Work:
@@ -191,7 +191,7 @@ class AtLeastOncePartition:
             message.batch.abandon()
 
     async def _until(self, condition: Callable[[], bool]) -> None:
-        """Wait for the condition; `stop` is in a hurry: offsets without outputs are committed at once, too."""
+        """Wait for the condition. During a stop, offsets without outputs are committed immediately."""
         while not condition():
             self._something_sent.set()
             self._changed.clear()
@@ -228,7 +228,8 @@ class AtLeastOncePartition:
     async def _seek(self) -> None:
         """Seek the first record that was not read. Raises: SourceReplaced, KafkaError, TimeoutError."""
         kafka, window, metrics = self._consumer.kafka, self._window, self._app.engine_metrics
-        window.advance(await readable(kafka, self._source, window.next, metrics))
+        done = window.progress()
+        window.advance(await readable(kafka, self._source, window.next, metrics, done.offset, done.beyond))
         if window.to_read_again() is not None:
             first = int((await kafka.beginning_offsets([self._source]))[self._source])
             self._lose(window.missed_before(first), first)
@@ -270,7 +271,7 @@ class AtLeastOncePartition:
 
     @property
     def _room(self) -> int:
-        """Number of records that may be handed over in addition: what waits for its commit counts, too."""
+        """Free slots: records in hand or awaiting commit take one each."""
         return self._window.room - len(self._finished)
 
     @property
@@ -375,8 +376,12 @@ class AtLeastOncePartition:
             await producer.close()
 
     async def _learn(self) -> None:
-        """Take in what the group has committed: a transaction without an answer may be part of it."""
-        found = await self._clients.committed(self._consumer.kafka, self._app.conf.id, self._source)
+        """Take in what the group has committed: a transaction without an answer may be part of it.
+
+        Raises: KafkaError, TimeoutError.
+        """
+        async with asyncio.timeout(self._options.commit_timeout_seconds):
+            found = await self._clients.committed(self._consumer.kafka, self._app.conf.id, self._source)
         if found is not None:
             self._committed = self._progress(*found)
             self._window.learn(self._committed)
@@ -447,7 +452,7 @@ class AtLeastOncePartition:
             self._slices.committed(number)
 
 
-async def handle(event: Any, step: Callable[[Any], Awaitable[None]]) -> None:
+async def joining(event: Any, step: Callable[[Any], Awaitable[None]]) -> None:
     """Run `step(event)` so that what it sends is committed with the event, in whatever task it runs."""
     with bound(event.message.batch):
         await step(event)

@@ -1,4 +1,4 @@
-"""A batch: the records that an exactly-once agent is given as one event, and what it writes while it handles them."""
+"""A batch: what an agent writes while it handles one event, of many records (exactly once) or one (at least once)."""
 
 import asyncio
 import sys
@@ -109,7 +109,10 @@ class Batch:
         on_late_write: Callable[[BatchClosed], None] = lambda _: None,
         most_bytes: int = sys.maxsize,
     ) -> None:
-        """`on_late_write` is given the error of a write after the close: maybe no one awaits the task that made it."""
+        """`database`: of the tables; None for a record that is handled at least once.
+
+        `on_late_write` is given the error of a write after the close: maybe no one awaits the task that made it.
+        """
         self.where = where
         self.most_bytes = most_bytes
         """Bytes of outputs and rows after which the agent should take no more records, or keys, of the event."""
@@ -161,7 +164,7 @@ _current: ContextVar[Batch | None] = ContextVar("batch", default=None)
 
 
 def current_batch() -> Batch | None:
-    """Return the last batch of this task, or of the task that started it; None outside of an exactly-once agent.
+    """Return the last batch of this task, or of the task that started it; None outside of an agent.
 
     Faust's own `current_event` is a weak reference. In a task that outlives its event it would be None, and the task's
     sends would leave the transaction unnoticed.
@@ -171,9 +174,13 @@ def current_batch() -> Batch | None:
 
 @contextmanager
 def failing_batch() -> Iterator[Batch]:
-    """The batch of the agent's event, which fails instead of the agent: Faust takes seconds to restart that."""
+    """The batch of the agent's event, which fails instead of the agent: Faust takes seconds to restart that.
+
+    Raises: LookupError outside of an exactly-once agent. Nobody waits for the batch of an at-least-once record, so that
+    its failure would be lost.
+    """
     batch = current_batch()
-    if batch is None:
+    if batch is None or batch.database is None:
         raise LookupError("not in an exactly-once agent")
     try:
         yield batch

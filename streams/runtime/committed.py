@@ -32,6 +32,8 @@ OFFSET_FETCH, VERSION = 9, 7
 UNSTABLE_OFFSET_COMMIT = 88
 MOVED = (CoordinatorNotAvailableError, NotCoordinatorError)
 RETRY_SECONDS = 0.02
+"""Wait before the group is asked again; doubles each time."""
+LONGEST_RETRY_SECONDS = 0.5
 
 
 class _Answer(Response):
@@ -99,8 +101,10 @@ class StableOffsetFetch(Request[_Question]):
 async def committed(kafka: Any, group: str, source: TopicPartition) -> OffsetAndMetadata | None:
     """Return what the group has committed, after every transaction that is decided; None if there is nothing.
 
-    `kafka`: the group's aiokafka consumer. Waits for transactions that are under way. Raises: KafkaError.
+    `kafka`: the group's aiokafka consumer. Waits for transactions that are under way, without a limit of its own.
+    Raises: KafkaError.
     """
+    wait = RETRY_SECONDS
     coordinator = kafka._coordinator  # noqa: SLF001 – aiokafka has no seam: it is pinned exactly
     while True:
         await coordinator.ensure_coordinator_known()
@@ -113,7 +117,8 @@ async def committed(kafka: Any, group: str, source: TopicPartition) -> OffsetAnd
             raise error()
         elif not code:
             return found
-        await asyncio.sleep(RETRY_SECONDS)
+        await asyncio.sleep(wait)
+        wait = min(2 * wait, LONGEST_RETRY_SECONDS)
 
 
 def _read(answer: Any) -> tuple[int, OffsetAndMetadata | None]:

@@ -120,7 +120,7 @@ class Database:
         rules = {table: getattr(deadline_of, "rule", "") for table, deadline_of in self._deadlines.items()}
         return orjson.dumps(rules, option=orjson.OPT_SORT_KEYS)
 
-    def index_anew(self) -> Iterator[None]:
+    def reindex(self) -> Iterator[None]:
         """Index all rows if their deadlines follow other rules than when they were written, as after an upgrade.
 
         Reads each of them, some seconds for a million: yields between two parts, for others to go on. After a crash it

@@ -17,7 +17,8 @@ FATAL = (
     kafka_errors.TransactionalIdAuthorizationFailed,
     kafka_errors.UnsupportedVersionError,
 )
-"""No retry can succeed: the worker stops, and the error names the cause."""
+"""No retry can succeed: the worker stops, and the error names the cause. At once (exactly once), or after
+`refused_seconds` in which a commit was refused (at least once)."""
 TRANSIENT = (kafka_errors.KafkaError, kafka_errors.IllegalOperation, OSError, TimeoutError)
 """Answered by starting over, unless it is in `FATAL`. A producer that was fenced in the middle of a commit raises
 IllegalOperation, which is not a KafkaError."""
@@ -61,7 +62,8 @@ class AgentFailed(EngineError):
 
 class EverythingFails(EngineError):
     """{number} records of different keys failed one after the other, and none succeeded, the last on {where} with
-    {failure}: nothing of them was committed. Fix what they have in common, then start again"""
+    {failure}. Those read together were not committed; earlier ones may be dead letters. Fix what they have in common,
+    then restart"""
 
 
 class BatchClosed(EngineError):

@@ -62,7 +62,7 @@ class ExactlyOncePartition:
         """Opened: earlier owners are fenced and the state is recovered."""
         return self.session is not None and not self._draining
 
-    holds = False
+    may_wait = False
 
     def work(self) -> Work:
         return self.session.delivery.work if self.session is not None else Work()
@@ -133,8 +133,7 @@ class ExactlyOncePartition:
             closing.push_async_callback(producer.close)
             await producer.open(self._options.start_timeout_seconds)
             if (earlier := earlier_transactional_id(self._app.conf.id, self._source)) != ours:
-                # a commit of offsets names no generation of the group: nothing else stops a worker of that version
-                await fence(earlier, clients, self._options)
+                await self._fence_once(earlier, clients)
             deadlines = {name: table.deadline for name, table in self._tables.items()}
             database = self._consumer.open_database(self._where, deadlines)
             closing.callback(database.close)
@@ -160,6 +159,16 @@ class ExactlyOncePartition:
             finally:
                 self.session = None
 
+    async def _fence_once(self, earlier: str, clients: Clients) -> None:
+        """Fence a worker of a version before 0.1.0, once in this process: another application may use that id now.
+
+        To be removed after 0.1. TxnOffsetCommit as aiokafka sends it carries no group generation, so only fencing stops
+        a worker of that version.
+        """
+        if self._source not in self._consumer.fenced:
+            await fence(earlier, clients, self._options)
+            self._consumer.fenced.add(self._source)
+
     async def _recovered(self, session: Session, clients: Clients) -> int:
         """Return the source offset to begin at.
 
@@ -184,7 +193,7 @@ class ExactlyOncePartition:
                 self._options.stale_seconds,
                 self._note_replayed,
             )
-            for _ in chain(session.database.index_anew(), session.database.count_scheduled()):
+            for _ in chain(session.database.reindex(), session.database.count_scheduled()):
                 await asyncio.sleep(0)
             self._app.engine_metrics.recovered(done.records, done.seconds)
             log.info(

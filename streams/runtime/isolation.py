@@ -18,12 +18,12 @@ SKIP_SECONDS = 600.0
 SKIPPED = 10_000
 """Most keys that are passed over at a time."""
 
-Row = tuple[str, bytes]
+TableKey = tuple[str, bytes]
 """Table and key."""
 
 
 class Isolation:
-    """Kept by the partition, so that its next session knows."""
+    """Failures of one partition: slice sizes, rejected records, rows passed over. Outlives its sessions."""
 
     def __init__(self, where: str, options: Options, breaker: Breaker, schema: Batches | None) -> None:
         self.slices = Slices(options.max_batch, options.max_batch_bytes, options.max_written_bytes)
@@ -32,7 +32,7 @@ class Isolation:
         self._breaker = breaker
         self._reject = schema.reject if schema else None
         self._stops: tuple[type[Exception], ...] = (EngineError, *(schema.stops if schema else ()))
-        self._skipped: dict[Row, float] = {}
+        self._skipped: dict[TableKey, float] = {}
         """End of each row's skipping, in seconds of the monotonic clock."""
 
     @property
@@ -54,7 +54,7 @@ class Isolation:
         self._count(record.key, failure)
         return self._reject(record, failure.cause)
 
-    def skip(self, row: Row, failure: AgentFailed) -> None:
+    def skip(self, row: TableKey, failure: AgentFailed) -> None:
         """Pass over a key for a while. Raises: EverythingFails; `failure` where records are not rejected either."""
         if self._reject is None or not isinstance(failure.cause, Exception) or len(self._skipped) >= SKIPPED:
             raise failure
@@ -69,7 +69,7 @@ class Isolation:
             again_after_seconds=SKIP_SECONDS,
         )
 
-    def skipped(self) -> set[Row]:
+    def skipped(self) -> set[TableKey]:
         """Return the keys that are passed over now."""
         now = time.monotonic()
         self._skipped = {row: until for row, until in self._skipped.items() if until > now}

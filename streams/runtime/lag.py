@@ -127,7 +127,7 @@ def _work(partition: Any) -> Work:
 
 def _standing(source: TopicPartition, partition: Any, records: int, seconds: float | None) -> Standing:
     ready = partition is not None and partition.ready
-    seconds = None if partition is not None and partition.holds else seconds
+    seconds = None if partition is not None and partition.may_wait else seconds
     database = partition.session.database if partition is not None and partition.session is not None else None
     if database is None:
         return Standing(source.topic, source.partition, ready, records, seconds)

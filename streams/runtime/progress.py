@@ -53,7 +53,7 @@ class Progress:
         bitmap = _decoded(offset, metadata[len(PREFIX) + CHECKSUM_CHARACTERS :])
         found = cls(offset, frozenset(offset + 1 + bit for bit in _bits(bitmap)))
         if checksum != _checksum(offset, bitmap) or found.metadata() != metadata:
-            raise ProgressDamaged(offset, "its checksum is another")
+            raise ProgressDamaged(offset, "checksum mismatch")
         return found
 
 

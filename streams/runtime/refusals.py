@@ -9,7 +9,7 @@ REFUSED_SECONDS = 60.0
 
 
 class Refusals:
-    """Decides when Kafka has refused one record for too long. Errors in between that may pass start it over."""
+    """Decides when Kafka has refused one record for too long. Errors that may pass restart the limit."""
 
     def __init__(self, limit_seconds: float) -> None:
         self._limit = limit_seconds

@@ -75,6 +75,8 @@ class Consumer(base.Consumer):
         self.partitions: dict[TopicPartition, Partition] = {}
         self.tables_ready = asyncio.Event()
         self.kafka: Any = None
+        self.fenced: set[TopicPartition] = set()
+        """Partitions whose owner of an earlier version was fenced: see `ExactlyOncePartition`."""
         self._was_assigned = False
         self.joined = False
         """True while the worker is in its group and no rebalance is under way."""
@@ -258,7 +260,7 @@ class Consumer(base.Consumer):
 
 
 class EngineProducer(driver.Producer):
-    """Faust's producer: in an exactly-once agent a send joins the batch, elsewhere it goes out at once.
+    """Faust's producer: in an agent a send joins the batch of its event, elsewhere it goes out at once.
 
     After a delivery that failed, aiokafka's producer is replaced: it has given the failed records sequence numbers that
     the broker never saw, so that everything after them in their partition would be out of order for ever.

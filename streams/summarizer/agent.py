@@ -24,8 +24,8 @@ from afterword.schemas.dead_letters import UNFORESEEN, dead_letter
 from afterword.schemas.headers import Headers, KafkaRecord, cloud_event
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.errors import EpisodeConflict, ProviderError
-from afterword.streams.runtime import App, AtLeastOnce
-from afterword.streams.runtime.at_least_once import Hold, handle
+from afterword.streams.runtime import App, AtLeastOnce, joining
+from afterword.streams.runtime.at_least_once import Hold
 from afterword.streams.runtime.attempts import Attempts
 from afterword.streams.runtime.errors import place_of
 from afterword.streams.runtime.options import wall_clock_ms
@@ -71,12 +71,12 @@ def attach_summarizer(app: App, kafka: Kafka, handler: "RecordHandler", hold: Ho
     @app.agent(app.topic(kafka.episodes_topic, schema=episodes), name="summarizer")  # type: ignore[untyped-decorator]
     async def summarize(stream: AsyncIterable[Any]) -> None:
         async for event in stream.noack().events():  # type: ignore[attr-defined]
-            lanes.submit(lane_of(event.value), partial(handle, event, handler.summarize))
+            lanes.submit(lane_of(event.value), partial(joining, event, handler.summarize))
 
     @app.agent(app.topic(kafka.retry_topic, schema=retries), name="retries")  # type: ignore[untyped-decorator]
     async def replace_fallbacks(stream: AsyncIterable[Any]) -> None:
         async for event in stream.noack().events():  # type: ignore[attr-defined]
-            lanes.submit(lane_of(event.value), partial(handle, event, handler.replace_fallback))
+            lanes.submit(lane_of(event.value), partial(joining, event, handler.replace_fallback))
 
     @app.on_partitions_revoked.connect  # type: ignore[untyped-decorator]
     async def cancel(*_: Any, **__: Any) -> None:

@@ -100,7 +100,7 @@ class MemoryDatabase:
         """Return the time at which `due` next finds a row that only expires, in milliseconds since 1970."""
         return next((deadline for deadline, _ in self._scheduled(expires=True)), None)
 
-    def index_anew(self) -> Iterator[None]:
+    def reindex(self) -> Iterator[None]:
         """Do nothing: there is no index."""
         return iter(())
 

@@ -329,7 +329,7 @@ MUTANTS = (
         "fetching begins where the last fetch ended, not at the committed offset",
         SUMMARIZER,
         AT_LEAST_ONCE,
-        "        window.advance(await readable(kafka, self._source, window.next, metrics))\n",
+        "        window.advance(await readable(kafka, self._source, window.next, metrics, done.offset, done.beyond))\n",
         "        window.next = (await kafka.end_offsets([self._source]))[self._source]\n",
     ),
     Mutant(

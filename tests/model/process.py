@@ -58,6 +58,7 @@ class Process:
         self.dead = False
         self.frozen = False
         self.handled = 0
+        self.fenced: set[TopicPartition] = set()
         self.releasing: asyncio.Task[None] | None = None
         self.error: BaseException | None = None
         """Error with which it stopped by itself."""

@@ -13,7 +13,7 @@ from structlog.contextvars import get_contextvars
 from afterword.schemas import EpisodeClosed, Quality, SummaryCreated, Usage
 from afterword.streams.errors import ProviderUnavailable
 from afterword.streams.runtime import Options
-from afterword.streams.runtime.at_least_once import AtLeastOnce, AtLeastOncePartition, handle
+from afterword.streams.runtime.at_least_once import AtLeastOnce, AtLeastOncePartition, joining
 from afterword.streams.runtime.batch import Output, current_batch
 from afterword.streams.runtime.progress import Progress
 from afterword.streams.settings import Retry
@@ -139,7 +139,7 @@ class Worker(Process):
         async for event in self.events():
             retries = event.value.topic == RETRIES.topic
             step = self._handler.replace_fallback if retries else self._handler.summarize
-            self._lanes.submit(lane_of(event.value), partial(handle, event, step))
+            self._lanes.submit(lane_of(event.value), partial(joining, event, step))
 
     async def before_taking(self) -> None:
         await self.take_its_time()

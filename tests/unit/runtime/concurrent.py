@@ -30,6 +30,8 @@ class Broker:
         """Keys of records; by default each has its own."""
         self.bytes_per_second = bytes_per_second
         self.group: OffsetAndMetadata | None = None
+        self.is_stable = True
+        """No other transaction may change the group's offset."""
         self.commits: list[tuple[list[int], Progress]] = []
         """Values of the outputs, and what the group had then, of each commit."""
         self.tried: list[int] = []
@@ -54,6 +56,8 @@ class Broker:
         return Admin()
 
     async def committed(self, *_: Any) -> OffsetAndMetadata | None:
+        if not self.is_stable:
+            await asyncio.Event().wait()
         return self.group
 
     async def commit(self, values: list[bytes], offset: OffsetAndMetadata) -> None:

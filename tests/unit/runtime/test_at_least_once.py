@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from aiokafka.errors import KafkaConnectionError, KafkaError, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
+from structlog.testing import capture_logs
 
 from afterword.streams.runtime import AtLeastOnce
 from afterword.streams.runtime.at_least_once import ConcurrentMessage
@@ -106,6 +107,40 @@ def test_what_another_owner_has_finished_while_a_record_was_held_back_is_neither
     assert broker.progress == Progress(102)
     offsets = [progress.offset for _, progress in broker.commits]
     assert offsets == sorted(offsets)
+
+
+def test_only_records_that_were_not_finished_are_reported_as_expired() -> None:
+    """10 and 30 are not; the group has finished the others up to 49, and the log begins at 50."""
+
+    async def story() -> Worker:
+        broker = Broker(60, first=50)
+        before = Progress(10, frozenset(range(11, 50)) - {30})
+        broker.group = OffsetAndMetadata(before.offset, before.metadata())
+        worker = Worker(broker)
+        await asyncio.sleep(3.0)
+        await worker.partition.stop(0)
+        return worker
+
+    with capture_logs() as logs:
+        worker = run_in_virtual_time(story())
+    assert worker.expired == 2
+    [line] = [line for line in logs if line["event"] == "records_expired"]
+    assert (line["first_lost"], line["next_offset"], line["count"]) == (10, 50, 2)
+    assert worker.begun == list(range(50, 60))
+
+
+def test_a_group_whose_offset_never_becomes_stable_is_a_failed_opening_and_a_stall() -> None:
+    async def story() -> tuple[str, object]:
+        broker = Broker(5)
+        broker.is_stable = False
+        worker = Worker(broker)
+        found = await first_stall(worker, 600)
+        await worker.partition.stop(0)
+        return worker.partition.last_error, found
+
+    error, found = run_in_virtual_time(story())
+    assert error == "TimeoutError"
+    assert found is not None
 
 
 @pytest.mark.parametrize("bytes_per_second", [200.0, 2_000.0])

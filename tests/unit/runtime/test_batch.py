@@ -17,7 +17,7 @@ from faust.types.tuples import TP
 
 from afterword.streams.runtime import App, Options
 from afterword.streams.runtime.at_least_once import ConcurrentMessage
-from afterword.streams.runtime.batch import Batch, BatchMessage, NotTaken, Output, current_batch
+from afterword.streams.runtime.batch import Batch, BatchMessage, NotTaken, Output, bound, current_batch, failing_batch
 from afterword.streams.runtime.errors import AgentFailed, BatchClosed
 
 SOURCE = TP("in", 0)
@@ -177,6 +177,11 @@ async def test_a_batch_that_faust_skipped_is_never_done(agent: Agent, why: str) 
         assert isinstance(failure, AgentFailed)
         assert isinstance(failure.cause, NotTaken)
     await ended(task)
+
+
+async def test_a_record_that_is_handled_at_least_once_has_no_batch_that_could_fail(agent: Agent) -> None:
+    with bound(agent.batch()), pytest.raises(LookupError), failing_batch():
+        raise AssertionError("nobody would hear of it")
 
 
 async def test_a_single_record_that_faust_skipped_is_not_done(agent: Agent) -> None:

@@ -236,12 +236,12 @@ def test_rows_are_indexed_anew_when_their_deadlines_follow_another_rule(tmp_path
     number = MOST_MOVES + 1
     path, rows = tmp_path / "db", [(b"%d" % key, b"100") for key in range(number)]
     database = Database(path, {"rows": Later(50), "plain": None})
-    assert list(database.index_anew()) == [], "it is empty"
+    assert list(database.reindex()) == [], "it is empty"
     database.write({"rows": rows, "plain": rows}, DatabasePosition())
     database.close()
     for later, parts in ((Later(50), 0), (Later(-50), 2), (Later(-50), 0)):
         database = Database(path, {"rows": later, "plain": None})
-        assert len(list(database.index_anew())) == parts
+        assert len(list(database.reindex())) == parts
         database.close()
     database = Database(path, {"rows": Later(-50), "plain": None})
     assert len(database.due(50, number) or ()) == number
@@ -257,10 +257,10 @@ def test_rows_of_an_earlier_release_are_indexed_when_it_crashes_the_next_time_to
     database.close()
     for _ in range(2):
         database = Database(path, {"rows": lambda _: Expiry(1)})
-        assert next(database.index_anew(), "done") is None, "another part is to come"
+        assert next(database.reindex(), "done") is None, "another part is to come"
         database.close()
     database = Database(path, {"rows": lambda _: Expiry(1)})
-    assert len(list(database.index_anew())) == 2
+    assert len(list(database.reindex())) == 2
     assert len(database.due(1, 2 * MOST_MOVES) or ()) == len(rows)
     database.close()
 
@@ -275,7 +275,7 @@ def test_whatever_is_asked_of_a_lost_database_fails_with_its_path(tmp_path: Path
         lambda: list(database.keys("rows")),
         lambda: database.due(5, 1),
         lambda: list(database.count_scheduled()),
-        lambda: list(database.index_anew()),
+        lambda: list(database.reindex()),
         database.next_deadline,
         database.next_expiry,
         database.wipe,

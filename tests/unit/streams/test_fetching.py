@@ -5,13 +5,22 @@ import hashlib
 
 import pytest
 import zstandard
+from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from afterword.schemas.replacements import read_replacement
-from afterword.streams.fetching import DECODED_BYTES, KEPT_BYTES, RECORD_BYTES, bounded, is_safe
+from afterword.streams.fetching import (
+    DECODED_BYTES,
+    KEPT_BYTES,
+    MOST_ATTEMPTS,
+    RECORD_BYTES,
+    BoundedConsumer,
+    bounded,
+    is_safe,
+)
 from tests.raw_batches import CODECS, COMPRESSORS, batch, field, packed, record, varint
 
 Record = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
@@ -202,3 +211,18 @@ def test_batches_that_are_neither_compressed_nor_large_need_no_look() -> None:
 
 def test_the_pure_python_and_the_compiled_batch_are_not_told_apart() -> None:
     assert DefaultRecordBatch(bounded(batch([(b"k", b"v", [])], "snappy"), 100).batches).validate_crc()
+
+
+async def test_what_aiokafka_cannot_parse_at_any_attempt_is_an_error_of_kafka() -> None:
+    attempts = []
+
+    async def call() -> None:
+        attempts.append(1)
+        raise ValueError("an endless varint")
+
+    consumer = BoundedConsumer(bootstrap_servers="127.0.0.1:1")
+    with pytest.raises(CorruptRecordException) as raised:
+        await consumer._parsed(call, [])
+    await consumer.stop()
+    assert len(attempts) == MOST_ATTEMPTS + 1
+    assert "varint" not in str(raised.value)
