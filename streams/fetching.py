@@ -7,7 +7,11 @@ raises in the middle of it when a header's name is not UTF-8. `BoundedConsumer` 
 - It replaces a record that is too large, or cannot be parsed, by a small one with the header `REPLACED`. Decoding that
   one raises what was wrong with the original, so the record is rejected at its own offset, under its own key.
 
-Batches that are neither compressed nor large pass untouched. Format: Kafka protocol guide, record batch v2.
+A record whose offset is not in its batch's range moves a consumer past others, and brokers check that only in batches
+that are compressed; the rest of such a batch is replaced, too.
+
+Batches that are in order, and neither compressed nor large, pass untouched. Format: Kafka protocol guide, record
+batch v2.
 """
 
 import asyncio
@@ -41,6 +45,7 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 _OVERHEAD = 12
 """Bytes before those that a batch's length counts: base offset and length."""
 _MAGIC_AT, _CRC_AT, _CHECKED_FROM, _RECORDS_FROM = 16, 17, 21, _HEADER.size
+_LAST_DELTA_BYTES = slice(23, 27)
 _LENGTH, _CRC, _ATTRIBUTES, _LAST_DELTA, _COUNT = 1, 4, 5, 6, 12
 _CODEC, _CONTROL = 0x07, 0x20
 _SNAPPY_RATIO = 32
@@ -68,7 +73,7 @@ class Bounded(NamedTuple):
 
 
 def is_safe(batches: bytes) -> bool:
-    """Nothing in it is compressed, or larger than a record may be."""
+    """Nothing in it is compressed, larger than a record may be, or out of order."""
     return not any(_is_suspect(batch) for batch in _split(batches))
 
 
@@ -109,7 +114,42 @@ def _is_suspect(batch: memoryview, check_names: bool = False) -> bool:
     if len(batch) < _HEADER.size or batch[_MAGIC_AT] != 2:  # brokers convert the formats before 2017
         return False
     attributes = int.from_bytes(batch[21:23])
-    return not attributes & _CONTROL and (check_names or bool(attributes & _CODEC) or len(batch) > RECORD_BYTES)
+    if attributes & _CONTROL:
+        return False
+    if check_names or attributes & _CODEC or len(batch) > RECORD_BYTES:
+        return True
+    return not _is_in_order(batch[_RECORDS_FROM:], int.from_bytes(batch[_LAST_DELTA_BYTES], signed=True))
+
+
+def _is_in_order(records: bytes | memoryview, last: int) -> bool:
+    """Return whether the offset deltas of uncompressed records increase, up to `last` at most: 0.6 µs a record."""
+    at, end, before = 0, len(records), -1
+    try:
+        while at < end:
+            length, at = _varint_at(records, at)
+            _, times = _varint_at(records, at + 1)  # after the attributes
+            delta, _ = _varint_at(records, times)
+            if length < 0 or not before < delta <= last:
+                return False
+            before, at = delta, at + length
+    except (IndexError, ValueError):
+        return False
+    return True
+
+
+def _varint_at(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    """A number, and where the next one begins. Raises: IndexError, ValueError for more than ten bytes."""
+    value = data[at]
+    if value < 0x80:
+        return (value >> 1) ^ -(value & 1), at + 1
+    value &= 0x7F
+    for shift in range(7, 70, 7):
+        at += 1
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at + 1
+    raise ValueError("varint of more than ten bytes")
 
 
 def _is_intact(batch: memoryview) -> bool:
@@ -134,7 +174,8 @@ class _Rewriting:
     def _rewrite(self, data: memoryview) -> bytes:
         stream = _Stream(_decompressed(data, self._fields[_ATTRIBUTES] & _CODEC))
         try:
-            if not self._check_names and (whole := stream.whole(min(RECORD_BYTES, self._limit))) is not None:
+            whole = None if self._check_names else stream.whole(min(RECORD_BYTES, self._limit))
+            if whole is not None and _is_in_order(whole, self._fields[_LAST_DELTA]):
                 return self._uncompressed(whole, self._fields[_COUNT], self._fields[_LAST_DELTA])
             for _ in range(self._fields[_COUNT]):
                 if not self._take(stream):

@@ -57,9 +57,9 @@ def field(value: bytes) -> bytes:
     return varint(len(value)) + value
 
 
-def record(delta: int, key: bytes, value: bytes, names: Sequence[bytes] = ()) -> bytes:
+def record(delta: int, key: bytes, value: bytes, names: Sequence[bytes] = (), timestamp: int = 0) -> bytes:
     headers = b"".join(field(name) + field(b"x") for name in names)
-    body = b"\0" + varint(0) + varint(delta) + field(key) + field(value) + varint(len(names)) + headers
+    body = b"\0" + varint(timestamp) + varint(delta) + field(key) + field(value) + varint(len(names)) + headers
     return varint(len(body)) + body
 
 

@@ -173,13 +173,22 @@ def test_aiokafka_can_read_whatever_is_handed_on_once_every_record_is_parsed(dat
     assert all(100 <= offset < 110 for offset in offsets)
 
 
-@pytest.mark.parametrize("deltas", [(2, 1, 0), (0, 1, 2, 3), (2, 2, 2)])
-def test_no_record_is_handed_on_at_an_offset_behind_its_batch(deltas: tuple[int, ...]) -> None:
-    """It would be taken for the next batch's first one, which would be passed over."""
+@pytest.mark.parametrize("codec", COMPRESSORS)
+@pytest.mark.parametrize("check_names", [False, True])
+@pytest.mark.parametrize("deltas", [(2, 1, 0), (0, 1, 2, 3), (2, 2, 2), (0, 1, 18), (0, -1, 2), (0, 2**31, 2)])
+def test_no_record_is_handed_on_at_an_offset_that_is_not_its_batchs(
+    deltas: tuple[int, ...], check_names: bool, codec: str
+) -> None:
+    """The position would move past the next batches; brokers check offsets only in what is compressed."""
     payload = b"".join(record(delta, b"k", b"v") for delta in deltas)
-    made = packed(payload, "gzip", 3, lambda data: gzip.compress(data + b"\xff"))
-    found = read(bounded(made, 100, check_names=True).batches)
-    assert max(offset for offset, *_ in found) <= 102
+    made = packed(payload, codec, 3, COMPRESSORS[codec])
+    assert not is_safe(made)
+    found = read(bounded(made, 100, check_names=check_names).batches)
+    offsets = [offset for offset, *_ in found]
+    assert offsets == sorted(set(offsets))
+    assert all(100 <= offset <= 102 for offset in offsets)
+    if offsets[-1] < 102:
+        assert why(found[-1])["error_type"] == "undecodable_batch"
 
 
 def test_what_cannot_be_read_on_is_one_record_that_says_so() -> None:
@@ -201,6 +210,19 @@ def test_what_the_broker_cut_off_is_left_to_the_next_fetch(cut: int) -> None:
     whole = batch([(b"k", b"v", [])], "gzip")
     assert bounded(whole + whole[:cut], 100).batches in (whole + whole[:cut], bounded(whole, 100).batches)
     assert bounded(whole[:cut], 100).batches == whole[:cut]
+
+
+@settings(max_examples=300)
+@given(
+    records=st.lists(
+        st.tuples(st.integers(-3, 2**33), st.integers(-(2**40), 2**40), st.binary(max_size=200)), max_size=5
+    )
+)
+def test_a_plain_batch_is_safe_if_its_offsets_increase_up_to_the_last(records: list[tuple[int, int, bytes]]) -> None:
+    payload = b"".join(record(delta, b"k", value, timestamp=time) for delta, time, value in records)
+    deltas = [delta for delta, *_ in records]
+    expected = deltas == sorted(set(deltas)) and all(0 <= delta < 5 for delta in deltas)
+    assert is_safe(packed(payload, "none", 5, bytes)) == expected
 
 
 def test_batches_that_are_neither_compressed_nor_large_need_no_look() -> None:
