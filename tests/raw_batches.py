@@ -3,6 +3,7 @@
 import gzip
 import struct
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import cramjam
 import lz4.frame
@@ -17,7 +18,7 @@ from aiokafka.record.util import calc_crc32c
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
-    "lz4": lz4.frame.compress,
+    "lz4": partial(lz4.frame.compress, block_linked=False),  # as Kafka's brokers demand
     "zstd": zstandard.compress,
     "snappy": lambda data: bytes(cramjam.snappy.compress_raw(data)),
     "none": bytes,

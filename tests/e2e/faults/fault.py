@@ -42,6 +42,8 @@ class Fault:
 
     def __init__(self) -> None:
         self.injected = 0
+        self.strays = 0
+        """Records that damage may have given to a conversation of another name, which nobody flushes."""
         self.notes: list[str] = []
         """Measurements."""
 

@@ -274,12 +274,14 @@ def shapes(name: str, chance: random.Random) -> list[Attack]:
     counts = (1, 2, 5, 1000)
     miscounted = [packed(payload, codec, count, COMPRESSORS[codec], base=0) for count in counts]
     backwards = b"".join(record(delta, key, same) for delta in (2, 1, 0))
+    ahead = b"".join(record(delta, key, same) for delta in (0, 1, 18))
     endless = struct.pack(">b", 0x7E) * 30
     return [
         raw(name, packed(repeated, codec, MANY_RECORDS, COMPRESSORS[codec], base=0), *[(ACCEPTED,)] * MANY_RECORDS),
         raw(name, packed(empty, codec, 500, COMPRESSORS[codec], base=0), *[("invalid_json",)] * 500),
         *(raw(name, made, *[wrong] * count) for count, made in zip(counts, miscounted, strict=True)),
         raw(name, packed(backwards, codec, 3, COMPRESSORS[codec], base=0), *[wrong] * 3),
+        raw(name, packed(ahead, "none", 3, bytes, base=0), (ACCEPTED,), (ACCEPTED,), ("undecodable_batch",)),
         raw(name, packed(endless, codec, 3, COMPRESSORS[codec], base=0), *[wrong] * 3),
         flush(name),
     ]

@@ -131,6 +131,7 @@ class Hostile(Fault):
         """Positions of an attack's records; of none that the broker has refused."""
         fates = attack.fates_in_batch or [attack.fates]
         self.records += len(fates)
+        self.strays += sum(len(each) > 1 and ACCEPTED in each for each in fates)
         if error := delivery.exception():
             self.refused[type(error).__name__] += len(fates)
             if not any(REFUSED in each for each in fates):
