@@ -28,6 +28,11 @@ def test_a_message_is_as_it_is_written():
     assert message.sent_at == datetime(2024, 5, 1, 10, tzinfo=UTC)
 
 
+def test_a_message_that_was_exported_is_the_same_message():
+    [message] = messages_of(read(line(sent_at="2024-05-01T12:00:00+02:00", metadata={"a": 1}, tools=["x"])))
+    assert messages_of(read(orjson.dumps(message.model_dump(mode="json")))) == [message]
+
+
 def test_options_give_what_is_missing_and_the_tenant_and_the_prefix_of_all():
     nameless = orjson.dumps({name: value for name, value in MESSAGE.items() if name != "user_id"})
     found = messages_of(read(line(tenant_id="other"), nameless, options=Options("ann", "acme", "old-")))
