@@ -1,5 +1,6 @@
 """Texts that nobody writes, but anybody can send: the time and memory of all readers grow with their length only."""
 
+import gc
 import math
 import time
 import tracemalloc
@@ -44,13 +45,19 @@ from tests.nasty_texts import RUNS, mixed, run
 from tests.samples import a_message
 from tests.unit.summarizer.conversations import an_episode_of
 
-CHARACTERS = 6_000
-"""Length at twice which what is quadratic, and would take minutes at 700 KB, takes hundredths of a second."""
-FLOOR_SECONDS = 0.03
-"""CPU time that a busy machine may add, and that nobody has to explain."""
-LONGEST_SECONDS = 6.0
-"""CPU time of one call with the longest text that a message can have."""
+LENGTHS = (1_000, 4_000, 16_000)
+"""Characters of a run: what is quadratic takes 16 times as long for the next length, what is linear four times."""
+FLOOR_SECONDS = 0.003
+"""CPU time of 4,000 characters that nobody has to explain: what is quadratic takes 90 s for LONGEST then."""
+MOST_GROWTH = 8
+ATTEMPTS = 6
+"""Measurements of which the shortest counts."""
+MIXED = (25_000, 100_000)
 LONGEST = 700_000
+"""The longest text that a message can have."""
+LONGEST_SECONDS = 6.0
+"""Most CPU time for a mixed text of that length, measured where it is expected to take CHEAP_SECONDS; else computed."""
+CHEAP_SECONDS = 0.5
 LIMITS = Limits(20)
 RULES = QualityRules()
 CONTENT = "Bob ordered 12 hats on 3 May. They cost $40 in all."
@@ -167,24 +174,37 @@ READERS: dict[str, Reader] = {
 
 
 def cpu_seconds(read: Reader, text: str) -> float:
+    gc.disable()  # it may run in the middle of any of them
     began = time.thread_time()
-    with suppress(AfterwordError, InvalidRecord, UnicodeEncodeError):  # a text may be refused, but soon
-        read(text)
-    return time.thread_time() - began
+    try:
+        with suppress(AfterwordError, InvalidRecord, UnicodeEncodeError):  # a text may be refused, but soon
+            read(text)
+        return time.thread_time() - began
+    finally:
+        gc.enable()
 
 
-def too_slow(read: Reader, unit: str) -> str | None:
-    """Compare the time of twice the text, in the best of three attempts. None: it is at most three times as long."""
-    once, twice = run(unit, CHARACTERS), run(unit, 2 * CHARACTERS)
-    shorter = longer = math.inf
-    for _ in range(3):
-        longer = min(longer, cpu_seconds(read, twice))
-        if longer <= FLOOR_SECONDS:
+def grows(read: Reader, shorter: str, longer: str, floor_seconds: float) -> str | None:
+    """Compare the shortest times of a text and of one that is four times as long, without what any text takes.
+
+    Returns None as soon as the longer one takes at most MOST_GROWTH times as long: only what is too slow is measured
+    again, and nothing that a busy machine adds once counts.
+    """
+    none = short = long = math.inf
+    for _ in range(ATTEMPTS):
+        long = min(long, cpu_seconds(read, longer))
+        if long <= floor_seconds:
             return None
-        shorter = min(shorter, cpu_seconds(read, once))
-        if longer <= 3 * shorter + FLOOR_SECONDS:
+        none, short = min(none, cpu_seconds(read, "")), min(short, cpu_seconds(read, shorter))
+        if long - min(none, short) <= MOST_GROWTH * (short - min(none, short)) + floor_seconds:
             return None
-    return f"{unit!r}: {shorter:.3f} s, {longer:.3f} s"
+    return f"{longer[:20]!r}: {none:.4f} s without a text, {short:.4f} s, {long:.4f} s"
+
+
+def is_too_slow(read: Reader, unit: str) -> str | None:
+    """Compare three lengths of a run; a reader may have more to do from some length on, but not again and again."""
+    short, middle, long = (run(unit, length) for length in LENGTHS)
+    return grows(read, short, middle, FLOOR_SECONDS) and grows(read, middle, long, FLOOR_SECONDS)
 
 
 @pytest.mark.timeout(300)  # a pattern that is exponential never ends
@@ -192,8 +212,11 @@ def too_slow(read: Reader, unit: str) -> str | None:
 def test_everything_that_reads_text_takes_time_linear_in_its_length(name: str) -> None:
     read = READERS[name]
     cpu_seconds(read, CONTENT)  # loads models and tables
-    assert [found for unit in RUNS if (found := too_slow(read, unit))] == []
-    assert cpu_seconds(read, mixed(LONGEST)) < LONGEST_SECONDS
+    assert [found for unit in RUNS if (found := is_too_slow(read, unit))] == []
+    shorter, longer = map(mixed, MIXED)
+    assert grows(read, shorter, longer, 0.1) is None
+    expected = cpu_seconds(read, longer) * LONGEST / len(longer)
+    assert (cpu_seconds(read, mixed(LONGEST)) if expected < CHEAP_SECONDS else expected) < LONGEST_SECONDS
 
 
 @pytest.mark.timeout(60)  # 26 s for a quarter of it, when it was stemmed
