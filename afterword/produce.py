@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, BinaryIO
 
-import orjson
 from opentelemetry.trace import Tracer
 
 from afterword.dialogues import FIRST_SENT_AT, expand
 from afterword.producer import Producer, ProducerRecord, to_record
 from afterword.schemas import ConversationFlush, InvalidRecord, decode_input
 from afterword.schemas.base import Id, Model
-from afterword.schemas.decoding import validate
+from afterword.schemas.decoding import json_object, validate
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Settings
 
@@ -217,7 +216,7 @@ def parse(line: bytes, now: datetime) -> list[ProducerRecord]:
 
     Raises: InvalidRecord.
     """
-    data = _json_object(line)
+    data = json_object(line)
     if "dialogue" in data and "conversation_id" not in data:
         return _expanded(validate(Dialogue, line))
     conversation_id = data.get("conversation_id")
@@ -234,16 +233,6 @@ def flush(conversation_id: str, now: datetime, tenant_id: str | None = None) -> 
 
 def _expanded(line: Dialogue) -> list[ProducerRecord]:
     return [to_record(message, FIRST_SENT_AT, SOURCE) for message in expand(line.id, line.dialogue)]
-
-
-def _json_object(line: bytes) -> dict[str, Any]:
-    try:
-        data = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        raise InvalidRecord("invalid_json", f"not JSON at column {error.colno}") from None
-    if not isinstance(data, dict):
-        raise InvalidRecord("schema_violation", "not a JSON object")
-    return data
 
 
 class Interleaving:

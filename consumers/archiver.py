@@ -27,8 +27,7 @@ from aiokafka.errors import (
 from opentelemetry.trace import SpanKind, Tracer
 
 from afterword.schemas import ConversationFlush, InvalidRecord, MessageCreated, decode_input
-from afterword.schemas.dead_letters import ARCHIVE, UNFORESEEN, dead_letter
-from afterword.schemas.headers import Headers
+from afterword.schemas.dead_letters import ARCHIVE, UNFORESEEN, DeadLetterRecord, dead_letter
 from afterword.streams.errors import AfterwordError, BrokerUnavailable, StoreUnavailable
 from afterword.streams.kafka import running_consumer, running_producer
 from afterword.streams.runtime import Breaker, EngineMetrics
@@ -73,8 +72,7 @@ ARCHIVED, AMENDED, INVALID, OTHER, FAILED = OUTCOMES = ("archived", "amended", "
 
 Entry = ArchivedMessage | ArchiveChange
 
-DeadLetterRecord = tuple[bytes | None, bytes | None, Headers]
-Reject = Callable[[Sequence[DeadLetterRecord]], Awaitable[None]]
+SendDeadLetters = Callable[[Sequence[DeadLetterRecord]], Awaitable[None]]
 """Writes dead letters; returns when they are acknowledged."""
 
 
@@ -122,7 +120,7 @@ class Archiver:
         tracer: Tracer,
         kafka: Kafka,
         attempts: Attempts,
-        reject: Reject,
+        reject: SendDeadLetters,
         redaction: "RecordRedaction | None" = None,
     ) -> None:
         """`redaction`: takes personal data and secrets out of what is archived, and out of dead letters."""

@@ -33,6 +33,10 @@ UNKNOWN = "unknown"
 """Stage and error type of a record on a dead-letter queue that Afterword did not write."""
 
 
+DeadLetterRecord = tuple[bytes | None, bytes | None, Headers]
+"""Key, value and headers of a dead letter that is written."""
+
+
 class Origin(NamedTuple):
     """Position of the rejected record."""
 
@@ -72,7 +76,7 @@ class DeadLetter:
 
 def dead_letter(
     record: KafkaRecord, *, stage: str, error_type: str, message: str, attempts: int = 1, now_ms: int
-) -> tuple[bytes | None, bytes | None, Headers]:
+) -> DeadLetterRecord:
     """Return key, value and headers of the dead letter for `record`.
 
     `error_type` is a stable snake_case word. `message` is for people and is cut to one line of
@@ -101,19 +105,19 @@ def _bounded(record: KafkaRecord) -> tuple[bytes | None, bytes | None, Headers, 
     if read_replacement(record.headers):
         cut["truncated"] = "record"
     if key is not None and len(key) > MAX_KEY_BYTES:
-        cut |= described("key", key)
+        cut |= cut_headers("key", key)
         key = None
     headers_bytes = sum(len(name) + len(said or b"") for name, said in headers)
     if headers_bytes > MAX_HEADERS_BYTES:
         cut |= {"truncated": "headers", "headers_bytes": str(headers_bytes)}
         headers, headers_bytes = [], 0
     if value is not None and len(value) + len(key or b"") + headers_bytes > MAX_BYTES:
-        cut |= described("value", value)
+        cut |= cut_headers("value", value)
         value = value[:KEPT_BYTES]
     return key, value, headers, cut
 
 
-def described(part: str, data: bytes) -> dict[str, str]:
+def cut_headers(part: str, data: bytes) -> dict[str, str]:
     """Size and SHA-256 of a part that a dead letter does not have, or not whole, by the names of their headers."""
     digest = hashlib.sha256(data).hexdigest()
     return {"truncated": part, f"{part}_bytes": str(len(data)), f"{part}_sha256": digest}

@@ -149,7 +149,7 @@ def _event(value: bytes | None, headers: RecordHeaders) -> tuple[bytes, str]:
 def _type_field(value: bytes) -> str:
     if b'"type"' not in value:  # spares most records a second parse
         return MESSAGE_CREATED
-    return _text(_json_object(value).get("type", MESSAGE_CREATED))
+    return _text(json_object(value).get("type", MESSAGE_CREATED))
 
 
 def _text(found: object) -> str:
@@ -158,7 +158,7 @@ def _text(found: object) -> str:
 
 
 def _structured(value: bytes) -> tuple[bytes, str]:
-    event = _json_object(value)
+    event = json_object(value)
     if not isinstance(event.get("data"), dict):
         raise InvalidRecord("schema_violation", "data: a structured CloudEvent must carry its event here")
     try:
@@ -167,11 +167,12 @@ def _structured(value: bytes) -> tuple[bytes, str]:
         raise InvalidRecord("schema_violation", "nested too deeply") from None
 
 
-def _json_object(value: bytes) -> dict[str, Any]:
+def json_object(value: bytes) -> dict[str, Any]:
+    """Read a JSON object. Raises: InvalidRecord."""
     try:
         event = orjson.loads(value)
-    except orjson.JSONDecodeError:
-        raise InvalidRecord("invalid_json", "not JSON") from None
+    except orjson.JSONDecodeError as error:
+        raise InvalidRecord("invalid_json", f"not JSON at column {error.colno}") from None
     if not isinstance(event, dict):
         raise InvalidRecord("schema_violation", "not a JSON object")
     return event

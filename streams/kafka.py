@@ -13,7 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote_plus, urlsplit
 
-import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.admin import AIOKafkaAdminClient
@@ -28,6 +27,8 @@ from aiokafka.errors import (
 from aiokafka.protocol.metadata import MetadataRequest
 from pydantic import SecretStr
 
+from afterword.schemas import InvalidRecord
+from afterword.schemas.decoding import json_object
 from afterword.streams.errors import AfterwordError, BrokerRefuses, BrokerUnavailable, RequestRefused, TopicMissing
 from afterword.streams.settings import Kafka, variable
 from afterword.streams.tls import present, trusting
@@ -392,7 +393,10 @@ class _NoToken(Exception):
 
 def _read_token(response: "httpx.Response") -> tuple[str, float]:
     """Return the token and its life in seconds. Raises: _NoToken."""
-    body = _json_object(response)
+    try:
+        body = json_object(response.content)
+    except InvalidRecord:
+        body = {}
     if not response.is_success:
         error = body.get("error")
         raise _NoToken(f"it answers with {response.status_code}" + (f" {error}" if error in OAUTH_ERRORS else ""))
@@ -403,11 +407,3 @@ def _read_token(response: "httpx.Response") -> tuple[str, float]:
         return token, float(life_seconds)
     except (TypeError, ValueError):
         return token, DEFAULT_TOKEN_SECONDS
-
-
-def _json_object(response: "httpx.Response") -> dict[str, Any]:
-    try:
-        body = orjson.loads(response.content)
-    except orjson.JSONDecodeError:
-        return {}
-    return body if isinstance(body, dict) else {}

@@ -826,14 +826,15 @@ def _is_elsewhere_in_clear(address: str) -> bool:
         parts = urlsplit(address)
     except ValueError:  # no address
         return False
-    return parts.scheme == "http" and parts.hostname != "localhost" and not _is_loopback(parts.hostname or "")
+    return parts.scheme == "http" and not is_loopback(parts.hostname)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str | None) -> bool:
+    """Tell whether an address, or the name `localhost`, is this machine's own."""
     try:
-        return ip_address(host).is_loopback
+        return ip_address(host or "").is_loopback
     except ValueError:  # a name
-        return False
+        return host == "localhost"
 
 
 def shown_settings(settings: Settings) -> Iterator[ShownSetting]:

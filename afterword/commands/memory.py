@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ConversationId = Annotated[str, typer.Argument(help="Id of the conversation.")]
 Agent = Annotated[str | None, typer.Option("--agent", help="Only this agent's part, if episodes are kept by agent.")]
-Messages = Annotated[
+LastMessages = Annotated[
     int | None,
     typer.Option(min=0, help="Number of last messages; the default is that of the trigger's preset, or 4."),
 ]
@@ -50,7 +50,7 @@ EPISODE_COLUMNS = ("ordinal", "ended", "messages", "tokens", "saved", "made by",
 
 def context(
     conversation: ConversationId,
-    messages: Messages = None,
+    messages: LastMessages = None,
     max_tokens: MaxTokens = 3500,
     agent: Agent = None,
     user: OfUser = None,

@@ -12,15 +12,14 @@ from afterword.schemas import (
     MessageDeleted,
     MessageEdited,
 )
-from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX, described
+from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX, DeadLetterRecord, cut_headers
 from afterword.schemas.headers import RESERVED_PREFIX, Headers
 from afterword.schemas.messages import METADATA_MAX_DEPTH
 from afterword.streams.redaction.redactor import Redactor
 
-Event = TypeVar(
-    "Event", MessageCreated, ConversationFlush, MessageEdited, MessageDeleted, ConversationDeleted, InputEvent
+AnyEvent = TypeVar(
+    "AnyEvent", MessageCreated, ConversationFlush, MessageEdited, MessageDeleted, ConversationDeleted, InputEvent
 )
-DeadLetter = tuple[bytes | None, bytes | None, Headers]
 
 IDS = frozenset({"id", "conversation_id", "user_id", "agent_id", "tenant_id"})
 """Fields that stay: redacted, they would be another message's."""
@@ -42,7 +41,7 @@ class RecordRedaction:
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
 
-    def event(self, event: Event) -> Event:
+    def event(self, event: AnyEvent) -> AnyEvent:
         """The event without entities in its texts, names of metadata included; ids, times and roles stay."""
         names = type(event).model_fields.keys() - IDS - NOT_TEXT
         given = {name: value for name in names if (value := getattr(event, name))}
@@ -50,7 +49,7 @@ class RecordRedaction:
         changed = {name: value for name, value in redacted.items() if value != given[name]}
         return event.model_copy(update=changed) if changed else event
 
-    def dead_letter(self, key: bytes | None, value: bytes | None, headers: Headers) -> DeadLetter:
+    def dead_letter(self, key: bytes | None, value: bytes | None, headers: Headers) -> DeadLetterRecord:
         """The dead letter without entities in its value and in its original's headers.
 
         A value that is no JSON is left out; its size and its SHA-256 are kept, and it cannot be replayed from there.
@@ -64,7 +63,7 @@ class RecordRedaction:
             return key, self._json(value), kept + ours
         except (orjson.JSONDecodeError, orjson.JSONEncodeError, TooDeep):
             known = {name for name, _ in ours}
-            said = [(DEAD_LETTER_PREFIX + name, text.encode()) for name, text in described("value", value).items()]
+            said = [(DEAD_LETTER_PREFIX + name, text.encode()) for name, text in cut_headers("value", value).items()]
             return key, None, kept + ours + [(name, text) for name, text in said if name not in known]
 
     def _header(self, said: bytes) -> bytes:

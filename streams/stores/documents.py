@@ -12,7 +12,7 @@ from afterword.streams.stores.messages import ArchivedMessage, DeletedMessage, M
 from afterword.streams.tokens import count_tokens
 
 Document = dict[str, Any]
-Found = Mapping[str, Any]
+StoredDocument = Mapping[str, Any]
 
 EPISODE_REF_FIELDS = ("episode_id", "revision", "conversation_id", "ordinal", "fingerprint", "message_ids")
 EPISODE_OWNER_FIELDS = ("episode_revision", "tenant_id", "agent_id", "changes", "as_of")
@@ -61,11 +61,11 @@ def deleted_document(deleted: DeletedEpisode) -> Document:
     }
 
 
-def any_episode_from(document: Found) -> StoredEpisode | DeletedEpisode:
+def any_episode_from(document: StoredDocument) -> StoredEpisode | DeletedEpisode:
     return deleted_from(document) if document.get("deleted") else episode_from(document)
 
 
-def deleted_from(document: Found) -> DeletedEpisode:
+def deleted_from(document: StoredDocument) -> DeletedEpisode:
     deletion = SummaryDeleted.model_validate(document, strict=False)
     return DeletedEpisode(deletion, _changes_from(document), document["as_of"], document.get("made_by", NEVER))
 
@@ -74,11 +74,11 @@ def _changes_document(changes: Iterable[tuple[str, int]]) -> list[Document]:
     return [{"message_id": message_id, "offset": offset} for message_id, offset in changes]
 
 
-def _changes_from(document: Found) -> tuple[tuple[str, int], ...]:
+def _changes_from(document: StoredDocument) -> tuple[tuple[str, int], ...]:
     return tuple((change["message_id"], change["offset"]) for change in document.get("changes", ()))
 
 
-def episode_from(document: Found) -> StoredEpisode:
+def episode_from(document: StoredDocument) -> StoredEpisode:
     return StoredEpisode(
         # not strict: BSON has only arrays where the models have tuples
         summary=SummaryCreated.model_validate(document, strict=False),
@@ -94,7 +94,7 @@ def episode_from(document: Found) -> StoredEpisode:
     )
 
 
-def episode_ref_from(document: Found) -> EpisodeRef:
+def episode_ref_from(document: StoredDocument) -> EpisodeRef:
     fields = {name: document[name] for name in EPISODE_REF_FIELDS}
     made_from = document.get("episode_revision") or document["revision"]
     more = {"message_ids": tuple(document["message_ids"]), "tenant_id": document.get("tenant_id")}
@@ -108,11 +108,11 @@ def row_document(row: RollingRow) -> Document:
     return {**fields, "_id": row_id(row.conversation_id, row.row), VERSION: KEY_VERSION}
 
 
-def row_from(document: Found) -> RollingRow:
+def row_from(document: StoredDocument) -> RollingRow:
     return RollingRow(**_without_key(document))
 
 
-def conversation_from(document: Found) -> Conversation:
+def conversation_from(document: StoredDocument) -> Conversation:
     return Conversation(conversation_id=document["_id"], **_without_key(document))
 
 
@@ -133,19 +133,19 @@ def archived_key(archived: ArchivedMessage) -> str:
     return message_key(message.conversation_id, message.id, message.tenant_id)
 
 
-def is_archived(document: Found) -> bool:
+def is_archived(document: StoredDocument) -> bool:
     """False while only the summarizer has written the document."""
     return "source" in document
 
 
-def stored_key(document: Found) -> str:
+def stored_key(document: StoredDocument) -> str:
     """The key of a document's message: its `_id`, unless that is of before tenants were in it."""
     if not is_archived(document):
         return str(document["_id"])
     return message_key(document["conversation_id"], document["id"], document.get("tenant_id"))
 
 
-def message_from(document: Found) -> ArchivedMessage:
+def message_from(document: StoredDocument) -> ArchivedMessage:
     fields = {**document, "metadata": original_names(document["metadata"])}
     return ArchivedMessage(
         message=MessageCreated.model_validate(fields, strict=False),
@@ -155,7 +155,7 @@ def message_from(document: Found) -> ArchivedMessage:
     )
 
 
-def any_message_from(document: Found) -> ArchivedMessage | DeletedMessage:
+def any_message_from(document: StoredDocument) -> ArchivedMessage | DeletedMessage:
     return DeletedMessage(document["offset"]) if document.get("deleted") else message_from(document)
 
 
@@ -169,7 +169,7 @@ def deletion_key(deletion: PendingDeletion) -> str:
     return message_key(deletion.conversation_id, deletion.message_id or "", deletion.tenant_id)
 
 
-def deletion_from(document: Found) -> PendingDeletion:
+def deletion_from(document: StoredDocument) -> PendingDeletion:
     return PendingDeletion(**{name: document[name] for name in PendingDeletion.__dataclass_fields__})
 
 
@@ -183,7 +183,7 @@ def edit_document(edit: MessageEdited, offset: int) -> Document:
     return {**fields, "offset": offset}
 
 
-def message_ref_from(document: Found) -> MessageRef:
+def message_ref_from(document: StoredDocument) -> MessageRef:
     return MessageRef(
         changed=document.get("offset", NEVER),
         key=stored_key(document),
@@ -222,5 +222,5 @@ def _original(name: str) -> str:
     return name
 
 
-def _without_key(document: Found) -> Document:
+def _without_key(document: StoredDocument) -> Document:
     return {name: value for name, value in document.items() if name not in ("_id", VERSION)}

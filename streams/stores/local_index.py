@@ -4,7 +4,6 @@ It answers GET requests from the same machine with a token. The owner writes add
 directory, readable by the same user alone.
 """
 
-import ipaddress
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -19,6 +18,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from afterword.streams.errors import StoreInUse, StoreUnavailable
 from afterword.streams.private import write_private
+from afterword.streams.settings import is_loopback
 from afterword.streams.stores.index import Embed, EpisodeIndex, Query, Recalled
 
 ROUTE = "/index/episodes"
@@ -156,7 +156,7 @@ async def _ask(path: Path, target: str, answer: TypeAdapter[T]) -> T:
 def _guarded(handler: IndexView, token: str) -> IndexView:
     async def guarded(request: web.Request) -> web.Response:
         given = request.headers.get("Authorization", "")
-        if not _is_loopback(request.remote) or not secrets.compare_digest(given.encode(), f"Bearer {token}".encode()):
+        if not is_loopback(request.remote) or not secrets.compare_digest(given.encode(), f"Bearer {token}".encode()):
             raise web.HTTPForbidden
         try:
             return await handler(request)
@@ -164,13 +164,6 @@ def _guarded(handler: IndexView, token: str) -> IndexView:
             raise web.HTTPServiceUnavailable from None
 
     return guarded
-
-
-def _is_loopback(remote: str | None) -> bool:
-    try:
-        return ipaddress.ip_address(remote or "").is_loopback
-    except ValueError:
-        return False
 
 
 def _json(value: Any) -> web.Response:

@@ -28,7 +28,7 @@ DECIMALS = 4
 
 Checked = tuple[Summary, Sequence[Problem]]
 """A summary with its measures, and the faults for which it is refused, worst first."""
-Check = Callable[[Summary], Awaitable[Checked]]
+Assess = Callable[[Summary], Awaitable[Checked]]
 
 log = structlog.get_logger()
 
@@ -46,7 +46,7 @@ class SummaryCheck:
         self._metrics = metrics
         self._instructions = instructions
 
-    def of(self, request: SummaryRequest) -> Check:
+    def of(self, request: SummaryRequest) -> Assess:
         """Return the check of this request's summaries. It reads the source once, with the first of them."""
         return partial(self._check, request, source_of(request, self._instructions))
 

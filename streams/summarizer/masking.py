@@ -11,7 +11,7 @@ from afterword.streams.redaction.redactor import Redactor, replaced
 from afterword.streams.summarizer.answer import Limits
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 
-Key = tuple[str, int]
+Placeholder = tuple[str, int]
 """Name and number of a placeholder."""
 M = TypeVar("M", bound=EpisodeMessage)
 
@@ -25,9 +25,9 @@ class Masking:
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        self._keys: dict[tuple[str, str], Key] = {}
+        self._keys: dict[tuple[str, str], Placeholder] = {}
         """Placeholders of values, by name and value."""
-        self._values: dict[Key, str] = {}
+        self._values: dict[Placeholder, str] = {}
         self._counts: dict[str, int] = {}
 
     def masked(self, text: str) -> str:

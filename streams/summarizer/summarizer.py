@@ -23,7 +23,7 @@ from afterword.streams.settings import Settings
 from afterword.streams.stores.budgets import Budgets
 from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.summarizer.budget import TokenBudget
-from afterword.streams.summarizer.checking import Check, Checked, SummaryCheck
+from afterword.streams.summarizer.checking import Assess, Checked, SummaryCheck
 from afterword.streams.summarizer.control_tokens import use_control_tokens
 from afterword.streams.summarizer.long_input import COMBINED_AT_LEAST, MOST_PARTS, Plan, Planner, combining
 from afterword.streams.summarizer.masking import Masking
@@ -126,7 +126,7 @@ class Summarizer:
             # a cached answer that is refused again is asked for once more, or no later revision would ever get another
             asked = replace(request, problem=feedback, fresh=asked is not request)
 
-    def _check_of(self, request: SummaryRequest) -> Check:
+    def _check_of(self, request: SummaryRequest) -> Assess:
         return self._check.of(request) if self._check else accept
 
     async def _ask(self, request: SummaryRequest) -> Summary:

@@ -1,7 +1,6 @@
 """Calls of an LLM or embedding server over HTTP: how many at a time, for how long, and what each failure means."""
 
 import asyncio
-import ipaddress
 import re
 import time
 import zlib
@@ -16,6 +15,8 @@ import httpx
 import orjson
 from pydantic import SecretStr
 
+from afterword.schemas import InvalidRecord
+from afterword.schemas.decoding import json_object
 from afterword.streams.errors import (
     AnswerInvalid,
     ConfigurationError,
@@ -24,7 +25,7 @@ from afterword.streams.errors import (
     ProviderRateLimited,
     ProviderUnavailable,
 )
-from afterword.streams.settings import EmbedderSettings, Llm, variable
+from afterword.streams.settings import EmbedderSettings, Llm, is_loopback, variable
 from afterword.streams.tls import trusting
 
 CALLS_AT_A_TIME = 8
@@ -74,7 +75,7 @@ class HttpClient:
                 headers=headers,
                 verify=verify,
                 timeout=server.timeout_seconds,
-                trust_env=not _is_loopback(url.host),  # a proxy can never lead to this machine
+                trust_env=not is_loopback(url.host),  # a proxy can never lead to this machine
             )
 
         self._pool = Pool(calls_at_a_time, connection)
@@ -99,7 +100,7 @@ class HttpClient:
                 if content is not None:
                     self._took(time.monotonic() - began)
         if response.is_success:
-            return _json_object(body)
+            return _json_answer(body)
         raise failure(response, body)
 
     async def _send(
@@ -256,14 +257,11 @@ def _text(error: dict[str, Any], field: str) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _json_object(content: bytes) -> dict[str, Any]:
+def _json_answer(content: bytes) -> dict[str, Any]:
     try:
-        body = orjson.loads(content)
-    except orjson.JSONDecodeError:
-        body = None
-    if not isinstance(body, dict):
-        raise AnswerInvalid(problem="the response was not a JSON object")
-    return body
+        return json_object(content)
+    except InvalidRecord:
+        raise AnswerInvalid(problem="the response was not a JSON object") from None
 
 
 def _authorization(api_key: SecretStr | None, setting: str) -> dict[str, str]:
@@ -281,10 +279,3 @@ def _checked_url(text: str, setting: str) -> httpx.URL:
     if url.scheme not in ("http", "https") or not url.host:
         raise ConfigurationError(setting=setting, problem="not an http or https address")
     return url
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

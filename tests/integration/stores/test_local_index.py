@@ -110,9 +110,3 @@ async def test_what_another_program_answers_at_the_owner_s_old_port_is_no_index(
             await ids_of_owner(path)
         found = await IndexReader(path, MemoryIndex).search(QUERY, words_alone)
     assert found == [], "the directory is not there"
-
-
-def test_only_callers_of_this_machine_are_answered() -> None:
-    assert local_index._is_loopback("127.0.0.1")
-    assert local_index._is_loopback("::1")
-    assert not any(map(local_index._is_loopback, ["10.0.0.7", "", None, "0.0.0.0", "localhost.example"]))

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import NoOpTracer, StatusCode, Tracer
 
-from afterword.consumers.archiver import CONDITIONS, Archiver, DeadLetterRecord, RebalanceTimer, Reject, parts
+from afterword.consumers.archiver import CONDITIONS, Archiver, DeadLetterRecord, RebalanceTimer, SendDeadLetters, parts
 from afterword.streams.errors import AfterwordError, StateUnreadable
 from afterword.streams.runtime import Breaker
 from afterword.streams.runtime.attempts import Attempts
@@ -52,7 +52,7 @@ def metrics() -> Metrics:
 
 
 def archiver(
-    metrics: Metrics, tracer: Tracer, archive: MemoryMessages | None = None, rejected: Reject | None = None
+    metrics: Metrics, tracer: Tracer, archive: MemoryMessages | None = None, rejected: SendDeadLetters | None = None
 ) -> Archiver:
     consumer: Any = Consumer()
     attempts = Attempts(Breaker(failures=5), 1, (AfterwordError,), wait_seconds=0.0)

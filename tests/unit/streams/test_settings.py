@@ -16,6 +16,7 @@ from afterword.streams.settings import (
     HIDDEN,
     Budget,
     Settings,
+    is_loopback,
     is_secret,
     keys_in_clear,
     load_settings,
@@ -286,3 +287,13 @@ def test_secrets_are_hidden_and_addresses_trimmed() -> None:
     assert shown_as_dict(settings)["llm"]["base_url"] == "http://h/v1"
     assert "canary" not in repr(settings.kafka) + repr(settings.mongo) + str(settings.llm.api_key)
     assert set(shown_as_dict(settings)) == set(Settings.model_fields)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
+def test_an_address_of_this_machine_is_known_as_one(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["10.0.0.7", "", None, "0.0.0.0", "localhost.example"])
+def test_any_other_is_not(host: str | None) -> None:
+    assert not is_loopback(host)
