@@ -32,8 +32,7 @@ from afterword.streams.runtime.changelog import (
 from afterword.streams.runtime.database import RowChange
 from afterword.streams.runtime.options import Clients, Options, wall_clock_ms
 from afterword.streams.runtime.transaction import TransactionalProducer, transactional_id
-from afterword.streams.segmenter import Segmenter
-from afterword.streams.segmenter.processor import Outcome
+from afterword.streams.segmenter.processor import Outcome, Segmenter
 from afterword.streams.segmenter.state import (
     CONVERSATIONS,
     MESSAGES,

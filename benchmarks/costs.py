@@ -25,7 +25,7 @@ from afterword.streams.runtime.batch import Output
 from afterword.streams.runtime.changelog import Bookmark
 from afterword.streams.runtime.options import Clients, Options
 from afterword.streams.runtime.transaction import TransactionalProducer
-from afterword.streams.segmenter import Segmenter
+from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.settings import Episodes, Llm
 from afterword.streams.stores.documents import episode_document, message_document, row_document
 from afterword.streams.stores.episodes import first_advance, stored_episode

@@ -16,7 +16,7 @@ from uuid import UUID
 from rocksdict import Options, Rdict
 
 from afterword.streams.runtime.database import Database, DatabasePosition, RowChange
-from afterword.streams.segmenter import Segmenter
+from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.segmenter.state import (
     CONVERSATIONS,
     MESSAGES,

@@ -16,8 +16,8 @@ from afterword.streams.runtime import Options
 from afterword.streams.runtime.changelog import Bookmark, new_lineage
 from afterword.streams.runtime.options import Clients
 from afterword.streams.runtime.transaction import TransactionalProducer
-from afterword.streams.segmenter import Segmenter
 from afterword.streams.segmenter import state as keys
+from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.segmenter.state import CONVERSATIONS, DEADLINE_BYTES, MESSAGES, digest_of
 from afterword.streams.settings import Episodes
 from benchmarks.deployment import Deployment

@@ -1,6 +1,7 @@
 """Generate the chart's schema, README and topics from values.yaml and the code: python -m helm.generate"""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import yaml
@@ -39,7 +40,22 @@ def schema(text: str) -> str:
     known = described(text)
     made = _object(known, (), [place for place in known if len(place) == 1])
     made["properties"]["global"] = {"type": "object"}
-    return json.dumps({"$schema": DRAFT, **made, "definitions": definitions()}, indent=2, ensure_ascii=False) + "\n"
+    shared = definitions() | _shared(made)
+    return json.dumps({"$schema": DRAFT, **made, "definitions": shared}, indent=2, ensure_ascii=False) + "\n"
+
+
+def _shared(made: Schema) -> dict[str, Schema]:
+    """Replace the groups that several roles have alike by references, and return them by name."""
+    roles = [role["properties"] for role in made["properties"].values() if "properties" in role]
+    counts = Counter((name, json.dumps(group)) for role in roles for name, group in role.items() if _is_group(group))
+    shared = {name: json.loads(group) for (name, group), number in counts.items() if number > 1}
+    for role in roles:
+        role.update({name: reference(name) for name, group in role.items() if group == shared.get(name)})
+    return shared
+
+
+def _is_group(schema: Schema) -> bool:
+    return "properties" in schema
 
 
 def _object(known: dict[Place, Described], place: Place, children: list[Place]) -> Schema:

@@ -21,8 +21,7 @@ from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO
 from afterword.schemas.headers import CE_TYPE, header
 from afterword.streams.errors import RowUnreadable, StateUnreadable
 from afterword.streams.kafka import broker_errors
-from afterword.streams.segmenter import decode_body, parse_key
-from afterword.streams.segmenter.state import MESSAGES
+from afterword.streams.segmenter.state import MESSAGES, decode_body, parse_key
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.messages import Selection
 from afterword.streams.stores.opening import Stores, open_stores

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from afterword.streams.segmenter import Segmenter
+from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.settings import Episodes
 from afterword.streams.tokens import count_tokens
 from benchmarks.programs.configuration import Configuration

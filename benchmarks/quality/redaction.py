@@ -14,7 +14,7 @@ from rich.table import Table
 
 from afterword.streams.redaction.entities import ENTITIES, Span
 from afterword.streams.redaction.redactor import Redactor
-from afterword.streams.segmenter import Segmenter
+from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.settings import Episodes, Redaction
 from afterword.streams.tokens import count_tokens
 from benchmarks.costs import NOON_MS, Record

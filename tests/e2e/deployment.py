@@ -20,7 +20,7 @@ from afterword.embedded import Process
 from afterword.produce import InvalidLine, Produced, ProduceOptions, parse_all, produce
 from afterword.schemas import EpisodeClosed, decode_closed
 from afterword.streams.kafka import client_options
-from afterword.streams.segmenter import Segmenter
+from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.settings import Settings
 from afterword.streams.tokens import count_tokens
 from afterword.topics import ensure_topics

@@ -10,8 +10,8 @@ from aiokafka import TopicPartition
 from afterword.schemas import EpisodeClosed, decode_episode
 from afterword.streams.runtime.changelog import BOOKMARK_KEY, decode_bookmark, row_key
 from afterword.streams.runtime.database import Expiry
-from afterword.streams.segmenter import Segmenter, deadline_of
-from afterword.streams.segmenter.state import parse_scope
+from afterword.streams.segmenter.processor import Segmenter
+from afterword.streams.segmenter.state import deadline_of, parse_scope
 from afterword.streams.tokens import count_tokens
 from tests.model.broker import Transaction
 from tests.model.segmenting import (

@@ -21,7 +21,7 @@ from afterword.schemas.headers import CE_ID, cloud_event
 from afterword.schemas.ids import event_id, message_key
 from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.streams.errors import TopicMissing
-from afterword.streams.segmenter import Outgoing, Segmenter
+from afterword.streams.segmenter.processor import Outgoing, Segmenter
 from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.episodes import stored_episode

@@ -6,6 +6,7 @@ import pytest
 import pytest_asyncio
 
 from afterword.streams.settings import Llm
+from afterword.streams.summarizer.llm.protocols import PROTOCOLS
 from afterword.streams.summarizer.providers import Provider
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import SummaryRequest
@@ -28,7 +29,7 @@ CONTENTS = (
 )
 
 
-@pytest_asyncio.fixture(params=["openai", "ollama", "extractive", "scripted", "fallback"])
+@pytest_asyncio.fixture(params=[*PROTOCOLS, "extractive", "scripted", "fallback"])
 async def provider(request: pytest.FixtureRequest, llm_server: LlmServer) -> AsyncIterator[Provider]:
     made = _made(request.param, llm_server)
     yield made

@@ -2,32 +2,26 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
 
-from afterword.cli import main
+from afterword.cli import app, main
 
-COMMANDS = [
-    ["topics", "create"],
-    ["check"],
-    ["produce"],
-    ["import"],
-    ["watch"],
-    ["context"],
-    ["audit"],
-    ["smoke"],
-    ["worker", "archiver"],
-    ["config", "show"],
-    ["schema", "export"],
-    ["dlq", "list"],
-    ["dlq", "show"],
-    ["dlq", "replay"],
-    ["dlq", "discard"],
-    ["state", "list"],
-    ["state", "reset"],
-    ["state", "rebuild"],
-]
+
+def commands(group: Any, *before: str) -> Iterator[list[str]]:
+    """Every command of a group, as it is typed."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, *before, name)
+        else:
+            yield [*before, name]
+
+
+COMMANDS = list(commands(typer.main.get_command(app)))
 HEAVY = ("aiokafka", "faust", "motor", "pymongo", "qdrant_client", "pydantic_settings", "rich.progress")
 AWAY = {"AFTERWORD_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9"}
 

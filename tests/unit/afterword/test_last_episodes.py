@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from afterword.audit.snapshot import Position
 from afterword.last_episodes import Last, LastEpisodes, Seed
 from afterword.schemas import EpisodeClosed
-from afterword.streams.segmenter import Outgoing
+from afterword.streams.segmenter.processor import Outgoing
 from afterword.streams.segmenter.state import NOBODY, Scope, State, decode_state, encode_state, scope_key
 from tests.unit.segmenter.chat import EPISODES, Chat, Sent, closed, episodes, flush, limits, say, says
 

@@ -18,7 +18,7 @@ from afterword.produce import flush, parse
 from afterword.producer import Producer, ProducerRecord, Sender, to_record
 from afterword.schemas import ConversationFlush, MessageCreated, decode_input
 from afterword.streams.errors import BrokerUnavailable
-from afterword.streams.segmenter import Segmenter
+from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.settings import Settings
 from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, Sent, characters, limits
 

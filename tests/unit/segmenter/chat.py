@@ -13,9 +13,9 @@ from afterword.schemas import EpisodeAmended, EpisodeClosed, decode_closed
 from afterword.schemas.base import rfc3339
 from afterword.streams.runtime.batch import Batch, _current
 from afterword.streams.runtime.store import Store
-from afterword.streams.segmenter import Outcome, Outgoing, Segmenter, deadline_of
 from afterword.streams.segmenter.arrival import EPOCH, MILLISECOND
-from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, TABLES
+from afterword.streams.segmenter.processor import Outcome, Outgoing, Segmenter
+from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, TABLES, deadline_of
 from afterword.streams.settings import Episodes
 
 NOON = 1_767_268_800_000

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from afterword.streams.segmenter import Outcome
 from afterword.streams.segmenter.agent import count, totals_of
+from afterword.streams.segmenter.processor import Outcome
 from afterword.streams.telemetry import Metrics
 
 

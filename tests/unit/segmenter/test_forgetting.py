@@ -2,7 +2,6 @@
 
 import pytest
 
-from afterword.streams.segmenter import deadline_of
 from afterword.streams.segmenter.processor import FORGOTTEN_AT_ONCE
 from afterword.streams.segmenter.state import (
     STUB_VERSION,
@@ -10,6 +9,7 @@ from afterword.streams.segmenter.state import (
     Scope,
     State,
     body_key,
+    deadline_of,
     decode_state,
     encode_state,
     prefix,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from afterword.streams.fetching import DECODED_BYTES, bounded
-from afterword.streams.segmenter import Segmenter
+from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.settings import Episodes
 from afterword.streams.tokens import count_tokens
 from tests.e2e.deployment import Record

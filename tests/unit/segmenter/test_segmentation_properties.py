@@ -9,8 +9,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from afterword.schemas import EpisodeClosed
-from afterword.streams.segmenter import Outcome, decode_body, parse_key
-from afterword.streams.segmenter.state import Scope, State, decode_state, digest_of, parse_scope, scope_key, seen_key
+from afterword.streams.segmenter.processor import Outcome
+from afterword.streams.segmenter.state import (
+    Scope,
+    State,
+    decode_body,
+    decode_state,
+    digest_of,
+    parse_key,
+    parse_scope,
+    scope_key,
+    seen_key,
+)
 from afterword.streams.segmenter.state import prefix as prefix_of
 from afterword.streams.settings import Episodes
 from tests.unit.segmenter.chat import Chat, Sent, amendments, characters, episodes, flush, says

@@ -14,10 +14,9 @@ from afterword.schemas.dead_letters import read_dead_letter
 from afterword.streams.errors import AfterwordError
 from afterword.streams.runtime import Batches, Options, Output
 from afterword.streams.runtime.batch import current_batch
-from afterword.streams.segmenter import Segmenter, deadline_of
 from afterword.streams.segmenter.agent import PIECE_BYTES, EventHandler
-from afterword.streams.segmenter.processor import Room
-from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES
+from afterword.streams.segmenter.processor import Room, Segmenter
+from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, deadline_of
 from afterword.streams.settings import Episodes
 from afterword.streams.telemetry import Metrics
 from tests.unit.runtime.partition import Partition, Producer

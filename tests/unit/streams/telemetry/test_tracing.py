@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import NoOpTracer, StatusCode, Tracer, get_current_span
 
 from afterword.streams.errors import ConfigurationError
-from afterword.streams.segmenter import Outgoing, Segmenter
+from afterword.streams.segmenter.processor import Outgoing, Segmenter
 from afterword.streams.settings import Retry
 from afterword.streams.telemetry.tracing import (
     LAST_EXPORT_SECONDS,
