@@ -6,7 +6,6 @@ Apart from `streams.app`, because the clients of its stores take longer to impor
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import Any
 
 from opentelemetry.trace import Tracer
 
@@ -72,18 +71,30 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
         app = faust_app(settings, kafka.summarizer_id, metrics.engine, handling_seconds=longest)
         steps = StepRunner(readiness, metrics, tracer)
         outputs = summarizer.Outputs(app, kafka, metrics)
-        parts: dict[str, Any] = {
-            "episodes": stores.episodes,
-            "messages": stores.messages,
-            "index": index,
-            "summarizer": summaries,
-            "embedder": embedder,
-            "publish": outputs.publish,
-            "steps": steps,
-            "rules": summary_rules(settings),
-        }
-        pipeline = Pipeline(**parts, retention=settings.retention)
-        amendments = Amendments(**parts, replies=stores.replies, maker=maker_of(settings))
+        rules = summary_rules(settings)
+        pipeline = Pipeline(
+            episodes=stores.episodes,
+            messages=stores.messages,
+            index=index,
+            summarizer=summaries,
+            embedder=embedder,
+            publish=outputs.publish,
+            steps=steps,
+            rules=rules,
+            retention=settings.retention,
+        )
+        amendments = Amendments(
+            episodes=stores.episodes,
+            messages=stores.messages,
+            index=index,
+            summarizer=summaries,
+            embedder=embedder,
+            publish=outputs.publish,
+            steps=steps,
+            rules=rules,
+            replies=stores.replies,
+            maker=maker_of(settings),
+        )
         group = kafka.summarizer_id
         attempts = Attempts(app.breaker, settings.engine.agent_retries, stops=(AfterwordError,))
         handler = summarizer.RecordHandler(

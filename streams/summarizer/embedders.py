@@ -1,7 +1,7 @@
 """Embedders: dense vectors of texts, from an OpenAI-compatible server, from Ollama, or from a small local model."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -93,17 +93,21 @@ class LocalEmbedder:
         """Close nothing: the model is shared by the process."""
 
 
+SERVERS: Mapping[str, tuple[str, str, Callable[[Any], Any]]] = {
+    "openai": (OPENAI_URL, "/embeddings", lambda answer: answer["data"][0]["embedding"]),
+    "ollama": (OLLAMA_URL, "/api/embed", lambda answer: answer["embeddings"][0]),
+}
+"""Default address, path and place of the vector in the answer, by `embedder.provider`."""
+
+
 def make_embedder(settings: EmbedderSettings, shown: Callable[[str], str] = str) -> Embedder | None:
     """Make the configured embedder; None for no dense vectors. `shown`: makes what a server is shown of a text.
 
     Raises: ConfigurationError.
     """
-    if settings.provider == "openai":
-        http = HttpClient(settings, "embedder", OPENAI_URL)
-        return HttpEmbedder(http, str(settings.model), "/embeddings", lambda a: a["data"][0]["embedding"], shown)
-    if settings.provider == "ollama":
-        http = HttpClient(settings, "embedder", OLLAMA_URL)
-        return HttpEmbedder(http, str(settings.model), "/api/embed", lambda a: a["embeddings"][0], shown)
+    if server := SERVERS.get(settings.provider):
+        default_url, path, vector_in = server
+        return HttpEmbedder(HttpClient(settings, "embedder", default_url), str(settings.model), path, vector_in, shown)
     if settings.provider == "local":
         _local_model()
         return LocalEmbedder()

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import httpx
 import orjson
@@ -27,6 +27,9 @@ from afterword.streams.errors import (
 )
 from afterword.streams.settings import EmbedderSettings, Llm, is_loopback, variable
 from afterword.streams.tls import trusting
+
+if TYPE_CHECKING:  # an embedder of the extra `memory` has no metrics
+    from prometheus_client import Histogram
 
 CALLS_AT_A_TIME = 8
 MOST_RESPONSE_BYTES = 4 * 1024 * 1024
@@ -52,17 +55,17 @@ class HttpClient:
         section: Literal["llm", "embedder"],
         default_url: str,
         calls_at_a_time: int = CALLS_AT_A_TIME,
-        took: Callable[[float], object] = lambda _: None,
+        seconds: "Histogram | None" = None,
     ) -> None:
         """Connect to nothing yet.
 
-        `section` names the settings in errors. `took` is given the seconds of each POST, without the wait for a
-        connection. Raises: ConfigurationError when the address, the key or the CA file cannot be used.
+        `section` names the settings in errors. `seconds` observes each POST, without the wait for a connection.
+        Raises: ConfigurationError when the address, the key or the CA file cannot be used.
         """
         url = _checked_url(server.base_url or default_url, variable((section, "base_url")))
         self.address = f"{url.host}:{url.port}" if url.port else url.host
         self._timeout_seconds = server.timeout_seconds
-        self._took = took
+        self._seconds = seconds
         # gzip is the only encoding: its decoder takes a limit of output bytes
         headers = {"accept-encoding": "gzip", **_authorization(server.api_key, variable((section, "api_key")))}
         # one for all connections: reading the CAs takes longer than many a request
@@ -97,8 +100,8 @@ class HttpClient:
             try:
                 response, body = await self._send(connection, method, path, content)
             finally:
-                if content is not None:
-                    self._took(time.monotonic() - began)
+                if content is not None and self._seconds:
+                    self._seconds.observe(time.monotonic() - began)
         if response.is_success:
             return _json_answer(body)
         raise failure(response, body)

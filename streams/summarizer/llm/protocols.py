@@ -29,5 +29,5 @@ def make_client(llm: Llm, replies: ReplyCache | None, metrics: Metrics, tracer: 
     Raises: ConfigurationError when the address, the key or the CA file cannot be used.
     """
     protocol = PROTOCOLS[llm.provider]
-    http = HttpClient(llm, "llm", protocol.DEFAULT_URL, llm.max_concurrency, metrics.llm_request_seconds.observe)
+    http = HttpClient(llm, "llm", protocol.DEFAULT_URL, llm.max_concurrency, metrics.llm_request_seconds)
     return LlmClient(protocol(llm, http), llm, replies, metrics, tracer, close=http.close)
