@@ -1,4 +1,4 @@
-"""What readers do not show: texts made of messages that were deleted since, until the summarizer has made them anew.
+"""Texts that readers do not show: those of messages that were deleted since, until the summarizer has made them anew.
 
 The archiver notes a deletion before it makes it, and the summarizer settles it when everything that had the message has
 its next revision. In between, an episode that has the message is left out, and all that was made of the conversation.

@@ -45,7 +45,7 @@ _ISSUER = re.compile(
 """Visa, Mastercard, American Express, Diners, JCB, Discover, UnionPay, Maestro: first digits and lengths."""
 ISSUERS_DIGITS = frozenset("23456")
 _DOUBLED = str.maketrans("0123456789", "0246813579")
-"""Of each digit, the digit sum of its double."""
+"""Digit sum of the double of each digit."""
 
 _IBAN = re.compile(r"(?<![A-Za-z0-9])(?=([A-Za-z]{2}\d{2}(?:[ \u00a0-]?[A-Za-z0-9]){11,30}))")
 _BBAN = re.compile(r"(\d+)!")

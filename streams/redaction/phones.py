@@ -58,7 +58,7 @@ class Country(NamedTuple):
 
 
 class Before:
-    """What the words before a number say of it; read only if somebody asks."""
+    """Meaning of the words before a number; read only if somebody asks."""
 
     def __init__(self, text: str) -> None:
         self._text = text

