@@ -350,15 +350,14 @@ class Eraser:
 
     async def _tidy(self, run: "Run") -> None:
         """Drop cached answers, discard dead letters, and see that the index has nothing of what was deleted."""
-        replies = 0
         async for rows in self._rows(run):
             for row in rows:
-                replies += await self._forget_replies(row.conversation_id)
+                await self._forget_replies(row.conversation_id)
             await run.waiting.until("episodes in the index", lambda: self._indexed(rows))  # noqa: B023 – awaited here
         theirs, discarded = await self._dead_letters(run.person, run.erasure), 0
         for topic in queue_topics(self._settings.kafka):
             discarded += (await self._queue.resolve(topic, theirs, "discarded")).resolved
-        await self._stores.erasures.count(run.erasure, {"cached_answers": replies, "dead_letters": discarded})
+        await self._stores.erasures.count(run.erasure, {"dead_letters": discarded})
 
     async def _rows(self, run: "Run") -> AsyncIterator[list[ErasedConversation]]:
         after: str | None = None
@@ -366,9 +365,10 @@ class Eraser:
             yield rows
             after = rows[-1].conversation_id
 
-    async def _forget_replies(self, conversation_id: str) -> int:
-        scopes = {scope_of(episode.event) async for episode in self._episodes(conversation_id)}
-        return sum([await self._stores.replies.forget(scope, 0) for scope in sorted(scopes)])
+    async def _forget_replies(self, conversation_id: str) -> None:
+        """Drop answers once more: one that was under way when the summarizer did so may have been cached since."""
+        for scope in {scope_of(episode.event) async for episode in self._episodes(conversation_id)}:
+            await self._stores.replies.forget(scope, 0)
 
     async def _indexed(self, rows: Sequence[ErasedConversation]) -> int:
         """Count deleted episodes that the index still has."""
@@ -419,7 +419,7 @@ class Eraser:
             conversation=None if only is None else digest(erasure.salt, "conversation", only),
             deleted_conversations=tuple(sorted(whole)),
             shared_conversations=tuple(sorted(shared)),
-            counts={**counts, "cached_answers": 0, "dead_letters": 0, **erasure.counts},
+            counts={**counts, "dead_letters": 0, **erasure.counts},
             topics=tuple([await self._date(name, configs, now) for name, configs in (await self._configs()).items()]),
         )
 

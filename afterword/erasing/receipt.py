@@ -74,8 +74,7 @@ class Receipt(Frozen):
     shared_conversations: tuple[str, ...]
     """Those in which others stay."""
     counts: dict[str, int]
-    """Counts by place: messages, conversations, episodes of which the person was a participant; cached answers of
-    the LLM and dead letters that were discarded."""
+    """Counts by place: messages, conversations, episodes of which the person was a participant, dead letters."""
     topics: tuple[TopicDate, ...]
 
     def line(self) -> str:

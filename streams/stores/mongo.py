@@ -794,12 +794,11 @@ class MongoReplies:
         with mongo_errors():
             await self._replies.replace_one({"_id": key}, document, upsert=True)
 
-    async def forget(self, scope: str, ordinal: int) -> int:
+    async def forget(self, scope: str, ordinal: int) -> None:
         require(str, scope=scope)
         require(int, ordinal=ordinal)
         with mongo_errors():
-            gone = await self._replies.delete_many({"scope": {"$eq": scope}, "ordinal": {"$gte": ordinal}})
-        return int(gone.deleted_count)
+            await self._replies.delete_many({"scope": {"$eq": scope}, "ordinal": {"$gte": ordinal}})
 
 
 class MongoErasures:

@@ -39,6 +39,6 @@ class ReplyCache(Protocol):
         """Store a reply; the last one for a key replaces the others."""
         ...
 
-    async def forget(self, scope: str, ordinal: int) -> int:
-        """Drop the replies about episodes of the scope from this ordinal on; return how many there were."""
+    async def forget(self, scope: str, ordinal: int) -> None:
+        """Drop the replies about episodes of the scope from this ordinal on."""
         ...

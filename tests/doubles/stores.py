@@ -470,15 +470,13 @@ class MemoryReplies:
         require(str, key=key)
         self.kept[key] = reply, expires_at
 
-    async def forget(self, scope: str, ordinal: int) -> int:
+    async def forget(self, scope: str, ordinal: int) -> None:
         require(str, scope=scope)
-        before = len(self.kept)
         self.kept = {
             key: (reply, expires_at)
             for key, (reply, expires_at) in self.kept.items()
             if reply.origin is None or reply.origin.scope != scope or reply.origin.ordinal < ordinal
         }
-        return before - len(self.kept)
 
 
 class MemoryErasures:

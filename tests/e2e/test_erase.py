@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from afterword.erasing.receipt import Receipt, digest
 from afterword.erasing.verifying import verify
 from afterword.streams.kafka import running_producer
 from afterword.streams.settings import Settings
+from afterword.streams.stores import mongo
 from tests.e2e.deployment import Deployment, deployed, environment_of
 from tests.e2e.test_redaction import documents
 
@@ -89,7 +91,7 @@ async def test_a_person_is_erased_alone_and_among_others_and_again_to_no_effect(
     assert code == 0, errors
     assert said.startswith("receipt ")
     receipt = Receipt.read(receipts / "1.json")
-    assert receipt.counts == {"messages": 6, "conversations": 2, "episodes": 2, "cached_answers": 0, "dead_letters": 1}
+    assert receipt.counts == {"messages": 6, "conversations": 2, "episodes": 2, "dead_letters": 1}
     assert receipt.deleted_conversations == (digest(receipt.salt, "conversation", "alone"),)
     assert receipt.shared_conversations == (digest(receipt.salt, "conversation", "shared"),)
     assert not receipt.unbounded
@@ -153,3 +155,43 @@ async def test_who_writes_on_is_found_again_and_what_is_interrupted_goes_on_unde
     assert len(receipt.deleted_conversations) == 5
     assert plan.messages == plan.conversations == 0
     assert not [text for text in await documents(settings) if b"ann" in text]
+
+
+async def test_an_erasure_that_is_killed_at_any_moment_ends_the_same_under_the_same_receipt(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    settings, file = deployment.settings, tmp_path / "receipt.json"
+    async with Producer.from_settings(settings) as producer:
+        for number in range(120):
+            user = "bob" if number % 40 in (0, 7) else "ann"
+            await producer.enqueue(message(f"c{number % 20}", number, user, f"Line {number}."))
+    command = (sys.executable, "-m", "afterword", "erase", "--user", "ann", "--tenant", TENANT, "--yes", "--receipt")
+    environment = {**os.environ, **environment_of(settings)}
+    known: set[str] = set()
+    seconds, kills = 1.0, 0
+    while not file.exists():
+        process = await asyncio.create_subprocess_exec(*command, str(file), env=environment)
+        with suppress(TimeoutError):
+            assert await asyncio.wait_for(process.wait(), seconds) == 0
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+            kills += 1
+        seconds += 0.4
+        known |= {receipt_id async for receipt_id in under_way(settings)}
+    receipt = Receipt.read(file)
+    assert kills
+    assert known <= {receipt.receipt_id}
+    assert receipt.counts["messages"] == 114
+    assert (len(receipt.deleted_conversations), len(receipt.shared_conversations)) == (18, 2)
+    assert not [text for text in await documents(settings) if b"'ann'" in text]
+    report = await deployment.audit(WAIT_SECONDS)
+    assert report.clean, list(report.lines())
+
+
+async def under_way(settings: Settings) -> AsyncIterator[str]:
+    """Receipt ids of erasures that have not ended."""
+    database = mongo.connect(settings.mongo)
+    async for document in database["erasures"].find():
+        yield document["receipt_id"]
+    await mongo.close(database)
