@@ -83,6 +83,10 @@ class Thread:
     def is_pending(self) -> bool:
         return self.state is not None and self.state.pending_messages > 0
 
+    @property
+    def pending_bytes(self) -> int:
+        return self.state.pending_bytes if self.state else 0
+
     def has(self, digest: bytes) -> bool:
         """Return whether a message with this id is a duplicate. `digest`: of the id."""
         row = self._table.get(rows.seen_key(self._prefix, digest))
@@ -315,6 +319,11 @@ class SegmentedConversation(Protocol):
         """True while a message of any agent waits for its episode."""
         ...
 
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of JSON of the pending messages: a change of one of them reads them all."""
+        ...
+
     def flush(self, agent_id: str | None) -> Iterable[list[ClosedEpisode]]:
         """Close one thread after the other; one that is closed has nothing pending when the flush is repeated."""
         ...
@@ -347,6 +356,10 @@ class PerConversation:
     @property
     def is_pending(self) -> bool:
         return self._thread.is_pending
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._thread.pending_bytes
 
 
 class PerAgent:
@@ -399,6 +412,10 @@ class PerAgent:
     @property
     def is_pending(self) -> bool:
         return any(self._thread(agent).is_pending for agent in [*self._active, NOBODY])
+
+    @property
+    def pending_bytes(self) -> int:
+        return sum(self._thread(agent).pending_bytes for agent in [*self._active, NOBODY])
 
     def _adopt(self, agent: str, message: Arrival, rules: EpisodeRules) -> list[ClosedEpisode]:
         """Give the agent what waited, unless it waited too long: then a living worker has closed it before."""

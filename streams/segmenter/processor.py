@@ -188,7 +188,7 @@ class _Batch:
         """States of the threads that a record has touched, as they were before it."""
         self._outcome = Outcome()
         self._read = 0
-        """Bytes of the records so far."""
+        """Bytes of the records so far, and of the pending rows that changes have read."""
 
     @property
     def is_full(self) -> bool:
@@ -325,7 +325,9 @@ class _Batch:
         else:
             rules = self._segmenter.rulebook.rules(root.state.overrides if root.state else "")
             change = deleted if isinstance(event, MessageDeleted) else partial(self._edited, event)
-            amended = self._conversation(root).amend(id_digest(event.id), change, rules)
+            conversation = self._conversation(root)
+            self._read += conversation.pending_bytes
+            amended = conversation.amend(id_digest(event.id), change, rules)
         self._send(amended.closed, record.topic, record.partition)
         if amended.is_elsewhere:
             self._send_amended(amended_event(event, record, amended.episode))
