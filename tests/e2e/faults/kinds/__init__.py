@@ -4,6 +4,7 @@ from collections import defaultdict
 
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.kinds.brokers import BrokerHung, BrokerKilled, Cluster
+from tests.e2e.faults.kinds.losses import ChangelogDamaged, RecordsExpired
 from tests.e2e.faults.kinds.machine import ClockJumps, DiskFull
 from tests.e2e.faults.kinds.records import Poison, Repeats
 from tests.e2e.faults.kinds.stores import (
@@ -59,6 +60,8 @@ FAULTS: tuple[type[Fault], ...] = (
     Compacted,
     DiskFull,
     ClockJumps,
+    ChangelogDamaged,
+    RecordsExpired,
     Grown,
 )
 
