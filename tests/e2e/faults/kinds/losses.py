@@ -30,7 +30,6 @@ class RecordsExpired(Fault):
 
     name = "messages expire unread while a worker is stopped"
     outcome = "named with offsets and count, nothing else is lost"
-    company = "clocks"
     exact = False
     counted = False
     recovers = False  # a flush may be among what is lost: its conversation stays open
@@ -102,7 +101,6 @@ class ChangelogDamaged(Fault):
 
     name = "changelogs truncated or made anew, and state directories lost"
     outcome = "start refused with the reason; clean after `state rebuild`"
-    company = "clocks"
     exact = False  # the overlap of the next episodes is lost, and with it where they end
     share = 40.0
     times = 2

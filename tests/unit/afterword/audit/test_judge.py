@@ -692,6 +692,16 @@ def test_where_closed_episodes_are_gone_the_archive_still_knows_them(snapshot):
     assert judge(snapshot).clean
 
 
+def test_a_repeat_of_a_record_that_is_gone_says_nothing_about_order(snapshot):
+    snapshot.closed[0] = snapshot.closed[0]._replace(first_offset=0, last_offset=1)
+    snapshot.closed[1] = snapshot.closed[1]._replace(first_offset=2, last_offset=3)
+    snapshot.produced = [produced(n, offset=n - 1) for n in (2, 3, 4)] + [produced(1, offset=4)]
+    snapshot.pending.clear()
+    assert "out_of_order" in kinds(snapshot)
+    snapshot.truncated.add("messages")
+    assert kinds(snapshot) == set()
+
+
 # Expiry
 
 

@@ -158,6 +158,14 @@ async def test_only_what_may_have_it_is_left_out_and_pages_go_on() -> None:
     assert {hit.episode_id for hit in hits} == {"c1:1", "c1:2"}
 
 
+async def test_an_episode_that_had_it_in_its_overlap_is_left_out_too() -> None:
+    world = await a_world()
+    await archive(world, delete("m2"), 100)
+    assert [e.summary.ordinal for e in (await memory_of(world).episodes("c1")).episodes] == [3]
+    hits = await memory_of(world).recall("Episode messages", user_id="u1", tenant_id="t1")
+    assert {hit.episode_id for hit in hits} == {"c1:3"}
+
+
 async def test_a_message_that_no_episode_had_hides_nothing() -> None:
     world = await a_world()
     before = await shown(world)
