@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 
 from afterword.schemas import (
     ConversationFlush,
+    EpisodeAmended,
     EpisodeMessage,
+    EpisodeRedo,
     InvalidRecord,
     MessageCreated,
+    decode_closed,
     decode_episode,
     decode_input,
     fingerprint,
@@ -167,6 +170,26 @@ def test_a_fingerprint_is_that_of_ids_and_contents_in_order_and_of_nothing_else(
     assert fingerprint([a, b]) == "10e3cdec0f82ebcc3bdd9d576c3450045b8f237c7dd3a03d38389d97ceb43324"
     assert fingerprint([a, b]) != fingerprint([b, a])
     assert fingerprint([message("1", "x", tools=("t",))]) == fingerprint([message("1", "x")])
+
+
+AMENDED = {"conversation_id": "c1", "change": "edited", "partition": 0, "offset": 7}
+REDO = {"conversation_id": "c1", "episode_id": "c1:1", "revision": 1, "model": "m", "prompt_version": "p"}
+WRITTEN = [
+    ("episode.amended", EpisodeAmended, AMENDED | {"amended_at": "2026-03-01T09:41:00Z"}),
+    ("episode.redo", EpisodeRedo, REDO | {"requested_at": "2026-03-01T09:41:00Z"}),
+]
+
+
+@pytest.mark.parametrize(("event_type", "model", "fields"), WRITTEN)
+def test_a_record_of_closed_episodes_is_what_its_type_says(
+    event_type: str, model: type, fields: dict[str, Any]
+) -> None:
+    headers = cloud_event(event_type, "id", "test", datetime(2026, 3, 1, tzinfo=UTC))
+    assert type(decode_closed(KEY, orjson.dumps(fields), headers)) is model
+    with pytest.raises(InvalidRecord, match="key_mismatch"):
+        decode_closed(b"c2", orjson.dumps(fields), headers)
+    with pytest.raises(InvalidRecord, match="schema_violation"):
+        decode_closed(KEY, orjson.dumps(fields), ())
 
 
 anything = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text("aF0{}", max_size=500) | st.floats()
