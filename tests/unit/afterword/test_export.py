@@ -21,9 +21,11 @@ class World:
         await self.messages.put_many([ArchivedMessage(message, 0, self._offset)])
         self._offset += 1
 
-    def summarize(self, conversation: str, ordinal: int, *users: str, ids: tuple[str, ...] = (), **more: Any) -> None:
+    def summarize(
+        self, conversation: str, ordinal: int, *users: str, ids: tuple[str, ...] = (), tenant: str = "acme", **more: Any
+    ) -> None:
         name = f"{conversation}:{ordinal}"
-        of = {"episode_id": name, "conversation_id": conversation, "ordinal": ordinal, "tenant_id": "acme"}
+        of = {"episode_id": name, "conversation_id": conversation, "ordinal": ordinal, "tenant_id": tenant}
         whose = {"user_id": users[0], "message_ids": ids, "long_summary": f"Long {name}."}
         summary = a_summary(**of | whose)
         self.episodes.episodes[name] = StoredEpisode(summary, "", "flush", **{"participants": users} | more)
@@ -73,7 +75,9 @@ async def test_of_other_users_and_tenants_and_of_what_was_deleted_it_has_nothing
     await world.say("b", "m5", "anna")
     deletion = MessageDeleted(id="m2", conversation_id="a", tenant_id="acme")
     await world.messages.change(ArchiveChange(deletion, 0, 99))
+    world.summarize("a", 1, "ann", tenant="other")  # began it anew when the segmenter's state was lost
     assert of_type(await world.export("ann"), "message", "id") == ["m1"]
+    assert of_type(await world.export("ann"), "episode", "episode_id") == []
     assert of_type(await world.export("ann", None), "message", "id") == ["m4"]
     assert (await world.export("nobody"))[-1]["conversations"] == 0
 
