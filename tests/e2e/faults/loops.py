@@ -91,7 +91,7 @@ async def probed(targets: Callable[[], dict[str, tuple[int, int]]], loops: Loops
             task.cancel()
         await asyncio.wait(tasks)
         prober.kill()
-        await prober.wait()
+        await prober.communicate()  # `wait` would not return while unread lines are in the pipe
 
 
 async def _tell(prober: asyncio.subprocess.Process, targets: Callable[[], dict[str, tuple[int, int]]]) -> None:
