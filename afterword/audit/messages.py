@@ -266,13 +266,25 @@ def _judge_surplus(snapshot: Snapshot, expected: Expected, placements: Placement
 
 
 def _judge_order(snapshot: Snapshot, offsets: Offsets, report: Report) -> None:
+    begins = _first_offsets(snapshot) if "messages" in snapshot.truncated else {}
     for scope in by_scope(latest_revisions(snapshot.closed)):
         last = -1
         for episode in scope:
+            if episode.first_offset < begins.get(episode.conversation_id, -1):
+                continue  # of its messages those may be left that were sent again
             core = offsets.in_core_order(episode)
             if any(later <= earlier for earlier, later in zip([last, *core], core, strict=False)):
                 report.found("out_of_order", f"{episode.episode_id}")
             last = max([last, *core])
+
+
+def _first_offsets(snapshot: Snapshot) -> dict[str, int]:
+    """Return the first offset that is left in each conversation's partition."""
+    firsts: dict[int, int] = {}
+    for produced in snapshot.produced:
+        partition, offset = produced.position
+        firsts[partition] = min(offset, firsts.get(partition, offset))
+    return {produced.conversation_id: firsts[produced.position.partition] for produced in snapshot.produced}
 
 
 def _judge_refused(snapshot: Snapshot, fates: Counter[str], report: Report) -> None:

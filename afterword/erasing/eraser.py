@@ -481,7 +481,9 @@ class TheirDeadLetters(NamedTuple):
     def match(self, dead_letter: DeadLetter) -> bool:
         if self.person.conversation_id not in (None, dead_letter.conversation_id):
             return False
-        return dead_letter.conversation_id in self.whole or holds(dead_letter.value, self.person)
+        # another tenant's record in their conversation was rejected for that alone
+        is_of_theirs = dead_letter.conversation_id in self.whole and dead_letter.error_type != "tenant_mismatch"
+        return is_of_theirs or holds(dead_letter.value, self.person)
 
 
 def holds(value: bytes | None, person: Person) -> bool:

@@ -253,14 +253,6 @@ MUTANTS = (
         "        self._finished.clear()\n",
     ),
     Mutant(
-        "finished offsets are forgotten before they are committed",
-        SUMMARIZER,
-        WINDOW,
-        "        lowest = min(lowest, *without) if without else lowest\n",
-        "        self._beyond = {offset for offset in self._beyond if offset >= lowest}\n"
-        "        lowest = min(lowest, *without) if without else lowest\n",
-    ),
-    Mutant(
         "earlier owners of a partition of episodes are not fenced",
         SUMMARIZER,
         AT_LEAST_ONCE,

@@ -11,12 +11,14 @@ from structlog.testing import capture_logs
 
 from afterword.streams.runtime import AtLeastOnce
 from afterword.streams.runtime.at_least_once import ConcurrentMessage
-from afterword.streams.runtime.progress import Progress
+from afterword.streams.runtime.progress import Progress, reach
 from afterword.streams.runtime.watchdog import Watch
 from tests.unit.runtime.concurrent import Broker, Worker
 from tests.virtual_time import run_in_virtual_time
 
 LIMIT, LOOK = 120.0, 5.0
+METADATA_BYTES = 19
+"""So few that a record may be handed over at most 32 offsets beyond the first unfinished one."""
 
 
 async def first_stall(worker: Worker, seconds: float) -> tuple[float, str] | None:
@@ -164,6 +166,47 @@ def test_a_broker_that_is_too_slow_for_all_that_is_finished_gets_it_in_parts(byt
     fits = int(bytes_per_second * 2 / 100)
     assert sum(number > fits for number in broker.tried) <= 6
     assert max(len(values) for values, _ in broker.commits) >= min(fits, 64) // 2
+
+
+def test_smaller_and_smaller_transactions_are_progress_until_one_is_small_enough() -> None:
+    """One record takes 30 seconds; from 64 to one it takes four minutes, twice as long as the watchdog waits."""
+
+    async def story() -> tuple[list[int], object]:
+        async def agent(message: ConcurrentMessage) -> None:
+            await worker.answer(message, size=100)
+
+        worker = Worker(Broker(64, bytes_per_second=100 / 30), agent, commit_timeout_seconds=40.0)
+        stalled = await first_stall(worker, 400)
+        await worker.partition.stop(0)
+        return worker.broker.tried, stalled
+
+    tried, stalled = run_in_virtual_time(story())
+    assert stalled is None
+    assert tried[:8] == [64, 32, 16, 8, 4, 2, 1, 1]
+
+
+def test_reading_goes_on_when_another_owner_has_finished_what_the_window_waited_for() -> None:
+    async def story() -> list[int]:
+        async def all_but_the_first(message: ConcurrentMessage) -> None:
+            if message.offset:
+                await worker.answer(message)
+
+        def overtaken() -> None:
+            if worker.begun[-1] == last:
+                broker.before_commit = lambda: None
+                broker.group = OffsetAndMetadata(150, "")
+                raise ProducerFenced
+
+        last = reach(METADATA_BYTES)
+        broker = Broker(152)
+        broker.before_commit = overtaken
+        worker = Worker(broker, all_but_the_first, max_in_flight=100, offset_metadata_bytes=METADATA_BYTES)
+        await asyncio.sleep(20.0)
+        await worker.partition.stop(0)
+        assert worker.begun[: last + 1] == list(range(last + 1))
+        return worker.begun[last + 1 :]
+
+    assert run_in_virtual_time(story()) == [150, 151]
 
 
 def test_a_transaction_that_the_broker_aborts_as_too_slow_is_retried_in_parts() -> None:

@@ -702,6 +702,16 @@ def test_a_repeat_of_a_record_that_is_gone_says_nothing_about_order(snapshot):
     assert kinds(snapshot) == set()
 
 
+def test_an_episode_that_begins_before_what_is_left_is_not_judged_by_its_repeats(snapshot):
+    snapshot.closed[0] = snapshot.closed[0]._replace(first_offset=0, last_offset=4)
+    snapshot.closed[1] = snapshot.closed[1]._replace(first_offset=5, last_offset=6)
+    snapshot.produced = [produced(2, offset=2), produced(1, offset=3), produced(3, offset=5), produced(4, offset=6)]
+    snapshot.pending.clear()
+    assert "out_of_order" in kinds(snapshot)
+    snapshot.truncated.add("messages")
+    assert kinds(snapshot) == set()
+
+
 # Expiry
 
 

@@ -53,14 +53,15 @@ def test_a_record_without_a_tenant_is_theirs_only_if_they_have_none() -> None:
     assert not holds(value, ANN)
 
 
-def dead(conversation: str, value: bytes) -> DeadLetter:
+def dead(conversation: str, value: bytes, error_type: str = "x") -> DeadLetter:
     now = datetime.now(UTC)
-    return DeadLetter("messages.dlq", 0, 0, now, "segmenter", "x", "", None, conversation.encode(), value, [])
+    return DeadLetter("messages.dlq", 0, 0, now, "segmenter", error_type, "", None, conversation.encode(), value, [])
 
 
 def test_all_of_a_conversation_of_theirs_alone_and_only_their_own_of_another() -> None:
     theirs = TheirDeadLetters(ANN, frozenset({"alone"}))
     assert theirs.match(dead("alone", b"no json"))
+    assert not theirs.match(dead("alone", message(tenant_id="other"), "tenant_mismatch"))
     assert theirs.match(dead("shared", message()))
     assert not theirs.match(dead("shared", message(user_id="bob")))
     only = TheirDeadLetters(ANN._replace(conversation_id="shared"), frozenset())
