@@ -35,5 +35,5 @@ async def test_after_a_failed_write_none_is_under_way_that_a_retry_could_meet() 
     collection = OneFails()
     messages = [ArchivedMessage(a_message(f"m{n}"), 0, n) for n in range(2 * BATCH_SIZE + 1)]
     with pytest.raises(StoreUnavailable):
-        await MongoMessages({"messages": collection}).put_many(messages)
+        await MongoMessages({"messages": collection, "deletions": collection}).put_many(messages)
     assert collection.running == 0
