@@ -10,6 +10,7 @@ import typer
 
 from afterword.commands.common import Json, print_json, start_quietly
 from afterword.commands.memory import not_empty
+from afterword.schemas.base import rfc3339
 from afterword.streams.visible import shown
 
 if TYPE_CHECKING:
@@ -158,5 +159,5 @@ def _print_dates(receipt: "Receipt") -> None:
         typer.echo(shown(f"{name} keeps what it has for ever; see: afterword check"), err=True)
     for topic in receipt.topics:
         if not topic.ours:
-            when = topic.gone_by.isoformat() if isinstance(topic.gone_by, datetime) else topic.gone_by
+            when = rfc3339(topic.gone_by) if isinstance(topic.gone_by, datetime) else topic.gone_by
             typer.echo(shown(f"{topic.topic} is yours, and not touched; it loses the records by: {when}"), err=True)

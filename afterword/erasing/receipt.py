@@ -111,11 +111,20 @@ class Receipt(Frozen):
             raise ReceiptUnreadable(path=path, problem=problem) from None
 
     def write(self, path: Path) -> None:
-        """Write it for its user alone, in one step. Raises: ReceiptNotWritten."""
+        """Write it for its user alone, in one step. Raises: ReceiptNotWritten, also in place of any other file."""
+        if path.exists() and not self._is_at(path):
+            raise ReceiptNotWritten(path=path, problem="another file is there")
         try:
             write_private(path, self.model_dump_json(indent=2).encode() + b"\n")
         except OSError as error:
             raise ReceiptNotWritten(path=path, problem=error.strerror or type(error).__name__) from None
+
+    def _is_at(self, path: Path) -> bool:
+        """Return whether the file is this receipt, as of a run that was killed after it had written it."""
+        try:
+            return self.read(path).receipt_id == self.receipt_id
+        except ReceiptUnreadable:
+            return False
 
     @property
     def unbounded(self) -> list[str]:

@@ -123,3 +123,15 @@ def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ReceiptNotWritten, match="run it again with another --receipt"):
         a_receipt().write(tmp_path / "file" / "receipt.json")
+
+
+def test_a_receipt_takes_the_place_of_itself_only(tmp_path: Path) -> None:
+    file, first = tmp_path / "receipt.json", a_receipt(receipt_id="r1")
+    first.write(file)
+    first.write(file)
+    with pytest.raises(ReceiptNotWritten, match="another file is there"):
+        a_receipt(receipt_id="r2").write(file)
+    assert Receipt.read(file) == first
+    file.write_text("no receipt")
+    with pytest.raises(ReceiptNotWritten, match="another file is there"):
+        first.write(file)
