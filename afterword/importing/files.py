@@ -5,6 +5,7 @@ import io
 import os
 import zipfile
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -56,11 +57,10 @@ def opened(path: Path) -> Iterator[Opened]:
         yield _Files(path.parent, {path.name: path.stat().st_size})
 
 
-class _Files:
-    """Files below a directory. `sizes`: bytes by name."""
+class _Sized(ABC):
+    """Files whose sizes in bytes are known, by name."""
 
-    def __init__(self, directory: Path, sizes: dict[str, int]) -> None:
-        self._directory = directory
+    def __init__(self, sizes: dict[str, int]) -> None:
         self._sizes = sizes
         self.bytes_read = 0
 
@@ -76,45 +76,45 @@ class _Files:
     def fingerprint(self) -> str:
         return _fingerprint(self._sizes, self)
 
-    def open(self, name: str) -> BinaryIO:
-        return io.BufferedReader(_Counted((self._directory / name).open("rb"), self._count))
+    @abstractmethod
+    def open(self, name: str) -> BinaryIO: ...
+
+    def _counted(self, file: IO[bytes]) -> BinaryIO:
+        return io.BufferedReader(_Counted(file, self._count))
 
     def _count(self, size: int) -> None:
         self.bytes_read += size
 
 
-class _Archive:
+class _Files(_Sized):
+    """Files below a directory. `sizes`: bytes by name."""
+
+    def __init__(self, directory: Path, sizes: dict[str, int]) -> None:
+        super().__init__(sizes)
+        self._directory = directory
+
+    def open(self, name: str) -> BinaryIO:
+        return self._counted((self._directory / name).open("rb"))
+
+
+class _Archive(_Sized):
     """Files in a zip archive. Raises: HistoryRefused for one that is made to do harm."""
 
     def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
         self._path = path
         self._archive = archive
         self._most = FREE_BYTES + MAX_EXPANSION * path.stat().st_size
-        self._expanded = 0
-        self.bytes_read = 0
         entries = [entry for entry in archive.infolist() if not entry.is_dir()]
         if len(entries) > MAX_FILES:
             raise HistoryRefused(file=path, problem=f"it has more than {MAX_FILES:,} files")
         for entry in entries:
             self._check(entry)
-        self._sizes = {entry.filename: entry.file_size for entry in sorted(entries, key=lambda e: e.filename)}
+        super().__init__({entry.filename: entry.file_size for entry in sorted(entries, key=lambda e: e.filename)})
         if len(self._sizes) < len(entries):
             raise HistoryRefused(file=path, problem="two of its files have the same name")
 
-    @property
-    def names(self) -> Sequence[str]:
-        return list(self._sizes)
-
-    @property
-    def total_bytes(self) -> int:
-        return sum(self._sizes.values())
-
-    @property
-    def fingerprint(self) -> str:
-        return _fingerprint(self._sizes, self)
-
     def open(self, name: str) -> BinaryIO:
-        return io.BufferedReader(_Counted(self._archive.open(name), self._count))
+        return self._counted(self._archive.open(name))
 
     def _check(self, entry: zipfile.ZipInfo) -> None:
         path = PurePosixPath(entry.filename)
@@ -124,9 +124,8 @@ class _Archive:
             raise HistoryRefused(file=self._path, problem="it is encrypted; unpack it first")
 
     def _count(self, size: int) -> None:
-        self.bytes_read += size
-        self._expanded += size
-        if self._expanded > self._most:
+        super()._count(size)
+        if self.bytes_read > self._most:
             raise HistoryRefused(file=self._path, problem=f"it expands to more than {MAX_EXPANSION} times its size")
 
 
