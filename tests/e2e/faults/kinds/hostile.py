@@ -194,7 +194,8 @@ class Records(Hostile):
     family: ClassVar[Callable[[str, random.Random], list[Attack]]]
 
     async def attack(self, world: World, chance: random.Random) -> None:
-        name = f"{type(self).__name__.lower()}-{self.injected}"
+        # names are far apart: a bit that flips in a compressed name, and so in all copies of it, makes no other one's
+        name = f"{type(self).__name__.lower()}-{self.injected}-{chance.randbytes(4).hex()}"
         await self.send(world, await asyncio.to_thread(type(self).family, name, chance))  # compressing takes seconds
 
 
