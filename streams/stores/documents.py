@@ -46,6 +46,7 @@ def episode_document(episode: StoredEpisode) -> Document:
         "built_on": episode.built_on,
         "last_offset": episode.last_offset,
         "participants": episode.participants,
+        "announced_by": episode.announced_by,
     }
 
 
@@ -58,6 +59,7 @@ def deleted_document(deleted: DeletedEpisode) -> Document:
         "changes": _changes_document(deleted.changes),
         "as_of": deleted.as_of,
         "made_by": deleted.made_by,
+        "announced_by": deleted.announced_by,
     }
 
 
@@ -67,7 +69,13 @@ def any_episode_from(document: StoredDocument) -> StoredEpisode | DeletedEpisode
 
 def deleted_from(document: StoredDocument) -> DeletedEpisode:
     deletion = SummaryDeleted.model_validate(document, strict=False)
-    return DeletedEpisode(deletion, _changes_from(document), document["as_of"], document.get("made_by", NEVER))
+    return DeletedEpisode(
+        deletion,
+        changes=_changes_from(document),
+        as_of=document["as_of"],
+        made_by=document.get("made_by", NEVER),
+        announced_by=document.get("announced_by"),
+    )
 
 
 def _changes_document(changes: Iterable[tuple[str, int]]) -> list[Document]:
@@ -91,6 +99,7 @@ def episode_from(document: StoredDocument) -> StoredEpisode:
         built_on=None if document.get("built_on") is None else tuple(document["built_on"]),
         last_offset=document.get("last_offset"),
         participants=tuple(document.get("participants", ())),
+        announced_by=document.get("announced_by"),
     )
 
 

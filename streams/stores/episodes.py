@@ -34,6 +34,8 @@ class StoredEpisode:
     """Log offset of its last core message; None if an older version stored it."""
     participants: tuple[str, ...] = ()
     """Users of core and overlap, each once; empty if an older version stored it."""
+    announced_by: str | None = None
+    """Position of the request or retry that made this revision, and announces it. None: `made_by` says which record."""
 
     @property
     def ordinal(self) -> int:
@@ -54,6 +56,8 @@ class DeletedEpisode:
     as_of: int = NEVER
     """Log offset of the change that ended it."""
     made_by: int = NEVER
+    """Same as in StoredEpisode."""
+    announced_by: str | None = None
     """Same as in StoredEpisode."""
 
     @property

@@ -86,6 +86,11 @@ def attach_summarizer(app: App, kafka: Kafka, handler: "RecordHandler", hold: Ho
     return lanes
 
 
+def place_in_kafka(record: KafkaRecord) -> str:
+    """Name the record's place in Kafka: another record never has it."""
+    return f"{record.topic}/{record.partition}/{record.offset}"
+
+
 def lane_of(record: KafkaRecord) -> LaneKey:
     return record.topic, record.partition, record.key
 
@@ -168,7 +173,7 @@ class RecordHandler:
             await self._amend(record, event)
             return
         if isinstance(event, EpisodeRedo):
-            await self._redo(event)
+            await self._redo(record, event)
             return
         with bound_contextvars(episode_id=event.episode_id):
             summary = await self._pipeline.process(event)
@@ -193,11 +198,11 @@ class RecordHandler:
             if has_fallback:
                 await self._schedule(record, first_try(self._retry, self._now()))
 
-    async def _redo(self, redo: EpisodeRedo) -> None:
+    async def _redo(self, record: KafkaRecord, redo: EpisodeRedo) -> None:
         """Make the revision of a request, or leave the summary as it is: whoever asked asks again."""
         with bound_contextvars(episode_id=redo.episode_id):
             try:
-                await self._amendments.redo(redo)
+                await self._amendments.redo(redo, place_in_kafka(record))
             except (NotRedone, ProviderError) as error:
                 log.warning("redo_skipped", stage=STAGE, error_type=error.error_type, problem=str(error))
 
@@ -216,7 +221,7 @@ class RecordHandler:
         try:
             with bound_contextvars(episode_id=event.episode_id):
                 if isinstance(event, EpisodeAmended):
-                    await self._amendments.replace_fallbacks(event)
+                    await self._amendments.replace_fallbacks(event, place_in_kafka(record))
                 else:
                     await self._pipeline.replace_fallback(event)
         except ProviderError as error:

@@ -98,10 +98,11 @@ class Amendments(Revisions):
             deletion = PendingDeletion(*whose, amended.message_id, amended.offset)
             await self._retry_until_success("store_messages", lambda: self._messages.settle(deletion))
 
-    async def redo(self, redo: EpisodeRedo) -> None:
+    async def redo(self, redo: EpisodeRedo, position: str) -> None:
         """Let the LLM write the next revision of an episode, and announce it; a done one is only announced again.
 
         Later rolling summaries stay, as they do when an LLM replaces a fallback: nothing in them is wrong.
+        `position`: of the request's record. Of several requests for one revision the one that made it announces it.
 
         Raises: NotRedone, ProviderError, and nothing has changed; InvalidRecord for another tenant.
         """
@@ -113,27 +114,34 @@ class Amendments(Revisions):
         check_episodes_tenant([found], redo)
         made: Episode = found
         if found.summary.revision == redo.revision:
-            made = await self._redone(found)
+            made = await self._redone(found, position)
         if not (isinstance(made, StoredEpisode) and is_answer(made.summary, redo)):
             raise NotRedone(problem="another revision is stored")
+        if made.announced_by not in (None, position):  # None: an older version made it
+            raise NotRedone(problem="another request has led to this revision")
         await self._index_and_announce(made)
         await self._renew_conversation(made, NEVER)
 
-    async def _redone(self, before: StoredEpisode) -> Episode:
+    async def _redone(self, before: StoredEpisode, position: str) -> Episode:
         current = from_archive(before, await self._read_states(before))
         if current is None or current.episode is None:
             raise NotRedone(problem="its messages are not in the archive")
-        return await self._summarized(before, current, current.episode, REDONE, NEVER, self._ask_without_fallback)
+        ask = self._ask_without_fallback
+        return await self._summarized(before, current, current.episode, REDONE, NEVER, ask, position)
 
-    async def replace_fallbacks(self, amended: EpisodeAmended) -> None:
+    async def replace_fallbacks(self, amended: EpisodeAmended, position: str) -> None:
         """Replace the fallbacks among the revisions of a change that was applied; later texts stay.
+
+        `position`: of the retry's record, which announces what it replaces, and nothing that an earlier one did.
 
         Raises: as `apply`; ProviderError.
         """
         held = await self._held(amended)
         for episode in (episode for group in held for episode in group):
-            made = await self._revised(episode, amended, self._ask_without_fallback, again=_is_fallback(episode))
-            await self._finish(made, amended)
+            again = _is_fallback(episode)
+            made = await self._revised(episode, amended, self._ask_without_fallback, again, position)
+            if made.announced_by == position:
+                await self._index_and_announce(made)
             await self._renew_conversation(made, amended.offset)
 
     async def _held(self, amended: EpisodeAmended) -> list[list[Episode]]:
@@ -199,22 +207,28 @@ class Amendments(Revisions):
         await self._follow(done, amended)
         return done
 
-    async def _revised(self, episode: Episode, amended: EpisodeAmended, ask: Ask, again: bool = False) -> Episode:
+    async def _revised(
+        self, episode: Episode, amended: EpisodeAmended, ask: Ask, again: bool = False, position: str | None = None
+    ) -> Episode:
         """Revise the episode until it has the change. `again`: once more, though it has."""
         message_id, offset = amended.message_id or "", amended.offset
         while isinstance(episode, StoredEpisode) and (again or not has_change(episode, message_id, offset)):
-            before, episode = episode, await self._next_revision(episode, amended, ask)
+            before, episode = episode, await self._next_revision(episode, amended, ask, position)
             again = again and episode.event.event_id == before.event.event_id
         return episode
 
-    async def _next_revision(self, before: StoredEpisode, amended: EpisodeAmended, ask: Ask) -> Episode:
+    async def _next_revision(
+        self, before: StoredEpisode, amended: EpisodeAmended, ask: Ask, position: str | None
+    ) -> Episode:
         """Store the revision that follows, unless another writer was first; returns the one that is stored."""
         current = await self._current(before, amended)
         if current.episode is None:
             as_of = max(before.as_of, amended.offset)
-            gone = DeletedEpisode(self._deletion(before.summary, amended), current.changes, as_of, amended.offset)
+            deletion = self._deletion(before.summary, amended)
+            gone = DeletedEpisode(deletion, current.changes, as_of, amended.offset, position)
             return await self._retry_until_success("store_episode", lambda: self._episodes.remove(gone))
-        return await self._summarized(before, current, current.episode, amended.change, amended.offset, ask)
+        offset, change = amended.offset, amended.change
+        return await self._summarized(before, current, current.episode, change, offset, ask, position)
 
     async def _summarized(
         self,
@@ -224,10 +238,11 @@ class Amendments(Revisions):
         reason: RevisionReason,
         offset: int,
         ask: Ask,
+        position: str | None,
     ) -> Episode:
         """Store a summary of the messages as they are now, unless another writer was first; returns what is stored.
 
-        `offset`: that of the change; NEVER: of none.
+        `offset`: that of the change; NEVER: of none. `position`: as of StoredEpisode.announced_by.
         """
         history = await self._current_history(closed)
         history = replace(history, updates=before.summary.rolling_range is not None)
@@ -235,6 +250,7 @@ class Amendments(Revisions):
         summary = history.completed(summary.model_copy(update={"reason": reason}))
         as_of = max(before.as_of, offset, history.as_of)
         made = stored_episode(closed, summary, current.changes, as_of, offset, history.sources)
+        made = replace(made, announced_by=position)
         return await self._retry_until_success("store_episode", lambda: self._episodes.add(made))
 
     async def _current_history(self, closed: EpisodeClosed) -> History:
@@ -335,7 +351,9 @@ class Amendments(Revisions):
         fields: dict[str, object] = {"reason": amended.change, "rolling_summary": text, "rolling_ordinals": ordinals}
         made = next_summary(summary, fields, self._clock())
         as_of = max(before.as_of, episode.as_of, amended.offset)
-        return replace(episode, summary=made, as_of=as_of, made_by=amended.offset, built_on=before.sources)
+        return replace(
+            episode, summary=made, as_of=as_of, made_by=amended.offset, built_on=before.sources, announced_by=None
+        )
 
     async def _renew_rows(self, first: Episode, offset: int) -> None:
         """Put the texts of today into the rows of the rolling summary, which keep their numbers and ordinals."""
@@ -411,8 +429,8 @@ class Amendments(Revisions):
         return episode
 
     async def _finish(self, episode: Episode, amended: EpisodeAmended) -> None:
-        """Index and announce the episode, if this change has made it."""
-        if episode.made_by == amended.offset:
+        """Index and announce the episode, if the record of this change has made it."""
+        if episode.made_by == amended.offset and episode.announced_by is None:
             await self._index_and_announce(episode)
 
     async def _index_and_announce(self, episode: Episode) -> None:

@@ -246,12 +246,19 @@ def deleted(ordinal: int = 1, revision: int = 2) -> DeletedEpisode:
         ordinal=ordinal,
         deleted_at=NOON,
     )
-    return DeletedEpisode(deletion, (("m1", 7),), 7)
+    return DeletedEpisode(deletion, (("m1", 7),), 7, announced_by="a/0/1")
 
 
 async def test_what_an_episode_knows_of_changes_comes_back(episodes: EpisodeStore) -> None:
+    changes = (("m1", 7), ("$a.b", 8))
     stored = replace(
-        a_stored_episode(), changes=(("m1", 7), ("$a.b", 8)), as_of=8, last_offset=3, made_by=8, built_on=("c1:0:1",)
+        a_stored_episode(),
+        changes=changes,
+        as_of=8,
+        last_offset=3,
+        made_by=8,
+        built_on=("c1:0:1",),
+        announced_by="a/0/1",
     )
     await episodes.add(stored)
     assert await episodes.find("c1:1") == stored

@@ -36,6 +36,8 @@ from afterword.streams.summarizer.amending import NotArchived
 from afterword.streams.summarizer.retries import Try, headers_of
 from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.summarizer import Summarizer
+from afterword.streams.summarizer.summary import Summary, SummaryRequest
+from tests.doubles.provider import ScriptedProvider
 from tests.samples import NOON, a_closed_episode
 from tests.summarizer_world import NO_FAULTS, Crash, Fault, Faults, World, a_handler, cancelled, crash, outage
 
@@ -282,7 +284,7 @@ async def test_a_revision_that_is_a_fallback_is_replaced_later() -> None:
     fields = {"summarizer": Summarizer(world.provider)}
     assert await amend(world, edit("m7"), **fields)
     assert world.episodes.episodes["c1:3"].summary.quality.source == "fallback"
-    await world.amendments(**fields).replace_fallbacks(amended(edit("m7"), 100))
+    await world.amendments(**fields).replace_fallbacks(amended(edit("m7"), 100), "retry/0/0")
     summary = world.episodes.episodes["c1:3"].summary
     assert (summary.quality.source, summary.revision, summary.supersedes) == ("llm", 3, "c1:3:2")
 
@@ -380,11 +382,35 @@ async def test_only_what_replaces_a_fallback_of_a_revision_is_announced_again() 
     world.provider.outage = ProviderUnavailable(problem="away")
     await amend(world, edit("m7"), **fields)
     with pytest.raises(ProviderUnavailable):
-        await world.amendments(**fields).replace_fallbacks(amended(edit("m7"), 100))
+        await world.amendments(**fields).replace_fallbacks(amended(edit("m7"), 100), "retry/0/0")
     assert announced(world) == ["c1:3:2"]
     world.provider.outage = None
-    await world.amendments(**fields).replace_fallbacks(amended(edit("m7"), 100))
+    await world.amendments(**fields).replace_fallbacks(amended(edit("m7"), 100), "retry/0/1")
     assert announced(world) == ["c1:3:2", "c1:3:3"]
+
+
+class AnswersOnce(ScriptedProvider):
+    """An LLM that goes away after its first answer."""
+
+    def _answer(self, request: SummaryRequest) -> Summary:
+        self.outage = ProviderUnavailable(problem="away")
+        return super()._answer(request)
+
+
+async def test_two_fallbacks_of_a_change_are_announced_once_each_though_the_llm_failed_between_them() -> None:
+    world = await a_world()
+    fields = {"summarizer": Summarizer(world.provider)}
+    away = ProviderUnavailable(problem="away")
+    world.provider.script.extend([away, away])
+    assert await amend(world, edit("m4"), **fields)  # in the second episode, and in the overlap of the third
+    assert announced(world) == ["c1:2:2", "c1:3:2"]
+    with pytest.raises(ProviderUnavailable):
+        await world.amendments(summarizer=Summarizer(AnswersOnce())).replace_fallbacks(
+            amended(edit("m4"), 100), "retry/0/0"
+        )
+    await world.amendments(**fields).replace_fallbacks(amended(edit("m4"), 100), "retry/0/1")
+    assert announced(world) == ["c1:2:2", "c1:3:2", "c1:2:3", "c1:3:3"]
+    check(world)
 
 
 @pytest.mark.parametrize("at", range(1, 40))
@@ -395,9 +421,9 @@ async def test_a_replacement_that_a_crash_left_unannounced_is_announced_by_the_n
     await amend(world, edit("m7"), **fields)
     with contextlib.suppress(Crash):
         await world.amendments(Faults(at, after=False, fault=crash), **fields).replace_fallbacks(
-            amended(edit("m7"), 100)
+            amended(edit("m7"), 100), "retry/0/0"
         )
-    await world.amendments(**fields).replace_fallbacks(amended(edit("m7"), 100))
+    await world.amendments(**fields).replace_fallbacks(amended(edit("m7"), 100), "retry/0/0")
     assert list(dict.fromkeys(announced(world))) == ["c1:3:2", "c1:3:3"]
     check(world)
 

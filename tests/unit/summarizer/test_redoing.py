@@ -53,8 +53,14 @@ def request(ordinal: int, revision: int = 1, **fields: Any) -> EpisodeRedo:
     return EpisodeRedo(**given | TODAY._asdict() | {"requested_at": LATER} | fields)
 
 
-async def redo(world: World, redo: EpisodeRedo, faults: Faults = NO_FAULTS, **fields: Any) -> None:
-    await world.amendments(faults, provider=Todays(), **fields).redo(redo)
+HERE, THERE = "episode.closed/0/7", "episode.closed/0/8"
+"""Positions of two records."""
+
+
+async def redo(
+    world: World, redo: EpisodeRedo, faults: Faults = NO_FAULTS, position: str = HERE, **fields: Any
+) -> None:
+    await world.amendments(faults, provider=Todays(), **fields).redo(redo, position)
 
 
 def summary_of(world: World, ordinal: int) -> SummaryCreated:
@@ -64,7 +70,7 @@ def summary_of(world: World, ordinal: int) -> SummaryCreated:
 async def test_a_request_makes_the_next_revision_from_the_archive() -> None:
     world = await a_world()
     provider = Todays()
-    await world.amendments(provider=provider).redo(request(2))
+    await world.amendments(provider=provider).redo(request(2), HERE)
     assert [contents(asked.episode) for asked in provider.requests] == [["Text of m3.", "Text of m4.", "Text of m5."]]
     [event] = world.topic.events
     assert isinstance(event, SummaryCreated)
@@ -96,13 +102,32 @@ async def test_later_rolling_summaries_stay() -> None:
     assert (summary_of(world, 3), world.episodes.rows["c1"][-1]) == before
 
 
-async def test_a_repeated_request_asks_the_llm_once_and_is_announced_again() -> None:
+async def test_a_request_that_is_read_again_asks_the_llm_once_and_is_announced_again() -> None:
     world = await a_world()
     await redo(world, request(3))
     before = world.state
-    await world.amendments().redo(request(3))
+    await world.amendments().redo(request(3), HERE)
     assert world.provider.requests == []
     assert world.state == before
+    assert announced(world) == ["c1:3:2", "c1:3:2"]
+
+
+async def test_of_two_requests_for_one_revision_the_one_that_made_it_announces_it() -> None:
+    world = await a_world()
+    await redo(world, request(3))
+    before = world.state
+    with pytest.raises(NotRedone):
+        await redo(world, request(3), position=THERE)
+    assert world.state == before
+    assert announced(world) == ["c1:3:2"]
+
+
+async def test_a_revision_that_an_older_version_made_on_request_is_announced() -> None:
+    world = await a_world()
+    await redo(world, request(3))
+    stored = world.episodes.episodes["c1:3"]
+    world.episodes.episodes["c1:3"] = replace(stored, announced_by=None)
+    await redo(world, request(3), position=THERE)
     assert announced(world) == ["c1:3:2", "c1:3:2"]
 
 
@@ -137,7 +162,7 @@ async def test_without_an_answer_the_summary_stays(error: Any) -> None:
     world.provider.script.append(error)
     before = world.state
     with pytest.raises(type(error)):
-        await world.amendments(summarizer=Summarizer(world.provider)).redo(request(3))
+        await world.amendments(summarizer=Summarizer(world.provider)).redo(request(3), HERE)
     assert world.state == before
 
 
@@ -216,7 +241,7 @@ async def taken(world: World, step: Changed | int, offset: int, faults: Faults, 
     stored = world.episodes.episodes.get(f"c1:{step}")
     if stored is not None:
         asked = request(step, stored.summary.revision)
-        await repeated(world, lambda f: world.amendments(f, rules=rules).redo(asked), faults)
+        await repeated(world, lambda f: world.amendments(f, rules=rules).redo(asked, f"{offset}"), faults)
         assert summary_of(world, step).reason == "redone"
 
 
