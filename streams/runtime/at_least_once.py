@@ -25,9 +25,9 @@ from afterword.streams.runtime.lag import Work
 from afterword.streams.runtime.positions import readable, report_expired
 from afterword.streams.runtime.progress import Progress, ProgressDamaged, reach
 from afterword.streams.runtime.refusals import Refusals
-from afterword.streams.runtime.session import TIMED_OUT, check_order
+from afterword.streams.runtime.session import check_order
 from afterword.streams.runtime.slices import Slices
-from afterword.streams.runtime.transaction import TransactionalProducer, require_outputs, transactional_id
+from afterword.streams.runtime.transaction import TransactionalProducer, in_time, require_outputs, transactional_id
 from afterword.streams.runtime.watchdog import Mark
 from afterword.streams.runtime.window import Window
 
@@ -419,7 +419,10 @@ class AtLeastOncePartition:
         progress = self._window.progress(without=rest)
         outputs = [output for message in self._finished[:number] for output in message.batch.outputs]
         self._written.update(output.topic for output in outputs)
-        async with self._in_time(number, sum(sizes[:number])):
+        written = sum(sizes[:number])
+        seconds = self._options.commit_timeout_seconds
+        timing = in_time(self._options, self._slices, self._where, number, lambda: (written, written))
+        async with timing if number else asyncio.timeout(seconds):
             offset = OffsetAndMetadata(progress.offset, progress.metadata())
             await producer.commit_outputs(outputs, {self._source: offset}, self._app.conf.id)
         del self._finished[:number]
@@ -430,26 +433,6 @@ class AtLeastOncePartition:
         self._changed.set()
         if rest:
             self._something_sent.set()
-
-    @asynccontextmanager
-    async def _in_time(self, number: int, written: int) -> AsyncIterator[None]:
-        """Bound the commit of so many records and bytes of what they send; after a timeout the next is half as large.
-
-        A transaction that takes too long may also be aborted by the broker: then its producer is fenced.
-        """
-        loop, options = asyncio.get_running_loop(), self._options
-        began = loop.time()
-        try:
-            async with asyncio.timeout(options.commit_timeout_seconds):
-                yield
-        except TRANSIENT as error:
-            late = isinstance(error, TIMED_OUT) or loop.time() - began >= options.transaction_timeout_seconds
-            if late and number:
-                self._slices.timed_out(number, written, written)
-                log.warning("commit_timed_out", partition=self._where, stage="commit", records=number, bytes=written)
-            raise
-        if number:
-            self._slices.committed(number)
 
 
 async def joining(event: Any, step: Callable[[Any], Awaitable[None]]) -> None:

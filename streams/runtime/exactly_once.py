@@ -1,7 +1,7 @@
 """A source partition processed exactly once: batch after batch, each committed before the next begins."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import chain
 from typing import Any
@@ -47,7 +47,8 @@ class ExactlyOncePartition:
         self._tables = {table.name: table for table in self._app.tables.values() if table.takes(source.topic)}
         self._draining = False
         self._most_replayed = 0
-        self._saved = -1
+        self._saved: tuple[int, Mapping[str, int]] = (-1, {})
+        """Source offset, and bookmark in each changelog: deadlines are met at one source offset."""
         self._start = 0
         """Source offset at which it was opened last."""
         self._written: set[str] = set()
@@ -71,16 +72,14 @@ class ExactlyOncePartition:
         """Return the marks of unfinished work, for the watchdog. `end`: where the source ends."""
         session = self.session
         if session is not None:
-            saved = session.database.position.source
+            position = session.database.position
+            saved = position.source, position.bookmarks
             if saved != self._saved:
                 self._saved, self.last_error = saved, ""
             if not session.delivery.busy and await self._consumer.kafka.position(self._source) >= end:
                 return {}
-        return {
-            f"nothing is committed of {self._where}": Mark(
-                (self._saved, self._most_replayed, self._isolation.slices.most)
-            )
-        }
+        sizes = self._isolation.slices.most, self._isolation.ticks.most
+        return {f"nothing is committed of {self._where}": Mark((self._saved, self._most_replayed, sizes))}
 
     async def stop(self, within_seconds: float) -> None:
         """Finish the running batch, or drop it whole; returns when nothing can be written any more."""

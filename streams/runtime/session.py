@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 from aiokafka import TopicPartition
-from aiokafka.errors import KafkaTimeoutError, OffsetOutOfRangeError, RequestTimedOutError
+from aiokafka.errors import OffsetOutOfRangeError
 from faust.types.tuples import TP
 
 from afterword.streams.runtime.batch import Batch, BatchMessage, NotTaken, Output, Tick
@@ -22,7 +22,7 @@ from afterword.streams.runtime.isolation import Isolation
 from afterword.streams.runtime.lag import Work
 from afterword.streams.runtime.options import Options
 from afterword.streams.runtime.slices import Slices
-from afterword.streams.runtime.transaction import TransactionalProducer
+from afterword.streams.runtime.transaction import TransactionalProducer, in_time
 
 log = structlog.get_logger()
 
@@ -31,7 +31,6 @@ SHORTER = 0.1
 """Share of the usual wait after a failure that another one follows anyway."""
 MOST_REJECTED = FAILURES
 """Dead letters that wait for the next slice."""
-TIMED_OUT = (TimeoutError, KafkaTimeoutError, RequestTimedOutError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +120,9 @@ class Session:
             if number == 1:
                 self.isolation.skip(due[0], batch)
             return True
-        await self._commit_in_time(batch, offset, slices, number)
-        return (batch.taken or number) < len(due) or len(due) == most
+        taken = batch.taken or number
+        await self._commit_in_time(batch, offset, slices, taken)
+        return taken < len(due) or len(due) == most
 
     async def process(self, records: Sequence[Any]) -> None:
         """Run the agent on the records and commit what it wrote, slice after slice, until the partition is to stop.
@@ -178,17 +178,10 @@ class Session:
         """
         batch.outputs[:0] = self.rejected
         changes = {name: table.data.changes(batch) for name, table in self.tables.items()}
-        try:
-            async with asyncio.timeout(self.options.commit_timeout_seconds):
-                await self._commit(batch.outputs, changes, next_offset)
-        except TIMED_OUT:
-            written = written_bytes(batch.outputs, changes)
-            slices.timed_out(number, read, written)
-            where = f"{self.source.topic}-{self.source.partition}"
-            log.warning("commit_timed_out", partition=where, stage="commit", records=number, bytes=written)
-            raise
+        where = f"{self.source.topic}-{self.source.partition}"
+        async with in_time(self.options, slices, where, number, lambda: (read, written_bytes(batch.outputs, changes))):
+            await self._commit(batch.outputs, changes, next_offset)
         self.rejected.clear()
-        slices.committed(number)
         self.delivery.committed()
 
     async def _commit(

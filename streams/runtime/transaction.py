@@ -1,22 +1,28 @@
 """One Kafka transaction: outputs, changelog rows and the source offset, all or nothing."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+import structlog
 from aiokafka import TopicPartition
-from aiokafka.errors import KafkaConnectionError, KafkaError
+from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError, RequestTimedOutError
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.structs import OffsetAndMetadata
 
 from afterword.streams.runtime.batch import Headers, Output
 from afterword.streams.runtime.changelog import BOOKMARK_KEY, Bookmark, Link, changelog_key, marked
 from afterword.streams.runtime.database import RowChange
-from afterword.streams.runtime.errors import OutputMissing
+from afterword.streams.runtime.errors import TRANSIENT, OutputMissing
 from afterword.streams.runtime.options import Clients, Options
+from afterword.streams.runtime.slices import Slices
 
+log = structlog.get_logger()
+
+TIMED_OUT = (TimeoutError, KafkaTimeoutError, RequestTimedOutError)
 STOP_SECONDS = 5.0
 RETRY_BACKOFF_MS = 10
 """Kafka 4 answers the first produce of a transaction with a retriable error while it verifies the transaction."""
@@ -46,6 +52,29 @@ async def fence(transactional_id: str, clients: Clients, options: Options) -> No
         await producer.open(options.start_timeout_seconds)
     finally:
         await producer.close()
+
+
+@asynccontextmanager
+async def in_time(
+    options: Options, slices: Slices, where: str, number: int, sizes: Callable[[], tuple[int, int]]
+) -> AsyncIterator[None]:
+    """Bound the time of a commit of `number` records or keys; after a timeout, the next one is half as large.
+
+    The coordinator aborts a transaction that takes longer than it may: its producer is fenced, and the error does not
+    say why. So every error after that time counts as a timeout. `sizes`: bytes read and written, asked for only then.
+    """
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    try:
+        async with asyncio.timeout(options.commit_timeout_seconds):
+            yield
+    except TRANSIENT as error:
+        if isinstance(error, TIMED_OUT) or loop.time() - began >= options.transaction_timeout_seconds:
+            read, written = sizes()
+            slices.timed_out(number, read, written)
+            log.warning("commit_timed_out", partition=where, stage="commit", records=number, bytes=written)
+        raise
+    slices.committed(number)
 
 
 class TransactionalProducer:
