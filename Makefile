@@ -82,7 +82,7 @@ docs: $(STAMP) ## generate docs/settings.md, docs/reference, schemas/generated a
 	$(BIN)/afterword schema export schemas/generated
 	$(BIN)/python -m helm.generate
 
-release: $(STAMP) $(RELEASE_STAMP) ## wheel, sdist, SBOM and image of the last commit, into dist/; CHANGELOG.md must name the version
+release: $(STAMP) $(RELEASE_STAMP) ## wheels, sdists, SBOM and image of the last commit, into dist/; CHANGELOG.md must name the version
 	$(BIN)/python -m tools.release dist
 
 $(RELEASE_STAMP): requirements-release.lock
@@ -92,10 +92,10 @@ $(RELEASE_STAMP): requirements-release.lock
 
 sizes: $(STAMP) build/uv/bin/uv ## packages and megabytes that each extra installs
 	rm -rf build/sizes
-	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/sizes .
+	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/sizes . ./distributions/embedded
 	@for extra in '' '[memory]' '[worker]' '[dev]' '[worker,local-embeddings]'; do \
 	  build/uv/bin/uv pip install --quiet --python $(BIN)/python --target "build/sizes/x$$extra" \
-	    "$$(echo build/sizes/*.whl)$$extra" || exit 1; \
+	    --find-links build/sizes "$$(echo build/sizes/afterword-*.whl)$$extra" || exit 1; \
 	  echo "afterword$$extra: $$(ls -d build/sizes/x"$$extra"/*.dist-info | wc -l) packages, $$(du -sm build/sizes/x"$$extra" | cut -f1) MB"; \
 	done
 
@@ -113,5 +113,5 @@ build/uv/bin/uv:
 	build/uv/bin/pip install --quiet uv==$(UV_VERSION)
 
 clean: ## what can be made again; data in .afterword stays
-	rm -rf .venv build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis *.egg-info
+	rm -rf .venv build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis *.egg-info distributions/*/build distributions/*/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from afterword.streams.errors import AfterwordError
 
 OURS = "afterword"
+EMBEDDED = "afterword.embedded"
+"""The package of ours that an extra brings."""
 
 
 class ExtraMissing(AfterwordError, ImportError):
@@ -14,10 +16,11 @@ class ExtraMissing(AfterwordError, ImportError):
 
 @contextmanager
 def extra_required(extra: str, what: str) -> Iterator[None]:
-    """Translate the failed import of another project's module. Raises: ExtraMissing."""
+    """Translate the failed import of a module that an extra brings. Raises: ExtraMissing."""
     try:
         yield
     except ModuleNotFoundError as error:
-        if (error.name or OURS).partition(".")[0] == OURS:
+        missing = error.name or OURS
+        if missing.partition(".")[0] == OURS and missing != EMBEDDED:
             raise
         raise ExtraMissing(what=what, extra=extra) from error

@@ -8,11 +8,14 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import distribution, packages_distributions
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
+EMBEDDED = ("afterword-embedded", "afterword.embedded")
+"""Our second distribution, which the checkout stands in for, and its package."""
 BASE = ""
 """The install without extras."""
 FORBIDDING = """
@@ -20,18 +23,28 @@ import sys, json
 class Forbidding:
     forbidden = set(json.loads(sys.argv.pop(1)))
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in self.forbidden:
+        if {name, name.partition(".")[0]} & self.forbidden:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Forbidding())
 """
 
 
+def project_of(folder: Path) -> dict[str, Any]:
+    """Read the table `project` of a folder's `pyproject.toml`."""
+    found: dict[str, Any] = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    return found
+
+
 @cache
 def requirements(extra: str) -> tuple[Requirement, ...]:
     """Requirements in `pyproject.toml` of the base install, or of an extra on top of it."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = project_of(ROOT)
     named = project["optional-dependencies"][extra] if extra else project["dependencies"]
     return tuple(map(Requirement, named))
+
+
+def embedded_project() -> dict[str, Any]:
+    return project_of(ROOT / "distributions" / "embedded")
 
 
 @cache
@@ -52,19 +65,22 @@ def installed_by(extra: str) -> frozenset[str]:
 def _required_by(name: str, extra: str) -> Iterable[Requirement]:
     if name == "afterword":
         return requirements(extra)
+    if name == EMBEDDED[0]:
+        return map(Requirement, embedded_project()["dependencies"])
     wanted = map(Requirement, distribution(name).requires or ())
     return [one for one in wanted if one.marker is None or one.marker.evaluate({"extra": extra})]
 
 
 def forbidden_without(extra: str) -> list[str]:
-    """Top-level modules that are installed here, and would not be with this extra only."""
+    """Top-level modules, and our second package, that are installed here and would not be with this extra only."""
     allowed = installed_by(extra)
     of_module: Mapping[str, list[str]] = packages_distributions()
-    return sorted(
+    foreign = {
         module
         for module, names in of_module.items()
         if module != "afterword" and not allowed & set(map(canonicalize_name, names))
-    )
+    }
+    return sorted(foreign | ({EMBEDDED[1]} if EMBEDDED[0] not in allowed else set()))
 
 
 def run_with(extra: str, code: str, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:

@@ -1,7 +1,7 @@
 """Everything of a release, from the commit alone: python -m tools.release [DIRECTORY]
 
-Source distribution, wheel, software bill of materials and, where a container engine runs, the image. Two runs on one
-commit give the same files: times are the commit's, and nothing but committed files is read.
+Source distributions and wheels, software bill of materials and, where a container engine runs, the image. Two runs on
+one commit give the same files: times are the commit's, and nothing but committed files is read.
 """
 
 import gzip
@@ -22,6 +22,8 @@ ROOT = Path(__file__).parents[1]
 FILE_MODE = 0o644
 UNRELEASED = "not released yet"
 IMAGE_LOCK = "requirements-image.lock"
+EMBEDDED = Path("distributions", "embedded")
+"""Project of the second distribution, within a tree."""
 CYCLONEDX = Path("build", "release-venv", "bin", "cyclonedx-py")
 ENGINES = ("docker", "podman")
 
@@ -145,8 +147,9 @@ def release(out: Path) -> None:
     }
     with committed("HEAD") as tree:
         check_changelog((tree / "CHANGELOG.md").read_text(), version_of(tree))
-        source = build_sdist(tree, out, environment)
-        made = [source, build_wheel(source, out, environment), write_bill_of_materials(tree, out)]
+        sources = [build_sdist(project, out, environment) for project in (tree, tree / EMBEDDED)]
+        wheels = [build_wheel(source, out, environment) for source in sources]
+        made = [*sources, *wheels, write_bill_of_materials(tree, out)]
         image = build_image(tree, environment)
     for file in made:
         sys.stdout.write(f"{file}\n")

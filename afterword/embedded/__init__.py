@@ -1,6 +1,6 @@
 """A real Kafka and a MongoDB server as child processes, without Docker and without an installed Java.
 
-For laptops and tests; POSIX only. Needs the extra `dev`.
+For laptops and tests; POSIX only. The distribution `afterword-embedded`, which the extra `dev` installs.
 """
 
 from afterword.embedded.errors import DirectoryInUse, JarsUnavailable, ProcessExited, StartTimeout

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.extras import BASE, run_with
-from tools.release import build_sdist, build_wheel
+from tools.release import EMBEDDED, build_sdist, build_wheel
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = {
@@ -28,6 +28,7 @@ PACKAGES = {
 """Folders of the repository, and where they are in the wheel."""
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 ENVIRONMENT = {"SOURCE_DATE_EPOCH": "1790000000", "AFTERWORD_REVISION": REVISION}
+EMBEDDED_PATH = "import afterword.dev, afterword.demo, afterword.embedded; print(afterword.embedded.__file__)"
 SERVICE = """
 import schemas, streams, consumers, afterword, sys
 from afterword import MessageCreated, Producer, SummarySubscriber, load_settings
@@ -38,15 +39,20 @@ print(afterword.__file__)
 """
 
 
+EMBEDDED_FILES = {f"afterword/embedded/{path.name}" for path in (ROOT / "afterword" / "embedded").glob("*.*")}
+
+
 class Built(NamedTuple):
     sdist: Path
     wheel: Path
+    embedded_sdist: Path
+    embedded_wheel: Path
 
 
 def copied(to: Path) -> Path:
     """Copy what a checkout holds that a build may read, so that nothing is left behind in it."""
     ignored = shutil.ignore_patterns("__pycache__")
-    for name in (*PACKAGES, "tests", "tools", "benchmarks"):
+    for name in (*PACKAGES, "distributions", "tests", "tools", "benchmarks"):
         shutil.copytree(ROOT / name, to / name, symlinks=True, ignore=ignored)
     for name in ("pyproject.toml", "setup.py", "LICENSE", "README.md"):
         shutil.copy(ROOT / name, to)
@@ -58,11 +64,16 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copied(tmp_path_factory.mktemp("tree"))
 
 
+def build(tree: Path, out: Path) -> Built:
+    """Build what `make release` builds of a tree, and leave files of setuptools in it."""
+    sdist, embedded = (build_sdist(project, out, ENVIRONMENT) for project in (tree, tree / EMBEDDED))
+    return Built(sdist, build_wheel(sdist, out, ENVIRONMENT), embedded, build_wheel(embedded, out, ENVIRONMENT))
+
+
 @pytest.fixture(scope="module")
 def built(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
     out = tmp_path_factory.mktemp("built")
-    sdist = build_sdist(shutil.copytree(tree, out / "tree", symlinks=True), out, ENVIRONMENT)
-    return Built(sdist, build_wheel(sdist, out, ENVIRONMENT))
+    return build(shutil.copytree(tree, out / "tree", symlinks=True), out)
 
 
 @pytest.fixture(scope="module")
@@ -83,14 +94,12 @@ def test_every_file_of_the_packages_is_in_it(names: set[str]) -> None:
         for path in (ROOT / folder).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert files <= names
+    assert files - EMBEDDED_FILES <= names
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        "afterword/embedded/jars.lock",
-        "afterword/embedded/EmbeddedMongo.java",
         "afterword/samples/conversations.jsonl",
         "afterword/samples/LICENSE",
         "afterword/samples/README.md",
@@ -109,6 +118,13 @@ def test_neither_reference_generators_nor_test_doubles_are_in_it(names: set[str]
     assert not [name for name in names if "reference" in name or "double" in name]
 
 
+def test_the_embedded_servers_are_a_distribution_of_their_own(names: set[str], built: Built) -> None:
+    assert not [name for name in names if "embedded" in name.lower()]
+    assert {"afterword/embedded/EmbeddedMongo.java", "afterword/embedded/jars.lock"} <= EMBEDDED_FILES
+    added = {name for name in files_of(built.embedded_wheel) if ".dist-info/" not in name}
+    assert added == EMBEDDED_FILES
+
+
 def test_the_wheel_of_the_sources_has_the_same_files_as_that_of_the_source_distribution(
     tree: Path, built: Built, tmp_path: Path
 ) -> None:
@@ -120,16 +136,31 @@ def test_two_builds_are_equal_byte_for_byte(built: Built, tmp_path: Path) -> Non
     later = time.time() - 86_400
     for path in elsewhere.rglob("*.py"):
         os.utime(path, (later, later))
-    sdist = build_sdist(elsewhere, tmp_path / "out", ENVIRONMENT)
-    assert sdist.read_bytes() == built.sdist.read_bytes()
-    assert build_wheel(sdist, tmp_path / "out", ENVIRONMENT).read_bytes() == built.wheel.read_bytes()
+    again = build(elsewhere, tmp_path / "out")
+    assert [file.read_bytes() for file in again] == [file.read_bytes() for file in built]
 
 
 def test_a_source_distribution_holds_no_links_and_no_names_of_users(built: Built) -> None:
-    with tarfile.open(built.sdist) as files:
-        members = files.getmembers()
+    members = []
+    for sdist in (built.sdist, built.embedded_sdist):
+        with tarfile.open(sdist) as files:
+            members += files.getmembers()
     assert all(member.isfile() or member.isdir() for member in members)
     assert {(member.uname, member.gname, member.uid) for member in members} == {("", "", 0)}
+
+
+def test_both_wheels_make_one_package(built: Built, tmp_path: Path) -> None:
+    for wheel in (built.wheel, built.embedded_wheel):
+        with zipfile.ZipFile(wheel) as files:
+            files.extractall(tmp_path)
+    done = run_with("dev", EMBEDDED_PATH, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)})
+    assert (done.stdout, done.stderr) == (f"{tmp_path}/afterword/embedded/__init__.py\n", "")
+
+
+def test_without_the_second_wheel_the_command_names_the_extra(service: dict[str, str], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "afterword", "demo"]
+    done = subprocess.run(command, cwd=tmp_path, env=service, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "afterword: afterword demo needs: pip install 'afterword[dev]'\n")
 
 
 @pytest.fixture

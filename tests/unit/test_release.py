@@ -2,14 +2,14 @@
 
 import re
 import subprocess
-import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.extras import embedded_project, project_of
 from tools.locks import LOCKS, problems
-from tools.release import ReleaseError, check_changelog, committed, version_of
+from tools.release import EMBEDDED, ReleaseError, check_changelog, committed, version_of
 
 ROOT = Path(__file__).parents[2]
 CHANGELOG = """\
@@ -41,8 +41,11 @@ def test_a_version_that_the_changelog_does_not_describe_may_not(version: str, pr
         check_changelog(CHANGELOG, version)
 
 
-def test_the_version_is_in_one_place_and_the_chart_follows() -> None:
+def test_the_version_is_in_one_place_and_the_chart_and_the_second_distribution_follow() -> None:
     version = version_of(ROOT)
+    assert version_of(ROOT / EMBEDDED) == version
+    assert f"afterword=={version}" in embedded_project()["dependencies"]
+    assert f"afterword-embedded=={version}" in project_of(ROOT)["optional-dependencies"]["dev"]
     chart = yaml.safe_load((ROOT / "helm/afterword/Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (version, version)
     assert f"ARG VERSION={version}" not in (ROOT / "Dockerfile").read_text()
@@ -63,7 +66,7 @@ def test_the_locks_name_no_registry() -> None:
 
 
 def test_ci_runs_every_python_that_the_package_names() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = project_of(ROOT)
     named = {c.rpartition(" ")[2] for c in project["classifiers"] if re.search(r"Python :: 3\.\d+$", c)}
     [job] = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"].values()
     assert set(job["strategy"]["matrix"]["python"]) == named
@@ -87,9 +90,14 @@ def test_each_lock_is_made_for_the_extras_that_it_is_compared_with() -> None:
 
 
 def test_the_locks_are_those_of_the_project() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = project_of(ROOT)
     for name, extras in LOCKS.items():
         assert list(problems(project, (ROOT / name).read_text(), extras)) == []
+
+
+def test_what_the_embedded_servers_require_is_locked_for_the_tests() -> None:
+    required = {one for one in embedded_project()["dependencies"] if not one.startswith("afterword==")}
+    assert required <= set(project_of(ROOT)["optional-dependencies"]["test"])
 
 
 def test_a_lock_that_is_older_than_the_project_is_found() -> None:
