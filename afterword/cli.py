@@ -21,6 +21,7 @@ from afterword.commands import (
     watch,
     worker,
 )
+from afterword.commands.common import next_step
 from afterword.streams.errors import AfterwordError, ConfigurationError
 from afterword.streams.visible import shown
 from afterword.version import revision, running_version
@@ -90,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def end(error: AfterwordError, code: int) -> None:
     """Print the error in one line, without a traceback, and exit."""
-    sys.stderr.write(f"afterword: {shown(str(error))}\n")
+    sys.stderr.write(f"afterword: {shown(str(error) + next_step(error))}\n")
     sys.exit(code)
 
 

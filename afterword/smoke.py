@@ -13,7 +13,7 @@ from afterword.schemas import SummaryCreated
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka import running_consumer
 from afterword.streams.settings import Settings
-from afterword.watch import events
+from afterword.watch import events, seek_to_now
 
 TURNS = (
     ("user", "Is the smoke test of this deployment through yet?"),
@@ -35,7 +35,7 @@ async def smoke(settings: Settings, seconds: float) -> SummaryCreated:
     async with running_consumer(
         settings.kafka, settings.kafka.summaries_topic, auto_offset_reset="earliest"
     ) as consumer:
-        await consumer.seek_to_end()  # before anything is sent, so that no summary is missed
+        await seek_to_now(consumer)  # before anything is sent, so that no summary is missed
         try:
             async with asyncio.timeout(seconds):
                 await produce(settings, smoke_lines(conversation_id), ProduceOptions(flush=True))

@@ -20,10 +20,19 @@ async def watch(kafka: Kafka, from_beginning: bool) -> AsyncGenerator[SummaryCre
         kafka, kafka.summaries_topic, kafka.deletions_topic, auto_offset_reset="earliest"
     ) as consumer:
         if not from_beginning:
-            await consumer.seek_to_end()
+            await seek_to_now(consumer)
         async with aclosing(events(consumer)) as found:
             async for event in found:
                 yield event
+
+
+async def seek_to_now(consumer: AIOKafkaConsumer) -> None:
+    """Go to the ends of all assigned partitions.
+
+    Not by `seek_to_end`: aiokafka may be asking for the beginnings at that moment, and then takes those for the ends.
+    """
+    for partition, offset in (await consumer.end_offsets(consumer.assignment())).items():
+        consumer.seek(partition, offset)
 
 
 async def events(consumer: AIOKafkaConsumer) -> AsyncGenerator[SummaryCreated | SummaryDeleted, None]:

@@ -219,6 +219,9 @@ class Mongo(Section):
     tls_cert_file: Path | None = Field(None, description="PEM file: client certificate and its key; turns TLS on")
     tls_key_password: SecretStr | None = Field(None, description="password of that key")
     timeout_seconds: Seconds = Field(10.0, description="timeout of an operation, server selection included")
+    selection_seconds: float | None = Field(
+        None, gt=0, description="time to find a server; default: `timeout_seconds`, of commands 3 seconds"
+    )
 
     @model_validator(mode="after")
     def possible(self) -> Self:

@@ -2,14 +2,17 @@
 
 import json
 import logging
+import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from afterword.streams.errors import AfterwordError, BrokerUnavailable, StoreUnavailable
 from afterword.streams.private import make_files_private
 from afterword.streams.visible import printable, shown_json
 
@@ -17,6 +20,19 @@ if TYPE_CHECKING:
     from afterword.streams.settings import Settings
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+DEV_CONFIG = Path(".afterword/afterword.toml")
+"""Settings that `afterword dev` writes."""
+CONFIG_VARIABLE = "AFTERWORD_CONFIG"
+ADDRESSES = (
+    "AFTERWORD_KAFKA__BOOTSTRAP_SERVERS",
+    "AFTERWORD_MONGO__URI",
+    "AFTERWORD_QDRANT__URL",
+    "AFTERWORD_QDRANT__PATH",
+)
+"""Variables of which each names a server."""
+SELECTION_SECONDS = 3.0
+"""Time in which a command has to find a server of MongoDB."""
 
 AGO = re.compile(r"(\d+)([smhd])")
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -44,6 +60,68 @@ def start_quietly() -> "Settings":
     settings = start()
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     return settings
+
+
+def start_command() -> "Settings":
+    """Load the settings of a command that ends: those of `afterword dev` in this directory, if nothing names others.
+
+    Without the logs of aiokafka, too. MongoDB is looked for only shortly: somebody waits.
+    """
+    find_config()
+    settings = start_quietly()
+    if settings.mongo.selection_seconds:
+        return settings
+    mongo = settings.mongo.model_copy(update={"selection_seconds": SELECTION_SECONDS})
+    return settings.model_copy(update={"mongo": mongo})
+
+
+def find_config() -> None:
+    """Take the file of `afterword dev` in this directory, and say so, unless a variable names a file or a server."""
+    if CONFIG_VARIABLE in os.environ or any(os.environ.get(variable) for variable in ADDRESSES):
+        return
+    try:
+        owner = DEV_CONFIG.stat().st_uid
+    except OSError:
+        return
+    if owner == os.getuid():
+        os.environ[CONFIG_VARIABLE] = str(DEV_CONFIG)
+        typer.echo(f"afterword: settings of {DEV_CONFIG}", err=True)
+    else:
+        typer.echo(f"afterword: {DEV_CONFIG} is not used: it is another user's", err=True)
+
+
+def next_step(error: AfterwordError) -> str:
+    """Say where the address of a server that cannot be reached comes from, and what to do; nothing of other errors."""
+    variable = _address_of(error)
+    if variable is None:
+        return ""
+    address = f"its address{_shown_address(variable)}"
+    file = os.environ.get(CONFIG_VARIABLE)
+    if os.environ.get(variable):
+        return f"; {address} is from {variable}"
+    if not file:
+        return f"; {address} is the default: run `afterword dev` in this directory, or set {variable}"
+    return f"; {address} is from {file}" + (", is `afterword dev` running?" if file.endswith(str(DEV_CONFIG)) else "")
+
+
+def _address_of(error: AfterwordError) -> str | None:
+    """The variable with the address of the server that does not answer, if it is known."""
+    kafka, mongodb, qdrant, _ = ADDRESSES
+    if type(error) is BrokerUnavailable:
+        return kafka
+    if type(error) is not StoreUnavailable:
+        return None
+    store = str(vars(error).get("store", "")).partition(" ")[0].lower()
+    return {"kafka": kafka, "mongodb": mongodb, "qdrant": qdrant}.get(store)
+
+
+def _shown_address(variable: str) -> str:
+    """The address, where the error itself does not have it."""
+    from afterword.streams.settings import load_settings, without_credentials
+
+    if variable != ADDRESSES[1]:
+        return ""
+    return f" {without_credentials(load_settings().mongo.uri.get_secret_value())}"
 
 
 def moment(text: str) -> datetime:

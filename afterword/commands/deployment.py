@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from afterword.commands.common import Json, print_json, start, start_quietly
+from afterword.commands.common import Json, find_config, print_json, start, start_command
 from afterword.streams.visible import shown
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def create_topics(as_json: Json = False) -> None:
     """
     from afterword.topics import ensure_topics
 
-    reports = asyncio.run(ensure_topics(start_quietly()))
+    reports = asyncio.run(ensure_topics(start_command()))
     if as_json:
         print_json([asdict(report) for report in reports])
     else:
@@ -67,6 +67,7 @@ def show_config(as_json: Json = False) -> None:
     """Print every effective setting, without secrets; a star marks those that were set."""
     from afterword.streams.settings import shown_as_dict, shown_settings
 
+    find_config()
     settings = start()
     if as_json:
         print_json(shown_as_dict(settings))
@@ -100,7 +101,7 @@ def check(as_json: Json = False) -> None:
     """
     from afterword.checks import check_all
 
-    results = asyncio.run(check_all(start_quietly()))
+    results = asyncio.run(check_all(start_command()))
     if as_json:
         print_json([asdict(result) for result in results])
     else:
@@ -115,7 +116,7 @@ def smoke(timeout: Timeout = 120, as_json: Json = False) -> None:
     from afterword.smoke import smoke as run
 
     began = time.monotonic()
-    event = asyncio.run(run(start_quietly(), timeout))
+    event = asyncio.run(run(start_command(), timeout))
     seconds = round(time.monotonic() - began, 1)
     if as_json:
         print_json({"event_id": event.event_id, "source": event.quality.source, "seconds": seconds})
@@ -130,7 +131,7 @@ def audit(wait: Wait = 0, as_json: Json = False) -> None:
     """
     from afterword.audit import run
 
-    report = asyncio.run(run(start_quietly(), wait_seconds=wait))
+    report = asyncio.run(run(start_command(), wait_seconds=wait))
     if as_json:
         print_json(report.as_dict())
     else:
@@ -144,7 +145,7 @@ def rebuild_index(after: After = None, everything: All = False, as_json: Json = 
     """Index episodes that are in MongoDB but not in Qdrant; with --all, every episode. Can be repeated."""
     from afterword.rebuild import rebuild_index
 
-    done = asyncio.run(rebuild_index(start_quietly(), _print_progress, after, everything))
+    done = asyncio.run(rebuild_index(start_command(), _print_progress, after, everything))
     if as_json:
         print_json(asdict(done))
     else:

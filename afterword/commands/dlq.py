@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from afterword.commands.common import Json, moment, print_json, start_quietly
+from afterword.commands.common import Json, moment, print_json, start_command
 from afterword.streams.visible import printable, shown
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _filters(
 def _with_queue(topic: str | None, work: "Callable[[DeadLetterQueue, Sequence[str]], Awaitable[None]]") -> None:
     from afterword.dlq import open_queue, queue_topics
 
-    kafka = start_quietly().kafka
+    kafka = start_command().kafka
     topics = queue_topics(kafka)
     if topic is not None and topic not in topics:
         raise typer.BadParameter(f"{topic!r} is not one of {', '.join(topics)}", param_hint="--topic")

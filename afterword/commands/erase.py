@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from afterword.commands.common import Json, print_json, start_quietly
+from afterword.commands.common import Json, print_json, start_command
 from afterword.commands.memory import not_empty
 from afterword.schemas.base import rfc3339
 from afterword.streams.visible import shown
@@ -118,7 +118,7 @@ def _person(user: str | None, tenant: str | None, no_tenant: bool) -> tuple[str,
 async def _plan(user: str, tenant: str | None, conversation: str | None) -> "Plan":
     from afterword.erasing.eraser import Eraser
 
-    async with Eraser.from_settings(start_quietly()) as eraser:
+    async with Eraser.from_settings(start_command()) as eraser:
         return await eraser.plan(user, tenant, conversation)
 
 
@@ -130,7 +130,7 @@ async def _erase(
     def keep(receipt: "Receipt") -> None:
         receipt.write(file or Path(f"erasure-{receipt.receipt_id}.json"))
 
-    async with Eraser.from_settings(start_quietly()) as eraser:
+    async with Eraser.from_settings(start_command()) as eraser:
         return await eraser.erase(
             user, tenant, conversation, asked_by=by, timeout_seconds=timeout, progress=_report, keep=keep
         )
@@ -140,7 +140,7 @@ async def _verify(file: Path, user: str, tenant: str | None) -> "Verification":
     from afterword.erasing.receipt import Receipt
     from afterword.erasing.verifying import verify as look_again
 
-    return await look_again(start_quietly(), Receipt.read(file), user, tenant)
+    return await look_again(start_command(), Receipt.read(file), user, tenant)
 
 
 def _report(progress: "Progress") -> None:

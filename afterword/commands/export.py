@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from afterword.commands.common import print_json, start_quietly
+from afterword.commands.common import print_json, start_command
 from afterword.commands.memory import not_empty
 
 OfUser = Annotated[str, typer.Option("--user", callback=not_empty, help="The user, matched exactly.")]
@@ -27,6 +27,6 @@ def export(user: OfUser, tenant: OfTenant = None, no_tenant: OfNoTenant = False)
 async def _print(user: str, tenant: str | None) -> None:
     from afterword.export import export as lines_of
 
-    async with aclosing(lines_of(start_quietly(), user, tenant)) as lines:
+    async with aclosing(lines_of(start_command(), user, tenant)) as lines:
         async for line in lines:
             print_json(line)

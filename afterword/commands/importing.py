@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from afterword.commands.common import Json, many, print_json, start_quietly
+from afterword.commands.common import Json, many, print_json, start_command
 from afterword.streams.visible import shown
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _run(plan: "Plan", file: Path, position: Path, dry_run: bool, *, show_progre
     from afterword.importing.files import opened
     from afterword.importing.run import count
 
-    settings = start_quietly()
+    settings = start_command()
     with opened(file) as files, _progress(files if show_progress else None) as (progress, report):
         if dry_run:
             return count(plan, files, progress, report)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from afterword.commands.common import Json, print_json, print_table, start_quietly
+from afterword.commands.common import Json, print_json, print_table, start_command
 from afterword.streams.visible import INDENT, shown, shown_lines
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ async def _read_context(
 ) -> "Context | None":
     from afterword.memory import Memory
 
-    async with Memory.from_settings(start_quietly()) as memory:
+    async with Memory.from_settings(start_command()) as memory:
         return await memory.context(conversation, messages, max_tokens, agent, **owner._asdict())
 
 
@@ -90,7 +90,9 @@ def _owner(user: str | None, tenant: str | None, no_tenant: bool) -> "Owner":
 
 def context_lines(found: "Context") -> Iterator[str]:
     """Format for people: what begins a line is ours, and neither a summary nor a content can pass for a turn."""
-    yield shown(found.title) or "(no summary yet)"
+    yield shown(found.title) or (
+        "(all of it, which is shorter than a summary)" if found.verbatim else "(no summary yet)"
+    )
     yield ""
     summaries = [text for text in (found.rolling_summary, *found.recent_summaries) if text]
     if summaries:
@@ -132,7 +134,7 @@ async def _read_episodes(
 ) -> "EpisodePage":
     from afterword.memory import Memory
 
-    async with Memory.from_settings(start_quietly()) as memory:
+    async with Memory.from_settings(start_command()) as memory:
         return await memory.episodes(conversation, limit, before, agent, **owner._asdict())
 
 
@@ -182,7 +184,7 @@ async def _search(
 ) -> "list[Recalled]":
     from afterword.memory import Memory
 
-    async with Memory.from_settings(start_quietly()) as memory:
+    async with Memory.from_settings(start_command()) as memory:
         return await memory.recall(
             query, user_id=user, tenant_id=tenant, k=k, agent_id=agent, conversation_id=conversation
         )

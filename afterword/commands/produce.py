@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from afterword.commands.common import Json, many, print_json, start_quietly
+from afterword.commands.common import Json, many, print_json, start_command
 from afterword.streams.visible import shown
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def produce(
 
     options = ProduceOptions(rate=rate, flush=flush, interleave=interleave, skip_invalid=skip_invalid)
     try:
-        produced = _produce(start_quietly(), file, options, show_progress=not as_json)
+        produced = _produce(start_command(), file, options, show_progress=not as_json)
     except LinesInvalid as error:
         _print_invalid(error.first, error.found)
         raise typer.Exit(1) from None

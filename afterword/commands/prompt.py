@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from afterword.commands.common import Json, print_json, print_table, start_quietly
+from afterword.commands.common import Json, print_json, print_table, start_command
 from afterword.streams.visible import shown
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def try_prompt(
         raise typer.BadParameter("give both prices or none")
     prices = None if prompt_price is None or answer_price is None else (prompt_price, answer_price)
     text = None if file is None else _text_of(file)
-    found = asyncio.run(compare(start_quietly(), text, model, size, seed, _progress))
+    found = asyncio.run(compare(start_command(), text, model, size, seed, _progress))
     if as_json:
         print_json(_document(found, prices))
     else:

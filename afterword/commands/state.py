@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from afterword.commands.common import Json, print_json, start_quietly
+from afterword.commands.common import Json, print_json, start_command
 from afterword.streams.visible import shown
 
 app = typer.Typer(help="Find and repair damaged state of the segmenter.", no_args_is_help=True)
@@ -24,7 +24,7 @@ def list_quarantined(as_json: Json = False) -> None:
     """Print the conversations in quarantine, one a line: partition, waiting dead letters, what is damaged."""
     from afterword.state import quarantined
 
-    for found in asyncio.run(quarantined(start_quietly())):
+    for found in asyncio.run(quarantined(start_command())):
         if as_json:
             print_json(vars(found))
         else:
@@ -42,7 +42,7 @@ def reset(conversation: ConversationId, yes: Yes = False, as_json: Json = False)
     """
     from afterword.state import reset as run
 
-    settings = start_quietly()
+    settings = start_command()
     if not yes:
         typer.confirm(
             shown(f"Rebuild the state of {conversation}? The segmenters must be stopped."), err=True, abort=True
@@ -65,7 +65,7 @@ def rebuild(yes: Yes = False, as_json: Json = False) -> None:
     """
     from afterword.state import rebuild_state as run
 
-    settings = start_quietly()
+    settings = start_command()
     if not yes:
         typer.confirm(
             "Rebuild the state of every partition without one? The segmenters must be stopped.", err=True, abort=True

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from afterword.commands.common import Json, moment, print_json, print_table, start_quietly
+from afterword.commands.common import Json, moment, print_json, print_table, start_command
 from afterword.streams.visible import shown
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def redo(
     from afterword.redo import plan
     from afterword.redo import redo as run
 
-    wanted, settings = _wanted(since, conversation, where or []), start_quietly()
+    wanted, settings = _wanted(since, conversation, where or []), start_command()
     found = asyncio.run(plan(settings, wanted))
     if dry_run or not found.episodes:
         _print_plan(found, as_json)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from afterword.commands.common import Json, start_quietly
+from afterword.commands.common import Json, start_command
 from afterword.streams.visible import printable, shown, shown_json
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ async def _watch(from_beginning: bool, limit: int | None, as_json: bool) -> None
     from afterword.watch import watch as events
 
     count = 0
-    async with aclosing(events(start_quietly().kafka, from_beginning)) as found:
+    async with aclosing(events(start_command().kafka, from_beginning)) as found:
         async for event in found:
             _print(event, as_json)
             count += 1

@@ -33,13 +33,17 @@ def fenced_prompt(system: str, user: str, data: Mapping[str, str], facts: Mappin
     `data`: untrusted texts by the name of their placeholder in `user`. Outside the fences nothing depends on them but
     the fences' code. `facts`: our own values of the other placeholders.
     """
-    digest = hashlib.sha256("\0".join(data.values()).encode()).hexdigest()
-    fence = unused_prefix(digest, "\n".join(data.values()))
-    fenced = {name: _fenced(LABELS[name], text, fence) for name, text in data.items()}
+    fence = fence_of(*data.values())
+    fenced = {name: fenced_text(LABELS[name], text, fence) for name, text in data.items()}
     return [
         {"role": "system", "content": system.format(fence=fence, **facts)},
         {"role": "user", "content": user.format(**fenced, **facts)},
     ]
+
+
+def fence_of(*texts: str) -> str:
+    """Make the code of the fences around these texts, which is in none of them."""
+    return unused_prefix(hashlib.sha256("\0".join(texts).encode(errors="surrogatepass")).hexdigest(), "\n".join(texts))
 
 
 def unused_prefix(digest: str, text: str) -> str:
@@ -48,7 +52,7 @@ def unused_prefix(digest: str, text: str) -> str:
     return next(endless[:n] for n in range(FENCE_CHARACTERS, len(endless) + 1) if endless[:n] not in text)
 
 
-def _fenced(label: str, text: str, fence: str) -> str:
+def fenced_text(label: str, text: str, fence: str) -> str:
     return f"----- BEGIN {label} {fence} -----\n{text}\n----- END {label} {fence} -----"
 
 
@@ -78,10 +82,10 @@ def problem_line(problem: str) -> str:
 
 
 def _transcript(messages: Iterable[EpisodeMessage]) -> str:
-    lines = (f"[{n}] {m.role}: {_indented(cleaned(m.content))}" for n, m in enumerate(messages, 1))
+    lines = (f"[{n}] {m.role}: {indented(cleaned(m.content))}" for n, m in enumerate(messages, 1))
     return "\n".join(lines) or NOTHING
 
 
-def _indented(text: str) -> str:
+def indented(text: str) -> str:
     """Indent further lines: none can pass for the beginning of another message, by another role."""
     return INDENTATION.join(text.splitlines())

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,12 +17,13 @@ from afterword import samples
 from afterword.schemas import Compression, EpisodeMetrics, Quality, SummaryCreated, Usage
 from afterword.schemas.headers import cloud_event
 from afterword.schemas.summaries import SUMMARY_CREATED
-from afterword.streams.kafka import running_producer
+from afterword.streams.kafka import running_consumer, running_producer
 from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.episodes import RollingRow
 from afterword.streams.stores.mongo import MongoEpisodes
 from afterword.topics import ensure_topics
+from afterword.watch import events, seek_to_now
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 SAMPLES = Path(samples.__file__).parent / "conversations.jsonl"
@@ -172,6 +174,17 @@ async def test_watch_prints_each_event_once(settings):
     assert [json.loads(line)["event_id"] for line in out.splitlines()] == ["c:1:1", "c:2:1"]
     _, out, _ = await run(settings, "watch", "--from-beginning", "--limit", "1")
     assert out == "c:1  Title 1: Short.\n"
+
+
+async def test_what_is_watched_from_now_on_begins_with_what_is_new(settings):
+    kafka = settings.kafka
+    await announce(settings, *map(event, range(1, 20)))
+    for n in range(20, 30):  # aiokafka's `seek_to_end` fails in every second
+        async with running_consumer(kafka, kafka.summaries_topic, auto_offset_reset="earliest") as consumer:
+            await seek_to_now(consumer)
+            await announce(settings, event(n))
+            async with aclosing(events(consumer)) as found, asyncio.timeout(SECONDS):
+                assert (await anext(found)).ordinal == n
 
 
 @pytest.fixture

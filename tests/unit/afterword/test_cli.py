@@ -10,6 +10,9 @@ import pytest
 import typer.main
 
 from afterword.cli import app, main
+from afterword.commands.common import next_step, start_command
+from afterword.streams.errors import BrokerRefuses, BrokerUnavailable, StoreUnavailable
+from afterword.streams.stores import mongo
 
 
 def commands(group: Any, *before: str) -> Iterator[list[str]]:
@@ -26,10 +29,11 @@ HEAVY = ("aiokafka", "faust", "motor", "pymongo", "qdrant_client", "pydantic_set
 AWAY = {"AFTERWORD_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9"}
 
 
-def run(*arguments: str, **environment: str) -> tuple[int, str, str]:
+def run(*arguments: str, directory: Path | None = None, **environment: str) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of a process of its own: the command line sets up logging."""
     command = [sys.executable, "-m", "afterword.cli", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, check=False)
+    own = os.environ | environment
+    done = subprocess.run(command, capture_output=True, text=True, env=own, check=False, cwd=directory)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -136,3 +140,56 @@ def test_a_command_starts_with_a_warning_of_a_key_that_is_sent_in_clear() -> Non
     assert code == 0
     assert json.loads(err)["event"] == "api_key_sent_in_clear"
     assert "canary" not in out + err
+
+
+def settings_of_dev(directory: Path) -> None:
+    """Write what `afterword dev` writes, with servers that do not answer."""
+    (directory / ".afterword").mkdir()
+    (directory / ".afterword" / "afterword.toml").write_text(
+        '[kafka]\nbootstrap_servers = "127.0.0.1:9"\n[mongo]\nuri = "mongodb://me:secret@127.0.0.1:9"\n'
+    )
+
+
+def test_commands_find_the_settings_of_dev_in_their_directory_and_say_so(tmp_path: Path) -> None:
+    settings_of_dev(tmp_path)
+    code, out, err = run("config", "show", "--json", directory=tmp_path)
+    assert (code, err) == (0, "afterword: settings of .afterword/afterword.toml\n")
+    assert json.loads(out)["kafka"]["bootstrap_servers"] == "127.0.0.1:9"
+
+
+@pytest.mark.parametrize(
+    "variable", ["AFTERWORD_CONFIG", "AFTERWORD_KAFKA__BOOTSTRAP_SERVERS", "AFTERWORD_QDRANT__URL"]
+)
+def test_settings_that_are_named_are_not_mixed_with_those_of_dev(tmp_path: Path, variable: str) -> None:
+    settings_of_dev(tmp_path)
+    (tmp_path / "own.toml").touch()
+    code, out, err = run("config", "show", "--json", directory=tmp_path, **{variable: "own.toml"})
+    assert (code, err) == (0, "")
+    assert json.loads(out)["mongo"]["uri"] == "mongodb://127.0.0.1:27017"
+
+
+def test_a_database_that_is_away_is_named_with_its_address_and_what_to_do(tmp_path: Path) -> None:
+    settings_of_dev(tmp_path)
+    code, _, err = run("context", "c1", directory=tmp_path)
+    assert code == 1
+    assert err.splitlines()[-1] == (
+        "afterword: mongodb cannot be reached: ServerSelectionTimeoutError; its address mongodb://127.0.0.1:9 is from "
+        ".afterword/afterword.toml, is `afterword dev` running?"
+    )
+
+
+def test_a_server_whose_address_nobody_set_is_to_be_started_or_named() -> None:
+    """`next_step` tells by the environment where an address is from."""
+    away = BrokerUnavailable(servers="127.0.0.1:9092", problem="no")
+    assert next_step(away).endswith("run `afterword dev` in this directory, or set AFTERWORD_KAFKA__BOOTSTRAP_SERVERS")
+    assert next_step(BrokerRefuses(servers="127.0.0.1:9092", problem="no")) == ""
+    assert next_step(StoreUnavailable(store="qdrant at http://q:6333", problem="no")).endswith("AFTERWORD_QDRANT__URL")
+    assert next_step(StoreUnavailable(store="embedder", problem="no")) == ""
+
+
+@pytest.mark.parametrize(("given", "seconds"), [(None, 3.0), ("8", 8.0)])
+def test_a_command_looks_for_a_database_shortly(given: str | None, seconds: float, monkeypatch) -> None:
+    monkeypatch.setenv("AFTERWORD_CONFIG", "")
+    if given:
+        monkeypatch.setenv("AFTERWORD_MONGO__SELECTION_SECONDS", given)
+    assert mongo.connect(start_command().mongo).client.options.server_selection_timeout == seconds
