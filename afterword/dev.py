@@ -119,10 +119,8 @@ async def dev(directory: Path, progress: DownloadProgress, say: Callable[[str], 
         say(f"Kafka   {settings.kafka.bootstrap_servers}")
         say(f"MongoDB {without_credentials(settings.mongo.uri.get_secret_value())}")
         say(f"logs    {directory / 'logs'}")
-        say(
-            "In another terminal: afterword produce FILE, watch, context CONVERSATION, audit; in another directory, first:"
-        )
-        say(f"export {CONFIG_FILE_VARIABLE}={(directory / CONFIG_FILE).absolute()}")
+        say("In another terminal: afterword produce FILE, afterword watch, afterword context CONVERSATION")
+        say(f"in another directory, first: export {CONFIG_FILE_VARIABLE}={(directory / CONFIG_FILE).absolute()}")
         # only now: until here, Ctrl-C aborts the start
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -15,8 +15,6 @@ from afterword.embedded import Process
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tutorial.md"
 INSTALL, START = "make venv", "afterword dev"
-POINT = "export AFTERWORD_CONFIG=$PWD/.afterword/afterword.toml\n"
-"""Command that the tutorial gives for the second terminal."""
 PATIENCE_SECONDS = 150
 
 
@@ -81,8 +79,8 @@ async def test_every_command_of_the_tutorial_works(tmp_path: Path) -> None:
     assert start.strip() == START
     async with development(tmp_path):
         assert "FAILED" not in await shell(tmp_path, point)
-        assert "5 messages of 1 conversation" in await shell(tmp_path, POINT + produce)
-        assert "leave it with Grace" in await in_a_moment(tmp_path, POINT + look)
-        assert "chat-1:1" in await shell(tmp_path, POINT + flush)
-        assert "4711" in await shell(tmp_path, POINT + read)
-        await shell(tmp_path, POINT + audit)
+        assert "5 messages of 1 conversation" in await shell(tmp_path, produce)
+        assert "leave it with Grace" in await in_a_moment(tmp_path, look)
+        assert "chat-1:1" in await shell(tmp_path, flush)
+        assert "4711" in await shell(tmp_path, read)
+        await shell(tmp_path, audit)

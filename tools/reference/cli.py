@@ -26,8 +26,11 @@ with tab-separated cells.
 | environment variable | meaning |
 | --- | --- |
 | `AFTERWORD_…` | [settings](../settings.md), for every command; an unknown one is an error |
-| `AFTERWORD_CONFIG` | TOML file with settings; `afterword dev` writes one, `.afterword/afterword.toml`, which commands find by themselves in the current directory, unless a variable names a file or a server |
+| `AFTERWORD_CONFIG` | TOML file with settings; `afterword dev` writes one |
 | `OTEL_…` | where workers and `produce` send [traces](../how-to/observe.md#traces); without it there are none |
+
+Unless one of them names a file or a server, commands take `.afterword/afterword.toml` in the current directory, if
+it is this user's, and say so on standard error.
 """
 
 
