@@ -3,19 +3,56 @@
 import re
 
 ELLIPSIS = "…"
+OPENING = "([{\"'“‘«¿¡„"
 
 _BREAK = re.compile(
     r"(?P<soft>(?<=[.…])[\"'”’»)\]]*\s+)"
     r"|(?P<hard>(?<=[!?؟۔।])[\"'”’»)\]]*\s+|(?<=[。！？｡])[」』”’）]*(?![。！？｡」』”’）])\s*|(?<!\s)\s*\n\s*)"
 )
-_LAST_WORD = re.compile(r"(\S{1,20})$")
-_ABBREVIATION = re.compile(
-    # initials and dotted abbreviations (J., e.g., U.S., z.B.), and the common ones that a name or a number follows
-    r"(?:\W*(?:[^\W\d_]\.)+|\W*(?:mr|mrs|ms|dr|prof|st|sr|jr|vs|etc|approx|no|nr|inc|ltd|co|corp|dept|fig|vol"
-    r"|art|hr|fr|bzw|ca|usw|evtl|sra|srta|ud|uds|mme|mlle|sig|dott|av|tel|jan|feb|mar|apr|jun|jul|aug|sep|sept|oct|nov"
-    r"|dec)\.)",
-    re.IGNORECASE,
+_NEAR_CHARACTERS = 24
+"""Characters on either side of a full stop that decide whether a sentence ends there."""
+_INITIALS = re.compile(r"(?:[^\W\d_]\.)+|(?:[^\W\d_]{1,2}\.){1,3}[^\W\d_]{1,4}\.|MM\.")
+"""Initials and dotted abbreviations: J., U.S., e.g., z.B., bl.a., f.eks., d.w.z."""
+_NAME_FOLLOWS = frozenset(
+    """mr mrs ms dr dra prof profa st ste jr vs inc ltd corp dept rev sgt capt hr fr frl hrn dipl ing bzw ca evtl ggf
+    inkl exkl zzgl abzgl sog bspw vgl geb str mio mrd tsd sr sra srta sres ud uds vd vds av avda exmo exma mme mmes
+    mlle mgr env sig sigg dott avv geom dhr mevr mej drs bijv incl dvs evt hhv""".split()  # noqa: SIM905 – easier to read
 )
+"""Abbreviations of the languages of WORDS_KNOWN (quality/figures.py) that end no sentence: a name or more follows."""
+_NUMBER_FOLLOWS = frozenset(
+    """no nos nr nrs num núm nro n fig figs vol art arts abs p pp pg pag pág págs pagg blz bls s ch chap cap kap sec
+    tel tél tlf fax ext approx aprox kl ab max min mind std room rm zi apt hs lt jan janv ene gen feb febr févr fev
+    mar mär mrt apr avr abr mag mai maj may jun giu jul juil lug aug ago sep sept set oct okt out ott nov dec déc
+    dez dic""".split()  # noqa: SIM905 – easier to read
+)
+"""Those that end one, unless a number follows: "Nr. 5", "14 déc. 2024", but "I said no." ends."""
+_ORDINAL = re.compile(r"\d{1,3}\.")
+"""A number, as German and Danish write ordinals."""
+_DATE_GOES_ON = re.compile(r"\d{1,2}\.|\d{4}(?!\d)")
+_MONTHS = frozenset(
+    """januar jänner februar märz april mai juni juli august september oktober november dezember jan feb mär apr jun
+    jul aug sep sept okt nov dez""".split()  # noqa: SIM905 – easier to read
+)
+"""Month names that an ordinal is followed by, in the language that writes them with a capital."""
+_ORDINAL_FOLLOWS = frozenset(
+    """am im zum zur vom beim bis ab seit der die das den dem diese dieser dieses diesem diesen jede jeder jedes jedem
+    jeden mein meine meinem meinen meiner meines dein deine deinem deinen deiner deines sein seine seinem seinen
+    seiner seines ihr ihre ihrem ihren ihrer ihres unser unsere unserem unseren unserer unseres""".split()  # noqa: SIM905 – easier to read
+)
+"""German words before an ordinal and its noun, "im 20. Jahrhundert", which is none of `_STARTS`."""
+_STARTS = frozenset(
+    """aber aller alle als also am an auch auf aus bei bis bitte da dabei dafür dagegen daher damit danach danke dann
+    daran darauf das dass dazu dein deine dem den denn der deshalb dich die dies diese dieser dieses dir doch dort
+    du ein eine einen einer er erst es euch falls für gegen gerne gibt hast hat haben heute hier ich ihm ihn ihr
+    ihre im in ist ja jede jeder jetzt kann kannst kein keine können man mein meine mit morgen nach nein nicht noch
+    nun nur ob oder ohne schon sehr sein seine seit sich sie sind so sobald sollte um und uns unser vom von vor wann
+    war waren warum was weil welche wenn wer werden wie wieder wir wird wo wollen wurde zu zum zur zwar at de
+    derefter det efter en et for fra han har hun hvad hvem hvis hvor hvornår i jeg kan med men nej nu og om på så
+    tak til vi vil daar daarna dan dat deze dit een geen het hij hoe ik je maar naar nee niet of ook op te toen u
+    van voor waar wanneer wat we wij ze zij""".split()  # noqa: SIM905 – easier to read
+)
+"""German, Danish and Dutch words that begin a sentence, and are no nouns."""
+_WORD = re.compile(r"\w{1,20}")
 _SIGNS = re.compile(r"\W*")
 _LIST_NUMBER = re.compile(r"\d{1,3}\.")
 
@@ -56,8 +93,34 @@ def _ends(text: str, start: int, first_word: int, found: re.Match[str]) -> bool:
         return False
     if _LIST_NUMBER.fullmatch(text, first_word, found.start()):
         return False
-    word = _LAST_WORD.search(text, max(start, found.start() - 20), found.start())
-    return word is None or not _ABBREVIATION.fullmatch(word[0])
+    before = text[max(start, found.start() - _NEAR_CHARACTERS) : found.start()]
+    return not _goes_on(before, text[found.end() : found.end() + _NEAR_CHARACTERS])
+
+
+def _goes_on(before: str, after: str) -> bool:
+    """Tell whether a sentence goes on although it has come to a full stop, and no small letter follows."""
+    words = before.split()
+    last = words[-1].lstrip(OPENING) if words else ""
+    last = last[max(last.rfind("'"), last.rfind("’")) + 1 :]  # l'avv.
+    abbreviation = last.rstrip(".").lower()
+    if _INITIALS.fullmatch(last) or abbreviation in _NAME_FOLLOWS:
+        return True
+    if after[:1].isdigit() and abbreviation in _NUMBER_FOLLOWS:
+        return True
+    if abbreviation in ("ex", "ej", "es"):
+        return words[-2:-1] == ["p."]
+    return _ORDINAL.fullmatch(last) is not None and _is_ordinal(words, after)
+
+
+def _is_ordinal(words: list[str], after: str) -> bool:
+    if _DATE_GOES_ON.match(after):
+        return not after[:4].isdigit() or (len(words) > 1 and _ORDINAL.fullmatch(words[-2]) is not None)
+    found = _WORD.match(after)
+    following = found[0].lower() if found else ""
+    if following in _MONTHS:
+        return True
+    is_noun = following.isalpha() and following not in _STARTS
+    return is_noun and len(words) > 1 and words[-2].lower() in _ORDINAL_FOLLOWS
 
 
 def cut_at_word(text: str, limit: int) -> str:
