@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from afterword.streams.settings import Settings
+from afterword.streams.triggers import CONDITIONS, NESTED, TRIGGER_PRESETS
 
 Schema = dict[str, Any]
 
@@ -15,6 +16,7 @@ OF_THE_CHART = {
     ("kafka", "group_instance_id"),  # the pod's name
     ("qdrant", "path"),  # one process only
 }
+TRIGGER = ("episodes", "trigger")
 NOISE = {"title", "default", "writeOnly", "format"}
 SECRET: Schema = {
     "type": "object",
@@ -32,7 +34,7 @@ FILE: Schema = {
 
 def definitions() -> dict[str, Schema]:
     """Schemas that are used more than once, by name; `reference` points at one."""
-    return {"settings": _settings(), "secret": SECRET, "file": FILE}
+    return {"settings": _settings(), "condition": _condition(), "secret": SECRET, "file": FILE}
 
 
 def reference(name: str) -> Schema:
@@ -42,7 +44,26 @@ def reference(name: str) -> Schema:
 def _settings() -> Schema:
     """Schema of every setting except secrets, files, and those that the chart sets itself."""
     plain = {place: field for place, field in _fields() if field.get("format") not in ("password", "path")}
-    return _nested({place: _clean(field) for place, field in plain.items()})
+    return _nested({place: _clean(field) | (_trigger() if place == TRIGGER else {}) for place, field in plain.items()})
+
+
+def _trigger() -> Schema:
+    """Schema of a trigger, as a value of YAML: JSON in a string would be a text like any other."""
+    kinds = {"type": "integer", "minimum": CONDITIONS["messages"].least}, {"enum": list(TRIGGER_PRESETS)}
+    return {"anyOf": [*kinds, reference("condition"), _conditions()]}
+
+
+def _condition() -> Schema:
+    least = {name: condition.least for name, condition in CONDITIONS.items()}
+    counted = {name: {"type": "integer", "minimum": number} for name, number in least.items() if number is not None}
+    measured = {name: {"type": "number", "exclusiveMinimum": 0} for name, number in least.items() if number is None}
+    properties = counted | measured | dict.fromkeys(NESTED, _conditions())
+    bounds = {"minProperties": 1, "maxProperties": 1, "additionalProperties": False}
+    return {"type": "object", **bounds, "properties": properties}
+
+
+def _conditions() -> Schema:
+    return {"type": "array", "minItems": 1, "items": reference("condition")}
 
 
 def secrets_schema() -> Schema:

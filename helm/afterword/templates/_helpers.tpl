@@ -53,7 +53,21 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 {{/* Effective settings of a component, as YAML: those of all roles, overridden by those of its role. */}}
 {{- define "afterword.settings" -}}
 {{- $own := dig .component "settings" dict (.root.Values | merge dict) -}}
-{{- toYaml (mergeOverwrite (deepCopy .root.Values.settings) (deepCopy $own)) -}}
+{{- $settings := mergeOverwrite (deepCopy .root.Values.settings) (deepCopy $own) -}}
+{{- include "afterword.requireModels" (dict "root" .root "component" .component "settings" $settings) -}}
+{{- toYaml $settings -}}
+{{- end }}
+
+{{/* Refuse a provider without a model, which no schema can: both may be of all roles or of one. */}}
+{{- define "afterword.requireModels" -}}
+{{- $withheld := include "afterword.withheld" . | splitList " " -}}
+{{- range $section := list "llm" "embedder" -}}
+{{- $given := get $.settings $section | default dict -}}
+{{- $secret := and (not (has $section $withheld)) (dig $section "model" false $.root.Values.secrets) -}}
+{{- if and (has (get $given "provider") (list "openai" "ollama")) (not (get $given "model")) (not $secret) -}}
+{{- fail (printf "settings.%s.model is required with settings.%s.provider = %s" $section $section (get $given "provider")) -}}
+{{- end -}}
+{{- end -}}
 {{- end }}
 
 {{/* Value of an environment variable: whole numbers without an exponent, lists as JSON. */}}

@@ -9,6 +9,7 @@ import yaml
 from jsonschema import Draft7Validator
 
 from afterword.streams.settings import Settings, locations, variable
+from afterword.streams.triggers import TRIGGER_PRESETS, parse_trigger, read_trigger
 from helm.generate import CHART, generated
 
 GUIDE = CHART.parents[1] / "docs" / "how-to" / "kubernetes.md"
@@ -96,6 +97,23 @@ def test_the_values_in_the_guide_fit_the_schema(block: str, validator: Draft7Val
 def test_the_schema_refuses_what_cannot_be_meant(given: dict[str, Any], named: str, validator: Draft7Validator) -> None:
     [error] = validator.iter_errors(given)
     assert named in error.message
+
+
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        *(10, 1, 0, -1, 2.5, True, "zero", "sliding", *TRIGGER_PRESETS, [], {}, None),
+        *({"messages": 3}, {"messages": 0}, {"message": 3}, {"messages": 3, "turns": 2}),
+        *([{"turns": 2}, {"any": [{"messages": 9}, {"tokens": 100}]}], {"any": []}, {"all": [{"messages": "3"}]}),
+    ],
+)
+def test_the_schema_takes_the_triggers_that_the_code_takes(trigger: Any, validator: Draft7Validator) -> None:
+    try:
+        parse_trigger(read_trigger(trigger), tokens=1)
+        is_taken = True
+    except ValueError:
+        is_taken = False
+    assert validator.is_valid({"settings": {"episodes": {"trigger": trigger}}}) == is_taken
 
 
 def test_every_value_says_what_it_is_for(files: dict[str, str]) -> None:
