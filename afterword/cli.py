@@ -21,13 +21,9 @@ from afterword.commands import (
     watch,
     worker,
 )
-from afterword.commands.common import next_step
-from afterword.streams.errors import AfterwordError, ConfigurationError
-from afterword.streams.visible import shown
+from afterword.commands.common import report
+from afterword.streams.errors import AfterwordError
 from afterword.version import revision, running_version
-
-FAILED = 1
-MISCONFIGURED = 2
 
 app = typer.Typer(
     name="afterword",
@@ -83,16 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit: 0 for success, 1 for a failure, 2 for a wrong setting or argument."""
     try:
         app(args=arguments)
-    except ConfigurationError as error:
-        end(error, MISCONFIGURED)
     except AfterwordError as error:
-        end(error, FAILED)
-
-
-def end(error: AfterwordError, code: int) -> None:
-    """Print the error in one line, without a traceback, and exit."""
-    sys.stderr.write(f"afterword: {shown(str(error) + next_step(error))}\n")
-    sys.exit(code)
+        sys.exit(report(error))
 
 
 if __name__ == "__main__":

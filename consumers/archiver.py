@@ -39,7 +39,7 @@ from afterword.streams.runtime.options import wall_clock_ms
 from afterword.streams.runtime.positions import readable
 from afterword.streams.runtime.refusals import REFUSED_SECONDS, Refusals
 from afterword.streams.runtime.session import size_of
-from afterword.streams.runtime.worker import PARTITIONS
+from afterword.streams.runtime.worker import PARTITIONS, StopTimer
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, MessageWriter
 from afterword.streams.stores.opening import Stores, open_stores
@@ -81,7 +81,7 @@ async def run_archiver(settings: Settings, stop: asyncio.Event | None = None) ->
 
     Raises: BrokerUnavailable, TopicMissing, SourceReplaced, OSError (health port).
     """
-    stop = stop or stop_signal()
+    stop = stop or stop_signal(settings)
     readiness, kafka = Readiness(*CONDITIONS), settings.kafka
     async with worker_telemetry("archiver", settings, readiness) as telemetry:
         metrics, tracer = telemetry.metrics, telemetry.tracer
@@ -443,11 +443,18 @@ async def report_lag(consumer: AIOKafkaConsumer, archiver: Archiver, metrics: En
         metrics.show([Standing(source.topic, source.partition, True, *lag) for source, lag in found.items()])
 
 
-def stop_signal() -> asyncio.Event:
-    """Make an event that SIGTERM and SIGINT set."""
-    stop = asyncio.Event()
+def stop_signal(settings: Settings) -> asyncio.Event:
+    """Make an event that SIGTERM and SIGINT set. From then on the process has the time of a stop for all that is left:
+    a broker that does not answer would keep it for longer.
+    """
+    stop, timer = asyncio.Event(), StopTimer(settings.kafka.archiver_id, settings.drain_seconds)
+
+    def asked_to_stop() -> None:
+        stop.set()
+        timer.begin(code=0)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        asyncio.get_running_loop().add_signal_handler(number, asked_to_stop)
     return stop
 
 

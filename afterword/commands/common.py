@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from afterword.streams.errors import AfterwordError, BrokerUnavailable, StoreUnavailable
+from afterword.streams.errors import AfterwordError, BrokerUnavailable, ConfigurationError, StoreUnavailable
 from afterword.streams.private import make_files_private
-from afterword.streams.visible import printable, shown_json
+from afterword.streams.visible import printable, shown, shown_json
 
 if TYPE_CHECKING:
     from afterword.streams.settings import Settings
 
+FAILED = 1
+MISCONFIGURED = 2
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 DEV_CONFIG = Path(".afterword/afterword.toml")
@@ -133,6 +135,12 @@ def moment(text: str) -> datetime:
     except ValueError:
         raise typer.BadParameter(f"{text!r} is neither an RFC 3339 time nor a duration such as 15m, 2h or 3d") from None
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+
+
+def report(error: AfterwordError) -> int:
+    """Print the error in one line, without a traceback; return the exit code."""
+    sys.stderr.write(f"afterword: {shown(str(error) + next_step(error))}\n")
+    return MISCONFIGURED if isinstance(error, ConfigurationError) else FAILED
 
 
 def many(count: int, one: str, more: str) -> str:

@@ -2,18 +2,17 @@
 
 import asyncio
 import os
-import threading
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from afterword.commands.common import start
+from afterword.commands.common import report, start
 
 if TYPE_CHECKING:
     from afterword.streams.settings import Settings
 
-LEAVE_SECONDS = 0.5
+Role = Callable[["Settings"], Coroutine[Any, Any, None]]
 
 app = typer.Typer(help="Run one role until SIGTERM, then drain.", no_args_is_help=True)
 
@@ -47,23 +46,32 @@ def archiver() -> None:
     _run(run_archiver)
 
 
-async def to_its_end(role: Coroutine[Any, Any, None]) -> None:
-    """Run the role, then end the process even if a thread is still busy with an abandoned summary."""
-    await role
-    leave = threading.Timer(LEAVE_SECONDS, os._exit, [0])
-    leave.daemon = True
-    leave.start()
+def _run(role: Role) -> None:
+    settings = start()
+    asyncio.run(to_its_end(role(settings), settings.kafka.bootstrap_servers))
 
 
-def _run(role: "Callable[[Settings], Coroutine[Any, Any, None]]") -> None:
-    """Run a role. A failure ends the process with one line that says why; a supervisor restarts it."""
-    from afterword.streams.errors import WorkerFailed
+async def to_its_end(
+    role: Coroutine[Any, Any, None], bootstrap_servers: str, leave: Callable[[int], None] = os._exit
+) -> None:
+    """Run a role, then leave the process at once. A failure is one line that says why; a supervisor restarts it.
+
+    What Python does at the end of a process waits for threads, which may be busy with abandoned work, and collects
+    garbage: seconds on a busy machine, in which no timer can cut it short.
+    """
+    from afterword.streams.errors import AfterwordError, WorkerFailed
     from afterword.streams.kafka import broker_errors
+    from afterword.streams.logs import log
     from afterword.streams.runtime.errors import EngineError
 
-    settings = start()
+    code = 0
     try:
-        with broker_errors(settings.kafka.bootstrap_servers):
-            asyncio.run(to_its_end(role(settings)))
+        with broker_errors(bootstrap_servers):
+            await role
     except (EngineError, OSError) as error:  # lost state, a port in use, a full disk
-        raise WorkerFailed(problem=str(error)) from error
+        code = report(WorkerFailed(problem=str(error)))
+    except AfterwordError as error:
+        code = report(error)
+    else:
+        log.info("worker_stopped")
+    leave(code)

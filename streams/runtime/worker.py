@@ -36,7 +36,7 @@ async def run(app: App, readiness: Readiness | None = None) -> None:
     what was not committed. After a signal this includes all that the process closes after this returns.
     """
     readiness = readiness or Readiness(PARTITIONS)
-    stop, timer = asyncio.Event(), _StopTimer(app)
+    stop, timer = asyncio.Event(), StopTimer(app.conf.id, app.engine.drain_seconds)
     loop = asyncio.get_running_loop()
 
     def asked_to_stop() -> None:
@@ -61,7 +61,7 @@ async def run(app: App, readiness: Readiness | None = None) -> None:
     finally:
         if not stop.is_set():
             timer.cancel()
-    log.info("worker_stopped", app=app.conf.id)
+    log.info("app_stopped", app=app.conf.id)
 
 
 @asynccontextmanager
@@ -76,18 +76,18 @@ async def running(app: App) -> AsyncIterator[App]:
         raise app.crash_reason
 
 
-class _StopTimer:
+class StopTimer:
     """Exits the process if its stop takes too long. A thread: Faust's services swallow cancellation when they stop."""
 
-    def __init__(self, app: Any) -> None:
-        self._app = app
+    def __init__(self, name: str, drain_seconds: float) -> None:
+        self._name = name
+        self._seconds = drain_seconds + STOP_SECONDS
         self._timer: threading.Timer | None = None
 
     def begin(self, code: int) -> None:
         """Start the timer, once. `code`: exit code if it runs out."""
         if self._timer is None:
-            seconds = self._app.engine.drain_seconds + STOP_SECONDS
-            self._timer = threading.Timer(seconds, self._leave, [code])
+            self._timer = threading.Timer(self._seconds, self._leave, [code])
             self._timer.daemon = True
             self._timer.start()
 
@@ -96,7 +96,7 @@ class _StopTimer:
             self._timer.cancel()
 
     def _leave(self, code: int) -> None:
-        log.error("stop_timed_out", app=self._app.conf.id, stage="stop", error_type="stop_timed_out")
+        log.error("stop_timed_out", app=self._name, stage="stop", error_type="stop_timed_out")
         os._exit(code)
 
 

@@ -38,15 +38,19 @@ from afterword.streams.kafka import admin_client, running_consumer
 from afterword.streams.runtime import Breaker
 from afterword.streams.runtime.attempts import Attempts
 from afterword.streams.runtime.health import Readiness
+from afterword.streams.runtime.worker import STOP_SECONDS
 from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.messages import ArchivedMessage, Selection
 from afterword.streams.stores.mongo import MongoMessages
 from afterword.streams.telemetry import Metrics
+from afterword.topics import ensure_topics
 from tests.doubles.stores import MemoryMessages
+from tests.integration.runtime.test_watchdog import own_broker
 
 CONVERSATION = "conversation"
 SECONDS = 30.0
+DRAIN_SECONDS = 2.0
 
 
 def message(n: int, content: str | None = None, skip: bool = False) -> MessageCreated:
@@ -344,6 +348,35 @@ async def test_a_stop_during_an_outage_ends_in_time_and_commits_nothing(settings
 
 
 async def test_sigterm_ends_the_process_with_0_and_its_work_committed(settings, producer, archive):
+    async with worker_process(settings) as worker:
+        for n in range(50):
+            await send(producer, settings, message(n))
+        worker.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(15):
+            assert await worker.wait() == 0
+    assert await committed(settings) == len(await archived(archive))
+
+
+async def test_a_broker_that_does_not_answer_does_not_hold_up_the_exit(settings, tmp_path):
+    async with own_broker(tmp_path / "kafka") as kafka:
+        there = {"bootstrap_servers": kafka.bootstrap_servers, "request_timeout_seconds": 60.0}
+        elsewhere = settings.model_copy(
+            update={"kafka": settings.kafka.model_copy(update=there), "drain_seconds": DRAIN_SECONDS}
+        )
+        await ensure_topics(elsewhere)
+        async with worker_process(elsewhere) as worker:
+            kafka.brokers[0].suspend()
+            try:
+                worker.send_signal(signal.SIGTERM)
+                async with asyncio.timeout(DRAIN_SECONDS + STOP_SECONDS + 15):
+                    assert await worker.wait() == 0
+            finally:
+                kafka.brokers[0].resume()
+
+
+@asynccontextmanager
+async def worker_process(settings: Settings) -> AsyncIterator[asyncio.subprocess.Process]:
+    """`afterword worker archiver`, ready."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     worker = await asyncio.create_subprocess_exec(
@@ -351,16 +384,11 @@ async def test_sigterm_ends_the_process_with_0_and_its_work_committed(settings, 
     )
     try:
         await until(lambda: is_ready(port))
-        for n in range(50):
-            await send(producer, settings, message(n))
-        worker.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(15):
-            assert await worker.wait() == 0
+        yield worker
     finally:
         if worker.returncode is None:
             worker.kill()
             await worker.wait()
-    assert await committed(settings) == len(await archived(archive))
 
 
 async def is_ready(port: int) -> bool:
@@ -378,6 +406,8 @@ def environment(settings: Settings, port: int) -> dict[str, str]:
         "AFTERWORD_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
         "AFTERWORD_KAFKA__MESSAGES_TOPIC": kafka.messages_topic,
         "AFTERWORD_KAFKA__ARCHIVER_ID": kafka.archiver_id,
+        "AFTERWORD_KAFKA__REQUEST_TIMEOUT_SECONDS": str(kafka.request_timeout_seconds),
+        "AFTERWORD_DRAIN_SECONDS": str(settings.drain_seconds),
         "AFTERWORD_MONGO__URI": settings.mongo.uri.get_secret_value(),
         "AFTERWORD_MONGO__DATABASE": settings.mongo.database,
         "AFTERWORD_HEALTH__PORT": str(port),

@@ -122,7 +122,7 @@ async def test_what_is_closed_after_the_worker_does_not_keep_the_process(lab: La
     worker = lab.worker(static=True, lingers=True, options={"drain_seconds": 0.5})
     await lab.all_counted()
     await lab.stop(worker)
-    assert '"worker_stopped"' in worker.tail()
+    assert '"app_stopped"' in worker.tail()
 
 
 async def test_a_stop_lets_the_running_batch_finish(lab: Lab) -> None:

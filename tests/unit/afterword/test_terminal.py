@@ -3,7 +3,7 @@
 import pytest
 
 from afterword.audit.report import Report
-from afterword.cli import end
+from afterword.commands.common import report
 from afterword.commands.dlq import _line, _page
 from afterword.commands.memory import context_lines
 from afterword.commands.watch import _print
@@ -50,8 +50,7 @@ def test_a_summary_that_is_watched_is_one_line(capsys: pytest.CaptureFixture[str
 
 def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     error: AfterwordError = EpisodeConflict(episode_id=HOSTILE, revision=1)
-    with pytest.raises(SystemExit):
-        end(error, 1)
+    assert report(error) == 1
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 

@@ -1,16 +1,17 @@
 """A worker's end: the process is gone, and an error is one line."""
 
+import re
 import subprocess
 import sys
-import time
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError
 
-from afterword.commands import worker
-from afterword.streams.errors import BrokerUnavailable, RequestRefused, WorkerFailed
+from afterword.commands.worker import to_its_end
+from afterword.streams.errors import ConfigurationError
 from afterword.streams.runtime.errors import StoreFailed
-from afterword.streams.settings import Settings, load_settings
 
 SECONDS = 60.0
 WITH_A_THREAD_AT_WORK = f"""
@@ -20,39 +21,81 @@ from afterword.commands.worker import to_its_end
 async def role():
     asyncio.get_running_loop().run_in_executor(None, time.sleep, {2 * SECONDS})
 
-asyncio.run(to_its_end(role()))
+asyncio.run(to_its_end(role(), ""))
+"""
+SLOW_TO_FINALIZE = f"""
+import asyncio, gc, sys, time, weakref
+from afterword.commands.worker import to_its_end
+
+class Slow:
+    def __del__(self):
+        time.sleep({2 * SECONDS})
+
+sys.kept = Slow()
+
+async def role():
+    {{problem}}
+
+asyncio.run(to_its_end(role(), ""))
 """
 
 
+def ended(program: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-c", program], timeout=SECONDS, check=False, capture_output=True, text=True)
+
+
 def test_a_thread_that_is_still_at_work_does_not_hold_up_the_exit() -> None:
-    began = time.monotonic()
-    ended = subprocess.run([sys.executable, "-c", WITH_A_THREAD_AT_WORK], timeout=SECONDS, check=False)
-    assert ended.returncode == 0
-    assert time.monotonic() - began < SECONDS
+    assert ended(WITH_A_THREAD_AT_WORK).returncode == 0
 
 
-def test_an_error_of_the_engine_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "start", load_settings)  # without logs
+def test_what_python_does_at_its_end_does_not_hold_up_the_exit() -> None:
+    stopped = ended(SLOW_TO_FINALIZE.format(problem="pass"))
+    assert stopped.returncode == 0
+    assert "worker_stopped" in stopped.stdout.splitlines()[-1]
+    failed = ended(SLOW_TO_FINALIZE.format(problem="raise OSError('a port is in use')"))
+    assert failed.returncode == 1
+    assert failed.stderr.splitlines()[-1].startswith("afterword: ")
+    assert "a port is in use" in failed.stderr
 
-    async def role(_: Settings) -> None:
+
+async def end_of(role: Callable[[], Coroutine[Any, Any, None]], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """Return the exit code, and what is on standard error."""
+    codes: list[int] = []
+    await to_its_end(role(), "broker:9092", codes.append)
+    [code] = codes
+    return code, capsys.readouterr().err
+
+
+async def test_an_error_of_the_engine_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    async def role() -> None:
         raise StoreFailed(path="state", cause="disk full")
 
-    with pytest.raises(WorkerFailed, match="local state in state cannot be used: disk full"):
-        worker._run(role)
+    code, said = await end_of(role, capsys)
+    assert code == 1
+    assert re.fullmatch(r"afterword: .*local state in state cannot be used: disk full.*\n", said)
 
 
-def test_an_answer_of_kafka_is_not_said_to_be_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "start", load_settings)
+async def test_a_wrong_setting_has_its_own_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    async def role() -> None:
+        raise ConfigurationError(setting="AFTERWORD_LLM__MODEL", problem="is empty")
 
-    async def refused(_: Settings) -> None:
+    code, said = await end_of(role, capsys)
+    assert code == 2
+    assert "AFTERWORD_LLM__MODEL" in said
+
+
+async def test_an_answer_of_kafka_is_not_said_to_be_out_of_reach(capsys: pytest.CaptureFixture[str]) -> None:
+    async def refused() -> None:
         error = MessageSizeTooLargeError()
         error.add_note("topic episode.closed")
         raise error
 
-    async def away(_: Settings) -> None:
+    async def away() -> None:
         raise KafkaConnectionError("no broker")
 
-    with pytest.raises(RequestRefused, match=r"refused a request: .*MessageSizeTooLargeError; topic episode.closed"):
-        worker._run(refused)
-    with pytest.raises(BrokerUnavailable, match=r"cannot be reached: .*no broker"):
-        worker._run(away)
+    code, said = await end_of(refused, capsys)
+    assert code == 1
+    assert re.search(r"refused a request: .*MessageSizeTooLargeError; topic episode.closed", said)
+    code, said = await end_of(away, capsys)
+    assert code == 1
+    assert re.search(r"cannot be reached: .*no broker", said)
