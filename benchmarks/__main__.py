@@ -1,6 +1,6 @@
 """Every benchmark, one after the other: tables, ratios, and a JSON file.
 
-python -m benchmarks [--only WORD] [--rounds 5] [--short] [--json FILE] [--markdown FILE]
+python -m benchmarks [--only WORD] [--rounds 5] [--short] [--load RATE]… [--json FILE] [--markdown FILE]
 """
 
 import argparse
@@ -94,10 +94,12 @@ def main() -> None:
     parser.add_argument("--only", metavar="WORD", default="", help="benchmarks whose name has this word in it")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--short", action="store_true", help="the guard's form")
+    load = "messages/s of the benchmark latency, instead of shares of the capacity that it finds; may be repeated"
+    parser.add_argument("--load", metavar="RATE", type=float, action="append", default=[], help=load)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", type=Path)
     given = parser.parse_args()
-    run = Run(Form(given.rounds, given.short), given.json, given.markdown)
+    run = Run(Form(given.rounds, given.short, tuple(given.load)), given.json, given.markdown)
     wanted = {name: one for name, one in BENCHMARKS.items() if given.only in name}
     asyncio.run(run_all(run, wanted, Console(width=140)))
     if run.failed:

@@ -35,6 +35,8 @@ BACKLOG_EPISODES = 300
 CAPACITY_SECONDS = 15.0
 LEVELS = {0.1: 30.0, 0.5: 20.0, 0.8: 15.0}
 """Share of the capacity: seconds."""
+GIVEN_SECONDS = 30.0
+"""Time of each load that is given."""
 P50_SECONDS, P99_SECONDS = 0.040, 0.150
 EDITS_A_SECOND = 5.0
 EDITED = "The order arrived on time after all, and the customer asks for no refund."
@@ -42,6 +44,7 @@ REVISED_P50_SECONDS = 0.100
 STEP_SECONDS = 0.001
 POLL_SECONDS = 0.1
 SETTLING_SECONDS = 60.0
+TITLE = "latency: last message of an episode → summary.created readable, both workers, LLM of 0 ms"
 
 
 @dataclass(frozen=True)
@@ -239,9 +242,14 @@ async def run(form: Form, directory: Path) -> Sequence[Finding]:
         await running.enter_async_context(workers(settings, environment, directory))
         talk, trips = await running.enter_async_context(talking(settings.kafka))
         await rate_of_backlog(talk, trips, WARMING_EPISODES)
-        backlog = await rate_of_backlog(talk, trips, BACKLOG_EPISODES)
+        if not form.loads:
+            backlog = await rate_of_backlog(talk, trips, BACKLOG_EPISODES)
         for number in range(CONVERSATIONS):  # from here on they do not all end at the same time
             await talk.say(number, chance.randrange(EPISODE_MESSAGES))
+        for rate in form.loads:
+            found[rate] = await trips_at(rate, GIVEN_SECONDS, talk, trips, chance)
+        if form.loads:
+            return [finding_of_loads(found)]
         capacity = await measured_capacity(backlog, talk, trips, chance)
         for share, seconds in LEVELS.items():
             found[share] = await trips_at(share * capacity, seconds, talk, trips, chance)
@@ -261,22 +269,27 @@ def finding_of_edits(revised: Sequence[float]) -> Finding:
     return Finding(title, [line], [])
 
 
-def finding(backlog: float, capacity: float, found: dict[float, list[Trip]]) -> Finding:
+def finding(backlog: float, capacity: float, found: Mapping[float, Sequence[Trip]]) -> Finding:
     told = f"{capacity:,.0f} messages/s, {capacity / EPISODE_MESSAGES:.0f} episodes/s"
     notes = [f"capacity in this run, messages coming one by one: {told}; of a backlog: {backlog:,.0f} messages/s"]
-    title = "latency: last message of an episode → summary.created readable, both workers, LLM of 0 ms"
-    return Finding(title, [line(share, capacity, trips) for share, trips in found.items()], notes)
+    lines = [line(f"at {share:.0%} of capacity", share * capacity, trips) for share, trips in found.items()]
+    return Finding(TITLE, lines, notes)
 
 
-def line(share: float, capacity: float, trips: Sequence[Trip]) -> Line:
+def finding_of_loads(found: Mapping[float, Sequence[Trip]]) -> Finding:
+    """Return a table of loads that were given, each of which is one line."""
+    return Finding(TITLE, [line("at a given load", rate, trips) for rate, trips in found.items()])
+
+
+def line(name: str, rate: float, trips: Sequence[Trip]) -> Line:
     summarised = [trip.summarised for trip in trips]
     p50, p99 = quantile(summarised, 0.5), quantile(summarised, 0.99)
     figures = {
-        "messages/s": f"{share * capacity:,.0f}",
+        "messages/s": f"{rate:,.0f}",
         "episodes": str(len(trips)),
         "p50": milliseconds(p50),
         "p99": milliseconds(p99),
         "until episode.closed, p50": milliseconds(quantile([trip.closed for trip in trips], 0.5)),
     }
     aim = f"p50 ≤ {milliseconds(P50_SECONDS)}, p99 ≤ {milliseconds(P99_SECONDS)}"
-    return Line(f"at {share:.0%} of capacity", figures, None, aim, p50 <= P50_SECONDS and p99 <= P99_SECONDS)
+    return Line(name, figures, None, aim, p50 <= P50_SECONDS and p99 <= P99_SECONDS)

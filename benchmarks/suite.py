@@ -21,6 +21,9 @@ class Form(NamedTuple):
     rounds: int = 5
     short: bool = False
     """The guard's: seconds instead of minutes, only what its ratios need."""
+    loads: tuple[float, ...] = ()
+    """Messages a second of the benchmark `latency`, to compare versions at equal loads; otherwise shares of the
+    capacity that it finds."""
 
 
 @dataclass(frozen=True)
