@@ -12,7 +12,7 @@ from afterword.commands.common import report, start
 if TYPE_CHECKING:
     from afterword.streams.settings import Settings
 
-Role = Callable[["Settings"], Coroutine[Any, Any, None]]
+RunRole = Callable[["Settings"], Coroutine[Any, Any, None]]
 
 app = typer.Typer(help="Run one role until SIGTERM, then drain.", no_args_is_help=True)
 
@@ -46,7 +46,7 @@ def archiver() -> None:
     _run(run_archiver)
 
 
-def _run(role: Role) -> None:
+def _run(role: RunRole) -> None:
     settings = start()
     asyncio.run(to_its_end(role(settings), settings.kafka.bootstrap_servers))
 
