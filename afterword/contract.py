@@ -41,7 +41,7 @@ Direction = Literal["input", "output"]
 
 
 @dataclass(frozen=True)
-class Event:
+class EventType:
     """Event with its CloudEvents type; `direction` says whether others write it or read it."""
 
     name: str
@@ -50,16 +50,16 @@ class Event:
 
 
 EVENTS = (
-    Event(MESSAGE_CREATED, MessageCreated, "input"),
-    Event(CONVERSATION_FLUSH, ConversationFlush, "input"),
-    Event(MESSAGE_EDITED, MessageEdited, "input"),
-    Event(MESSAGE_DELETED, MessageDeleted, "input"),
-    Event(CONVERSATION_DELETED, ConversationDeleted, "input"),
-    Event(EPISODE_CLOSED, EpisodeClosed, "output"),
-    Event(EPISODE_AMENDED, EpisodeAmended, "output"),
-    Event(EPISODE_REDO, EpisodeRedo, "output"),
-    Event(SUMMARY_CREATED, SummaryCreated, "output"),
-    Event(SUMMARY_DELETED, SummaryDeleted, "output"),
+    EventType(MESSAGE_CREATED, MessageCreated, "input"),
+    EventType(CONVERSATION_FLUSH, ConversationFlush, "input"),
+    EventType(MESSAGE_EDITED, MessageEdited, "input"),
+    EventType(MESSAGE_DELETED, MessageDeleted, "input"),
+    EventType(CONVERSATION_DELETED, ConversationDeleted, "input"),
+    EventType(EPISODE_CLOSED, EpisodeClosed, "output"),
+    EventType(EPISODE_AMENDED, EpisodeAmended, "output"),
+    EventType(EPISODE_REDO, EpisodeRedo, "output"),
+    EventType(SUMMARY_CREATED, SummaryCreated, "output"),
+    EventType(SUMMARY_DELETED, SummaryDeleted, "output"),
 )
 """Events of the topic `episode.closed` are also read by the summarizer, which accepts those of older segmenters."""
 
@@ -74,7 +74,7 @@ def event_schemas() -> dict[str, Schema]:
     return {event.name: event_schema(event) for event in EVENTS}
 
 
-def event_schema(event: Event, ref_template: str = "#/$defs/{model}") -> Schema:
+def event_schema(event: EventType, ref_template: str = "#/$defs/{model}") -> Schema:
     """Schema of one event; `ref_template` locates the models that it refers to."""
     mode: Literal["validation", "serialization"] = "validation" if event.direction == "input" else "serialization"
     schema = TypeAdapter(event.model).json_schema(mode=mode, ref_template=ref_template)
@@ -232,7 +232,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 }
 
 
-def example(event: Event) -> dict[str, Any]:
+def example(event: EventType) -> dict[str, Any]:
     """One event as it is on its topic; events that Afterword writes have every field."""
     given = EXAMPLES[event.name]
     if event.direction == "input":
@@ -394,7 +394,7 @@ def _operation(channel: Channel, action: str) -> dict[str, Any]:
     }
 
 
-def _message(event: Event) -> dict[str, Any]:
+def _message(event: EventType) -> dict[str, Any]:
     return {
         "name": event.name,
         "title": event.name,

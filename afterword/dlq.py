@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import ProducerFenced
 
-from afterword.audit.log import Log, opened
+from afterword.audit.log import Log, open_log
 from afterword.schemas.base import rfc3339
 from afterword.schemas.dead_letters import ARCHIVE, DEAD_LETTER_PREFIX, DeadLetter, is_offset, read_dead_letter
 from afterword.schemas.headers import RESERVED_PREFIX, Headers, KafkaRecord, header
@@ -102,7 +102,7 @@ class NoSuchDeadLetter(AfterwordError):
 
 
 @dataclass
-class Counts:
+class DeadLetterCounts:
     """Counts of dead letters that match the filters and were not resolved before."""
 
     found: int = 0
@@ -125,7 +125,7 @@ def queue_topics(kafka: Kafka) -> list[str]:
 async def open_queue(kafka: Kafka) -> AsyncIterator["DeadLetterQueue"]:
     """Open the dead-letter queue of every topic. Raises: BrokerUnavailable, TopicMissing."""
     await require_topics(kafka, *queue_topics(kafka))
-    async with opened(kafka) as log:
+    async with open_log(kafka) as log:
         yield DeadLetterQueue(kafka, log)
 
 
@@ -157,16 +157,16 @@ class DeadLetterQueue:
                 return read_dead_letter(record)
         raise NoSuchDeadLetter(address=address)
 
-    async def count(self, topic: str, filters: Matching, action: Action) -> Counts:
+    async def count(self, topic: str, filters: Matching, action: Action) -> DeadLetterCounts:
         """Count what `resolve` would do."""
-        counts = Counts()
+        counts = DeadLetterCounts()
         async for found in self.unresolved(topic, filters):
             _count(counts, found, action)
         return counts
 
     async def resolve(
         self, topic: str, filters: Matching, action: Action, progress: Callable[[int], None] = lambda _: None
-    ) -> Counts:
+    ) -> DeadLetterCounts:
         """Replay or discard matching dead letters, one transaction for each batch of originals and resolutions.
 
         The producer is opened first. It aborts a transaction that an earlier one left open and fences one that still
@@ -174,7 +174,7 @@ class DeadLetterQueue:
 
         Raises: ReplayOverlaps, BrokerUnavailable, TopicMissing, TopicStalled.
         """
-        counts = Counts()
+        counts = DeadLetterCounts()
         async with self._producer(topic) as producer:
             batch: list[DeadLetter] = []
             async for found in self.unresolved(topic, filters):
@@ -234,7 +234,7 @@ class DeadLetterQueue:
             await producer.stop()
 
 
-def _count(counts: Counts, found: DeadLetter, action: Action) -> bool:
+def _count(counts: DeadLetterCounts, found: DeadLetter, action: Action) -> bool:
     """Count a dead letter; return whether the action is possible."""
     counts.found += 1
     counts.by_type[found.error_type] += 1

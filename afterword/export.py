@@ -15,11 +15,11 @@ from afterword.streams.stores.opening import open_stores
 from afterword.version import running_version
 
 PAGE = 100
-Line = dict[str, Any]
+ExportLine = dict[str, Any]
 
 
 @dataclass
-class Counts:
+class ExportCounts:
     """Numbers of what was exported; the last line has them, so that a file that was cut off is known by its end."""
 
     conversations: int = 0
@@ -36,14 +36,14 @@ class Export:
         self._messages = messages
         self._user_id = user_id
         self._tenant_id = tenant_id
-        self._counts = Counts()
+        self._counts = ExportCounts()
 
-    async def lines(self) -> AsyncGenerator[Line, None]:
+    async def lines(self) -> AsyncGenerator[ExportLine, None]:
         """A first line that says what this is, the data conversation by conversation, and a last line with counts.
 
         Raises: StoreUnavailable.
         """
-        self._counts = Counts()
+        self._counts = ExportCounts()
         yield {
             "type": "export",
             "user_id": self._user_id,
@@ -74,7 +74,7 @@ class Export:
                 yield conversation
             after = page[-1]
 
-    async def _messages_of(self, conversation: str) -> AsyncGenerator[Line, None]:
+    async def _messages_of(self, conversation: str) -> AsyncGenerator[ExportLine, None]:
         """The user's own messages, newest first: those of others are theirs."""
         selection = Selection(conversation, self._tenant_id, user_id=self._user_id)
         async with aclosing(self._messages.newest(selection)) as found:
@@ -82,7 +82,7 @@ class Export:
                 self._counts.messages += 1
                 yield {"type": "message", **archived.message.model_dump(mode="json")}
 
-    async def _episodes_of(self, conversation: str) -> AsyncIterator[Line]:
+    async def _episodes_of(self, conversation: str) -> AsyncIterator[ExportLine]:
         """The episodes that the user took part in, then the rolling summaries that were made of them."""
         scopes: dict[str, int] = {}
         after: str | None = None
@@ -113,7 +113,7 @@ class Export:
         return any(found.message.user_id == self._user_id for found in archived.values())
 
 
-def row_line(conversation: str, row: RollingRow) -> Line:
+def row_line(conversation: str, row: RollingRow) -> ExportLine:
     """The line of a rolling summary; `conversation`: its id, where the row has that of its scope."""
     return {
         "type": "rolling_summary",
@@ -125,7 +125,7 @@ def row_line(conversation: str, row: RollingRow) -> Line:
     }
 
 
-async def export(settings: Settings, user_id: str, tenant_id: str | None) -> AsyncGenerator[Line, None]:
+async def export(settings: Settings, user_id: str, tenant_id: str | None) -> AsyncGenerator[ExportLine, None]:
     """Raises: StoreUnavailable, ConfigurationError."""
     async with open_stores(settings) as stores:
         found = Export(stores.episodes, stores.messages, user_id, tenant_id)

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
-from afterword.audit.log import Log, opened
+from afterword.audit.log import Log, open_log
 from afterword.audit.snapshot import Position
 from afterword.schemas import EpisodeRedo, SummaryCreated
 from afterword.schemas.base import utc_milliseconds
@@ -48,12 +48,12 @@ FIELDS: Mapping[str, Field] = {
 """Fields of a summary that a condition may name."""
 
 
-class Stalled(AfterwordError):
+class RedoStalled(AfterwordError):
     """no summary was made for {minutes:g} minutes; {waiting} requests wait. Do summarizers run with this prompt and
     model, does the LLM answer, is the budget used up? Their log says why: redo_skipped. Run it again to go on"""
 
 
-class Condition(NamedTuple):
+class FieldMatch(NamedTuple):
     """A field that has to have a value; None: none."""
 
     name: str
@@ -63,12 +63,12 @@ class Condition(NamedTuple):
         return FIELDS[self.name](summary) == self.value
 
 
-def parse_condition(text: str) -> Condition:
+def parse_condition(text: str) -> FieldMatch:
     """Parse `field=value`; the value `null` stands for none. Raises: ValueError."""
     name, separator, value = text.partition("=")
     if not separator or name not in FIELDS:
         raise ValueError(f"{text!r} is not FIELD=VALUE with one of the fields {', '.join(FIELDS)}")
-    return Condition(name, None if value == NULL else value)
+    return FieldMatch(name, None if value == NULL else value)
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Wanted:
     since: datetime | None = None
     """Only episodes that ended then or later."""
     conversation_id: str | None = None
-    where: tuple[Condition, ...] = ()
+    where: tuple[FieldMatch, ...] = ()
 
     def matches(self, summary: SummaryCreated, today: Maker) -> bool:
         """Tell whether the summary is wanted, and is not of today's prompt and model."""
@@ -92,7 +92,7 @@ def made_by(summary: SummaryCreated) -> Maker:
 
 
 @dataclass
-class Plan:
+class RedoPlan:
     """Summaries to be redone, as they are now."""
 
     episodes: int = 0
@@ -102,7 +102,7 @@ class Plan:
 
 
 @dataclass
-class Counts:
+class RedoCounts:
     """Result so far."""
 
     redone: int = 0
@@ -121,7 +121,9 @@ class Counts:
         return {name: value for name, value in asdict(self).items() if name not in ("waiting", "pause_seconds")}
 
 
-async def candidates(episodes: EpisodeStore, wanted: Wanted, today: Maker) -> AsyncGenerator[SummaryCreated, None]:
+async def summaries_to_redo(
+    episodes: EpisodeStore, wanted: Wanted, today: Maker
+) -> AsyncGenerator[SummaryCreated, None]:
     """Wanted episodes; those of a conversation, or of an agent in one, one after the other and in order.
 
     In memory are the ids of one conversation. Raises: StoreUnavailable.
@@ -163,9 +165,9 @@ async def _all(episodes: EpisodeStore, conversation_id: str | None) -> AsyncIter
         after = page[-1].event.episode_id
 
 
-async def planned(episodes: EpisodeStore, wanted: Wanted, today: Maker) -> Plan:
+async def planned(episodes: EpisodeStore, wanted: Wanted, today: Maker) -> RedoPlan:
     """Count what is to be redone. Raises: StoreUnavailable."""
-    plan = Plan()
+    plan = RedoPlan()
     async for stored in _all(episodes, wanted.conversation_id):
         summary = stored.summary
         if wanted.matches(summary, today):
@@ -229,10 +231,10 @@ class Redo:
         *,
         in_flight: int,
         give_up_seconds: float,
-        progress: Callable[[Counts], None] = lambda _: None,
+        progress: Callable[[RedoCounts], None] = lambda _: None,
     ) -> None:
         """`retry`: delays while nothing is made, and how often an answer may be unusable."""
-        self.counts = Counts()
+        self.counts = RedoCounts()
         self._episodes = episodes
         self._messages = messages
         self._requests = requests
@@ -250,8 +252,8 @@ class Redo:
         self._last_success = 0.0
         self._others_succeed = False
 
-    async def run(self, wanted: AsyncIterator[SummaryCreated]) -> Counts:
-        """Return when every episode is made, or cannot be. Raises: Stalled, StoreUnavailable, BrokerUnavailable."""
+    async def run(self, wanted: AsyncIterator[SummaryCreated]) -> RedoCounts:
+        """Return when every episode is made, or cannot be. Raises: RedoStalled, StoreUnavailable, BrokerUnavailable."""
         self._last_success = self._now()
         while True:
             while len(self._waiting) < self._in_flight and self._now() >= self._not_before:
@@ -264,7 +266,7 @@ class Redo:
             await self._look()
             self._show()
             if self._now() - self._last_success > self._give_up_seconds:
-                raise Stalled(waiting=len(self._waiting), minutes=self._give_up_seconds / 60)
+                raise RedoStalled(waiting=len(self._waiting), minutes=self._give_up_seconds / 60)
             await asyncio.sleep(POLL_SECONDS)
 
     async def _next(self, wanted: AsyncIterator[SummaryCreated]) -> Request | None:
@@ -358,24 +360,24 @@ def today_of(settings: Settings) -> Maker:
     return maker_of(settings)
 
 
-async def plan(settings: Settings, wanted: Wanted) -> Plan:
+async def plan(settings: Settings, wanted: Wanted) -> RedoPlan:
     """Raises: ConfigurationError, StoreUnavailable."""
     async with open_stores(settings) as stores:
         return await planned(stores.episodes, wanted, today_of(settings))
 
 
 async def redo(
-    settings: Settings, wanted: Wanted, in_flight: int, give_up_seconds: float, progress: Callable[[Counts], None]
-) -> Counts:
-    """Raises: ConfigurationError, Stalled, StoreUnavailable, BrokerUnavailable, TopicMissing."""
+    settings: Settings, wanted: Wanted, in_flight: int, give_up_seconds: float, progress: Callable[[RedoCounts], None]
+) -> RedoCounts:
+    """Raises: ConfigurationError, RedoStalled, StoreUnavailable, BrokerUnavailable, TopicMissing."""
     kafka, today = settings.kafka, today_of(settings)
     await require_topics(kafka, kafka.episodes_topic)
     async with AsyncExitStack() as closing:
         stores: Stores = await closing.enter_async_context(open_stores(settings))
         closing.enter_context(broker_errors(kafka.bootstrap_servers))
         producer = await closing.enter_async_context(running_producer(kafka))
-        log = await closing.enter_async_context(opened(kafka))
-        found = await closing.enter_async_context(aclosing(candidates(stores.episodes, wanted, today)))
+        log = await closing.enter_async_context(open_log(kafka))
+        found = await closing.enter_async_context(aclosing(summaries_to_redo(stores.episodes, wanted, today)))
         requests = KafkaRequests(kafka, producer, log)
         work = Redo(
             stores.episodes,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import IllegalOperation, KafkaError, ProducerFenced
 
-from afterword.audit.log import Log, opened
+from afterword.audit.log import Log, open_log
 from afterword.audit.snapshot import Position, SegmenterState, conversation_of, position_of, take_dead_letter
 from afterword.dlq import DeadLetterQueue, Filters
 from afterword.last_episodes import Seed, last_episodes
@@ -292,7 +292,7 @@ async def _log(kafka: Kafka) -> AsyncIterator[Log]:
     changelogs = [kafka.changelog(table) for table in TABLES]
     await require_topics(kafka, kafka.messages_topic, kafka.dead_letters(kafka.messages_topic), *changelogs)
     try:
-        async with opened(kafka) as log:
+        async with open_log(kafka) as log:
             yield log
     except (KafkaError, TimeoutError) as error:
         raise BrokerUnavailable(servers=kafka.bootstrap_servers, problem=str(error) or type(error).__name__) from error

@@ -135,7 +135,7 @@ def _kept(days: int) -> dict[str, int]:
     return {"retention.ms": days * DAY_MS, "segment.ms": ROLL_MS}
 
 
-def compare(wanted: Topic, found: FoundTopic) -> TopicReport:
+def compare_topic(wanted: Topic, found: FoundTopic) -> TopicReport:
     """Compare a topic with what is wanted; the status is `ok` or `different`."""
     pairs = {name: (value, found.configs.get(name, "none")) for name, value in wanted.configs.items()}
     pairs["replication factor"] = (str(wanted.replication_factor), str(found.replication_factor))
@@ -276,7 +276,7 @@ async def _compare_all(
 ) -> list[TopicReport]:
     configs = await _topic_configs(admin, [topic.name for topic in wanted if topic.name in existing])
     return [
-        compare(topic, FoundTopic(found.name, found.partitions, found.replication_factor, configs[topic.name]))
+        compare_topic(topic, FoundTopic(found.name, found.partitions, found.replication_factor, configs[topic.name]))
         if (found := existing.get(topic.name))
         else TopicReport(topic.name, "missing")
         for topic in wanted

@@ -17,15 +17,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from afterword.importing.files import opened
-from afterword.importing.outcomes import Options
-from afterword.importing.run import Plan, count
+from afterword.importing.files import open_history
+from afterword.importing.outcomes import ImportOptions
+from afterword.importing.run import ImportPlan, count_history
 
 DEFAULT = 200
 TURNS = 40
 BEGAN = 1_700_000_000
 WORDS = "the lake was cold and clear in the morning and we walked along its northern shore until the rain began "
-PLAN = Plan("chatgpt", Options("ann"))
+PLAN = ImportPlan("chatgpt", ImportOptions("ann"))
 
 
 def conversation(number: int) -> dict[str, Any]:
@@ -82,8 +82,8 @@ def peak_mb() -> float:
 
 def measure(path: Path) -> None:
     before, started, busy = peak_mb(), time.perf_counter(), time.process_time()
-    with opened(path) as files:
-        found = count(PLAN, files, lambda _: None, lambda rejected: print(rejected, file=sys.stderr))
+    with open_history(path) as files:
+        found = count_history(PLAN, files, lambda _: None, lambda rejected: print(rejected, file=sys.stderr))
         size = files.bytes_read / 1e6
     seconds, busy = time.perf_counter() - started, time.process_time() - busy
     print(

@@ -16,7 +16,7 @@ from pathlib import Path
 import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from afterword.audit.log import opened
+from afterword.audit.log import open_log
 from afterword.audit.waiting import is_consumed
 from afterword.embedded import EmbeddedStack
 from afterword.streams.settings import Kafka, Settings, load_settings
@@ -209,7 +209,7 @@ async def workers(settings: Settings, environment: Mapping[str, str], directory:
 async def archiving(kafka: Kafka, environment: Mapping[str, str], directory: Path) -> AsyncIterator[None]:
     """Run the archiver; it has consumed everything when the block begins."""
     mine = kafka.model_copy(update={"segmenter_id": kafka.archiver_id})
-    async with worker("archiver", directory, environment) as archiver, opened(kafka) as log:
+    async with worker("archiver", directory, environment) as archiver, open_log(kafka) as log:
         await archiver.until_ready()
         while not await is_consumed(log, mine):  # noqa: ASYNC110 – offsets set no event
             await asyncio.sleep(POLL_SECONDS)

@@ -138,7 +138,7 @@ class Log:
 
 
 @asynccontextmanager
-async def opened(kafka: Kafka) -> AsyncIterator[Log]:
+async def open_log(kafka: Kafka) -> AsyncIterator[Log]:
     """Open the log of a cluster. Raises: BrokerUnavailable."""
     async with admin_client(kafka) as admin:
         yield Log(kafka, admin)

@@ -8,7 +8,7 @@ from afterword.streams.visible import shown
 
 EXAMPLES_NAMED = 10
 
-Kind = Literal[
+FindingKind = Literal[
     "lost",
     "duplicated",
     "out_of_order",
@@ -35,7 +35,7 @@ Kind = Literal[
     "underived",
 ]
 
-MEANING: dict[Kind, str] = {
+MEANING: dict[FindingKind, str] = {
     "lost": "consumed, but missing in an episode, not pending, not dead-lettered",
     "duplicated": "in more than one episode of the same conversation or agent, or in one and still pending",
     "out_of_order": "episodes whose messages are not in log order",
@@ -78,14 +78,14 @@ class Report:
     messages: dict[str, int] = field(default_factory=dict)
     episodes: dict[str, int] = field(default_factory=dict)
     summaries: dict[str, int] = field(default_factory=dict)
-    findings: dict[Kind, Finding] = field(default_factory=dict)
+    findings: dict[FindingKind, Finding] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     @property
     def clean(self) -> bool:
         return not self.findings
 
-    def found(self, kind: Kind, example: str) -> None:
+    def found(self, kind: FindingKind, example: str) -> None:
         finding = self.findings.setdefault(kind, Finding())
         finding.count += 1
         if len(finding.examples) < EXAMPLES_NAMED:
@@ -107,7 +107,7 @@ class Report:
             yield title
             yield from (f"  {name.replace('_', ' '):<20}{count:>12,}" for name, count in counts.items())
         yield from (shown(f"note: {note}") for note in self.notes)
-        for kind in get_args(Kind):
+        for kind in get_args(FindingKind):
             if kind in self.findings:
                 yield f"{kind}: {self.findings[kind].count:,}: {MEANING[kind]}"
                 yield from (shown(f"  {example}") for example in self.findings[kind].examples)

@@ -4,13 +4,13 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from afterword.audit.judge import judge
-from afterword.audit.log import Log, Take, opened
+from afterword.audit.log import Log, Take, open_log
 from afterword.audit.messages import CLOCKS_APART_MS
 from afterword.audit.report import Report
 from afterword.audit.snapshot import (
     SegmenterState,
     Snapshot,
-    milliseconds,
+    milliseconds_if_known,
     take_dead_letter,
     take_deletion,
     take_episode,
@@ -34,7 +34,7 @@ async def run(settings: Settings, wait_seconds: float = 0, index: ReadIndex = in
     Raises: BrokerUnavailable, StoreUnavailable, TopicMissing, TopicStalled.
     """
     with broker_errors(settings.kafka.bootstrap_servers):
-        async with opened(settings.kafka) as log:
+        async with open_log(settings.kafka) as log:
             notes = await until_summarised(log, settings.kafka, wait_seconds)
             snapshot = await _take_snapshot(log, settings, index)
     snapshot.notes[:0] = notes
@@ -56,8 +56,8 @@ async def _take_snapshot(log: Log, settings: Settings, index: ReadIndex) -> Snap
     await read_stores(settings, snapshot)
     await _read_index(settings, index, snapshot)
     soon = datetime.now(UTC) + timedelta(milliseconds=CLOCKS_APART_MS)  # by the clock of the worker that removes
-    snapshot.messages_before_ms = milliseconds(settings.retention.messages_before(soon))
-    snapshot.episodes_before_ms = milliseconds(settings.retention.episodes_before(soon))
+    snapshot.messages_before_ms = milliseconds_if_known(settings.retention.messages_before(soon))
+    snapshot.episodes_before_ms = milliseconds_if_known(settings.retention.episodes_before(soon))
     snapshot.quiet = before == await _state_of_work(log, settings.kafka, topics)
     return snapshot
 

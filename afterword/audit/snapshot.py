@@ -33,6 +33,7 @@ from afterword.schemas.headers import header
 from afterword.schemas.ids import episode_id, message_key
 from afterword.streams.errors import RowUnreadable
 from afterword.streams.runtime.changelog import BOOKMARK_KEY
+from afterword.streams.segmenter.arrival import milliseconds
 from afterword.streams.segmenter.state import (
     CONVERSATIONS,
     MESSAGES,
@@ -320,9 +321,9 @@ def digest_of_all(ids: Iterable[str]) -> bytes:
     return digest("".join(f"{len(i)}:{i}" for i in ids))
 
 
-def milliseconds(moment: datetime | None) -> int:
+def milliseconds_if_known(moment: datetime | None) -> int:
     """Convert to milliseconds since 1970; 0 for None."""
-    return int(moment.timestamp() * 1000) if moment else 0
+    return milliseconds(moment) if moment else 0
 
 
 def take_message(snapshot: Snapshot, record: ConsumerRecord, redaction: "RecordRedaction | None" = None) -> None:
@@ -354,7 +355,7 @@ def take_message(snapshot: Snapshot, record: ConsumerRecord, redaction: "RecordR
             event.agent_id or None,
             event.tenant_id,
             record.timestamp,
-            milliseconds(event.sent_at),
+            milliseconds_if_known(event.sent_at),
         )
     )
 
@@ -401,7 +402,11 @@ def closed(where: Position, episode: EpisodeClosed) -> Closed:
         fingerprint=episode.fingerprint,
         recomputed=fingerprint(episode.messages),
         core=tuple(
-            Core(digest_of_message(episode.conversation_id, m.id, whose), digest(m.content), milliseconds(m.sent_at))
+            Core(
+                digest_of_message(episode.conversation_id, m.id, whose),
+                digest(m.content),
+                milliseconds_if_known(m.sent_at),
+            )
             for m in episode.messages
         ),
         message_ids=digest_of_all(m.id for m in episode.messages),

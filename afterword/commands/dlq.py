@@ -13,7 +13,7 @@ from afterword.commands.common import Json, moment, print_json, start_command
 from afterword.streams.visible import printable, shown
 
 if TYPE_CHECKING:
-    from afterword.dlq import Action, Counts, DeadLetterQueue, Filters
+    from afterword.dlq import Action, DeadLetterCounts, DeadLetterQueue, Filters
     from afterword.schemas.dead_letters import DeadLetter
 
 app = typer.Typer(help="List, show, replay or discard dead letters.", no_args_is_help=True)
@@ -166,12 +166,12 @@ def _resolve(
     _with_queue(topic, work)
 
 
-def _confirmed(planned: "dict[str, Counts]", action: "Action") -> bool:
+def _confirmed(planned: "dict[str, DeadLetterCounts]", action: "Action") -> bool:
     _report(planned, f"would be {action}", as_json=False)
     return typer.confirm("Continue?", err=True)
 
 
-def _report(found: "dict[str, Counts]", done: str, as_json: bool) -> None:
+def _report(found: "dict[str, DeadLetterCounts]", done: str, as_json: bool) -> None:
     if as_json:
         named = {name: {**vars(counts), "by_type": dict(counts.by_type)} for name, counts in found.items()}
         print_json({"outcome": done, "topics": named})

@@ -14,7 +14,7 @@ from afterword.schemas.base import rfc3339
 from afterword.streams.visible import shown
 
 if TYPE_CHECKING:
-    from afterword.erasing.eraser import Plan, Progress
+    from afterword.erasing.eraser import ErasurePlan, ErasureProgress
     from afterword.erasing.receipt import Receipt
     from afterword.erasing.verifying import Verification
 
@@ -115,7 +115,7 @@ def _person(user: str | None, tenant: str | None, no_tenant: bool) -> tuple[str,
     return user, tenant
 
 
-async def _plan(user: str, tenant: str | None, conversation: str | None) -> "Plan":
+async def _plan(user: str, tenant: str | None, conversation: str | None) -> "ErasurePlan":
     from afterword.erasing.eraser import Eraser
 
     async with Eraser.from_settings(start_command()) as eraser:
@@ -143,11 +143,11 @@ async def _verify(file: Path, user: str, tenant: str | None) -> "Verification":
     return await look_again(start_command(), Receipt.read(file), user, tenant)
 
 
-def _report(progress: "Progress") -> None:
+def _report(progress: "ErasureProgress") -> None:
     typer.echo(shown(f"{progress.left:,} {progress.stage}"), err=True)
 
 
-def _plan_line(plan: "Plan") -> str:
+def _plan_line(plan: "ErasurePlan") -> str:
     return (
         f"{plan.messages:,} messages in {plan.conversations:,} conversations, others wrote in "
         f"{plan.shared_conversations:,} of them; {plan.episodes:,} episodes, {plan.dead_letters:,} dead letters"

@@ -18,8 +18,8 @@ from afterword.streams.visible import shown
 if TYPE_CHECKING:
     from afterword.importing.files import Opened
     from afterword.importing.outcomes import Rejected
-    from afterword.importing.position import Position
-    from afterword.importing.run import Plan
+    from afterword.importing.position import ImportPosition
+    from afterword.importing.run import ImportPlan
 
 INTERRUPTED = 130
 """Exit code of a program that SIGINT ended, as shells have it."""
@@ -79,14 +79,14 @@ def import_history(
 
     What cannot be read is named on standard error and counted; then the exit code is 1.
     """
-    from afterword.importing.outcomes import Options
-    from afterword.importing.run import Plan
+    from afterword.importing.outcomes import ImportOptions
+    from afterword.importing.run import ImportPlan
 
     if format_ is Format.chatgpt and user is None:
         raise typer.BadParameter(
             "chatgpt names no user: give the id that your application has for them", param_hint="--user"
         )
-    plan = Plan(format_.value, Options(user, tenant, prefix), flush, check_archive, rate)
+    plan = ImportPlan(format_.value, ImportOptions(user, tenant, prefix), flush, check_archive, rate)
     position_file = position_file or _beside(file)
     started = time.monotonic()
     try:
@@ -110,16 +110,18 @@ def _beside(file: Path) -> Path:
     return whole.with_name(f"{whole.name}.position")
 
 
-def _run(plan: "Plan", file: Path, position: Path, dry_run: bool, *, show_progress: bool) -> "Position | None":
-    from afterword.importing.files import opened
-    from afterword.importing.run import count
+def _run(
+    plan: "ImportPlan", file: Path, position: Path, dry_run: bool, *, show_progress: bool
+) -> "ImportPosition | None":
+    from afterword.importing.files import open_history
+    from afterword.importing.run import count_history
 
     settings = start_command()
-    with opened(file) as files, _progress(files if show_progress else None) as (progress, report):
+    with open_history(file) as files, _progress(files if show_progress else None) as (progress, report):
         if dry_run:
-            return count(plan, files, progress, report)
+            return count_history(plan, files, progress, report)
 
-        async def send() -> "Position | None":
+        async def send() -> "ImportPosition | None":
             from afterword.importing.run import import_history
             from afterword.streams.telemetry.tracing import tracer_from
             from afterword.version import running_version
@@ -133,7 +135,7 @@ def _run(plan: "Plan", file: Path, position: Path, dry_run: bool, *, show_progre
 @contextmanager
 def _progress(
     files: "Opened | None",
-) -> "Iterator[tuple[Callable[[Position], None], Callable[[Rejected], None]]]":
+) -> "Iterator[tuple[Callable[[ImportPosition], None], Callable[[Rejected], None]]]":
     """Show a bar of the bytes read, on a terminal, and above it what was rejected."""
     if files is None or not sys.stderr.isatty():
         yield lambda _: None, _print_rejected
@@ -145,7 +147,7 @@ def _progress(
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("import", total=opened.total_bytes)
 
-        def show(position: "Position") -> None:
+        def show(position: "ImportPosition") -> None:
             bar.update(task, completed=opened.bytes_read, description=f"{position.counts.messages:,} messages")
 
         yield show, lambda rejected: bar.console.print(shown(str(rejected)), markup=False, highlight=False)
@@ -155,7 +157,7 @@ def _print_rejected(rejected: "Rejected") -> None:
     typer.echo(shown(str(rejected)), err=True)
 
 
-def _print_counts(done: "Position", seconds: float, dry_run: bool, as_json: bool) -> None:
+def _print_counts(done: "ImportPosition", seconds: float, dry_run: bool, as_json: bool) -> None:
     counts = done.counts
     if as_json:
         found: dict[str, Any] = {**vars(counts), "left_out": dict(counts.left_out), "seconds": round(seconds, 3)}

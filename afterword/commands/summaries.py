@@ -13,7 +13,7 @@ from afterword.commands.common import Json, moment, print_json, print_table, sta
 from afterword.streams.visible import shown
 
 if TYPE_CHECKING:
-    from afterword.redo import Counts, Plan, Wanted
+    from afterword.redo import RedoCounts, RedoPlan, Wanted
 
 app = typer.Typer(help="Redo stored summaries.", no_args_is_help=True)
 
@@ -87,7 +87,7 @@ def _wanted(since: datetime | None, conversation: str | None, where: list[str]) 
         raise typer.BadParameter(shown(str(error)), param_hint="--where") from None
 
 
-def _print_plan(found: "Plan", as_json: bool, err: bool = False) -> None:
+def _print_plan(found: "RedoPlan", as_json: bool, err: bool = False) -> None:
     if as_json:
         made_by = [{**maker._asdict(), "summaries": number} for maker, number in found.by_maker.items()]
         print_json({"summaries": found.episodes, "message_tokens": found.tokens, "made_by": made_by})
@@ -98,7 +98,7 @@ def _print_plan(found: "Plan", as_json: bool, err: bool = False) -> None:
     typer.echo(f"{found.episodes:,} summaries of {found.tokens:,} tokens of messages", err=err)
 
 
-def _line(done: "Counts") -> str:
+def _line(done: "RedoCounts") -> str:
     others = (
         (done.kept, "kept, as the LLM's answers could not be used"),
         (done.not_archived, "kept, as their messages are not in the archive"),
@@ -108,7 +108,7 @@ def _line(done: "Counts") -> str:
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[Callable[["Counts"], None]]:
+def _progress(total: int) -> Iterator[Callable[["RedoCounts"], None]]:
     """A bar on a terminal; else a line whenever nothing goes on."""
     if not sys.stderr.isatty():
         yield _paused_lines()
@@ -120,17 +120,17 @@ def _progress(total: int) -> Iterator[Callable[["Counts"], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total)
 
-        def show(done: "Counts") -> None:
+        def show(done: "RedoCounts") -> None:
             completed = done.redone + done.kept + done.not_archived + done.gone
             bar.update(task, completed=completed, description=_pause(done))
 
         yield show
 
 
-def _paused_lines() -> Callable[["Counts"], None]:
+def _paused_lines() -> Callable[["RedoCounts"], None]:
     paused = False
 
-    def show(done: "Counts") -> None:
+    def show(done: "RedoCounts") -> None:
         nonlocal paused
         if (done.pause_seconds > 0) != paused:
             paused = not paused
@@ -140,7 +140,7 @@ def _paused_lines() -> Callable[["Counts"], None]:
     return show
 
 
-def _pause(done: "Counts") -> str:
+def _pause(done: "RedoCounts") -> str:
     if not done.pause_seconds:
         return ""
     return f"the summarizers made none of the last ones; next request in {done.pause_seconds:.0f} s"

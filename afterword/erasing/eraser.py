@@ -19,9 +19,9 @@ from uuid import uuid4
 import orjson
 from aiokafka import TopicPartition
 
-from afterword.audit.log import Log, opened
+from afterword.audit.log import Log, open_log
 from afterword.dlq import DeadLetterQueue, open_queue, queue_topics
-from afterword.erasing.receipt import Receipt, TopicDate, digest, gone_by
+from afterword.erasing.receipt import Receipt, TopicDate, gone_by, salted_digest
 from afterword.producer import Producer
 from afterword.schemas import ConversationDeleted, MessageDeleted
 from afterword.schemas.base import utc_milliseconds
@@ -54,7 +54,7 @@ class NotErased(AfterwordError):
 Left = Callable[[], Awaitable[int]]
 
 
-class NotArchived(AfterwordError):
+class UserNotArchived(AfterwordError):
     """{number} conversations have episodes of this user and others, and the archive has no message of the user: it is
     not known which words are theirs. Delete these conversations as a whole, with Producer.delete_conversation; the
     first is {first}"""
@@ -74,7 +74,7 @@ class Person(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class ErasurePlan:
     """Counts of what an erasure would find now; messages that the archive does not have yet are not in it."""
 
     conversations: int = 0
@@ -85,7 +85,7 @@ class Plan:
     dead_letters: int = 0
 
 
-class Progress(NamedTuple):
+class ErasureProgress(NamedTuple):
     stage: str
     left: int
 
@@ -129,7 +129,7 @@ class Eraser:
         async with AsyncExitStack() as opening:
             self._stores = await opening.enter_async_context(open_stores(self._settings))
             self._queue = await opening.enter_async_context(open_queue(kafka))
-            self._log = await opening.enter_async_context(opened(kafka))
+            self._log = await opening.enter_async_context(open_log(kafka))
             self._producer = await opening.enter_async_context(Producer.from_settings(self._settings))
             self._running = opening.pop_all()
         return self
@@ -139,14 +139,14 @@ class Eraser:
     ) -> None:
         await self._running.__aexit__(kind, error, traceback)
 
-    async def plan(self, user_id: str, tenant_id: str | None, conversation_id: str | None = None) -> Plan:
+    async def plan(self, user_id: str, tenant_id: str | None, conversation_id: str | None = None) -> ErasurePlan:
         """Count what an erasure would delete, and change nothing."""
-        person = checked(user_id, tenant_id, conversation_id)
-        found = Plan()
+        person = person_of(user_id, tenant_id, conversation_id)
+        found = ErasurePlan()
         async for page in self._pages(person):
             look = await self._look(page, person)
             there = look.own.keys() | look.episodes.keys()
-            found = Plan(
+            found = ErasurePlan(
                 found.conversations + len(there),
                 found.shared_conversations + len(look.shared & there),
                 found.messages + sum(look.own.values()),
@@ -164,7 +164,7 @@ class Eraser:
         *,
         asked_by: str | None = None,
         timeout_seconds: float = WAIT_SECONDS,
-        progress: Callable[[Progress], None] = lambda _: None,
+        progress: Callable[[ErasureProgress], None] = lambda _: None,
         keep: Callable[[Receipt], None] = lambda _: None,
     ) -> Receipt:
         """Delete every message of the user, wait until nothing is left of them, and return the receipt.
@@ -173,9 +173,9 @@ class Eraser:
         `keep`: writes the receipt where it stays; then the request is forgotten. Until then the same request goes on
         wherever it was interrupted, and its receipt has the same id.
 
-        Raises: NotErased when the time is over; NotArchived.
+        Raises: NotErased when the time is over; UserNotArchived.
         """
-        person = checked(user_id, tenant_id, conversation_id)
+        person = person_of(user_id, tenant_id, conversation_id)
         run = await self._begin(person, asked_by, Waiting(timeout_seconds, progress))
         while await self._delete_messages(run) or await self._delete_what_the_archive_lacks(run):
             await self._until_derived(run)
@@ -270,7 +270,7 @@ class Eraser:
     async def _delete_what_the_archive_lacks(self, run: "Run") -> bool:
         """Delete conversations of the person alone of which only episodes are left; False if there is none.
 
-        Raises: NotArchived.
+        Raises: UserNotArchived.
         """
         await self._until_derived(run)
         unknown: list[str] = []
@@ -289,7 +289,7 @@ class Eraser:
                     deleted += 1
             await self._producer.drain()
         if unknown and not deleted:
-            raise NotArchived(number=len(unknown), first=unknown[0])
+            raise UserNotArchived(number=len(unknown), first=unknown[0])
         run.waiting.check("conversations with episodes", deleted)
         return bool(deleted)
 
@@ -403,7 +403,9 @@ class Eraser:
         messages = episodes = 0
         async for rows in self._rows(run):
             for row in rows:
-                (whole if row.whole else shared).append(digest(erasure.salt, "conversation", row.conversation_id))
+                (whole if row.whole else shared).append(
+                    salted_digest(erasure.salt, "conversation", row.conversation_id)
+                )
                 messages += row.messages + row.open_messages
                 episodes += row.episodes
         counts = {"messages": messages, "conversations": len(whole) + len(shared), "episodes": episodes}
@@ -414,9 +416,9 @@ class Eraser:
             asked_at=erasure.asked_at,
             finished_at=now,
             salt=erasure.salt,
-            user=digest(erasure.salt, "user", person.user_id),
-            tenant=None if person.tenant_id is None else digest(erasure.salt, "tenant", person.tenant_id),
-            conversation=None if only is None else digest(erasure.salt, "conversation", only),
+            user=salted_digest(erasure.salt, "user", person.user_id),
+            tenant=None if person.tenant_id is None else salted_digest(erasure.salt, "tenant", person.tenant_id),
+            conversation=None if only is None else salted_digest(erasure.salt, "conversation", only),
             deleted_conversations=tuple(sorted(whole)),
             shared_conversations=tuple(sorted(shared)),
             counts={**counts, "dead_letters": 0, **erasure.counts},
@@ -436,13 +438,13 @@ class Eraser:
 class Waiting:
     """Time that is left, and who is told what is waited for."""
 
-    def __init__(self, seconds: float, progress: Callable[[Progress], None]) -> None:
+    def __init__(self, seconds: float, progress: Callable[[ErasureProgress], None]) -> None:
         self._seconds = seconds
         self._deadline = time.monotonic() + seconds
         self._progress = progress
 
     def report(self, what: str, left: int) -> None:
-        self._progress(Progress(what, left))
+        self._progress(ErasureProgress(what, left))
 
     def check(self, what: str, left: int) -> None:
         """Raises: NotErased when the time is over."""
@@ -517,7 +519,7 @@ def own_topics(settings: Settings) -> list[str]:
     ]
 
 
-def checked(user_id: str, tenant_id: str | None, conversation_id: str | None) -> Person:
+def person_of(user_id: str, tenant_id: str | None, conversation_id: str | None) -> Person:
     """Raises: TypeError; ValueError for an empty user, whom messages have whose producer knew none."""
     require(str, user_id=user_id)
     require(str | None, tenant_id=tenant_id, conversation_id=conversation_id)

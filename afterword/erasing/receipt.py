@@ -23,7 +23,7 @@ BROKER_SLACK = timedelta(minutes=15)
 """Kafka looks for what is to be removed every 5 minutes (log.retention.check.interval.ms), compacts when a thread is
 free, and unlinks a file after `file.delete.delay.ms`, a minute."""
 
-Kind = Literal["user", "tenant", "conversation"]
+IdKind = Literal["user", "tenant", "conversation"]
 
 
 class ReceiptUnreadable(AfterwordError):
@@ -93,9 +93,9 @@ class Receipt(Frozen):
 
     def check(self, user_id: str, tenant_id: str | None) -> None:
         """Raises: NotTheirs, unless the receipt is of this person."""
-        if digest(self.salt, "user", user_id) != self.user:
+        if salted_digest(self.salt, "user", user_id) != self.user:
             raise NotTheirs(setting="--user", kind="user")
-        if (None if tenant_id is None else digest(self.salt, "tenant", tenant_id)) != self.tenant:
+        if (None if tenant_id is None else salted_digest(self.salt, "tenant", tenant_id)) != self.tenant:
             raise NotTheirs(setting="--tenant", kind="tenant")
 
     @classmethod
@@ -132,7 +132,7 @@ class Receipt(Frozen):
         return [topic.topic for topic in self.topics if topic.ours and topic.gone_by == NEVER]
 
 
-def digest(salt: str, kind: Kind, value: str) -> str:
+def salted_digest(salt: str, kind: IdKind, value: str) -> str:
     """SHA-256, in hexadecimal, of the UTF-8 of `salt:kind:id`."""
     return hashlib.sha256(f"{salt}:{kind}:{value}".encode()).hexdigest()
 

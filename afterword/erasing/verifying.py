@@ -12,10 +12,10 @@ from typing import NamedTuple
 import orjson
 from aiokafka import ConsumerRecord
 
-from afterword.audit.log import Log, opened
+from afterword.audit.log import Log, open_log
 from afterword.dlq import queue_topics, resolved_offset
-from afterword.erasing.eraser import PAGE, Person, checked, holds
-from afterword.erasing.receipt import Receipt, TopicDate, digest
+from afterword.erasing.eraser import PAGE, Person, holds, person_of
+from afterword.erasing.receipt import Receipt, TopicDate, salted_digest
 from afterword.schemas.base import rfc3339
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO
 from afterword.schemas.headers import CE_TYPE, header
@@ -34,7 +34,7 @@ IDS = 1000
 
 
 @dataclass(frozen=True)
-class Finding:
+class Remains:
     """Remains in one place."""
 
     place: str
@@ -56,13 +56,13 @@ class Finding:
 class Verification:
     """Findings, and the topics that nothing bounds."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[Remains, ...]
     unbounded: tuple[str, ...]
     """Topics whose settings keep what they have for ever, and that have something."""
     looked_at: datetime
 
     @property
-    def late(self) -> tuple[Finding, ...]:
+    def late(self) -> tuple[Remains, ...]:
         return tuple(found for found in self.findings if found.is_late(self.looked_at))
 
 
@@ -74,25 +74,25 @@ async def verify(
     Raises: NotTheirs for a receipt of somebody else; StoreUnavailable, BrokerUnavailable, TopicStalled.
     """
     receipt.check(user_id, tenant_id)
-    person = checked(user_id, tenant_id, None)
+    person = person_of(user_id, tenant_id, None)
     async with AsyncExitStack() as opening:
         stores = await opening.enter_async_context(open_stores(settings))
         found = [
-            Finding("messages in the archive", await _messages(stores, receipt, person, settings), None),
-            Finding("episodes", await _episodes(stores, receipt, person), None),
-            Finding("deleted episodes in the index", await _indexed(stores, receipt), None),
+            Remains("messages in the archive", await _messages(stores, receipt, person, settings), None),
+            Remains("episodes", await _episodes(stores, receipt, person), None),
+            Remains("deleted episodes in the index", await _indexed(stores, receipt), None),
         ]
         unbounded: list[str] = []
         selector = Selector(receipt, person)
         with broker_errors(settings.kafka.bootstrap_servers):
-            log = await opening.enter_async_context(opened(settings.kafka))
+            log = await opening.enter_async_context(open_log(settings.kafka))
             existing = await log.topics()
             for date in receipt.topics:
                 is_theirs = selector.of(settings.kafka, date.topic)
                 if is_theirs and date.topic in existing:
                     number = await _records(log, date, is_theirs)
                     if isinstance(date.gone_by, datetime):
-                        found.append(Finding(date.topic, number, date.gone_by))
+                        found.append(Remains(date.topic, number, date.gone_by))
                     elif number:
                         unbounded.append(date.topic)
     there = tuple(one for one in found if one.number)
@@ -138,7 +138,7 @@ async def _conversations(pages: Pages, person: Person) -> AsyncIterator[str]:
 
 def _is_meant(receipt: Receipt, conversation_id: str) -> bool:
     """Tell whether the receipt is about a conversation; one of all conversations is about each."""
-    return receipt.conversation in (None, digest(receipt.salt, "conversation", conversation_id))
+    return receipt.conversation in (None, salted_digest(receipt.salt, "conversation", conversation_id))
 
 
 async def _indexed(stores: Stores, receipt: Receipt) -> int:
@@ -146,7 +146,7 @@ async def _indexed(stores: Stores, receipt: Receipt) -> int:
     meant = {*receipt.deleted_conversations, *receipt.shared_conversations}
     number, ids = 0, []
     async for gone in stores.episodes.all_deleted():
-        if digest(receipt.salt, "conversation", gone.deletion.conversation_id) in meant:
+        if salted_digest(receipt.salt, "conversation", gone.deletion.conversation_id) in meant:
             ids.append(gone.deletion.episode_id)
         if len(ids) == IDS:
             number += len(await stores.index_reader.has(ids))
@@ -210,4 +210,4 @@ class Selector(NamedTuple):
         return self._digest(key) in self.receipt.shared_conversations
 
     def _digest(self, key: bytes | None) -> str:
-        return digest(self.receipt.salt, "conversation", (key or b"").decode(errors="replace"))
+        return salted_digest(self.receipt.salt, "conversation", (key or b"").decode(errors="replace"))

@@ -43,7 +43,7 @@ class Opened(Files, Protocol):
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Opened]:
+def open_history(path: Path) -> Iterator[Opened]:
     """Open a history. Raises: HistoryRefused, OSError."""
     if path.is_dir():
         yield _Files(path, _walk(path))

@@ -38,7 +38,7 @@ class Rejected(NamedTuple):
         return f"{self.file}:{self.record}: {self.reason}"
 
 
-Outcome = MessageCreated | LeftOut | Rejected
+ImportOutcome = MessageCreated | LeftOut | Rejected
 
 
 class Place(NamedTuple):
@@ -53,7 +53,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Options:
+class ImportOptions:
     """Options of the user for a history."""
 
     user_id: str | None = None
@@ -78,7 +78,7 @@ class Refused(ValueError):
     """Something in a record that cannot be taken; its text is the reason."""
 
 
-def message(place: Place, options: Options, fields: Mapping[str, Any]) -> MessageCreated | Rejected:
+def message(place: Place, options: ImportOptions, fields: Mapping[str, Any]) -> MessageCreated | Rejected:
     """Build a message of the fields, with the tenant and the prefix of the options."""
     named = {**fields, "conversation_id": f"{options.prefix}{fields['conversation_id']}"}
     if options.tenant_id is not None:
@@ -94,7 +94,7 @@ def message(place: Place, options: Options, fields: Mapping[str, Any]) -> Messag
         return place.rejected(str(error))
 
 
-def event_time(value: object) -> str | None:
+def rfc3339_of(value: object) -> str | None:
     """Convert seconds or milliseconds since 1970, or an ISO 8601 text (without an offset: UTC); None stays None.
 
     Raises: Refused.

@@ -14,7 +14,7 @@ VERSION = 1
 
 
 @dataclass
-class Counts:
+class ImportCounts:
     """Outcome of a history so far, with the runs before this one."""
 
     messages: int = 0
@@ -28,19 +28,19 @@ class Counts:
 
 
 @dataclass
-class Position:
+class ImportPosition:
     """Progress of an import. `done`: outcomes of the reader that were handled, in its order."""
 
     fingerprint: str
     """Digest of the history and of the options that decide what is made of it."""
     done: int = 0
     finished: bool = False
-    counts: Counts = field(default_factory=Counts)
+    counts: ImportCounts = field(default_factory=ImportCounts)
     open: dict[str, str | None] = field(default_factory=dict)
     """Conversations with messages that are not flushed yet, and their tenants; the longest idle first."""
 
 
-def load_position(path: Path, fingerprint: str) -> Position | None:
+def load_position(path: Path, fingerprint: str) -> ImportPosition | None:
     """Read the position of an import; None if there is none, or one of another history that is finished.
 
     Raises: HistoryRefused, for what is no position, and for that of another history.
@@ -63,13 +63,13 @@ def load_position(path: Path, fingerprint: str) -> Position | None:
     raise HistoryRefused(file=path, problem=problem)
 
 
-def save_position(path: Path, position: Position) -> None:
+def save_position(path: Path, position: ImportPosition) -> None:
     """Replace the file in one step. Raises: OSError."""
     write_private(path, orjson.dumps({"version": VERSION, **vars(position), "counts": vars(position.counts)}))
 
 
-def _from(data: dict[str, Any]) -> Position:
+def _from(data: dict[str, Any]) -> ImportPosition:
     if data.pop("version") != VERSION:
         raise ValueError("another version")
     counts = data.pop("counts")
-    return Position(**data, counts=Counts(**{**counts, "left_out": Counter(counts["left_out"])}))
+    return ImportPosition(**data, counts=ImportCounts(**{**counts, "left_out": Counter(counts["left_out"])}))

@@ -19,7 +19,7 @@ MAX_LINE_BYTES = 64 * 2**20
 PLAIN_LINE_BYTES = 2**20
 """Longer lines are parsed within the bounds, which is slower."""
 
-Event = tuple[str, Any]
+ParserEvent = tuple[str, Any]
 START: dict[str, Callable[[], Any]] = {"start_map": dict, "start_array": list}
 
 
@@ -85,7 +85,7 @@ def _line(line: bytes) -> Any | Malformed:
         return Malformed(f"not JSON at column {error.colno}")
 
 
-def _built(events: Iterator[Event]) -> Any | Malformed:
+def _built(events: Iterator[ParserEvent]) -> Any | Malformed:
     """Build the value that begins with the first event, and take no event after its last.
 
     Numbers with a fraction arrive as Decimal: the parser's own floats come with integers of 64 bits at most.
@@ -121,7 +121,7 @@ def _add(parent: Any, name: str, value: Any) -> None:
         parent.append(value)
 
 
-def _pass_over(events: Iterable[Event], depth: int) -> None:
+def _pass_over(events: Iterable[ParserEvent], depth: int) -> None:
     for event, _ in events:
         depth += event.startswith("start") - event.startswith("end")
         if not depth:
@@ -148,7 +148,7 @@ class _BoundedReader:
         self.bytes_read += len(chunk)
         return chunk
 
-    def answered(self, events: Iterable[Event]) -> Iterator[Event]:
+    def answered(self, events: Iterable[ParserEvent]) -> Iterator[ParserEvent]:
         for event in events:
             self._unanswered = 0
             yield event

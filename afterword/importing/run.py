@@ -13,11 +13,11 @@ from typing import Protocol
 import orjson
 from opentelemetry.trace import Tracer
 
-from afterword.audit.log import opened
+from afterword.audit.log import open_log
 from afterword.importing.files import Opened
 from afterword.importing.formats import FORMATS
-from afterword.importing.outcomes import LeftOut, Options, Outcome, Rejected
-from afterword.importing.position import Position, load_position, save_position
+from afterword.importing.outcomes import ImportOptions, ImportOutcome, LeftOut, Rejected
+from afterword.importing.position import ImportPosition, load_position, save_position
 from afterword.produce import Pace
 from afterword.producer import Producer
 from afterword.schemas import ConversationFlush, MessageCreated
@@ -37,8 +37,8 @@ BATCH_CHARACTERS = 8_000_000
 OPEN_CONVERSATIONS = 256
 """Conversations that may go on before the one that was idle for longest is flushed: threads of a channel are mixed."""
 
-Progress = Callable[[Position], None]
-Report = Callable[[Rejected], None]
+ShowPosition = Callable[[ImportPosition], None]
+ShowRejected = Callable[[Rejected], None]
 
 
 ARCHIVE_SECONDS = 60.0
@@ -59,11 +59,11 @@ class Sends(Protocol):
 
 
 @dataclass(frozen=True)
-class Plan:
+class ImportPlan:
     """History to import, and the options for it."""
 
     format: str
-    options: Options
+    options: ImportOptions
     flush: bool = True
     check_archive: bool = True
     rate: float | None = None
@@ -75,9 +75,9 @@ class Plan:
         return hashlib.sha256(orjson.dumps(told)).hexdigest()
 
 
-def count(plan: Plan, files: Opened, progress: Progress, report: Report) -> Position:
+def count_history(plan: ImportPlan, files: Opened, progress: ShowPosition, report: ShowRejected) -> ImportPosition:
     """Read a history without sending anything. Raises: HistoryRefused, OSError."""
-    position = Position("")
+    position = ImportPosition("")
     outcomes = FORMATS[plan.format](files, plan.options)
     while batch := next_batch(outcomes, BATCH):
         messages = _counted(batch, position, report)
@@ -88,13 +88,13 @@ def count(plan: Plan, files: Opened, progress: Progress, report: Report) -> Posi
 
 async def import_history(
     settings: Settings,
-    plan: Plan,
+    plan: ImportPlan,
     files: Opened,
     path: Path,
-    progress: Progress,
-    report: Report,
+    progress: ShowPosition,
+    report: ShowRejected,
     tracer: Tracer | None = None,
-) -> Position | None:
+) -> ImportPosition | None:
     """Send what was not sent yet; return when the broker has acknowledged every record. None: all was sent before.
 
     `path`: of the position, which is saved after each batch.
@@ -106,7 +106,7 @@ async def import_history(
     before = load_position(path, fingerprint)
     if before and before.finished:
         return None
-    position = before or Position(fingerprint)
+    position = before or ImportPosition(fingerprint)
     async with AsyncExitStack() as running:
         producer = await running.enter_async_context(Producer.from_settings(settings, source=SOURCE, tracer=tracer))
         stores = await running.enter_async_context(open_stores(settings))
@@ -133,7 +133,7 @@ async def until_archived(kafka: Kafka, seconds: float = ARCHIVE_SECONDS) -> None
     Raises: ArchiveBehind, BrokerUnavailable.
     """
     deadline = time.monotonic() + seconds
-    async with opened(kafka) as log:
+    async with open_log(kafka) as log:
         with broker_errors(kafka.bootstrap_servers):
             ends = await log.ends(kafka.messages_topic)
             while number := await log.left(kafka.archiver_id, kafka.messages_topic, ends):
@@ -142,9 +142,9 @@ async def until_archived(kafka: Kafka, seconds: float = ARCHIVE_SECONDS) -> None
                 await asyncio.sleep(POLL_SECONDS)
 
 
-def next_batch(outcomes: Iterator[Outcome], size: int) -> list[Outcome]:
+def next_batch(outcomes: Iterator[ImportOutcome], size: int) -> list[ImportOutcome]:
     """Take the next outcomes, fewer of large messages; none at the end."""
-    batch: list[Outcome] = []
+    batch: list[ImportOutcome] = []
     characters = 0
     for outcome in outcomes:
         batch.append(outcome)
@@ -154,7 +154,7 @@ def next_batch(outcomes: Iterator[Outcome], size: int) -> list[Outcome]:
     return batch
 
 
-def _pass_over(outcomes: Iterator[Outcome], number: int) -> None:
+def _pass_over(outcomes: Iterator[ImportOutcome], number: int) -> None:
     for _ in islice(outcomes, number):
         pass
 
@@ -163,7 +163,13 @@ class Import:
     """Sends outcomes, and moves the position past those whose records are acknowledged."""
 
     def __init__(
-        self, producer: Sends, archive: MessageArchive | None, plan: Plan, position: Position, *, may_be_sent: bool
+        self,
+        producer: Sends,
+        archive: MessageArchive | None,
+        plan: ImportPlan,
+        position: ImportPosition,
+        *,
+        may_be_sent: bool,
     ) -> None:
         """`may_be_sent`: a run that was interrupted may have sent the first batch, or a part of it."""
         self._producer = producer
@@ -173,7 +179,7 @@ class Import:
         self._position = position
         self._may_be_sent = may_be_sent
 
-    async def take(self, batch: Sequence[Outcome], report: Report) -> None:
+    async def take(self, batch: Sequence[ImportOutcome], report: ShowRejected) -> None:
         """Send the messages of a batch that the archive does not have. Raises: BrokerUnavailable, StoreUnavailable."""
         position = self._position
         messages = _counted(batch, position, report)
@@ -219,7 +225,7 @@ def _key(message: MessageCreated) -> str:
     return message_key(message.conversation_id, message.id, message.tenant_id)
 
 
-def _counted(batch: Sequence[Outcome], position: Position, report: Report) -> list[MessageCreated]:
+def _counted(batch: Sequence[ImportOutcome], position: ImportPosition, report: ShowRejected) -> list[MessageCreated]:
     """Count what is not to be sent, and return the rest."""
     position.done += len(batch)
     for outcome in batch:

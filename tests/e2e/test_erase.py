@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from afterword import Eraser, Memory, MessageCreated, Producer
 from afterword.dev import ROLES
-from afterword.erasing.receipt import Receipt, digest
+from afterword.erasing.receipt import Receipt, salted_digest
 from afterword.erasing.verifying import verify
 from afterword.streams.kafka import running_producer
 from afterword.streams.settings import Settings
@@ -92,8 +92,8 @@ async def test_a_person_is_erased_alone_and_among_others_and_again_to_no_effect(
     assert said.startswith("receipt ")
     receipt = Receipt.read(receipts / "1.json")
     assert receipt.counts == {"messages": 6, "conversations": 2, "episodes": 2, "dead_letters": 1}
-    assert receipt.deleted_conversations == (digest(receipt.salt, "conversation", "alone"),)
-    assert receipt.shared_conversations == (digest(receipt.salt, "conversation", "shared"),)
+    assert receipt.deleted_conversations == (salted_digest(receipt.salt, "conversation", "alone"),)
+    assert receipt.shared_conversations == (salted_digest(receipt.salt, "conversation", "shared"),)
     assert not receipt.unbounded
     assert not {"ann", "acme", "alone", "shared"} & set((receipts / "1.json").read_text().split('"'))
 

@@ -8,7 +8,7 @@ import orjson
 from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
 
-from afterword.audit.log import opened
+from afterword.audit.log import open_log
 from afterword.dev import ROLES
 from afterword.dlq import Filters, open_queue
 from afterword.produce import ProduceOptions, produce
@@ -47,7 +47,7 @@ async def say(settings: Settings, numbers: range, *, flush: bool) -> None:
 async def consumed(deployment: Deployment) -> dict[TopicPartition, int]:
     """Wait until all of `messages` is consumed; where each partition ends."""
     kafka = deployment.settings.kafka
-    async with asyncio.timeout(WAIT_SECONDS), opened(kafka) as log:
+    async with asyncio.timeout(WAIT_SECONDS), open_log(kafka) as log:
         while True:
             ends = await log.ends(kafka.messages_topic)
             committed = await log.committed(kafka.segmenter_id, kafka.messages_topic)
@@ -166,7 +166,7 @@ async def damage(settings: Settings) -> int:
     """Write nonsense over the row of a conversation; returns its partition."""
     changelog, key = settings.kafka.changelog(CONVERSATIONS), DAMAGED.encode()
     rows: dict[bytes, int] = {}
-    async with opened(settings.kafka) as log:
+    async with open_log(settings.kafka) as log:
         await log.read(changelog, lambda record: rows.update({record.key: record.partition}))
     async with running_producer(settings.kafka) as producer:
         await producer.send_and_wait(changelog, b"\0" * 8 + b"\4no JSON", key=key, partition=rows[key])

@@ -3,7 +3,17 @@
 import json
 from collections.abc import Iterator, Mapping
 
-from afterword.contract import CLOUD_EVENT, DEAD_LETTER, EVENTS, Channel, Event, Schema, channels, event_schema, example
+from afterword.contract import (
+    CLOUD_EVENT,
+    DEAD_LETTER,
+    EVENTS,
+    Channel,
+    EventType,
+    Schema,
+    channels,
+    event_schema,
+    example,
+)
 from afterword.streams.settings import Settings
 from afterword.topics import wanted_topics
 from tools.reference.markdown import NOTHING, table
@@ -96,7 +106,7 @@ def _anchor(heading: str) -> str:
     return heading.lower().replace(".", "").replace(" ", "-")
 
 
-def _event(event: Event) -> str:
+def _event(event: EventType) -> str:
     schema = event_schema(event)
     shown = json.dumps(example(event), indent=2, ensure_ascii=False)
     heading = f"\n## {event.name}\n{WRITERS[event.direction]} {_described(schema)}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from afterword.audit.report import Kind
+from afterword.audit.report import FindingKind
 from tools.reference.markdown import table
 
 HEADING = """\
@@ -17,6 +17,6 @@ finding; with `--json`, `findings` has `count` and `examples` of each.
 """
 
 
-def reference(meanings: Mapping[Kind, str]) -> str:
+def reference(meanings: Mapping[FindingKind, str]) -> str:
     """A table of the kinds of findings, in the order in which a report names them, as Markdown."""
     return HEADING + table(("finding", "meaning"), ((f"`{kind}`", meaning) for kind, meaning in meanings.items()))

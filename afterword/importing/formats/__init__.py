@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 
 from afterword.importing.formats import chatgpt, jsonl, messages, slack
-from afterword.importing.outcomes import Files, Options, Outcome
+from afterword.importing.outcomes import Files, ImportOptions, ImportOutcome
 
-Reader = Callable[[Files, Options], Iterator[Outcome]]
+Reader = Callable[[Files, ImportOptions], Iterator[ImportOutcome]]
 """Reads a history in an order that depends on its files alone. Raises: HistoryRefused, OSError."""
 
 FORMATS: dict[str, Reader] = {

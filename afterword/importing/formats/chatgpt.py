@@ -8,14 +8,14 @@ from typing import Any
 from afterword.importing.outcomes import (
     Files,
     HistoryRefused,
+    ImportOptions,
+    ImportOutcome,
     LeftOut,
-    Options,
-    Outcome,
     Place,
     Refused,
-    event_time,
     mapping,
     message,
+    rfc3339_of,
     sequence,
     text,
 )
@@ -34,7 +34,7 @@ PLACEHOLDERS = {
 }
 
 
-def read(files: Files, options: Options) -> Iterator[Outcome]:
+def read(files: Files, options: ImportOptions) -> Iterator[ImportOutcome]:
     """Read every conversation: the branch that ends with its current message.
 
     Raises: HistoryRefused.
@@ -52,7 +52,7 @@ def _conversation_files(files: Files) -> list[str]:
     return found or list(files.names)
 
 
-def _conversation(place: Place, record: Any, options: Options) -> Iterator[Outcome]:
+def _conversation(place: Place, record: Any, options: ImportOptions) -> Iterator[ImportOutcome]:
     if isinstance(record, Malformed):
         yield place.rejected(record.reason)
         return
@@ -62,7 +62,7 @@ def _conversation(place: Place, record: Any, options: Options) -> Iterator[Outco
         return
     try:
         branch = _branch(record["mapping"], record.get("current_node"))
-        began = event_time(record.get("create_time"))
+        began = rfc3339_of(record.get("create_time"))
     except Refused as error:
         yield place.rejected(str(error))
         return
@@ -90,11 +90,11 @@ def _branch(nodes: Mapping[str, Any], last: object) -> list[tuple[str, Mapping[s
 
 
 def _message(
-    place: Place, ids: Mapping[str, str], node: Mapping[str, Any], time: str | None, options: Options
-) -> tuple[Outcome, str | None]:
+    place: Place, ids: Mapping[str, str], node: Mapping[str, Any], time: str | None, options: ImportOptions
+) -> tuple[ImportOutcome, str | None]:
     """Convert a message; also return its time, or else that of the one before it."""
     try:
-        time = event_time(node.get("create_time")) or time
+        time = rfc3339_of(node.get("create_time")) or time
         author, metadata = mapping(node.get("author")), mapping(node.get("metadata"))
         role = author.get("role")
         if role not in ROLES:

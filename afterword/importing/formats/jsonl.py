@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
-from afterword.importing.outcomes import Files, LeftOut, Options, Outcome, Place, message
+from afterword.importing.outcomes import Files, ImportOptions, ImportOutcome, LeftOut, Place, message
 from afterword.importing.records import Malformed, line_records
 from afterword.schemas.messages import MESSAGE_CREATED
 
 
-def read(files: Files, options: Options) -> Iterator[Outcome]:
+def read(files: Files, options: ImportOptions) -> Iterator[ImportOutcome]:
     """Read a message from each line."""
     for name in files.names:
         with files.open(name) as file:
@@ -16,7 +16,7 @@ def read(files: Files, options: Options) -> Iterator[Outcome]:
                 yield _line(Place(name, number), record, options)
 
 
-def _line(place: Place, record: Any, options: Options) -> Outcome:
+def _line(place: Place, record: Any, options: ImportOptions) -> ImportOutcome:
     if record is None:
         return LeftOut("blank line")
     if isinstance(record, Malformed):

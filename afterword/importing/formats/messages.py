@@ -9,14 +9,14 @@ import orjson
 
 from afterword.importing.outcomes import (
     Files,
+    ImportOptions,
+    ImportOutcome,
     LeftOut,
-    Options,
-    Outcome,
     Place,
     Refused,
-    event_time,
     mapping,
     message,
+    rfc3339_of,
     sequence,
     text,
 )
@@ -54,7 +54,7 @@ MESSAGE_WEIGHT = 512
 """Bytes of memory of a message beside its characters."""
 
 
-def read(files: Files, options: Options) -> Iterator[Outcome]:
+def read(files: Files, options: ImportOptions) -> Iterator[ImportOutcome]:
     """Read every conversation; an array of messages is one."""
     for name in files.names:
         with files.open(name) as file:
@@ -84,7 +84,7 @@ def _conversations(records: Iterator[Any]) -> Iterator[Any]:
         yield {"messages": joined}
 
 
-def _conversation(place: Place, record: Any, options: Options) -> Iterator[Outcome]:
+def _conversation(place: Place, record: Any, options: ImportOptions) -> Iterator[ImportOutcome]:
     if record is None:
         yield LeftOut("blank line")
         return
@@ -208,7 +208,7 @@ def _calls(said: Mapping[str, Any]) -> list[str]:
 def _time(fields: Mapping[str, Any]) -> str | None:
     """Raises: Refused."""
     known = _inner(fields)
-    return next((event_time(known[name]) for name in TIMES if known.get(name) is not None), None)
+    return next((rfc3339_of(known[name]) for name in TIMES if known.get(name) is not None), None)
 
 
 def _first_text(record: Mapping[str, Any], names: Sequence[str]) -> str | None:

@@ -11,14 +11,14 @@ from typing import Any
 from afterword.importing.outcomes import (
     Files,
     HistoryRefused,
+    ImportOptions,
+    ImportOutcome,
     LeftOut,
-    Options,
-    Outcome,
     Place,
     Refused,
-    event_time,
     mapping,
     message,
+    rfc3339_of,
     sequence,
     text,
 )
@@ -46,7 +46,7 @@ class Names:
     channels: Mapping[str, str]
 
 
-def read(files: Files, options: Options) -> Iterator[Outcome]:
+def read(files: Files, options: ImportOptions) -> Iterator[ImportOutcome]:
     """Read every day of every channel, a channel after the other; each thread is a conversation of its own.
 
     Raises: HistoryRefused.
@@ -83,7 +83,7 @@ def _listed(files: Files, wanted: tuple[str, ...]) -> Iterator[Mapping[str, Any]
                 yield from (record for record in json_records(file) if isinstance(record, dict))
 
 
-def _message(place: Place, folder: str, record: Any, names: Names, options: Options) -> Outcome:
+def _message(place: Place, folder: str, record: Any, names: Names, options: ImportOptions) -> ImportOutcome:
     if isinstance(record, Malformed):
         return place.rejected(record.reason)
     if not isinstance(record, dict):
@@ -93,8 +93,8 @@ def _message(place: Place, folder: str, record: Any, names: Names, options: Opti
     try:
         sent = _timestamp(record.get("ts"))
         thread = None if record.get("thread_ts") is None else _timestamp(record["thread_ts"])
-        edited = event_time(_seconds(mapping(record.get("edited")).get("ts")))
-        sent_at = event_time(float(sent))
+        edited = rfc3339_of(_seconds(mapping(record.get("edited")).get("ts")))
+        sent_at = rfc3339_of(float(sent))
     except Refused as error:
         return place.rejected(str(error))
     content = _content(record, names)
@@ -133,7 +133,7 @@ def _content(record: Mapping[str, Any], names: Names) -> str:
     said = [text(record.get("text")) or ""]
     if not said[0]:
         said = [_attached(mapping(one)) for one in sequence(record.get("attachments"))[:MAX_ATTACHMENTS]]
-    found = "\n".join(plain(one, names.people) for one in said if one)
+    found = "\n".join(without_marks(one, names.people) for one in said if one)
     named = [text(mapping(file).get("name")) for file in sequence(record.get("files"))]
     return "\n".join([found, *(f"[file: {name}]" for name in named if name)]).strip("\n")
 
@@ -143,7 +143,7 @@ def _attached(attachment: Mapping[str, Any]) -> str:
     return next((found for name in ATTACHED if (found := text(attachment.get(name)))), "")
 
 
-def plain(said: str, people: Mapping[str, str]) -> str:
+def without_marks(said: str, people: Mapping[str, str]) -> str:
     """Replace Slack's marks by what they show: `<@U1>` by `@Ann`, `<https://a|b>` by `b (https://a)`."""
     return html.unescape(MARKED.sub(lambda found: _shown(found[1], found[2], people), said))
 

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 from aiokafka.errors import KafkaError
 
-from afterword.audit.log import opened
+from afterword.audit.log import open_log
 from afterword.audit.report import Report
 from afterword.audit.waiting import is_consumed
 from afterword.dev import ROLES
@@ -173,7 +173,7 @@ def note(world: World, what: str) -> None:
 async def until_quiet(world: World) -> None:
     """Wait until segmenter and archiver have consumed everything; the audit waits for the summarizer."""
     kafka = world.deployment.settings.kafka
-    async with asyncio.timeout(QUIET_SECONDS), opened(kafka) as log:
+    async with asyncio.timeout(QUIET_SECONDS), open_log(kafka) as log:
         while not (await is_consumed(log, kafka) and await _archived(world, log)):  # noqa: ASYNC110 – offsets set no event
             await asyncio.sleep(0.3)
 

@@ -13,7 +13,7 @@ import httpx
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from afterword.audit.log import opened
+from afterword.audit.log import open_log
 from afterword.audit.report import Report
 from afterword.embedded import EmbeddedStack, Process
 from afterword.embedded.kafka import Access
@@ -253,7 +253,7 @@ class World:
         """Error type of each record of `messages` that was rejected, by partition and offset; read once."""
         if self._dead is None:
             kafka, self._dead = self.deployment.settings.kafka, {}
-            async with opened(kafka) as log:
+            async with open_log(kafka) as log:
                 async for record in log.records(kafka.dead_letters(kafka.messages_topic)):
                     letter = read_dead_letter(record)
                     if letter.origin is not None:

@@ -13,7 +13,7 @@ import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 
 from afterword import audit, samples
-from afterword.audit.log import opened
+from afterword.audit.log import open_log
 from afterword.audit.stores import indexed_episodes
 from afterword.produce import ProduceOptions, produce
 from afterword.schemas import Compression, EpisodeClosed, MessageCreated, Quality, SummaryCreated, Usage, decode_input
@@ -133,12 +133,12 @@ class Deployment:
 
     async def read(self, topic: str) -> list[ConsumerRecord]:
         found: list[ConsumerRecord] = []
-        async with opened(self.settings.kafka) as log:
+        async with open_log(self.settings.kafka) as log:
             await log.read(topic, found.append)
         return sorted(found, key=lambda r: (r.partition, r.offset))
 
     async def ends(self, topic: str) -> dict[TopicPartition, int]:
-        async with opened(self.settings.kafka) as log:
+        async with open_log(self.settings.kafka) as log:
             return await log.ends(topic)
 
     async def commit(self, group: str, topic: str) -> None:

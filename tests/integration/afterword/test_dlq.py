@@ -11,7 +11,7 @@ import pytest_asyncio
 from aiokafka import AIOKafkaProducer, ConsumerRecord
 from aiokafka.errors import ProducerFenced
 
-from afterword.audit.log import opened
+from afterword.audit.log import open_log
 from afterword.dlq import DeadLetterQueue, Filters, NoSuchDeadLetter, ReplayOverlaps, open_queue
 from afterword.schemas.dead_letters import DeadLetter, Origin, dead_letter
 from afterword.streams.settings import Settings
@@ -62,7 +62,7 @@ class World:
             return [found async for found in letters]
 
     async def sent_again(self) -> list[ConsumerRecord]:
-        async with opened(self.settings.kafka) as log:
+        async with open_log(self.settings.kafka) as log:
             return [record async for record in log.records(self.settings.kafka.messages_topic)]
 
 

@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 from aiokafka import TopicPartition
 
-from afterword.audit.log import opened
+from afterword.audit.log import open_log
 from afterword.last_episodes import last_episodes
 from afterword.schemas.ids import episode_id
 from afterword.state import NoSuchState, SegmenterCameBack, owned, quarantined, rebuild_state, reset
@@ -43,7 +43,7 @@ async def test_a_conversation_of_which_kafka_has_nothing_goes_on_where_it_was(se
         await store(settings, "talk", 4, partition=2)
         await store(settings, f"talk-{partition}", 7, partition=partition)
     await store(settings, "not archived", 2, partition=None)
-    async with opened(settings.kafka) as log:
+    async with open_log(settings.kafka) as log:
         seeds = list((await last_episodes(log, settings)).seeds())
     found = {seed.scope.conversation_id: (seed.partition, seed.state.last_ordinal) for seed in seeds}
     [placed] = [seed.partition for seed in seeds if seed.scope == Scope("not archived")]
@@ -70,7 +70,7 @@ async def test_who_was_fenced_by_a_segmenter_changes_nothing_and_says_so(setting
     with pytest.raises(SegmenterCameBack, match="a segmenter took partition 0 over"):
         await write_after_another(kafka, changelogs)
     records: list[object] = []
-    async with opened(kafka) as log:
+    async with open_log(kafka) as log:
         for changelog in changelogs:
             await log.read(changelog.topic, records.append)
     assert records == []

@@ -19,7 +19,7 @@ from aiokafka.errors import MessageSizeTooLargeError
 from opentelemetry.trace import NoOpTracer
 from structlog.testing import capture_logs
 
-from afterword.audit.log import opened
+from afterword.audit.log import open_log
 from afterword.consumers.archiver import (
     CONDITIONS,
     Archiver,
@@ -110,7 +110,7 @@ async def archived(archive: MongoMessages) -> dict[str, MessageCreated]:
 
 async def committed(settings: Settings) -> int:
     """Records of `messages` that the archiver's group has passed."""
-    async with opened(settings.kafka) as log:
+    async with open_log(settings.kafka) as log:
         return sum((await log.committed(settings.kafka.archiver_id, settings.kafka.messages_topic)).values())
 
 

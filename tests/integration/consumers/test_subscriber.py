@@ -11,7 +11,7 @@ from aiokafka.admin import RecordsToDelete
 from structlog.testing import capture_logs
 
 from afterword import SummarySubscriber
-from afterword.audit.log import opened
+from afterword.audit.log import open_log
 from afterword.schemas import (
     Compression,
     ConversationFlush,
@@ -101,7 +101,7 @@ async def fail_after(subscriber: SummarySubscriber, count: int, error: BaseExcep
 @pytest.fixture
 def committed(settings: Settings, unique: Callable[[str], str]):
     async def committed() -> int:
-        async with opened(settings.kafka) as log:
+        async with open_log(settings.kafka) as log:
             return sum((await log.committed(unique("subscriber"), settings.kafka.summaries_topic)).values())
 
     return committed
@@ -285,7 +285,7 @@ async def test_a_group_without_offsets_starts_with_what_is_left_and_has_lost_not
 
 async def test_a_topic_that_is_shorter_than_what_was_read_stops_a_subscriber(announce, subscriber, settings, unique):
     await announce(*map(event, range(1, 6)))
-    async with opened(settings.kafka) as log:
+    async with open_log(settings.kafka) as log:
         [where] = [source for source, end in (await log.ends(settings.kafka.summaries_topic)).items() if end]
     async with AIOKafkaConsumer(
         bootstrap_servers=settings.kafka.bootstrap_servers, group_id=unique("subscriber"), enable_auto_commit=False
@@ -299,7 +299,7 @@ async def test_a_topic_that_is_shorter_than_what_was_read_stops_a_subscriber(ann
 
 async def expire(settings: Settings, before: int) -> None:
     """Delete the records of the conversation's partition before that offset, as their retention does."""
-    async with opened(settings.kafka) as log:
+    async with open_log(settings.kafka) as log:
         [where] = [source for source, end in (await log.ends(settings.kafka.summaries_topic)).items() if end]
     async with admin_client(settings.kafka) as admin:
         await admin.delete_records({where: RecordsToDelete(before_offset=before)})

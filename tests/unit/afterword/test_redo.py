@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 
 from afterword.audit.snapshot import Position
-from afterword.redo import Condition, Counts, Redo, Stalled, Wanted, candidates, parse_condition, planned, request_for
+from afterword.redo import (
+    FieldMatch,
+    Redo,
+    RedoCounts,
+    RedoStalled,
+    Wanted,
+    parse_condition,
+    planned,
+    request_for,
+    summaries_to_redo,
+)
 from afterword.schemas import EpisodeRedo, MessageCreated, Quality, SummaryCreated
 from afterword.streams.settings import Retry
 from afterword.streams.stores.episodes import StoredEpisode
@@ -71,11 +81,11 @@ class World:
                 self.episodes.episodes[redo.episode_id] = replace(known, summary=known.summary.model_copy(update=made))
         return {0: self._handled}
 
-    def redo(self, progress: Any = lambda _: None) -> Counts:
-        async def run() -> Counts:
+    def redo(self, progress: Any = lambda _: None) -> RedoCounts:
+        async def run() -> RedoCounts:
             given = {"in_flight": 2, "give_up_seconds": 7200.0, "progress": progress}
             work = Redo(self.episodes, self.messages, self, TODAY, RETRY, **given)
-            return await work.run(candidates(self.episodes, Wanted(), TODAY))
+            return await work.run(summaries_to_redo(self.episodes, Wanted(), TODAY))
 
         return run_in_virtual_time(run())
 
@@ -131,7 +141,7 @@ async def test_filters_must_all_match() -> None:
     world = World(*episodes, later)
 
     async def found(**fields: Any) -> list[str]:
-        return await listed(candidates(world.episodes, Wanted(**fields), TODAY))
+        return await listed(summaries_to_redo(world.episodes, Wanted(**fields), TODAY))
 
     assert await found(where=(parse_condition("quality.source=fallback"),)) == ["a:2", "b:1"]
     both = parse_condition("quality.source=fallback"), parse_condition("tenant_id=null")
@@ -144,7 +154,7 @@ async def test_filters_must_all_match() -> None:
 
 
 def test_a_condition_names_a_field_that_a_summary_has() -> None:
-    assert parse_condition("model=a=b") == Condition("model", "a=b")
+    assert parse_condition("model=a=b") == FieldMatch("model", "a=b")
     for text in ("model", "long_summary=x", "=x"):
         with pytest.raises(ValueError, match=r"quality\.source"):
             parse_condition(text)
@@ -169,11 +179,11 @@ def test_an_answer_that_can_never_be_used_is_asked_for_three_times() -> None:
 
 def test_it_gives_up_when_nothing_is_made_for_long() -> None:
     world = archived(stored("a", 1), makes=lambda _: False)
-    with pytest.raises(Stalled):
+    with pytest.raises(RedoStalled):
         world.redo()
     world = archived(stored("a", 1))
     world.works = False
-    with pytest.raises(Stalled, match="1 requests wait"):
+    with pytest.raises(RedoStalled, match="1 requests wait"):
         world.redo()
 
 

@@ -12,7 +12,7 @@ from afterword.topics import (
     SMALLEST_MESSAGES_BYTES,
     FoundTopic,
     Topic,
-    compare,
+    compare_topic,
     wanted_topics,
 )
 
@@ -81,21 +81,21 @@ def test_changelogs_have_as_many_partitions_as_the_messages_that_exist(settings:
 
 
 def test_other_configs_in_effect_do_not_matter(messages: Topic) -> None:
-    assert compare(messages, as_wanted(messages)).status == "ok"
+    assert compare_topic(messages, as_wanted(messages)).status == "ok"
 
 
 def test_a_different_count_of_partitions_is_named(messages: Topic) -> None:
-    report = compare(messages, replace(as_wanted(messages), partitions=4))
+    report = compare_topic(messages, replace(as_wanted(messages), partitions=4))
     assert (report.status, report.detail) == ("different", "partitions is 4, should be 6")
 
 
 def test_closed_episodes_may_have_any_count_of_partitions(episodes: Topic) -> None:
-    assert compare(episodes, replace(as_wanted(episodes), partitions=1)).fine
+    assert compare_topic(episodes, replace(as_wanted(episodes), partitions=1)).fine
 
 
 def test_every_difference_is_named(episodes: Topic) -> None:
     configs = {**episodes.configs, "cleanup.policy": "compact", "max.message.bytes": "1000"}
-    report = compare(episodes, replace(as_wanted(episodes), configs=configs, replication_factor=1))
+    report = compare_topic(episodes, replace(as_wanted(episodes), configs=configs, replication_factor=1))
     assert not report.fine
     assert report.detail.split("; ") == [
         "cleanup.policy is compact, should be delete",
@@ -120,7 +120,7 @@ def test_a_limit_of_messages_that_is_too_small_or_too_large_is_warned_of(
     messages: Topic, limit: str, said: str
 ) -> None:
     found = as_wanted(messages)
-    report = compare(messages, replace(found, configs={**found.configs, "max.message.bytes": limit}))
+    report = compare_topic(messages, replace(found, configs={**found.configs, "max.message.bytes": limit}))
     assert report.fine
     assert bool(report.warning) == bool(said)
     assert said in report.warning
@@ -170,7 +170,7 @@ def test_a_topic_that_keeps_what_was_erased_for_too_long_is_warned_of(
     wanted: dict[str, Topic], topic: str, name: str, value: str, is_long: bool
 ) -> None:
     found = as_wanted(wanted[topic])
-    report = compare(wanted[topic], replace(found, configs={**found.configs, name: value}))
+    report = compare_topic(wanted[topic], replace(found, configs={**found.configs, name: value}))
     assert report.fine
     assert (f"{name} is {value}, should be at most" in report.warning) == is_long
     assert bool(report.warning) == is_long

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from afterword.contract import EVENTS, Event, event_schema
+from afterword.contract import EVENTS, EventType, event_schema
 from afterword.streams.settings import Settings
 from afterword.topics import wanted_topics
 from tools.reference.events import reference
@@ -21,7 +21,7 @@ def test_the_page_is_what_the_contract_says() -> None:
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.name)
-def test_every_field_of_an_event_and_of_its_parts_says_what_it_is_for(event: Event) -> None:
+def test_every_field_of_an_event_and_of_its_parts_says_what_it_is_for(event: EventType) -> None:
     schema = event_schema(event)
     found = {event.name: schema, **schema.get("$defs", {})}
     unexplained = [

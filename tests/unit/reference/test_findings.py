@@ -2,7 +2,7 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from afterword.audit.report import MEANING, Kind
+from afterword.audit.report import MEANING, FindingKind
 from tools.reference.findings import reference
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "findings.md"
@@ -13,4 +13,4 @@ def test_the_page_is_what_the_report_says() -> None:
 
 
 def test_every_kind_of_finding_has_a_row() -> None:
-    assert re.findall(r"^\| `(\w+)` \|", PAGE.read_text(), re.MULTILINE) == list(get_args(Kind))
+    assert re.findall(r"^\| `(\w+)` \|", PAGE.read_text(), re.MULTILINE) == list(get_args(FindingKind))

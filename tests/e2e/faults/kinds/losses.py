@@ -8,7 +8,7 @@ import orjson
 from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
 
-from afterword.audit.log import Log, opened
+from afterword.audit.log import Log, open_log
 from afterword.state import rebuild_state
 from afterword.streams.segmenter.state import TABLES
 from afterword.topics import ensure_topics
@@ -61,7 +61,7 @@ class RecordsExpired(Fault):
         if role == "archiver":
             group, other = other, group
         await world.busy(60)
-        async with opened(kafka) as log:
+        async with open_log(kafka) as log:
             ends = await log.ends(kafka.messages_topic)
             committed = await log.committed(group, kafka.messages_topic)
             waiting = {at: end - committed[at.partition] for at, end in ends.items() if at.partition in committed}
@@ -127,7 +127,7 @@ class ChangelogDamaged(Fault):
         """Advance the beginning of every partition that has something."""
         kafka = world.deployment.settings.kafka
         changelogs = [kafka.changelog(table) for table in TABLES]
-        async with opened(kafka) as log:
+        async with open_log(kafka) as log:
             ends = {where: end for topic in changelogs for where, end in (await log.ends(topic)).items()}
         for topic in changelogs:
             await world.configure(topic, cleanup_policy="compact,delete")

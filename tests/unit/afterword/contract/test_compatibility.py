@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from afterword.contract import EVENTS, Direction, Event, event_schema
+from afterword.contract import EVENTS, Direction, EventType, event_schema
 from tests.compatibility import breaking_changes
 
 RELEASED = Path(__file__).parents[4] / "schemas" / "released"
@@ -93,7 +93,7 @@ def test_what_harms_nobody_is_not_called_breaking(name: str, direction: Directio
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.name)
-def test_nothing_breaks_those_who_have_the_last_release(event: Event) -> None:
+def test_nothing_breaks_those_who_have_the_last_release(event: EventType) -> None:
     last = max(RELEASED.iterdir(), key=lambda path: [int(part) for part in path.name.split(".")])
     file = last / f"{event.name}.schema.json"
     if not file.exists():  # it is new since then

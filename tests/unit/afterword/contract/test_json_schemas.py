@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from afterword.contract import EVENTS, EXAMPLES, Event, event_schemas, example, stale
+from afterword.contract import EVENTS, EXAMPLES, EventType, event_schemas, example, stale
 from afterword.schemas import EpisodeClosed, InvalidRecord, MessageCreated, SummaryCreated, decode_input, fingerprint
 from afterword.streams.settings import Kafka
 from tests.samples import a_closed_episode, a_message, a_summary
@@ -53,7 +53,7 @@ def test_each_schema_is_one_of_the_dialect_that_it_names(event_type: str) -> Non
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.name)
-def test_each_example_is_valid_and_loses_nothing(event: Event) -> None:
+def test_each_example_is_valid_and_loses_nothing(event: EventType) -> None:
     shown = example(event)
     VALIDATORS[event.name].validate(shown)
     assert shown == merged(shown, EXAMPLES[event.name])
@@ -101,7 +101,7 @@ def test_an_event_without_a_required_field_is_not_valid(field: str) -> None:
 
 
 @pytest.mark.parametrize("event", [e for e in EVENTS if e.direction == "output"], ids=lambda event: event.name)
-def test_what_we_write_has_every_field_always(event: Event) -> None:
+def test_what_we_write_has_every_field_always(event: EventType) -> None:
     schema = VALIDATORS[event.name].schema
     assert sorted(schema["required"]) == sorted(schema["properties"])
 

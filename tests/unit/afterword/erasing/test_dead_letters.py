@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from afterword.erasing.eraser import Person, TheirDeadLetters, checked, holds
+from afterword.erasing.eraser import Person, TheirDeadLetters, holds, person_of
 from afterword.schemas.dead_letters import DeadLetter
 from tests.samples import a_closed_episode, a_message, an_episode_message
 
@@ -72,4 +72,4 @@ def test_all_of_a_conversation_of_theirs_alone_and_only_their_own_of_another() -
 @pytest.mark.parametrize("given", [("", None, None), (None, None, None), ("ann", 7, None), ("ann", None, {"$ne": 1})])
 def test_nobody_and_everybody_cannot_be_erased(given: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
-        checked(*given)
+        person_of(*given)

@@ -14,8 +14,8 @@ from afterword.erasing.receipt import (
     ReceiptNotWritten,
     ReceiptUnreadable,
     TopicDate,
-    digest,
     gone_by,
+    salted_digest,
 )
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
@@ -64,10 +64,10 @@ def a_receipt(**fields: object) -> Receipt:
         "asked_at": NOW,
         "finished_at": NOW,
         "salt": salt,
-        "user": digest(salt, "user", "ann"),
-        "tenant": digest(salt, "tenant", "acme"),
+        "user": salted_digest(salt, "user", "ann"),
+        "tenant": salted_digest(salt, "tenant", "acme"),
         "conversation": None,
-        "deleted_conversations": (digest(salt, "conversation", "c1"),),
+        "deleted_conversations": (salted_digest(salt, "conversation", "c1"),),
         "shared_conversations": (),
         "counts": {"messages": 1200, "dead_letters": 0},
         "topics": dates,

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, BinaryIO
 
-from afterword.importing.outcomes import LeftOut, Outcome, Rejected
+from afterword.importing.outcomes import ImportOutcome, LeftOut, Rejected
 from afterword.schemas import MessageCreated
 
 
@@ -23,10 +23,10 @@ class MemoryFiles:
         return io.BytesIO(self._files[name])
 
 
-def messages_of(outcomes: Iterable[Outcome]) -> list[MessageCreated]:
+def messages_of(outcomes: Iterable[ImportOutcome]) -> list[MessageCreated]:
     return [outcome for outcome in outcomes if isinstance(outcome, MessageCreated)]
 
 
-def reasons(outcomes: Iterable[Outcome]) -> list[str]:
+def reasons(outcomes: Iterable[ImportOutcome]) -> list[str]:
     """Reasons of what was left out, and texts of what was rejected."""
     return [o.reason if isinstance(o, LeftOut) else str(o) for o in outcomes if isinstance(o, LeftOut | Rejected)]

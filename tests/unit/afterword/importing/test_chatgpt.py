@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.importing.formats import chatgpt
-from afterword.importing.outcomes import HistoryRefused, LeftOut, Options, Outcome, Rejected
+from afterword.importing.outcomes import HistoryRefused, ImportOptions, ImportOutcome, LeftOut, Rejected
 from afterword.schemas import MessageCreated
 from tests.unit.afterword.importing.histories import MemoryFiles, messages_of, reasons
 
-ANN = Options("ann")
+ANN = ImportOptions("ann")
 
 
 def said(role: str, *parts: Any, **changes: Any) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def chain(*messages: dict[str, Any] | None, **changes: Any) -> dict[str, Any]:
     return {"id": "c", "create_time": 1_700_000_000.5, "mapping": nodes, "current_node": last} | changes
 
 
-def read(*conversations: Any, options: Options = ANN) -> list[Outcome]:
+def read(*conversations: Any, options: ImportOptions = ANN) -> list[ImportOutcome]:
     return list(chatgpt.read(MemoryFiles({"conversations.json": list(conversations)}), options))
 
 
@@ -57,7 +57,7 @@ def test_answers_that_were_made_anew_are_left_out():
 
 def test_options_give_tenant_and_prefix_and_the_public_id_is_preferred():
     conversation = chain(said("user", "a"), conversation_id="public")
-    [message] = messages_of(read(conversation, options=Options("ann", "acme", "old-")))
+    [message] = messages_of(read(conversation, options=ImportOptions("ann", "acme", "old-")))
     assert (message.conversation_id, message.tenant_id) == ("old-public", "acme")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from afterword.importing import files as module
-from afterword.importing.files import opened
+from afterword.importing.files import open_history
 from afterword.importing.outcomes import HistoryRefused
 
 
@@ -22,7 +22,7 @@ def zipped(path: Path, files: Mapping[str, bytes]) -> Path:
 
 
 def contents(path: Path) -> dict[str, bytes]:
-    with opened(path) as files:
+    with open_history(path) as files:
         found = {}
         for name in files.names:
             with files.open(name) as file:
@@ -55,7 +55,7 @@ def test_links_are_not_followed(export, tmp_path):
 
 
 def fingerprint(path: Path) -> str:
-    with opened(path) as files:
+    with open_history(path) as files:
         return files.fingerprint
 
 
@@ -80,7 +80,7 @@ def test_an_archive_with_a_file_outside_of_it_is_refused(tmp_path, name):
 def test_a_bomb_is_refused_before_it_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "FREE_BYTES", 2**16)
     bomb = zipped(tmp_path / "a.zip", {"a.json": b" " * 2**24})
-    with pytest.raises(HistoryRefused, match="expands to more than 100 times"), opened(bomb) as files:
+    with pytest.raises(HistoryRefused, match="expands to more than 100 times"), open_history(bomb) as files:
         files.open("a.json").read()
     assert files.bytes_read < 100 * bomb.stat().st_size + 2**18
 
@@ -127,6 +127,6 @@ def test_too_many_files_are_refused(export, tmp_path, monkeypatch):
 
 def test_a_file_of_an_archive_is_read_in_pieces(tmp_path):
     path = zipped(tmp_path / "a.zip", {"a.json": b"x" * 300_000})
-    with opened(path) as files, files.open("a.json") as file:
+    with open_history(path) as files, files.open("a.json") as file:
         assert file.read(10) == b"x" * 10
         assert files.bytes_read <= io.DEFAULT_BUFFER_SIZE

@@ -6,15 +6,15 @@ import orjson
 import pytest
 
 from afterword.importing.formats import jsonl
-from afterword.importing.outcomes import Options, Outcome
+from afterword.importing.outcomes import ImportOptions, ImportOutcome
 from tests.unit.afterword.importing.histories import MemoryFiles, messages_of, reasons
 
 MESSAGE = {"id": "1", "conversation_id": "c", "user_id": "u", "role": "user", "content": "secret words"}
 
-NONE = Options()
+NONE = ImportOptions()
 
 
-def read(*lines: bytes, options: Options = NONE) -> list[Outcome]:
+def read(*lines: bytes, options: ImportOptions = NONE) -> list[ImportOutcome]:
     return list(jsonl.read(MemoryFiles({"a.jsonl": b"\n".join(lines)}), options))
 
 
@@ -35,7 +35,7 @@ def test_a_message_that_was_exported_is_the_same_message():
 
 def test_options_give_what_is_missing_and_the_tenant_and_the_prefix_of_all():
     nameless = orjson.dumps({name: value for name, value in MESSAGE.items() if name != "user_id"})
-    found = messages_of(read(line(tenant_id="other"), nameless, options=Options("ann", "acme", "old-")))
+    found = messages_of(read(line(tenant_id="other"), nameless, options=ImportOptions("ann", "acme", "old-")))
     assert [(m.user_id, m.tenant_id, m.conversation_id) for m in found] == [
         ("u", "acme", "old-c"),
         ("ann", "acme", "old-c"),

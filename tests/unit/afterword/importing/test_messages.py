@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.importing.formats import messages
-from afterword.importing.outcomes import LeftOut, Options, Outcome, Rejected
+from afterword.importing.outcomes import ImportOptions, ImportOutcome, LeftOut, Rejected
 from afterword.schemas import MessageCreated
 from tests.unit.afterword.importing.histories import MemoryFiles, messages_of, reasons
 
-ANN = Options("ann")
+ANN = ImportOptions("ann")
 HELLO = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good morning"}]
 WORDS = st.sampled_from(["yes", "no", "perhaps"])
 
 
-def read(content: Any, name: str = "history.json", options: Options = ANN) -> list[Outcome]:
+def read(content: Any, name: str = "history.json", options: ImportOptions = ANN) -> list[ImportOutcome]:
     return list(messages.read(MemoryFiles({name: content}), options))
 
 
@@ -26,7 +26,7 @@ def lines(*records: Any) -> bytes:
     return b"".join(json.dumps(record).encode() + b"\n" for record in records)
 
 
-def contents(outcomes: list[Outcome]) -> list[str]:
+def contents(outcomes: list[ImportOutcome]) -> list[str]:
     return [message.content for message in messages_of(outcomes)]
 
 
@@ -159,7 +159,9 @@ def test_a_line_that_is_not_json_does_not_stop_the_others_and_blank_ones_are_cou
 
 
 def test_without_a_user_a_record_is_rejected():
-    assert reasons(read([{"messages": HELLO}], options=Options())) == ["history.json:1: it has no user; give --user"]
+    assert reasons(read([{"messages": HELLO}], options=ImportOptions())) == [
+        "history.json:1: it has no user; give --user"
+    ]
 
 
 @given(st.lists(WORDS, min_size=1, max_size=12), st.integers(0, 12))

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.importing import run
-from afterword.importing.outcomes import HistoryRefused, LeftOut, Options, Outcome, Rejected
-from afterword.importing.position import Counts, Position, load_position, save_position
-from afterword.importing.run import Import, Plan, next_batch
+from afterword.importing.outcomes import HistoryRefused, ImportOptions, ImportOutcome, LeftOut, Rejected
+from afterword.importing.position import ImportCounts, ImportPosition, load_position, save_position
+from afterword.importing.run import Import, ImportPlan, next_batch
 from afterword.schemas import ConversationFlush, MessageCreated
 from afterword.streams.stores.messages import ArchivedMessage
 from tests.doubles.stores import MemoryMessages
 
-PLAN = Plan("jsonl", Options())
+PLAN = ImportPlan("jsonl", ImportOptions())
 Event = MessageCreated | ConversationFlush
 BUFFERED = 2
 
@@ -71,14 +71,14 @@ def message(conversation: str, number: int) -> MessageCreated:
     return MessageCreated(id=str(number), conversation_id=conversation, user_id="u", role="user", content="x")
 
 
-def messages(conversations: str) -> list[Outcome]:
+def messages(conversations: str) -> list[ImportOutcome]:
     return [message(name, number) for number, name in enumerate(conversations)]
 
 
 async def imported(
     log: Log,
-    outcomes: list[Outcome],
-    position: Position,
+    outcomes: list[ImportOutcome],
+    position: ImportPosition,
     save: Callable[[], None],
     archive=None,
     size: int = 3,
@@ -94,8 +94,8 @@ async def imported(
     save()
 
 
-def whole(log: Log, outcomes: list[Outcome], archive=None, plan=PLAN) -> Position:
-    position = Position("")
+def whole(log: Log, outcomes: list[ImportOutcome], archive=None, plan=PLAN) -> ImportPosition:
+    position = ImportPosition("")
     asyncio.run(imported(log, outcomes, position, lambda: None, archive, plan=plan))
     return position
 
@@ -111,13 +111,13 @@ def test_each_conversation_is_flushed_once_at_the_end():
     log = Log()
     position = whole(log, messages("aabab"))
     assert kinds(log) == "aababAB"
-    assert position.counts == Counts(messages=5, flushes=2)
+    assert position.counts == ImportCounts(messages=5, flushes=2)
     assert position.finished
 
 
 def test_nothing_is_flushed_when_that_is_not_wanted():
     log = Log()
-    whole(log, messages("ab"), plan=Plan("jsonl", Options(), flush=False))
+    whole(log, messages("ab"), plan=ImportPlan("jsonl", ImportOptions(), flush=False))
     assert kinds(log) == "ab"
 
 
@@ -136,7 +136,7 @@ def test_a_flush_has_the_tenant_of_its_conversation():
 
 def test_what_is_left_out_and_rejected_is_counted():
     position = whole(Log(), [LeftOut("empty"), message("a", 1), Rejected("f", 3, "bad"), LeftOut("empty")])
-    assert position.counts == Counts(messages=1, flushes=1, rejected=1, left_out=Counter(empty=2))
+    assert position.counts == ImportCounts(messages=1, flushes=1, rejected=1, left_out=Counter(empty=2))
 
 
 def test_what_the_archive_has_is_not_sent_again_and_its_conversation_is_not_flushed():
@@ -150,7 +150,7 @@ def test_what_the_archive_has_is_not_sent_again_and_its_conversation_is_not_flus
 
 @given(st.text("abcd", max_size=25), st.lists(st.integers(0, 12), max_size=6), st.booleans())
 def test_killed_at_any_calls_and_run_again_everything_is_accepted_once_and_flushed_last(conversations, kills, archived):
-    outcomes, log, saved = messages(conversations), Log(window=6), [Position("")]
+    outcomes, log, saved = messages(conversations), Log(window=6), [ImportPosition("")]
     archive = MemoryMessages() if archived else None
 
     async def archive_all() -> None:
@@ -183,9 +183,13 @@ def test_killed_at_any_calls_and_run_again_everything_is_accepted_once_and_flush
         assert isinstance(last, ConversationFlush)
 
 
-def copy_of(position: Position) -> Position:
-    return Position(
-        position.fingerprint, position.done, position.finished, Counts(**vars(position.counts)), dict(position.open)
+def copy_of(position: ImportPosition) -> ImportPosition:
+    return ImportPosition(
+        position.fingerprint,
+        position.done,
+        position.finished,
+        ImportCounts(**vars(position.counts)),
+        dict(position.open),
     )
 
 
@@ -199,7 +203,7 @@ def test_a_batch_has_fewer_of_large_messages(monkeypatch):
 
 def test_a_position_is_read_as_it_was_saved(tmp_path: Path):
     path = tmp_path / "p"
-    position = Position("f", 7, False, Counts(5, 1, 2, 3, Counter(empty=4)), {"b": None, "a": "acme"})
+    position = ImportPosition("f", 7, False, ImportCounts(5, 1, 2, 3, Counter(empty=4)), {"b": None, "a": "acme"})
     save_position(path, position)
     found = load_position(path, "f")
     assert found == position
@@ -210,10 +214,10 @@ def test_a_position_is_read_as_it_was_saved(tmp_path: Path):
 def test_the_position_of_another_history_is_refused_unless_that_is_finished(tmp_path: Path):
     path = tmp_path / "p"
     assert load_position(path, "f") is None
-    save_position(path, Position("f", 7))
+    save_position(path, ImportPosition("f", 7))
     with pytest.raises(HistoryRefused, match="not finished"):
         load_position(path, "g")
-    save_position(path, Position("f", 7, True))
+    save_position(path, ImportPosition("f", 7, True))
     assert load_position(path, "g") is None
 
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.importing.formats import slack
-from afterword.importing.formats.slack import plain
-from afterword.importing.outcomes import HistoryRefused, LeftOut, Options, Outcome, Rejected
+from afterword.importing.formats.slack import without_marks
+from afterword.importing.outcomes import HistoryRefused, ImportOptions, ImportOutcome, LeftOut, Rejected
 from afterword.schemas import MessageCreated
 from tests.unit.afterword.importing.histories import MemoryFiles, messages_of, reasons
 
@@ -20,21 +20,21 @@ USERS = [
 CHANNELS = [{"id": "C1", "name": "general"}, {"id": "C2", "name": "lakes"}]
 
 
-NONE = Options()
+NONE = ImportOptions()
 
 
 def said(ts: str, text: str, **changes: Any) -> dict[str, Any]:
     return {"type": "message", "user": "U1", "ts": ts, "text": text} | changes
 
 
-def read(*records: Any, options: Options = NONE, **files: Any) -> list[Outcome]:
+def read(*records: Any, options: ImportOptions = NONE, **files: Any) -> list[ImportOutcome]:
     day = {"general/2024-05-01.json": list(records)}
     lists = {"users.json": USERS, "channels.json": CHANNELS, "integration_logs.json": [{"id": "x"}]}
     return list(slack.read(MemoryFiles(lists | day | files), options))
 
 
 def test_a_message_has_its_author_channel_and_time():
-    [message] = messages_of(read(said("1714557600.000200", "Good morning"), options=Options(None, "acme", "s-")))
+    [message] = messages_of(read(said("1714557600.000200", "Good morning"), options=ImportOptions(None, "acme", "s-")))
     assert (message.id, message.conversation_id, message.tenant_id) == ("1714557600.000200", "s-C1", "acme")
     assert (message.user_id, message.role, message.content) == ("U1", "user", "Good morning")
     assert message.sent_at == datetime(2024, 5, 1, 10, 0, tzinfo=UTC)
@@ -70,7 +70,7 @@ def test_days_are_read_in_order_channel_after_channel_below_any_folder():
             "export/unknown/2024-05-01.json": [said("1714557600.000100", "4")],
         }
     )
-    found = messages_of(slack.read(files, Options()))
+    found = messages_of(slack.read(files, ImportOptions()))
     assert [(m.conversation_id, m.content) for m in found] == [("D1", "1"), ("C2", "2"), ("C2", "3"), ("unknown", "4")]
 
 
@@ -138,7 +138,7 @@ def test_a_damaged_day_does_not_stop_the_next():
 
 def test_what_is_no_export_is_refused():
     with pytest.raises(HistoryRefused, match="YYYY-MM-DD"):
-        list(slack.read(MemoryFiles({"users.json": USERS, "2024-05-01.json": []}), Options()))
+        list(slack.read(MemoryFiles({"users.json": USERS, "2024-05-01.json": []}), ImportOptions()))
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_what_is_no_export_is_refused():
     ],
 )
 def test_marks_are_shown_as_people_see_them(marked, shown):
-    assert plain(marked, {"U1": "Ann"}) == shown
+    assert without_marks(marked, {"U1": "Ann"}) == shown
 
 
 json_values = st.recursive(
