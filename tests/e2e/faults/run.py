@@ -5,6 +5,7 @@ import contextlib
 import random
 import subprocess
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,7 +99,8 @@ async def run(servers: Servers, directory: Path, kinds: Sequence[type[Fault]], f
         if form.hostile:
             late = f"the latest answer of an event loop came after {world.loops.latest:.2f} s on the wall"
             result.notes.append(f"a process got {world.loops.mean_pace:.0%} of a processor; {late}")
-        result.notes += [f"{gone.name} ended by itself with {gone.code}" for gone in world.ended]
+        ends = Counter(f"{gone.name} ended by itself with {gone.code}" for gone in world.ended)
+        result.notes += [f"{end}, {times} times" for end, times in ends.items()]
         await close(world, result)
     return result
 
