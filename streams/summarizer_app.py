@@ -81,6 +81,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             publish=outputs.publish,
             steps=steps,
             rules=rules,
+            replies=stores.replies,
             retention=settings.retention,
         )
         amendments = Amendments(

@@ -166,7 +166,7 @@ class World:
         return Pipeline(**self.parts(faults, provider) | fields)
 
     def amendments(self, faults: Faults = NO_FAULTS, provider: Provider | None = None, **fields: Any) -> Amendments:
-        given = {"replies": faults.around(self.replies), "maker": TODAY, "wait_seconds": 0.0}
+        given = {"maker": TODAY, "wait_seconds": 0.0}
         return Amendments(**self.parts(faults, provider) | given | fields)
 
     def parts(self, faults: Faults = NO_FAULTS, provider: Provider | None = None) -> dict[str, Any]:
@@ -180,6 +180,7 @@ class World:
             "publish": faults.around_call(self.topic.publish),
             "steps": a_step_runner(),
             "rules": SummaryRules(rolling_max_tokens=20),
+            "replies": faults.around(self.replies),
             "clock": lambda: NOON + timedelta(hours=1),
         }
 

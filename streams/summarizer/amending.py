@@ -5,7 +5,7 @@ had, and up to which log offset its rolling summary has all changes of the conve
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -35,16 +35,13 @@ from afterword.streams.stores.episodes import (
     stored_episode,
 )
 from afterword.streams.stores.messages import ArchivedMessage, DeletedMessage, PendingDeletion
-from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.summarizer.current import Current, MessageState, from_archive, has_change, is_living
 from afterword.streams.summarizer.extractive import condense
 from afterword.streams.summarizer.providers import Maker
-from afterword.streams.summarizer.revisions import Episode, Revisions, summary_created, summary_deleted
-from afterword.streams.summarizer.rolling import History, TextBefore, read_text_before
-from afterword.streams.summarizer.summary import Summary, SummaryRequest, is_replaceable
+from afterword.streams.summarizer.revisions import Ask, Episode, Revisions, summary_created, summary_deleted
+from afterword.streams.summarizer.rolling import TextBefore, read_text_before
+from afterword.streams.summarizer.summary import is_replaceable
 from afterword.streams.tokens import count_tokens
-
-Ask = Callable[[SummaryRequest], Awaitable[Summary]]
 
 PAGE_EPISODES = 50
 WAIT_SECONDS = 5.0
@@ -68,10 +65,9 @@ class NotRedone(AfterwordError):
 class Amendments(Revisions):
     """Makes the revisions that a change or a request asks for; those of one conversation in order."""
 
-    def __init__(self, *, replies: ReplyCache, maker: Maker, wait_seconds: float = WAIT_SECONDS, **parts: Any) -> None:
+    def __init__(self, *, maker: Maker, wait_seconds: float = WAIT_SECONDS, **parts: Any) -> None:
         """`parts`: as of Revisions. `maker`: of the summaries that are made here. `wait_seconds`: for the archive."""
         super().__init__(**parts)
-        self._replies = replies
         self._maker = maker
         self._wait_seconds = wait_seconds
 
@@ -147,20 +143,32 @@ class Amendments(Revisions):
     async def _held(self, amended: EpisodeAmended) -> list[list[Episode]]:
         """Wait for the archive; returns the episodes that have the message, grouped by scope, in order.
 
-        None if the message was deleted before: the deletion's own record revises and announces them.
+        None if the message was deleted before: the deletion's own record revises and announces them. Episodes are read
+        after the archive has the change: one that is stored later has looked there again.
         """
+        state = await self._state(amended)
+        if state is None or not has_applied(state, amended):
+            is_known = bool(await self._holding(amended)) or await self._is_of_expired(amended)
+            state = await self._until_archived(amended, is_known=is_known)
+        if state.changed < amended.offset:
+            return []
+        groups: dict[str, list[Episode]] = {}
+        for episode in await self._holding(amended):
+            groups.setdefault(scope_of(episode.event), []).append(episode)
+        return list(groups.values())
+
+    async def _holding(self, amended: EpisodeAmended) -> list[Episode]:
+        """Read the episodes that have the message. Raises: InvalidRecord for those of another tenant."""
         message_id = amended.message_id or ""
         held = await self._retry_until_success(
             "find", lambda: self._episodes.holding(amended.conversation_id, message_id)
         )
         check_episodes_tenant(held, amended)
-        state = await self._until_archived(amended, is_known=bool(held) or await self._is_of_expired(amended))
-        if state.changed < amended.offset:
-            return []
-        groups: dict[str, list[Episode]] = {}
-        for episode in held:
-            groups.setdefault(scope_of(episode.event), []).append(episode)
-        return list(groups.values())
+        return held
+
+    async def _state(self, amended: EpisodeAmended) -> MessageState | None:
+        key = message_key(amended.conversation_id, amended.message_id or "", amended.tenant_id)
+        return (await self._retry_until_success("find", lambda: self._messages.states([key]))).get(key)
 
     async def _is_of_expired(self, amended: EpisodeAmended) -> bool:
         """Return whether the episode of the message has expired."""
@@ -182,7 +190,7 @@ class Amendments(Revisions):
         key = message_key(amended.conversation_id, amended.message_id or "", amended.tenant_id)
         wait, deadline = FIRST_WAIT_SECONDS, asyncio.get_running_loop().time() + self._wait_seconds
         while True:
-            state = (await self._retry_until_success("find", lambda: self._messages.states([key]))).get(key)
+            state = await self._state(amended)
             if state is not None and has_applied(state, amended):
                 return state
             if state is None and is_known and await self._have_expired([key]):
@@ -205,6 +213,8 @@ class Amendments(Revisions):
             await self._finish(made, amended)
             done.append(made)
         await self._follow(done, amended)
+        # of an episode that came meanwhile there is an answer since
+        await self._forget_replies(held[0], held[0].ordinal)
         return done
 
     async def _revised(
@@ -253,12 +263,6 @@ class Amendments(Revisions):
         made = replace(made, announced_by=position)
         return await self._retry_until_success("store_episode", lambda: self._episodes.add(made))
 
-    async def _current_history(self, closed: EpisodeClosed) -> History:
-        """Read the conversation before an episode from its episodes: rows are made anew only after them."""
-        history = await self._read_history(closed)
-        text = await self._retry_until_success("find", lambda: read_text_before(self._episodes, closed, None))
-        return replace(history, rolling_summary=text.text, pending=text.pending, as_of=text.as_of, sources=text.sources)
-
     async def _current(self, stored: StoredEpisode, amended: EpisodeAmended) -> Current:
         """Read the episode as it is now. Raises: NotArchived; InvalidRecord for an edit if messages have expired.
 
@@ -292,7 +296,8 @@ class Amendments(Revisions):
             for episode in page:
                 if episode.event.episode_id in ids:
                     continue
-                if episode.as_of < amended.offset or _has_made_any(amended, done):
+                # one that it has made already is announced again: a crash may have come before that
+                if episode.as_of < amended.offset or _has_made_any(amended, [*done, episode]):
                     await self._finish(await self._derived_again(episode, amended), amended)
             after = page[-1].ordinal
         await self._renew_conversation(first, amended.offset)
@@ -443,11 +448,6 @@ class Amendments(Revisions):
             living = [state.message.content for state in archived if isinstance(state, ArchivedMessage)]
             await self._put_point(summary, living)
         await self._announce(episode)
-
-    async def _forget_replies(self, episode: Episode, ordinal: int) -> None:
-        """Forget what an LLM has said of this and later episodes: prompts have what came before."""
-        scope = scope_of(episode.event)
-        await self._retry_until_success("forget_replies", lambda: self._replies.forget(scope, ordinal))
 
     def _deletion(self, before: SummaryCreated, amended: EpisodeAmended) -> SummaryDeleted:
         return summary_deleted(before, before.revision + 1, before.event_id, amended.change, self._clock())

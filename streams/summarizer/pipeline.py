@@ -2,22 +2,41 @@
 
 Every step is idempotent. The first stored summary wins: a later attempt, or a second worker, takes it and repeats the
 steps after it, so a crash between any two steps leaves nothing undone.
+
+A change of an earlier episode may be handled meanwhile, as one that had to wait is. Whoever handles it sees every
+episode that is stored by then; so a summary is compared with what it was made of before it is stored, and once more
+after that, before it is announced.
 """
 
 import asyncio
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from itertools import chain, repeat
+from typing import Any, NamedTuple, TypeGuard
 
 from afterword.schemas import EpisodeClosed, SummaryCreated, SummaryDeleted
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import EpisodeConflict
 from afterword.streams.settings import Retention
 from afterword.streams.stores.episodes import NEVER, DeletedEpisode, StoredEpisode, scope_of, stored_episode
-from afterword.streams.summarizer.current import Current, MessageState, laid_over, without_deleted
-from afterword.streams.summarizer.revisions import Revisions, summary_created, summary_deleted
-from afterword.streams.summarizer.rolling import History, next_row
-from afterword.streams.summarizer.summary import Summary, is_replaceable
+from afterword.streams.summarizer.current import Current, MessageState, MessageStates, laid_over, without_deleted
+from afterword.streams.summarizer.providers import ExtractiveProvider
+from afterword.streams.summarizer.revisions import Ask, Episode, Revisions, summary_created, summary_deleted
+from afterword.streams.summarizer.rolling import History, has_changed_since, next_row
+from afterword.streams.summarizer.summary import Summary, SummaryRequest, is_replaceable
 from afterword.streams.together import together
+
+CHANGED = "changed_meanwhile"
+"""`quality.reason` of a summary that the extractive method made because there were changes during each answer."""
+MOST_ASKED = 2
+"""Answers of an LLM to one record. The extractive method stands in if there were changes during each of them."""
+
+
+class Basis(NamedTuple):
+    """All that a summary is made of."""
+
+    history: History
+    current: Current
 
 
 class Pipeline(Revisions):
@@ -37,19 +56,25 @@ class Pipeline(Revisions):
         Raises: EpisodeConflict.
         """
         # concurrently: most episodes are new and need both
-        stored, history, current = await asyncio.gather(
-            self._lookup(episode), self._read_history(episode), self._current(episode)
-        )
-        while isinstance(stored, StoredEpisode | None) and (stored is None or _is_older(stored, episode)):
-            if current.episode is None:
-                stored = await self._add_deleted(episode, current, stored)
+        stored, basis = await asyncio.gather(self._lookup(episode), self._read_basis(episode))
+        asks, unannounced = self._asks(), None
+        if stored is None or _is_older(stored, episode):
+            stored, basis = await self._make(episode, stored, basis, asks)
+        await self._store_the_rest(episode, stored, basis)
+        while isinstance(stored, StoredEpisode) and stored.summary.made_from == episode.revision:
+            now, newer = await self._look_again(episode, stored)
+            if newer is None and now == stored:
                 break
-            history = replace(history, episode=current.episode)
-            answer = await self._ask(history.request)
-            stored = await self._add(history, answer, stored, current)
-            if isinstance(stored, StoredEpisode) and _is_older(stored, episode):
-                history = await self._read_history(episode)  # another writer has taken the summary's revision
-        return await self._finish(episode, stored, history, current)
+            unannounced = stored if is_announced_by_episode(stored) else unannounced
+            if newer is not None:
+                stored, basis = await self._make(episode, stored, newer, asks)
+                await self._store_the_rest(episode, stored, basis)
+            else:  # a change came between, and its record does the rest
+                stored = now
+                await self._follow(stored, basis.history)
+        if unannounced is not None and not is_announced_by_episode(stored):
+            await self._announce(unannounced)  # what is stored supersedes it
+        return await self._announced(stored)
 
     async def replace_fallback(self, episode: EpisodeClosed) -> None:
         """Replace the episode's fallback by the LLM's summary; does nothing if there is no such fallback any more.
@@ -60,102 +85,213 @@ class Pipeline(Revisions):
         if not isinstance(stored, StoredEpisode) or stored.summary.made_from != episode.revision:
             return  # erased, deleted, or closed again
         # read after what is stored: a change that is not in it by then will have a revision of its own
-        current, history = await self._current(episode), None
-        found: StoredEpisode | DeletedEpisode = stored
+        basis = await self._read_basis(episode)
+        found: Episode = stored
         if is_replaceable(stored.summary.quality):
-            if current.episode is None:
+            if basis.current.episode is None:
                 return  # the deletion's own record ends it
-            history = replace(await self._read_history(episode), episode=current.episode)
-            answer = await self._ask_without_fallback(history.request)
-            found = await self._add(history, answer, stored, current)
-        await self._finish(episode, found, history, current)
+            made = await self._made(basis, self._ask_without_fallback, stored)
+            found = await self._add(made)
+            if found != made:
+                await self._forget_replies(stored, stored.ordinal)  # a change that came first had no such answer yet
+        await self._store_the_rest(episode, found, basis)
+        await self._announced(found)
 
-    async def _lookup(self, episode: EpisodeClosed) -> StoredEpisode | DeletedEpisode | None:
+    async def _make(
+        self, episode: EpisodeClosed, before: StoredEpisode | None, basis: Basis, asks: Iterator[Ask]
+    ) -> tuple[Episode, Basis]:
+        """Store the next revision, of what there is when its answer has come, unless another one was first.
+
+        Returns the one that is stored. `before`: one of an earlier close, or one that is not announced.
+        """
+        for ask in asks:
+            if basis.current.episode is None:
+                return await self._add_deleted(episode, basis.current, before), basis
+            made = await self._made(basis, ask, before)
+            if before is not None:
+                supersedes = last_announced(before, episode.revision)
+                made = replace(made, summary=made.summary.model_copy(update={"supersedes": supersedes}))
+            ids = (*made.summary.message_ids, *made.overlap_ids)
+            states, sources = await asyncio.gather(self._changed(episode, ids), self._read_now(made.built_on or ()))
+            newer = await self._newer(episode, made, states, sources)
+            if newer is not None:
+                basis = newer
+                await self._forget_replies(made, made.ordinal)
+                continue
+            stored = await self._add(replace(made, as_of=newest(made, sources)))
+            if not _is_older(stored, episode):
+                return stored, basis
+            before = stored  # another writer has taken the summary's revision
+        raise AssertionError("there is always one more")
+
+    def _asks(self) -> Iterator[Ask]:
+        return chain(repeat(self._ask, MOST_ASKED), repeat(self._extract))
+
+    async def _extract(self, request: SummaryRequest) -> Summary:
+        """Make a summary without the LLM, to be replaced by it later."""
+        summary = await ExtractiveProvider().summarize(request)
+        if self._summarizer.name == ExtractiveProvider.name:
+            return summary
+        return replace(summary, quality=summary.quality.model_copy(update={"reason": CHANGED}))
+
+    async def _look_again(self, episode: EpisodeClosed, stored: StoredEpisode) -> tuple[Episode, Basis | None]:
+        """Read what is stored by now, and what it would be made of now if that is newer and no record of a change's.
+
+        Changes of its core messages come after the episode on its topic: their own records make a revision.
+        """
+        own = stored.summary.event_id
+        states, sources = await asyncio.gather(
+            self._changed(episode, stored.overlap_ids), self._read_now((own, *(stored.built_on or ())))
+        )
+        now = sources.pop(own, stored)
+        if now.event.event_id != own or not is_announced_by_episode(stored):
+            return now if now.event.event_id != own else stored, None
+        newer = await self._newer(episode, stored, states, sources)
+        if newer is not None:
+            await self._forget_replies(stored, stored.ordinal)
+        elif (as_of := newest(stored, sources)) > stored.as_of:
+            await self._retry_until_success("store_episode", lambda: self._episodes.mark(stored, as_of))
+        return stored, newer
+
+    async def _newer(
+        self, episode: EpisodeClosed, made: StoredEpisode, states: MessageStates, sources: Mapping[str, Episode]
+    ) -> Basis | None:
+        """Read what the episode would be made of now; None if that is what it was made of.
+
+        `states`: of its messages that were changed; `sources`: the episodes on whose summaries it is built, as they are
+        now.
+        """
+        known = dict(made.changes)
+        changed = any(state.changed > known.get(one, NEVER) for one, state in states.items())
+        if changed or any(has_changed_since(made, source, now) for source, now in sources.items()):
+            newer = Basis(*await asyncio.gather(self._current_history(episode), self._current(episode)))
+            if (newer.history.sources, newer.current.changes) != (made.built_on, made.changes):
+                return newer
+        return None
+
+    async def _read_now(self, event_ids: Iterable[str]) -> dict[str, Episode]:
+        """Read the episodes of these summaries as they are now, by the event ids of the summaries."""
+        names = {one: one.rpartition(":")[0] for one in event_ids}
+        if not names:
+            return {}
+        found: dict[str, Episode] = {}
+        living = await self._retry_until_success("find", lambda: self._episodes.find_many([*names.values()]))
+        for one, name in names.items():
+            known: Episode | None = living.get(name)
+            if known is None:
+                known = await self._retry_until_success("find", lambda: self._episodes.lookup(name))  # noqa: B023 – awaited here
+            if known is not None:
+                found[one] = known
+        return found
+
+    async def _lookup(self, episode: EpisodeClosed) -> Episode | None:
         return await self._retry_until_success("find", lambda: self._episodes.lookup(episode.episode_id))
+
+    async def _read_basis(self, episode: EpisodeClosed) -> Basis:
+        return Basis(*await asyncio.gather(self._read_history(episode), self._current(episode)))
 
     async def _current(self, episode: EpisodeClosed) -> Current:
         """Lay the changes that the archive knows over the episode."""
         return laid_over(episode, await self._changed(episode))
 
-    async def _changed(self, episode: EpisodeClosed) -> dict[str, MessageState]:
-        """Read the episode's messages that the archive knows to be changed, by id."""
-        ids = [message.id for message in (*episode.messages, *episode.overlap)]
-        return await self._read_messages(self._messages.changed, episode, ids)
+    async def _changed(self, episode: EpisodeClosed, ids: Iterable[str] | None = None) -> dict[str, MessageState]:
+        """Read those messages that the archive knows to be changed, by id. `ids`: all of the episode unless given."""
+        if ids is None:
+            ids = [message.id for message in (*episode.messages, *episode.overlap)]
+        return await self._read_messages(self._messages.changed, episode, ids) if ids else {}
 
     async def left_of(self, episode: EpisodeClosed) -> EpisodeClosed | None:
         """The episode without messages that were deleted, the same object if none was; None if no core is left."""
         return without_deleted(episode, await self._changed(episode))
 
-    async def _add(
-        self, history: History, answer: Summary, before: StoredEpisode | None, current: Current
-    ) -> StoredEpisode | DeletedEpisode:
-        """Store the summary unless another one was first; returns the one that is stored."""
+    async def _made(self, basis: Basis, ask: Ask, before: StoredEpisode | None) -> StoredEpisode:
+        """Ask for the revision after `before`. Raises: what `ask` raises."""
+        history, current = basis
+        assert current.episode is not None  # noqa: S101 – callers ask that first
+        history = replace(history, episode=current.episode)
+        answer = await ask(history.request)
         summary = summary_created(history.episode, answer, self._clock(), before.summary if before else None)
         as_of = max(history.as_of, before.as_of if before else NEVER)
         completed, sources = history.completed(summary), history.sources
-        made = stored_episode(history.episode, completed, current.changes, as_of, built_on=sources)
+        return stored_episode(history.episode, completed, current.changes, as_of, built_on=sources)
+
+    async def _add(self, made: StoredEpisode) -> Episode:
+        """Store the revision unless another one was first; returns the one that is stored."""
         return await self._retry_until_success("store_episode", lambda: self._episodes.add(made))
 
-    async def _add_deleted(
-        self, episode: EpisodeClosed, current: Current, before: StoredEpisode | None
-    ) -> StoredEpisode | DeletedEpisode:
+    async def _add_deleted(self, episode: EpisodeClosed, current: Current, before: StoredEpisode | None) -> Episode:
         """Store that nothing is left of the episode."""
         revision = max(episode.revision, before.summary.revision + 1 if before else 1)
-        supersedes = before.summary.event_id if before else None
+        supersedes = last_announced(before, episode.revision) if before else None
         deletion = summary_deleted(episode, revision, supersedes, "deleted", self._clock())
         gone = DeletedEpisode(deletion, current.changes, max(offset for _, offset in current.changes))
         return await self._retry_until_success("store_episode", lambda: self._episodes.remove(gone))
 
-    async def _finish(
-        self,
-        episode: EpisodeClosed,
-        stored: StoredEpisode | DeletedEpisode,
-        history: History | None,
-        current: Current,
-    ) -> SummaryCreated | SummaryDeleted:
-        """Store everything else and announce. `history`: of the conversation, if it was just read."""
-        if isinstance(stored, DeletedEpisode):
-            await self._remove_point(stored.deletion)
-        else:
-            check_same(episode, stored)
-            if stored.summary.made_from == episode.revision:  # else a later one is stored, and its texts stay
-                await self._store_the_rest(episode, stored, current, history)
+    async def _announced(self, stored: Episode) -> SummaryCreated | SummaryDeleted:
         if is_announced_by_episode(stored):
             await self._announce(stored)
         return stored.event
 
-    async def _store_the_rest(
-        self, episode: EpisodeClosed, stored: StoredEpisode, current: Current, history: History | None
-    ) -> None:
+    async def _store_the_rest(self, episode: EpisodeClosed, stored: Episode, basis: Basis) -> None:
+        """Store all that follows from what is stored, unless a later close was. Raises: EpisodeConflict."""
+        if isinstance(stored, DeletedEpisode):
+            await self._remove_point(stored.deletion)
+            return
+        check_same(episode, stored)
+        if stored.summary.made_from == episode.revision:
+            await self._write_the_rest(episode, stored, basis)
+
+    async def _write_the_rest(self, episode: EpisodeClosed, stored: StoredEpisode, basis: Basis) -> None:
         """Write concurrently: each write is fenced by its own version and reads none of the others."""
         summary, expired = stored.summary, self._expired(episode)
         kept = [one for one in summary.message_ids if one not in expired]
         keys = [message_key(summary.conversation_id, one, summary.tenant_id) for one in kept]
-        living = current.episode.messages if current.episode else ()
+        living = basis.current.episode.messages if basis.current.episode else ()
         await together(
-            self._retry_until_success("store_rolling", lambda: self._store_rolling(stored, history)),
-            self._retry_until_success("store_conversation", lambda: self._episodes.advance(summary)),
+            self._follow(stored, basis.history),
             self._retry_until_success("store_messages", lambda: self._messages.assign(summary.episode_id, keys)),
             self._put_point(summary, (message.content for message in living)),
         )
+
+    async def _follow(self, stored: Episode, history: History) -> None:
+        """Let the conversation follow its last episode. `history`: of it, as it was read last."""
+        if isinstance(stored, StoredEpisode):
+            summary = stored.summary
+            await together(
+                self._retry_until_success("store_rolling", lambda: self._store_rolling(stored, history)),
+                self._retry_until_success("store_conversation", lambda: self._episodes.advance(summary)),
+            )
 
     def _expired(self, episode: EpisodeClosed) -> set[str]:
         """Select messages that the archive does not keep any more: a label would be all that is there of them."""
         before = self._retention.messages_before(self._clock())
         return {one.id for one in episode.messages if before and one.sent_at < before}
 
-    async def _store_rolling(self, stored: StoredEpisode, history: History | None) -> None:
+    async def _store_rolling(self, stored: StoredEpisode, history: History) -> None:
         summary, scope = stored.summary, scope_of(stored.summary)
         # the row that was read for the summary is most likely still the latest; if not, nothing is written
-        latest = history.latest_row if history else await self._episodes.latest_row(scope)
+        latest = history.latest_row
         while row := next_row(latest, summary, self._rules.rolling_max_tokens, stored.as_of):
             if await self._episodes.put_row(row, after=latest):
                 return
             latest = await self._episodes.latest_row(scope)
 
 
-def _is_older(stored: StoredEpisode, episode: EpisodeClosed) -> bool:
-    return stored.summary.made_from < episode.revision
+def _is_older(stored: Episode, episode: EpisodeClosed) -> TypeGuard[StoredEpisode]:
+    return isinstance(stored, StoredEpisode) and stored.summary.made_from < episode.revision
+
+
+def newest(made: StoredEpisode, sources: Mapping[str, Episode]) -> int:
+    """Return the log offset up to which an episode that is built on these has all changes."""
+    return max((made.as_of, *(source.as_of for source in sources.values())))
+
+
+def last_announced(before: StoredEpisode, revision: int) -> str | None:
+    """Return the event id that the next summary supersedes, for readers that may not have heard of the one before.
+
+    `revision`: that of the episode's record. What the record made is announced when nothing newer is left to be made.
+    """
+    return before.summary.event_id if before.summary.made_from < revision else before.summary.supersedes
 
 
 def is_announced_by_episode(stored: StoredEpisode | DeletedEpisode) -> bool:

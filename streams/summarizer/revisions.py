@@ -1,6 +1,7 @@
 """The parts that every revision of an episode has, the first one included: the steps to make it, and its event."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -9,18 +10,20 @@ from afterword.schemas.base import utc_milliseconds
 from afterword.schemas.episodes import Change
 from afterword.schemas.ids import event_id, message_key
 from afterword.streams.errors import ProviderError
-from afterword.streams.stores.episodes import DeletedEpisode, EpisodeStore, StoredEpisode
+from afterword.streams.stores.episodes import DeletedEpisode, EpisodeStore, StoredEpisode, scope_of
 from afterword.streams.stores.index import EpisodeIndex, raw_text, summary_text
 from afterword.streams.stores.messages import MessageArchive
+from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.summarizer.current import MessageState
 from afterword.streams.summarizer.embedders import Embedder
-from afterword.streams.summarizer.rolling import History, SummaryRules, read_history
+from afterword.streams.summarizer.rolling import History, SummaryRules, read_history, read_text_before
 from afterword.streams.summarizer.steps import PUBLISH, StepRunner
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.tokens import count_tokens
 
 Episode = StoredEpisode | DeletedEpisode
+Ask = Callable[[SummaryRequest], Awaitable[Summary]]
 Publish = Callable[[SummaryCreated | SummaryDeleted], Awaitable[None]]
 """Send an event; returns after the broker's acknowledgement."""
 Clock = Callable[[], datetime]
@@ -45,6 +48,7 @@ class Revisions:
         publish: Publish,
         steps: StepRunner,
         rules: SummaryRules,
+        replies: ReplyCache,
         clock: Clock = now,
     ) -> None:
         self._episodes = episodes
@@ -55,10 +59,17 @@ class Revisions:
         self._publish = publish
         self._retry_until_success = steps.retry_until_success
         self._rules = rules
+        self._replies = replies
         self._clock = clock
 
     async def _read_history(self, episode: EpisodeClosed) -> History:
         return await self._retry_until_success("find", lambda: read_history(self._episodes, episode, self._rules))
+
+    async def _current_history(self, closed: EpisodeClosed) -> History:
+        """Read the conversation before an episode from its episodes: rows are made anew only after them."""
+        history = await self._read_history(closed)
+        text = await self._retry_until_success("find", lambda: read_text_before(self._episodes, closed, None))
+        return replace(history, rolling_summary=text.text, pending=text.pending, as_of=text.as_of, sources=text.sources)
 
     async def _read_messages(
         self, read: ReadMessages, of: EpisodeClosed | SummaryCreated, ids: Iterable[str]
@@ -86,6 +97,11 @@ class Revisions:
         if found.quality.source != "llm":
             raise ProviderError(problem="there is none")
         return found
+
+    async def _forget_replies(self, episode: Episode, ordinal: int) -> None:
+        """Forget what an LLM has said of this and later episodes: prompts have what came before."""
+        scope = scope_of(episode.event)
+        await self._retry_until_success("forget_replies", lambda: self._replies.forget(scope, ordinal))
 
     async def _put_point(self, summary: SummaryCreated, contents: Iterable[str]) -> None:
         """Index the summary, with the contents of its core messages."""

@@ -7,7 +7,16 @@ from typing import NamedTuple
 from afterword.schemas import EpisodeClosed, SummaryCreated
 from afterword.schemas.ids import event_id
 from afterword.streams.settings import MOST_PENDING_EPISODES
-from afterword.streams.stores.episodes import NEVER, Conversation, EpisodeStore, RollingRow, scope_of, sibling_id
+from afterword.streams.stores.episodes import (
+    NEVER,
+    Conversation,
+    DeletedEpisode,
+    EpisodeStore,
+    RollingRow,
+    StoredEpisode,
+    scope_of,
+    sibling_id,
+)
 from afterword.streams.summarizer.summary import MAX_SUMMARY_LENGTH, SummaryRequest
 from afterword.streams.tokens import count_tokens
 
@@ -131,7 +140,10 @@ async def read_text_before(
     as_of = NEVER
     oldest = max(row.last_ordinal if row else 0, episode.ordinal - MOST_PENDING_EPISODES)
     for ordinal in range(episode.ordinal - 1, oldest, -1):
-        stored = await episodes.find(sibling_id(episode, ordinal))
+        stored = await episodes.lookup(sibling_id(episode, ordinal))
+        if isinstance(stored, DeletedEpisode):
+            as_of = max(as_of, stored.as_of)
+            continue
         if stored is not None and stored.summary.tenant_id != episode.tenant_id:
             break
         if stored is not None and stored.summary.rolling_range:
@@ -144,6 +156,20 @@ async def read_text_before(
         return TextBefore("", tuple(pending[::-1]), as_of, None)
     of_row = event_id(sibling_id(episode, row.last_ordinal), row.last_revision)
     return TextBefore(row.content, tuple(pending[::-1]), max(as_of, row.as_of), of_row)
+
+
+def has_changed_since(made: StoredEpisode, source: str, now: StoredEpisode | DeletedEpisode) -> bool:
+    """Return whether a change of messages has made a newer revision of a summary on which an episode is built.
+
+    `source`: the event id of that summary, as in `built_on`; `now`: its episode as it is now. An LLM that replaces a
+    fallback of no change, and expiry, change nothing. `made.as_of` alone does not say it: later changes overtake one
+    that waits.
+    """
+    if now.event.event_id == source:
+        return False
+    if isinstance(now, DeletedEpisode):
+        return now.deletion.reason != "expired"
+    return now.as_of > made.as_of or now.made_by not in (NEVER, made.made_by)
 
 
 def longest_text(latest: RollingRow | None, max_tokens: int) -> int:

@@ -33,7 +33,7 @@ REFUSALS = frozenset(
     | {"unsupported_figure", "wrong_language"}
 )
 """Reasons for which a summary is refused."""
-FALLBACKS = frozenset({"extractive_provider"})
+FALLBACKS = frozenset({"changed_meanwhile", "extractive_provider"})
 
 
 class Metrics:

@@ -25,7 +25,7 @@ from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.steps import StepRunner
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from tests.doubles.index import MemoryIndex
-from tests.doubles.stores import MemoryEpisodes, MemoryMessages
+from tests.doubles.stores import MemoryEpisodes, MemoryMessages, MemoryReplies
 from tests.model.broker import Broker, Record, Transaction
 from tests.model.loop import Loop
 from tests.model.network import Network
@@ -161,6 +161,7 @@ class Worker(Process):
             publish=self._publish,
             steps=steps,
             rules=SummaryRules(rolling_max_tokens=20),
+            replies=MemoryReplies(),
             clock=lambda: NOON,
         )
 
