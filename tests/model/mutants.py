@@ -291,9 +291,9 @@ MUTANTS = (
         "what was stored before is not announced again",
         SUMMARIZER,
         PIPELINE,
-        "        while isinstance(stored, StoredEpisode | None) and (",
-        "        if stored is not None:\n            return stored.event\n"
-        "        while isinstance(stored, StoredEpisode | None) and (",
+        "        asks, unannounced = self._asks(), None\n",
+        "        asks, unannounced = self._asks(), None\n"
+        "        if stored is not None:\n            return stored.event\n",
     ),
     Mutant(
         "a summary is announced as it was made, not as it was stored",
@@ -307,8 +307,8 @@ MUTANTS = (
         "what was stored before is only announced, not stored everywhere",
         SUMMARIZER,
         PIPELINE,
-        "        if stored.summary.made_from == episode.revision:  # else",
-        "        if stored.summary.title == '':  # else",
+        "        if stored.summary.made_from == episode.revision:\n            await self._write",
+        "        if stored.summary.title == '':\n            await self._write",
     ),
     Mutant(
         "a row that another worker wrote meanwhile is written over",
@@ -335,11 +335,12 @@ MUTANTS = (
         "a fallback that was stored before is not tried again",
         SUMMARIZER,
         PIPELINE,
-        "        while isinstance(stored, StoredEpisode | None) and (",
+        "        asks, unannounced = self._asks(), None\n",
+        "        asks, unannounced = self._asks(), None\n"
         "        if stored is not None:\n"
-        "            done = await self._finish(episode, stored, None, current)\n"
-        "            return done.model_copy(update={'episode_revision': 9})\n"
-        "        while isinstance(stored, StoredEpisode | None) and (",
+        "            await self._store_the_rest(episode, stored, basis)\n"
+        "            done = await self._announced(stored)\n"
+        "            return done.model_copy(update={'episode_revision': 9})\n",
     ),
 )
 
