@@ -23,7 +23,7 @@ from afterword.commands import (
 )
 from afterword.commands.common import report
 from afterword.streams.errors import AfterwordError
-from afterword.version import revision, running_version
+from afterword.version import version_line
 
 app = typer.Typer(
     name="afterword",
@@ -35,7 +35,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"afterword {running_version()} (revision {revision()})")
+        typer.echo(version_line())
         raise typer.Exit
 
 

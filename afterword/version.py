@@ -15,6 +15,11 @@ def running_version() -> str:
     return version("afterword")
 
 
+def version_line() -> str:
+    """Return what `afterword --version` prints."""
+    return f"afterword {running_version()} (revision {revision()})"
+
+
 def revision(package: Path = PACKAGE) -> str:
     """Return the commit: written into a distribution when it is built, of git in a checkout, else `unknown`."""
     try:

@@ -183,7 +183,7 @@ def test_a_service_with_packages_of_the_same_names_as_our_folders_uses_the_base_
 
 
 def test_the_version_and_the_revision_that_was_built_are_said(service: dict[str, str], tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "afterword", "--version"]
-    done = subprocess.run(command, cwd=tmp_path, env=service, check=True, capture_output=True, text=True)
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert done.stdout == f"afterword {version} (revision {REVISION})\n"
+    for extra in (BASE, "worker"):
+        done = run_with(extra, "from afterword.__main__ import main; main()", "--version", cwd=tmp_path, env=service)
+        assert (done.stdout, done.stderr) == (f"afterword {version} (revision {REVISION})\n", "")
