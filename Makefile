@@ -22,12 +22,12 @@ venv: $(STAMP) ## the virtual environment
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=…")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --require-hashes -r requirements.lock
+	@$(PYTHON) tools/install.py $(BIN)/python requirements.lock
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
 demo: $(STAMP) ## real dialogues through the embedded stack: episodes close, summaries arrive
-	$(BIN)/afterword demo
+	@$(BIN)/afterword demo
 
 test: $(STAMP) ## every test; AFTERWORD_TEST_STACK=containers takes the official images
 	$(BIN)/pytest -n 2 --dist loadfile  # most tests wait for servers, so two at a time; each has a stack of its own

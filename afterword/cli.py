@@ -28,7 +28,6 @@ from afterword.version import version_line
 app = typer.Typer(
     name="afterword",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from contextlib import suppress
 
 from afterword import SummarySubscriber
 
@@ -14,4 +15,5 @@ async def main(bootstrap_servers: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+    with suppress(KeyboardInterrupt):  # Ctrl-C ends it
+        asyncio.run(main(sys.argv[1]))

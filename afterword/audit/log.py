@@ -16,7 +16,12 @@ from afterword.streams.settings import Kafka
 
 Take = Callable[[ConsumerRecord], None]
 
+ReadProgress = Callable[[str, int, int | None], None]
+"""Called with what is done, how much of it, and how much there is, as far as that is known."""
+
 POLL_MILLISECONDS = 500
+PROGRESS_EVERY = 200
+"""Records between two calls of progress."""
 RETRY_SECONDS = 0.1
 STALLED_SECONDS = 60.0
 """Longer than our transactions may stay open; a longer wait is caused by another producer's."""
@@ -81,16 +86,20 @@ class Log:
             ends: dict[TopicPartition, int] = await consumer.end_offsets(list(consumer.assignment()))
             return ends
 
-    async def read(self, topic: str, take: Take) -> bool:
+    async def read(self, topic: str, take: Take, progress: ReadProgress | None = None) -> bool:
         """Pass every committed record to `take`; return True if the topic's oldest records were deleted.
 
-        Raises: TopicStalled.
+        `progress` is called now and then. Raises: TopicStalled.
         """
-        first: dict[TopicPartition, int] = {}
         async with self.reader(topic, isolation_level="read_committed") as consumer:
             first = await consumer.beginning_offsets(list(consumer.assignment()))
+            last = await consumer.end_offsets(list(first))
+        total, done = sum(last.values()) - sum(first.values()), 0
         async for record in self.records(topic):
             take(record)
+            done += 1
+            if progress and done % PROGRESS_EVERY == 0:
+                progress(f"reading {topic}", done, total)
         return any(first.values())
 
     async def records(self, topic: str) -> AsyncIterator[ConsumerRecord]:

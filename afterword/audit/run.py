@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from afterword.audit.judge import judge
-from afterword.audit.log import Log, Take, open_log
+from afterword.audit.log import Log, ReadProgress, Take, open_log
 from afterword.audit.messages import CLOCKS_APART_MS
 from afterword.audit.report import Report
 from afterword.audit.snapshot import (
@@ -25,23 +25,29 @@ from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES
 from afterword.streams.settings import Kafka, Settings
 
 
-async def run(settings: Settings, wait_seconds: float = 0, index: ReadIndex = indexed_episodes) -> Report:
+async def run(
+    settings: Settings,
+    wait_seconds: float = 0,
+    index: ReadIndex = indexed_episodes,
+    progress: ReadProgress = lambda *_: None,
+) -> Report:
     """Audit a deployment.
 
     `wait_seconds`: maximum wait until everything is consumed and every closed episode is summarized; 0 judges at
-    once. Pending messages are not waited for. `index`: reads which episodes are indexed.
+    once. Pending messages are not waited for. `index`: reads which episodes are indexed. `progress` is called with what
+    is done, how much of it, and how much there is.
 
     Raises: BrokerUnavailable, StoreUnavailable, TopicMissing, TopicStalled.
     """
     with broker_errors(settings.kafka.bootstrap_servers):
         async with open_log(settings.kafka) as log:
-            notes = await until_summarised(log, settings.kafka, wait_seconds)
-            snapshot = await _take_snapshot(log, settings, index)
+            notes = await until_summarised(log, settings.kafka, wait_seconds, progress)
+            snapshot = await _take_snapshot(log, settings, index, progress)
     snapshot.notes[:0] = notes
     return judge(snapshot)
 
 
-async def _take_snapshot(log: Log, settings: Settings, index: ReadIndex) -> Snapshot:
+async def _take_snapshot(log: Log, settings: Settings, index: ReadIndex, progress: ReadProgress) -> Snapshot:
     topics = await log.topics()
     if settings.kafka.messages_topic not in topics:
         raise TopicMissing(topic=settings.kafka.messages_topic)
@@ -52,8 +58,10 @@ async def _take_snapshot(log: Log, settings: Settings, index: ReadIndex) -> Snap
     )
     before = await _state_of_work(log, settings.kafka, topics)
     await _read_offsets(log, settings.kafka, topics, snapshot)
-    await _read_topics(log, settings, topics, snapshot)
+    await _read_topics(log, settings, topics, snapshot, progress)
+    progress("reading the stores", 0, None)
     await read_stores(settings, snapshot)
+    progress("reading the index", 0, None)
     await _read_index(settings, index, snapshot)
     soon = datetime.now(UTC) + timedelta(milliseconds=CLOCKS_APART_MS)  # by the clock of the worker that removes
     snapshot.messages_before_ms = milliseconds_if_known(settings.retention.messages_before(soon))
@@ -79,7 +87,9 @@ async def _read_offsets(log: Log, kafka: Kafka, topics: set[str], snapshot: Snap
         snapshot.retries_wait = any(end > handled.get(source.partition, 0) for source, end in ends.items())
 
 
-async def _read_topics(log: Log, settings: Settings, topics: set[str], snapshot: Snapshot) -> None:
+async def _read_topics(
+    log: Log, settings: Settings, topics: set[str], snapshot: Snapshot, progress: ReadProgress
+) -> None:
     kafka, state = settings.kafka, SegmenterState()
     readings: dict[str, Take] = {
         kafka.messages_topic: partial(take_message, snapshot, redaction=settings.redaction.of_records()),
@@ -97,7 +107,7 @@ async def _read_topics(log: Log, settings: Settings, topics: set[str], snapshot:
     for topic, take in readings.items():
         if topic not in topics:
             snapshot.notes.append(f"there is no topic {topic}")
-        elif await log.read(topic, take) and topic in names:
+        elif await log.read(topic, take, progress) and topic in names:
             snapshot.truncated.add(names[topic])
             snapshot.notes.append(f"the oldest records of {topic} were deleted: what depends on them is not judged")
     snapshot.pending, snapshot.handed_over = state.pending(), state.handed_over()

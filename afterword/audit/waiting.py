@@ -4,16 +4,19 @@ import time
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from afterword.audit.log import POLL_MILLISECONDS, Log, reached
+from afterword.audit.log import POLL_MILLISECONDS, Log, ReadProgress, reached
 from afterword.audit.snapshot import digest
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO
 from afterword.schemas.headers import CE_ID, CE_TYPE, header
 from afterword.streams.settings import Kafka
 
 
-async def until_summarised(log: Log, kafka: Kafka, seconds: float) -> list[str]:
+async def until_summarised(
+    log: Log, kafka: Kafka, seconds: float, progress: ReadProgress = lambda *_: None
+) -> list[str]:
     """Wait until all of `messages` is consumed and each closed episode is announced or dead-lettered.
 
+    `progress` is called with the numbers of episodes that are finished, and of all.
     Returns notes: empty on success, or when `seconds` is 0.
     """
     topics = [kafka.episodes_topic, kafka.summaries_topic, kafka.dead_letters(kafka.episodes_topic)]
@@ -27,6 +30,12 @@ async def until_summarised(log: Log, kafka: Kafka, seconds: float) -> list[str]:
             # order matters: what was consumed by now has its episodes among those that are read next
             consumed = await is_consumed(log, kafka)
             await open_events.catch_up(log, consumer, topics, deadline)
+            finished = open_events.finished
+            progress(
+                "waiting for summaries" if consumed else "waiting for the segmenter",
+                finished,
+                finished + len(open_events.ids),
+            )
             if consumed and not open_events.ids:
                 return []
         return [f"after {seconds:g} s, {len(open_events.ids)} episodes are still not summarized"]
@@ -39,6 +48,10 @@ class OpenEvents:
         self.ids: set[bytes] = set()
         self._done: set[bytes] = set()
         self._episodes_topic = episodes_topic
+
+    @property
+    def finished(self) -> int:
+        return len(self._done)
 
     async def catch_up(self, log: Log, consumer: AIOKafkaConsumer, topics: list[str], deadline: float) -> None:
         """Read up to the current end of the topics, or until the deadline."""

@@ -5,10 +5,11 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
@@ -35,6 +36,9 @@ ADDRESSES = (
 """Variables of which each names a server."""
 SELECTION_SECONDS = 3.0
 """Time in which a command has to find a server of MongoDB."""
+
+LABEL_WIDTH = 12
+"""Characters of the labels before texts."""
 
 AGO = re.compile(r"(\d+)([smhd])")
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -153,22 +157,141 @@ def print_json(value: Any) -> None:
     typer.echo(shown_json(json.dumps(value, ensure_ascii=False)))
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table on a terminal, otherwise lines of tab-separated cells."""
-    shown = [[printable(cell) for cell in row] for row in rows]
-    if sys.stdout.isatty():
-        _print_rich(columns, shown)
-    else:
-        for row in shown:
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, below: bool = False, none: str = "") -> None:
+    """Print a table on a terminal, otherwise lines of tab-separated cells; `none`, on standard error, if it is empty.
+
+    `below`: on a terminal each row's last cell is a text below the others, as wide as the terminal.
+    """
+    cells = [[printable(cell) for cell in row] for row in rows]
+    if not cells:
+        if none:
+            typer.echo(none, err=True)
+    elif not sys.stdout.isatty():
+        for row in cells:
             typer.echo("\t".join(" ".join(cell.split()) for cell in row))
+    elif below:
+        _print_listing(columns, cells)
+    else:
+        _print_grid(columns, cells)
 
 
-def _print_rich(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def _print_grid(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*columns)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), header_style="bold", show_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))  # as text: user content must not be read as markup
-    Console().print(table)
+    Console(highlight=False).print(table)
+
+
+def _print_listing(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    widths = [
+        max(map(len, (cell.replace("\n", " ") for cell in column))) for column in zip(columns, *rows, strict=True)
+    ]
+    for number, row in enumerate([columns, *rows]):
+        line = "  ".join(" ".join(cell.split()).ljust(width) for cell, width in zip(row[:-1], widths, strict=False))
+        console.print(Text(line.rstrip(), "bold" if number == 0 else "cyan"))
+        console.print(Padding(Text(row[-1], "bold" if number == 0 else ""), (0, 0, 0, 4)))
+
+
+Counting = Callable[[str, int, int | None], None]
+"""Called with what is done, how much of it, and how much there is, if that is known."""
+
+
+@contextmanager
+def counting() -> Iterator[Counting]:
+    """Show how far something is on a terminal's standard error, with its rate and the time that is left."""
+    if not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[rate]}")
+    times = TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
+    with Progress(*columns, *times, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None, rate="")
+        current = ""
+
+        def show(what: str, done: int, total: int | None) -> None:
+            nonlocal current
+            if what != current:
+                current = what
+                bar.reset(task, description=what, total=total)
+            speed = bar.tasks[0].speed
+            bar.update(task, completed=done, total=total, rate=f"{done:,}" + (f", {speed:,.0f}/s" if speed else ""))
+
+        yield show
+
+
+class Screen:
+    """Lines on standard output, and on a terminal a last line that says what is waited for, until it is closed.
+
+    On a terminal lines are wrapped at words and coloured. Elsewhere they are as they are, and what is waited for is a
+    line of its own, unless it is `live`: then only the terminal shows it.
+    """
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        self._console = Console(highlight=False)
+        self._waiting = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+        )
+        self._task = self._waiting.add_task("", visible=False)
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._waiting.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._console.is_terminal:
+            self._waiting.stop()
+
+    def doing(self, text: str, live: bool = False) -> None:
+        """Say what is waited for; nothing, if the text is empty."""
+        from rich.markup import escape
+
+        if self._console.is_terminal:
+            self._waiting.update(self._task, description=escape(text), visible=bool(text))
+        elif text and not live:
+            self.line(f"… {text}")
+
+    def line(self, text: str = "", style: str = "") -> None:
+        """Print one line, as text, never as markup."""
+        from rich.text import Text
+
+        if self._console.is_terminal:
+            self._console.print(Text(printable(text), style))
+        else:
+            typer.echo(printable(text))
+
+    def row(self, label: str, text: str, style: str = "", label_width: int = LABEL_WIDTH) -> None:
+        """Print a text beside its label, wrapped on its own side."""
+        if not self._console.is_terminal:
+            typer.echo(printable(f"  {label:<{label_width}}{text}").rstrip())
+            return
+        from rich.table import Table
+        from rich.text import Text
+
+        grid = Table.grid(padding=(0, 1, 0, 0))
+        grid.add_column(min_width=label_width, no_wrap=True, style="dim" if label != "user" else "green")
+        grid.add_column(overflow="fold")
+        grid.add_row(Text(f"  {printable(label)}"), Text(printable(text), style))
+        self._console.print(grid)

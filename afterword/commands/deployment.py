@@ -1,14 +1,16 @@
 """Commands that set up and verify a deployment: topics, config, schema, check, smoke, audit, index."""
 
 import asyncio
+import sys
 import time
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from afterword.commands.common import Json, find_config, print_json, start, start_command
+from afterword.commands.common import Counting, Json, counting, find_config, print_json, start, start_command
 from afterword.streams.visible import shown
 
 if TYPE_CHECKING:
@@ -131,7 +133,9 @@ def audit(wait: Wait = 0, as_json: Json = False) -> None:
     """
     from afterword.audit import run
 
-    report = asyncio.run(run(start_command(), wait_seconds=wait))
+    settings = start_command()
+    with counting() as progress:
+        report = asyncio.run(run(settings, wait_seconds=wait, progress=progress))
     if as_json:
         print_json(report.as_dict())
     else:
@@ -145,7 +149,9 @@ def rebuild_index(after: After = None, everything: All = False, as_json: Json = 
     """Index episodes that are in MongoDB but not in Qdrant; with --all, every episode. Can be repeated."""
     from afterword.rebuild import rebuild_index
 
-    done = asyncio.run(rebuild_index(start_command(), _print_progress, after, everything))
+    settings = start_command()
+    with counting() as show:
+        done = asyncio.run(rebuild_index(settings, partial(_show_progress, show), after, everything))
     if as_json:
         print_json(asdict(done))
     else:
@@ -154,5 +160,10 @@ def rebuild_index(after: After = None, everything: All = False, as_json: Json = 
         typer.echo(f"{done.incomplete} episodes have messages that are not archived yet", err=True)
 
 
-def _print_progress(done: "IndexCounts") -> None:
-    typer.echo(shown(f"{done.seen} episodes, up to {done.last}"), err=True)
+def _show_progress(show: Counting, done: "IndexCounts") -> None:
+    """Update the bar of a terminal; elsewhere print a line for each page."""
+    text = shown(f"{done.seen} episodes, up to {done.last}")
+    if sys.stderr.isatty():
+        show("episodes", done.seen, None)
+    else:
+        typer.echo(text, err=True)

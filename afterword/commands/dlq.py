@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from afterword.commands.common import Json, moment, print_json, start_command
+from afterword.commands.common import Json, moment, print_json, print_table, start_command
 from afterword.streams.visible import printable, shown
 
 if TYPE_CHECKING:
     from afterword.dlq import Action, DeadLetterCounts, DeadLetterQueue, Filters
     from afterword.schemas.dead_letters import DeadLetter
+
+PAGE = 500
+"""Dead letters of one table."""
+COLUMNS = ("address", "failed", "stage", "type", "conversation", "problem")
 
 app = typer.Typer(help="List, show, replay or discard dead letters.", no_args_is_help=True)
 
@@ -51,21 +55,27 @@ def list_dead_letters(
     limit: Limit = None,
     as_json: Json = False,
 ) -> None:
-    """Print the dead letters that were neither replayed nor discarded, one a line; with --json as JSON Lines."""
+    """Print the dead letters that were neither replayed nor discarded, as a table; with --json as JSON Lines."""
     filters = _filters(stage, error_type, since, until, conversation)
 
     async def each(queue: "DeadLetterQueue", topics: Sequence[str]) -> None:
-        left = limit
+        page: list[tuple[str, ...]] = []
+        count = 0
         for name in topics:
             async with aclosing(queue.unresolved(name, filters)) as letters:
                 async for found in letters:
+                    if count == limit:
+                        break
+                    count += 1
                     if as_json:
                         print_json(_row(found))
                     else:
-                        typer.echo(_line(found))
-                    left = left and left - 1
-                    if left == 0:
-                        return
+                        page.append(_cells(found))
+                    if len(page) == PAGE:
+                        print_table(COLUMNS, page, below=True)
+                        page.clear()
+        if not as_json:
+            print_table(COLUMNS, page, below=True, none="" if count else "no dead letters")
 
     _with_queue(topic, each)
 
@@ -197,9 +207,10 @@ def _progress(total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
         yield lambda resolved: bar.advance(task, resolved)
 
 
-def _line(found: "DeadLetter") -> str:
-    text = f"{found.stage} {found.error_type}  {found.conversation_id or '–'}  {found.problem}"
-    return f"{found.address}  {found.failed_at:%Y-%m-%d %H:%M:%S}  {shown(text)}"
+def _cells(found: "DeadLetter") -> tuple[str, ...]:
+    failed = f"{found.failed_at:%Y-%m-%d %H:%M:%S}"
+    texts = found.stage, found.error_type, found.conversation_id or "–", found.problem
+    return found.address, failed, *map(shown, texts)
 
 
 def _row(found: "DeadLetter") -> dict[str, Any]:
@@ -222,7 +233,8 @@ def _content(found: "DeadLetter") -> dict[str, Any]:
 
 
 def _page(found: "DeadLetter") -> str:
-    lines = [f"{name:<16} {value}" for name, value in _row(found).items()]
+    row = _row(found) | {"origin": "/".join(map(str, found.origin)) if found.origin else None}
+    lines = [f"{name:<16} {'–' if value is None else value}" for name, value in row.items()]
     lines += [f"{'header':<16} {name}: {_text(value)}" for name, value in found.headers]
     # the value may have lines, for nothing comes after it
     return "\n".join([*map(shown, lines), "", printable(_text(found.value) or "")])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from afterword.commands.common import Json, print_json, print_table, start_command
+from afterword.commands.common import Json, Screen, print_json, print_table, start_command
 from afterword.streams.visible import INDENT, shown, shown_lines
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ Hits = Annotated[int, typer.Option("-k", min=1, max=100, help="Maximum number of
 ByAgent = Annotated[str | None, typer.Option("--agent", help="Only episodes of this agent.")]
 InConversation = Annotated[str | None, typer.Option("--conversation", help="Only episodes of this conversation.")]
 
+HIT_COLUMNS = ("score", "episode", "ended", "short summary")
 EPISODE_COLUMNS = ("ordinal", "ended", "messages", "tokens", "saved", "made by", "title", "short summary")
 
 
@@ -67,7 +68,9 @@ def context(
     if as_json:
         print_json(found.as_dict())
     else:
-        typer.echo("\n".join(context_lines(found)))
+        screen = Screen()
+        for number, line in enumerate(context_lines(found)):
+            screen.line(line, "bold" if number == 0 else "")
 
 
 async def _read_context(
@@ -121,10 +124,8 @@ def episodes(
     if as_json:
         print_json({"episodes": [_document(stored) for stored in page.episodes], "next_before": page.next_before})
         return
-    if page.episodes:
-        print_table(EPISODE_COLUMNS, [_episode_row(stored) for stored in page.episodes])
-    else:
-        typer.echo("no episodes", err=True)
+    rows = [_episode_row(stored) for stored in page.episodes]
+    print_table(EPISODE_COLUMNS, rows, below=True, none="no episodes")
     if page.next_before:
         typer.echo(f"older ones: --before {page.next_before}", err=True)
 
@@ -173,10 +174,8 @@ def recall(
     hits = asyncio.run(_search(query, user, tenant, k, agent, conversation))
     if as_json:
         print_json([hit.model_dump(mode="json") for hit in hits])
-    elif hits:
-        print_table(("score", "episode", "ended", "short summary"), [_hit_row(hit) for hit in hits])
     else:
-        typer.echo("nothing found", err=True)
+        print_table(HIT_COLUMNS, [_hit_row(hit) for hit in hits], below=True, none="nothing found")
 
 
 async def _search(

@@ -53,6 +53,8 @@ def produce(
         produced = _produce(start_command(), file, options, show_progress=not as_json)
     except LinesInvalid as error:
         _print_invalid(error.first, error.found)
+        sent = "the lines before it were sent" if file == STANDARD_INPUT else "nothing was sent"
+        typer.echo(f"{sent}; --skip-invalid leaves out invalid lines", err=True)
         raise typer.Exit(1) from None
     except OSError as error:
         typer.echo(f"afterword: {file}: {error.strerror}", err=True)

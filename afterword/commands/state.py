@@ -24,7 +24,10 @@ def list_quarantined(as_json: Json = False) -> None:
     """Print the conversations in quarantine, one a line: partition, waiting dead letters, what is damaged."""
     from afterword.state import quarantined
 
-    for found in asyncio.run(quarantined(start_command())):
+    rows = asyncio.run(quarantined(start_command()))
+    if not rows and not as_json:
+        typer.echo("none is in quarantine", err=True)
+    for found in rows:
         if as_json:
             print_json(vars(found))
         else:

@@ -93,14 +93,15 @@ def _ends(text: str, start: int, first_word: int, found: re.Match[str]) -> bool:
         return False
     if _LIST_NUMBER.fullmatch(text, first_word, found.start()):
         return False
-    before = text[max(start, found.start() - _NEAR_CHARACTERS) : found.start()]
-    return not _goes_on(before, text[found.end() : found.end() + _NEAR_CHARACTERS])
+    words = text[max(start, found.start() - _NEAR_CHARACTERS) : found.start()].rsplit(None, 2)[-2:]
+    if not words or len(words[-1]) == 1:
+        return True
+    return not _goes_on(words, text[found.end() : found.end() + _NEAR_CHARACTERS])
 
 
-def _goes_on(before: str, after: str) -> bool:
-    """Tell whether a sentence goes on although it has come to a full stop, and no small letter follows."""
-    words = before.split()
-    last = words[-1].lstrip(OPENING) if words else ""
+def _goes_on(words: list[str], after: str) -> bool:
+    """Tell whether a sentence goes on after its last words, although these end with a full stop."""
+    last = words[-1].lstrip(OPENING)
     last = last[max(last.rfind("'"), last.rfind("’")) + 1 :]  # l'avv.
     abbreviation = last.rstrip(".").lower()
     if _INITIALS.fullmatch(last) or abbreviation in _NAME_FOLLOWS:

@@ -109,15 +109,17 @@ def test_invalid_lines_of_a_file_are_named_before_anything_is_sent(tmp_path: Pat
     (tmp_path / "m.jsonl").write_text('{"id":"d","dialogue":"user: a"}\nnot json\n{}\n')
     code, out, err = run("produce", str(tmp_path / "m.jsonl"))
     assert (code, out) == (1, "")
-    assert [line.split(":")[0] for line in err.splitlines()] == ["line 2", "line 3"]
+    *lines, last = err.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["line 2", "line 3"]
+    assert last == "nothing was sent; --skip-invalid leaves out invalid lines"
 
 
 def test_only_the_first_invalid_lines_are_named(tmp_path: Path):
     (tmp_path / "m.jsonl").write_text("not json\n" * 25)
     code, _, err = run("produce", str(tmp_path / "m.jsonl"))
     assert code == 1
-    assert len(err.splitlines()) == 11
-    assert err.splitlines()[-1] == "… 15 more invalid lines"
+    assert len(err.splitlines()) == 12
+    assert err.splitlines()[-2] == "… 15 more invalid lines"
 
 
 def test_a_file_that_is_not_there_is_named():
@@ -193,3 +195,9 @@ def test_a_command_looks_for_a_database_shortly(given: str | None, seconds: floa
     if given:
         monkeypatch.setenv("AFTERWORD_MONGO__SELECTION_SECONDS", given)
     assert mongo.connect(start_command().mongo).client.options.server_selection_timeout == seconds
+
+
+def test_the_command_line_completes_itself() -> None:
+    code, out, _ = run("--show-completion", "bash")
+    assert code == 0
+    assert "_AFTERWORD" in out

@@ -1,10 +1,12 @@
 """No id, content, title or error forges a line of ours, or gets a command to the terminal."""
 
+import re
+
 import pytest
 
 from afterword.audit.report import Report
-from afterword.commands.common import report
-from afterword.commands.dlq import _line, _page
+from afterword.commands.common import print_table, report
+from afterword.commands.dlq import COLUMNS, _cells, _page
 from afterword.commands.memory import context_lines
 from afterword.commands.watch import _print
 from afterword.context import Context
@@ -54,11 +56,39 @@ def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_a_dead_letter_is_one_line_of_the_list_and_its_headers_one_each() -> None:
+def test_a_dead_letter_is_one_line_of_the_list_and_its_headers_one_each(capsys: pytest.CaptureFixture[str]) -> None:
     headers = [("name\n" + FORGED, HOSTILE.encode())]
     key, value = HOSTILE.encode(), HOSTILE.encode()
     found = DeadLetter("messages.dlq", 0, 7, NOON, "segmenter", HOSTILE, HOSTILE, None, key, value, headers)
-    assert len(_line(found).splitlines()) == 1
+    print_table(COLUMNS, [_cells(found)], below=True)
+    assert len(capsys.readouterr().out.splitlines()) == 1
     head = _page(found).partition("\n\n")[0]
     assert begun(head)
     assert FORGED not in head.splitlines()
+
+
+def lines_on_a_terminal(columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Print a table with a long last cell on a terminal of so many columns."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    row = ("c1:1", "2026-01-01 12:00", "[red]not markup[/red] " + "a long summary of many words " * 8 + HOSTILE)
+    print_table(("episode", "ended", "short summary"), [row, row], below=True)
+    return re.sub(r"\x1b\[\d+m", "", capsys.readouterr().out).splitlines()
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_table_gives_a_text_the_width_of_the_terminal(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = lines_on_a_terminal(columns, monkeypatch, capsys)
+    assert max(map(len, lines)) <= columns
+    assert lines[0].split() == ["episode", "ended"]
+    assert lines[2].split() == ["c1:1", "2026-01-01", "12:00"]
+    assert lines[3].startswith("    [red]not markup[/red] a long summary")
+    assert len(lines[3].rstrip()) > columns - 20
+    assert not any("\x1b[2J" in line for line in lines)
+
+
+def test_an_empty_table_says_so_beside_the_output(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("episode",), [], none="no episodes")
+    assert capsys.readouterr() == ("", "no episodes\n")
