@@ -59,6 +59,8 @@ MOST_PENDING_EPISODES = 20
 Location = tuple[int | str, ...]
 """A setting's section, if it is in one, and its name."""
 Seconds = Annotated[float, Field(gt=0)]
+CALLS_IN_A_ROW = 20
+"""Calls of a slow LLM that a summary has time for: 16 parts of a long episode, their summary, and a few repeats."""
 DAY_MS = 24 * 60 * 60 * 1000
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
@@ -379,6 +381,13 @@ class Llm(Section):
     retry_budget_seconds: Seconds = Field(180.0, description="no retry begins after this")
     json_attempts: int = Field(3, ge=1, description="calls, the first included, until an answer can be used")
     max_concurrency: int = Field(8, ge=1, description="concurrent calls")
+
+    @property
+    def summary_seconds(self) -> float:
+        """Deadline of a summary: its retries, and CALLS_IN_A_ROW that each take their whole timeout."""
+        if self.provider == "extractive":
+            return 0.0
+        return self.retry_budget_seconds + CALLS_IN_A_ROW * self.timeout_seconds
 
     @model_validator(mode="after")
     def complete(self) -> Self:

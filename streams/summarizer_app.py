@@ -29,7 +29,7 @@ from afterword.streams.summarizer.retries import RetryHold
 from afterword.streams.summarizer.revisions import now
 from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.steps import StepRunner
-from afterword.streams.summarizer.summarizer import Summarizer, longest_seconds, make_summarizer
+from afterword.streams.summarizer.summarizer import Summarizer, make_summarizer
 from afterword.streams.telemetry import Metrics, worker_telemetry
 
 MakeSummarizer = Callable[[Settings, Budgets, ReplyCache, Metrics, Tracer], Summarizer]
@@ -67,8 +67,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             HealthServer(readiness, settings.health.host, settings.health.port, views)
         )
         stores.announce_index(settings.health.host, server.port)
-        longest = longest_seconds(settings)
-        app = faust_app(settings, kafka.summarizer_id, metrics.engine, handling_seconds=longest)
+        app = faust_app(settings, kafka.summarizer_id, metrics.engine, handling_seconds=settings.llm.summary_seconds)
         steps = StepRunner(readiness, metrics, tracer)
         outputs = summarizer.Outputs(app, kafka, metrics)
         rules = summary_rules(settings)

@@ -3,28 +3,21 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import structlog
 
-from afterword.schemas import Usage
-from afterword.streams.errors import AnswerInvalid, ProviderError, ProviderMisconfigured
+from afterword.streams.errors import ProviderError, ProviderMisconfigured
 from afterword.streams.settings import Llm
-from afterword.streams.stores.replies import ReplyOrigin
 from afterword.streams.summarizer.answer import TITLE_CHARACTERS, Answer, Limits, read_answer, read_plain
 from afterword.streams.summarizer.extractive import condense
-from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
-from afterword.streams.summarizer.llm.client import STAGE, LlmClient
-from afterword.streams.summarizer.llm.retrying import RetryBudget
+from afterword.streams.summarizer.llm.chat import ChatRequest
+from afterword.streams.summarizer.llm.client import STAGE, Asking
 from afterword.streams.summarizer.prompt import FIELDS, Messages, Template, build_prompt, plain, schema_of, structured
 from afterword.streams.summarizer.prompt.structured import WORDS_PER_TOKEN
 from afterword.streams.summarizer.sentences import cut_at_word
 from afterword.streams.summarizer.summary import SummaryRequest
-from afterword.streams.telemetry import Metrics
 
-T = TypeVar("T")
-
-UNUSABLE = "answer_invalid"
 JSON_TOKENS = 250
 """Tokens of a JSON answer beside its long texts: title, short summary, names of the fields, quotation marks."""
 CHARACTERS_PER_TOKEN = 4
@@ -32,71 +25,11 @@ CHARACTERS_PER_TOKEN = 4
 PLAIN_TOKENS = 500
 """Tokens of a plain-text answer, unless the settings say otherwise."""
 SHORT_SENTENCES = 2
-MOST_CHARACTERS = 100_000
-"""Characters of an answer that are read: no model writes more, only a broken server sends it."""
 
 Prompt = Callable[[str | None], Messages]
 """Makes a prompt, given what was wrong with the answer before."""
 
 log = structlog.get_logger()
-
-
-class Asking:
-    """Asks the questions of one summary, all within one retry budget."""
-
-    def __init__(
-        self, client: LlmClient, llm: Llm, metrics: Metrics, *, fresh: bool = False, origin: ReplyOrigin | None = None
-    ) -> None:
-        """`fresh`: cached answers will not do. `origin`: the episode, kept with the answers."""
-        self.used = Usage()
-        """Usage of all calls so far."""
-        self._client = client
-        self._llm = llm
-        self._metrics = metrics
-        self._fresh = fresh
-        self._origin = origin
-        self._budget = RetryBudget(llm.retry_budget_seconds)
-
-    async def until_usable(
-        self, question: Callable[[str | None], ChatRequest], read: Callable[[str], T], problem: str | None = None
-    ) -> T:
-        """Ask until `read` accepts the answer; each further question says what was wrong with the answer before.
-
-        Raises: ProviderError with the `usage` of all calls so far, those of earlier questions included.
-        """
-        texts: list[T] = []
-
-        def usable(reply: Reply) -> None:
-            texts.append(read(text_of(reply)))
-
-        for attempt in range(self._llm.json_attempts):
-            if attempt:
-                self._metrics.llm_retries.labels(UNUSABLE).inc()
-            request = question(problem)
-            try:
-                reply = await self._client.ask(request, self._budget, usable, fresh=self._fresh, origin=self._origin)
-            except AnswerInvalid as error:
-                self.used += error.usage or Usage()
-                problem = error.problem
-            except ProviderError as error:
-                self.used += error.usage or Usage()
-                error.usage = self.used
-                raise
-            else:
-                self.used += reply.usage
-                return texts[-1]
-        raise AnswerInvalid(problem=problem, usage=self.used)
-
-
-def text_of(reply: Reply) -> str:
-    """Return the text of a complete answer. Raises: AnswerInvalid."""
-    if reply.refused:
-        raise AnswerInvalid(problem="it was a refusal")
-    if reply.cut_off:
-        raise AnswerInvalid(problem="it was cut off at the token limit: be shorter")
-    if len(reply.text) > MOST_CHARACTERS:
-        raise AnswerInvalid(problem=f"it was longer than {MOST_CHARACTERS} characters")
-    return reply.text
 
 
 class Questions(Protocol):

@@ -9,11 +9,12 @@ from afterword.schemas import Quality, Usage
 from afterword.streams.settings import Llm, Settings, SummarizerSettings
 from afterword.streams.stores.episodes import scope_of
 from afterword.streams.stores.replies import ReplyCache, ReplyOrigin
-from afterword.streams.summarizer.asking import Asking, PlainQuestions, Questions, StructuredQuestions
+from afterword.streams.summarizer.asking import PlainQuestions, Questions, StructuredQuestions
 from afterword.streams.summarizer.extractive import summarize
 from afterword.streams.summarizer.extractive.ranking import MAX_MESSAGE_CHARACTERS
-from afterword.streams.summarizer.llm.client import LlmClient
+from afterword.streams.summarizer.llm.client import Asking, LlmClient
 from afterword.streams.summarizer.llm.protocols import make_client
+from afterword.streams.summarizer.llm.retrying import RetryBudget
 from afterword.streams.summarizer.prompt import EPISODIC, TEMPLATES, Template
 from afterword.streams.summarizer.summary import EXTRACTIVE, Summary, SummaryRequest
 from afterword.streams.telemetry import Metrics
@@ -47,17 +48,17 @@ class Provider(Protocol):
 class LlmProvider:
     """Asks an LLM for a summary of what fits into its context."""
 
-    def __init__(self, client: LlmClient, llm: Llm, metrics: Metrics, template: Template = EPISODIC) -> None:
+    def __init__(self, client: LlmClient, llm: Llm, template: Template = EPISODIC) -> None:
         self.name = client.name
         self._client = client
         self._llm = llm
-        self._metrics = metrics
         self._questions = questions_of(template, llm)
 
     async def summarize(self, request: SummaryRequest) -> Summary:
         """Ask until the answers can be used. Raises: ProviderError with the `usage` of all calls."""
         origin = ReplyOrigin(scope_of(request.episode), request.episode.ordinal)
-        asking = Asking(self._client, self._llm, self._metrics, fresh=request.fresh, origin=origin)
+        budget = RetryBudget(self._llm.retry_budget_seconds, request.deadline)
+        asking = Asking(self._client, budget, request.fresh, origin)
         answer = await self._questions.ask(request, asking)
         return Summary(
             title=answer.title,
@@ -131,7 +132,7 @@ def make_provider(settings: Settings, replies: ReplyCache | None, metrics: Metri
     if llm.provider == "extractive":
         return ExtractiveProvider()
     client = make_client(llm, replies, metrics, tracer)
-    return LlmProvider(client, llm, metrics, template_of(settings.summarizer))
+    return LlmProvider(client, llm, template_of(settings.summarizer))
 
 
 def template_of(summarizer: SummarizerSettings) -> Template:

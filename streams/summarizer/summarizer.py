@@ -1,10 +1,10 @@
 """Summarizing an episode: plan what the LLM is shown, take from the budget, ask, check, or fall back."""
 
 import asyncio
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
+from math import inf
 from operator import add
 
 import structlog
@@ -25,9 +25,10 @@ from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.summarizer.budget import TokenBudget
 from afterword.streams.summarizer.checking import Assess, Checked, SummaryCheck
 from afterword.streams.summarizer.control_tokens import use_control_tokens
-from afterword.streams.summarizer.long_input import COMBINED_AT_LEAST, MOST_PARTS, Plan, Planner, combining
+from afterword.streams.summarizer.llm.retrying import Deadline
+from afterword.streams.summarizer.long_input import COMBINED_AT_LEAST, Plan, Planner, combining
 from afterword.streams.summarizer.masking import Masking
-from afterword.streams.summarizer.prompt import FIELDS, PLAIN, plain, structured
+from afterword.streams.summarizer.prompt import plain, structured
 from afterword.streams.summarizer.providers import (
     ExtractiveProvider,
     LlmProvider,
@@ -39,8 +40,6 @@ from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.telemetry import Metrics
 
 STAGE = "summarize"
-ATTEMPTS = 2
-"""Summaries asked for: the second one after the first was refused."""
 FEW_TOKENS = 4000
 """Episodes up to this size are planned at once: that takes less than handing them to a thread."""
 
@@ -63,8 +62,9 @@ class Summarizer:
         check: SummaryCheck | None = None,
         redactor: Redactor | None = None,
         waits: tuple[type[ProviderError], ...] = (ProviderMisconfigured,),
+        seconds: float = inf,
     ) -> None:
-        """`redactor`: what it finds is shown to the provider as placeholders.
+        """`redactor`: what it finds is shown to the provider as placeholders. `seconds`: limit of a summary's calls.
 
         `waits`: the errors on which the episode waits; on all others the extractive method stands in.
         """
@@ -76,6 +76,7 @@ class Summarizer:
         self._check = check
         self._redactor = redactor
         self._waits = waits
+        self._seconds = seconds
         self._split = asyncio.Lock()
 
     async def summarize(self, request: SummaryRequest) -> Summary:
@@ -88,7 +89,8 @@ class Summarizer:
             return await self._fall_back(request, error)
 
     async def summarize_without_fallback(self, request: SummaryRequest) -> Summary:
-        """Make a summary within the budget. Raises: ProviderError with the `usage` of all calls."""
+        """Make a summary within budget and deadline. Raises: ProviderError with the `usage` of all calls."""
+        request = replace(request, deadline=Deadline(self._seconds))
         if self._budget is None:
             return await self._ask_until_good(request)
         taken = await self._budget.take(request)
@@ -120,7 +122,8 @@ class Summarizer:
             summary, problems = await check(replace(made, usage=used))
             if not problems:
                 return summary
-            if asked is not request and (asked.fresh or used != before):
+            asked_again = asked is not request and (asked.fresh or used != before)
+            if asked_again or request.deadline.left <= 0:
                 raise SummaryRefused(reason=problems[0].reason, problem=problems[0].feedback, usage=used)
             feedback = "; ".join(problem.feedback for problem in problems)
             # a cached answer that is refused again is asked for once more, or no later revision would ever get another
@@ -219,6 +222,7 @@ def make_summarizer(
         check=SummaryCheck(settings.quality, metrics, instructions(settings)),
         redactor=settings.redaction.redactor() if masks(settings) else None,
         waits=waited_for(settings),
+        seconds=settings.llm.summary_seconds,
     )
 
 
@@ -247,28 +251,6 @@ def waited_for(settings: Settings) -> tuple[type[ProviderError], ...]:
     if settings.budget.on_exhausted == "wait":
         kinds.append(BudgetExhausted)
     return tuple(kinds)
-
-
-def longest_seconds(settings: Settings) -> float:
-    """Bound the time of one summary whose LLM is silent in every call.
-
-    Each attempt spends one retry budget, and the timeout of every call outside of it: for each question all the
-    answers that cannot be used, and one call in each round of parts; one call more may begin just before the budget
-    ends.
-    """
-    llm = settings.llm
-    if llm.provider == "extractive":
-        return 0.0
-    rounds = math.ceil(MOST_PARTS / llm.max_concurrency)
-    calls = questions(settings) * (llm.json_attempts + rounds) + 1
-    return ATTEMPTS * (llm.retry_budget_seconds + calls * llm.timeout_seconds)
-
-
-def questions(settings: Settings) -> int:
-    """Number of questions that one summary takes."""
-    if settings.summarizer.preset == PLAIN:
-        return len(FIELDS)
-    return 2 if settings.llm.title_model else 1
 
 
 async def accept(made: Summary) -> Checked:

@@ -1,8 +1,9 @@
 """A summary, and the request that it answers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from afterword.schemas import EpisodeClosed, Quality, Usage
+from afterword.streams.summarizer.llm.retrying import Deadline
 
 MAX_SUMMARY_LENGTH = 1000
 """Characters of the long summary, unless the settings say otherwise."""
@@ -27,6 +28,8 @@ class SummaryRequest:
     """Limit of the long summary, in characters."""
     wants_rolling: bool = True
     """False: the rolling summary stays as it is this time, so the LLM need not be asked for it."""
+    deadline: Deadline = field(default_factory=Deadline, compare=False, repr=False)
+    """Time for all that is asked because of this request."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ def a_client(protocol: ChatProtocol, llm: Llm, replies: ReplyCache | None = None
 
 
 def an_llm_provider(protocol: ChatProtocol, llm: Llm, template: Template = EPISODIC) -> LlmProvider:
-    return LlmProvider(a_client(protocol, llm), llm, unread(), template)
+    return LlmProvider(a_client(protocol, llm), llm, template)
 
 
 def a_provider(llm: Llm, summarizer: SummarizerSettings | None = None, replies: ReplyCache | None = None) -> Provider:

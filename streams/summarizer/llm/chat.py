@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from afterword.schemas import Usage
+from afterword.streams.errors import AnswerInvalid
 from afterword.streams.settings import Llm
 from afterword.streams.summarizer.llm.http import HttpClient
 from afterword.streams.summarizer.prompt import Messages
@@ -11,6 +12,8 @@ from afterword.streams.tokens import TOKENIZER_MARGIN, count_tokens
 
 STOP = ["<|im_end|>", "<|im_start|>", "<|endoftext|>"]
 """End of an answer in ChatML, also for a model that goes on with the next turn."""
+MOST_CHARACTERS = 100_000
+"""Characters of an answer that are read: no model writes more, only a broken server sends it."""
 MOST_TOKENS = 10**9
 """Largest number of tokens of one call that is believed; sums of such numbers fit into 64 bits."""
 
@@ -54,6 +57,17 @@ class Reply:
         if self.refused:
             return "refused"
         return "cut_off" if self.cut_off else "ok"
+
+    @property
+    def complete_text(self) -> str:
+        """Text of a complete answer. Raises: AnswerInvalid."""
+        if self.refused:
+            raise AnswerInvalid(problem="it was a refusal")
+        if self.cut_off:
+            raise AnswerInvalid(problem="it was cut off at the token limit: be shorter")
+        if len(self.text) > MOST_CHARACTERS:
+            raise AnswerInvalid(problem=f"it was longer than {MOST_CHARACTERS} characters")
+        return self.text
 
 
 class ChatProtocol(Protocol):

@@ -1,10 +1,11 @@
-"""One question to an LLM, from the cache or the server: retried while that may help, counted and traced."""
+"""Questions to an LLM, answered by the cache or the server: limited, retried while that may help, counted, traced."""
 
 import asyncio
 import hashlib
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TypeVar
@@ -15,11 +16,11 @@ import structlog
 from opentelemetry.trace import Span, SpanKind, Tracer
 
 from afterword.schemas import Usage
-from afterword.streams.errors import AnswerInvalid, ProviderError, StoreUnavailable
+from afterword.streams.errors import AnswerInvalid, ProviderError, ProviderUnavailable, StoreUnavailable
 from afterword.streams.settings import Llm
 from afterword.streams.stores.replies import KeptReply, ReplyCache, ReplyOrigin
 from afterword.streams.summarizer.llm.chat import ChatProtocol, ChatRequest, Reply
-from afterword.streams.summarizer.llm.retrying import RetryBudget, retrying
+from afterword.streams.summarizer.llm.retrying import TIME_IS_UP, RetryBudget, retrying
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.metrics import known_error_type as bounded
 from afterword.streams.telemetry.tracing import open_span
@@ -31,8 +32,10 @@ CACHE_STAGE = "llm_cache"
 CACHE_PAUSE_SECONDS = 30.0
 """Time without the cache after it could not be reached: each attempt may take its whole timeout."""
 
-Read = Callable[[Reply], object]
-"""Reads a reply. Raises: AnswerInvalid for one that is of no use."""
+Question = Callable[[str | None], ChatRequest]
+"""Makes a question, given what was wrong with the answer before."""
+Read = Callable[[str], T]
+"""Reads the text of an answer. Raises: AnswerInvalid for one that is of no use."""
 
 log = structlog.get_logger()
 
@@ -52,28 +55,19 @@ class LlmClient:
         """`replies`: None, or `llm.cache_seconds` of 0, keeps no reply. `close` is called when the client is closed."""
         self.name = protocol.name
         self._protocol = protocol
-        self._llm = llm
+        self.llm = llm
+        self._calls = asyncio.Semaphore(llm.max_concurrency)
         self._cache = Cache(replies, llm) if replies is not None and llm.cache_seconds else None
-        self._metrics = metrics
+        self.metrics = metrics
         self._tracer = tracer
         self._close = close
 
-    async def ask(
-        self,
-        request: ChatRequest,
-        budget: RetryBudget,
-        read: Read = lambda _: None,
-        *,
-        fresh: bool = False,
-        origin: ReplyOrigin | None = None,
-    ) -> Reply:
-        """Return a reply that `read` accepts; one that was kept has cost nothing this time.
-
-        `fresh`: a cached answer will not do. `origin`: the episode, kept with the reply. Raises: ProviderError; what
-        `read` raises, an AnswerInvalid, with the usage.
-        """
-        reply = partial(self._reply, request, read, fresh=fresh, origin=origin)
-        return await retrying(STAGE, reply, self._llm.attempts, budget, self._metrics)
+    async def answer(self, request: ChatRequest, read: Read[T], asking: "Asking") -> T:
+        """Return what `read` makes of the cached answer, or of one call's. Raises: ProviderError."""
+        call = partial(self._call, request, read, asking)
+        if self._cache is None:
+            return (await call())[1]
+        return await self._cache.get(reply_key(request, self.name, self.llm), call, read, asking)
 
     async def check(self) -> None:
         """Ask whether server and models are there. Raises: ProviderError."""
@@ -83,21 +77,18 @@ class LlmClient:
         if self._close:
             await self._close()
 
-    async def _reply(self, request: ChatRequest, read: Read, *, fresh: bool, origin: ReplyOrigin | None) -> Reply:
-        call = partial(self._call, request, read)
-        if self._cache is None:
-            return await call()
-        return await self._cache.get(reply_key(request, self.name, self._llm), call, read, fresh=fresh, origin=origin)
-
-    async def _call(self, request: ChatRequest, read: Read) -> Reply:
-        with self._traced(request.model or self._llm.model) as span:
-            reply = await self._protocol.chat(request)
-            self._count(reply, span)
-        try:
-            read(reply)
-        except AnswerInvalid as error:
-            raise AnswerInvalid(problem=error.problem, usage=reply.usage) from None
-        return reply
+    async def _call(self, request: ChatRequest, read: Read[T], asking: "Asking") -> tuple[Reply, T]:
+        deadline = asking.budget.deadline
+        async with deadline.hold(self._calls):
+            with self._traced(request.model or self.llm.model) as span:
+                try:
+                    async with asyncio.timeout(deadline.left):
+                        reply = await self._protocol.chat(request)
+                except TimeoutError:
+                    raise ProviderUnavailable(problem=TIME_IS_UP) from None
+                self._count(reply, span)
+        asking.used += reply.usage
+        return reply, read(reply.complete_text)
 
     @contextmanager
     def _traced(self, model: str | None) -> Iterator[Span]:
@@ -110,14 +101,14 @@ class LlmClient:
             try:
                 yield span
             except ProviderError as error:
-                self._metrics.llm_requests.labels(bounded(error.error_type)).inc()
+                self.metrics.llm_requests.labels(bounded(error.error_type)).inc()
                 raise
 
     def _count(self, reply: Reply, span: Span) -> None:
         usage = reply.usage
-        self._metrics.llm_requests.labels(reply.outcome).inc()
-        self._metrics.llm_tokens.labels("prompt").inc(usage.prompt_tokens)
-        self._metrics.llm_tokens.labels("completion").inc(usage.completion_tokens)
+        self.metrics.llm_requests.labels(reply.outcome).inc()
+        self.metrics.llm_tokens.labels("prompt").inc(usage.prompt_tokens)
+        self.metrics.llm_tokens.labels("completion").inc(usage.completion_tokens)
         span.set_attributes(
             {
                 "gen_ai.usage.input_tokens": usage.prompt_tokens,
@@ -125,6 +116,40 @@ class LlmClient:
                 "afterword.outcome": reply.outcome,
             }
         )
+
+
+@dataclass
+class Asking:
+    """Asks the questions of one request. They share their time, and `used` has the tokens of all calls so far."""
+
+    client: LlmClient
+    budget: RetryBudget
+    fresh: bool = False
+    """Cached answers will not do."""
+    origin: ReplyOrigin | None = None
+    """The episode, kept with the answers."""
+    used: Usage = field(default_factory=Usage)
+
+    async def until_usable(self, question: Question, read: Read[T], problem: str | None = None) -> T:
+        """Return what `read` makes of the answer; ask again while that may help, saying what was wrong with an answer.
+
+        `problem`: what was wrong before. Raises: ProviderError with the `usage` of all calls so far.
+        """
+
+        async def once() -> T:
+            nonlocal problem
+            try:
+                return await self.client.answer(question(problem), read, self)
+            except AnswerInvalid as error:
+                problem = error.problem
+                raise
+
+        llm = self.client.llm
+        try:
+            return await retrying(STAGE, once, llm.attempts, self.budget, self.client.metrics, llm.json_attempts)
+        except ProviderError as error:
+            error.usage = self.used
+            raise
 
 
 class Cache:
@@ -136,34 +161,23 @@ class Cache:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._paused_until = 0.0
 
-    async def get(
-        self, key: str, call: Callable[[], Awaitable[Reply]], read: Read, *, fresh: bool, origin: ReplyOrigin | None
-    ) -> Reply:
-        """Return the cached answer, without its usage, if `read` accepts it; else the call's, and keep that.
+    async def get(self, key: str, call: Callable[[], Awaitable[tuple[Reply, T]]], read: Read[T], asking: "Asking") -> T:
+        """Return what `read` makes of the cached answer; where that is of no use, the call's, and keep its reply.
 
         Raises: ProviderError of the call, and nothing is kept.
         """
-        lock = self._locks.setdefault(key, asyncio.Lock())
-        async with lock:
-            kept = None if fresh else await self._readable(key, read)
-            return kept or await self._keep(key, await call(), origin)
+        async with asking.budget.deadline.hold(self._locks.setdefault(key, asyncio.Lock())):
+            if not asking.fresh and (kept := await self._if_reachable(lambda: self._replies.get(key))):
+                with suppress(AnswerInvalid):  # kept by a version that read answers differently
+                    return read(Reply(kept.text, Usage(), kept.cut_off, kept.refused).complete_text)
+            reply, answer = await call()
+            await self._keep(key, reply, asking.origin)
+            return answer
 
-    async def _readable(self, key: str, read: Read) -> Reply | None:
-        kept = await self._if_reachable(lambda: self._replies.get(key))
-        if kept is None:
-            return None
-        reply = Reply(kept.text, Usage(), kept.cut_off, kept.refused)
-        try:
-            read(reply)
-        except AnswerInvalid:  # kept by a version that read answers differently
-            return None
-        return reply
-
-    async def _keep(self, key: str, reply: Reply, origin: ReplyOrigin | None) -> Reply:
+    async def _keep(self, key: str, reply: Reply, origin: ReplyOrigin | None) -> None:
         kept = KeptReply(reply.text, reply.usage, reply.cut_off, reply.refused, origin)
         expires_at = datetime.now(UTC) + self._kept_for
         await self._if_reachable(lambda: self._replies.put(key, kept, expires_at))
-        return reply
 
     async def _if_reachable(self, call: Callable[[], Awaitable[T]]) -> T | None:
         if time.monotonic() < self._paused_until:

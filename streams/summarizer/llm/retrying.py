@@ -1,14 +1,19 @@
-"""Retries of a server's calls within a time budget. Needs no telemetry, because agents' embedders use it too."""
+"""Retries of a server's calls, within a time budget and the deadline of a summary.
 
+Needs no telemetry, because agents' embedders use it too.
+"""
+
+import asyncio
 import random
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
 import stamina
 import structlog
 
-from afterword.streams.errors import AfterwordError, ProviderUnavailable
+from afterword.streams.errors import AfterwordError, AnswerInvalid, ProviderUnavailable
 
 if TYPE_CHECKING:
     from afterword.streams.telemetry import Metrics
@@ -19,13 +24,56 @@ FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 10.0
 BUDGET_SHARE = 0.05
 """Share of a retry budget that one wait takes at most, so that a small budget still allows several attempts."""
+AT_ONCE = 0.0
+TIME_IS_UP = "it took longer than a summary may take"
+
+
+class Deadline:
+    """Time for all questions of one summary. It stands still while they only wait for calls of other summaries."""
+
+    def __init__(self, seconds: float = inf) -> None:
+        self._left = seconds
+        self._running = 0
+        self._since = 0.0
+
+    @property
+    def left(self) -> float:
+        """Seconds; 0 or less: the time is up."""
+        return self._left - (_now() - self._since) if self._running else self._left
+
+    @contextmanager
+    def running(self, questions: int = 1) -> Iterator[None]:
+        """Let the time run for so many questions more."""
+        self._change(questions)
+        try:
+            yield
+        finally:
+            self._change(-questions)
+
+    @asynccontextmanager
+    async def hold(self, lock: asyncio.Lock | asyncio.Semaphore) -> AsyncIterator[None]:
+        """Hold a lock that others may have; the wait takes no time. Raises: ProviderUnavailable once the time is up."""
+        with self.running(-1):
+            await lock.acquire()
+        try:
+            if self.left <= 0:
+                raise ProviderUnavailable(problem=TIME_IS_UP)
+            yield
+        finally:
+            lock.release()
+
+    def _change(self, questions: int) -> None:
+        self._left, self._since = self.left, _now()
+        self._running += questions
 
 
 class RetryBudget:
-    """Time for the retries of one summary. It runs from the first failure: waiting for a free connection costs none."""
+    """Time for the retries of some questions. It runs from the first failure: waiting for a free call costs none."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, deadline: Deadline | None = None) -> None:
+        """`deadline`: of the summary, for all of it."""
         self.seconds = seconds
+        self.deadline = deadline or Deadline()
         self._ends: float | None = None
 
     @property
@@ -39,9 +87,9 @@ class RetryBudget:
         """
         if not isinstance(error, ProviderUnavailable):
             return False
-        now = time.monotonic()
-        self._ends = self._ends or now + self.seconds
-        left = self._ends - now - self.longest_wait
+        now = _now()
+        self._ends = now + self.seconds if self._ends is None else self._ends
+        left = min(self._ends - now, self.deadline.left) - self.longest_wait
         asked = error.retry_after
         if asked == 0:
             return left > 0
@@ -55,18 +103,29 @@ async def retrying(
     attempts: int,
     budget: RetryBudget,
     metrics: "Metrics | None" = None,
+    answers: int = 1,
 ) -> T:
-    """Return the call's result, after up to `attempts` calls; `stage` is for the log.
+    """Return the call's result, after up to `attempts` calls until there is an answer, and up to `answers` of these.
 
-    `metrics`: counts each retry by the error before it. Raises: what the last call raised.
+    `stage` is for the log. `metrics`: counts each retry by the error before it. Raises: what the last call raised.
     """
+    calls = unusable = 0
+    failed = ""
+
+    def wait(error: Exception) -> bool | float:
+        nonlocal calls, unusable
+        if not isinstance(error, AnswerInvalid):
+            calls += 1
+            return calls < attempts and budget.wait(error)
+        calls, unusable = 0, unusable + 1
+        return AT_ONCE if unusable < answers and budget.deadline.left > 0 else False
+
     longest = budget.longest_wait
     first = min(FIRST_WAIT_SECONDS, longest / 4)
     context = stamina.retry_context(
-        on=budget.wait, attempts=attempts, timeout=None, wait_initial=first, wait_max=longest, wait_jitter=first
+        on=wait, attempts=None, timeout=None, wait_initial=first, wait_max=longest, wait_jitter=first
     )
-    with structlog.contextvars.bound_contextvars(stage=stage):
-        failed = ""
+    with structlog.contextvars.bound_contextvars(stage=stage), budget.deadline.running():
         async for attempt in context:
             with attempt:
                 if failed and metrics:
@@ -77,3 +136,7 @@ async def retrying(
                     failed = error.error_type
                     raise
     raise AssertionError("stamina raises the last error")
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -6,7 +6,6 @@ import pytest
 
 from afterword.streams.settings import Settings
 from afterword.streams.summarizer.rolling import SummaryRules
-from afterword.streams.summarizer.summarizer import longest_seconds, questions
 from afterword.streams.summarizer_app import summary_rules
 
 
@@ -36,15 +35,3 @@ def test_the_preset_of_the_trigger_says_how_long_a_summary_may_be_unless_it_is_s
     given: dict[str, Any], characters: int
 ) -> None:
     assert summary_rules(settings(**given)).max_summary_length == characters
-
-
-def test_the_watchdog_knows_how_many_questions_a_summary_takes() -> None:
-    llm = {"provider": "openai", "model": "m"}
-    ways = [
-        settings(llm=llm),
-        settings(llm={**llm, "title_model": "tiny"}),
-        settings(llm=llm, summarizer={"preset": "plain_3_5"}),
-    ]
-    assert [questions(way) for way in ways] == [1, 2, 4]
-    seconds = [longest_seconds(way) for way in ways]
-    assert seconds == sorted(set(seconds))

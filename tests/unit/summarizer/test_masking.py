@@ -59,7 +59,7 @@ def a_summarizer(
     model: Model, replies: MemoryReplies | None = None, preset: Any = "episodic", **fields: Any
 ) -> Summarizer:
     llm = LLM.model_copy(update=fields)
-    provider = LlmProvider(a_client(model, llm, replies), llm, unread(), TEMPLATES[preset])
+    provider = LlmProvider(a_client(model, llm, replies), llm, TEMPLATES[preset])
     return Summarizer(provider, redactor=REDACTOR)
 
 
@@ -151,7 +151,7 @@ async def test_texts_with_originals_are_within_their_lengths() -> None:
 async def test_a_long_episode_has_the_originals_too() -> None:
     model = Model(long_summary="The user is [EMAIL_1].")
     llm = LLM.model_copy(update={"context_tokens": 4096})
-    provider = LlmProvider(a_client(model, llm), llm, unread())
+    provider = LlmProvider(a_client(model, llm), llm)
     summarizer = Summarizer(provider, planner=Planner(provider.room, 2000), redactor=REDACTOR)
     asked = a_request(*(f"{n}: I am {ANN}. " + "We spoke about the harvest. " * 60 for n in range(40)))
     summary = await summarizer.summarize(asked)
@@ -167,7 +167,7 @@ async def test_the_quality_gate_judges_the_originals() -> None:
         long_summary="The user gave the address [EMAIL_1] for the order of hats.",
         rolling_summary="The user is [EMAIL_1].",
     )
-    provider = LlmProvider(a_client(model, LLM), LLM, unread())
+    provider = LlmProvider(a_client(model, LLM), LLM)
     gated = Summarizer(provider, check=SummaryCheck(QualitySettings(), unread()), redactor=REDACTOR)
     asked = a_request(f"I am the user, my address for the order of hats is {ANN}")
     assert (await gated.summarize(asked)).quality.source == "llm"

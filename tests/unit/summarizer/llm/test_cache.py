@@ -12,16 +12,25 @@ from afterword.schemas import Usage
 from afterword.streams.errors import AnswerInvalid, ProviderUnavailable, StoreUnavailable
 from afterword.streams.settings import Llm
 from afterword.streams.stores.replies import KeptReply
-from afterword.streams.summarizer.asking import MOST_CHARACTERS, Asking
-from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
+from afterword.streams.summarizer.llm.chat import MOST_CHARACTERS, ChatRequest, Reply
+from afterword.streams.summarizer.llm.client import Asking, LlmClient
 from afterword.streams.summarizer.llm.retrying import RetryBudget
-from tests.doubles.llm import a_client, unread
+from tests.doubles.llm import a_client
 from tests.doubles.stores import MemoryReplies
 
 LLM = Llm(provider="openai", model="m", attempts=1)
-BUDGET = RetryBudget(60)
 QUESTION = ChatRequest([{"role": "user", "content": "Where is my order?"}], 500, {"type": "object"})
 USAGE = Usage(prompt_tokens=10, completion_tokens=5)
+
+
+def asking(client: LlmClient, *, fresh: bool = False) -> Asking:
+    return Asking(client, RetryBudget(60), fresh)
+
+
+async def asked(client: LlmClient, question: ChatRequest = QUESTION) -> tuple[str, Usage]:
+    """Text and cost of an answer."""
+    once = asking(client)
+    return await once.until_usable(lambda _: question, str), once.used
 
 
 class Endpoint:
@@ -66,11 +75,11 @@ class Away:
 
 async def test_the_same_question_is_asked_once_and_costs_nothing_the_second_time() -> None:
     endpoint, replies = Endpoint(), MemoryReplies()
-    first = await a_client(endpoint, LLM, replies).ask(QUESTION, BUDGET)
-    second = await a_client(endpoint, LLM, replies).ask(QUESTION, BUDGET)
+    first = await asked(a_client(endpoint, LLM, replies))
+    second = await asked(a_client(endpoint, LLM, replies))
     assert len(endpoint.asked) == 1
-    assert (first.text, first.usage) == ("Answer 1", USAGE)
-    assert (second.text, second.usage) == ("Answer 1", Usage())
+    assert first == ("Answer 1", USAGE)
+    assert second == ("Answer 1", Usage())
 
 
 @pytest.mark.parametrize(
@@ -86,28 +95,28 @@ async def test_the_same_question_is_asked_once_and_costs_nothing_the_second_time
 async def test_another_question_is_another_answer(other: ChatRequest) -> None:
     endpoint = Endpoint()
     client = a_client(endpoint, LLM, MemoryReplies())
-    texts = [(await client.ask(question, BUDGET)).text for question in (QUESTION, other, QUESTION, other)]
+    texts = [(await asked(client, question))[0] for question in (QUESTION, other, QUESTION, other)]
     assert texts == ["Answer 1", "Answer 2", "Answer 1", "Answer 2"]
 
 
 @pytest.mark.parametrize("changed", [{"model": "n"}, {"temperature": 0.3}, {"chat_format": "chatml"}])
 async def test_another_model_or_parameter_is_another_answer(changed: dict[str, Any]) -> None:
     endpoint, replies = Endpoint(), MemoryReplies()
-    await a_client(endpoint, LLM, replies).ask(QUESTION, BUDGET)
-    other = await a_client(endpoint, LLM.model_copy(update=changed), replies).ask(QUESTION, BUDGET)
-    assert other.text == "Answer 2"
+    await asked(a_client(endpoint, LLM, replies))
+    other = await asked(a_client(endpoint, LLM.model_copy(update=changed), replies))
+    assert other[0] == "Answer 2"
 
 
 async def test_the_model_that_is_named_and_the_one_that_is_set_are_the_same_question() -> None:
     endpoint = Endpoint()
     client = a_client(endpoint, LLM, MemoryReplies())
-    await client.ask(QUESTION, BUDGET)
-    assert (await client.ask(replace(QUESTION, model="m"), BUDGET)).text == "Answer 1"
+    await asked(client)
+    assert (await asked(client, replace(QUESTION, model="m")))[0] == "Answer 1"
 
 
 async def test_a_reply_is_kept_for_as_long_as_is_set() -> None:
     replies = MemoryReplies()
-    await a_client(Endpoint(), LLM.model_copy(update={"cache_seconds": 60}), replies).ask(QUESTION, BUDGET)
+    await asked(a_client(Endpoint(), LLM.model_copy(update={"cache_seconds": 60}), replies))
     ((_, expires_at),) = replies.kept.values()
     assert 0 < (expires_at - datetime.now(UTC)).total_seconds() <= 60
 
@@ -116,23 +125,23 @@ async def test_what_is_asked_by_several_at_once_is_asked_once() -> None:
     endpoint = Endpoint()
     endpoint.answering.clear()
     client = a_client(endpoint, LLM, MemoryReplies())
-    asking = [asyncio.create_task(client.ask(QUESTION, BUDGET)) for _ in range(5)]
+    tasks = [asyncio.create_task(asked(client)) for _ in range(5)]
     await asyncio.sleep(0)
     endpoint.answering.set()
-    replies = await asyncio.gather(*asking)
-    assert {reply.text for reply in replies} == {"Answer 1"}
-    assert sum(reply.usage.prompt_tokens for reply in replies) == USAGE.prompt_tokens
+    replies = await asyncio.gather(*tasks)
+    assert {text for text, _ in replies} == {"Answer 1"}
+    assert sum(cost.prompt_tokens for _, cost in replies) == USAGE.prompt_tokens
 
 
 async def test_who_waits_for_a_call_that_is_given_up_makes_it_itself() -> None:
     endpoint = Endpoint()
     endpoint.answering.clear()
     client = a_client(endpoint, LLM, MemoryReplies())
-    first, second = (asyncio.create_task(client.ask(QUESTION, BUDGET)) for _ in range(2))
+    first, second = (asyncio.create_task(asked(client)) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
     endpoint.answering.set()
-    assert (await second).text == "Answer 2"
+    assert (await second)[0] == "Answer 2"
     assert first.cancelled()
 
 
@@ -140,15 +149,15 @@ async def test_a_failure_is_not_kept() -> None:
     endpoint = Endpoint(ProviderUnavailable(problem="away"))
     client = a_client(endpoint, LLM, MemoryReplies())
     with pytest.raises(ProviderUnavailable):
-        await client.ask(QUESTION, BUDGET)
-    assert (await client.ask(QUESTION, BUDGET)).text == "Answer 2"
+        await asked(client)
+    assert (await asked(client))[0] == "Answer 2"
 
 
 async def test_a_reply_of_absurd_length_is_neither_read_nor_kept() -> None:
     replies = MemoryReplies()
     client = a_client(Endpoint(text="a" * MOST_CHARACTERS), LLM, replies)
     with pytest.raises(AnswerInvalid, match="longer than"):
-        await Asking(client, LLM, unread()).until_usable(lambda _: QUESTION, len)
+        await asking(client).until_usable(lambda _: QUESTION, len)
     assert replies.kept == {}
 
 
@@ -160,13 +169,13 @@ async def test_a_reply_is_kept_only_after_it_was_read() -> None:
         assert replies.kept == {}
         return text
 
-    await Asking(a_client(Endpoint(), LLM, replies), LLM, unread()).until_usable(lambda _: QUESTION, read)
+    await asking(a_client(Endpoint(), LLM, replies)).until_usable(lambda _: QUESTION, read)
     assert len(replies.kept) == 1
 
 
 async def test_a_kept_reply_that_cannot_be_read_any_more_is_replaced() -> None:
     endpoint, replies = Endpoint(), MemoryReplies()
-    await a_client(endpoint, LLM, replies).ask(QUESTION, BUDGET)
+    await asked(a_client(endpoint, LLM, replies))
 
     def read(text: str) -> str:
         if text == "Answer 1":
@@ -174,23 +183,22 @@ async def test_a_kept_reply_that_cannot_be_read_any_more_is_replaced() -> None:
         return text
 
     for _ in range(2):
-        asking = Asking(a_client(endpoint, LLM, replies), LLM, unread())
-        assert await asking.until_usable(lambda _: QUESTION, read) == "Answer 2"
+        assert await asking(a_client(endpoint, LLM, replies)).until_usable(lambda _: QUESTION, read) == "Answer 2"
     assert len(endpoint.asked) == 2
 
 
 async def test_a_fresh_answer_replaces_the_kept_one() -> None:
     endpoint, replies = Endpoint(), MemoryReplies()
     for fresh, text in ((False, "Answer 1"), (False, "Answer 1"), (True, "Answer 2"), (False, "Answer 2")):
-        asking = Asking(a_client(endpoint, LLM, replies), LLM, unread(), fresh=fresh)
-        assert await asking.until_usable(lambda _: QUESTION, str) == text
+        client = a_client(endpoint, LLM, replies)
+        assert await asking(client, fresh=fresh).until_usable(lambda _: QUESTION, str) == text
 
 
 async def test_a_cache_that_is_away_fails_nothing_and_is_told_once() -> None:
     endpoint, away = Endpoint(), Away()
     client = a_client(endpoint, LLM, away)
     with capture_logs() as logs:
-        texts = [(await client.ask(QUESTION, BUDGET)).text for _ in range(3)]
+        texts = [(await asked(client))[0] for _ in range(3)]
     assert texts == ["Answer 1", "Answer 2", "Answer 3"]
     assert [(entry["stage"], entry["error_type"]) for entry in logs] == [("llm_cache", "store_unavailable")]
     assert away.calls == 1  # each try may take long: after the first the rest do without
@@ -207,7 +215,7 @@ async def test_answers_of_no_use_are_asked_for_anew_also_by_the_same_words_and_n
 
     for times in (1, 2):
         with pytest.raises(AnswerInvalid):
-            await Asking(a_client(endpoint, LLM, replies), LLM, unread()).until_usable(question, refused)
+            await asking(a_client(endpoint, LLM, replies)).until_usable(question, refused)
         assert replies.kept == {}
         assert len(endpoint.asked) == LLM.json_attempts * times
 
@@ -223,7 +231,7 @@ async def test_of_a_bad_answer_and_a_good_one_only_the_good_one_is_kept_and_both
     def question(problem: str | None) -> ChatRequest:
         return replace(QUESTION, messages=[{"role": "user", "content": problem or "first"}])
 
-    asking = Asking(a_client(endpoint, LLM, replies), LLM, unread())
-    assert await asking.until_usable(question, read) == "Answer 2"
-    assert asking.used.prompt_tokens == 2 * USAGE.prompt_tokens
+    both = asking(a_client(endpoint, LLM, replies))
+    assert await both.until_usable(question, read) == "Answer 2"
+    assert both.used.prompt_tokens == 2 * USAGE.prompt_tokens
     assert [reply.text for reply, _ in replies.kept.values()] == ["Answer 2"]

@@ -76,7 +76,7 @@ def test_an_error_without_a_readable_body_is_still_an_error(body: str) -> None:
     assert type(failed(httpx.Response(400, text=body))) is ProviderError
 
 
-def test_only_what_may_pass_by_itself_is_tried_again() -> None:
+async def test_only_what_may_pass_by_itself_is_tried_again() -> None:
     budget = RetryBudget(60)
     assert budget.wait(ProviderUnavailable(problem="x")) is True
     for error in (ProviderMisconfigured(problem="x"), AnswerInvalid(problem="x"), ProviderError(problem="x")):
@@ -84,7 +84,7 @@ def test_only_what_may_pass_by_itself_is_tried_again() -> None:
     assert budget.wait(ValueError()) is False
 
 
-def test_the_asked_wait_is_kept_and_never_longer_than_the_budget() -> None:
+async def test_the_asked_wait_is_kept_and_never_longer_than_the_budget() -> None:
     budget = RetryBudget(60)
     wait = budget.wait(ProviderRateLimited(retry_after=5))
     assert 5 <= wait <= 5 + budget.longest_wait

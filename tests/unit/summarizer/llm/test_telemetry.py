@@ -6,17 +6,20 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import NoOpTracer, Tracer
 
 from afterword.schemas import Usage
-from afterword.streams.errors import ProviderRateLimited, ProviderUnavailable
+from afterword.streams.errors import AnswerInvalid, ProviderRateLimited, ProviderUnavailable
 from afterword.streams.settings import Llm
 from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
-from afterword.streams.summarizer.llm.client import LlmClient
+from afterword.streams.summarizer.llm.client import Asking, LlmClient
 from afterword.streams.summarizer.llm.retrying import RetryBudget, retrying
 from afterword.streams.telemetry import Metrics
 
 QUESTION = ChatRequest([{"role": "user", "content": "secret"}], 100)
-LLM = Llm(provider="openai", model="m-1", attempts=1)
-BUDGET = RetryBudget(60)
+LLM = Llm(provider="openai", model="m-1", attempts=1, json_attempts=1)
 SECRET = "hunter2"
+
+
+async def ask(client: LlmClient) -> str:
+    return await Asking(client, RetryBudget(60)).until_usable(lambda _: QUESTION, str)
 
 
 class Protocol:
@@ -45,10 +48,10 @@ async def test_each_question_is_counted_by_how_it_ended(metrics: Metrics) -> Non
     replies = [Reply("yes", Usage(prompt_tokens=7, completion_tokens=3)), Reply("", Usage(), cut_off=True)]
     protocol = Protocol(*replies, ProviderRateLimited(retry_after=1))
     client = LlmClient(protocol, LLM, None, metrics, NoOpTracer())
-    await client.ask(QUESTION, BUDGET)
-    await client.ask(QUESTION, BUDGET)
-    with pytest.raises(ProviderRateLimited):
-        await client.ask(QUESTION, BUDGET)
+    await ask(client)
+    for ended in (AnswerInvalid, ProviderRateLimited):
+        with pytest.raises(ended):
+            await ask(client)
     value = metrics.registry.get_sample_value
     ends = ("ok", "cut_off", "provider_rate_limited")
     assert [value("afterword_llm_requests_total", {"outcome": end}) for end in ends] == [1, 1, 1]
@@ -77,7 +80,7 @@ async def test_a_question_to_an_llm_is_a_span_with_its_tokens(
     metrics: Metrics, spans: InMemorySpanExporter, tracer: Tracer
 ) -> None:
     reply = Reply(SECRET, Usage(prompt_tokens=7, completion_tokens=3))
-    await LlmClient(Protocol(reply), LLM, None, metrics, tracer).ask(QUESTION, BUDGET)
+    await ask(LlmClient(Protocol(reply), LLM, None, metrics, tracer))
     span = by_name(spans)["chat m-1"]
     assert span.attributes is not None
     expected = {"gen_ai.provider.name": "openai", "gen_ai.request.model": "m-1", "gen_ai.operation.name": "chat"}
@@ -92,7 +95,7 @@ async def test_a_question_that_fails_has_the_type_of_its_error_and_not_what_it_s
     nameless = LLM.model_copy(update={"model": None})
     failing = Protocol(ProviderUnavailable(problem=SECRET))
     with pytest.raises(ProviderUnavailable):
-        await LlmClient(failing, nameless, None, metrics, tracer).ask(QUESTION, BUDGET)
+        await ask(LlmClient(failing, nameless, None, metrics, tracer))
     span = by_name(spans)["chat"]
     assert span.attributes is not None
     assert span.attributes["error.type"] == "provider_unavailable"
