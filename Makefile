@@ -93,7 +93,7 @@ $(RELEASE_STAMP): requirements-release.lock
 sizes: $(STAMP) build/uv/bin/uv ## packages and megabytes that each extra installs
 	rm -rf build/sizes
 	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/sizes . ./distributions/embedded
-	@for extra in '' '[memory]' '[worker]' '[dev]' '[worker,local-embeddings]'; do \
+	@for extra in '' '[memory]' '[worker]' '[serve]' '[dev]' '[worker,local-embeddings]'; do \
 	  build/uv/bin/uv pip install --quiet --python $(BIN)/python --target "build/sizes/x$$extra" \
 	    --find-links build/sizes "$$(echo build/sizes/afterword-*.whl)$$extra" || exit 1; \
 	  echo "afterword$$extra: $$(ls -d build/sizes/x"$$extra"/*.dist-info | wc -l) packages, $$(du -sm build/sizes/x"$$extra" | cut -f1) MB"; \
@@ -104,7 +104,7 @@ LOCK := build/uv/bin/uv pip compile pyproject.toml --universal --generate-hashes
 
 lock: build/uv/bin/uv ## renew the locks, after pyproject.toml has changed: ours, the image's part of it, the benchmarks' other
 	$(LOCK) --extra test -o requirements.lock
-	$(LOCK) --extra worker --extra build --constraint requirements.lock --no-annotate -o requirements-image.lock
+	$(LOCK) --extra serve --extra build --constraint requirements.lock --no-annotate -o requirements-image.lock
 	$(LOCK) --extra bench --no-annotate -o requirements-bench.lock
 	$(LOCK) --extra release --no-annotate -o requirements-release.lock
 

@@ -13,9 +13,11 @@ from afterword.commands import (
     erase,
     export,
     importing,
+    keys,
     memory,
     produce,
     prompt,
+    serve,
     state,
     summaries,
     watch,
@@ -55,6 +57,7 @@ app.add_typer(dlq.app, name="dlq")
 app.add_typer(state.app, name="state")
 app.add_typer(summaries.app, name="summaries")
 app.add_typer(erase.app, name="erase")
+app.add_typer(keys.app, name="keys")
 app.add_typer(prompt.app, name="prompt")
 app.add_typer(deployment.index, name="index")
 for command in (
@@ -63,6 +66,7 @@ for command in (
     deployment.check,
     deployment.smoke,
     produce.produce,
+    serve.serve,
     watch.watch,
     memory.context,
     memory.episodes,

@@ -1,32 +1,57 @@
 """`Memory`: what an agent reads of its conversations. Typed, asynchronous and read-only."""
 
+import base64
+import binascii
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Self, TypeVar
 
+import orjson
 import structlog
+from pydantic import ConfigDict
 
 from afterword.context import ANYONE, Anyone, Context, ContextRequest, Owner, read_context
-from afterword.schemas import SummaryCreated
-from afterword.schemas.ids import scope_id
-from afterword.streams.errors import OwnerMissing
+from afterword.schemas import MessageCreated, SummaryCreated
+from afterword.schemas.base import EPOCH, Time
+from afterword.schemas.ids import conversation_of_scope, scope_id
+from afterword.schemas.messages import INT64_MAX
+from afterword.streams.errors import AfterwordError, OwnerMissing
 from afterword.streams.settings import EmbedderSettings, Settings, load_settings
 from afterword.streams.stores.arguments import require, require_within
-from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, agent_of_scope
+from afterword.streams.stores.episodes import Conversation, EpisodeStore, StoredEpisode, agent_of_scope, scope_of
 from afterword.streams.stores.index import MOST_QUERY_CHARACTERS, Dense, Embed, Query, Recalled
-from afterword.streams.stores.messages import MessageArchive
+from afterword.streams.stores.messages import ArchivedMessage, MessageArchive, Selection
 from afterword.streams.stores.opening import open_stores
 from afterword.withheld import Withheld, read_withheld
 
 if TYPE_CHECKING:
     from afterword.streams.summarizer.embedders import Embedder as OpenEmbedder
 
-__all__ = ["ANYONE", "Context", "EpisodePage", "Memory", "OwnerMissing", "Recalled", "StoredEpisode"]
+__all__ = [
+    "ANYONE",
+    "Context",
+    "ConversationDetails",
+    "ConversationEntry",
+    "ConversationPage",
+    "CursorInvalid",
+    "EpisodePage",
+    "Memory",
+    "MessagePage",
+    "OwnerMissing",
+    "Recalled",
+    "StoredEpisode",
+]
 
 KEEP_RECENT = 4
 MAX_TOKENS = 3500
 PAGE_EPISODES = 20
 MOST_PAGE_EPISODES = 1000
+PAGE_CONVERSATIONS = 50
+MOST_PAGE_CONVERSATIONS = 200
+PAGE_MESSAGES = 50
+MOST_PAGE_MESSAGES = 200
 
 log = structlog.get_logger(__name__)
 
@@ -40,6 +65,76 @@ class EpisodePage:
 
     episodes: tuple[StoredEpisode, ...]
     next_before: int | None
+    """`before` of the next page; None when this is the last one."""
+
+
+class CursorInvalid(AfterwordError, ValueError):
+    """{field} is no cursor that a page has named"""
+
+
+@dataclass(frozen=True)
+class ConversationEntry:
+    """A conversation, or an agent's part of one, with the counts of its summarized episodes."""
+
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
+
+    conversation_id: str
+    agent_id: str | None
+    """Its agent, where episodes are kept by agent."""
+    user_id: str
+    """User that it began with."""
+    tenant_id: str | None
+    title: str
+    """Title of its last episode; empty while a message of it is being deleted."""
+    episode_count: int
+    message_count: int
+    """Messages in its episodes."""
+    summarized_at: Time
+    """Time of its last summary."""
+
+
+@dataclass(frozen=True)
+class ConversationPage:
+    """Conversations, the one that was summarized last first."""
+
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
+
+    conversations: tuple[ConversationEntry, ...]
+    next_after: str | None
+    """`after` of the next page; None when this is the last one."""
+
+
+@dataclass(frozen=True)
+class ConversationDetails:
+    """A conversation as the stores have it now, messages that are in no episode yet included."""
+
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
+
+    conversation_id: str
+    agent_id: str | None
+    user_id: str
+    tenant_id: str | None
+    title: str
+    """Title of its last episode; empty before the first one, and while a message of it is being deleted."""
+    episode_count: int
+    message_count: int
+    """Messages in its episodes."""
+    pending_count: int
+    """Archived messages that are in no episode, those that are never summarized left out."""
+    summarized_at: Time | None
+    """Time of its last summary; None before the first one."""
+    last_message_at: Time | None
+    """Time of its last archived message; None if the archive has none any more."""
+
+
+@dataclass(frozen=True)
+class MessagePage:
+    """Messages, newest first."""
+
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
+
+    messages: tuple[MessageCreated, ...]
+    next_before: str | None
     """`before` of the next page; None when this is the last one."""
 
 
@@ -81,6 +176,156 @@ class Memory:
     def open(cls) -> Self:
         """Open with the settings of the environment, and of the file that it names. Raises: ConfigurationError."""
         return cls.from_settings(load_settings())
+
+    async def conversations(
+        self, *, user_id: str, tenant_id: str | None, limit: int = PAGE_CONVERSATIONS, after: str | None = None
+    ) -> ConversationPage:
+        """A page of the conversations that this user began, the one that was summarized last first.
+
+        One without a summary is not in it yet. `limit`: 1 to 200. `after`: `next_after` of the page before.
+        `tenant_id`: None means conversations without a tenant. Raises: OwnerMissing, CursorInvalid.
+        """
+        _check_user(user_id)
+        _check_tenant(tenant_id)
+        require(int, limit=limit)
+        require_within(1, MOST_PAGE_CONVERSATIONS, limit=limit)
+        require(str | None, after=after)
+        before = None if after is None else _from_cursor("after", after, str)
+        found = await self._episodes.conversations(user_id, tenant_id, limit + 1, before)
+        withheld = await read_withheld(self._messages, [_names(known)[0] for known in found[:limit]])
+        entries = [await self._entry(known, withheld) for known in found[:limit]]
+        last = found[limit - 1] if len(found) > limit else None
+        next_after = _cursor(last.updated_at, last.conversation_id) if last else None
+        return ConversationPage(tuple(entries), next_after)
+
+    async def _entry(self, known: Conversation, withheld: Withheld) -> ConversationEntry:
+        conversation_id, agent_id = _names(known)
+        whose = conversation_id, known.tenant_id, agent_id
+        concealed = await withheld.conceals(self._episodes, *whose, known.last_ordinal)
+        return ConversationEntry(
+            conversation_id=conversation_id,
+            agent_id=agent_id,
+            user_id=known.user_id,
+            tenant_id=known.tenant_id,
+            title="" if concealed else known.title,
+            episode_count=known.episode_count,
+            message_count=known.message_count,
+            summarized_at=known.updated_at,
+        )
+
+    async def conversation(
+        self,
+        conversation_id: str,
+        agent_id: str | None = None,
+        *,
+        user_id: str | Anyone = ANYONE,
+        tenant_id: str | Anyone | None = ANYONE,
+    ) -> ConversationDetails | None:
+        """Title, counts and last activity of a conversation; None if it is unknown.
+
+        `agent_id`, `user_id`, `tenant_id`: as those of `context`. Raises: OwnerMissing.
+        """
+        owner = _owner(user_id, tenant_id)
+        require(str, conversation_id=conversation_id)
+        require(str | None, agent_id=agent_id)
+        withheld = await read_withheld(self._messages, [conversation_id])
+        known = await self._episodes.conversation(scope_id(conversation_id, agent_id))
+        begun = known or await self._began_with(conversation_id)
+        if begun is None or not owner.has(begun.user_id, begun.tenant_id):
+            return None
+        entry = await self._entry(known, withheld) if known else None
+        pending = Selection(conversation_id, begun.tenant_id, agent_id, unsummarised=True)
+        counted = await self._messages.count(pending)
+        newest = await self._newest(Selection(conversation_id, begun.tenant_id, agent_id), 1)
+        return ConversationDetails(
+            conversation_id=conversation_id,
+            agent_id=agent_id,
+            user_id=begun.user_id,
+            tenant_id=begun.tenant_id,
+            title=entry.title if entry else "",
+            episode_count=entry.episode_count if entry else 0,
+            message_count=entry.message_count if entry else 0,
+            pending_count=counted.messages - counted.skipped,
+            summarized_at=entry.summarized_at if entry else None,
+            last_message_at=newest[0].message.sent_at if newest else None,
+        )
+
+    async def messages(
+        self,
+        conversation_id: str,
+        limit: int = PAGE_MESSAGES,
+        before: str | None = None,
+        agent_id: str | None = None,
+        *,
+        user_id: str | Anyone = ANYONE,
+        tenant_id: str | Anyone | None = ANYONE,
+    ) -> MessagePage | None:
+        """A page of the conversation's archived messages, newest first; None if the conversation is unknown.
+
+        `limit`: 1 to 200. `before`: `next_before` of the page before.
+        `agent_id`, `user_id`, `tenant_id`: as those of `context`. Raises: OwnerMissing, CursorInvalid.
+        """
+        owner = _owner(user_id, tenant_id)
+        require(str, conversation_id=conversation_id)
+        require(str | None, agent_id=agent_id, before=before)
+        require(int, limit=limit)
+        require_within(1, MOST_PAGE_MESSAGES, limit=limit)
+        place = None if before is None else _from_cursor("before", before, int)
+        scope = scope_id(conversation_id, agent_id)
+        begun = await self._episodes.conversation(scope) or await self._began_with(conversation_id)
+        if begun is None or not owner.has(begun.user_id, begun.tenant_id):
+            return None
+        selection = Selection(conversation_id, begun.tenant_id, agent_id, before=place)
+        found = await self._newest(selection, limit + 1)
+        last = found[limit - 1] if len(found) > limit else None
+        next_before = _cursor(last.message.sent_at or EPOCH, last.offset) if last else None
+        return MessagePage(tuple(archived.message for archived in found[:limit]), next_before)
+
+    async def episode(
+        self, episode_id: str, *, user_id: str | Anyone = ANYONE, tenant_id: str | Anyone | None = ANYONE
+    ) -> StoredEpisode | None:
+        """One episode in its last revision; None if it is unknown, deleted, or has a message that is being deleted.
+
+        `user_id`, `tenant_id`: those of the episode, as for `recall`, or those of `context`. Raises: OwnerMissing.
+        """
+        owner = _owner(user_id, tenant_id)
+        require(str, episode_id=episode_id)
+        known = await self._episodes.find(episode_id)
+        if known is None:
+            return None
+        # in this order: what is settled meanwhile has its next revision when the episode is read again
+        withheld = await read_withheld(self._messages, [known.summary.conversation_id])
+        found = await self._episodes.find(episode_id)
+        if found is None or withheld.hides(found) or not await self._may_see(found, owner):
+            return None
+        [shown] = await self._shown([found], withheld)
+        return shown
+
+    async def owner(self, conversation_id: str) -> tuple[str, str | None] | None:
+        """User and tenant that a conversation began with; None if it is unknown."""
+        require(str, conversation_id=conversation_id)
+        known = await self._episodes.conversation(scope_id(conversation_id))
+        begun = known or await self._began_with(conversation_id)
+        return (begun.user_id, begun.tenant_id) if begun else None
+
+    async def _may_see(self, episode: StoredEpisode, owner: Owner) -> bool:
+        if owner.has(episode.summary.user_id, episode.summary.tenant_id):
+            return True
+        known = await self._episodes.conversation(scope_of(episode.summary))
+        return known is not None and owner.has(known.user_id, known.tenant_id)
+
+    async def _began_with(self, conversation_id: str) -> MessageCreated | None:
+        first = await self._messages.first(conversation_id)
+        return first.message if first else None
+
+    async def _newest(self, selection: Selection, limit: int) -> list[ArchivedMessage]:
+        found: list[ArchivedMessage] = []
+        async with aclosing(self._messages.newest(selection)) as newest:
+            async for archived in newest:
+                found.append(archived)
+                if len(found) == limit:
+                    break
+        return found
 
     async def context(
         self,
@@ -163,6 +408,8 @@ class Memory:
         k: int = 5,
         agent_id: str | None = None,
         conversation_id: str | None = None,
+        started_after: datetime | None = None,
+        ended_before: datetime | None = None,
     ) -> list[Recalled]:
         """The user's episodes that match the query best, best first.
 
@@ -170,11 +417,14 @@ class Memory:
         What has expired, or lost a message a moment ago, is left out: there may be fewer than `k` hits.
         `tenant_id`: None means episodes without a tenant, never those of all tenants. Raises: OwnerMissing for a user
         None or "", which is what messages have whose producer knew no user.
+        `started_after`, `ended_before`: times with an offset, compared with those of an episode's first message, which
+        may be equal, and of its last one.
         """
         _check_user(user_id)
         _check_tenant(tenant_id)
         require(str, query=query)
         require(str | None, agent_id=agent_id, conversation_id=conversation_id)
+        require(datetime | None, started_after=started_after, ended_before=ended_before)
         require(int, k=k)
         hits = await self._search(
             Query(
@@ -184,6 +434,8 @@ class Memory:
                 k=k,
                 agent_id=agent_id,
                 conversation_id=conversation_id,
+                started_after=started_after,
+                ended_before=ended_before,
             )
         )
         # in this order: what is settled meanwhile has its next revision when the episodes are read
@@ -235,6 +487,32 @@ def _owner(user_id: str | Anyone, tenant_id: str | Anyone | None) -> Owner:
     if tenant_id is not ANYONE:
         _check_tenant(tenant_id)
     return Owner(user_id, tenant_id)
+
+
+P = TypeVar("P", str, int)
+
+
+def _cursor(moment: datetime, place: str | int) -> str:
+    """The place of a page's last row, as a text without meaning for readers."""
+    milliseconds = (moment - EPOCH) // timedelta(milliseconds=1)
+    return base64.urlsafe_b64encode(orjson.dumps([milliseconds, place])).decode().rstrip("=")
+
+
+def _from_cursor(field: str, cursor: str, kind: type[P]) -> tuple[datetime, P]:
+    """Raises: CursorInvalid."""
+    try:
+        milliseconds, place = orjson.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        moment = EPOCH + timedelta(milliseconds=milliseconds)
+    except (binascii.Error, ValueError, TypeError, OverflowError):
+        raise CursorInvalid(field=field) from None
+    if type(milliseconds) is not int or type(place) is not kind or (isinstance(place, int) and place > INT64_MAX):
+        raise CursorInvalid(field=field)
+    return moment.astimezone(UTC), place
+
+
+def _names(known: Conversation) -> tuple[str, str | None]:
+    """The ids of a scope's conversation and agent."""
+    return conversation_of_scope(known.conversation_id)
 
 
 def _as_stored(hit: Recalled, episode: StoredEpisode) -> Recalled:

@@ -62,6 +62,13 @@ class EditedFields(TypedDict, total=False):
     edited_at: datetime
 
 
+class WrittenAt(NamedTuple):
+    """Place of an acknowledged record on the topic."""
+
+    partition: int
+    offset: int
+
+
 class ProducerRecord(NamedTuple):
     """One record for `messages`. Its key is the conversation's id in UTF-8."""
 
@@ -152,6 +159,20 @@ class Producer(AbstractAsyncContextManager["Producer"]):
             delivery = await self._sender.send(to_record(event, datetime.now(UTC), self._source))
             await asyncio.shield(delivery)  # a caller that gives up does not take the record back
 
+    async def send_all(self, events: Sequence[InputEvent | ProducerRecord]) -> list[WrittenAt]:
+        """Return when the broker has acknowledged all events, with their places; those of a conversation in order.
+
+        Raises: BrokerUnavailable; some may have been written then, and a repeated message is dropped as a duplicate.
+        """
+        with broker_errors(self._kafka.bootstrap_servers):
+            deliveries = [await self._sender.send(self._record(event)) for event in events]
+            await asyncio.shield(asyncio.gather(*deliveries, return_exceptions=True))
+            done = [delivery.result() for delivery in deliveries]
+        return [WrittenAt(one.partition, one.offset) for one in done]
+
+    def _record(self, event: InputEvent | ProducerRecord) -> ProducerRecord:
+        return event if isinstance(event, ProducerRecord) else to_record(event, datetime.now(UTC), self._source)
+
     async def flush(
         self,
         conversation_id: str,
@@ -207,9 +228,8 @@ class Producer(AbstractAsyncContextManager["Producer"]):
 
         Raises: BrokerUnavailable.
         """
-        record = event if isinstance(event, ProducerRecord) else to_record(event, datetime.now(UTC), self._source)
         with broker_errors(self._kafka.bootstrap_servers):
-            self._sender.remember(await self._sender.send(record))
+            self._sender.remember(await self._sender.send(self._record(event)))
 
     async def drain(self) -> None:
         """Return when the broker has acknowledged all that was enqueued. Raises: BrokerUnavailable."""

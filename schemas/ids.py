@@ -13,6 +13,11 @@ def escape(part: str) -> str:
     return part.translate(_ESCAPES)
 
 
+def unescape(part: str) -> str:
+    """Decode what `escape` encoded."""
+    return part.replace("%3A", ":").replace("%2F", "/").replace("%25", "%")
+
+
 def message_key(conversation_id: str, message_id: str, tenant_id: str | None = None) -> str:
     """`_id` of a message in MongoDB: message ids are unique only within a conversation, and for one tenant."""
     key = f"{escape(conversation_id)}:{escape(message_id)}"
@@ -57,6 +62,12 @@ def episode_of_scope(scope: str, ordinal: int) -> str:
     if "//" in scope:
         return f"{scope.replace('//', '/')}:{ordinal}"
     return episode_id(scope.replace("%2F", "/").replace("%25", "%"), ordinal)
+
+
+def conversation_of_scope(scope: str) -> tuple[str, str | None]:
+    """Return the conversation and the agent, if it has one, of a `scope_id`."""
+    conversation, separator, agent = scope.partition("//")
+    return unescape(conversation), unescape(agent) if separator else None
 
 
 def event_id(episode: str, revision: int) -> str:

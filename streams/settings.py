@@ -647,6 +647,59 @@ class Health(Section):
     port: int = Field(0, ge=0, le=65535, description="port of the health server; 0: any free one, named in the log")
 
 
+def is_loopback(host: str | None) -> bool:
+    """Tell whether an address, or the name `localhost`, is this machine's own."""
+    try:
+        return ip_address(host or "").is_loopback
+    except ValueError:  # a name
+        return host == "localhost"
+
+
+class Serve(Section):
+    """HTTP server of `afterword serve`."""
+
+    host: str = Field("127.0.0.1", description="address on which the server listens")
+    port: int = Field(8080, ge=0, le=65535, description="its port; 0: any free one, named in the log")
+    auth: Literal["none", "keys", "jwt"] = Field(
+        "none", description="proof that requests carry; none: only on a loopback address"
+    )
+    requests_per_minute: int = Field(
+        6000, ge=0, description="most requests of a key a minute, in one process; 0: any number"
+    )
+    max_body_bytes: int = Field(8_000_000, ge=1000, description="largest body of a request")
+    max_connections: int = Field(2000, ge=1, description="open connections above which requests get 503")
+    request_timeout_seconds: Seconds = Field(30.0, description="time in which a request must have arrived")
+    access_log: bool = Field(False, description="log each request by key, route and count, never with content")
+    cors_origins: str = Field(
+        "", description="origins of web pages whose scripts may call the server, separated by commas"
+    )
+    jwt_issuer: str | None = Field(None, min_length=1, description="`iss` that tokens must have")
+    jwt_audience: str | None = Field(None, min_length=1, description="`aud` that tokens must have")
+    jwt_jwks_url: str | None = Field(
+        None, pattern="^https?://[^/@]+(/|$)", description="address of the issuer's keys; https in production"
+    )
+    jwt_ca_file: Path | None = Field(None, description="PEM file: trusted CAs for that address; default: the system's")
+    jwt_tenant_claim: str = Field("tenant_id", description="claim with the tenant; empty: no tokens have one")
+    jwt_user_claim: str = Field("sub", description="claim with the user; empty: tokens are not bound to a user")
+    jwt_scope_claim: str = Field("scope", min_length=1, description="claim with the scopes: words or a list")
+
+    @property
+    def origins(self) -> list[str]:
+        return [origin.strip() for origin in self.cors_origins.split(",") if origin.strip()]
+
+    @model_validator(mode="after")
+    def possible(self) -> Self:
+        if self.auth == "none" and not is_loopback(self.host):
+            raise ValueError(f"auth = none admits everybody, and host {self.host} is no loopback address")
+        if self.auth == "jwt":
+            given = {name for name in JWT if getattr(self, name) is not None}
+            _require(JWT, given, "auth = jwt")
+        return self
+
+
+JWT = ("jwt_issuer", "jwt_audience", "jwt_jwks_url")
+
+
 class Logs(Section):
     level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="lowest level that is logged")
     format: Literal["auto", "json", "console"] = Field("auto", description="auto: console on a terminal, else JSON")
@@ -678,6 +731,7 @@ class Settings(BaseSettings):
     redaction: Redaction = Redaction()
     retention: Retention = Retention()
     health: Health = Health()
+    serve: Serve = Serve()
     logs: Logs = Logs()
 
     @classmethod
@@ -839,14 +893,6 @@ def _is_elsewhere_in_clear(address: str) -> bool:
     except ValueError:  # no address
         return False
     return parts.scheme == "http" and not is_loopback(parts.hostname)
-
-
-def is_loopback(host: str | None) -> bool:
-    """Tell whether an address, or the name `localhost`, is this machine's own."""
-    try:
-        return ip_address(host or "").is_loopback
-    except ValueError:  # a name
-        return host == "localhost"
 
 
 def shown_settings(settings: Settings) -> Iterator[ShownSetting]:

@@ -196,7 +196,7 @@ class World:
             (
                 self.episodes.episodes,
                 self.episodes.rows,
-                self.episodes.conversations,
+                self.episodes.known,
                 self.messages.episode_ids,
                 self.index.points,
                 announced,

@@ -243,6 +243,15 @@ class EpisodeStore(Protocol):
 
     async def conversation(self, conversation_id: str) -> Conversation | None: ...
 
+    async def conversations(
+        self, user_id: str, tenant_id: str | None, limit: int, before: tuple[datetime, str] | None = None
+    ) -> list[Conversation]:
+        """Scopes of this very user and tenant, the one that was summarized last first.
+
+        `before`: `updated_at` and scope id of the last one of the page before.
+        """
+        ...
+
     async def latest(
         self, conversation_id: str, limit: int, *, before: int | None = None, agent_id: str | None = None
     ) -> list[StoredEpisode]:

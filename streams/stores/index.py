@@ -48,6 +48,10 @@ class Query(BaseModel):
     k: int = Field(5, ge=1, le=MOST_HITS)
     agent_id: str | None = None
     conversation_id: str | None = None
+    started_after: Time | None = None
+    """Only episodes whose first message was sent at this time or later."""
+    ended_before: Time | None = None
+    """Only episodes whose last message was sent before this time."""
 
 
 class Recalled(BaseModel):

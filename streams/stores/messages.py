@@ -90,10 +90,16 @@ class Selection:
     """Only messages that are in no stored episode of the agent, if one is given, or else of the conversation."""
     user_id: str | None = None
     """Only messages with this user; None: all."""
+    before: tuple[datetime, int] | None = None
+    """Only messages before this time and offset, in the order of `sort_key`; None: all."""
 
     def __post_init__(self) -> None:
         require(str, conversation_id=self.conversation_id)
         require(str | None, tenant_id=self.tenant_id, agent_id=self.agent_id, user_id=self.user_id)
+        require(tuple | None, before=self.before)
+        if self.before is not None:
+            require(datetime, before=self.before[0])
+            require(int, before=self.before[1])
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,7 @@ from afterword.streams.stores.episodes import (
     scope_of,
 )
 from afterword.streams.stores.erasures import ErasedConversation, Erasure
+from afterword.streams.stores.keys import ApiKey
 from afterword.streams.stores.messages import (
     KEPT,
     ArchiveChange,
@@ -118,6 +119,7 @@ INDEXES: dict[str, tuple[tuple[tuple[str, int], ...], ...]] = {
     "llm_cache": ((("scope", 1), ("ordinal", 1)),),
     "conversation_summaries": ((("conversation_id", 1), ("row", 1)),),
     "deletions": ((("conversation_id", 1), ("offset", -1)),),
+    "conversations": ((("tenant_id", 1), ("user_id", 1), ("updated_at", -1)),),
 }
 """Indexes for reading a conversation, and for finding those of a user. Uniqueness rests on `_id` alone."""
 
@@ -409,6 +411,29 @@ class MongoEpisodes:
         if document is None or not _is_own(document, conversation_id):
             document = await self._earlier(conversation_id)
         return conversation_from(document) if document else None
+
+    async def conversations(
+        self, user_id: str, tenant_id: str | None, limit: int, before: tuple[datetime, str] | None = None
+    ) -> list[Conversation]:
+        require(str, user_id=user_id)
+        require(str | None, tenant_id=tenant_id)
+        require(int, limit=limit)
+        require_within(1, limit=limit)
+        wanted: dict[str, Any] = {"tenant_id": {"$eq": tenant_id}, "user_id": {"$eq": user_id}}
+        if before is not None:
+            updated_at, scope = before
+            require(datetime, before=updated_at)
+            require(str, before=scope)
+            wanted["updated_at"] = {"$lte": updated_at}
+            earlier = {"updated_at": {"$lt": updated_at}}
+            wanted["$or"] = [earlier, {"updated_at": {"$eq": updated_at}, "_id": {"$lt": scope}}]
+        found: list[Conversation] = []
+        async for document in _each(self._conversations.find(wanted, sort=[("updated_at", -1), ("_id", -1)])):
+            if _is_own(document, document["_id"]):  # else an earlier version's, whose key says not whose it is
+                found.append(conversation_from(document))
+            if len(found) == limit:
+                break
+        return found
 
     async def latest(
         self, conversation_id: str, limit: int, *, before: int | None = None, agent_id: str | None = None
@@ -803,6 +828,35 @@ class MongoReplies:
             await self._replies.delete_many({"scope": {"$eq": scope}, "ordinal": {"$gte": ordinal}})
 
 
+class MongoKeys:
+    """ApiKeys: a document for each, whose `_id` is its digest."""
+
+    def __init__(self, database: MongoDatabase) -> None:
+        self._keys = database["api_keys"]
+
+    async def put(self, key: ApiKey) -> None:
+        fields = {name: value for name, value in vars(key).items() if name != "digest"}
+        with mongo_errors():
+            await self._keys.replace_one({"_id": key.digest}, fields, upsert=True)
+
+    async def find(self, digest: str) -> ApiKey | None:
+        found = await _find(self._keys, digest)
+        return _key_from(found) if found else None
+
+    async def list(self) -> list[ApiKey]:
+        return [_key_from(document) async for document in _each(self._keys.find({}, sort=[("created_at", 1)]))]
+
+    async def remove(self, key_id: str) -> bool:
+        require(str, key_id=key_id)
+        with mongo_errors():
+            return bool((await self._keys.delete_one({"key_id": {"$eq": key_id}})).deleted_count)
+
+
+def _key_from(document: Mapping[str, Any]) -> ApiKey:
+    fields = {name: document[name] for name in document if name not in ("_id", "scopes")}
+    return ApiKey(digest=document["_id"], scopes=tuple(document["scopes"]), **fields)
+
+
 class MongoErasures:
     """Erasures: a document for each that is under way, and one for each of its conversations."""
 
@@ -965,6 +1019,11 @@ def _selected(selection: Selection) -> dict[str, Any]:
         wanted["agent_id"] = {"$in": [selection.agent_id, None]}
     if selection.user_id is not None:
         wanted["user_id"] = {"$eq": selection.user_id}
+    if selection.before is not None:
+        sent_at, offset = selection.before
+        earlier = {"sent_at": {"$lt": sent_at}}
+        wanted["sent_at"] = {"$lte": sent_at}  # for the index: an `$or` alone would not bound what it reads
+        wanted["$or"] = [earlier, {"sent_at": {"$eq": sent_at}, "source.offset": {"$lt": offset}}]
     if selection.unsummarised and selection.agent_id is None:
         wanted["episode_id"] = None  # there is an index for it
     elif selection.unsummarised:

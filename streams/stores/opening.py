@@ -11,6 +11,7 @@ from afterword.streams.stores.budgets import Budgets
 from afterword.streams.stores.episodes import EpisodeStore
 from afterword.streams.stores.erasures import Erasures
 from afterword.streams.stores.index import Embed, EpisodeIndex
+from afterword.streams.stores.keys import ApiKeys
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.replies import ReplyCache
 
@@ -44,6 +45,10 @@ class Stores:
     @cached_property
     def erasures(self) -> Erasures:
         return mongo.MongoErasures(self._database)
+
+    @cached_property
+    def keys(self) -> ApiKeys:
+        return mongo.MongoKeys(self._database)
 
     @cached_property
     def replies(self) -> ReplyCache:

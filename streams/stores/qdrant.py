@@ -450,6 +450,10 @@ def _owned_by(query: Query) -> models.Filter:
         conditions.append(_is("agent_id", query.agent_id))
     if query.conversation_id is not None:
         conditions.append(_is("conversation_id", query.conversation_id))
+    if query.started_after is not None:
+        conditions.append(_within("started_at", models.DatetimeRange(gte=query.started_after)))
+    if query.ended_before is not None:
+        conditions.append(_within("ended_at", models.DatetimeRange(lt=query.ended_before)))
     return models.Filter(must=conditions)
 
 
@@ -461,3 +465,7 @@ def _of_tenant(tenant_id: str | None) -> models.Condition:
 
 def _is(field: str, value: str) -> models.FieldCondition:
     return models.FieldCondition(key=field, match=models.MatchValue(value=value))
+
+
+def _within(field: str, times: models.DatetimeRange) -> models.FieldCondition:
+    return models.FieldCondition(key=field, range=times)

@@ -162,6 +162,17 @@ class Metrics:
             STEP_SECONDS,
             "step",
         )
+        self.requests = counter("requests_total", "Requests that the server answered, by route.", "route", "status")
+        self.request_seconds = histogram(
+            "request_duration_seconds",
+            "Seconds from a request to the end of its answer; a stream of events lasts as long as its client.",
+            STEP_SECONDS,
+            "route",
+        )
+        self.event_clients = gauge("event_clients", "Clients that read the stream of events.")
+        self.event_clients_dropped = counter(
+            "event_clients_dropped_total", "Clients that were disconnected because they did not keep up."
+        )
         self.described = families.described + self.engine.described
 
     def text(self) -> bytes:

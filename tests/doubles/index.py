@@ -104,6 +104,8 @@ def _allowed(query: Query, summary: SummaryCreated) -> bool:
         (summary.user_id, summary.tenant_id) == (query.user_id, query.tenant_id)
         and query.agent_id in (None, summary.agent_id)
         and query.conversation_id in (None, summary.conversation_id)
+        and (query.started_after is None or summary.started_at >= query.started_after)
+        and (query.ended_before is None or summary.ended_at < query.ended_before)
     )
 
 

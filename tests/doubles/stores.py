@@ -21,6 +21,7 @@ from afterword.streams.stores.episodes import (
     scope_of,
 )
 from afterword.streams.stores.erasures import ErasedConversation, Erasure
+from afterword.streams.stores.keys import ApiKey
 from afterword.streams.stores.messages import (
     ArchiveChange,
     ArchivedMessage,
@@ -44,7 +45,7 @@ class MemoryEpisodes:
         self.episodes: dict[str, StoredEpisode] = {}
         self.deleted: dict[str, DeletedEpisode] = {}
         self.rows: dict[str, list[RollingRow]] = {}
-        self.conversations: dict[str, Conversation] = {}
+        self.known: dict[str, Conversation] = {}
 
     async def find(self, episode_id: str) -> StoredEpisode | None:
         require(str, id=episode_id)
@@ -139,16 +140,16 @@ class MemoryEpisodes:
 
     async def recount(self, event: SummaryCreated | SummaryDeleted) -> None:
         key = scope_of(event)
-        known = self.conversations.get(key)
+        known = self.known.get(key)
         living = self._of_scope(event.conversation_id, agent_of_scope(event))
         if known is None:
             return
         if not living:
-            del self.conversations[key]
+            del self.known[key]
             return
         counted = [e.summary for e in living if e.ordinal <= known.last_ordinal]
         last = max((e.summary for e in living), key=lambda summary: summary.ordinal)
-        self.conversations[key] = replace(
+        self.known[key] = replace(
             known,
             title=last.title,
             user_id=min((e.summary for e in living), key=lambda summary: summary.ordinal).user_id,
@@ -173,9 +174,9 @@ class MemoryEpisodes:
         if any(episode.ordinal != last.ordinal for episode in living):
             return False
         self.rows[scope] = [row for row in self.rows.get(scope, ()) if row.last_ordinal > last.ordinal]
-        known = self.conversations.get(scope)
+        known = self.known.get(scope)
         if known and known.last_ordinal <= last.ordinal:
-            del self.conversations[scope]
+            del self.known[scope]
         return True
 
     def _everything(self, conversation_id: str) -> list[StoredEpisode | DeletedEpisode]:
@@ -209,10 +210,10 @@ class MemoryEpisodes:
 
     async def advance(self, summary: SummaryCreated) -> None:
         first = first_advance(summary)
-        known = self.conversations.setdefault(scope_of(summary), first)
+        known = self.known.setdefault(scope_of(summary), first)
         if (known.last_ordinal, known.last_revision) < (summary.ordinal, summary.revision):
             new = known.last_ordinal < summary.ordinal
-            self.conversations[scope_of(summary)] = replace(
+            self.known[scope_of(summary)] = replace(
                 known,
                 title=first.title,
                 episode_count=known.episode_count + new,
@@ -226,7 +227,21 @@ class MemoryEpisodes:
 
     async def conversation(self, conversation_id: str) -> Conversation | None:
         require(str, id=conversation_id)
-        return self.conversations.get(conversation_id)
+        return self.known.get(conversation_id)
+
+    async def conversations(
+        self, user_id: str, tenant_id: str | None, limit: int, before: tuple[datetime, str] | None = None
+    ) -> list[Conversation]:
+        require(str, user_id=user_id)
+        require(str | None, tenant_id=tenant_id)
+        require(int, limit=limit)
+        require_within(1, limit=limit)
+        if before is not None:
+            require(datetime, before=before[0])
+            require(str, before=before[1])
+        owned = [known for known in self.known.values() if (known.user_id, known.tenant_id) == (user_id, tenant_id)]
+        found = [known for known in owned if before is None or _place(known) < (before[0], before[1].encode())]
+        return sorted(found, key=_place, reverse=True)[:limit]
 
     async def latest(
         self, conversation_id: str, limit: int, *, before: int | None = None, agent_id: str | None = None
@@ -273,6 +288,10 @@ class MemoryEpisodes:
     async def all_deleted(self) -> AsyncIterator[DeletedEpisode]:
         for gone in list(self.deleted.values()):
             yield gone
+
+
+def _place(known: Conversation) -> tuple[datetime, bytes]:
+    return known.updated_at, known.conversation_id.encode()
 
 
 def _ids_in(episode: StoredEpisode | DeletedEpisode) -> set[str]:
@@ -452,7 +471,39 @@ def _selects(selection: Selection, archived: ArchivedMessage) -> bool:
         and message.tenant_id == selection.tenant_id
         and (selection.agent_id is None or message.agent_id in (None, selection.agent_id))
         and selection.user_id in (None, message.user_id)
+        and (selection.before is None or _sent(archived) < selection.before)
     )
+
+
+def _sent(archived: ArchivedMessage) -> tuple[datetime, int]:
+    assert archived.message.sent_at is not None
+    return archived.message.sent_at, archived.offset
+
+
+class MemoryKeys:
+    """ApiKeys."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, ApiKey] = {}
+        self.looked_up = 0
+
+    async def put(self, key: ApiKey) -> None:
+        self.kept[key.digest] = key
+
+    async def find(self, digest: str) -> ApiKey | None:
+        require(str, id=digest)
+        self.looked_up += 1
+        return self.kept.get(digest)
+
+    async def list(self) -> list[ApiKey]:
+        return sorted(self.kept.values(), key=lambda key: key.created_at)
+
+    async def remove(self, key_id: str) -> bool:
+        require(str, key_id=key_id)
+        gone = [digest for digest, key in self.kept.items() if key.key_id == key_id]
+        for digest in gone:
+            del self.kept[digest]
+        return bool(gone)
 
 
 class MemoryReplies:
@@ -484,7 +535,7 @@ class MemoryErasures:
 
     def __init__(self) -> None:
         self.erasures: dict[str, Erasure] = {}
-        self.conversations: dict[str, dict[str, ErasedConversation]] = {}
+        self.known: dict[str, dict[str, ErasedConversation]] = {}
 
     async def begin(self, erasure: Erasure) -> Erasure:
         return self.erasures.setdefault(erasure.key, erasure)
@@ -497,24 +548,24 @@ class MemoryErasures:
         return self.erasures.get(erasure.key)
 
     async def put(self, erasure: Erasure, conversations: Sequence[ErasedConversation]) -> None:
-        rows = self.conversations.setdefault(erasure.receipt_id, {})
+        rows = self.known.setdefault(erasure.receipt_id, {})
         rows.update({one.conversation_id: one for one in conversations})
 
     async def known(self, erasure: Erasure, conversation_ids: Sequence[str]) -> dict[str, ErasedConversation]:
         require_texts(conversation_ids=conversation_ids)
-        rows = self.conversations.get(erasure.receipt_id, {})
+        rows = self.known.get(erasure.receipt_id, {})
         return {i: rows[i] for i in conversation_ids if i in rows}
 
     async def following(self, erasure: Erasure, after: str | None, limit: int) -> list[ErasedConversation]:
         require(str | None, after=after)
         require(int, limit=limit)
         require_within(1, limit=limit)
-        rows = self.conversations.get(erasure.receipt_id, {})
+        rows = self.known.get(erasure.receipt_id, {})
         ids = sorted((i for i in rows if after is None or i.encode() > after.encode()), key=str.encode)
         return [rows[i] for i in ids[:limit]]
 
     async def end(self, erasure: Erasure) -> None:
-        self.conversations.pop(erasure.receipt_id, None)
+        self.known.pop(erasure.receipt_id, None)
         self.erasures.pop(erasure.key, None)
 
 

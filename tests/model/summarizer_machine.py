@@ -114,7 +114,7 @@ class SummarizerMachine(FaultMachine):
             keys = [message_key(conversation, message.id, episode.tenant_id) for message in episode.messages]
             assert {shared.messages.episode_ids[key] for key in keys} == {episode.episode_id}
         if episodes:
-            counted = shared.episodes.conversations[conversation]
+            counted = shared.episodes.known[conversation]
             assert (counted.episode_count, counted.last_ordinal) == (last, last)
             assert counted.message_count == sum(episode.message_count for episode in episodes)
             rows = shared.episodes.rows[conversation]

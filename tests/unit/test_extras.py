@@ -19,9 +19,13 @@ for module in pkgutil.walk_packages(afterword.__path__, "afterword.", onerror=la
     try:
         importlib.import_module(module.name)
     except ModuleNotFoundError as error:
+        if error.name in ("fastapi", "limits", "jwt", "sse_starlette", "starlette", "uvicorn"):
+            assert module.name.startswith("afterword.serving."), module
+            continue
         assert error.name == "afterword.embedded", error
         assert module.name in ("afterword.demo", "afterword.dev", "afterword.embedded"), module
 """
+SERVERS = "import afterword.serving.server, afterword.commands.keys"
 EVERYTHING = "import afterword.dev, afterword.demo, afterword.embedded"
 COMMAND_LINE = "from afterword.__main__ import main; main()"
 LARGEST_BASE = 30
@@ -33,7 +37,8 @@ def said(done: subprocess.CompletedProcess[str]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("extra", "code"), [(BASE, SUBSCRIBERS), ("memory", AGENTS), ("worker", WORKERS), ("dev", EVERYTHING)]
+    ("extra", "code"),
+    [(BASE, SUBSCRIBERS), ("memory", AGENTS), ("worker", WORKERS), ("serve", SERVERS), ("dev", EVERYTHING)],
 )
 def test_an_extra_is_enough_for_what_it_is_for(extra: str, code: str) -> None:
     done = run_with(extra, code)
@@ -66,6 +71,11 @@ def test_the_base_install_is_small_and_each_extra_adds_to_it() -> None:
                 f"afterword {command} needs: pip install 'afterword[dev]'",
             )
             for command in ("dev", "demo")
+        ),
+        (
+            "worker",
+            "from afterword.cli import main; main(['serve'])",
+            "afterword serve needs: pip install 'afterword[serve]'",
         ),
     ],
 )

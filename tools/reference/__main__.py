@@ -1,11 +1,13 @@
 """Rewrite every reference page: python -m tools.reference"""
 
+import json
 from pathlib import Path
 
 import typer.main
 
 from afterword.audit.report import MEANING
 from afterword.cli import app
+from afterword.serving.app import routes_only
 from afterword.streams.settings import Settings
 from afterword.streams.telemetry import Metrics
 from tools.reference import cli, events, findings, metrics, settings
@@ -14,12 +16,13 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def pages() -> dict[str, str]:
-    """Markdown by file below `docs`."""
+    """Contents of the files below `docs`."""
     return {
         "settings.md": settings.reference(Settings),
         "reference/cli.md": cli.reference(typer.main.get_command(app), "afterword"),
         "reference/events.md": events.reference(Settings.model_construct()),
         "reference/findings.md": findings.reference(MEANING),
+        "reference/openapi.json": json.dumps(routes_only().openapi(), indent=1, ensure_ascii=False) + "\n",
         "reference/metrics.md": metrics.reference(Metrics("any", "any")),
     }
 

@@ -13,19 +13,28 @@ from afterword.streams.stores.budgets import Budgets
 from afterword.streams.stores.episodes import EpisodeStore
 from afterword.streams.stores.erasures import Erasures
 from afterword.streams.stores.index import EpisodeIndex
+from afterword.streams.stores.keys import ApiKeys
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.mongo import (
     MongoBudgets,
     MongoDatabase,
     MongoEpisodes,
     MongoErasures,
+    MongoKeys,
     MongoMessages,
     MongoReplies,
 )
 from afterword.streams.stores.qdrant import LocalConnection, QdrantIndex, connect_qdrant
 from afterword.streams.stores.replies import ReplyCache
 from tests.doubles.index import MemoryIndex
-from tests.doubles.stores import MemoryBudgets, MemoryEpisodes, MemoryErasures, MemoryMessages, MemoryReplies
+from tests.doubles.stores import (
+    MemoryBudgets,
+    MemoryEpisodes,
+    MemoryErasures,
+    MemoryKeys,
+    MemoryMessages,
+    MemoryReplies,
+)
 from tests.qdrant_server import QdrantServer
 
 
@@ -56,6 +65,11 @@ def replies(request: pytest.FixtureRequest) -> ReplyCache:
 @pytest.fixture(params=["memory", "mongo"])
 def erasures(request: pytest.FixtureRequest) -> Erasures:
     return MemoryErasures() if request.param == "memory" else MongoErasures(request.getfixturevalue("database"))
+
+
+@pytest.fixture(params=["memory", "mongo"])
+def keys(request: pytest.FixtureRequest) -> ApiKeys:
+    return MemoryKeys() if request.param == "memory" else MongoKeys(request.getfixturevalue("database"))
 
 
 @pytest.fixture(params=["memory", "mongo"])

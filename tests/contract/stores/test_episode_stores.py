@@ -447,3 +447,23 @@ async def test_a_scope_knows_what_it_has_of_before_a_deletion(episodes: EpisodeS
     found = {(o, n): await episodes.has_before("c1", None, o, n) for o in (6, 7, 8) for n in (1, 2)}
     assert [at for at, is_found in found.items() if is_found] == [(7, 1)]
     assert not await episodes.has_before("c1", "a1", 7, 1)
+
+
+async def test_conversations_of_a_user_are_listed_by_their_last_summary(episodes: EpisodeStore) -> None:
+    names = ("c1", "a/b", "c%", "c4")
+    for minute, name in enumerate(names):
+        await episodes.advance(a_summary(1, name, created_at=NOON + timedelta(minutes=min(minute, 2))))
+    await episodes.advance(a_summary(1, "theirs", user_id="u2"))
+    await episodes.advance(a_summary(1, "elsewhere", tenant_id="t2"))
+    await episodes.advance(a_summary(1, "without", tenant_id=None))
+    every = await episodes.conversations("u1", "t1", 10)
+    assert [found.conversation_id for found in every] == ["c4", "c%25", "a%2Fb", "c1"]
+    pages = []
+    before = None
+    while page := await episodes.conversations("u1", "t1", 1, before):
+        pages += page
+        before = (page[-1].updated_at, page[-1].conversation_id)
+    assert pages == every
+    assert [found.conversation_id for found in await episodes.conversations("u1", None, 10)] == ["without"]
+    with pytest.raises(TypeError):
+        await episodes.conversations({"$ne": None}, "t1", 10)  # type: ignore[arg-type]  # as of a request's JSON

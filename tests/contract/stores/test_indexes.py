@@ -1,10 +1,11 @@
 import asyncio
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from afterword.streams.stores.index import EpisodeIndex, Query
-from tests.samples import a_summary
+from tests.samples import NOON, a_summary
 
 # the client warns that its local mode has no payload indexes, which only a server is asked for
 pytestmark = pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning")
@@ -145,3 +146,19 @@ async def test_a_removed_episode_is_not_found_and_a_late_revision_does_not_bring
     assert await index.search(Query(text="needle", user_id="u1", tenant_id="t1")) == []
     assert [episode_id async for episode_id in index.all_ids()] == ["c1:2"]
     assert await index.revisions(["c1:1", "c1:2"]) == {"c1:2": 1}
+
+
+async def test_a_search_is_bounded_by_times(index: EpisodeIndex) -> None:
+    for ordinal, minute in ((1, 0), (2, 10)):
+        times = {"started_at": NOON + timedelta(minutes=minute), "ended_at": NOON + timedelta(minutes=minute + 5)}
+        await index.put(a_summary(ordinal, **times), "a flight to Rome")
+
+    async def ordinals(**bounds: datetime) -> list[int]:
+        found = await index.search(Query(text="flight", user_id="u1", tenant_id="t1", **bounds))
+        return sorted(hit.ordinal for hit in found)
+
+    assert await ordinals() == [1, 2]
+    assert await ordinals(started_after=NOON + timedelta(minutes=10)) == [2]
+    assert await ordinals(started_after=NOON + timedelta(minutes=10, milliseconds=1)) == []
+    assert await ordinals(ended_before=NOON + timedelta(minutes=15)) == [1]
+    assert await ordinals(started_after=NOON, ended_before=NOON + timedelta(minutes=16)) == [1, 2]

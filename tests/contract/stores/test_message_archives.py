@@ -421,3 +421,16 @@ async def test_the_deletion_of_a_conversation_is_pending_once(messages: MessageA
     await messages.settle(PendingDeletion("c1", None, None, 9))
     await messages.change(changed(ConversationDeleted(conversation_id="c1"), 9))
     assert await pending(messages) == set(), "there was nothing left to delete"
+
+
+async def test_messages_are_read_on_from_a_place(messages: MessageArchive) -> None:
+    sent = [NOON, NOON, NOON + timedelta(minutes=1)]
+    archived = [ArchivedMessage(a_message(f"m{n}", sent_at=at), 0, n) for n, at in enumerate(sent)]
+    await messages.put_many(archived)
+    found = []
+    before = None
+    while page := [one async for one in messages.newest(Selection("c1", None, before=before))]:
+        found.append(page[0].message.id)
+        assert page[0].message.sent_at
+        before = (page[0].message.sent_at, page[0].offset)
+    assert found == ["m2", "m1", "m0"]

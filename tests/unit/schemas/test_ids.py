@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.schemas.ids import (
+    conversation_of_scope,
     earlier_message_key,
     earlier_scope_id,
     episode_id,
@@ -71,3 +72,8 @@ def test_the_point_of_an_episode_never_moves() -> None:
     assert point_id("a:1") == point_id("a:1") != point_id("a:2")
     assert UUID(point_id("a:1")).version == 5
     assert point_id("a:1") == "65190ab6-7ab0-51ba-b195-029f2d82a497"
+
+
+@given(st.text(), st.none() | st.text())
+def test_a_scope_names_its_conversation_and_agent(conversation: str, agent: str | None) -> None:
+    assert conversation_of_scope(scope_id(conversation, agent)) == (conversation, agent)

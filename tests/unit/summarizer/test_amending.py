@@ -112,7 +112,7 @@ def contents(episode: EpisodeClosed) -> list[str]:
 
 def everything(world: World) -> str:
     """All texts and ids that the stores hold of summaries."""
-    return repr((world.episodes.episodes, world.episodes.rows, world.episodes.conversations, world.index.points))
+    return repr((world.episodes.episodes, world.episodes.rows, world.episodes.known, world.index.points))
 
 
 async def test_an_edit_makes_the_next_revision_of_its_episode_with_one_question() -> None:
@@ -133,13 +133,13 @@ async def test_an_edit_makes_the_next_revision_of_its_episode_with_one_question(
 
 async def test_a_deletion_leaves_the_message_out_of_summary_counts_and_index() -> None:
     world = await a_world()
-    before = world.episodes.conversations["c1"]
+    before = world.episodes.known["c1"]
     await amend(world, delete("m7"))
     [event] = world.topic.events
     assert isinstance(event, SummaryCreated)
     assert (event.message_ids, event.message_count, event.reason) == (("m6", "m8"), 2, "deleted")
     assert "m7" not in world.index.points["c1:3"].raw_text
-    after = world.episodes.conversations["c1"]
+    after = world.episodes.known["c1"]
     assert (after.message_count, after.episode_count) == (before.message_count - 1, 3)
     assert after.token_count < before.token_count
 
@@ -208,7 +208,7 @@ async def test_the_last_core_message_takes_the_episode_with_it() -> None:
     assert await world.episodes.find("c1:3") is None
     assert isinstance(await world.episodes.lookup("c1:3"), DeletedEpisode)
     assert "c1:3" not in world.index.points
-    conversation = world.episodes.conversations["c1"]
+    conversation = world.episodes.known["c1"]
     assert (conversation.episode_count, conversation.title) == (2, "Episode 2")
     assert world.episodes.rows["c1"][-1].content == world.episodes.episodes["c1:2"].summary.rolling_summary
 
@@ -302,7 +302,7 @@ async def test_all_that_is_left_of_a_deleted_conversation_keeps_it_deleted() -> 
     world = await a_world()
     await amend(world, DELETE_ALL)
     assert [type(event) for event in world.topic.events] == [SummaryDeleted] * 3
-    assert (world.episodes.episodes, world.episodes.rows["c1"], world.episodes.conversations) == ({}, [], {})
+    assert (world.episodes.episodes, world.episodes.rows["c1"], world.episodes.known) == ({}, [], {})
     assert (world.index.points, world.messages.messages) == ({}, {})
     await amend(world, DELETE_ALL, 200)
     assert len(world.topic.events) == 3, "a second deletion finds nothing"
@@ -317,7 +317,7 @@ async def test_a_deleted_conversation_begins_anew_with_the_next_ordinal() -> Non
     assert world.provider.requests[-1].previous_rolling == ""
     await world.amendments().apply(amended(DELETE_ALL, 100))  # as after a crash
     assert list(world.episodes.episodes) == ["c1:4"]
-    conversation = world.episodes.conversations["c1"]
+    conversation = world.episodes.known["c1"]
     assert (conversation.episode_count, conversation.last_ordinal) == (1, 4)
     assert [row.last_ordinal for row in world.episodes.rows["c1"]] == [4]
 
@@ -558,7 +558,7 @@ def check(world: World, *, rows_know: bool = True) -> None:
             or row.as_of
             >= max((o for e in stored.values() if e.ordinal <= row.last_ordinal for _, o in e.changes), default=-1)
         )
-    conversation = world.episodes.conversations.get("c1")
+    conversation = world.episodes.known.get("c1")
     assert (conversation is None) == (not stored)
     if conversation:
         assert conversation.message_count == len(living)

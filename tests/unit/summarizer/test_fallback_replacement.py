@@ -159,10 +159,10 @@ async def test_what_was_built_on_a_fallback_meanwhile_stays() -> None:
     second = EPISODES[1]
     deployment.closed.append(b"c1", second.to_json(), [])
     await deployment.summarize()
-    row, title = deployment.world.episodes.rows["c1"][-1], deployment.world.episodes.conversations["c1"].title
+    row, title = deployment.world.episodes.rows["c1"][-1], deployment.world.episodes.known["c1"].title
     await deployment.replace()
     assert deployment.world.episodes.rows["c1"][-1] == row
-    assert deployment.world.episodes.conversations["c1"].title == title
+    assert deployment.world.episodes.known["c1"].title == title
     assert deployment.world.episodes.episodes["c1:1"].summary.quality.source == "llm"
 
 

@@ -140,7 +140,7 @@ async def test_a_row_that_another_writer_changed_meanwhile_is_decided_again() ->
 async def test_a_higher_revision_replaces_the_summary_and_counts_nothing_twice() -> None:
     world = World()
     await world.run(EPISODES)
-    rows, conversations = world.episodes.rows, world.episodes.conversations
+    rows, conversations = world.episodes.rows, world.episodes.known
     before = copy.deepcopy((rows, conversations))
     again = EPISODES[1].model_copy(update={"revision": 2, "fingerprint": "edited"})
     summary = await world.pipeline().process(again)
@@ -269,7 +269,7 @@ async def test_two_workers_on_the_same_episodes_store_and_say_the_same(first: li
     stored = {key: episode.summary for key, episode in world.episodes.episodes.items()}
     assert {event.episode_id: event for event in world.topic.events} == stored
     assert {key: point.summary for key, point in world.index.points.items()} == stored
-    conversation = world.episodes.conversations["c1"]
+    conversation = world.episodes.known["c1"]
     assert (conversation.episode_count, conversation.message_count, conversation.title) == (3, 9, stored["c1:3"].title)
     row = world.episodes.rows["c1"][-1]
     assert (row.last_ordinal, row.content) == (3, stored["c1:3"].rolling_summary)

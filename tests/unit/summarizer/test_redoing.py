@@ -83,11 +83,11 @@ async def test_a_request_makes_the_next_revision_from_the_archive() -> None:
 
 async def test_a_conversation_that_is_made_anew_in_order_has_todays_texts_in_rows_title_and_counts() -> None:
     world = await a_world(ROOMY)
-    before = world.episodes.conversations["c1"]
+    before = world.episodes.known["c1"]
     for ordinal in (1, 2, 3):
         await redo(world, request(ordinal), rules=ROOMY)
     assert announced(world) == ["c1:1:2", "c1:2:2", "c1:3:2"]
-    after = world.episodes.conversations["c1"]
+    after = world.episodes.known["c1"]
     assert (after.title, after.last_revision) == ("New Episode 3", 2)
     assert (after.episode_count, after.message_count) == (before.episode_count, before.message_count)
     assert world.episodes.rows["c1"][-1].content == summary_of(world, 3).rolling_summary

@@ -36,7 +36,7 @@ def left(world: World) -> dict[str, Any]:
         "episodes": set(world.episodes.episodes),
         "points": set(world.index.points),
         "rows": [row.last_ordinal for row in world.episodes.rows.get("c1", ())],
-        "conversations": {name: known.episode_count for name, known in world.episodes.conversations.items()},
+        "conversations": {name: known.episode_count for name, known in world.episodes.known.items()},
         "messages": set(world.messages.messages) | set(world.messages.episode_ids),
     }
 

@@ -42,7 +42,7 @@ async def test_title_summary_and_the_last_messages(world: Remembered) -> None:
     found = await world.context()
     row = await world.episodes.latest_row("c1")
     assert row is not None
-    assert (found.title, found.rolling_summary) == (world.episodes.conversations["c1"].title, row.content)
+    assert (found.title, found.rolling_summary) == (world.episodes.known["c1"].title, row.content)
     assert found.messages == tuple(said[-4:])
     assert (found.episode_count, found.omitted, found.recent_summaries, found.shortened) == (2, 0, (), ())
 
@@ -211,8 +211,8 @@ def test_summaries_are_condensed_to_their_share_and_none_disappears() -> None:
 async def test_tokens_are_summed_up_where_an_older_version_did_not_count_them(world: Remembered) -> None:
     said = await world.say(*islice(sentences(), 20))
     await world.summarise(said, size=5)
-    known = world.episodes.conversations["c1"]
-    world.episodes.conversations["c1"] = replace(known, token_count=7, counted_episodes=1)
+    known = world.episodes.known["c1"]
+    world.episodes.known["c1"] = replace(known, token_count=7, counted_episodes=1)
     assert (await world.context()).tokens_full == sum(count_tokens(m.content) for m in said)
 
 
@@ -241,7 +241,7 @@ async def test_an_agent_has_its_own_summary_and_what_it_was_not_told_of_yet(worl
     await world.say("To another.", agent_id="b")
     found = await world.context(keep_recent=2, agent_id="a")
     assert ids(found) == ["m5", "m6"]
-    assert (found.title, found.events_full) == (world.episodes.conversations["c1//a"].title, 7)
+    assert (found.title, found.events_full) == (world.episodes.known["c1//a"].title, 7)
     assert ids(await world.context(keep_recent=0, agent_id="b")) == ["m6", "m7"]
 
 

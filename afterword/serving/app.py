@@ -1,0 +1,126 @@
+"""The composition root of `afterword serve`: opens what the routes use, and puts the application together."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic.json_schema import models_json_schema
+from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+from afterword.memory import Memory
+from afterword.producer import Producer
+from afterword.serving import events, operating, reading, writing
+from afterword.serving.access import AccessMiddleware
+from afterword.serving.bodies import BODIES
+from afterword.serving.feed import Feed
+from afterword.serving.keys import KeyHolders
+from afterword.serving.paths import EncodedPaths
+from afterword.serving.principal import Authenticator, Nobody
+from afterword.serving.problems import RESPONSES, ProblemDocument, add_handlers
+from afterword.serving.rates import Rates
+from afterword.serving.sending import Outbox
+from afterword.serving.services import Services
+from afterword.serving.tokens import token_holders
+from afterword.streams.settings import Settings
+from afterword.streams.stores.opening import Stores, open_stores
+from afterword.streams.telemetry import Metrics
+from afterword.version import running_version
+
+ROLE = "server"
+LOOPBACK_NAMES = ["127.0.0.1", "localhost", "[::1]", "::1"]
+ROUTERS = (reading.router, writing.router, events.router, operating.router)
+DESCRIPTION = "Long-term memory of chat conversations: messages in; context, episodes, recall and events out."
+
+
+@asynccontextmanager
+async def open_services(settings: Settings) -> AsyncIterator[Services]:
+    """Open what the routes use; each store connects with its first use. Raises: ConfigurationError."""
+    async with AsyncExitStack() as closing:
+        stores = await closing.enter_async_context(open_stores(settings))
+        memory = await closing.enter_async_context(Memory.from_settings(settings))
+        outbox = Outbox(lambda: Producer.from_settings(settings))
+        closing.push_async_callback(outbox.close)
+        metrics = Metrics(ROLE, running_version())
+        feed = Feed(settings.kafka, metrics)
+        closing.push_async_callback(_stopped, asyncio.create_task(feed.run()))
+        yield Services(
+            settings=settings,
+            ping_database=stores.ping_database,
+            memory=memory,
+            authenticator=authenticator(settings, stores),
+            rates=Rates(settings.serve.requests_per_minute),
+            metrics=metrics,
+            outbox=outbox,
+            feed=feed,
+        )
+
+
+async def _stopped(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+def authenticator(settings: Settings, stores: Stores) -> Authenticator:
+    """The configured one. Raises: ConfigurationError."""
+    match settings.serve.auth:
+        case "keys":
+            return KeyHolders(stores.keys)
+        case "jwt":
+            return token_holders(settings.serve)
+        case _:
+            return Nobody()
+
+
+def routes_only() -> FastAPI:
+    """The application without what its routes use: enough for its OpenAPI document."""
+    app = FastAPI(
+        title="Afterword",
+        description=DESCRIPTION,
+        version=running_version(),
+        docs_url=None,  # its page loads scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+        responses=RESPONSES,
+        generate_unique_id_function=lambda route: route.name,
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+    )
+    for router in ROUTERS:
+        app.include_router(router)
+    app.openapi = partial(openapi, app)  # type: ignore[method-assign]  # as the framework's documentation has it
+    return app
+
+
+def make_app(services: Services) -> FastAPI:
+    """Put routes, what they use, and middleware together."""
+    settings = services.settings.serve
+    app = routes_only()
+    app.state.services = services
+    add_handlers(app)
+    # the last one added is the outermost
+    app.add_middleware(EncodedPaths)
+    if settings.origins:
+        methods, headers = ["GET", "POST", "PATCH", "DELETE"], ["Authorization", "Content-Type", "Last-Event-ID"]
+        app.add_middleware(CORSMiddleware, allow_origins=settings.origins, allow_methods=methods, allow_headers=headers)
+    if settings.auth == "none":
+        # a page of another site could else have its name resolve to this address, and read everything
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK_NAMES)
+    app.add_middleware(AccessMiddleware, metrics=services.metrics, logged=settings.access_log)
+    return app
+
+
+def openapi(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document, with the models of bodies and problems."""
+    if app.openapi_schema is None:
+        document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        template = "#/components/schemas/{model}"
+        models = [(model, "validation") for model in (*BODIES.values(), ProblemDocument)]
+        _, made = models_json_schema(models, ref_template=template)  # type: ignore[arg-type]  # a list is invariant
+        document["components"]["schemas"] = made["$defs"] | document["components"]["schemas"]
+        app.openapi_schema = document
+    return app.openapi_schema

@@ -1,0 +1,59 @@
+"""Bodies of requests: JSON that is validated as records of the topics are, by its bytes, strictly."""
+
+import asyncio
+from typing import Any, TypeVar
+
+from fastapi import Depends, Request
+from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
+
+from afterword.serving.problems import RequestInvalid, problems_of
+
+JSON = "application/json"
+B = TypeVar("B", bound=BaseModel)
+
+
+def body_of(model: type[B]) -> Any:
+    """Make the dependency that reads a body.
+
+    The framework would parse it first, and numbers in texts, lists and tuples would not be told apart any more.
+    """
+
+    async def read(request: Request) -> B:
+        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if media_type != JSON:  # a form of another site cannot send it without asking
+            raise HTTPException(415)
+        settings = request.app.state.services.settings.serve
+        try:
+            async with asyncio.timeout(settings.request_timeout_seconds):
+                content = await _bounded(request, settings.max_body_bytes)
+            return model.model_validate_json(content)
+        except TimeoutError:
+            raise HTTPException(408) from None
+        except ValidationError as error:
+            raise RequestInvalid(problems=problems_of(error, "body")) from None
+
+    return Depends(read)
+
+
+async def _bounded(request: Request, most: int) -> bytes:
+    """Read the body. Raises: HTTPException 413 before more than `most` bytes are held."""
+    content = bytearray()
+    if int(request.headers.get("content-length", "0")) > most:
+        raise HTTPException(413)
+    async for chunk in request.stream():
+        if len(content) + len(chunk) > most:
+            raise HTTPException(413)
+        content += chunk
+    return bytes(content)
+
+
+def described_body(model: type[BaseModel]) -> dict[str, Any]:
+    """Describe a body for the OpenAPI document; `app.py` adds the schema of each of BODIES."""
+    BODIES[model.__name__] = model
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {"requestBody": {"required": True, "content": {JSON: {"schema": schema}}}}
+
+
+BODIES: dict[str, type[BaseModel]] = {}
+"""Models of bodies by name, filled when the routes are defined."""

@@ -1,0 +1,101 @@
+"""Route of the event stream: server-sent events, which resume by `Last-Event-ID`."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from typing import Annotated, Any, Literal
+
+import structlog
+from aiokafka import TopicPartition
+from fastapi import APIRouter, Header, Query, Request, Response
+from pydantic import Field
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette.sse import SendTimeoutError
+from starlette.types import Receive, Scope, Send
+
+from afterword.context import Owner
+from afterword.schemas.base import PartyId
+from afterword.serving.feed import Feed, StreamFilter
+from afterword.serving.positions import MOST_CHARACTERS, offsets_of, position_id
+from afterword.serving.principal import MayRead
+from afterword.serving.problems import NotFound
+from afterword.serving.reading import Parameters
+from afterword.serving.services import Services
+
+HEARTBEAT_SECONDS = 15
+SEND_SECONDS = 20.0
+"""Time in which a client must have read what it is sent."""
+
+Kind = Literal["summary.created", "summary.deleted", "episode.closed"]
+ALL: tuple[Kind, ...] = ("summary.created", "summary.deleted", "episode.closed")
+
+router = APIRouter(prefix="/v1", tags=["events"])
+log = structlog.get_logger(__name__)
+
+
+class EventsQuery(Parameters):
+    type: tuple[Kind, ...] = ALL
+    """Types of events; repeatable."""
+    conversation_id: str | None = Field(None, min_length=1, max_length=256)
+    """Only events of this conversation."""
+    user_id: PartyId | None = None
+    """Only events of this user; that of the key, where it is bound to one."""
+
+
+class EventStream(EventSourceResponse):
+    """Ends without noise when a client does not read."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        except SendTimeoutError:
+            log.info("client_too_slow", stage="serve")
+
+
+DESCRIPTION: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Events for ever: `event` is the type, `data` its JSON, `id` the place to resume from.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+}
+
+
+@router.get("/events", response_class=Response, responses=DESCRIPTION)
+async def stream_events(
+    request: Request,
+    principal: MayRead,
+    wanted: Annotated[EventsQuery, Query()],
+    last_event_id: Annotated[str | None, Header(max_length=MOST_CHARACTERS)] = None,
+) -> EventStream:
+    """Stream events from now on, or from the event `Last-Event-ID` on, without a gap and without repeats.
+
+    An `episode.closed` comes without the contents of its messages. A `summary.deleted` names no user: with a key of one
+    user it comes where `conversation_id` is given, or where this process has streamed the conversation before.
+    A client that does not keep up is disconnected; it resumes where it was.
+    """
+    services: Services = request.app.state.services
+    if wanted.user_id is not None:
+        principal.user(wanted.user_id)
+    if wanted.conversation_id is not None and not await _may_hear(services, principal.owner, wanted.conversation_id):
+        raise NotFound(what="conversation")
+    services.feed.require_running()
+    feed = services.feed
+    since = feed.offsets if last_event_id is None else offsets_of(feed.topics, last_event_id)
+    asked = StreamFilter(principal.owner, frozenset(wanted.type), wanted.conversation_id, wanted.user_id)
+    return EventStream(_lines(feed, asked, since), ping=HEARTBEAT_SECONDS, send_timeout=SEND_SECONDS)
+
+
+async def _may_hear(services: Services, owner: Owner, conversation_id: str) -> bool:
+    if owner == Owner():
+        return True
+    begun = await services.memory.owner(conversation_id)
+    return begun is not None and owner.has(*begun)
+
+
+async def _lines(
+    feed: Feed, wanted: StreamFilter, since: Mapping[TopicPartition, int]
+) -> AsyncIterator[ServerSentEvent]:
+    # without data it is no event, but a client that is interrupted before the first one knows where it was
+    yield ServerSentEvent(id=position_id(feed.topics, since), comment="open")
+    async with aclosing(feed.events(wanted, since)) as events:
+        async for event in events:
+            yield ServerSentEvent(event.data, event=event.kind, id=event.position)

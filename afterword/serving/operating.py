@@ -1,0 +1,39 @@
+"""Routes for operators: liveness, readiness, metrics."""
+
+import asyncio
+
+from fastapi import APIRouter, Request, Response
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from starlette.responses import JSONResponse
+
+from afterword.serving.services import Services
+from afterword.streams.errors import StoreUnavailable
+
+READY_SECONDS = 3.0
+
+router = APIRouter(tags=["operating"])
+
+
+@router.get("/livez")
+async def livez() -> dict[str, str]:
+    """Answer as long as the process does."""
+    return {"status": "ok"}
+
+
+@router.get("/readyz")
+async def readyz(request: Request) -> Response:
+    """Answer 200 when the database does, else 503."""
+    services: Services = request.app.state.services
+    try:
+        async with asyncio.timeout(READY_SECONDS):
+            await services.ping_database()
+    except (StoreUnavailable, TimeoutError):
+        return JSONResponse({"status": "unavailable", "reasons": {"mongodb": "cannot be reached"}}, 503)
+    return JSONResponse({"status": "ok", "reasons": {}})
+
+
+@router.get("/metrics")
+async def show_metrics(request: Request) -> Response:
+    """Render the metrics of this process for Prometheus."""
+    services: Services = request.app.state.services
+    return Response(services.metrics.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)

@@ -1,0 +1,193 @@
+"""Errors as RFC 9457 problem documents, with our `error_type` and never with what was in a request."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+import structlog
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field, ValidationError
+from starlette.exceptions import HTTPException
+
+from afterword.memory import CursorInvalid
+from afterword.serving.positions import PositionInvalid
+from afterword.streams.errors import (
+    AfterwordError,
+    BrokerUnavailable,
+    ConfigurationError,
+    OwnerMissing,
+    StoreUnavailable,
+)
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_SECONDS = 5
+"""Time after which a client may ask a server again that was away."""
+MAX_PROBLEMS_NAMED = 20
+
+log = structlog.get_logger(__name__)
+
+
+class NotFound(AfterwordError):
+    """there is no such {what}"""
+
+
+class NotPermitted(AfterwordError):
+    """{problem}"""
+
+
+class Unauthenticated(AfterwordError):
+    """the request has no valid bearer token"""
+
+
+class RequestInvalid(AfterwordError):
+    """the request cannot be taken: see `problems`"""
+
+    problems: Sequence[tuple[str, str]]
+    """Field and what is wrong with it."""
+
+
+class TooManyRequests(AfterwordError):
+    """more than {limit} requests a minute"""
+
+    retry_after: int
+    """Seconds."""
+
+
+class FieldProblem(BaseModel):
+    """One fault of a request."""
+
+    field: str = Field(description="Place in the request, such as `body.messages.0.role`.")
+    problem: str = Field(description="Fault, without the value.")
+
+
+class ProblemDocument(BaseModel):
+    """ProblemDocument document (RFC 9457)."""
+
+    type: str = Field(description="URN of the `error_type`.")
+    title: str = Field(description="Name of the status.")
+    status: int = Field(description="HTTP status.")
+    detail: str = Field(description="Explanation for people.")
+    error_type: str = Field(description="Stable name of the error.")
+    problems: list[FieldProblem] = Field([], description="Faults of the request, of a status 422.")
+
+
+STATUS: tuple[tuple[type[AfterwordError], int], ...] = (
+    (Unauthenticated, 401),
+    (NotPermitted, 403),
+    (NotFound, 404),
+    (RequestInvalid, 422),
+    (CursorInvalid, 422),
+    (PositionInvalid, 422),
+    (OwnerMissing, 422),
+    (TooManyRequests, 429),
+    (StoreUnavailable, 503),
+    (BrokerUnavailable, 503),
+    (ConfigurationError, 503),
+)
+"""Status of an error; the first match applies, and 500 is any other's."""
+AWAY = {
+    StoreUnavailable: "a store cannot be reached",
+    BrokerUnavailable: "Kafka cannot be reached",
+    ConfigurationError: "the server's configuration does not fit its servers",
+}
+"""Detail of an error whose text names addresses: that is for the server's log."""
+
+TITLES = {
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    408: "Request Timeout",
+    413: "Content Too Large",
+    415: "Unsupported Media Type",
+    422: "Unprocessable Content",
+    429: "Too Many Requests",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
+"""Names of statuses as RFC 9110 has them: those of Python's library differ by version."""
+
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {
+        "description": TITLES[status],
+        "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}},
+    }
+    for status in (401, 403, 404, 413, 422, 429, 503)
+}
+"""Problems that any route may answer with, for the OpenAPI document."""
+
+
+def problem_response(
+    status: int,
+    error_type: str,
+    detail: str,
+    problems: Sequence[tuple[str, str]] = (),
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """Build the answer."""
+    body = ProblemDocument(
+        type=f"urn:afterword:problem:{error_type}",
+        title=TITLES.get(status, "Error"),
+        status=status,
+        detail=detail,
+        error_type=error_type,
+        problems=[FieldProblem(field=field, problem=problem) for field, problem in problems],
+    )
+    return Response(orjson.dumps(body.model_dump()), status, headers, MEDIA_TYPE)
+
+
+def problems_of(error: ValidationError | RequestValidationError, place: str = "") -> list[tuple[str, str]]:
+    """List the faults, without the values and without names that a client chose."""
+    found = error.errors() if isinstance(error, RequestValidationError) else error.errors(include_input=False)
+    return [
+        (".".join([*([place] if place else []), *map(str, fault["loc"])])[:200], str(fault["msg"])[:200])
+        for fault in found[:MAX_PROBLEMS_NAMED]
+    ]
+
+
+async def show_error(_: Request, error: Exception) -> Response:
+    """Answer with an error of ours."""
+    assert isinstance(error, AfterwordError)  # noqa: S101 – registered for this class
+    status = next((status for kind, status in STATUS if isinstance(error, kind)), 500)
+    detail = next((text for kind, text in AWAY.items() if isinstance(error, kind)), str(error))
+    headers: dict[str, str] = {}
+    if status >= 500:
+        log.warning("request_failed", stage="serve", error_type=error.error_type, problem=str(error))
+    if status == 503:
+        headers["Retry-After"] = str(RETRY_SECONDS)
+    if isinstance(error, TooManyRequests):
+        headers["Retry-After"] = str(error.retry_after)
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    problems = error.problems if isinstance(error, RequestInvalid) else ()
+    return problem_response(status, error.error_type, detail if status != 500 else "it failed", problems, headers)
+
+
+async def show_invalid_request(request: Request, error: Exception) -> Response:
+    """Answer to parameters of a wrong type, out of bounds, unknown or missing."""
+    assert isinstance(error, RequestValidationError)  # noqa: S101 – registered for this class
+    invalid = RequestInvalid(problems=problems_of(error))
+    return await show_error(request, invalid)
+
+
+async def show_refusal(_: Request, error: Exception) -> Response:
+    """Answer to what the framework refuses: an unknown path, a method, a body that is too large."""
+    assert isinstance(error, HTTPException)  # noqa: S101 – registered for this class
+    phrase = TITLES.get(error.status_code, "Error")
+    error_type = phrase.lower().replace(" ", "_").replace("-", "_")
+    return problem_response(error.status_code, error_type, phrase.lower(), headers=error.headers)
+
+
+async def show_fault(_: Request, error: Exception) -> Response:
+    """Answer to an error that nobody foresaw."""
+    log.error("request_failed", stage="serve", error_type=type(error).__name__)
+    return problem_response(500, "internal_server_error", "it failed")
+
+
+def add_handlers(app: FastAPI) -> None:
+    app.add_exception_handler(AfterwordError, show_error)
+    app.add_exception_handler(RequestValidationError, show_invalid_request)
+    app.add_exception_handler(HTTPException, show_refusal)
+    app.add_exception_handler(Exception, show_fault)

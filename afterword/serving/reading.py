@@ -1,0 +1,282 @@
+"""Routes that read: conversations, their messages and episodes, context, and recall."""
+
+from typing import Annotated, Any, Self
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from afterword.context import Context
+from afterword.memory import (
+    MAX_TOKENS,
+    MOST_PAGE_CONVERSATIONS,
+    MOST_PAGE_EPISODES,
+    MOST_PAGE_MESSAGES,
+    PAGE_CONVERSATIONS,
+    PAGE_EPISODES,
+    PAGE_MESSAGES,
+    ConversationDetails,
+    ConversationPage,
+    EpisodePage,
+    MessagePage,
+)
+from afterword.schemas import CloseReason, MessageCreated, SummaryCreated
+from afterword.schemas.base import Model, PartyId, Time
+from afterword.serving.bodies import body_of, described_body
+from afterword.serving.paths import ConversationId, EpisodeId
+from afterword.serving.principal import MayRead
+from afterword.serving.problems import NotFound
+from afterword.serving.services import Services
+from afterword.streams.stores.episodes import StoredEpisode
+from afterword.streams.stores.index import MOST_HITS, MOST_QUERY_CHARACTERS, Recalled
+
+MOST_CONTEXT_TOKENS = 1_000_000
+MOST_RECENT = 500
+Limit = Annotated[int, Field(ge=1)]
+
+router = APIRouter(prefix="/v1", tags=["memory"])
+
+
+class Parameters(BaseModel):
+    """Parameters of a request; unknown ones are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class OwnedParameters(Parameters):
+    tenant_id: PartyId | None = None
+    """Only what this tenant has; that of the key, where it is bound to one. Absent: what has no tenant."""
+    user_id: PartyId | None = None
+    """The user; that of the key, where it is bound to one."""
+
+
+class ConversationsQuery(OwnedParameters):
+    limit: int = Field(PAGE_CONVERSATIONS, ge=1, le=MOST_PAGE_CONVERSATIONS)
+    """Conversations on the page."""
+    after: str | None = Field(None, max_length=2000)
+    """`next_after` of the page before."""
+
+
+class ByAgent(Parameters):
+    agent_id: PartyId | None = None
+    """Only this agent's part, where episodes are kept by agent."""
+
+
+class ContextQuery(ByAgent):
+    max_tokens: int = Field(MAX_TOKENS, ge=1, le=MOST_CONTEXT_TOKENS)
+    """Most tokens of the context."""
+    keep_recent: int | None = Field(None, ge=0, le=MOST_RECENT)
+    """Number of last messages; absent: that of the trigger's preset."""
+
+
+class EpisodesQuery(ByAgent):
+    limit: int = Field(PAGE_EPISODES, ge=1, le=MOST_PAGE_EPISODES)
+    """Episodes on the page."""
+    before: int | None = Field(None, ge=1, le=2**53)
+    """`next_before` of the page before: only smaller ordinals."""
+
+
+class MessagesQuery(ByAgent):
+    limit: int = Field(PAGE_MESSAGES, ge=1, le=MOST_PAGE_MESSAGES)
+    """Messages on the page."""
+    before: str | None = Field(None, max_length=2000)
+    """`next_before` of the page before."""
+
+
+class RecallBody(Model):
+    """A search in the episodes of one user."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    query: Annotated[str, Field(min_length=1, max_length=10 * MOST_QUERY_CHARACTERS)]
+    """Text to search for, in any words; what is after the first 2,000 characters is ignored."""
+    user_id: PartyId | None = None
+    """The user; that of the key, where it is bound to one."""
+    tenant_id: PartyId | None = None
+    """The tenant; that of the key, where it is bound to one. Absent or null: episodes without a tenant."""
+    k: Annotated[int, Field(ge=1, le=MOST_HITS)] = 5
+    """Most hits."""
+    agent_id: PartyId | None = None
+    """Only episodes of this agent."""
+    conversation_id: PartyId | None = None
+    """Only episodes of this conversation."""
+    started_after: Time | None = None
+    """Only episodes whose first message was sent at this time or later."""
+    ended_before: Time | None = None
+    """Only episodes whose last message was sent before this time."""
+
+
+class RecallAnswer(Model):
+    """Hits of a search, best first."""
+
+    hits: tuple[Recalled, ...]
+    """Hits, at most `k`."""
+
+
+class EpisodeDocument(SummaryCreated):
+    """An episode in its last revision: its `summary.created`, and what it was made from."""
+
+    fingerprint: str
+    """Fingerprint of its `episode.closed`."""
+    close_reason: CloseReason
+    """Reason why it was closed."""
+    overlap_ids: tuple[str, ...]
+    """Ids of messages of the episode before that the LLM was also given."""
+
+    @classmethod
+    def of(cls, stored: StoredEpisode) -> "EpisodeDocument":
+        more = {name: getattr(stored, name) for name in ("fingerprint", "close_reason", "overlap_ids")}
+        return cls.model_construct(**dict(stored.summary), **more)
+
+
+class EpisodesAnswer(Model):
+    """Episodes, newest first."""
+
+    episodes: tuple[EpisodeDocument, ...]
+    """Episodes of the page."""
+    next_before: int | None
+    """`before` of the next page; null when this is the last one."""
+
+    @classmethod
+    def of(cls, page: EpisodePage) -> Self:
+        return cls(episodes=tuple(map(EpisodeDocument.of, page.episodes)), next_before=page.next_before)
+
+
+class ContextAnswer(Model):
+    """A conversation in few words: what an agent loads when it continues."""
+
+    conversation_id: str
+    """Id of the conversation."""
+    title: str
+    """Empty until the first episode is summarized."""
+    rolling_summary: str
+    """Summary of the conversation; empty until then, too."""
+    recent_summaries: tuple[str, ...]
+    """Short summaries of the episodes that are not in the rolling summary yet, oldest first."""
+    episode_count: int
+    """Number of summarized episodes."""
+    messages: tuple[MessageCreated, ...]
+    """Oldest first, verbatim except those in `shortened`."""
+    shortened: tuple[str, ...]
+    """Ids of messages that were too long and lost their middle."""
+    omitted: int
+    """Messages that did not fit, of the last ones and of those in no summary yet."""
+    tokens: int
+    """Tokens of all texts here."""
+    tokens_full: int
+    """Tokens of all messages of the conversation."""
+    events: int
+    """The summary, as one, and the messages."""
+    events_full: int
+    """All messages of the conversation."""
+    compression: float
+    """1 − tokens / tokens_full."""
+    events_compression: float
+    """1 − events / events_full."""
+
+    @classmethod
+    def of(cls, context: Context) -> Self:
+        return cls(**{name: getattr(context, name) for name in cls.model_fields})
+
+
+def _services(request: Request) -> Services:
+    found: Services = request.app.state.services
+    return found
+
+
+def _count(request: Request, number: int) -> None:
+    """Tell the access log how much is shown."""
+    request.state.count = number
+
+
+@router.get("/conversations")
+async def list_conversations(
+    request: Request, principal: MayRead, wanted: Annotated[ConversationsQuery, Query()]
+) -> ConversationPage:
+    """List conversations that a user began, the one that was summarized last first.
+
+    One appears with its first summary; where episodes are kept by agent, each agent's part by itself.
+    """
+    user_id, tenant_id = principal.user(wanted.user_id), principal.tenant(wanted.tenant_id)
+    page = await _services(request).memory.conversations(
+        user_id=user_id, tenant_id=tenant_id, limit=wanted.limit, after=wanted.after
+    )
+    _count(request, len(page.conversations))
+    return page
+
+
+@router.get("/conversations/{conversation_id}")
+async def get_conversation(
+    request: Request, principal: MayRead, conversation_id: ConversationId, wanted: Annotated[ByAgent, Query()]
+) -> ConversationDetails:
+    """Show title, counts and last activity of a conversation."""
+    found = await _services(request).memory.conversation(conversation_id, wanted.agent_id, **principal.owner._asdict())
+    if found is None:
+        raise NotFound(what="conversation")
+    _count(request, 1)
+    return found
+
+
+@router.get("/conversations/{conversation_id}/context")
+async def get_context(
+    request: Request, principal: MayRead, conversation_id: ConversationId, wanted: Annotated[ContextQuery, Query()]
+) -> ContextAnswer:
+    """Show what an agent loads: title, rolling summary, last messages, in at most `max_tokens` tokens."""
+    found = await _services(request).memory.context(
+        conversation_id, wanted.keep_recent, wanted.max_tokens, wanted.agent_id, **principal.owner._asdict()
+    )
+    if found is None:
+        raise NotFound(what="conversation")
+    _count(request, len(found.messages))
+    return ContextAnswer.of(found)
+
+
+@router.get("/conversations/{conversation_id}/episodes")
+async def list_episodes(
+    request: Request, principal: MayRead, conversation_id: ConversationId, wanted: Annotated[EpisodesQuery, Query()]
+) -> EpisodesAnswer:
+    """List a conversation's episodes, newest first; none of a conversation that is unknown or somebody else's."""
+    page = await _services(request).memory.episodes(
+        conversation_id, wanted.limit, wanted.before, wanted.agent_id, **principal.owner._asdict()
+    )
+    _count(request, len(page.episodes))
+    return EpisodesAnswer.of(page)
+
+
+@router.get("/conversations/{conversation_id}/messages")
+async def list_messages(
+    request: Request, principal: MayRead, conversation_id: ConversationId, wanted: Annotated[MessagesQuery, Query()]
+) -> MessagePage:
+    """List a conversation's archived messages, newest first."""
+    page = await _services(request).memory.messages(
+        conversation_id, wanted.limit, wanted.before, wanted.agent_id, **principal.owner._asdict()
+    )
+    if page is None:
+        raise NotFound(what="conversation")
+    _count(request, len(page.messages))
+    return page
+
+
+@router.get("/episodes/{episode_id}")
+async def get_episode(request: Request, principal: MayRead, episode_id: EpisodeId) -> EpisodeDocument:
+    """Show an episode in its last revision; the stores keep no earlier one."""
+    found = await _services(request).memory.episode(episode_id, **principal.owner._asdict())
+    if found is None:
+        raise NotFound(what="episode")
+    _count(request, 1)
+    return EpisodeDocument.of(found)
+
+
+@router.post("/recall", openapi_extra=described_body(RecallBody))
+async def search_episodes(
+    request: Request, principal: MayRead, wanted: Annotated[RecallBody, body_of(RecallBody)]
+) -> RecallAnswer:
+    """Search the episodes of one user, best first."""
+    filters: dict[str, Any] = {name: getattr(wanted, name) for name in RECALL_FILTERS}
+    hits = await _services(request).memory.recall(
+        wanted.query, user_id=principal.user(wanted.user_id), tenant_id=principal.tenant(wanted.tenant_id), **filters
+    )
+    _count(request, len(hits))
+    return RecallAnswer(hits=tuple(hits))
+
+
+RECALL_FILTERS = ("k", "agent_id", "conversation_id", "started_after", "ended_before")

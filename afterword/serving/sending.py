@@ -1,0 +1,31 @@
+"""The server's producer: opened with the first write, so that the server starts, and reads, while Kafka is away."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+
+from afterword.producer import Producer, ProducerRecord, WrittenAt
+
+
+class Outbox:
+    """Sends records to the topic `messages`; to be closed. `make`: builds a producer that is not connected yet."""
+
+    def __init__(self, make: Callable[[], Producer]) -> None:
+        self._make = make
+        self._opening = asyncio.Lock()
+        self._running = AsyncExitStack()
+        self._producer: Producer | None = None
+
+    async def send(self, records: Sequence[ProducerRecord]) -> list[WrittenAt]:
+        """Return when all are acknowledged, with their places. Raises: BrokerUnavailable, TopicMissing."""
+        return await (await self._opened()).send_all(records)
+
+    async def close(self) -> None:
+        """Wait for every acknowledgement, then disconnect."""
+        await self._running.aclose()
+
+    async def _opened(self) -> Producer:
+        async with self._opening:
+            if self._producer is None:
+                self._producer = await self._running.enter_async_context(self._make())
+        return self._producer

@@ -1,0 +1,120 @@
+"""Running the application: uvicorn, within limits that no client can stretch."""
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import h11
+import structlog
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from afterword.serving.app import make_app, open_services
+from afterword.streams.settings import Settings
+
+KEEP_ALIVE_SECONDS = 5
+HEADER_SECONDS = 10.0
+"""Time in which the head of a request must have arrived, which uvicorn does not limit."""
+UNREAD_MILLISECONDS = 30_000
+BACKLOG = 512
+
+log = structlog.get_logger(__name__)
+
+
+class BoundedHttp(H11Protocol):
+    """Closes a connection on which the head of a request does not arrive in time."""
+
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        # what is written to a client that does not read is given up, with its connection
+        listener = transport.get_extra_info("socket")
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MILLISECONDS)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_expecting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_expecting()
+        elif self._head_timer is None:
+            self._expect_head()
+
+    def _expect_head(self) -> None:
+        self._head_timer = self.loop.call_later(HEADER_SECONDS, self._close)
+
+    def _stop_expecting(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _close(self) -> None:
+        self._head_timer = None
+        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+            self.transport.close()
+
+
+class HttpServer(uvicorn.Server):
+    """Ends with SIGINT or SIGTERM, and then returns: uvicorn's own would end the process by the same signal."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        for number in numbers:
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in numbers:
+                loop.remove_signal_handler(number)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+
+
+async def run_server(settings: Settings, started: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM; `started` gets the address. Raises: ConfigurationError, OSError."""
+    with _listening(settings) as listener:
+        async with open_services(settings) as services:
+            host, port = listener.getsockname()[:2]
+            address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+            log.info("server_started", stage="serve", address=address, auth=settings.serve.auth)
+            started(address)
+            await HttpServer(configuration(settings, make_app(services))).serve([listener])
+
+
+def configuration(settings: Settings, app: Any) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=BoundedHttp,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=settings.serve.max_connections,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=max(1, int(settings.drain_seconds)),
+    )
+
+
+@contextmanager
+def _listening(settings: Settings) -> Iterator[socket.socket]:
+    host, port = settings.serve.host, settings.serve.port
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind, protocol) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+        yield listener

@@ -1,0 +1,38 @@
+"""Parts that the routes use, opened once for a process."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from afterword.memory import Memory
+from afterword.producer import ProducerRecord, WrittenAt
+from afterword.serving.feed import Feed
+from afterword.streams.settings import Settings
+from afterword.streams.telemetry import Metrics
+
+if TYPE_CHECKING:
+    from afterword.serving.principal import Authenticator
+    from afterword.serving.rates import Rates
+
+
+class RecordSender(Protocol):
+    """Sender of records: an Outbox."""
+
+    async def send(self, records: Sequence[ProducerRecord]) -> list[WrittenAt]:
+        """Raises: BrokerUnavailable, TopicMissing."""
+        ...
+
+
+@dataclass(frozen=True)
+class Services:
+    """Parts of a running server, shared by all requests."""
+
+    settings: Settings
+    ping_database: Callable[[], Awaitable[None]]
+    """Raises: StoreUnavailable."""
+    memory: Memory
+    authenticator: "Authenticator"
+    rates: "Rates"
+    metrics: Metrics
+    outbox: RecordSender
+    feed: Feed

@@ -1,0 +1,158 @@
+"""Tokens of an identity provider (JWT): signature, issuer, audience and time are checked, then claims are read."""
+
+import asyncio
+import hashlib
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import httpx
+import jwt
+import orjson
+import structlog
+from jwt import PyJWK
+
+from afterword.context import ANYONE
+from afterword.serving.principal import SCOPES, Principal
+from afterword.serving.problems import Unauthenticated
+from afterword.streams.errors import StoreUnavailable
+from afterword.streams.settings import Serve, variable
+from afterword.streams.tls import trusting
+
+ALGORITHMS = {
+    "RSA": frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"}),
+    "EC": frozenset({"ES256", "ES384", "ES512"}),
+    "OKP": frozenset({"EdDSA"}),
+}
+"""Signatures by the kind of a key: asymmetric ones only, so that no public key is ever taken for a shared secret."""
+REQUIRED = ["exp", "iss", "aud"]
+LEEWAY_SECONDS = 30
+"""Difference between the issuer's clock and ours."""
+FRESH_SECONDS = 300.0
+"""Age from which the issuer's keys are read again."""
+RETRY_SECONDS = 10.0
+"""Least time between two reads, however many tokens name keys that are unknown."""
+TIMEOUT_SECONDS = 5.0
+MOST_BYTES = 1_000_000
+MOST_ID_CHARACTERS = 256
+
+log = structlog.get_logger(__name__)
+
+
+class IssuerUnavailable(StoreUnavailable):
+    """the keys of the token issuer cannot be read: {problem}"""
+
+
+class IssuerKeys:
+    """Public keys of the issuer by id, read when they are old or one is missing; old ones serve while it is away."""
+
+    def __init__(self, url: str, tls: ssl.SSLContext, clock: Callable[[], float] = time.monotonic) -> None:
+        self._url = url
+        self._tls = tls
+        self._clock = clock
+        self._keys: Mapping[str | None, Mapping[str, Any]] = {}
+        self._read_at = self._tried_at = float("-inf")
+        self._reading = asyncio.Lock()
+
+    async def find(self, key_id: str | None) -> Mapping[str, Any] | None:
+        """Return the key as the issuer describes it. Raises: IssuerUnavailable, if none was ever read."""
+        if key_id not in self._keys or self._clock() - self._read_at > FRESH_SECONDS:
+            async with self._reading:
+                if self._clock() - self._tried_at > RETRY_SECONDS:
+                    await self._read()
+        if not self._keys:
+            raise IssuerUnavailable(problem="it has not answered")
+        if key_id is None and len(self._keys) == 1:
+            return next(iter(self._keys.values()))
+        return self._keys.get(key_id)
+
+    async def _read(self) -> None:
+        self._tried_at = self._clock()
+        try:
+            async with httpx.AsyncClient(verify=self._tls, timeout=TIMEOUT_SECONDS, trust_env=False) as client:
+                self._keys = keys_in(await _content(client, self._url))
+            self._read_at = self._clock()
+        except (httpx.HTTPError, ValueError) as error:
+            log.warning("issuer_keys_not_read", stage="serve", error_type=type(error).__name__)
+
+
+async def _content(client: httpx.AsyncClient, url: str) -> bytes:
+    """Raises: HTTPError; ValueError for an answer that is too large."""
+    content = bytearray()
+    async with asyncio.timeout(TIMEOUT_SECONDS), client.stream("GET", url) as answer:
+        answer.raise_for_status()
+        async for chunk in answer.aiter_bytes():
+            content += chunk
+            if len(content) > MOST_BYTES:
+                raise ValueError("too large")
+    return bytes(content)
+
+
+def keys_in(content: bytes) -> dict[str | None, Mapping[str, Any]]:
+    """Read a JWK set (RFC 7517): its asymmetric keys that are for signatures. Raises: ValueError."""
+    found = orjson.loads(content)
+    keys = found.get("keys") if isinstance(found, dict) else None
+    if not isinstance(keys, list):
+        raise ValueError("no JWK set")
+    usable = [key for key in keys if isinstance(key, dict) and key.get("kty") in ALGORITHMS]
+    return {key.get("kid"): key for key in usable if key.get("use") in (None, "sig")}
+
+
+class TokenHolders:
+    """An Authenticator. `settings`: with issuer, audience and JWKS address."""
+
+    def __init__(self, settings: Serve, keys: IssuerKeys) -> None:
+        self._settings = settings
+        self._keys = keys
+
+    async def principal(self, token: str | None) -> Principal:
+        if not token:
+            raise Unauthenticated
+        try:
+            header = jwt.get_unverified_header(token)
+            described = await self._keys.find(header.get("kid"))
+            if described is None:
+                raise Unauthenticated
+            return holder_of(self._verified(token, described, header["alg"]), self._settings)
+        except (jwt.PyJWTError, ValueError, TypeError) as error:
+            raise Unauthenticated from error
+
+    def _verified(self, token: str, described: Mapping[str, Any], algorithm: str) -> dict[str, Any]:
+        """Return the claims. Raises: PyJWTError, Unauthenticated."""
+        allowed = ALGORITHMS[described["kty"]]
+        if algorithm not in allowed or described.get("alg") not in (None, algorithm):
+            raise Unauthenticated
+        return jwt.decode(
+            token,
+            PyJWK.from_dict(dict(described), algorithm),
+            algorithms=[algorithm],
+            audience=self._settings.jwt_audience,
+            issuer=self._settings.jwt_issuer,
+            leeway=LEEWAY_SECONDS,
+            options={"require": REQUIRED},
+        )
+
+
+def token_holders(settings: Serve) -> TokenHolders:
+    """Build it; the first token makes it read the keys. Raises: ConfigurationError."""
+    tls = trusting(settings.jwt_ca_file, variable(("serve", "jwt_ca_file")))
+    return TokenHolders(settings, IssuerKeys(str(settings.jwt_jwks_url), tls))
+
+
+def holder_of(claims: Mapping[str, Any], settings: Serve) -> Principal:
+    """The principal of verified claims. Raises: Unauthenticated, if one that is asked for is missing."""
+    user_id = _named(claims, settings.jwt_user_claim) if settings.jwt_user_claim else ANYONE
+    tenant_id = _named(claims, settings.jwt_tenant_claim) if settings.jwt_tenant_claim else None
+    given = claims.get(settings.jwt_scope_claim, "")
+    scopes = given.split() if isinstance(given, str) else given if isinstance(given, list) else []
+    named = orjson.dumps([tenant_id, claims.get("sub")], default=str)
+    key_id = "jwt-" + hashlib.sha256(named).hexdigest()[:12]
+    return Principal(key_id, SCOPES & {scope for scope in scopes if isinstance(scope, str)}, tenant_id, user_id)
+
+
+def _named(claims: Mapping[str, Any], name: str) -> str:
+    found = claims.get(name)
+    if not isinstance(found, str) or not 0 < len(found) <= MOST_ID_CHARACTERS:
+        raise Unauthenticated
+    return found

@@ -1,0 +1,251 @@
+"""Routes that write: each becomes a record of the topic `messages`, and is answered once Kafka has acknowledged it."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from pydantic import ConfigDict, Field, ValidationError
+
+from afterword.context import ANYONE
+from afterword.producer import ProducerRecord, to_record
+from afterword.schemas import (
+    ConversationDeleted,
+    ConversationFlush,
+    InputEvent,
+    InvalidRecord,
+    MessageCreated,
+    MessageDeleted,
+    MessageEdited,
+    decode_input,
+)
+from afterword.schemas.base import Id, Model, PartyId, Time
+from afterword.serving.bodies import body_of, described_body
+from afterword.serving.paths import ConversationId, MessageId
+from afterword.serving.principal import MayWrite, Principal
+from afterword.serving.problems import MAX_PROBLEMS_NAMED, NotFound, RequestInvalid, problems_of
+from afterword.serving.reading import Parameters
+from afterword.serving.services import Services
+
+SOURCE = "afterword/server"
+"""The CloudEvents source of what is written through the server."""
+MOST_MESSAGES = 1000
+CONCURRENT_LOOKS = 16
+REASON_CHARACTERS = 1000
+
+router = APIRouter(prefix="/v1", tags=["changes"])
+
+
+class NewMessage(MessageCreated):
+    """A message, as on the topic, except that an unknown field is refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    user_id: PartyId = ""
+    """User of the conversation, on assistant messages too; that of the key, where it is bound to one."""
+
+
+class MessagesBody(Model):
+    """Messages to send; those of a conversation in their order."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    messages: Annotated[tuple[NewMessage, ...], Field(min_length=1, max_length=MOST_MESSAGES)]
+    """1 to 1,000 messages; tenant and user that are absent are those of the key, where it is bound to them."""
+
+
+class ChangeBody(Model):
+    """Fields of a message that are replaced, of which at least one is given; absent ones stay as they are."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tenant_id: PartyId | None = None
+    """Tenant of the message; that of the key, where it is bound to one."""
+    edited_at: Time | None = None
+    """Time for people to read."""
+    content: str | None = None
+    """The new text; null: it stays."""
+    metadata: dict[str, Any] | None = None
+    """Replaces all of the metadata; null: it stays."""
+    sentiment: Annotated[float, Field(ge=-1, le=1)] | None = None
+    """The new sentiment; null, if it is given: unknown."""
+    flows: tuple[str, ...] | None = None
+    """Replaces the list; null: it stays."""
+    tools: tuple[str, ...] | None = None
+    """Replaces the list; null: it stays."""
+    skip_summarization: bool | None = None
+    """`true`: the message leaves its episode and stays in the archive; `false` brings nothing back."""
+
+
+class FlushBody(Model):
+    """The part of a conversation that is to be closed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    agent_id: PartyId | None = None
+    """Agent whose pending messages are flushed, where episodes are kept by agent; null: all agents."""
+    tenant_id: PartyId | None = None
+    """Tenant of the conversation; that of the key, where it is bound to one."""
+    reason: Annotated[str, Field(max_length=REASON_CHARACTERS)] | None = None
+    """Reason for people to read."""
+
+
+class DeletionQuery(Parameters):
+    tenant_id: PartyId | None = None
+    """Tenant of the conversation; that of the key, where it is bound to one."""
+    reason: str | None = Field(None, max_length=REASON_CHARACTERS)
+    """Reason for people to read."""
+
+
+class RecordPlace(Model):
+    """Place of a record on the topic."""
+
+    partition: int
+    """Its partition."""
+    offset: int
+    """Its offset."""
+
+
+class WrittenAnswer(Model):
+    """Places of the records that Kafka has acknowledged, in the order of the request."""
+
+    records: tuple[RecordPlace, ...]
+    """One for each event."""
+
+
+@router.post("/messages", status_code=202, openapi_extra=described_body(MessagesBody))
+async def send_messages(
+    request: Request, principal: MayWrite, given: Annotated[MessagesBody, body_of(MessagesBody)]
+) -> WrittenAnswer:
+    """Send messages, and answer once Kafka has all of them.
+
+    After any other answer than 202 some may have been written: send all again, for one with the same id is a duplicate
+    and dropped.
+    """
+    messages = [_owned(message, principal) for message in given.messages]
+    await _require_own(request, principal, {message.conversation_id for message in messages}, new=True)
+    return await _write(request, messages)
+
+
+@router.post("/conversations/{conversation_id}/flush", status_code=202, openapi_extra=described_body(FlushBody))
+async def flush_conversation(
+    request: Request,
+    principal: MayWrite,
+    conversation_id: ConversationId,
+    given: Annotated[FlushBody, body_of(FlushBody)],
+) -> WrittenAnswer:
+    """Close everything pending of a conversation now."""
+    tenant_id = principal.tenant(given.tenant_id)
+    await _require_own(request, principal, {conversation_id})
+    event = ConversationFlush(
+        conversation_id=conversation_id, agent_id=given.agent_id, tenant_id=tenant_id, reason=given.reason
+    )
+    return await _write(request, [event])
+
+
+@router.patch(
+    "/conversations/{conversation_id}/messages/{message_id}", status_code=202, openapi_extra=described_body(ChangeBody)
+)
+async def edit_message(
+    request: Request,
+    principal: MayWrite,
+    conversation_id: ConversationId,
+    message_id: MessageId,
+    given: Annotated[ChangeBody, body_of(ChangeBody)],
+) -> WrittenAnswer:
+    """Replace fields of a message, in the archive, its episode and its summary."""
+    tenant_id = principal.tenant(given.tenant_id)
+    await _require_own(request, principal, {conversation_id})
+    ids = {"id": message_id, "conversation_id": conversation_id, "tenant_id": tenant_id}
+    changes: dict[str, Any] = {name: getattr(given, name) for name in given.model_fields_set}
+    try:
+        event = MessageEdited.model_validate({**changes, **ids}, strict=False)
+    except ValidationError as error:
+        raise RequestInvalid(problems=problems_of(error, "body")) from None
+    return await _write(request, [event])
+
+
+@router.delete("/conversations/{conversation_id}/messages/{message_id}", status_code=202)
+async def delete_message(
+    request: Request,
+    principal: MayWrite,
+    conversation_id: ConversationId,
+    message_id: MessageId,
+    wanted: Annotated[DeletionQuery, Query()],
+) -> WrittenAnswer:
+    """Take a message out of archive, episode, summary and index."""
+    tenant_id = principal.tenant(wanted.tenant_id)
+    await _require_own(request, principal, {conversation_id})
+    event = MessageDeleted(id=message_id, conversation_id=conversation_id, tenant_id=tenant_id, reason=wanted.reason)
+    return await _write(request, [event])
+
+
+@router.delete("/conversations/{conversation_id}", status_code=202)
+async def delete_conversation(
+    request: Request, principal: MayWrite, conversation_id: ConversationId, wanted: Annotated[DeletionQuery, Query()]
+) -> WrittenAnswer:
+    """Take all messages of a conversation so far out of everything."""
+    tenant_id = principal.tenant(wanted.tenant_id)
+    await _require_own(request, principal, {conversation_id})
+    event = ConversationDeleted(conversation_id=conversation_id, tenant_id=tenant_id, reason=wanted.reason)
+    return await _write(request, [event])
+
+
+def _owned(message: NewMessage, principal: Principal) -> MessageCreated:
+    """The message with tenant and user of the key. Raises: NotPermitted for another's."""
+    named: dict[str, Any] = {}
+    if principal.tenant_id is not ANYONE:
+        named["tenant_id"] = principal.tenant(message.tenant_id)
+    if principal.user_id is not ANYONE:
+        named["user_id"] = principal.user(message.user_id or None)
+    return MessageCreated.model_construct(**{**dict(message), **named})
+
+
+async def _require_own(
+    request: Request, principal: Principal, conversation_ids: Iterable[Id], new: bool = False
+) -> None:
+    """Check that conversations are the principal's. Raises: NotFound for somebody else's, and StoreUnavailable.
+
+    One that nobody knows may be about to come: with `new`, or for a key that every user of the tenant may use.
+    """
+    owner = principal.owner
+    if owner.tenant_id is ANYONE and owner.user_id is ANYONE:
+        return
+    services: Services = request.app.state.services
+    slots = asyncio.Semaphore(CONCURRENT_LOOKS)
+
+    async def look(conversation_id: str) -> bool:
+        async with slots:
+            begun = await services.memory.owner(conversation_id)
+        if begun is None:
+            return new or owner.user_id is ANYONE
+        return owner.has(*begun)
+
+    if not all(await asyncio.gather(*map(look, conversation_ids))):
+        raise NotFound(what="conversation")
+
+
+async def _write(request: Request, events: Sequence[InputEvent]) -> WrittenAnswer:
+    """Send what the topic takes. Raises: RequestInvalid, BrokerUnavailable."""
+    services: Services = request.app.state.services
+    written = await services.outbox.send(_records(events, datetime.now(UTC)))
+    request.state.count = len(events)
+    return WrittenAnswer(records=tuple(RecordPlace(partition=one.partition, offset=one.offset) for one in written))
+
+
+def _records(events: Sequence[InputEvent], now: datetime) -> list[ProducerRecord]:
+    """Build the records, and decode each as a worker will, so that none is answered with 202 and then a dead letter.
+
+    Raises: RequestInvalid.
+    """
+    records = [to_record(event, now, SOURCE) for event in events]
+    problems: list[tuple[str, str]] = []
+    for at, record in enumerate(records):
+        try:
+            decode_input(record.conversation_id.encode(), record.value, record.headers, 0)
+        except InvalidRecord as error:
+            problems.append((f"body.messages.{at}", f"{error.error_type}: {error.detail}"))
+    if problems:
+        raise RequestInvalid(problems=problems[:MAX_PROBLEMS_NAMED])
+    return records

@@ -1,0 +1,31 @@
+"""Keys are stored under their digests."""
+
+import pytest
+
+from afterword.serving.keys import key_digest, new_key
+from afterword.streams.stores.keys import ApiKeys
+
+
+async def test_a_key_is_found_by_its_digest_only(keys: ApiKeys) -> None:
+    key, record = new_key(("read", "write"), "t1", None)
+    _, other = new_key(("admin",), None, "u1")
+    await keys.put(record)
+    await keys.put(other)
+    assert await keys.find(key_digest(key)) == record
+    assert await keys.find(key) is None
+    assert {found.key_id for found in await keys.list()} == {record.key_id, other.key_id}
+
+
+async def test_a_removed_key_is_gone(keys: ApiKeys) -> None:
+    key, record = new_key(("read",), "t1", "u1")
+    await keys.put(record)
+    assert await keys.remove(record.key_id)
+    assert not await keys.remove(record.key_id)
+    assert await keys.find(key_digest(key)) is None
+
+
+async def test_an_operator_is_no_key(keys: ApiKeys) -> None:
+    with pytest.raises(TypeError):
+        await keys.find({"$ne": None})  # type: ignore[arg-type]  # as of a request's JSON
+    with pytest.raises(TypeError):
+        await keys.remove({"$ne": None})  # type: ignore[arg-type]  # as of a request's JSON

@@ -1,0 +1,321 @@
+"""`afterword serve` as a process, on real servers and with real workers."""
+
+import asyncio
+import json
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from afterword.commands.keys import _store
+from afterword.embedded import Process
+from afterword.embedded.claims import free_ports
+from afterword.serving.keys import new_key
+from afterword.serving.server import HEADER_SECONDS
+from afterword.streams.stores.opening import open_stores
+from tests.e2e.deployment import Deployment, environment_of
+
+WAIT_SECONDS = 90
+ROLES = ("segmenter", "summarizer", "archiver")
+
+
+class Serving:
+    """A server's process, and clients of it."""
+
+    def __init__(self, deployment: Deployment, **settings: Any) -> None:
+        self._deployment = deployment
+        self.port = free_ports(1)[0]
+        self._settings = {"port": self.port, "requests_per_minute": 0, **settings}
+        self.process: Process
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        ours = {f"AFTERWORD_SERVE__{name.upper()}": str(value) for name, value in self._settings.items()}
+        environment = {**environment_of(self._deployment.settings), **ours}
+        log = self._deployment.directory / "logs" / "serve.log"
+        command = [sys.executable, "-m", "afterword", "serve"]
+        self.process = Process("serve", command, log, environment=environment)
+        await self.until(lambda answer: answer.status_code == 200, "/readyz")
+
+    async def until(self, condition: Callable[[httpx.Response], bool], path: str, key: str = "") -> httpx.Response:
+        """Ask until the answer is as wanted."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        async with self.client(key) as client:
+            while time.monotonic() < deadline:
+                assert self.process.returncode is None, self.process.log.read_text()
+                try:
+                    answer = await client.get(path)
+                except httpx.TransportError:
+                    await asyncio.sleep(0.1)
+                    continue
+                if condition(answer):
+                    return answer
+                await asyncio.sleep(0.1)
+        raise AssertionError(f"it did not happen in time: {path}")
+
+    def client(self, key: str = "") -> httpx.AsyncClient:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        return httpx.AsyncClient(base_url=self.address, headers=headers, timeout=30, trust_env=False)
+
+    @asynccontextmanager
+    async def events(self, key: str = "", last: str | None = None, **wanted: str) -> AsyncIterator["Events"]:
+        headers = {"Last-Event-ID": last} if last else {}
+        async with (
+            self.client(key) as client,
+            client.stream("GET", "/v1/events", params=wanted, headers=headers) as answer,
+        ):
+            assert answer.status_code == 200, await answer.aread()
+            yield Events(answer.aiter_lines())
+
+
+class Events:
+    """Reader of a stream of server-sent events."""
+
+    def __init__(self, lines: AsyncIterator[str]) -> None:
+        self._lines = lines
+        self.last: str | None = None
+
+    async def next(self) -> tuple[str, dict[str, Any]]:
+        """Type and data of the next event."""
+        fields: dict[str, str] = {}
+        async with asyncio.timeout(WAIT_SECONDS):
+            async for line in self._lines:
+                name, _, value = line.partition(": ")
+                fields[name] = value
+                if line:
+                    continue
+                self.last = fields.get("id", self.last)
+                if "data" in fields:
+                    return fields["event"], json.loads(fields["data"])
+                fields = {}
+        raise AssertionError("the stream ended")
+
+
+def messages(conversation_id: str, count: int, first: int = 0, **fields: Any) -> dict[str, Any]:
+    made = [
+        {
+            "id": f"m{n}",
+            "conversation_id": conversation_id,
+            "user_id": "u1",
+            "role": "assistant" if n % 2 else "user",
+            "content": f"The flight to Rome on day {n} costs {100 + n} euros.",
+            **fields,
+        }
+        for n in range(first, first + count)
+    ]
+    return {"messages": made}
+
+
+@asynccontextmanager
+async def serving(deployment: Deployment, **settings: Any) -> AsyncIterator[Serving]:
+    server = Serving(deployment, **settings)
+    await server.start()
+    try:
+        yield server
+    finally:
+        server.process.kill()
+
+
+async def feed_runs(server: Serving) -> None:
+    """Wait until the stream of events is open."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    async with server.client() as client:
+        while time.monotonic() < deadline:
+            async with client.stream("GET", "/v1/events") as answer:
+                if answer.status_code == 200:
+                    return
+            await asyncio.sleep(0.1)
+    raise AssertionError("no stream of events")
+
+
+async def test_a_message_by_http_becomes_a_summary_on_the_stream_and_a_context(deployment: Deployment) -> None:
+    for role in ROLES:
+        deployment.start(role)
+    async with serving(deployment) as server, server.client() as client:
+        await feed_runs(server)
+        async with server.events() as events:
+            assert (await client.post("/v1/messages", json=messages("a/b", 4))).status_code == 202
+            assert (await client.post("/v1/conversations/a%2Fb/flush", json={})).status_code == 202
+            found = dict([await events.next(), await events.next()])
+            assert found["summary.created"]["message_ids"] == ["m0", "m1", "m2", "m3"]
+            assert found["episode.closed"]["conversation_id"] == "a/b"
+            last = events.last
+        path = "/v1/conversations/a%2Fb"
+        context = await server.until(lambda answer: len(answer.json().get("messages", ())) == 4, f"{path}/context")
+        assert context.json()["episode_count"] == 1
+        listed = (await client.get("/v1/conversations", params={"user_id": "u1"})).json()["conversations"]
+        assert [one["conversation_id"] for one in listed] == ["a/b"]
+        recalled = await client.post("/v1/recall", json={"query": "flight Rome", "user_id": "u1"})
+        assert [hit["episode_id"] for hit in recalled.json()["hits"]] == ["a%2Fb:1"]
+
+        assert (await client.delete(path)).status_code == 202
+        async with server.events(last=last) as events:  # the server was asked meanwhile, and nothing is missed
+            kind, deleted = await events.next()
+            assert (kind, deleted["episode_id"]) == ("summary.deleted", "a%2Fb:1")
+        await server.until(lambda answer: answer.status_code == 404, f"{path}/messages")
+        assert await asyncio.to_thread(server.process.stop, 20) == 0
+
+
+class Load:
+    """Senders of batches, and a listener that comes back to where it was."""
+
+    def __init__(self, server: Serving) -> None:
+        self._server = server
+        self._ending = asyncio.Event()
+        self.acknowledged: dict[str, int] = {}
+        """Messages by conversation."""
+        self.heard: list[str] = []
+
+    @property
+    def total(self) -> int:
+        return sum(self.acknowledged.values())
+
+    def end(self) -> None:
+        self._ending.set()
+
+    async def send(self, name: str) -> None:
+        batch = 0
+        async with self._server.client() as client:
+            while not self._ending.is_set():
+                try:
+                    answer = await client.post("/v1/messages", json=messages(name, 10, 10 * batch))
+                except httpx.TransportError:
+                    await asyncio.sleep(0.1)
+                    continue
+                if answer.status_code == 202:
+                    batch += 1
+                    self.acknowledged[name] = 10 * batch
+
+    async def listen(self, episodes: Callable[[], int]) -> None:
+        """Hear of so many episodes."""
+        last: str | None = None
+        while len(self.heard) < episodes():
+            try:
+                async with self._server.events(last=last, type="episode.closed") as events:
+                    while len(self.heard) < episodes():
+                        self.heard.append((await events.next())[1]["episode_id"])
+                        last = events.last
+            except (httpx.TransportError, AssertionError):
+                await asyncio.sleep(0.2)
+
+    async def grows(self, by: int) -> None:
+        before, deadline = self.total, time.monotonic() + WAIT_SECONDS
+        while self.total < before + by:
+            assert time.monotonic() < deadline, "nothing is acknowledged"
+            await asyncio.sleep(0.05)
+
+
+async def test_a_killed_server_loses_nothing_that_it_acknowledged_and_streams_go_on(deployment: Deployment) -> None:
+    for role in ROLES:
+        deployment.start(role)
+    episodes = sys.maxsize
+    async with serving(deployment) as server:
+        await feed_runs(server)
+        load = Load(server)
+        listening = asyncio.create_task(load.listen(lambda: episodes))
+        senders = [asyncio.create_task(load.send(f"c{n}")) for n in range(4)]
+        for _ in range(3):
+            await load.grows(200)
+            server.process.kill()
+            await server.start()
+        load.end()
+        await asyncio.gather(*senders)
+        async with server.client() as client:
+            for name in load.acknowledged:
+                assert (await client.post(f"/v1/conversations/{name}/flush", json={})).status_code == 202
+        report = await deployment.audit(WAIT_SECONDS)
+        assert report.clean, report.lines()
+        async with open_stores(deployment.settings) as stores:
+            for name, count in load.acknowledged.items():
+                known = await stores.episodes.conversation(name)
+                assert known is not None
+                assert known.message_count >= count
+        closed = [episode.episode_id for episode in await deployment.episodes()]
+        episodes = len(closed)
+        async with asyncio.timeout(WAIT_SECONDS):
+            await listening
+        assert sorted(load.heard) == sorted(closed)
+
+
+async def test_hostile_clients_get_the_right_status_and_hold_nothing(deployment: Deployment) -> None:
+    async with serving(deployment, request_timeout_seconds=2) as server, server.client() as client:
+        large = await client.post(
+            "/v1/messages", content=b"x" * 10_000_000, headers={"content-type": "application/json"}
+        )
+        assert large.status_code == 413
+        for path in (
+            "/v1/../metrics",
+            "/v1/conversations/%2e%2e%2f%2e%2e",
+            "/%00",
+            "/v1/episodes/..%2f..%2fetc%2fpasswd",
+        ):
+            assert (await client.get(path)).status_code in (404, 422), path
+        began = time.monotonic()
+        slow_head, slow_body = socket.socket(), socket.socket()
+        for connection in (slow_head, slow_body):
+            connection.connect(("127.0.0.1", server.port))
+            connection.settimeout(HEADER_SECONDS * 3)
+        slow_head.sendall(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
+        slow_body.sendall(b"POST /v1/recall HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n")
+        slow_body.sendall(b"Content-Length: 100\r\n\r\n{")
+        answer = await asyncio.to_thread(slow_body.recv, 1000)
+        assert b" 408 " in answer
+        assert await asyncio.to_thread(slow_head.recv, 1000) == b""
+        assert time.monotonic() - began < HEADER_SECONDS * 3
+        slow_head.close()
+        slow_body.close()
+        assert (await client.get("/livez")).status_code == 200
+
+
+def resident_kilobytes(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+
+async def test_clients_that_never_read_take_little_and_stop_nobody(deployment: Deployment) -> None:
+    async with serving(deployment) as server, server.client() as client:
+        await feed_runs(server)
+        before = resident_kilobytes(server.process.pid)
+        connections = []
+        for _ in range(200):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(b"GET /v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            connections.append((reader, writer))
+        await server.until(lambda answer: "afterword_event_clients 200.0" in answer.text, "/metrics")
+        for _ in range(3):
+            assert (await client.get("/livez")).status_code == 200
+        grown = resident_kilobytes(server.process.pid) - before
+        assert grown < 200 * 100, f"{grown} kB for 200 clients"
+        for _, writer in connections:
+            writer.close()
+        await server.until(lambda answer: "afterword_event_clients 0.0" in answer.text, "/metrics")
+
+
+async def test_keys_admit_and_other_tenants_see_nothing(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployment.start("archiver")
+    for name, value in environment_of(deployment.settings).items():
+        monkeypatch.setenv(name, value)
+    mine, of_mine = new_key(("read", "write"), "t1", "u1")
+    theirs, of_theirs = new_key(("admin",), "t2", None)
+    for record in (of_mine, of_theirs):
+        await _store(record)
+    async with serving(deployment, auth="keys", host="127.0.0.1") as server, server.client(mine) as client:
+        assert (await client.post("/v1/messages", json=messages("c1", 2))).status_code == 202
+        await server.until(lambda answer: answer.status_code == 200, "/v1/conversations/c1", mine)
+        async with server.client(theirs) as other, server.client() as nobody:
+            for path in ("/v1/conversations/c1", "/v1/conversations/c1/context", "/v1/conversations/c1/messages"):
+                assert (await other.get(path)).status_code == 404
+                assert (await nobody.get(path)).status_code == 401
+            assert (await other.delete("/v1/conversations/c1")).status_code == 404
+        assert mine not in server.process.log.read_text()

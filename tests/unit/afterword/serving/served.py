@@ -1,0 +1,77 @@
+"""The application over stores in memory, and clients that call it without a network."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from afterword.producer import ProducerRecord, WrittenAt
+from afterword.serving.app import make_app
+from afterword.serving.feed import Feed
+from afterword.serving.principal import Authenticator, Nobody
+from afterword.serving.rates import Rates
+from afterword.serving.services import Services
+from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
+from afterword.streams.settings import Kafka, Serve, Settings
+from afterword.streams.telemetry import Metrics
+from tests.unit.afterword.memory.remembered import Remembered
+
+
+class Database:
+    """Answers pings unless it is away."""
+
+    away = False
+
+    async def ping(self) -> None:
+        if self.away:
+            raise StoreUnavailable(store="mongodb", problem="AutoReconnect")
+
+
+class Broker:
+    """Takes records as an Outbox does, unless it is away."""
+
+    def __init__(self) -> None:
+        self.records: list[ProducerRecord] = []
+        self.away = False
+
+    async def send(self, records: Sequence[ProducerRecord]) -> list[WrittenAt]:
+        if self.away:
+            raise BrokerUnavailable(servers="kafka.internal:9092", problem="NodeNotReadyError")
+        first = len(self.records)
+        self.records += records
+        return [WrittenAt(0, first + n) for n in range(len(records))]
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+
+@dataclass
+class Served:
+    """A server, what it remembers, and a client."""
+
+    remembered: Remembered
+    database: Database
+    broker: Broker
+    services: Services
+    client: httpx.AsyncClient
+
+
+@asynccontextmanager
+async def serving(authenticator: Authenticator | None = None, **settings: Any) -> AsyncIterator[Served]:
+    remembered, database, broker = Remembered(), Database(), Broker()
+    serve, metrics = Serve(**settings), Metrics("server", "any")
+    services = Services(
+        settings=Settings(serve=serve),
+        ping_database=database.ping,
+        memory=remembered.memory,
+        authenticator=authenticator or Nobody(),
+        rates=Rates(serve.requests_per_minute),
+        metrics=metrics,
+        outbox=broker,
+        feed=Feed(Kafka(), metrics),
+    )
+    transport = httpx.ASGITransport(make_app(services), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        yield Served(remembered, database, broker, services, client)

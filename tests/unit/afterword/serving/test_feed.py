@@ -1,0 +1,158 @@
+"""Who gets which event, and who is let go."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from aiokafka import ConsumerRecord, TopicPartition
+
+from afterword.context import Owner
+from afterword.schemas import SummaryDeleted
+from afterword.schemas.base import Model
+from afterword.serving.events import ALL
+from afterword.serving.feed import QUEUED_EVENTS, Feed, Published, StreamFilter
+from afterword.serving.positions import offsets_of
+from afterword.streams.settings import Kafka
+from afterword.streams.telemetry import Metrics
+from tests.samples import NOON, a_closed_episode, a_summary
+
+EVERYTHING = StreamFilter(Owner(), frozenset(ALL))
+
+
+class Feeding:
+    """A feed that is given records, and clients that read it."""
+
+    def __init__(self) -> None:
+        self.metrics = Metrics("server", "any")
+        self.feed = Feed(Kafka(), self.metrics)
+        self.feed._offsets = {TopicPartition(topic, 0): 0 for topic in self.feed.topics}
+        self._next = dict.fromkeys(self.feed.topics, 0)
+
+    def come(self, event: Model, kind: str) -> None:
+        topic = Kafka().episodes_topic if kind == "episode.closed" else kind
+        key = event.conversation_id.encode()  # type: ignore[attr-defined]  # each of them has one
+        headers = [("ce_type", kind.encode())]
+        offset = self._next[topic]
+        self._next[topic] += 1
+        record = ConsumerRecord(topic, 0, offset, 0, 0, key, event.to_json(), None, 0, 0, headers)
+        self.feed._take(record)
+
+    def summary(self, *args: Any, **fields: Any) -> None:
+        self.come(a_summary(*args, **fields), "summary.created")
+
+    def deletion(self, conversation_id: str = "c1", tenant_id: str = "t1") -> None:
+        ids = {"event_id": f"{conversation_id}:1:2", "episode_id": f"{conversation_id}:1", "revision": 2, "ordinal": 1}
+        ids |= {"conversation_id": conversation_id, "tenant_id": tenant_id}
+        self.come(SummaryDeleted(**ids, reason="deleted", deleted_at=NOON), "summary.deleted")
+
+
+async def listening(feeding: Feeding, wanted: StreamFilter) -> tuple[asyncio.Task[None], list[Published]]:
+    """A client that reads all it gets."""
+    found: list[Published] = []
+
+    async def listen() -> None:
+        async for event in feeding.feed.events(wanted, feeding.feed.offsets):
+            found.append(event)  # noqa: PERF401 – others look at it meanwhile
+
+    task = asyncio.create_task(listen())
+    await asyncio.sleep(0)
+    return task, found
+
+
+async def settled() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def heard(wanted: StreamFilter) -> list[tuple[str, str]]:
+    """Events that come to a client, of two tenants, three users and three types."""
+    feeding = Feeding()
+    task, found = await listening(feeding, wanted)
+    feeding.summary(1, "c1")
+    feeding.summary(1, "c2", user_id="u2")
+    feeding.summary(1, "c3", tenant_id="t2", user_id="u3")
+    feeding.come(a_closed_episode(1, "c1"), "episode.closed")
+    feeding.deletion("c1")
+    feeding.deletion("c2")
+    feeding.deletion("never-seen")
+    await settled()
+    task.cancel()
+    return [(event.kind.removeprefix("summary."), event.conversation_id) for event in found]
+
+
+CREATED_1, CREATED_2, CREATED_3 = ("created", "c1"), ("created", "c2"), ("created", "c3")
+CLOSED, DELETED_1, DELETED_2 = ("episode.closed", "c1"), ("deleted", "c1"), ("deleted", "c2")
+UNSEEN = ("deleted", "never-seen")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (EVERYTHING, [CREATED_1, CREATED_2, CREATED_3, CLOSED, DELETED_1, DELETED_2, UNSEEN]),
+        (
+            StreamFilter(Owner(tenant_id="t1"), frozenset(ALL)),
+            [CREATED_1, CREATED_2, CLOSED, DELETED_1, DELETED_2, UNSEEN],
+        ),
+        (StreamFilter(Owner(tenant_id=None), frozenset(ALL)), []),
+        (StreamFilter(Owner("u1", "t1"), frozenset(ALL)), [CREATED_1, CLOSED, DELETED_1]),
+        (StreamFilter(Owner("u1", "t2"), frozenset(ALL)), []),
+        (StreamFilter(Owner(), frozenset(ALL), user_id="u2"), [CREATED_2, DELETED_2]),
+        (StreamFilter(Owner(), frozenset(ALL), conversation_id="never-seen"), [UNSEEN]),
+        (StreamFilter(Owner("u9", "t1"), frozenset(ALL), conversation_id="never-seen"), [UNSEEN]),
+        (StreamFilter(Owner("u9", "t2"), frozenset(ALL), conversation_id="never-seen"), []),
+        (StreamFilter(Owner(), frozenset({"episode.closed"})), [CLOSED]),
+    ],
+)
+async def test_a_client_gets_what_it_wants_and_may_have(wanted: StreamFilter, expected: list[tuple[str, str]]) -> None:
+    assert await heard(wanted) == expected
+
+
+async def test_an_id_is_the_place_after_the_event_in_every_partition() -> None:
+    feeding = Feeding()
+    task, found = await listening(feeding, EVERYTHING)
+    feeding.summary(1)
+    feeding.come(a_closed_episode(1), "episode.closed")
+    await settled()
+    task.cancel()
+    places = [offsets_of(feeding.feed.topics, event.position) for event in found]
+    after = [{tp.topic: offset for tp, offset in place.items() if offset} for place in places]
+    assert after == [{"summary.created": 1}, {"summary.created": 1, "episode.closed": 1}]
+
+
+async def test_an_episode_comes_without_contents() -> None:
+    feeding = Feeding()
+    task, found = await listening(feeding, EVERYTHING)
+    feeding.come(a_closed_episode(1), "episode.closed")
+    await settled()
+    task.cancel()
+    assert '"message_ids":["m0","m1","m2"]' in found[0].data
+    assert "Text of" not in found[0].data
+    assert "\n" not in found[0].data
+
+
+async def test_a_client_that_never_reads_is_let_go_and_the_others_are_not() -> None:
+    feeding = Feeding()
+    stuck = feeding.feed.events(EVERYTHING, feeding.feed.offsets)
+    first = asyncio.create_task(anext(stuck))
+    await asyncio.sleep(0)
+    task, found = await listening(feeding, EVERYTHING)
+    for ordinal in range(1, 2 * QUEUED_EVENTS):
+        feeding.summary(ordinal)
+        await settled()
+    await first
+    assert len(found) == 2 * QUEUED_EVENTS - 1
+    assert [event async for event in stuck] == []  # nothing but the end is kept for it
+    assert "afterword_event_clients_dropped_total 1.0" in feeding.metrics.text().decode()
+    assert "afterword_event_clients 1.0" in feeding.metrics.text().decode()
+    task.cancel()
+
+
+async def test_records_that_are_no_events_are_passed_over() -> None:
+    feeding = Feeding()
+    task, found = await listening(feeding, EVERYTHING)
+    broken = ConsumerRecord("summary.created", 0, 7, 0, 0, b"c1", b"{", None, 0, 0, [])
+    feeding.feed._take(broken)
+    await settled()
+    task.cancel()
+    assert found == []
+    assert feeding.feed._offsets[TopicPartition("summary.created", 0)] == 8

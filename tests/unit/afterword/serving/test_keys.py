@@ -1,0 +1,84 @@
+"""Keys admit their holder only, and a wrong one differs in nothing from an unknown."""
+
+import httpx
+
+from afterword.serving.keys import CACHED_SECONDS, KeyHolders, new_key
+from tests.doubles.stores import MemoryKeys
+from tests.unit.afterword.serving.served import serving
+
+PATH = "/v1/conversations"
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+async def test_a_key_admits_its_holder_and_nothing_else_does() -> None:
+    keys = MemoryKeys()
+    key, record = new_key(("read",), "t1", "u1")
+    revoked, gone = new_key(("read",), "t1", "u1")
+    await keys.put(record)
+    async with serving(KeyHolders(keys), auth="keys", host="0.0.0.0") as served:
+        assert (await served.client.get(PATH, headers=bearer(key))).status_code == 200
+        wrong = key[:-1] + ("A" if key[-1] != "A" else "B")
+        refused = [
+            await served.client.get(PATH, headers=bearer(one)) for one in (wrong, revoked, "x", "ü".encode().hex())
+        ]
+        refused.append(await served.client.get(PATH))
+        refused.append(await served.client.get(PATH, headers={"Authorization": "Basic dTpw"}))
+        assert {one.status_code for one in refused} == {401}
+        assert {one.headers["www-authenticate"] for one in refused} == {"Bearer"}
+        assert len({one.content for one in refused}) == 1
+    assert gone.digest not in keys.kept
+    assert key not in repr(keys.kept)
+
+
+async def test_a_wrong_key_is_looked_up_as_an_unknown_one_is() -> None:
+    keys = MemoryKeys()
+    key, record = new_key(("read",), "t1", None)
+    await keys.put(record)
+    async with serving(KeyHolders(keys), auth="keys") as served:
+        for one in (key[:-1], key + "A", new_key((), None, None)[0]):
+            before = keys.looked_up
+            await served.client.get(PATH, headers=bearer(one))
+            assert keys.looked_up == before + 1
+
+
+async def test_a_revoked_key_is_refused_within_seconds() -> None:
+    now = 0.0
+    keys = MemoryKeys()
+    holders = KeyHolders(keys, clock=lambda: now)
+    key, record = new_key(("read",), "t1", "u1")
+    await keys.put(record)
+    assert (await holders.principal(key)).key_id == record.key_id
+    assert await keys.remove(record.key_id)
+    async with serving(holders, auth="keys") as served:
+        assert (await served.client.get(PATH, headers=bearer(key))).status_code == 200
+        now = CACHED_SECONDS
+        assert (await served.client.get(PATH, headers=bearer(key))).status_code == 401
+
+
+async def test_the_scope_and_the_owner_are_those_of_the_key() -> None:
+    keys = MemoryKeys()
+    reader, of_reader = new_key(("read",), None, None)
+    writer, of_writer = new_key(("write",), None, None)
+    admin, of_admin = new_key(("admin",), "t1", None)
+    for record in (of_reader, of_writer, of_admin):
+        await keys.put(record)
+
+    async with serving(KeyHolders(keys), auth="keys") as served:
+
+        async def got(key: str, **asked: str) -> httpx.Response:
+            return await served.client.get(PATH, headers=bearer(key), params=asked)
+
+        assert (await got(reader, user_id="u1")).status_code == 200
+        assert (await got(reader, user_id="u1", tenant_id="t1")).status_code == 403
+        assert (await got(reader)).status_code == 422
+        assert (await got(writer, user_id="u1")).status_code == 403
+        assert (await got(admin, user_id="u1", tenant_id="t1")).status_code == 200
+
+
+async def test_guesses_are_limited_by_address() -> None:
+    async with serving(KeyHolders(MemoryKeys()), auth="keys", requests_per_minute=2) as served:
+        answers = [await served.client.get(PATH, headers=bearer(f"guess{n}")) for n in range(3)]
+        assert [one.status_code for one in answers] == [401, 401, 429]

@@ -1,0 +1,297 @@
+"""Routes that read show what Memory knows, and refuse what is no request."""
+
+from typing import Any
+
+import pytest
+
+from afterword.serving.principal import Principal
+from afterword.streams.errors import StoreUnavailable
+from tests.unit.afterword.serving.served import Served, serving
+
+CONTEXT = "/v1/conversations/c1/context"
+
+
+async def a_conversation(served: Served, conversation_id: str = "c1", **fields: Any) -> None:
+    said = await served.remembered.say(
+        *(f"A flight to Rome on day {n}." for n in range(6)), conversation_id=conversation_id, **fields
+    )
+    await served.remembered.summarise(said[:4], size=2)
+
+
+class Holder:
+    """Everybody has this principal."""
+
+    def __init__(self, **fields: Any) -> None:
+        self._principal = Principal("k1", **{"scopes": frozenset({"read"}), **fields})
+
+    async def principal(self, token: str | None) -> Principal:
+        return self._principal
+
+
+async def test_conversations_are_listed_page_by_page() -> None:
+    async with serving() as served:
+        for name in ("c1", "a/b", "c3"):
+            await a_conversation(served, name)
+        wanted: dict[str, Any] = {"user_id": "u1", "tenant_id": "t1", "limit": 2}
+        first = (await served.client.get("/v1/conversations", params=wanted)).json()
+        rest = (await served.client.get("/v1/conversations", params={**wanted, "after": first["next_after"]})).json()
+        found = [one["conversation_id"] for page in (first, rest) for one in page["conversations"]]
+        assert sorted(found) == ["a/b", "c1", "c3"]
+        assert len(first["conversations"]) == 2
+        assert rest["next_after"] is None
+        assert first["conversations"][0]["episode_count"] == 2
+        other = (await served.client.get("/v1/conversations", params={**wanted, "tenant_id": "t2"})).json()
+        assert other == {"conversations": [], "next_after": None}
+
+
+async def test_a_conversation_is_shown_with_what_is_pending() -> None:
+    async with serving() as served:
+        await a_conversation(served)
+        shown = (await served.client.get("/v1/conversations/c1")).json()
+        assert (shown["episode_count"], shown["message_count"], shown["pending_count"]) == (2, 4, 2)
+        assert shown["last_message_at"] == "2026-01-05T12:05:00.123Z"
+
+
+async def test_context_is_what_memory_gives() -> None:
+    async with serving() as served:
+        await a_conversation(served)
+        context = await served.remembered.context(keep_recent=2, max_tokens=500)
+        shown = (await served.client.get(CONTEXT, params={"keep_recent": 2, "max_tokens": 500})).json()
+        assert shown["rolling_summary"] == context.rolling_summary != ""
+        assert [one["id"] for one in shown["messages"]] == [one.id for one in context.messages]
+        assert shown["compression"] == context.compression
+
+
+async def test_episodes_are_listed_and_shown() -> None:
+    async with serving() as served:
+        await a_conversation(served)
+        page = (await served.client.get("/v1/conversations/c1/episodes", params={"limit": 1})).json()
+        assert page["next_before"] == 2
+        one = (await served.client.get(f"/v1/episodes/{page['episodes'][0]['episode_id']}")).json()
+        assert one == page["episodes"][0]
+        assert one["message_ids"] == ["m2", "m3"]
+
+
+async def test_messages_are_listed_page_by_page_newest_first() -> None:
+    async with serving() as served:
+        await a_conversation(served)
+        found, before = [], None
+        for _ in range(3):
+            params = {"limit": 2} | ({"before": before} if before else {})
+            page = (await served.client.get("/v1/conversations/c1/messages", params=params)).json()
+            found += [one["id"] for one in page["messages"]]
+            before = page["next_before"]
+        assert found == ["m5", "m4", "m3", "m2", "m1", "m0"]
+        assert before is None
+
+
+async def test_recall_finds_within_times() -> None:
+    async with serving() as served:
+        await a_conversation(served)
+        body = {"query": "flight Rome", "user_id": "u1", "tenant_id": "t1"}
+        hits = (await served.client.post("/v1/recall", json=body)).json()["hits"]
+        assert {hit["ordinal"] for hit in hits} == {1, 2}
+        later = {**body, "started_after": "2026-01-05T12:01:30Z"}
+        assert [h["ordinal"] for h in (await served.client.post("/v1/recall", json=later)).json()["hits"]] == [2]
+        earlier = {**body, "ended_before": "2026-01-05T12:03:00Z"}
+        assert [h["ordinal"] for h in (await served.client.post("/v1/recall", json=earlier)).json()["hits"]] == [1]
+
+
+@pytest.mark.parametrize("name", ["a/b", "a%2Fb", "../c", "ü 🙂", "a?b#c", "a//b", "%"])
+async def test_any_id_can_be_in_a_path(name: str) -> None:
+    from urllib.parse import quote
+
+    async with serving() as served:
+        await a_conversation(served, name)
+        encoded = quote(name, safe="")
+        answer = await served.client.get(f"/v1/conversations/{encoded}/context")
+        assert answer.json()["conversation_id"] == name
+        episodes = (await served.client.get(f"/v1/conversations/{encoded}/episodes")).json()["episodes"]
+        one = await served.client.get(f"/v1/episodes/{quote(episodes[0]['episode_id'], safe='')}")
+        assert one.json() == episodes[0]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/conversations/c9",
+        "/v1/conversations/c9/context",
+        "/v1/conversations/c9/messages",
+        "/v1/episodes/c9:1",
+        "/v1/conversations/c1/../../metrics%00",
+        "/v1/nothing",
+        "//v1/conversations/c1",
+    ],
+)
+async def test_what_is_unknown_is_not_found(path: str) -> None:
+    async with serving() as served:
+        await a_conversation(served)
+        answer = await served.client.get(path)
+        assert answer.status_code == 404
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.json()["error_type"] == "not_found"
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("/v1/conversations", "user_id"),
+        ("/v1/conversations?user_id=u1&limit=0", "query.limit"),
+        ("/v1/conversations?user_id=u1&limit=many", "query.limit"),
+        ("/v1/conversations?user_id=u1&unknown=1", "query.unknown"),
+        ("/v1/conversations?user_id[$ne]=u1", "query.user_id[$ne]"),
+        (f"{CONTEXT}?max_tokens=0", "query.max_tokens"),
+        ("/v1/conversations/c1/messages?before=!", None),
+        ("/v1/conversations/c1/messages?before=WzE4NDQ2NzQ0MDczNzA5NTUxNjE1LDFd", None),
+        ("/v1/conversations/%FF", "path.conversation_id"),
+        (f"/v1/conversations/{'c' * 257}", "path.conversation_id"),
+    ],
+)
+async def test_wrong_parameters_are_named(path: str, field: str | None) -> None:
+    async with serving() as served:
+        answer = await served.client.get(path)
+        assert answer.status_code == 422
+        assert field is None or answer.json()["problems"][0]["field"] == field
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"query": {"$ne": None}, "user_id": "u1"}, "body.query"),
+        ({"query": "q", "user_id": {"$gt": ""}}, "body.user_id"),
+        ({"query": "q", "user_id": "u1", "tenant_id": ["t1"]}, "body.tenant_id"),
+        ({"query": "q", "user_id": "u1", "k": "5"}, "body.k"),
+        ({"query": "q", "user_id": "u1", "k": 101}, "body.k"),
+        ({"query": "q", "user_id": "u1", "where": "1"}, "body.where"),
+        ({"query": "q", "user_id": "u1", "started_after": 5}, "body.started_after"),
+        ({"query": "secret-7"}, "user_id"),
+        ([], "body"),
+    ],
+)
+async def test_wrong_bodies_are_named_and_not_repeated(body: Any, field: str) -> None:
+    async with serving() as served:
+        answer = await served.client.post("/v1/recall", json=body)
+        assert answer.status_code == 422
+        assert answer.json()["problems"][0]["field"] == field
+        assert "secret-7" not in answer.text
+
+
+async def test_a_body_is_json_and_says_so() -> None:
+    async with serving(max_body_bytes=2000) as served:
+        plain = await served.client.post("/v1/recall", content=b"{}", headers={"content-type": "text/plain"})
+        assert (plain.status_code, plain.json()["error_type"]) == (415, "unsupported_media_type")
+        large = await served.client.post("/v1/recall", json={"query": "q" * 2000, "user_id": "u1"})
+        assert large.status_code == 413
+        assert large.json()["error_type"] == "content_too_large"
+        assert large.headers["content-type"] == "application/problem+json"
+
+
+async def test_a_principal_sees_its_tenant_and_user_only() -> None:
+    for fields, sees in (
+        ({"tenant_id": "t1"}, True),
+        ({"tenant_id": "t1", "user_id": "u1"}, True),
+        ({"tenant_id": "t2"}, False),
+        ({"tenant_id": None}, False),
+        ({"tenant_id": "t1", "user_id": "u2"}, False),
+    ):
+        async with serving(Holder(**fields)) as served:
+            await a_conversation(served)
+            for path in ("", "/context", "/messages"):
+                answer = await served.client.get(f"/v1/conversations/c1{path}")
+                assert answer.status_code == (200 if sees else 404), (fields, path)
+            assert (await served.client.get("/v1/episodes/c1:1")).status_code == (200 if sees else 404)
+            episodes = (await served.client.get("/v1/conversations/c1/episodes")).json()["episodes"]
+            assert bool(episodes) == sees
+            body = {"query": "flight Rome"} | ({} if "user_id" in fields else {"user_id": "u1"})
+            assert bool((await served.client.post("/v1/recall", json=body)).json()["hits"]) == sees
+
+
+@pytest.mark.parametrize("asked", [{"tenant_id": "t2"}, {"user_id": "u2"}])
+async def test_a_key_cannot_name_another_owner(asked: dict[str, str]) -> None:
+    async with serving(Holder(tenant_id="t1", user_id="u1")) as served:
+        listed = await served.client.get("/v1/conversations", params=asked)
+        recalled = await served.client.post("/v1/recall", json={"query": "q", **asked})
+        assert (listed.status_code, recalled.status_code) == (403, 403)
+
+
+async def test_a_key_needs_the_scope() -> None:
+    async with serving(Holder(scopes=frozenset({"write"}))) as served:
+        answer = await served.client.get(CONTEXT)
+        assert (answer.status_code, answer.json()["error_type"]) == (403, "not_permitted")
+
+
+async def test_too_many_requests_are_told_when_to_come_back() -> None:
+    async with serving(requests_per_minute=3) as served:
+        answers = [await served.client.get("/v1/conversations/c9") for _ in range(4)]
+        assert [answer.status_code for answer in answers] == [404, 404, 404, 429]
+        assert 1 <= int(answers[-1].headers["retry-after"]) <= 120
+        assert (await served.client.get("/livez")).status_code == 200
+
+
+async def test_a_store_that_is_away_is_said_without_its_address() -> None:
+    async with serving() as served:
+
+        async def away(*_: Any, **__: Any) -> None:
+            raise StoreUnavailable(store="mongodb at db.internal:27017", problem="AutoReconnect")
+
+        served.remembered.episodes.conversation = away  # type: ignore[method-assign, assignment]  # a store that fails
+        answer = await served.client.get(CONTEXT)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+        assert answer.json()["error_type"] == "store_unavailable"
+        assert "internal" not in answer.text
+
+
+async def test_an_unforeseen_error_tells_nothing() -> None:
+    async with serving() as served:
+
+        async def broken(*_: Any, **__: Any) -> None:
+            raise RuntimeError("secret-7")
+
+        served.remembered.episodes.conversation = broken  # type: ignore[method-assign, assignment]  # a store that fails
+        answer = await served.client.get(CONTEXT)
+        assert (answer.status_code, answer.json()["error_type"]) == (500, "internal_server_error")
+        assert "secret-7" not in answer.text
+
+
+async def test_readiness_follows_the_database() -> None:
+    async with serving() as served:
+        assert (await served.client.get("/readyz")).status_code == 200
+        served.database.away = True
+        assert (await served.client.get("/readyz")).status_code == 503
+        assert (await served.client.get("/livez")).status_code == 200
+
+
+async def test_requests_are_counted_by_route_and_carry_headers() -> None:
+    async with serving() as served:
+        answer = await served.client.get("/v1/conversations/secret-7/context")
+        assert answer.headers["content-security-policy"].startswith("default-src 'self'")
+        assert answer.headers["cache-control"] == "no-store"
+        assert "access-control-allow-origin" not in answer.headers
+        await served.client.get("/nowhere/secret-7")
+        text = (await served.client.get("/metrics")).text
+        shown = 'afterword_requests_total{route="/v1/conversations/{conversation_id}/context",status="404"} 1.0'
+        assert shown in text
+        assert 'afterword_requests_total{route="unmatched",status="404"} 1.0' in text
+        assert "secret-7" not in text
+
+
+async def test_without_authentication_only_loopback_names_are_served() -> None:
+    async with serving() as served:
+        answer = await served.client.get("/livez", headers={"host": "evil.example"})
+        assert answer.status_code == 400
+
+
+async def test_named_origins_may_call() -> None:
+    async with serving(cors_origins="https://page.example") as served:
+        named = await served.client.get("/livez", headers={"origin": "https://page.example"})
+        other = await served.client.get("/livez", headers={"origin": "https://evil.example"})
+        assert named.headers["access-control-allow-origin"] == "https://page.example"
+        assert "access-control-allow-origin" not in other.headers
+
+
+async def test_the_openapi_document_has_the_models_of_bodies_and_problems() -> None:
+    async with serving() as served:
+        document = (await served.client.get("/openapi.json")).json()
+        assert {"RecallBody", "ProblemDocument", "EpisodeDocument"} <= document["components"]["schemas"].keys()
+        body = document["paths"]["/v1/recall"]["post"]["requestBody"]["content"]["application/json"]
+        assert body["schema"]["$ref"].endswith("RecallBody")

@@ -1,0 +1,185 @@
+"""Tokens of an identity provider: real ones, signed by keys that an issuer publishes."""
+
+import base64
+import hashlib
+import hmac
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import jwt
+import orjson
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from afterword.serving.tokens import FRESH_SECONDS, RETRY_SECONDS, IssuerKeys, TokenHolders
+from afterword.streams.settings import Serve
+from afterword.streams.tls import trusting
+from tests.unit.afterword.serving.served import serving
+
+ISSUER, AUDIENCE = "https://issuer.example", "afterword"
+PATH = "/v1/conversations"
+RSA_KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+OTHER_KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+EC_KEY = ec.generate_private_key(ec.SECP256R1())
+
+
+def described(key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey, key_id: str, algorithm: str) -> dict[str, Any]:
+    made = jwt.get_algorithm_by_name(algorithm).to_jwk(key.public_key(), as_dict=True)
+    return {**made, "kid": key_id, "use": "sig", "alg": algorithm}
+
+
+class Issuer:
+    """Publishes its keys."""
+
+    def __init__(self) -> None:
+        self.keys = [described(RSA_KEY, "rsa", "RS256"), described(EC_KEY, "ec", "ES256")]
+        self.asked = 0
+        self.away = False
+        self.url = ""
+
+    async def publish(self, _: web.Request) -> web.Response:
+        self.asked += 1
+        if self.away:
+            raise web.HTTPServiceUnavailable
+        return web.json_response({"keys": self.keys})
+
+
+@pytest_asyncio.fixture
+async def issuer() -> AsyncIterator[Issuer]:
+    found = Issuer()
+    app = web.Application()
+    app.router.add_get("/keys", found.publish)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    found.url = f"http://127.0.0.1:{runner.addresses[0][1]}/keys"
+    yield found
+    await runner.cleanup()
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def settings(issuer: Issuer, **fields: Any) -> Serve:
+    return Serve(auth="jwt", jwt_issuer=ISSUER, jwt_audience=AUDIENCE, jwt_jwks_url=issuer.url, **fields)
+
+
+def holders(issuer: Issuer, clock: Clock, **fields: Any) -> TokenHolders:
+    return TokenHolders(settings(issuer, **fields), IssuerKeys(issuer.url, trusting(None, "none"), clock))
+
+
+def claims(**changed: Any) -> dict[str, Any]:
+    given = {"iss": ISSUER, "aud": AUDIENCE, "exp": time.time() + 600, "sub": "u1", "tenant_id": "t1", "scope": "read"}
+    return {name: value for name, value in {**given, **changed}.items() if value is not None}
+
+
+def signed(key: Any = RSA_KEY, key_id: str | None = "rsa", algorithm: str = "RS256", **changed: Any) -> str:
+    headers = {"kid": key_id} if key_id else {}
+    return jwt.encode(claims(**changed), key, algorithm, headers=headers)
+
+
+def encoded(value: Any) -> str:
+    return base64.urlsafe_b64encode(orjson.dumps(value)).decode().rstrip("=")
+
+
+def confused() -> Iterator[str]:
+    """Tokens that are signed with the public key as if it were a shared secret."""
+    public = RSA_KEY.public_key()
+    forms = serialization.PublicFormat.SubjectPublicKeyInfo, serialization.PublicFormat.PKCS1
+    for form in forms:
+        secret = public.public_bytes(serialization.Encoding.PEM, form)
+        text = f"{encoded({'alg': 'HS256', 'typ': 'JWT', 'kid': 'rsa'})}.{encoded(claims())}"
+        signature = hmac.new(secret, text.encode(), hashlib.sha256).digest()
+        yield f"{text}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}"
+
+
+def own_key() -> str:
+    """A token that brings the key it is signed with."""
+    headers = {"kid": "rsa", "jwk": described(OTHER_KEY, "rsa", "RS256")}
+    return jwt.encode(claims(), OTHER_KEY, "RS256", headers=headers)
+
+
+BAD = {
+    "none": f"{encoded({'alg': 'none', 'typ': 'JWT', 'kid': 'rsa'})}.{encoded(claims())}.",
+    "None": f"{encoded({'alg': 'NONE', 'kid': 'rsa'})}.{encoded(claims())}.",
+    "confused, SPKI": next(confused()),
+    "confused, PKCS1": list(confused())[1],
+    "signed by another key": signed(OTHER_KEY),
+    "brings its own key": own_key(),
+    "names an unknown key": signed(OTHER_KEY, "other"),
+    "names no key": signed(key_id=None),
+    "names the key of another kind": signed(RSA_KEY, "ec"),
+    "another signature than the key is for": signed(algorithm="RS512"),
+    "expired": signed(exp=time.time() - 60),
+    "never expires": signed(exp=None),
+    "not valid yet": signed(nbf=time.time() + 600),
+    "another issuer": signed(iss="https://evil.example"),
+    "no issuer": signed(iss=None),
+    "another audience": signed(aud="other"),
+    "no audience": signed(aud=None),
+    "no tenant": signed(tenant_id=None),
+    "tenant is no text": signed(tenant_id={"$ne": None}),
+    "empty tenant": signed(tenant_id=""),
+    "no user": signed(sub=None),
+    "user is too long": signed(sub="u" * 257),
+    "changed": signed()[:-6] + "AAAAAA",
+    "no token": "a.b.c",
+    "key id is no text": f"{encoded({'alg': 'RS256', 'kid': {'$ne': 1}})}.{encoded(claims())}.AAAA",
+}
+
+
+@pytest.mark.parametrize("token", BAD.values(), ids=BAD.keys())
+async def test_a_bad_token_is_refused(issuer: Issuer, token: str) -> None:
+    async with serving(holders(issuer, Clock()), auth="keys") as served:
+        answer = await served.client.get(PATH, headers={"Authorization": f"Bearer {token}"})
+        assert (answer.status_code, answer.json()["error_type"]) == (401, "unauthenticated")
+
+
+@pytest.mark.parametrize("token", [signed(), signed(EC_KEY, "ec", "ES256"), signed(aud=["other", AUDIENCE])])
+async def test_a_good_token_names_its_holder(issuer: Issuer, token: str) -> None:
+    principal = await holders(issuer, Clock()).principal(token)
+    assert (principal.tenant_id, principal.user_id, principal.scopes) == ("t1", "u1", {"read"})
+    assert "u1" not in principal.key_id
+
+
+async def test_claims_have_the_names_of_the_settings(issuer: Issuer) -> None:
+    names = {"jwt_tenant_claim": "org", "jwt_user_claim": "uid", "jwt_scope_claim": "permissions"}
+    token = signed(org="t2", uid="u2", permissions=["read", "write", "nonsense", 5])
+    principal = await holders(issuer, Clock(), **names).principal(token)
+    assert (principal.tenant_id, principal.user_id, principal.scopes) == ("t2", "u2", {"read", "write"})
+
+
+async def test_keys_are_read_once_and_again_when_a_new_one_is_named(issuer: Issuer) -> None:
+    clock = Clock()
+    found = holders(issuer, clock)
+    for _ in range(3):
+        await found.principal(signed())
+    assert issuer.asked == 1
+    issuer.keys = [described(OTHER_KEY, "next", "RS256")]
+    clock.now = RETRY_SECONDS + 1
+    await found.principal(signed(OTHER_KEY, "next"))
+    async with serving(found, auth="keys") as served:
+        for _ in range(5):  # an unknown key makes no request for each token
+            await served.client.get(PATH, headers={"Authorization": f"Bearer {signed()}"})
+    assert issuer.asked == 2
+
+
+async def test_old_keys_serve_while_the_issuer_is_away_and_none_is_503(issuer: Issuer) -> None:
+    clock = Clock()
+    found = holders(issuer, clock)
+    await found.principal(signed())
+    issuer.away = True
+    clock.now = FRESH_SECONDS + 1
+    await found.principal(signed())
+    async with serving(holders(issuer, clock), auth="keys") as served:
+        answer = await served.client.get(PATH, headers={"Authorization": f"Bearer {signed()}"})
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")

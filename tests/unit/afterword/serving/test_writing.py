@@ -1,0 +1,180 @@
+"""Routes that write send records that the workers take, of the key's tenant and user alone."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from afterword.schemas import (
+    ConversationDeleted,
+    ConversationFlush,
+    InputEvent,
+    MessageCreated,
+    MessageDeleted,
+    MessageEdited,
+    decode_input,
+)
+from afterword.serving.principal import SCOPES
+from afterword.serving.writing import ChangeBody
+from tests.unit.afterword.serving.served import Served, serving
+from tests.unit.afterword.serving.test_reading import Holder, a_conversation
+
+MESSAGES = "/v1/messages"
+MESSAGE = {"id": "m1", "conversation_id": "c1", "user_id": "u1", "role": "user", "content": "Hello."}
+
+
+def sent(served: Served) -> list[InputEvent]:
+    return [
+        decode_input(record.conversation_id.encode(), record.value, record.headers, 0)
+        for record in served.broker.records
+    ]
+
+
+async def test_messages_are_answered_with_their_places() -> None:
+    async with serving() as served:
+        batch = [{**MESSAGE, "id": f"m{n}"} for n in range(1000)]
+        answer = await served.client.post(MESSAGES, json={"messages": batch})
+        assert answer.status_code == 202
+        assert answer.json()["records"][:2] == [{"partition": 0, "offset": 0}, {"partition": 0, "offset": 1}]
+        assert [event.id for event in sent(served) if isinstance(event, MessageCreated)] == [m["id"] for m in batch]
+
+
+async def test_the_message_arrives_as_it_was_given() -> None:
+    full = {
+        **MESSAGE,
+        "tenant_id": "t1",
+        "agent_id": "a1",
+        "sent_at": "2026-01-05T12:00:00+01:00",
+        "sentiment": 0.5,
+        "flows": ["booking"],
+        "metadata": {"deep": [{"a": 1}]},
+    }
+    async with serving() as served:
+        assert (await served.client.post(MESSAGES, json={"messages": [full]})).status_code == 202
+        [event] = sent(served)
+        assert event == MessageCreated.model_validate_json(orjson.dumps(full))
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"role": "bot"}, "body.messages.0.role"),
+        ({"id": {"$ne": None}}, "body.messages.0.id"),
+        ({"id": ""}, "body.messages.0.id"),
+        ({"conversation_id": "c" * 257}, "body.messages.0.conversation_id"),
+        ({"sentiment": "0.5"}, "body.messages.0.sentiment"),
+        ({"sentiment": 2}, "body.messages.0.sentiment"),
+        ({"content": None}, "body.messages.0.content"),
+        ({"unknown": 1}, "body.messages.0.unknown"),
+        ({"sent_at": 5}, "body.messages.0.sent_at"),
+        ({"metadata": {"n": 2**70}}, "body.messages.0.metadata"),
+        ({"content": "x" * 700_001}, "body.messages.0"),
+    ],
+)
+async def test_a_message_that_no_worker_takes_is_refused(change: dict[str, Any], field: str) -> None:
+    async with serving() as served:
+        answer = await served.client.post(MESSAGES, json={"messages": [{**MESSAGE, **change}]})
+        assert answer.status_code == 422
+        assert answer.json()["problems"][0]["field"] == field
+        assert served.broker.records == []
+
+
+@pytest.mark.parametrize("messages", [[], [MESSAGE] * 1001, MESSAGE, None])
+async def test_a_batch_has_1_to_1000_messages(messages: Any) -> None:
+    async with serving() as served:
+        assert (await served.client.post(MESSAGES, json={"messages": messages})).status_code == 422
+
+
+async def test_one_bad_message_of_many_stops_all() -> None:
+    async with serving() as served:
+        batch = [MESSAGE, {**MESSAGE, "id": "m2", "role": "bot"}]
+        answer = await served.client.post(MESSAGES, json={"messages": batch})
+        assert (answer.status_code, answer.json()["problems"][0]["field"]) == (422, "body.messages.1.role")
+        assert served.broker.records == []
+
+
+async def test_tenant_and_user_are_those_of_the_key() -> None:
+    async with serving(Holder(tenant_id="t1", user_id="u1", scopes=SCOPES)) as served:
+        bare = {name: value for name, value in MESSAGE.items() if name != "user_id"}
+        assert (await served.client.post(MESSAGES, json={"messages": [bare]})).status_code == 202
+        [event] = sent(served)
+        assert isinstance(event, MessageCreated)
+        assert (event.user_id, event.tenant_id) == ("u1", "t1")
+        for other in ({"user_id": "u2"}, {"tenant_id": "t2"}):
+            answer = await served.client.post(MESSAGES, json={"messages": [{**bare, **other}]})
+            assert answer.status_code == 403
+        assert len(served.broker.records) == 1
+
+
+@pytest.mark.parametrize("fields", [{"tenant_id": "t2"}, {"tenant_id": "t1", "user_id": "u2"}, {"tenant_id": None}])
+async def test_nobody_writes_into_another_ones_conversation(fields: dict[str, Any]) -> None:
+    async with serving(Holder(**fields, scopes=SCOPES)) as served:
+        await a_conversation(served)
+        mine = {**MESSAGE, "user_id": fields.get("user_id", "u1")}
+        answers = [
+            await served.client.post(MESSAGES, json={"messages": [{**mine, "conversation_id": "c9"}, mine]}),
+            await served.client.post("/v1/conversations/c1/flush", json={}),
+            await served.client.patch("/v1/conversations/c1/messages/m1", json={"content": "Changed."}),
+            await served.client.delete("/v1/conversations/c1/messages/m1"),
+            await served.client.delete("/v1/conversations/c1"),
+        ]
+        assert [answer.status_code for answer in answers] == [404] * 5
+        assert served.broker.records == []
+
+
+async def test_changes_become_the_events_of_the_lifecycle() -> None:
+    async with serving(Holder(tenant_id="t1", scopes=SCOPES)) as served:
+        await a_conversation(served, "a/b")
+        path = "/v1/conversations/a%2Fb"
+        answers = [
+            await served.client.post(f"{path}/flush", json={"reason": "done"}),
+            await served.client.patch(f"{path}/messages/m%2F1", json={"content": "Changed.", "flows": ["f"]}),
+            await served.client.delete(f"{path}/messages/m1", params={"reason": "asked"}),
+            await served.client.delete(path),
+        ]
+        assert [answer.status_code for answer in answers] == [202] * 4
+        ids = {"conversation_id": "a/b", "tenant_id": "t1"}
+        assert sent(served) == [
+            ConversationFlush(**ids, reason="done"),
+            MessageEdited(id="m/1", content="Changed.", flows=("f",), **ids),
+            MessageDeleted(id="m1", reason="asked", **ids),
+            ConversationDeleted(**ids),
+        ]
+
+
+async def test_a_sentiment_can_become_unknown() -> None:
+    async with serving() as served:
+        path = "/v1/conversations/c1/messages/m1"
+        assert (await served.client.patch(path, json={"sentiment": None})).status_code == 202
+        [event] = sent(served)
+        assert isinstance(event, MessageEdited)
+        assert event.changes == {"sentiment": None}
+
+
+@pytest.mark.parametrize("body", [{}, {"tenant_id": "t1"}, {"role": "user"}, {"content": 5}, {"id": "m2"}])
+async def test_an_edit_that_changes_nothing_or_too_much_is_refused(body: Any) -> None:
+    async with serving() as served:
+        answer = await served.client.patch("/v1/conversations/c1/messages/m1", json=body)
+        assert answer.status_code == 422
+        assert served.broker.records == []
+
+
+def test_an_edit_has_the_fields_of_its_event() -> None:
+    assert ChangeBody.model_fields.keys() == MessageEdited.model_fields.keys() - {"id", "conversation_id"}
+
+
+async def test_a_reader_cannot_write() -> None:
+    async with serving(Holder(tenant_id="t1")) as served:
+        assert (await served.client.post(MESSAGES, json={"messages": [MESSAGE]})).status_code == 403
+        assert (await served.client.delete("/v1/conversations/c1")).status_code == 403
+
+
+async def test_nothing_is_acknowledged_while_kafka_is_away() -> None:
+    async with serving() as served:
+        served.broker.away = True
+        answer = await served.client.post(MESSAGES, json={"messages": [MESSAGE]})
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+        assert answer.json()["error_type"] == "broker_unavailable"
+        assert "internal" not in answer.text
+        served.broker.away = False
+        assert (await served.client.post(MESSAGES, json={"messages": [MESSAGE]})).status_code == 202

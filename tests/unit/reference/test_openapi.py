@@ -1,0 +1,56 @@
+"""The OpenAPI document is that of the routes, and each of them says how it fails and what it takes."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orjson
+import pytest
+
+from tools.reference.__main__ import DOCS, pages
+
+NAME = "reference/openapi.json"
+DOCUMENT: dict[str, Any] = orjson.loads(pages()[NAME])
+
+
+def operations() -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, methods in DOCUMENT["paths"].items():
+        for method, operation in methods.items():
+            yield f"{method.upper()} {path}", operation
+
+
+def references(node: Any) -> Iterator[str]:
+    """Every `$ref` in a document."""
+    if isinstance(node, Mapping):
+        if isinstance(node.get("$ref"), str):
+            yield node["$ref"]
+        node = list(node.values())
+    if isinstance(node, list):
+        for child in node:
+            yield from references(child)
+
+
+def test_the_committed_document_is_the_routes_own() -> None:
+    assert (DOCS / NAME).read_text() == pages()[NAME], "make docs"
+
+
+def test_every_reference_leads_to_a_schema() -> None:
+    missing = {ref for ref in references(DOCUMENT) if ref.split("/")[-1] not in DOCUMENT["components"]["schemas"]}
+    assert missing == set()
+
+
+@pytest.mark.parametrize(("name", "operation"), list(operations()))
+def test_every_operation_is_described_with_its_problems(name: str, operation: dict[str, Any]) -> None:
+    assert operation["description"]
+    assert "application/problem+json" in operation["responses"]["422"]["content"]
+    assert name.startswith("GET") or "security" in operation
+
+
+def test_everything_of_the_memory_needs_a_bearer_token() -> None:
+    open_to_all = {name for name, operation in operations() if "security" not in operation}
+    assert open_to_all == {"GET /livez", "GET /readyz", "GET /metrics"}
+
+
+def test_the_fields_of_bodies_are_described() -> None:
+    for name in ("RecallBody", "MessagesBody", "ChangeBody", "FlushBody"):
+        for field in DOCUMENT["components"]["schemas"][name]["properties"].values():
+            assert field.get("description"), (name, field)
