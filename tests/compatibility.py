@@ -113,3 +113,62 @@ def _tighter(wide: Schema, narrow: Schema) -> Iterator[str]:
     yield from (name for name in EXACT if name in narrow and narrow[name] != wide.get(name))
     if narrow.get("additionalProperties") is False and wide.get("additionalProperties") is not False:
         yield "additionalProperties"
+
+
+# Whole HTTP interfaces
+
+
+def breaking_operations(old: Schema, new: Schema) -> list[str]:
+    """Breaking changes between two OpenAPI documents: what old clients send must stay valid, and what they read.
+
+    Parameters and bodies are what they send; bodies of answers with a status below 300 are what they read.
+    """
+    found: list[str] = []
+    for path, methods in old["paths"].items():
+        for method, operation in methods.items():
+            name = f"{method.upper()} {path}"
+            later = new["paths"].get(path, {}).get(method)
+            found += [f"{name}: removed"] if later is None else _broken(name, (old, operation), (new, later))
+    return found
+
+
+def _broken(name: str, old: tuple[Schema, Schema], new: tuple[Schema, Schema]) -> Iterator[str]:
+    for place, before in _parameters(*old).items():
+        after = _parameters(*new).get(place)
+        problems = ["removed"] if after is None else breaking_changes(before, after, "input")
+        yield from (f"{name}, {place}: {problem}" for problem in problems)
+    yield from (f"{name}, {one}: required" for one in sorted(_required(new[1]) - _required(old[1])))
+    for place, (before, after, direction) in _bodies(old, new).items():
+        problems = ["removed"] if after is None else breaking_changes(before, after, direction)
+        yield from (f"{name}, {place}: {problem}" for problem in problems)
+
+
+def _required(operation: Schema) -> set[str]:
+    return {one["name"] for one in operation.get("parameters", ()) if one["required"]}
+
+
+def _parameters(document: Schema, operation: Schema) -> dict[str, Schema]:
+    return {one["name"]: _whole(document, one["schema"]) for one in operation.get("parameters", ())}
+
+
+def _bodies(
+    old: tuple[Schema, Schema], new: tuple[Schema, Schema]
+) -> dict[str, tuple[Schema, Schema | None, Direction]]:
+    before, after = _content(*old), _content(*new)
+    directions: dict[str, Direction] = {place: "input" if place == "body" else "output" for place in before}
+    return {place: (before[place], after.get(place), directions[place]) for place in before}
+
+
+def _content(document: Schema, operation: Schema) -> dict[str, Schema]:
+    """Schemas of JSON bodies: `body`, and one for each status of success."""
+    contents = {"body": operation.get("requestBody", {}).get("content", {})}
+    contents |= {code: one.get("content", {}) for code, one in operation["responses"].items() if code < "3"}
+    found = {place: content[JSON]["schema"] for place, content in contents.items() if JSON in content}
+    return {place: _whole(document, schema) for place, schema in found.items()}
+
+
+def _whole(document: Schema, schema: Schema) -> Schema:
+    return {**schema, "$defs": document["components"]["schemas"]}
+
+
+JSON = "application/json"
