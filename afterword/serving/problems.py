@@ -139,7 +139,7 @@ def problem_response(
 
 
 def problems_of(error: ValidationError | RequestValidationError, place: str = "") -> list[tuple[str, str]]:
-    """List the faults, without the values and without names that a client chose."""
+    """List the faults, without the values."""
     found = error.errors() if isinstance(error, RequestValidationError) else error.errors(include_input=False)
     return [
         (".".join([*([place] if place else []), *map(str, fault["loc"])])[:200], str(fault["msg"])[:200])

@@ -535,7 +535,7 @@ class MemoryErasures:
 
     def __init__(self) -> None:
         self.erasures: dict[str, Erasure] = {}
-        self.known: dict[str, dict[str, ErasedConversation]] = {}
+        self.conversations: dict[str, dict[str, ErasedConversation]] = {}
 
     async def begin(self, erasure: Erasure) -> Erasure:
         return self.erasures.setdefault(erasure.key, erasure)
@@ -548,24 +548,24 @@ class MemoryErasures:
         return self.erasures.get(erasure.key)
 
     async def put(self, erasure: Erasure, conversations: Sequence[ErasedConversation]) -> None:
-        rows = self.known.setdefault(erasure.receipt_id, {})
+        rows = self.conversations.setdefault(erasure.receipt_id, {})
         rows.update({one.conversation_id: one for one in conversations})
 
     async def known(self, erasure: Erasure, conversation_ids: Sequence[str]) -> dict[str, ErasedConversation]:
         require_texts(conversation_ids=conversation_ids)
-        rows = self.known.get(erasure.receipt_id, {})
+        rows = self.conversations.get(erasure.receipt_id, {})
         return {i: rows[i] for i in conversation_ids if i in rows}
 
     async def following(self, erasure: Erasure, after: str | None, limit: int) -> list[ErasedConversation]:
         require(str | None, after=after)
         require(int, limit=limit)
         require_within(1, limit=limit)
-        rows = self.known.get(erasure.receipt_id, {})
+        rows = self.conversations.get(erasure.receipt_id, {})
         ids = sorted((i for i in rows if after is None or i.encode() > after.encode()), key=str.encode)
         return [rows[i] for i in ids[:limit]]
 
     async def end(self, erasure: Erasure) -> None:
-        self.known.pop(erasure.receipt_id, None)
+        self.conversations.pop(erasure.receipt_id, None)
         self.erasures.pop(erasure.key, None)
 
 
