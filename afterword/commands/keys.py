@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from afterword.commands.common import Json, print_json, print_table, start_quietly
+from afterword.commands.common import Json, print_json, print_table, start_command
 from afterword.commands.memory import not_empty
 from afterword.extras import extra_required
 from afterword.schemas.base import rfc3339
@@ -57,11 +57,9 @@ def list_keys(as_json: Json = False) -> None:
     found = asyncio.run(_all())
     if as_json:
         print_json([_shown(key) for key in found])
-    elif found:
-        columns = ("key", "tenant", "user", "scopes", "created")
-        print_table(columns, [_row(key) for key in found])
     else:
-        typer.echo("no keys", err=True)
+        columns = ("key", "tenant", "user", "scopes", "created")
+        print_table(columns, [_row(key) for key in found], none="no keys")
 
 
 @app.command()
@@ -88,19 +86,19 @@ def _row(key: "ApiKey") -> tuple[str, ...]:
 async def _store(key: "ApiKey") -> None:
     from afterword.streams.stores.opening import open_stores
 
-    async with open_stores(start_quietly()) as stores:
+    async with open_stores(start_command()) as stores:
         await stores.keys.put(key)
 
 
 async def _all() -> "list[ApiKey]":
     from afterword.streams.stores.opening import open_stores
 
-    async with open_stores(start_quietly()) as stores:
+    async with open_stores(start_command()) as stores:
         return await stores.keys.list()
 
 
 async def _remove(key_id: str) -> bool:
     from afterword.streams.stores.opening import open_stores
 
-    async with open_stores(start_quietly()) as stores:
+    async with open_stores(start_command()) as stores:
         return await stores.keys.remove(key_id)

@@ -4,7 +4,7 @@ import asyncio
 
 import typer
 
-from afterword.commands.common import start
+from afterword.commands.common import find_config, start
 
 
 def serve() -> None:
@@ -14,6 +14,7 @@ def serve() -> None:
 
     with extra_required("serve", "afterword serve"):
         from afterword.serving.server import run_server
+    find_config()
     settings = start()
     try:
         asyncio.run(run_server(settings, lambda address: typer.echo(f"serving at {address}", err=True)))

@@ -14,7 +14,7 @@ import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from afterword.audit.log import opened, reached
+from afterword.audit.log import open_log, reached
 from afterword.consumers.subscriber import decode_revision
 from afterword.context import Owner
 from afterword.schemas import EpisodeClosed, InvalidRecord, SummaryCreated, SummaryDeleted, decode_closed
@@ -174,7 +174,7 @@ class Feed:
 
     async def _read(self) -> None:
         async with (
-            opened(self._kafka) as reading,
+            open_log(self._kafka) as reading,
             reading.reader(*self.topics, isolation_level="read_committed") as consumer,
         ):
             await self._begin(consumer)
@@ -257,7 +257,7 @@ class Feed:
         at = {tp: since.get(tp, 0) for tp in here}
         async with (
             self._catching_up,
-            opened(self._kafka) as reading,
+            open_log(self._kafka) as reading,
             reading.reader(*self.topics, isolation_level="read_committed") as consumer,
         ):
             first = await consumer.beginning_offsets(list(behind))
