@@ -78,10 +78,12 @@ class TooSmall(Refused):
     name = "output or changelog refuses large records"
 
     async def inject(self, world: World, chance: random.Random) -> None:
-        topic = self.topic(world)
+        topic, kafka = self.topic(world), world.deployment.settings.kafka
+        # a worker that starts again looks at this setting of its changelogs
+        kept = {"cleanup_policy": "compact"} if topic == kafka.changelog(MESSAGES) else {}
         async with world.ending(world.running("segmenter")[0], "MessageSizeTooLarge"):
-            await world.configure(topic, max_message_bytes="500")
-        await world.configure(topic, max_message_bytes=str(LARGE_RECORD_BYTES))
+            await world.configure(topic, max_message_bytes="500", **kept)
+        await world.configure(topic, max_message_bytes=str(LARGE_RECORD_BYTES), **kept)
         await world.progress()
 
 
