@@ -193,17 +193,25 @@ class Load:
                     batch += 1
                     self.acknowledged[name] = 10 * batch
 
-    async def listen(self, episodes: Callable[[], int]) -> None:
-        """Hear of so many episodes."""
+    async def listen(self) -> None:
+        """Hear of episodes for ever."""
         last: str | None = None
-        while len(self.heard) < episodes():
+        while True:
             try:
                 async with self._server.events(last=last, type="episode.closed") as events:
-                    while len(self.heard) < episodes():
-                        self.heard.append((await events.next())[1]["episode_id"])
-                        last = events.last
-            except (httpx.TransportError, AssertionError):
+                    try:
+                        while True:
+                            self.heard.append((await events.next())[1]["episode_id"])
+                    finally:
+                        last = events.last or last
+            except (httpx.TransportError, AssertionError, TimeoutError):
                 await asyncio.sleep(0.2)
+
+    async def hears(self, number: int) -> None:
+        deadline = time.monotonic() + WAIT_SECONDS
+        while len(self.heard) < number:
+            assert time.monotonic() < deadline, f"{len(self.heard)} of {number} episodes"
+            await asyncio.sleep(0.05)
 
     async def grows(self, by: int) -> None:
         before, deadline = self.total, time.monotonic() + WAIT_SECONDS
@@ -215,11 +223,10 @@ class Load:
 async def test_a_killed_server_loses_nothing_that_it_acknowledged_and_streams_go_on(deployment: Deployment) -> None:
     for role in ROLES:
         deployment.start(role)
-    episodes = sys.maxsize
     async with serving(deployment) as server:
         await feed_runs(server)
         load = Load(server)
-        listening = asyncio.create_task(load.listen(lambda: episodes))
+        listening = asyncio.create_task(load.listen())
         senders = [asyncio.create_task(load.send(f"c{n}")) for n in range(4)]
         for _ in range(3):
             await load.grows(200)
@@ -238,9 +245,8 @@ async def test_a_killed_server_loses_nothing_that_it_acknowledged_and_streams_go
                 assert known is not None
                 assert known.message_count >= count
         closed = [episode.episode_id for episode in await deployment.episodes()]
-        episodes = len(closed)
-        async with asyncio.timeout(WAIT_SECONDS):
-            await listening
+        await load.hears(len(closed))
+        listening.cancel()
         assert sorted(load.heard) == sorted(closed)
 
 
