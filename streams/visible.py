@@ -1,4 +1,4 @@
-"""Foreign text on its way to a terminal or a log: shown, never obeyed, and never taken for our own lines."""
+"""Text on its way to a terminal or a log. Foreign text is shown, never obeyed, and never taken for our own lines."""
 
 import re
 import unicodedata
@@ -12,6 +12,11 @@ KEPT = {"\n", "\t"} | JOINERS
 INDENT = "    "
 
 _NOT_ASCII = re.compile(r"[^\x20-\x7e]")
+
+
+def many(count: int, one: str, more: str) -> str:
+    """Count something, in its singular or plural."""
+    return f"{count:,} {one if count == 1 else more}"
 
 
 def shown(text: str) -> str:

@@ -183,9 +183,13 @@ def _judge_announcements(snapshot: Snapshot, left: set[bytes], report: Report) -
 
 
 def _judge_superseded(snapshot: Snapshot, known: Container[str], report: Report) -> None:
-    """Check that each superseded event exists."""
+    """Check that each fallback that was replaced had been announced.
+
+    What a change or a request supersedes need not have been: a crash may come between making it and announcing it.
+    """
     for event in snapshot.announced:
-        if event.supersedes is not None and event.supersedes not in known and "summaries" not in snapshot.truncated:
+        is_replacement = event.supersedes is not None and event.reason is None
+        if is_replacement and event.supersedes not in known and "summaries" not in snapshot.truncated:
             report.found("announced_wrongly", f"{event.event_id}: supersedes an event that was never announced")
 
 

@@ -168,6 +168,8 @@ class Announced(NamedTuple):
     message_ids: bytes
     episode_revision: int | None = None
     supersedes: str | None = None
+    reason: str | None = None
+    """Reason why it supersedes another; None for a fallback that was replaced."""
 
     @property
     def made_from(self) -> int:
@@ -432,6 +434,7 @@ def take_summary(snapshot: Snapshot, record: ConsumerRecord) -> None:
             message_ids=digest_of_all(event.message_ids),
             episode_revision=event.episode_revision,
             supersedes=event.supersedes,
+            reason=event.reason,
         )
     )
 

@@ -19,7 +19,8 @@ async def until_summarised(
     `progress` is called with the numbers of episodes that are finished, and of all.
     Returns notes: empty on success, or when `seconds` is 0.
     """
-    topics = [kafka.episodes_topic, kafka.summaries_topic, kafka.dead_letters(kafka.episodes_topic)]
+    outputs = (kafka.summaries_topic, kafka.deletions_topic, kafka.dead_letters(kafka.episodes_topic))
+    topics = [kafka.episodes_topic, *outputs]
     if not seconds or not {*topics, kafka.messages_topic} <= await log.topics():
         return []
     deadline = time.monotonic() + seconds
@@ -42,7 +43,7 @@ async def until_summarised(
 
 
 class OpenEvents:
-    """Closed episodes that are neither announced nor dead-lettered; `ce_id` is the same on all three topics."""
+    """Closed episodes that are neither announced, deleted nor dead-lettered; `ce_id` is the same on all topics."""
 
     def __init__(self, episodes_topic: str) -> None:
         self.ids: set[bytes] = set()

@@ -147,11 +147,6 @@ def report(error: AfterwordError) -> int:
     return MISCONFIGURED if isinstance(error, ConfigurationError) else FAILED
 
 
-def many(count: int, one: str, more: str) -> str:
-    """Count something, in its singular or plural."""
-    return f"{count:,} {one if count == 1 else more}"
-
-
 def print_json(value: Any) -> None:
     """Print one line of JSON."""
     typer.echo(shown_json(json.dumps(value, ensure_ascii=False)))

@@ -11,12 +11,14 @@ import typer
 from afterword.commands.common import Json, print_json, start_command
 from afterword.commands.memory import not_empty
 from afterword.schemas.base import rfc3339
-from afterword.streams.visible import shown
+from afterword.streams.visible import many, shown
 
 if TYPE_CHECKING:
     from afterword.erasing.eraser import ErasurePlan, ErasureProgress
     from afterword.erasing.receipt import Receipt
     from afterword.erasing.verifying import Verification
+
+DEAD_LETTERS = ("dead letter", "dead letters")
 
 app = typer.Typer(invoke_without_command=True)
 
@@ -144,13 +146,15 @@ async def _verify(file: Path, user: str, tenant: str | None) -> "Verification":
 
 
 def _report(progress: "ErasureProgress") -> None:
-    typer.echo(shown(f"{progress.left:,} {progress.stage}"), err=True)
+    typer.echo(shown(progress.line()), err=True)
 
 
 def _plan_line(plan: "ErasurePlan") -> str:
+    episodes, dead_letters = many(plan.episodes, "episode", "episodes"), many(plan.dead_letters, *DEAD_LETTERS)
+    conversations = many(plan.conversations, "conversation", "conversations")
     return (
-        f"{plan.messages:,} messages in {plan.conversations:,} conversations, others wrote in "
-        f"{plan.shared_conversations:,} of them; {plan.episodes:,} episodes, {plan.dead_letters:,} dead letters"
+        f"{many(plan.messages, 'message', 'messages')} in {conversations}, others wrote in "
+        f"{plan.shared_conversations:,} of them; {episodes}, {dead_letters}"
     )
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from afterword.commands.common import Json, many, print_json, start_command
-from afterword.streams.visible import shown
+from afterword.commands.common import Json, print_json, start_command
+from afterword.streams.visible import many, shown
 
 if TYPE_CHECKING:
     from afterword.importing.files import Opened

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from afterword.commands.common import Json, many, print_json, start_command
-from afterword.streams.visible import shown
+from afterword.commands.common import Json, print_json, start_command
+from afterword.streams.visible import many, shown
 
 if TYPE_CHECKING:
     from afterword.produce import InvalidLine, Produced, ProduceOptions

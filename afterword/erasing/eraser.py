@@ -37,6 +37,7 @@ from afterword.streams.stores.episodes import DeletedEpisode, StoredEpisode, sco
 from afterword.streams.stores.erasures import ErasedConversation, Erasure
 from afterword.streams.stores.messages import Selection
 from afterword.streams.stores.opening import Stores, open_stores
+from afterword.streams.visible import many
 from afterword.topics import read_configs
 
 WAIT_SECONDS = 600.0
@@ -86,8 +87,14 @@ class ErasurePlan:
 
 
 class ErasureProgress(NamedTuple):
+    """Things that are waited for: their name, which begins with a plural, and their number."""
+
     stage: str
     left: int
+
+    def line(self) -> str:
+        first, _, rest = self.stage.partition(" ")
+        return f"{many(self.left, first.removesuffix('s'), first)} {rest}"
 
 
 class Look(NamedTuple):

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from afterword.schemas.base import Time, rfc3339
 from afterword.streams.errors import AfterwordError, ConfigurationError
 from afterword.streams.private import write_private
+from afterword.streams.visible import many
 from afterword.topics import UNBOUNDED
 
 VERSION = 1
@@ -85,7 +86,8 @@ class Receipt(Frozen):
             if NEVER in dates
             else max((rfc3339(date) for date in dates if isinstance(date, datetime)), default="–")
         )
-        counts = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in self.counts.items())
+        names = {name: name.replace("_", " ") for name in self.counts}
+        counts = ", ".join(many(self.counts[name], words.removesuffix("s"), words) for name, words in names.items())
         return (
             f"receipt {self.receipt_id}: {counts}; gone from all stores at {rfc3339(self.finished_at)}, "
             f"from the topics of ours by {last}"
@@ -142,7 +144,8 @@ def gone_by(configs: Mapping[str, str], now: datetime) -> tuple[datetime | Never
 
     With `delete`, a segment goes when its youngest record is `retention.ms` old, which is up to `segment.ms` younger
     than another one in it. With `compact`, a segment ends after `segment.ms` or `max.compaction.lag.ms`, whichever is
-    less, and is compacted `max.compaction.lag.ms` later: then what a later record of its key replaces is gone.
+    less, and is compacted `max.compaction.lag.ms` later: then what a later record of its key replaces is gone. Brokers
+    look at the age of the segment that is written only when they append to it: without traffic it stays.
     """
     policy = configs.get("cleanup.policy", "delete")
     if "delete" in policy:

@@ -27,6 +27,8 @@ class Fault:
     """Episodes must be exactly those of the rules alone."""
     counted: ClassVar[bool] = True
     """The load's records are all that there are."""
+    changes: ClassVar[bool] = True
+    """Messages are edited and deleted meanwhile, and summaries redone; an LLM writes them."""
     recovers: ClassVar[bool] = True
     """Work goes on after it, to the end."""
     share: ClassVar[float] = 60.0

@@ -13,6 +13,7 @@ from aiokafka import AIOKafkaProducer
 
 from afterword.dialogues import expand
 from afterword.streams.settings import Settings
+from tests.e2e.faults.changes import AFTER_THE_END, Changes, mark
 
 DIALOGUES = Path(__file__).parents[2] / "data" / "dialogues.jsonl"
 AT_A_TIME = 12
@@ -41,10 +42,14 @@ class Sent:
 
 
 class Conversations:
-    """An endless series of records; `close` gives the rest of those that are open, each ending with a flush."""
+    """An endless series of records; `close` gives the rest of those that are open, each ending with a flush.
 
-    def __init__(self, chance: random.Random) -> None:
+    `changes`: messages are edited and deleted, and conversations are deleted, also after their flush.
+    """
+
+    def __init__(self, chance: random.Random, changes: bool = False) -> None:
         self._chance = chance
+        self._changes = changes
         self._open: dict[str, Iterator[bytes]] = {}
         self._number = 0
 
@@ -68,12 +73,21 @@ class Conversations:
 
     def _conversation(self, name: str) -> Iterator[bytes]:
         chance, sent = self._chance, []
+        changes = Changes(name, chance)
         for number in range(chance.randint(*LENGTHS)):
             sent.append(orjson.dumps(self._message(name, number)))
+            changes.said(f"m{number}")
             yield sent[-1]
             if chance.random() < REPEATED:
                 yield chance.choice(sent)
+            if self._changes and (change := changes.next()):
+                yield orjson.dumps({"conversation_id": name, **change})
+                if "id" not in change:
+                    sent.clear()  # what is gone would come back as another message
         yield orjson.dumps({"type": "conversation.flush", "conversation_id": name})
+        if self._changes:
+            for _ in range(chance.randint(0, AFTER_THE_END)):
+                yield orjson.dumps({"conversation_id": name, **changes.any()})
 
     def _message(self, name: str, number: int) -> dict[str, Any]:
         chance = self._chance
@@ -82,7 +96,7 @@ class Conversations:
             "conversation_id": name,
             "user_id": f"user of {name}",
             "role": "user" if number % 2 == 0 else "assistant",
-            "content": " ".join(chance.choices(TEXT.split(), k=chance.randint(3, 40))),
+            "content": " ".join([*chance.choices(TEXT.split(), k=chance.randint(3, 40)), mark(name, f"m{number}", 0)]),
             "sent_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(FIRST_SENT_AT + 20 * number)),
         }
         if chance.random() < SHIFTED:

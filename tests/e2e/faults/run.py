@@ -21,12 +21,14 @@ from afterword.dev import ROLES
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Kafka, Settings, load_settings
 from tests.e2e.deployment import Record, deployed, fingerprints, segmented
+from tests.e2e.faults import changes
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.kinds.workers import SESSION_SECONDS
 from tests.e2e.faults.load import Conversations, Dialogues, Load
 from tests.e2e.faults.loops import Loops, probed
 from tests.e2e.faults.stalls import Announcements, Group, Watched, measured
 from tests.e2e.faults.world import Servers, World
+from tests.openai_server import success
 
 QUIET_SECONDS = 600.0
 PARTITIONS = 4
@@ -73,10 +75,13 @@ async def run(servers: Servers, directory: Path, kinds: Sequence[type[Fault]], f
     """Injects these kinds, all of them into one deployment, and judges it in the end."""
     faults = [kind() for kind in kinds]
     result = Result(faults)
-    settings = settings_for(servers, directory, kinds)
+    settings = settings_for(servers, directory, kinds, changed(kinds, form))
     kafka = settings.kafka
     chance = random.Random(form.seed)
-    load = Load(settings, Dialogues(chance) if form.hostile else Conversations(chance), form.per_second)
+    has_changes = changed(kinds, form)
+    servers.llm.usual = changes.repeats_marks if has_changes else success()
+    talk = Dialogues(chance) if form.hostile else Conversations(chance, has_changes)
+    load = Load(settings, talk, form.per_second)
     async with contextlib.AsyncExitStack() as opened_ones:
         deployment = await opened_ones.enter_async_context(
             deployed(settings, directory, form.static or kinds[0].static)
@@ -89,9 +94,11 @@ async def run(servers: Servers, directory: Path, kinds: Sequence[type[Fault]], f
                 measured(watched_of(kafka, role), world.loops.clock if form.hostile else time.monotonic)
             )
         try:
-            async with loaded(world, faults):
+            async with loaded(world, faults, form):
                 await inject_all(world, faults, form)
             await judge(world, faults, result)
+            if has_changes:
+                await judge_changes(world, faults, result)
         # a timeout is an OSError
         except (AssertionError, AfterwordError, KafkaError, OSError, httpx.HTTPError) as error:
             result.problems.append(f"{type(error).__name__}: {error}")
@@ -103,6 +110,11 @@ async def run(servers: Servers, directory: Path, kinds: Sequence[type[Fault]], f
         result.notes += [f"{end}, {times} times" for end, times in ends.items()]
         await close(world, result)
     return result
+
+
+def changed(kinds: Sequence[type[Fault]], form: Form) -> bool:
+    """Return whether messages are changed and summaries redone: in the long form; the hostile one has no marks."""
+    return form.long and not form.hostile and all(kind.changes for kind in kinds)
 
 
 def watched(form: Form) -> Sequence[str]:
@@ -120,11 +132,15 @@ def watched_of(kafka: Kafka, role: str) -> Watched:
 
 
 @contextlib.asynccontextmanager
-async def loaded(world: World, faults: Sequence[Fault]) -> AsyncIterator[None]:
+async def loaded(world: World, faults: Sequence[Fault], form: Form) -> AsyncIterator[None]:
     """Load and supervisor; on leaving, everything has been sent, and the supervisor goes on until all is quiet."""
     stop = asyncio.Event()
     loading = asyncio.create_task(world.load.run(stop))
     supervising = asyncio.create_task(world.supervise())
+    requests = changes.Requests(world.deployment.settings, random.Random(form.seed))
+    has_changes = changed([type(fault) for fault in faults], form)
+    asking = asyncio.create_task(requests.run()) if has_changes else None
+    tasks = [loading, supervising, *([asking] if asking else [])]
     try:
         for role in faults[0].roles:
             world.start(role)
@@ -138,10 +154,15 @@ async def loaded(world: World, faults: Sequence[Fault]) -> AsyncIterator[None]:
         note(world, "everything is sent")
         if recovers(faults):
             await until_quiet(world)
+        if asking:
+            await requests.enough()
+            asking.cancel()
+            note(world, f"{requests.sent} requests to redo summaries were sent")
+            await changes.until_summarizer_is_done(world.deployment.settings.kafka)
     finally:
-        for task in (loading, supervising):
+        for task in tasks:
             task.cancel()
-        await asyncio.wait([loading, supervising])
+        await asyncio.wait(tasks)
 
 
 async def inject_all(world: World, faults: Sequence[Fault], form: Form) -> None:
@@ -211,6 +232,16 @@ async def judge(world: World, faults: Sequence[Fault], result: Result) -> None:
         await _checked(world, fault, result)
 
 
+async def judge_changes(world: World, faults: Sequence[Fault], result: Result) -> None:
+    """Look for what was replaced or deleted, and at the revisions. A record that was damaged may have repeated one."""
+    settings = world.deployment.settings
+    if not (recovers(faults) and world.running("summarizer")):
+        return
+    outcome = await changes.judged(settings, [record.value for record in world.load.sent])
+    result.problems += outcome.problems
+    result.notes += outcome.notes
+
+
 def _judge_completeness(world: World, report: Report, result: Result, faults: Sequence[Fault]) -> None:
     allowed = {"pending": sum(fault.strays for fault in faults), "not_consumed": 0}
     left = {name: report.messages[name] for name, most in allowed.items() if report.messages[name] > most}
@@ -220,7 +251,8 @@ def _judge_completeness(world: World, report: Report, result: Result, faults: Se
     other = report.messages["flushes"] + report.messages["changes"]
     if counted and report.messages["total"] + other != len(world.load.sent):
         result.problems.append(f"{len(world.load.sent)} records were sent, and {report.messages} found")
-    stored = {name: report.summaries.get(name) for name in ("stored", "announced")}
+    counts = {name: report.summaries.get(name, 0) for name in ("stored", "announced", "deleted")}
+    stored = {"stored": counts["stored"] + counts["deleted"], "announced": counts["announced"]}
     if world.running("summarizer") and set(stored.values()) != {report.episodes["total"]}:
         result.problems.append(f"{report.episodes['total']} episodes, and summaries {stored}")
 
@@ -252,7 +284,7 @@ def _count(report: Report, kind: Any) -> int:
     return report.findings[kind].count if kind in report.findings else 0
 
 
-def settings_for(servers: Servers, directory: Path, kinds: Sequence[type[Fault]]) -> Settings:
+def settings_for(servers: Servers, directory: Path, kinds: Sequence[type[Fault]], has_changes: bool) -> Settings:
     """Settings with Kafka's shortest timeouts, so that failures are noticed early; names are those of the directory."""
     name = directory.name
     ours: dict[str, dict[str, Any]] = {
@@ -264,6 +296,7 @@ def settings_for(servers: Servers, directory: Path, kinds: Sequence[type[Fault]]
             "messages_topic": f"messages-{name}",
             "episodes_topic": f"episode.closed-{name}",
             "summaries_topic": f"summary.created-{name}",
+            "deletions_topic": f"summary.deleted-{name}",
             "retry_topic": f"episode.retry-{name}",
             "segmenter_id": f"segmenter-{name}",
             "summarizer_id": f"summarizer-{name}",
@@ -275,9 +308,10 @@ def settings_for(servers: Servers, directory: Path, kinds: Sequence[type[Fault]]
         "qdrant": {"path": directory / "qdrant"},
         "llm": {},
         "quality": {},
+        "retry": {},
     }
-    for kind in kinds:
-        for section, values in kind.settings.items():
+    for each in [changes.SETTINGS if has_changes else {}, *[kind.settings for kind in kinds]]:
+        for section, values in each.items():
             ours[section] |= values
     if ours["qdrant"]["path"] is None:
         ours["qdrant"]["url"] = servers.qdrant.url

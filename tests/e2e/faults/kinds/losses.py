@@ -32,6 +32,7 @@ class RecordsExpired(Fault):
     outcome = "named with offsets and count, nothing else is lost"
     exact = False
     counted = False
+    changes = False  # some are of messages that nobody has read
     recovers = False  # a flush may be among what is lost: its conversation stays open
     share = 40.0
     times = 2
@@ -102,6 +103,7 @@ class ChangelogDamaged(Fault):
     name = "changelogs truncated or made anew, and state directories lost"
     outcome = "start refused with the reason; clean after `state rebuild`"
     exact = False  # the overlap of the next episodes is lost, and with it where they end
+    changes = False  # as the ids of earlier messages are
     share = 40.0
     times = 2
     at_least = 2

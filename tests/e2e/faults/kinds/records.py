@@ -91,7 +91,10 @@ class Repeats(Fault):
         self._repeated = 0
 
     async def inject(self, world: World, chance: random.Random) -> None:
-        last = [record for record in world.load.sent[-200:] if record.value and b'"id"' in record.value]
+        sent = world.load.sent
+        begun_anew = {record.key for record in sent if record.value and b'"conversation.deleted"' in record.value}
+        messages = [one for one in sent[-300:] if one.value and b'"id"' in one.value and b'"type"' not in one.value]
+        last = [record for record in messages if record.key not in begun_anew]
         for record in last:  # as a whole, as a producer does that has not heard of its success
             await world.load.send(Sent(record.key, record.value, record.timestamp_ms, record.headers))
         self._repeated += len(last)

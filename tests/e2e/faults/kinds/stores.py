@@ -3,18 +3,19 @@
 import asyncio
 import contextlib
 import random
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import ClassVar
 
-from afterword.streams.stores import mongo
+from afterword.schemas import SummaryCreated
+from tests.e2e.faults.changes import LLM, announced
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.kinds.workers import WITH_QDRANT
 from tests.e2e.faults.memory import MOST_MEGABYTES, megabytes
 from tests.e2e.faults.world import OVER_HTTP, World
-from tests.openai_server import MODEL, after, resets, success
+from tests.openai_server import after, resets
 
 STORES = "stores"
-LLM = {"provider": "openai", "model": MODEL}
 
 
 class Away(Fault):
@@ -108,7 +109,7 @@ class Llm(Away):
     async def check(self, world: World) -> None:
         await super().check(world)
         sources = await summary_sources(world)
-        self.notes.append(f"summaries: {sources['llm']} of the LLM, {sources['fallback']} fallbacks")
+        self.notes.append(f"announced: {sources['llm']} of the LLM, {sources['fallback']} fallbacks")
         assert sources["llm"] > 0, "no summary is the LLM's"
         assert sources["fallback"] > 0 or not self.falls_back, "nothing fell back"
 
@@ -128,7 +129,7 @@ class LlmSlow(Llm):
 
     @contextlib.asynccontextmanager
     async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
-        async with world.servers.llm.answering(after(world.seconds(3, 30), success())):
+        async with world.servers.llm.answering(after(world.seconds(3, 30), world.servers.llm.usual)):
             yield
 
 
@@ -174,11 +175,7 @@ class QdrantResets(Away):
             yield
 
 
-async def summary_sources(world: World) -> dict[str, int]:
-    """Count the stored summaries of each source."""
-    database = mongo.connect(world.deployment.settings.mongo)
-    try:
-        episodes = database["episodes"]
-        return {source: await episodes.count_documents({"quality.source": source}) for source in ("llm", "fallback")}
-    finally:
-        await mongo.close(database)
+async def summary_sources(world: World) -> Counter[str]:
+    """Count the announced summaries of each source."""
+    events = announced(world.deployment.settings.kafka)
+    return Counter([event.quality.source async for event in events if isinstance(event, SummaryCreated)])

@@ -157,6 +157,7 @@ class Grown(Fault):
     name = "messages grown from 4 to 8 partitions"
     outcome = "start refused with the reason, no silent state loss"
     company = "clocks"
+    changes = False
     recovers = False
     share = 20.0
     most = 1

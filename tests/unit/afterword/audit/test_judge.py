@@ -487,6 +487,12 @@ def test_a_fallback_that_was_replaced_is_one_episode_and_clean(snapshot):
     assert (counts["announced"], counts["events"], counts["repeats"], counts["superseded"]) == (2, 3, 0, 1)
 
 
+def test_what_a_change_replaces_need_not_have_been_announced(snapshot):
+    later = {"event_id": "c:1:3", "revision": 3, "episode_revision": 1, "supersedes": "c:1:2"}
+    snapshot.announced.append(snapshot.announced[0]._replace(**later, reason="edited"))
+    assert judge(snapshot).clean
+
+
 def test_an_episode_that_is_closed_anew_after_that_is_announced_under_the_next_number(snapshot):
     snapshot.closed.append(closed(1, [1, 2], offset=4, revision=2))
     snapshot.summarized_to = {0: 5}

@@ -69,7 +69,7 @@ def a_receipt(**fields: object) -> Receipt:
         "conversation": None,
         "deleted_conversations": (salted_digest(salt, "conversation", "c1"),),
         "shared_conversations": (),
-        "counts": {"messages": 1200, "dead_letters": 0},
+        "counts": {"messages": 1200, "conversations": 1, "dead_letters": 0},
         "topics": dates,
     }
     return Receipt.model_validate({**given, **fields})
@@ -77,8 +77,8 @@ def a_receipt(**fields: object) -> Receipt:
 
 def test_its_line_names_the_last_date_of_our_topics() -> None:
     assert a_receipt().line() == (
-        "receipt r1: 1,200 messages, 0 dead letters; gone from all stores at 2026-01-05T12:00:00.000Z, from the topics "
-        "of ours by 2026-01-05T14:00:00.000Z"
+        "receipt r1: 1,200 messages, 1 conversation, 0 dead letters; gone from all stores at 2026-01-05T12:00:00.000Z, "
+        "from the topics of ours by 2026-01-05T14:00:00.000Z"
     )
     endless = TopicDate(topic="episode.retry", gone_by=NEVER, because="", ends={})
     receipt = a_receipt(topics=(*a_receipt().topics, endless))

@@ -1,0 +1,311 @@
+"""What the load says of a message, and says again: marks in the texts, and where each may be in the end.
+
+Every content ends with a mark that names its message and version. The stand-in LLM repeats the marks that it is shown.
+So a store, wherever it has a mark of a version that was replaced or deleted, tells on whoever left it there.
+"""
+
+import asyncio
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import orjson
+from aiohttp import web
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from afterword.audit.log import open_log
+from afterword.audit.waiting import is_consumed
+from afterword.redo import CE_SOURCE, request_for
+from afterword.schemas import SummaryCreated, SummaryDeleted
+from afterword.schemas.episodes import EPISODE_REDO
+from afterword.schemas.headers import cloud_event
+from afterword.streams.settings import Kafka, Settings
+from afterword.streams.stores import mongo
+from afterword.streams.summarizer.providers import maker_of
+from tests.openai_server import MODEL, success
+
+MARK = re.compile(r"\b(c\d+)-(m\d+)-v(\d+)\b")
+EDITED, DELETED, ENDED = 0.08, 0.05, 0.01
+"""Shares of messages after which an earlier one is edited or deleted, or the conversation is deleted."""
+SKIPPED_LATER = 0.1
+"""Share of edits that take the message out of summaries."""
+AFTER_THE_END = 3
+"""Most changes after the last flush, when everything is closed."""
+REDONE_PER_SECOND = 3.0
+REDONE_TWICE, REDONE_LATE = 0.3, 0.2
+"""Shares of requests that are sent twice, and of those that ask for a revision that has been replaced."""
+LEAST_REDONE = 10
+"""Requests of every run."""
+REMEMBERED = 200
+"""Announced summaries from which the next request is drawn."""
+REQUEST_MILLISECONDS = 300_000
+LLM = {"provider": "openai", "model": MODEL}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "llm": {**LLM, "attempts": 2, "timeout_seconds": 40, "retry_budget_seconds": 4},
+    "quality": {"enabled": False},  # it says little
+    "retry": {"first_delay_seconds": 0.5, "longest_delay_seconds": 5},
+}
+SUMMARIES = ("episodes", "conversation_summaries", "conversations", "llm_cache")
+QUIET_SECONDS = 600.0
+
+
+def mark(conversation: str, message: str, version: int) -> str:
+    return f"{conversation}-{message}-v{version}"
+
+
+async def repeats_marks(request: web.Request) -> web.StreamResponse:
+    """Answer with the marks of what is to be summarized; in the rolling summary also those of the text before."""
+    prompt = "\n".join(message["content"] for message in (await request.json())["messages"])
+    core, before = (" ".join(marks(part)) for part in (_fenced(prompt, "TRANSCRIPT"), _fenced(prompt, "PREVIOUS")))
+    texts = {
+        "title": "A talk",
+        "short_summary": f"They talked: {core}.",
+        "long_summary": f"They talked of many things: {core}.",
+        "rolling_summary": f"They talked: {before} {core}.",
+    }
+    return await success(texts)(request)
+
+
+def _fenced(prompt: str, label: str) -> str:
+    return prompt.partition(f"BEGIN {label} ")[2].partition(f"END {label} ")[0]
+
+
+def marks(text: str) -> list[str]:
+    return list(dict.fromkeys(found[0] for found in MARK.finditer(text)))
+
+
+class Changes:
+    """Changes of one conversation, at random."""
+
+    def __init__(self, conversation: str, chance: random.Random) -> None:
+        self._conversation, self._chance = conversation, chance
+        self._versions: Counter[str] = Counter()
+        self._ids: list[str] = []
+
+    def said(self, message_id: str) -> None:
+        self._ids.append(message_id)
+
+    def next(self) -> dict[str, Any] | None:
+        """Return the change that comes now, if any: of any message, also of one that is gone, or once more."""
+        draw = self._chance.random()
+        if draw < ENDED:
+            return {"type": "conversation.deleted"}
+        return self.any() if draw < ENDED + DELETED + EDITED else None
+
+    def any(self) -> dict[str, Any]:
+        message_id = self._chance.choice(self._ids)
+        if self._chance.random() < DELETED / (DELETED + EDITED):
+            return {"type": "message.deleted", "id": message_id}
+        if self._chance.random() < SKIPPED_LATER:
+            return {"type": "message.edited", "id": message_id, "skip_summarization": True}
+        self._versions[message_id] += 1
+        content = f"Put right. {mark(self._conversation, message_id, self._versions[message_id])}"
+        return {"type": "message.edited", "id": message_id, "content": content}
+
+
+@dataclass
+class Said:
+    """A message as it is after all changes."""
+
+    mark: str
+    skipped: bool
+
+
+@dataclass
+class Truth:
+    """Messages of the load that are left, by conversation and id."""
+
+    left: dict[tuple[str, str], Said] = field(default_factory=dict)
+    gone: set[tuple[str, str]] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, values: Iterable[bytes | None]) -> "Truth":
+        """`values`: of records, each conversation in the order of the log. Other than the load's are left out."""
+        truth = cls()
+        for value in values:
+            with suppress(orjson.JSONDecodeError):
+                event = orjson.loads(value or b"null")
+                if isinstance(event, dict) and re.fullmatch(r"c\d+", str(event.get("conversation_id"))):
+                    truth._hear(event)
+        return truth
+
+    def _hear(self, event: dict[str, Any]) -> None:
+        name = event["conversation_id"], event.get("id", "")
+        kind = event.get("type", "message.created")
+        if kind == "conversation.deleted":
+            self.gone |= {known for known in self.left if known[0] == name[0]}
+        elif kind == "message.deleted" and name in self.left:
+            self.gone.add(name)
+        elif kind == "message.edited" and name in self.left:
+            said = self.left[name]
+            found = marks(event.get("content") or "")
+            self.left[name] = Said(found[0] if found else said.mark, said.skipped or "skip_summarization" in event)
+        elif kind == "message.created" and name not in self.left and name not in self.gone:
+            self.left[name] = Said(marks(event["content"])[0], event.get("skip_summarization", False))
+        for known in self.gone & self.left.keys():
+            del self.left[known]
+
+    @property
+    def in_messages(self) -> set[str]:
+        return {said.mark for said in self.left.values()}
+
+    @property
+    def in_summaries(self) -> set[str]:
+        return {said.mark for said in self.left.values() if not said.skipped}
+
+
+class Requests:
+    """Requests to redo announced summaries, at random, until it is cancelled."""
+
+    def __init__(self, settings: Settings, chance: random.Random) -> None:
+        self._settings, self._chance = settings, chance
+        self._known: dict[str, SummaryCreated] = {}
+        self._replaced: list[SummaryCreated] = []
+        self._running: asyncio.Task[None] | None = None
+        self.sent = 0
+
+    async def run(self) -> None:
+        """A broker that is away, or forbids it, is asked again."""
+        self._running = asyncio.current_task()
+        while True:
+            with suppress(KafkaError, OSError, AssertionError):  # aiokafka asserts that it knows a broker
+                await self._ask()
+            await asyncio.sleep(1 / REDONE_PER_SECOND)
+
+    async def enough(self) -> None:
+        """Wait until some were sent: on a busy machine summaries are late. Raises: TimeoutError, or why it ended."""
+        async with asyncio.timeout(QUIET_SECONDS):
+            while self.sent < LEAST_REDONE:
+                await asyncio.sleep(0.1)
+                if self._running and self._running.done():
+                    self._running.result()
+
+    async def _ask(self) -> None:
+        kafka = self._settings.kafka
+        servers = {"bootstrap_servers": kafka.bootstrap_servers}
+        async with (
+            AIOKafkaConsumer(kafka.summaries_topic, **servers, isolation_level="read_committed") as consumer,
+            AIOKafkaProducer(**servers, request_timeout_ms=REQUEST_MILLISECONDS) as producer,
+        ):
+            while True:
+                for records in (await consumer.getmany(timeout_ms=int(1000 / REDONE_PER_SECOND))).values():
+                    for record in records:
+                        self._remember(SummaryCreated.model_validate_json(record.value))
+                if self._known:
+                    await self._send(producer, kafka)
+
+    def _remember(self, summary: SummaryCreated) -> None:
+        if known := self._known.pop(summary.episode_id, None):
+            self._replaced = [*self._replaced[-REMEMBERED:], known]
+        self._known[summary.episode_id] = summary
+        if len(self._known) > REMEMBERED:
+            del self._known[next(iter(self._known))]
+
+    async def _send(self, producer: AIOKafkaProducer, kafka: Kafka) -> None:
+        late = self._replaced and self._chance.random() < REDONE_LATE
+        summary = self._chance.choice(self._replaced if late else list(self._known.values()))
+        redo = request_for(summary, maker_of(self._settings))
+        for _ in range(1 + (self._chance.random() < REDONE_TWICE)):
+            headers = cloud_event(EPISODE_REDO, f"{summary.event_id}:redo", CE_SOURCE, redo.requested_at)
+            key = redo.conversation_id.encode()
+            await producer.send_and_wait(kafka.episodes_topic, redo.to_json(), key=key, headers=headers)
+            self.sent += 1
+
+
+async def until_summarizer_is_done(kafka: Kafka) -> None:
+    """Wait until the summarizers have handled all of `episode.closed` and `episode.retry`. Raises: TimeoutError."""
+    topics = kafka.episodes_topic, kafka.retry_topic
+    groups = [kafka.model_copy(update={"segmenter_id": kafka.summarizer_id, "messages_topic": one}) for one in topics]
+    async with asyncio.timeout(QUIET_SECONDS), open_log(kafka) as log:
+        # those of the first may write to the second, and those of the second again to it
+        while not all([await is_consumed(log, group) for group in [*groups, *groups]]):  # noqa: ASYNC110 – offsets set no event
+            await asyncio.sleep(0.3)
+
+
+@dataclass
+class Outcome:
+    """What the stores have, and what was announced."""
+
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+async def judged(settings: Settings, values: Iterable[bytes | None]) -> Outcome:
+    """Compare marks and revisions with what was said. Raises: StoreUnavailable, TopicStalled."""
+    outcome, truth = Outcome(), Truth.of(values)
+    database = mongo.connect(settings.mongo)
+    try:
+        for name in await database.list_collection_names():
+            allowed = truth.in_summaries if name in SUMMARIES else truth.in_messages
+            async for document in database[name].find():
+                found = [one for one in marks(repr(document)) if one not in allowed]
+                if found:
+                    outcome.problems.append(f"{name} {document['_id']!r} has {found}, of before a change")
+        stored = {document["_id"]: document async for document in database["episodes"].find()}
+    finally:
+        await mongo.close(database)
+    _judge_texts(stored, truth, outcome)
+    await _judge_announced(settings.kafka, stored, outcome)
+    return outcome
+
+
+def _judge_texts(stored: dict[str, Any], truth: Truth, outcome: Outcome) -> None:
+    """A summary of the LLM repeats the marks of all of its messages, and those of the load are each in one episode."""
+    placed: Counter[tuple[str, str]] = Counter()
+    for episode_id, document in stored.items():
+        names = [(document["conversation_id"], one) for one in document.get("message_ids", ())]
+        placed.update(name for name in names if name in truth.left)
+        if document.get("deleted") or document["quality"]["source"] != "llm":
+            continue
+        missing = {truth.left[name].mark for name in names if name in truth.left} - set(marks(document["long_summary"]))
+        if missing:
+            outcome.problems.append(f"the summary of {episode_id} lacks {sorted(missing)}")
+    wanted = {name for name, said in truth.left.items() if not said.skipped}
+    wrong = {name: placed[name] for name in wanted | placed.keys() if placed[name] != (name in wanted)}
+    if wrong:
+        outcome.problems.append(f"messages in another number of episodes than one: {wrong}")
+
+
+async def _judge_announced(kafka: Kafka, stored: dict[str, Any], outcome: Outcome) -> None:
+    """Each revision is announced once, and the last one is what is stored.
+
+    One is left out only if a change or a request came between making it and announcing it, as a crash did.
+    """
+    times: Counter[str] = Counter()
+    revisions: dict[str, dict[int, str | None]] = defaultdict(dict)
+    reasons: Counter[str] = Counter()
+    async for event in announced(kafka):
+        times[event.event_id] += 1
+        revisions[event.episode_id][event.revision] = event.reason
+        reasons[event.reason or ("fallback replaced" if event.supersedes else "first")] += 1
+    overtaken = 0
+    for episode_id, found in revisions.items():
+        numbers = sorted(found)
+        after_gaps = [n for before, n in pairwise([0, *numbers]) if n > before + 1]
+        overtaken += numbers[-1] - len(numbers)
+        if not all(found[number] for number in after_gaps):
+            outcome.problems.append(f"the revisions of {episode_id} have gaps: {numbers}")
+    last = {episode_id: max(found) for episode_id, found in revisions.items()}
+    differ = {i: (last.get(i), d["revision"]) for i, d in stored.items() if last.get(i) != d["revision"]}
+    if differ:
+        outcome.problems.append(f"announced and stored revisions differ: {differ}")
+    repeated = {event: count for event, count in times.items() if count > 1}
+    if repeated:
+        outcome.problems.append(f"announced more than once: {repeated}")
+    counts = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
+    outcome.notes.append(f"announced: {counts}; {overtaken} were superseded before that")
+
+
+async def announced(kafka: Kafka) -> AsyncIterator[SummaryCreated | SummaryDeleted]:
+    """Every committed event of summaries, deletions last."""
+    async with open_log(kafka) as log:
+        async for record in log.records(kafka.summaries_topic):
+            yield SummaryCreated.model_validate_json(record.value)
+        async for record in log.records(kafka.deletions_topic):
+            yield SummaryDeleted.model_validate_json(record.value)
