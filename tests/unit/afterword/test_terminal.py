@@ -5,7 +5,7 @@ import re
 import pytest
 
 from afterword.audit.report import Report
-from afterword.commands.common import print_table, report
+from afterword.commands.common import counting, print_table, report
 from afterword.commands.dlq import COLUMNS, _cells, _page
 from afterword.commands.memory import context_lines
 from afterword.commands.watch import _print
@@ -92,3 +92,20 @@ def test_a_table_gives_a_text_the_width_of_the_terminal(
 def test_an_empty_table_says_so_beside_the_output(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("episode",), [], none="no episodes")
     assert capsys.readouterr() == ("", "no episodes\n")
+
+
+def test_long_work_says_on_a_terminal_what_it_does_and_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with counting() as progress:
+        progress("reading messages", 200, 1000)
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "120")
+    with counting() as progress:
+        progress("reading messages", 200, 1000)
+        progress("reading messages", 400, 1000)
+        progress("reading the stores", 0, None)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "reading the stores" in shown.err
