@@ -41,6 +41,7 @@ from afterword.streams.summarizer.providers import Maker
 from afterword.streams.summarizer.revisions import Ask, Episode, Revisions, summary_created, summary_deleted
 from afterword.streams.summarizer.rolling import TextBefore, read_text_before
 from afterword.streams.summarizer.summary import is_replaceable
+from afterword.streams.together import together
 from afterword.streams.tokens import count_tokens
 
 PAGE_EPISODES = 50
@@ -202,20 +203,20 @@ class Amendments(Revisions):
 
     async def _amend(self, held: list[Episode], amended: EpisodeAmended) -> list[Episode]:
         """Revise episodes of one scope, and what was derived from them."""
-        await self._forget_replies(held[0], held[0].ordinal)
         done: list[Episode] = []
+        await together(self._forget_replies(held[0], held[0].ordinal), self._revise(held, amended, done))
+        await together(*[self._finish(episode, amended) for episode in done], self._follow(done, amended))
+        return done
+
+    async def _revise(self, held: list[Episode], amended: EpisodeAmended, done: list[Episode]) -> None:
+        """Revise episodes of one scope, in order; adds each to `done`."""
         for episode in held:
             made = await self._revised(episode, amended, self._ask)
             if _has_made_any(amended, done):  # it may have been built on their earlier texts
                 made = await self._derived_again(made, amended)
             elif isinstance(made, StoredEpisode) and made.as_of < amended.offset:  # an earlier record made it
                 await self._retry_until_success("store_episode", lambda: self._episodes.mark(made, amended.offset))  # noqa: B023 – awaited here
-            await self._finish(made, amended)
             done.append(made)
-        await self._follow(done, amended)
-        # of an episode that came meanwhile there is an answer since
-        await self._forget_replies(held[0], held[0].ordinal)
-        return done
 
     async def _revised(
         self, episode: Episode, amended: EpisodeAmended, ask: Ask, again: bool = False, position: str | None = None
@@ -300,15 +301,20 @@ class Amendments(Revisions):
                 if episode.as_of < amended.offset or _has_made_any(amended, [*done, episode]):
                     await self._finish(await self._derived_again(episode, amended), amended)
             after = page[-1].ordinal
-        await self._renew_conversation(first, amended.offset)
+        # of an episode that came meanwhile there is an answer since
+        await together(
+            self._renew_conversation(first, amended.offset), self._forget_replies(first, min(e.ordinal for e in done))
+        )
 
     async def _renew_conversation(self, first: Episode, offset: int) -> None:
         """Renew the rows, counts and title of the scope from the episodes as they are now.
 
         `offset`: that of the change which they have then.
         """
-        await self._renew_rows(first, offset)
-        await self._retry_until_success("store_conversation", lambda: self._episodes.recount(first.event))
+        await together(
+            self._renew_rows(first, offset),
+            self._retry_until_success("store_conversation", lambda: self._episodes.recount(first.event)),
+        )
 
     async def _later(self, first: Episode, after: int) -> list[StoredEpisode]:
         return await self._retry_until_success("find", lambda: self._episodes.later(first.event, PAGE_EPISODES, after))
@@ -380,11 +386,13 @@ class Amendments(Revisions):
 
     async def _renewed(self, row: RollingRow, first: Episode, offset: int) -> RollingRow | None:
         """The row as it is to be; None if nothing is left that it was made of."""
-        episodes = await self._latest(first, row.last_ordinal + 1, MOST_PENDING_EPISODES)
+        episodes, last = await asyncio.gather(
+            self._latest(first, row.last_ordinal + 1, MOST_PENDING_EPISODES),
+            self._episodes.lookup(sibling_id(first.event, row.last_ordinal)),
+        )
         source = next((e for e in episodes if e.summary.rolling_range is not None), None)
         if source is None:
             return None
-        last = await self._episodes.lookup(sibling_id(first.event, row.last_ordinal))
         content = source.summary.rolling_summary
         if content == row.content and row.as_of >= offset:
             return row

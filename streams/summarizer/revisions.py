@@ -1,7 +1,6 @@
 """The parts that every revision of an episode has, the first one included: the steps to make it, and its event."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -16,7 +15,7 @@ from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.summarizer.current import MessageState
 from afterword.streams.summarizer.embedders import Embedder
-from afterword.streams.summarizer.rolling import History, SummaryRules, read_history, read_text_before
+from afterword.streams.summarizer.rolling import History, SummaryRules, read_current_history, read_history
 from afterword.streams.summarizer.steps import PUBLISH, StepRunner
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
@@ -66,10 +65,9 @@ class Revisions:
         return await self._retry_until_success("find", lambda: read_history(self._episodes, episode, self._rules))
 
     async def _current_history(self, closed: EpisodeClosed) -> History:
-        """Read the conversation before an episode from its episodes: rows are made anew only after them."""
-        history = await self._read_history(closed)
-        text = await self._retry_until_success("find", lambda: read_text_before(self._episodes, closed, None))
-        return replace(history, rolling_summary=text.text, pending=text.pending, as_of=text.as_of, sources=text.sources)
+        return await self._retry_until_success(
+            "find", lambda: read_current_history(self._episodes, closed, self._rules)
+        )
 
     async def _read_messages(
         self, read: ReadMessages, of: EpisodeClosed | SummaryCreated, ids: Iterable[str]

@@ -109,12 +109,32 @@ async def read_history(episodes: EpisodeStore, episode: EpisodeClosed, rules: Su
     """Read a conversation as of before the episode. Raises: StoreUnavailable."""
     scope = scope_of(episode)
     latest, conversation = await asyncio.gather(episodes.latest_row(scope), episodes.conversation(scope))
-    # an older episode that is summarized again: later rows do not belong to its history
-    row = latest if latest is not None and latest.last_ordinal < episode.ordinal else None
-    if conversation is not None and conversation.tenant_id != episode.tenant_id:
-        row = None  # as the segmenter's state was lost, somebody else started it over: their text stays theirs
+    row = row_before(episode, latest, conversation)
     before = await read_text_before(episodes, episode, row)
     return History(episode, rules, latest, row, before.text, before.pending, conversation, before.as_of, before.sources)
+
+
+async def read_current_history(episodes: EpisodeStore, episode: EpisodeClosed, rules: SummaryRules) -> History:
+    """Read a conversation as of before the episode from its episodes alone: rows are made anew only after them.
+
+    Raises: StoreUnavailable.
+    """
+    scope = scope_of(episode)
+    latest, conversation, before = await asyncio.gather(
+        episodes.latest_row(scope), episodes.conversation(scope), read_text_before(episodes, episode, None)
+    )
+    row = row_before(episode, latest, conversation)
+    return History(episode, rules, latest, row, before.text, before.pending, conversation, before.as_of, before.sources)
+
+
+def row_before(
+    episode: EpisodeClosed, latest: RollingRow | None, conversation: Conversation | None
+) -> RollingRow | None:
+    """Return the row that the episode's rolling summary follows, given the latest one."""
+    if conversation is not None and conversation.tenant_id != episode.tenant_id:
+        return None  # as the segmenter's state was lost, somebody else started it over: their text stays theirs
+    # an older episode that is summarized again: later rows do not belong to its history
+    return latest if latest is not None and latest.last_ordinal < episode.ordinal else None
 
 
 class TextBefore(NamedTuple):

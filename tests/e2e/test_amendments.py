@@ -293,8 +293,8 @@ async def test_what_was_deleted_is_not_read_back_while_no_summarizer_runs(
         assert "N4471902" not in await told()
 
         async def is_whole() -> bool:
-            context = await memory.context("w")
-            return context is not None and "Rome" in context.rolling_summary
+            page = await memory.episodes("w")
+            return "Rome" in page.episodes[0].summary.rolling_summary
 
         await until(is_whole)
         assert [e.summary.ordinal for e in (await memory.episodes("w")).episodes] == [2, 1]
