@@ -139,7 +139,7 @@ async def test_the_conversation_follows_its_last_episode_and_counts_nothing_twic
     await deployment.replace()
     stores = deployment.world.episodes
     last = stores.episodes["c1:3"].summary
-    conversation = stores.conversations["c1"]
+    conversation = stores.known["c1"]
     assert (conversation.episode_count, conversation.message_count, conversation.title) == (3, 9, last.title)
     row = stores.rows["c1"][-1]
     assert (row.content, row.last_ordinal, row.last_revision) == (last.rolling_summary, 3, 2)
