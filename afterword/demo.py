@@ -63,7 +63,7 @@ async def _replay(settings: Settings, lines: Sequence[bytes], show: Show, logs: 
             running.callback(task.cancel)
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
-                await _until_summarised(settings.kafka, show, done)
+                await _until_summarised(settings, show, done)
         except TimeoutError:
             raise DemoIncomplete(
                 seconds=TIMEOUT_SECONDS, summarised=done.messages, expected=done.expected, logs=logs
@@ -88,8 +88,8 @@ class _Done:
         self.last = event.conversation_id
 
 
-async def _until_summarised(kafka: Kafka, show: Show, done: _Done) -> None:
-    async with aclosing(watch(kafka, from_beginning=True)) as events:
+async def _until_summarised(settings: Settings, show: Show, done: _Done) -> None:
+    async with aclosing(watch(settings, from_beginning=True)) as events:
         async for event in events:
             if not isinstance(event, SummaryCreated):
                 continue

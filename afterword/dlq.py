@@ -18,7 +18,14 @@ from aiokafka.errors import ProducerFenced
 
 from afterword.audit.log import Log, open_log
 from afterword.schemas.base import rfc3339
-from afterword.schemas.dead_letters import ARCHIVE, DEAD_LETTER_PREFIX, DeadLetter, is_offset, read_dead_letter
+from afterword.schemas.dead_letters import (
+    ARCHIVE,
+    DEAD_LETTER_PREFIX,
+    DeadLetter,
+    is_offset,
+    read_dead_letter,
+    with_original,
+)
 from afterword.schemas.headers import RESERVED_PREFIX, Headers, KafkaRecord, header
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka import broker_errors, client_options, require_topics, start_client
@@ -111,6 +118,8 @@ class DeadLetterCounts:
     """Records that Afterword did not write: they can be discarded, but not replayed."""
     truncated: int = 0
     """Records that were too large to be kept whole: they can be discarded, but not replayed."""
+    expired: int = 0
+    """Records that the dead letter only names, and that are gone: they can be discarded, but not replayed."""
     archive: int = 0
     """Records that only the archiver could not take, and the segmenter has: they can be discarded, but not replayed."""
     by_type: Counter[str] = field(default_factory=Counter)
@@ -145,7 +154,7 @@ class DeadLetterQueue:
         async for record in self._log.records(topic):
             if resolved_offset(record) is None:
                 found = read_dead_letter(record)
-                if found not in resolved and filters.match(found):
+                if found not in resolved and filters.match(found := await self._whole(found)):
                     yield found
 
     async def find(self, address: str) -> DeadLetter:
@@ -154,8 +163,14 @@ class DeadLetterQueue:
         if topic in queue_topics(self._kafka) and len(place) == 2 and all(map(is_offset, place)):
             record = await self._log.record_at(topic, *map(int, place))
             if record is not None and resolved_offset(record) is None:
-                return read_dead_letter(record)
+                return await self._whole(read_dead_letter(record))
         raise NoSuchDeadLetter(address=address)
+
+    async def _whole(self, found: DeadLetter) -> DeadLetter:
+        """The dead letter with its original, from where that came from, as long as that has it."""
+        if not found.withheld or found.origin is None:
+            return found
+        return with_original(found, await self._log.record_at(*found.origin))
 
     async def count(self, topic: str, filters: Matching, action: Action) -> DeadLetterCounts:
         """Count what `resolve` would do."""
@@ -246,6 +261,9 @@ def _count(counts: DeadLetterCounts, found: DeadLetter, action: Action) -> bool:
         return False
     if action == "replayed" and found.truncated:
         counts.truncated += 1
+        return False
+    if action == "replayed" and found.withheld:
+        counts.expired += 1
         return False
     counts.resolved += 1
     return True

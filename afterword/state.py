@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import IllegalOperation, KafkaError, ProducerFenced
@@ -18,6 +18,7 @@ from afterword.audit.log import Log, open_log
 from afterword.audit.snapshot import Position, SegmenterState, conversation_of, position_of, take_dead_letter
 from afterword.dlq import DeadLetterQueue, Filters
 from afterword.last_episodes import Seed, last_episodes
+from afterword.streams.app import configured_sealing
 from afterword.streams.errors import AfterwordError, BrokerUnavailable
 from afterword.streams.kafka import client_options, require_topics
 from afterword.streams.runtime.batch import Output
@@ -32,6 +33,7 @@ from afterword.streams.runtime.changelog import (
 from afterword.streams.runtime.database import RowChange
 from afterword.streams.runtime.options import Clients, Options, wall_clock_ms
 from afterword.streams.runtime.transaction import TransactionalProducer, transactional_id
+from afterword.streams.segmenter.agent import owners_of
 from afterword.streams.segmenter.processor import Outcome, Segmenter
 from afterword.streams.segmenter.state import (
     CONVERSATIONS,
@@ -44,6 +46,9 @@ from afterword.streams.segmenter.state import (
 )
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.tokens import count_tokens
+
+if TYPE_CHECKING:
+    from afterword.streams.sealing.opening import SealingWithKeys
 
 UNREADABLE = "state_unreadable"
 OPTIONS = Options(transaction_timeout_seconds=300)
@@ -217,26 +222,41 @@ async def _replayed(log: Log, settings: Settings, tables: Tables, end: Position,
     kafka, dead, done = settings.kafka, set[Position](), Outcome()
     dead_letters = kafka.dead_letters(kafka.messages_topic)
     await log.read(dead_letters, partial(take_dead_letter, dead, kafka.messages_topic))
-    segmenter = Segmenter(
-        limits=settings.episodes,
-        episodes_topic=kafka.episodes_topic,
-        dead_letters_topic=dead_letters,
-        conversations=tables[CONVERSATIONS],
-        messages=tables[MESSAGES],
-        count_tokens=count_tokens,
-        redaction=settings.redaction.of_records(),
-    )
     records: list[ConsumerRecord] = []
-    async for record in log.records(kafka.messages_topic):
-        where = position_of(record)
-        mine = record.key == record_key(conversation_id) and where.partition == end.partition
-        if mine and where.offset < end.offset and where not in dead:
-            records.append(record)
-        if len(records) == BATCH:
-            _add(done, segmenter.process(records, wall_clock_ms()))
-            records.clear()
-    _add(done, segmenter.process(records, wall_clock_ms()))
+    async with configured_sealing(settings) as sealing:
+        segmenter = Segmenter(
+            limits=settings.episodes,
+            episodes_topic=kafka.episodes_topic,
+            dead_letters_topic=dead_letters,
+            conversations=tables[CONVERSATIONS],
+            messages=tables[MESSAGES],
+            count_tokens=count_tokens,
+            redaction=settings.redaction.of_records(),
+            sealing=sealing,
+        )
+        async for record in log.records(kafka.messages_topic):
+            where = position_of(record)
+            mine = record.key == record_key(conversation_id) and where.partition == end.partition
+            if mine and where.offset < end.offset and where not in dead:
+                records.append(record)
+            if len(records) == BATCH:
+                await _process(segmenter, sealing, records, done)
+                records.clear()
+        await _process(segmenter, sealing, records, done)
     return done
+
+
+async def _process(
+    segmenter: Segmenter, sealing: "SealingWithKeys | None", records: list[ConsumerRecord], total: Outcome
+) -> None:
+    """Give the rules these records, and the keys that they ask for."""
+    left = records
+    while left:
+        outcome = segmenter.process(left, wall_clock_ms())
+        _add(total, outcome)
+        left = left[outcome.done :] if outcome.needed else []
+        if outcome.needed and sealing:
+            await sealing.fetch(outcome.needed, owners_of(left))
 
 
 def _add(total: Outcome, more: Outcome) -> None:

@@ -27,7 +27,7 @@ from aiokafka.errors import (
 from opentelemetry.trace import SpanKind, Tracer
 
 from afterword.schemas import ConversationFlush, InvalidRecord, MessageCreated, decode_input
-from afterword.schemas.dead_letters import ARCHIVE, UNFORESEEN, DeadLetterRecord, dead_letter
+from afterword.schemas.dead_letters import ARCHIVE, UNFORESEEN, DeadLetterRecord, dead_letter, withheld
 from afterword.streams.errors import AfterwordError, BrokerUnavailable, StoreUnavailable
 from afterword.streams.kafka import running_consumer, running_producer
 from afterword.streams.runtime import Breaker, EngineMetrics
@@ -94,7 +94,16 @@ async def run_archiver(settings: Settings, stop: asyncio.Event | None = None) ->
             attempts = Attempts(Breaker(), settings.engine.agent_retries, stops=(AfterwordError,))
             queue = partial(send_dead_letters, kafka, readiness)
             archiver = Archiver(
-                consumer, archive, readiness, metrics, tracer, kafka, attempts, queue, settings.redaction.of_records()
+                consumer,
+                archive,
+                readiness,
+                metrics,
+                tracer,
+                kafka,
+                attempts,
+                queue,
+                settings.redaction.of_records(),
+                seals=settings.crypto.is_on,
             )
             reporting = asyncio.create_task(report_lag(consumer, archiver, metrics.engine))
             try:
@@ -122,8 +131,13 @@ class Archiver:
         attempts: Attempts,
         reject: SendDeadLetters,
         redaction: "RecordRedaction | None" = None,
+        *,
+        seals: bool = False,
     ) -> None:
-        """`redaction`: takes personal data and secrets out of what is archived, and out of dead letters."""
+        """`redaction`: takes personal data and secrets out of what is archived, and out of dead letters.
+
+        `seals`: what the topics of ours hold is sealed, so that a dead letter only names its original.
+        """
         self.counts: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
         """Records since the start, by outcome."""
         self._work: dict[TopicPartition, Work] = {}
@@ -136,6 +150,7 @@ class Archiver:
         self._attempts = attempts
         self._reject = reject
         self._redaction = redaction
+        self._seals = seals
         self._span_name = f"process {kafka.messages_topic}"
         self._span_attributes = {
             "messaging.system": "kafka",
@@ -229,6 +244,8 @@ class Archiver:
         self._metrics.count_dead_letters(STAGE, UNFORESEEN)
         failure = {"stage": STAGE, "error_type": UNFORESEEN, "message": problem}
         rejected = dead_letter(record, **failure, attempts=tries, now_ms=wall_clock_ms())
+        if self._seals:
+            return [withheld(*rejected)]
         return [self._redaction.dead_letter(*rejected) if self._redaction else rejected]
 
     async def _write(self, entries: list[Entry]) -> None:

@@ -1,5 +1,9 @@
 """Composition root of the segmenter, and the Faust app that segmenter and summarizer share."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
 from opentelemetry.trace import Tracer
 
 from afterword.streams.fetching import BoundedConsumer
@@ -11,6 +15,9 @@ from afterword.streams.segmenter import agent as segmenter
 from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import Settings
 from afterword.streams.telemetry import Metrics, worker_telemetry
+
+if TYPE_CHECKING:
+    from afterword.streams.sealing.opening import SealingWithKeys
 
 
 def engine_options(settings: Settings, handling_seconds: float = 0.0) -> Options:
@@ -56,10 +63,26 @@ def faust_app(
     )
 
 
-def segmenter_app(settings: Settings, metrics: Metrics, tracer: Tracer) -> App:
+def segmenter_app(
+    settings: Settings, metrics: Metrics, tracer: Tracer, sealing: "SealingWithKeys | None" = None
+) -> App:
     app = faust_app(settings, settings.kafka.segmenter_id, metrics.engine)
-    segmenter.attach_segmenter(app, settings, metrics, tracer)
+    segmenter.attach_segmenter(app, settings, metrics, tracer, sealing)
     return app
+
+
+@asynccontextmanager
+async def configured_sealing(
+    settings: Settings, readiness: Readiness | None = None
+) -> "AsyncIterator[SealingWithKeys | None]":
+    """Open what seals, and opens what is sealed; None where there is no key."""
+    if not settings.crypto.key:  # then neither its library nor that of MongoDB is imported
+        yield None
+        return
+    from afterword.streams.sealing.opening import open_sealing
+
+    async with open_sealing(settings, readiness) as sealing:
+        yield sealing
 
 
 async def run_segmenter(settings: Settings) -> None:
@@ -71,5 +94,6 @@ async def run_segmenter(settings: Settings) -> None:
     async with (
         worker_telemetry("segmenter", settings, readiness, settings.episodes.idle_seconds) as telemetry,
         HealthServer(readiness, settings.health.host, settings.health.port, telemetry.views),
+        configured_sealing(settings, readiness) as sealing,
     ):
-        await run(segmenter_app(settings, telemetry.metrics, telemetry.tracer), readiness)
+        await run(segmenter_app(settings, telemetry.metrics, telemetry.tracer, sealing), readiness)

@@ -5,6 +5,7 @@ docs/settings.md and the chart's schema are generated from this module.
 
 import os
 import re
+from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -53,6 +54,7 @@ KUBERNETES = re.compile(
 """Variables that Kubernetes gives to every pod in the namespace of a Service named afterword or afterword-*."""
 
 LOCAL_EMBEDDER = "wordllama-l2-supercat-256"
+WRAPPING_KEY_BYTES = 32
 MOST_PENDING_EPISODES = 20
 """Episodes that the rolling summary may be behind: one update includes all of them."""
 
@@ -705,6 +707,57 @@ class Logs(Section):
     format: Literal["auto", "json", "console"] = Field("auto", description="auto: console on a terminal, else JSON")
 
 
+class Crypto(Section):
+    seal: Literal["off", "on"] = Field(
+        "off", description="seal contents in our topics, changelogs and state with a key per user"
+    )
+    key: SecretStr | None = Field(
+        None,
+        description="key that wraps the users' keys: 32 random bytes in base64; several, separated by commas, to "
+        "rotate: the first wraps, all unwrap",
+    )
+    cache_seconds: float = Field(
+        15.0,
+        ge=1,
+        le=300,
+        description="time for which a process uses a user's key that it has read; an erasure waits as long",
+    )
+
+    @field_validator("key")
+    @classmethod
+    def are_keys(cls, key: SecretStr | None) -> SecretStr | None:
+        if key is not None:
+            _wrapping_keys(key.get_secret_value())
+        return key
+
+    @model_validator(mode="after")
+    def has_key(self) -> Self:
+        if self.seal == "on" and self.key is None:
+            raise ValueError("sealing needs AFTERWORD_CRYPTO__KEY")
+        return self
+
+    @property
+    def is_on(self) -> bool:
+        return self.seal == "on"
+
+    @property
+    def wrapping_keys(self) -> list[bytes]:
+        return _wrapping_keys(self.key.get_secret_value()) if self.key else []
+
+
+def _wrapping_keys(text: str) -> list[bytes]:
+    """Raises: ValueError, which does not quote what is wrong."""
+    keys = []
+    for part in text.split(","):
+        try:
+            keys.append(b64decode(part.strip(), altchars="-_" if {"-", "_"} & set(part) else None, validate=True))
+        except ValueError:
+            raise ValueError("is not base64") from None
+        if len(keys[-1]) != WRAPPING_KEY_BYTES:
+            raise ValueError(f"a key has {len(keys[-1])} bytes, {WRAPPING_KEY_BYTES} are needed")
+    return keys
+
+
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, env_ignore_empty=True
@@ -730,6 +783,7 @@ class Settings(BaseSettings):
     budget: Budget = Budget()
     redaction: Redaction = Redaction()
     retention: Retention = Retention()
+    crypto: Crypto = Crypto()
     health: Health = Health()
     serve: Serve = Serve()
     logs: Logs = Logs()

@@ -67,6 +67,12 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             HealthServer(readiness, settings.health.host, settings.health.port, views)
         )
         stores.announce_index(settings.health.host, server.port)
+        sealing = None
+        if settings.crypto.key:
+            from afterword.streams.sealing.opening import SealingWithKeys
+
+            sealing = SealingWithKeys(settings.crypto, stores.user_keys, readiness)
+            await sealing.verify()
         app = faust_app(settings, kafka.summarizer_id, metrics.engine, handling_seconds=settings.llm.summary_seconds)
         steps = StepRunner(readiness, metrics, tracer)
         outputs = summarizer.Outputs(app, kafka, metrics)
@@ -81,6 +87,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             steps=steps,
             rules=rules,
             replies=stores.replies,
+            sealing=sealing,
             retention=settings.retention,
         )
         amendments = Amendments(
@@ -92,13 +99,22 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             publish=outputs.publish,
             steps=steps,
             rules=rules,
+            sealing=sealing,
             replies=stores.replies,
             maker=maker_of(settings),
         )
         group = kafka.summarizer_id
         attempts = Attempts(app.breaker, settings.engine.agent_retries, stops=(AfterwordError,))
         handler = summarizer.RecordHandler(
-            pipeline, amendments, outputs, attempts, settings.retry, metrics, tracer, group
+            pipeline,
+            amendments,
+            outputs,
+            attempts,
+            settings.retry,
+            metrics,
+            tracer,
+            group,
+            seals=settings.crypto.is_on,
         )
         hold = RetryHold(summaries, settings.retry, now).hold
         lanes = summarizer.attach_summarizer(app, kafka, handler, hold)

@@ -27,7 +27,7 @@ async def _watch(from_beginning: bool, limit: int | None, as_json: bool) -> None
     from afterword.watch import watch as events
 
     count = 0
-    async with aclosing(events(start_command().kafka, from_beginning)) as found:
+    async with aclosing(events(start_command(), from_beginning)) as found:
         async for event in found:
             _print(event, as_json)
             count += 1

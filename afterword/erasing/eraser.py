@@ -5,7 +5,6 @@ conversations are under way is stored before anything of them is deleted, for af
 """
 
 import asyncio
-import hashlib
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -16,12 +15,12 @@ from types import TracebackType
 from typing import NamedTuple, Self
 from uuid import uuid4
 
-import orjson
 from aiokafka import TopicPartition
 
 from afterword.audit.log import Log, open_log
 from afterword.dlq import DeadLetterQueue, open_queue, queue_topics
 from afterword.erasing.receipt import Receipt, TopicDate, gone_by, salted_digest
+from afterword.erasing.remains import Person, Selector, holds, person_of, remaining
 from afterword.producer import Producer
 from afterword.schemas import ConversationDeleted, MessageDeleted
 from afterword.schemas.base import utc_milliseconds
@@ -32,11 +31,11 @@ from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka import broker_errors
 from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import Settings, load_settings
-from afterword.streams.stores.arguments import require
 from afterword.streams.stores.episodes import DeletedEpisode, StoredEpisode, scope_of
 from afterword.streams.stores.erasures import ErasedConversation, Erasure
 from afterword.streams.stores.messages import Selection
 from afterword.streams.stores.opening import Stores, open_stores
+from afterword.streams.stores.user_keys import KeyOwner
 from afterword.streams.visible import many
 from afterword.topics import read_configs
 
@@ -44,6 +43,7 @@ WAIT_SECONDS = 600.0
 PAGE = 200
 """Conversations that are looked at together."""
 PAGE_EPISODES = 50
+SEALED = "nothing in it can be read without a key that is destroyed"
 FIRST_POLL_SECONDS = 0.05
 LONGEST_POLL_SECONDS = 1.0
 
@@ -59,19 +59,6 @@ class UserNotArchived(AfterwordError):
     """{number} conversations have episodes of this user and others, and the archive has no message of the user: it is
     not known which words are theirs. Delete these conversations as a whole, with Producer.delete_conversation; the
     first is {first}"""
-
-
-class Person(NamedTuple):
-    """Person whose messages are erased: matched exactly, in one tenant, in one conversation or in all."""
-
-    user_id: str
-    tenant_id: str | None
-    """None: messages without a tenant."""
-    conversation_id: str | None = None
-
-    @property
-    def key(self) -> str:
-        return hashlib.sha256(orjson.dumps([self.user_id, self.tenant_id, self.conversation_id])).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -184,10 +171,11 @@ class Eraser:
         """
         person = person_of(user_id, tenant_id, conversation_id)
         run = await self._begin(person, asked_by, Waiting(timeout_seconds, progress))
-        while await self._delete_messages(run) or await self._delete_what_the_archive_lacks(run):
-            await self._until_derived(run)
+        await self._delete_everything(run)
+        keys = await self._retire_keys(run)
         await self._tidy(run)
-        receipt = await self._receipt(run)
+        receipt = await self._sealed_dates(run, await self._receipt(run, keys))
+        await self._stores.user_keys.destroy(keys)
         keep(receipt)
         await self._stores.erasures.end(run.erasure)
         return receipt
@@ -223,6 +211,32 @@ class Eraser:
         now = utc_milliseconds(datetime.now(UTC))
         fresh = Erasure(person.key, str(uuid4()), secrets.token_hex(16), now, asked_by)
         return Run(person, await self._stores.erasures.begin(fresh), waiting)
+
+    async def _delete_everything(self, run: "Run") -> bool:
+        """Delete until there is nothing; return whether there was something."""
+        has_deleted = False
+        while await self._delete_messages(run) or await self._delete_what_the_archive_lacks(run):
+            await self._until_derived(run)
+            has_deleted = True
+        return has_deleted
+
+    async def _retire_keys(self, run: "Run") -> list[bytes]:
+        """Retire the person's keys, until all that was deleted is sealed under retired ones, and nothing else is.
+
+        A worker uses a key that it has read for as long as is set. What it seals with it meanwhile is deleted, too;
+        what the person writes afterwards has another key, and stays.
+        """
+        if not destroys_keys(self._settings, run.person):
+            return []
+        from afterword.streams.sealing.codec import digest_of_owner  # here: its library is in an extra
+
+        owner = digest_of_owner(KeyOwner(run.person.tenant_id, run.person.user_id))
+        while keys := await self._stores.user_keys.retire(owner):
+            run.waiting.report("seconds until no worker uses the key", round(self._settings.crypto.cache_seconds))
+            await asyncio.sleep(self._settings.crypto.cache_seconds)
+            if not await self._delete_everything(run):
+                return keys
+        return []
 
     async def _delete_messages(self, run: "Run") -> bool:
         """Delete what the archive has of the person, again and again until it has nothing; False if it had nothing."""
@@ -401,7 +415,7 @@ class Eraser:
 
     # The receipt
 
-    async def _receipt(self, run: "Run") -> Receipt:
+    async def _receipt(self, run: "Run", keys: Sequence[bytes]) -> Receipt:
         person = run.person
         erasure = await self._stores.erasures.find(run.erasure) or run.erasure
         now = utc_milliseconds(datetime.now(UTC))
@@ -429,8 +443,29 @@ class Eraser:
             deleted_conversations=tuple(sorted(whole)),
             shared_conversations=tuple(sorted(shared)),
             counts={**counts, "dead_letters": 0, **erasure.counts},
+            keys_destroyed=destroys_keys(self._settings, person),
+            keys=tuple(sorted(key.hex() for key in keys)),
             topics=tuple([await self._date(name, configs, now) for name, configs in (await self._configs()).items()]),
         )
+
+    async def _sealed_dates(self, run: "Run", receipt: Receipt) -> Receipt:
+        """Date what is sealed with the moment of the receipt: without the key nobody reads it.
+
+        All records of the topics are read: what was written before sealing was on keeps its date.
+        """
+        if not receipt.keys_destroyed:
+            return receipt
+        selector, kafka = Selector(receipt, run.person), self._settings.kafka
+        dates = []
+        with broker_errors(kafka.bootstrap_servers):
+            for date in receipt.topics:
+                is_theirs = selector.of(kafka, date.topic)
+                is_open = bool(is_theirs and date.ours and await remaining(self._log, date, is_theirs))
+                # what was announced of a conversation in the moment of a deletion may be sealed for the others alone
+                may_be = date.topic == kafka.summaries_topic and receipt.shared_conversations
+                sealed = date.model_copy(update={"gone_by": receipt.finished_at, "because": SEALED})
+                dates.append(sealed if date.ours and not is_open and not may_be else date)
+        return receipt.model_copy(update={"topics": tuple(dates)})
 
     async def _configs(self) -> dict[str, dict[str, str]]:
         return await read_configs(self._settings, [self._settings.kafka.messages_topic, *own_topics(self._settings)])
@@ -495,25 +530,9 @@ class TheirDeadLetters(NamedTuple):
         return is_of_theirs or holds(dead_letter.value, self.person)
 
 
-def holds(value: bytes | None, person: Person) -> bool:
-    """Tell whether a record's value is of the person: a message, an episode or a summary; or no JSON, but with the id.
-
-    What cannot be read says nothing of its tenant; it can never be taken as it is, so that discarding it loses nothing.
-    """
-    try:
-        found = orjson.loads(value or b"")
-    except orjson.JSONDecodeError:
-        return orjson.dumps(person.user_id) in (value or b"")
-    if not isinstance(found, dict):
-        return False
-    is_theirs = found.get("tenant_id") == person.tenant_id
-    messages = [message for name in ("messages", "overlap") for message in _list(found.get(name))]
-    users = [one.get("user_id") for one in (found, *messages) if isinstance(one, dict)]
-    return is_theirs and person.user_id in users
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
+def destroys_keys(settings: Settings, person: Person) -> bool:
+    """Tell whether an erasure destroys the person's keys: not where only one conversation is erased."""
+    return settings.crypto.key is not None and person.conversation_id is None
 
 
 def own_topics(settings: Settings) -> list[str]:
@@ -524,12 +543,3 @@ def own_topics(settings: Settings) -> list[str]:
         *queue_topics(kafka),
         *(kafka.changelog(table) for table in TABLES),
     ]
-
-
-def person_of(user_id: str, tenant_id: str | None, conversation_id: str | None) -> Person:
-    """Raises: TypeError; ValueError for an empty user, whom messages have whose producer knew none."""
-    require(str, user_id=user_id)
-    require(str | None, tenant_id=tenant_id, conversation_id=conversation_id)
-    if not user_id:
-        raise ValueError("user_id is empty: that is nobody")
-    return Person(user_id, tenant_id, conversation_id)

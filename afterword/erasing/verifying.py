@@ -7,26 +7,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple
 
-import orjson
-from aiokafka import ConsumerRecord
-
-from afterword.audit.log import Log, open_log
-from afterword.dlq import queue_topics, resolved_offset
-from afterword.erasing.eraser import PAGE, Person, holds, person_of
-from afterword.erasing.receipt import Receipt, TopicDate, salted_digest
+from afterword.audit.log import open_log
+from afterword.erasing.eraser import PAGE
+from afterword.erasing.receipt import Receipt, salted_digest
+from afterword.erasing.remains import Person, Selector, person_of, remaining
 from afterword.schemas.base import rfc3339
-from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO
-from afterword.schemas.headers import CE_TYPE, header
-from afterword.streams.errors import RowUnreadable, StateUnreadable
 from afterword.streams.kafka import broker_errors
-from afterword.streams.segmenter.state import MESSAGES, decode_body, parse_key
-from afterword.streams.settings import Kafka, Settings
+from afterword.streams.settings import Settings
 from afterword.streams.stores.messages import Selection
 from afterword.streams.stores.opening import Stores, open_stores
 
-IsTheirs = Callable[[ConsumerRecord], bool]
 Pages = Callable[[str, str | None, str | None, int], Awaitable[list[str]]]
 
 IDS = 1000
@@ -81,6 +72,7 @@ async def verify(
             Remains("messages in the archive", await _messages(stores, receipt, person, settings), None),
             Remains("episodes", await _episodes(stores, receipt, person), None),
             Remains("deleted episodes in the index", await _indexed(stores, receipt), None),
+            Remains("keys", await _keys(stores, receipt), None),
         ]
         unbounded: list[str] = []
         selector = Selector(receipt, person)
@@ -90,7 +82,7 @@ async def verify(
             for date in receipt.topics:
                 is_theirs = selector.of(settings.kafka, date.topic)
                 if is_theirs and date.topic in existing:
-                    number = await _records(log, date, is_theirs)
+                    number = await remaining(log, date, is_theirs)
                     if isinstance(date.gone_by, datetime):
                         found.append(Remains(date.topic, number, date.gone_by))
                     elif number:
@@ -128,6 +120,12 @@ async def _episodes(stores: Stores, receipt: Receipt, person: Person) -> int:
     return number
 
 
+async def _keys(stores: Stores, receipt: Receipt) -> int:
+    """Count keys that were destroyed, and are there."""
+    found = await stores.user_keys.find([bytes.fromhex(key) for key in receipt.keys]) if receipt.keys else {}
+    return sum(key is not None for key in found.values())
+
+
 async def _conversations(pages: Pages, person: Person) -> AsyncIterator[str]:
     after: str | None = None
     while page := await pages(person.user_id, person.tenant_id, after, PAGE):
@@ -152,62 +150,3 @@ async def _indexed(stores: Stores, receipt: Receipt) -> int:
             number += len(await stores.index_reader.has(ids))
             ids.clear()
     return number + (len(await stores.index_reader.has(ids)) if ids else 0)
-
-
-async def _records(log: Log, date: TopicDate, is_theirs: IsTheirs) -> int:
-    """Count records of the person that were there at the time of the receipt, and still are.
-
-    A record of a changelog that a later one replaces waits for compaction, and counts.
-    """
-    records = log.records(date.topic)
-    return sum([1 async for one in records if one.offset < date.ends.get(one.partition, 0) and is_theirs(one)])
-
-
-class Selector(NamedTuple):
-    """Tells records that hold something of the person."""
-
-    receipt: Receipt
-    person: Person
-
-    def of(self, kafka: Kafka, topic: str) -> IsTheirs | None:
-        """Select from a topic; None for one that holds ids of episodes, or counters."""
-        if topic == kafka.changelog(MESSAGES):
-            return self._is_body
-        if topic in queue_topics(kafka):
-            return self._is_dead_letter
-        if topic == kafka.summaries_topic:
-            return self._is_summary
-        return self._is_episode if topic in (kafka.episodes_topic, kafka.retry_topic) else None
-
-    def _is_episode(self, record: ConsumerRecord) -> bool:
-        if not record.value or header(record.headers, CE_TYPE) in (EPISODE_AMENDED, EPISODE_REDO):
-            return False
-        return self._is_whole(record.key) or (self._is_shared(record.key) and holds(record.value, self.person))
-
-    def _is_summary(self, record: ConsumerRecord) -> bool:
-        """A summary of a conversation that others share may have words of the person: all of these count."""
-        return bool(record.value) and (self._is_whole(record.key) or self._is_shared(record.key))
-
-    def _is_dead_letter(self, record: ConsumerRecord) -> bool:
-        return resolved_offset(record) is None and (self._is_episode(record) or holds(record.value, self.person))
-
-    def _is_body(self, record: ConsumerRecord) -> bool:
-        try:
-            key = parse_key(record.key)
-            body = decode_body(record.value) if record.value and key.kind == "body" else None
-        except (RowUnreadable, StateUnreadable):
-            return orjson.dumps(self.person.user_id) in (record.value or b"")
-        if body is None or body.is_gone:
-            return False
-        of_conversation = key.scope.conversation_id.encode()
-        is_meant = self._is_whole(of_conversation) or self._is_shared(of_conversation)
-        return is_meant and orjson.loads(body.json).get("user_id") == self.person.user_id
-
-    def _is_whole(self, key: bytes | None) -> bool:
-        return self._digest(key) in self.receipt.deleted_conversations
-
-    def _is_shared(self, key: bytes | None) -> bool:
-        return self._digest(key) in self.receipt.shared_conversations
-
-    def _digest(self, key: bytes | None) -> str:
-        return salted_digest(self.receipt.salt, "conversation", (key or b"").decode(errors="replace"))

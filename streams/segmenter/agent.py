@@ -2,13 +2,15 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from opentelemetry.trace import Tracer
 
+from afterword.schemas import InvalidRecord, MessageCreated, decode_input
 from afterword.schemas.dead_letters import UNFORESEEN, dead_letter
 from afterword.schemas.headers import KafkaRecord
 from afterword.streams.errors import AfterwordError
@@ -19,17 +21,25 @@ from afterword.streams.segmenter.partitions import PartitionerCheck
 from afterword.streams.segmenter.processor import STAGE, Outcome, Room, Segmenter
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, Deadlines
 from afterword.streams.settings import Settings
+from afterword.streams.stores.user_keys import KeyOwner
 from afterword.streams.telemetry import Metrics
 from afterword.streams.tokens import count_tokens
+
+if TYPE_CHECKING:  # its library is in an extra, and most workers seal nothing
+    from afterword.streams.sealing.opening import SealingWithKeys
 
 log = structlog.get_logger()
 
 PIECE_BYTES = 256 * 1024
 """Bytes of records, or of what they lead to, that are handled without a pause: 0.1 s when tokens are slow to count."""
+AHEAD = 500
+"""Records whose users' keys are fetched together, when one is missing."""
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
 
 
-def attach_segmenter(app: App, settings: Settings, metrics: Metrics, tracer: Tracer) -> None:
+def attach_segmenter(
+    app: App, settings: Settings, metrics: Metrics, tracer: Tracer, sealing: "SealingWithKeys | None" = None
+) -> None:
     """Give the app its tables and its agent."""
     kafka = settings.kafka
     conversations = app.Table(
@@ -47,8 +57,9 @@ def attach_segmenter(app: App, settings: Settings, metrics: Metrics, tracer: Tra
         count_tokens=count_tokens,
         tracer=tracer,
         redaction=settings.redaction.of_records(),
+        sealing=sealing,
     )
-    handler = EventHandler(segmenter, outputs, metrics, app)
+    handler = EventHandler(segmenter, outputs, metrics, app, sealing)
     schema = Batches(reject=handler.reject, stops=(AfterwordError,))
 
     @app.agent(app.topic(kafka.messages_topic, schema=schema), name="segmenter")  # type: ignore[untyped-decorator]
@@ -65,11 +76,19 @@ def attach_segmenter(app: App, settings: Settings, metrics: Metrics, tracer: Tra
 class EventHandler:
     """Handles the agent's events. `outputs`: Faust's topics by name."""
 
-    def __init__(self, segmenter: Segmenter, outputs: Mapping[str, Any], metrics: Metrics, app: App) -> None:
+    def __init__(
+        self,
+        segmenter: Segmenter,
+        outputs: Mapping[str, Any],
+        metrics: Metrics,
+        app: App,
+        sealing: "SealingWithKeys | None" = None,
+    ) -> None:
         self._segmenter = segmenter
         self._outputs = outputs
         self._metrics = metrics
         self._app = app
+        self._sealing = sealing
         self._placement = PartitionerCheck()
         self.totals: Counter[str] = Counter()
 
@@ -86,6 +105,9 @@ class EventHandler:
             if not isinstance(work, Tick):
                 self._count_elsewhere(outcome, work[0])
             done, written = done + outcome.done, written + outcome.written
+            if outcome.needed and self._sealing:
+                ahead = frozenset[KeyOwner]() if isinstance(work, Tick) else owners_of(islice(work, done, done + AHEAD))
+                await self._sealing.fetch(outcome.needed, ahead)
             await asyncio.sleep(0)
         batch.take_first(done)
 
@@ -109,9 +131,7 @@ class EventHandler:
             attempts=engine.agent_retries + 1,
             now_ms=engine.clock(),
         )
-        if self._segmenter.redaction:
-            rejected = self._segmenter.redaction.dead_letter(*rejected)
-        key, value, headers = rejected
+        key, value, headers = self._segmenter.safe_dead_letter(rejected)
         return Output(self._segmenter.dead_letters_topic, key, value, None, None, headers)
 
     def _count(self, outcome: Outcome) -> None:
@@ -122,6 +142,17 @@ class EventHandler:
         partitions = self._app.consumer.topic_partitions(record.topic)
         found = self._placement.elsewhere(outcome.begun, record.topic, record.partition, partitions)
         self._metrics.elsewhere.inc(found)
+
+
+def owners_of(records: Iterable[KafkaRecord]) -> frozenset[KeyOwner]:
+    """Users of the messages among these records, whose keys are most likely needed next."""
+    found = set()
+    for record in records:
+        with suppress(InvalidRecord):
+            event = decode_input(record.key, record.value, record.headers, record.timestamp)
+            if isinstance(event, MessageCreated) and not event.skip_summarization:
+                found.add(KeyOwner(event.tenant_id, event.user_id))
+    return frozenset(found)
 
 
 COUNTED = "messages", "duplicates", "skipped", "flushes", "amendments", "forgotten"

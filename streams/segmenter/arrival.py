@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 from pydantic import ValidationError
@@ -10,8 +10,11 @@ from pydantic import ValidationError
 from afterword.schemas import EpisodeMessage, InvalidRecord, MessageCreated, MessageEdited
 from afterword.schemas.base import EPOCH
 from afterword.schemas.headers import KafkaRecord
-from afterword.streams.errors import RowUnreadable
+from afterword.streams.errors import RowUnreadable, SealBroken, SealedWithoutKey
 from afterword.streams.segmenter.state import Body, State, digest_of, event_time
+
+if TYPE_CHECKING:  # its library is in an extra, and most workers seal nothing
+    from afterword.streams.sealing.records import Sealing
 
 MAX_MESSAGE_BYTES = 800_000
 """The most that one message may add to an episode; with overlap and envelope that stays below a megabyte."""
@@ -46,6 +49,8 @@ class Arrival(NamedTuple):
     """Offset of its record."""
     trace: bytes
     """Trace id, span id and flags, as in `Body`."""
+    encrypted: bool = False
+    """The message in `json` is sealed, as in `Body`."""
 
     @property
     def event_ms(self) -> int:
@@ -54,10 +59,16 @@ class Arrival(NamedTuple):
 
 
 def from_record(
-    message: MessageCreated, record: KafkaRecord, digest: bytes, trace: bytes, count_tokens: Callable[[str], int]
+    message: MessageCreated,
+    record: KafkaRecord,
+    digest: bytes,
+    trace: bytes,
+    count_tokens: Callable[[str], int],
+    sealing: "Sealing | None" = None,
 ) -> Arrival:
-    """`digest`: of the message's id. Raises: InvalidRecord for a message that is too large."""
-    json = carried(message)
+    """`digest`: of the message's id. Raises: InvalidRecord for a message that is too large; KeysNeeded."""
+    encrypted = sealing is not None and sealing.is_on
+    json = carried(_sealed(message, sealing))
     size = added_bytes(message, json)
     if size > MAX_MESSAGE_BYTES:
         raise InvalidRecord("too_large", f"takes {size} bytes of an episode, at most {MAX_MESSAGE_BYTES} fit")
@@ -77,12 +88,22 @@ def from_record(
         digest=digest,
         offset=record.offset,
         trace=trace,
+        encrypted=encrypted,
     )
 
 
-def from_row(row: bytes, body: Body, state: State) -> Arrival:
-    """A message that was pending in another scope. `body`: the decoded row; `state`: of that scope."""
-    message = message_in(body)
+def _sealed(message: MessageCreated, sealing: "Sealing | None") -> MessageCreated:
+    """Raises: KeysNeeded."""
+    if sealing is None or not sealing.is_on:
+        return message
+    return sealing.message(message, (message.tenant_id, message.conversation_id))
+
+
+def from_row(row: bytes, body: Body, state: State, message: EpisodeMessage) -> Arrival:
+    """A message that was pending in another scope.
+
+    `body`: the decoded row; `state`: of that scope; `message`: what is in the body, opened.
+    """
     return Arrival(
         tenant_id=state.tenant_id,
         agent_id=message.agent_id,
@@ -98,21 +119,47 @@ def from_row(row: bytes, body: Body, state: State) -> Arrival:
         digest=digest_of(row),
         offset=body.offset,
         trace=body.trace,
+        encrypted=body.encrypted,
     )
 
 
-def edited(body: Body, edit: MessageEdited, count_tokens: Callable[[str], int]) -> Body:
-    """The row of a message after an edit. Raises: RowUnreadable."""
+def edited(
+    body: Body,
+    edit: MessageEdited,
+    count_tokens: Callable[[str], int],
+    sealing: "Sealing | None" = None,
+) -> Body:
+    """The row of a message after an edit. Raises: RowUnreadable, KeysNeeded."""
     changes = edit.changes
     if changes.get("skip_summarization"):
         return deleted(body)
-    message = message_in(body).model_copy(update={name: changes[name] for name in changes.keys() & CARRIED})
-    return body._replace(json=message.to_json(), tokens=count_tokens(message.content))
+    place = edit.tenant_id, edit.conversation_id
+    before = opened_message(body, place, sealing)
+    message = before.model_copy(update={name: changes[name] for name in changes.keys() & CARRIED})
+    encrypted = sealing is not None and sealing.is_on
+    kept = sealing.message(message, place) if sealing and encrypted else message
+    return body._replace(json=kept.to_json(), tokens=count_tokens(message.content), encrypted=encrypted)
 
 
 def deleted(body: Body) -> Body:
     """The row of a message that is gone: boundaries around it stay."""
     return body._replace(json=b"", tokens=0, trace=b"")
+
+
+def opened_message(body: Body, place: tuple[str | None, str], sealing: "Sealing | None") -> EpisodeMessage:
+    """The message of a row, readable. `place`: tenant and conversation.
+
+    Raises: RowUnreadable, also for a sealed message that was changed; KeysNeeded; SealedWithoutKey.
+    """
+    message = message_in(body)
+    if not body.encrypted:
+        return message
+    if sealing is None:
+        raise SealedWithoutKey(what="state")
+    try:
+        return sealing.readable_message(message, place)
+    except SealBroken:
+        raise RowUnreadable(problem="a sealed message was changed") from None
 
 
 def message_in(body: Body) -> EpisodeMessage:

@@ -5,12 +5,12 @@ order in which they were last named, so that the first one has to go when there 
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from afterword.schemas import CloseReason
 from afterword.streams.errors import RowUnreadable
 from afterword.streams.segmenter import state as rows
-from afterword.streams.segmenter.arrival import Arrival, from_row
+from afterword.streams.segmenter.arrival import Arrival, from_row, opened_message
 from afterword.streams.segmenter.episodes import ClosedEpisode
 from afterword.streams.segmenter.rules import (
     Cut,
@@ -28,6 +28,9 @@ from afterword.streams.segmenter.rules import (
     window_first,
 )
 from afterword.streams.segmenter.state import NOBODY, Body, Rows, Scope, State, decode_body, digest_of, encode_body
+
+if TYPE_CHECKING:
+    from afterword.streams.sealing.records import Sealing
 
 Amend = Callable[[Body], Body]
 """Changes the row of a message; the row of one that is gone has no JSON."""
@@ -65,10 +68,19 @@ class Thread:
 
     `state`: None when no message was taken yet. `table`: of messages. `overlap`: messages of an episode that the next
     one carries. `window`: how many of its last messages' ids it remembers. `now_ms`: wall clock, ms since 1970.
+    `sealing`: opens sealed messages.
     """
 
     def __init__(
-        self, scope: Scope, state: State | None, table: Rows, *, overlap: int, window: int, now_ms: int
+        self,
+        scope: Scope,
+        state: State | None,
+        table: Rows,
+        *,
+        overlap: int,
+        window: int,
+        now_ms: int,
+        sealing: "Sealing | None" = None,
     ) -> None:
         self.scope = scope
         self.state = state
@@ -76,6 +88,7 @@ class Thread:
         self._overlap = overlap
         self._window = window
         self._now_ms = now_ms
+        self._sealing = sealing
         self._prefix = rows.prefix(scope)
         self._first_row = state.window_first if state else 0
 
@@ -110,7 +123,7 @@ class Thread:
         decision = decide(state, message, rules, self._now_ms)
         seals = decision.sealed_before, decision.sealed_after
         shifts = message.is_continuation is False
-        body = Body(message.json, message.tokens, message.offset, *seals, shifts, message.trace)
+        body = Body(message.json, message.tokens, message.offset, *seals, shifts, message.trace, message.encrypted)
         self._table[self._body_key(state.next_seq)] = encode_body(message.digest, body)
         return self._emit(state, decision.state, decision.cuts)
 
@@ -129,7 +142,7 @@ class Thread:
         self._strip(state.overlap_first, found)
         self._step(state, nothing_pending(state)._replace(since_ms=None))
         pending = found[state.first_pending - state.overlap_first :]
-        return [message for message in (_message(row, state) for row in pending) if message]
+        return [message for message in (self._message(row, state) for row in pending) if message]
 
     def search(self, digest: bytes) -> list[int]:
         """Numbers of the messages with this id that are pending or overlap."""
@@ -156,7 +169,7 @@ class Thread:
         self._table[key] = encode_body(digest_of(row), amended(body))
         if seq < state.first_pending:
             return []
-        pending = [_message(row, state) for row in self._read(range(state.first_pending, state.next_seq))]
+        pending = [self._message(row, state) for row in self._read(range(state.first_pending, state.next_seq))]
         after = recounted(state, pending)
         self._strip_to(after.overlap_first)
         cut = overfull(after, rules.limits)
@@ -269,6 +282,14 @@ class Thread:
         if self._table.get(seen) == rows.encode_seq(seq):
             del self._table[seen]
 
+    def _message(self, row: bytes, state: State) -> Arrival | None:
+        """The pending message of a row; None if it was deleted."""
+        body = body_in(row)
+        if body.is_gone:
+            return None
+        place = state.tenant_id, self.scope.conversation_id
+        return from_row(row, body, state, opened_message(body, place, self._sealing))
+
     def _row(self, key: bytes) -> bytes:
         row = self._table.get(key)
         if row is None:
@@ -277,12 +298,6 @@ class Thread:
 
     def _body_key(self, seq: int) -> bytes:
         return rows.body_key(self._prefix, seq)
-
-
-def _message(row: bytes, state: State) -> Arrival | None:
-    """The pending message of a row; None if it was deleted."""
-    body = body_in(row)
-    return None if body.is_gone else from_row(row, body, state)
 
 
 def body_in(row: bytes) -> Body:

@@ -21,7 +21,7 @@ from afterword.schemas import (
     MessageEdited,
     decode_input,
 )
-from afterword.schemas.dead_letters import dead_letter
+from afterword.schemas.dead_letters import DeadLetterRecord, dead_letter, withheld
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_CLOSED
 from afterword.schemas.headers import Headers, KafkaRecord, cloud_event
 from afterword.schemas.ids import escape, event_id
@@ -50,10 +50,12 @@ from afterword.streams.segmenter.state import (
     scope_key,
 )
 from afterword.streams.settings import Episodes
+from afterword.streams.stores.user_keys import KeysNeeded, Needed
 from afterword.streams.telemetry.tracing import trace_in
 
 if TYPE_CHECKING:  # its libraries take 100 ms to import, and most workers redact nothing
     from afterword.streams.redaction.records import RecordRedaction
+    from afterword.streams.sealing.records import Sealing
 
 STAGE = "segmenter"
 CE_SOURCE = "afterword/segmenter"
@@ -112,6 +114,8 @@ class Outcome:
     """Records or deadlines that were handled, from the first on."""
     written: int = 0
     """Bytes of `outgoing` and of rows."""
+    needed: Needed | None = None
+    """Keys without which the next record or deadline cannot be handled: fetch them, and give it again."""
 
 
 @dataclass(slots=True)
@@ -132,6 +136,8 @@ class Segmenter:
     tracer: Tracer = NO_TRACER
     redaction: "RecordRedaction | None" = None
     """Takes personal data and secrets out of every event before anything is kept of it, and out of dead letters."""
+    sealing: "Sealing | None" = None
+    """Seals messages before anything is kept of them, and opens those that were."""
     traced: bool = field(init=False)
     rulebook: Rulebook = field(init=False)
     reported: set[bytes] = field(init=False, default_factory=set)
@@ -142,6 +148,16 @@ class Segmenter:
         self.rulebook = Rulebook(self.limits)
 
     @property
+    def seals(self) -> bool:
+        return self.sealing is not None and self.sealing.is_on
+
+    def safe_dead_letter(self, rejected: DeadLetterRecord) -> DeadLetterRecord:
+        """The dead letter with nothing in it that is not to be kept."""
+        if self.seals:
+            return withheld(*rejected)
+        return self.redaction.dead_letter(*rejected) if self.redaction else rejected
+
+    @property
     def per_agent(self) -> bool:
         return self.limits.scope == "agent"
 
@@ -150,6 +166,7 @@ class Segmenter:
 
         No further record is taken when the room is used up; a flush that would empty many agents is even left undone in
         part, and goes on when it is given again.
+        Where a key of a user is not at hand, no further record is taken, and the outcome says so.
         A conversation with a damaged row is in quarantine: records that need the row are dead letters
         (`state_unreadable`), and its rows stay as they are.
 
@@ -170,8 +187,7 @@ class Segmenter:
         """
         batch = _Batch(self, now_ms, room)
         for key in due:
-            batch.expire(key, topic, partition)
-            if batch.is_full:
+            if not batch.expire(key, topic, partition) or batch.is_full:
                 break
         return batch.finish()
 
@@ -199,9 +215,9 @@ class _Batch:
         return self._outcome.written + self._messages.written
 
     def take(self, record: KafkaRecord) -> bool:
-        """Return False for a flush that is to be given again."""
+        """Return False for a flush that is to be given again, and for a record that needs keys."""
         self._read += len(record.value or b"")
-        is_done = True
+        begun, is_done = len(self._outcome.begun), True
         try:
             event = decode_input(record.key, record.value, record.headers, record.timestamp)
             if self._segmenter.redaction:
@@ -214,13 +230,17 @@ class _Batch:
             self._undo()
             self._report(error, record.key or b"", record.topic, record.partition)
             self._reject(record, InvalidRecord("state_unreadable", str(error)))
+        except KeysNeeded as error:
+            self._undo()
+            del self._outcome.begun[begun:]
+            self._outcome.needed, is_done = error.needed, False
         else:
             self._keep()
         self._outcome.done += is_done
         return is_done
 
-    def expire(self, key: bytes, topic: str, partition: int) -> None:
-        self._outcome.done += 1
+    def expire(self, key: bytes, topic: str, partition: int) -> bool:
+        """Return False for a deadline that needs keys."""
         scope = parse_scope(key)
         try:
             thread = self._thread(scope)
@@ -232,8 +252,14 @@ class _Batch:
             self._undo()
             self._report(error, record_key(scope.conversation_id), topic, partition)
             self._give_up_deadline(scope)
+        except KeysNeeded as error:
+            self._undo()
+            self._outcome.needed = error.needed
+            return False
         else:
             self._keep()
+        self._outcome.done += 1
+        return True
 
     def _let_go(self, scope: Scope, thread: Thread, state: State) -> None:
         """Forget a silent scope when its time has come, and a conversation not before its agents are silent."""
@@ -330,11 +356,12 @@ class _Batch:
             amended = conversation.amend(id_digest(event.id), change, rules)
         self._send(amended.closed, record.topic, record.partition)
         if amended.is_elsewhere:
-            self._send_amended(amended_event(event, record, amended.episode))
+            with_reason = not self._segmenter.seals
+            self._send_amended(amended_event(event, record, amended.episode, with_reason=with_reason))
         self._outcome.amendments += 1
 
     def _edited(self, edit: MessageEdited, body: Body) -> Body:
-        return edited(body, edit, self._segmenter.count_tokens)
+        return edited(body, edit, self._segmenter.count_tokens, self._segmenter.sealing)
 
     def _clear(self, root: Thread) -> None:
         """Let the conversation start over; ids and ordinals are not used again."""
@@ -358,7 +385,7 @@ class _Batch:
         rulebook = self._segmenter.rulebook
         overrides = rulebook.read(message.metadata, root.state.overrides if root.state else "")
         trace = trace_in(record.headers) if self._segmenter.traced else b""
-        arrival = from_record(message, record, digest, trace, self._segmenter.count_tokens)
+        arrival = from_record(message, record, digest, trace, self._segmenter.count_tokens, self._segmenter.sealing)
         if root.state is None:
             root.state = State(message.tenant_id, agents=[] if self._segmenter.per_agent else None)
             self._outcome.begun.append(record.key or b"")
@@ -388,19 +415,31 @@ class _Batch:
             check_scope(state, scope, self._segmenter.per_agent)
         # ids are unique in their conversation, whoever the agent is
         window = limits.dedupe_window if scope.agent_id is None else 0
-        return Thread(scope, state, self._messages, overlap=limits.overlap, window=window, now_ms=self._now_ms)
+        return Thread(
+            scope,
+            state,
+            self._messages,
+            overlap=limits.overlap,
+            window=window,
+            now_ms=self._now_ms,
+            sealing=self._segmenter.sealing,
+        )
 
     def _send(self, episodes: Iterable[ClosedEpisode], topic: str, partition: int) -> None:
-        """Send all episodes, or none: a damaged one is found before anything is sent. Raises: RowUnreadable."""
+        """Send all episodes, or none: a damaged one is found before anything is sent.
+
+        Raises: RowUnreadable, KeysNeeded.
+        """
         segmenter = self._segmenter
-        events = [(closed, event_of(closed, topic, partition, self._now_ms)) for closed in episodes]
-        for closed, event in events:
+        events = [(closed, event_of(closed, topic, partition, self._now_ms, segmenter.sealing)) for closed in episodes]
+        values = [fitting_json(event, segmenter.sealing) for _, event in events]
+        for (closed, event), value in zip(events, values, strict=True):
             ce_id = event_id(event.episode_id, event.revision)
             headers = cloud_event(EPISODE_CLOSED, ce_id, CE_SOURCE, event.closed_at)
             if segmenter.traced:
                 headers += span_headers(segmenter.tracer, closed, segmenter.episodes_topic, ce_id)
             key = record_key(event.conversation_id)
-            self._put(Outgoing(segmenter.episodes_topic, key, fitting_json(event), headers))
+            self._put(Outgoing(segmenter.episodes_topic, key, value, headers))
             self._outcome.episodes[closed.reason] += 1
 
     def _put(self, outgoing: Outgoing) -> None:
@@ -413,8 +452,7 @@ class _Batch:
         rejected = dead_letter(
             record, stage=STAGE, error_type=error.error_type, message=error.detail, attempts=1, now_ms=self._now_ms
         )
-        if self._segmenter.redaction:
-            rejected = self._segmenter.redaction.dead_letter(*rejected)
+        rejected = self._segmenter.safe_dead_letter(rejected)
         self._put(Outgoing(self._segmenter.dead_letters_topic, *rejected))
         self._outcome.dead_letters[error.error_type] += 1
 

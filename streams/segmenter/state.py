@@ -50,6 +50,8 @@ SHIFTS = 0x80
 """Flag in the byte of `sealed_before`: the message began another topic, whether or not that sealed an episode."""
 TRACED = 0x80
 """Flag in the byte of `sealed_after`: a trace stands before the JSON."""
+SEALED = 0x40
+"""Flag in the byte of `sealed_after`: the message in the JSON is sealed under its user's key."""
 TRACE_BYTES = 25
 SEALS: tuple[CloseReason | None, ...] = (None, "topic_shift", "max_size")
 """Their positions are stored: append only."""
@@ -275,6 +277,8 @@ class Body(NamedTuple):
     """Its `is_continuation` is false."""
     trace: bytes = b""
     """Trace id, span id and flags of the message's record, where tracing is on and it had them. Not for the event."""
+    encrypted: bool = False
+    """The message in `json` is sealed under its user's key."""
 
     @property
     def is_gone(self) -> bool:
@@ -284,7 +288,7 @@ class Body(NamedTuple):
 def encode_body(digest: bytes, body: Body) -> bytes:
     """`digest`: of the message's id."""
     before = SEALS.index(body.sealed_before) | (SHIFTS if body.shifts else 0)
-    after = SEALS.index(body.sealed_after) | (TRACED if body.trace else 0)
+    after = SEALS.index(body.sealed_after) | (TRACED if body.trace else 0) | (SEALED if body.encrypted else 0)
     return digest + HEADER.pack(BODY_VERSION, body.tokens, body.offset, before, after) + body.trace + body.json
 
 
@@ -296,11 +300,12 @@ def decode_body(value: bytes) -> Body | None:
     if len(value) < HEADER_END:
         raise RowUnreadable(problem="a message's row is cut off")
     _, tokens, offset, before, after = HEADER.unpack_from(value, DIGEST_BYTES)
-    if max(before & ~SHIFTS, after & ~TRACED) >= len(SEALS):
+    seal_before, seal_after = before & ~SHIFTS, after & ~(TRACED | SEALED)
+    if max(seal_before, seal_after) >= len(SEALS):
         raise RowUnreadable(problem="a message's row has an unknown seal")
     end = HEADER_END + (TRACE_BYTES if after & TRACED else 0)
-    seals = SEALS[before & ~SHIFTS], SEALS[after & ~TRACED]
-    return Body(value[end:], tokens, offset, *seals, bool(before & SHIFTS), value[HEADER_END:end])
+    seals = SEALS[seal_before], SEALS[seal_after]
+    return Body(value[end:], tokens, offset, *seals, bool(before & SHIFTS), value[HEADER_END:end], bool(after & SEALED))
 
 
 def digest_of(value: bytes) -> bytes:

@@ -266,6 +266,10 @@ class EpisodeStore(Protocol):
         """A page of all episodes in the order of their ids, from the first one after `episode_id` on."""
         ...
 
+    async def users_of(self, conversation_id: str) -> set[str]:
+        """Users who take part in the conversation's episodes."""
+        ...
+
     def all_episodes(self) -> AsyncIterator[EpisodeRef]:
         """Every episode, in no particular order."""
         ...

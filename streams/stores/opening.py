@@ -14,6 +14,7 @@ from afterword.streams.stores.index import Embed, EpisodeIndex
 from afterword.streams.stores.keys import ApiKeys
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.replies import ReplyCache
+from afterword.streams.stores.user_keys import UserKeys
 
 if TYPE_CHECKING:
     from afterword.streams.stores.local_index import IndexReader, IndexView
@@ -53,6 +54,10 @@ class Stores:
     @cached_property
     def replies(self) -> ReplyCache:
         return mongo.MongoReplies(self._database)
+
+    @cached_property
+    def user_keys(self) -> UserKeys:
+        return mongo.MongoUserKeys(self._database)
 
     @cached_property
     def index(self) -> EpisodeIndex:

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from afterword.schemas import Compression, EpisodeClosed, SummaryCreated, SummaryDeleted
 from afterword.schemas.base import utc_milliseconds
@@ -20,6 +20,9 @@ from afterword.streams.summarizer.steps import PUBLISH, StepRunner
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.tokens import count_tokens
+
+if TYPE_CHECKING:  # imported only where it is on
+    from afterword.streams.sealing.opening import SealingWithKeys
 
 Episode = StoredEpisode | DeletedEpisode
 Ask = Callable[[SummaryRequest], Awaitable[Summary]]
@@ -49,6 +52,7 @@ class Revisions:
         rules: SummaryRules,
         replies: ReplyCache,
         clock: Clock = now,
+        sealing: "SealingWithKeys | None" = None,
     ) -> None:
         self._episodes = episodes
         self._messages = messages
@@ -60,6 +64,7 @@ class Revisions:
         self._rules = rules
         self._replies = replies
         self._clock = clock
+        self._sealing = sealing
 
     async def _read_history(self, episode: EpisodeClosed) -> History:
         return await self._retry_until_success("find", lambda: read_history(self._episodes, episode, self._rules))
@@ -112,7 +117,18 @@ class Revisions:
         await self._retry_until_success("index", lambda: self._index.remove(deletion.episode_id, deletion.revision))
 
     async def _announce(self, episode: Episode) -> None:
-        await self._retry_until_success(PUBLISH, lambda: self._publish(episode.event))
+        event = await self._as_announced(episode)
+        await self._retry_until_success(PUBLISH, lambda: self._publish(event))
+
+    async def _as_announced(self, episode: Episode) -> SummaryCreated | SummaryDeleted:
+        """Seal a summary, where that is on, under the keys of all who have spoken in its conversation."""
+        sealing = self._sealing
+        if sealing is None or not sealing.is_on or isinstance(episode, DeletedEpisode):
+            return episode.event
+        summary = episode.summary
+        users = await self._retry_until_success("find", lambda: self._episodes.users_of(summary.conversation_id))
+        everybody = users | set(episode.participants)
+        return await sealing.waited(lambda: sealing.summary(summary, everybody))
 
 
 def summary_created(

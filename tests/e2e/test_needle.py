@@ -7,9 +7,11 @@ in their own time: here that time is a second, and everything is compacted befor
 import asyncio
 import sqlite3
 import time
+from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -17,7 +19,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from rocksdict import Options as RocksOptions
 from rocksdict import Rdict
 
-from afterword import Eraser, MessageCreated, Producer
+from afterword import Eraser, MessageCreated, Producer, SummarySubscriber
 from afterword.dev import ROLES
 from afterword.embedded import EmbeddedStack
 from afterword.embedded.kafka import Access
@@ -58,9 +60,15 @@ async def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         yield started
 
 
+@pytest.fixture
+def crypto() -> dict[str, Any]:
+    return {}
+
+
 @pytest_asyncio.fixture
-async def deployment(stack: EmbeddedStack, tmp_path: Path) -> AsyncIterator[Deployment]:
+async def deployment(stack: EmbeddedStack, tmp_path: Path, crypto: dict[str, Any]) -> AsyncIterator[Deployment]:
     settings = load_settings(
+        crypto=crypto,
         kafka={"bootstrap_servers": stack.bootstrap_servers, "partitions": 1},
         mongo={"uri": stack.mongo_uri, "database": "needle"},
         qdrant={"path": tmp_path / "qdrant"},
@@ -127,18 +135,19 @@ def compact(directory: Path) -> None:
         database.flush()
         database.compact_range(None, None)
         database.close()
+    vacuum(directory)
+
+
+def vacuum(directory: Path) -> None:
+    """Let the files of MongoDB's and Qdrant's stand-ins be written anew: what was deleted there stays in them."""
     for path in [file for file in files(directory) if file.suffix == ".sqlite"]:
         with sqlite3.connect(path) as connection:
             connection.execute("VACUUM")
         connection.close()
 
 
-async def test_no_byte_of_an_erased_person_is_left_but_where_the_receipt_says(
-    stack: EmbeddedStack, deployment: Deployment, tmp_path: Path
-) -> None:
-    settings = deployment.settings
-    for role in ROLES:
-        deployment.start(role)
+async def send_everything(settings: Settings) -> None:
+    """Needles in messages, pending and closed, of somebody alone and among others, and in a rejected record."""
     async with Producer.from_settings(settings) as producer, running_producer(settings.kafka) as raw:
         for number in range(4):
             await producer.send(said("alone", number, USER, f"My secret is {CONTENT}, number {number}."))
@@ -151,6 +160,15 @@ async def test_no_byte_of_an_erased_person_is_left_but_where_the_receipt_says(
         await producer.send(said("alone", 4, USER, f"Pending too: {CONTENT}."))
         rejected = f'{{"user_id": "{USER}", "tenant_id": "acme", "content": "{CONTENT}"}}'
         await raw.send_and_wait(settings.kafka.messages_topic, rejected.encode(), key=b"odd")
+
+
+async def test_no_byte_of_an_erased_person_is_left_but_where_the_receipt_says(
+    stack: EmbeddedStack, deployment: Deployment, tmp_path: Path
+) -> None:
+    settings = deployment.settings
+    for role in ROLES:
+        deployment.start(role)
+    await send_everything(settings)
     report = await deployment.audit(WAIT_SECONDS)
     assert report.clean, list(report.lines())
     async with open_stores(settings) as stores:
@@ -179,6 +197,59 @@ async def test_no_byte_of_an_erased_person_is_left_but_where_the_receipt_says(
     for role in ROLES:
         await deployment.stop(role)
     await asyncio.to_thread(compact, tmp_path)
+    await stack.stop()
+    assert found_in(tmp_path) == []
+    assert any(CONTENT.encode() in path.read_bytes() for path in files(tmp_path) if path.parent.name == "messages-0")
+
+
+@pytest.mark.parametrize("crypto", [{"seal": "on", "key": b64encode(b"k" * 32).decode(), "cache_seconds": 2}])
+async def test_sealed_no_byte_is_readable_anywhere_and_the_date_is_now(
+    stack: EmbeddedStack, deployment: Deployment, tmp_path: Path
+) -> None:
+    """No topic expires here, and no changelog is compacted: only databases write their files anew."""
+    settings, kafka = deployment.settings, deployment.settings.kafka
+    for role in ROLES:
+        deployment.start(role)
+    await send_everything(settings)
+    report = await deployment.audit(WAIT_SECONDS)
+    assert report.clean, list(report.lines())
+    brokers = stack.directory / "kafka"
+    assert found_in(brokers) == []
+    assert found_in(tmp_path / "workers") == []
+
+    # a worker that lost its disk reads its state back from the changelog, sealed as it is there
+    deployment.kill("segmenter")
+    deployment.lose_state("segmenter")
+    deployment.start("segmenter")
+    async with Producer.from_settings(settings) as producer:
+        await producer.flush("alone", tenant_id="acme")
+        await producer.send(said("alone", 5, USER, f"Pending again: {CONTENT}."))
+    report = await deployment.audit(WAIT_SECONDS)
+    assert report.clean, list(report.lines())
+    group = {"group_id": "readers", "start_from": "earliest"}
+    async with SummarySubscriber.from_settings(settings, **group) as events, asyncio.timeout(WAIT_SECONDS):
+        summaries = [await anext(events) for _ in range(3)]
+    assert sum(CONTENT in summary.long_summary for summary in summaries) == 3
+    assert {summary.user_id for summary in summaries} == {USER, "bob"}
+
+    async with Eraser.from_settings(settings) as eraser:
+        receipt = await eraser.erase(USER, "acme", timeout_seconds=WAIT_SECONDS)
+    assert receipt.counts == {"messages": 8, "conversations": 2, "episodes": 3, "dead_letters": 1}
+    assert (receipt.keys_destroyed, len(receipt.keys)) == (True, 1)
+    later = [topic.topic for topic in receipt.topics if topic.ours and topic.gone_by != receipt.finished_at]
+    assert later == [kafka.summaries_topic]  # somebody else has written in one of the conversations
+    verified = await verify(settings, receipt, USER, "acme")
+    assert {found.place for found in verified.findings} <= {kafka.summaries_topic}
+    assert not verified.late
+    report = await deployment.audit(WAIT_SECONDS)
+    assert report.clean, list(report.lines())
+
+    for role in ROLES:
+        await deployment.stop(role)
+    async with SummarySubscriber.from_settings(settings, group_id="later") as events, asyncio.timeout(WAIT_SECONDS):
+        left = await anext(events)
+    assert (left.user_id, left.revision, CONTENT in repr(left)) == ("bob", 2, False)
+    await asyncio.to_thread(vacuum, tmp_path)
     await stack.stop()
     assert found_in(tmp_path) == []
     assert any(CONTENT.encode() in path.read_bytes() for path in files(tmp_path) if path.parent.name == "messages-0")

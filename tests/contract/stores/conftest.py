@@ -23,9 +23,11 @@ from afterword.streams.stores.mongo import (
     MongoKeys,
     MongoMessages,
     MongoReplies,
+    MongoUserKeys,
 )
 from afterword.streams.stores.qdrant import LocalConnection, QdrantIndex, connect_qdrant
 from afterword.streams.stores.replies import ReplyCache
+from afterword.streams.stores.user_keys import UserKeys
 from tests.doubles.index import MemoryIndex
 from tests.doubles.stores import (
     MemoryBudgets,
@@ -34,6 +36,7 @@ from tests.doubles.stores import (
     MemoryKeys,
     MemoryMessages,
     MemoryReplies,
+    MemoryUserKeys,
 )
 from tests.qdrant_server import QdrantServer
 
@@ -70,6 +73,11 @@ def erasures(request: pytest.FixtureRequest) -> Erasures:
 @pytest.fixture(params=["memory", "mongo"])
 def keys(request: pytest.FixtureRequest) -> ApiKeys:
     return MemoryKeys() if request.param == "memory" else MongoKeys(request.getfixturevalue("database"))
+
+
+@pytest.fixture(params=["memory", "mongo"])
+def user_keys(request: pytest.FixtureRequest) -> UserKeys:
+    return MemoryUserKeys() if request.param == "memory" else MongoUserKeys(request.getfixturevalue("database"))
 
 
 @pytest.fixture(params=["memory", "mongo"])
