@@ -99,7 +99,11 @@ class Window(Generic[R]):
         return Progress(lowest, frozenset(o for o in self._beyond if o > lowest and o not in without))
 
     def committed(self, progress: Progress) -> None:
-        """Forget the finished offsets below that of a commit."""
+        """Forget the finished offsets below that of a commit, those that an earlier owner has finished included.
+
+        These may not be read yet, and need not be any more.
+        """
+        self.advance(progress.offset)
         self._beyond = {offset for offset in self._beyond if offset >= progress.offset}
 
     def learn(self, progress: Progress) -> None:

@@ -201,6 +201,19 @@ def test_what_an_earlier_owner_has_finished_stays_finished_before_it_is_read() -
     assert partition.begun == [0]
 
 
+def test_a_commit_never_goes_back_behind_what_an_earlier_owner_has_finished_though_it_is_not_read_yet() -> None:
+    window: Window[int] = Window(MOST, WIDTH)
+    window.learn(Progress(1, frozenset({2, 3})))
+    assert window.add(1, "a", 1) == [(1, 1)]
+    window.finish(1)
+    committed = window.progress()
+    assert committed == Progress(4)
+    window.committed(committed)
+    assert window.progress() == committed
+    assert [window.add(offset, "a", offset) for offset in (2, 3)] == [[], []]
+    assert window.add(4, "a", 4) == [(4, 4)]
+
+
 def test_a_record_that_expired_before_its_turn_lets_the_next_one_go_on() -> None:
     partition = Partition([0] * 6, most=2)
     while partition.read():
