@@ -266,8 +266,8 @@ async def test_a_conversation_that_is_shorter_than_its_summary_is_itself(world: 
 async def test_without_all_of_its_messages_the_summary_of_a_short_conversation_stays(world: Remembered) -> None:
     said = await world.say("Book seat 14.", "Booked.", "And one for Ann.", "Done.")
     await world.summarise(said, size=2)
-    known = world.episodes.conversations["c1"]  # a message that has expired
-    world.episodes.conversations["c1"] = replace(known, message_count=known.message_count + 1)
+    known = world.episodes.known["c1"]  # a message that has expired
+    world.episodes.known["c1"] = replace(known, message_count=known.message_count + 1)
     found = await world.context(keep_recent=1)
     assert not found.verbatim
     assert found.rolling_summary
