@@ -74,7 +74,8 @@ class SealedChat(Chat):
 def opened(chat: Chat, outgoing: Iterable[Outgoing]) -> list[EpisodeClosed]:
     assert chat.sealing
     keys = chat.sealing
-    return [RUNNER.run(keys.waited(lambda e=event: keys.opened(e))) for event in episodes(outgoing)]
+    found = [RUNNER.run(keys.waited(lambda e=event: keys.opened(e))) for event in episodes(outgoing)]
+    return [EpisodeClosed.model_validate(dict(event)) for event in found]
 
 
 def texts(chat: Chat, outcome: Outcome) -> bytes:
