@@ -6,6 +6,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from afterword.audit.log import POLL_MILLISECONDS, Log, ReadProgress, reached
 from afterword.audit.snapshot import digest
+from afterword.schemas.dead_letters import is_offset
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO
 from afterword.schemas.headers import CE_ID, CE_TYPE, header
 from afterword.streams.settings import Kafka
@@ -43,16 +44,22 @@ async def until_summarised(
 
 
 class OpenEvents:
-    """Closed episodes that are neither announced, deleted nor dead-lettered; `ce_id` is the same on all topics."""
+    """Closed episodes that are neither announced, deleted nor dead-lettered.
+
+    `ce_id` is the same on all topics: the episode's id and a revision. A later revision finishes an episode too: what
+    is superseded before its announcement is not announced.
+    """
 
     def __init__(self, episodes_topic: str) -> None:
         self.ids: set[bytes] = set()
-        self._done: set[bytes] = set()
+        self._closed: dict[bytes, int] = {}
+        self._done: dict[bytes, int] = {}
+        """Latest revisions, by the episode."""
         self._episodes_topic = episodes_topic
 
     @property
     def finished(self) -> int:
-        return len(self._done)
+        return len(self._closed) - len(self.ids)
 
     async def catch_up(self, log: Log, consumer: AIOKafkaConsumer, topics: list[str], deadline: float) -> None:
         """Read up to the current end of the topics, or until the deadline."""
@@ -66,14 +73,16 @@ class OpenEvents:
                 return
 
     def take(self, topic: str, event_id: str | None) -> None:
-        if event_id is None:
+        name, _, revision = (event_id or "").rpartition(":")
+        if not is_offset(revision):
             return
-        key = digest(event_id)
-        if topic != self._episodes_topic:
-            self._done.add(key)
-            self.ids.discard(key)
-        elif key not in self._done:
+        key = digest(name)
+        known = self._closed if topic == self._episodes_topic else self._done
+        known[key] = max(known.get(key, 0), int(revision))
+        if key in self._closed and self._closed[key] > self._done.get(key, 0):
             self.ids.add(key)
+        else:
+            self.ids.discard(key)
 
 
 async def is_consumed(log: Log, kafka: Kafka) -> bool:
