@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -24,6 +25,9 @@ log = structlog.get_logger()
 
 TIMED_OUT = (TimeoutError, KafkaTimeoutError, RequestTimedOutError)
 STOP_SECONDS = 5.0
+CANCEL_SECONDS = 0.1
+MOST_REQUESTS = 10
+"""Requests of a producer that may be under way at a time: one to its coordinator, and one to each broker."""
 RETRY_BACKOFF_MS = 10
 """Kafka 4 answers the first produce of a transaction with a retriable error while it verifies the transaction."""
 
@@ -109,7 +113,25 @@ class TransactionalProducer:
             async with asyncio.timeout(STOP_SECONDS):
                 await self._producer.stop()
         except (KafkaError, OSError, TimeoutError):
-            await self._producer.client.close()
+            await self._abandon()
+
+    async def _abandon(self) -> None:
+        """Close what a producer has left that could not be stopped: else its tasks, its batches and sockets stay.
+
+        aiokafka's `stop` waits until everything is delivered, and its sending task, when it is cancelled, for its
+        requests.
+        """
+        producer = self._producer
+        await producer.client.close()
+        sending = producer._sender.sender_task if producer._sender else None  # noqa: SLF001 – it is pinned exactly
+        for _ in range(MOST_REQUESTS):
+            if sending is None or sending.done():
+                break
+            sending.cancel()  # from the second time on it cancels the request that it waits for
+            await asyncio.wait([sending], timeout=CANCEL_SECONDS)
+        accumulator = producer._message_accumulator  # noqa: SLF001 – see above
+        for batch in (*chain(*accumulator._batches.values()), *accumulator._pending_batches):  # noqa: SLF001 – see above
+            batch.future.cancel()
 
     async def check_owner(self, source: TopicPartition, group: str) -> None:
         """Check that no later owner has fenced this producer. Raises: KafkaError if one has."""

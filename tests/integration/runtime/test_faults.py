@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import IllegalOperation, KafkaError
+from aiokafka.structs import OffsetAndMetadata
 
 from afterword.embedded.java import Java
 from afterword.embedded.kafka import KafkaServer, has_brokers
@@ -136,6 +138,37 @@ async def test_a_broker_that_dies_and_comes_back_is_waited_for(
             await lab.stop(worker)
     finally:
         await asyncio.to_thread(kafka.stop)
+
+
+async def test_a_producer_whose_broker_is_gone_leaves_neither_tasks_nor_batches(stack: Stack, tmp_path: Path) -> None:
+    del stack  # its jars are what this one starts from
+    kafka, before = KafkaServer(Java(jars=chosen_jars()), tmp_path / "kafka"), asyncio.all_tasks()
+    try:
+        await start(kafka)
+        await create_topic(kafka.bootstrap_servers, "out")
+        writer = TransactionalProducer("writer", Clients({"bootstrap_servers": kafka.bootstrap_servers}), Options())
+        await writer.open(20)
+        output, progress = (
+            Output("out", b"", b"x" * 1000, 0, None, []),
+            {TopicPartition("in", 0): OffsetAndMetadata(1, "")},
+        )
+        await writer.commit_outputs([output], progress, "group")
+        await asyncio.to_thread(kafka.kill)
+        with pytest.raises((KafkaError, TimeoutError)):
+            async with asyncio.timeout(3):
+                await writer.commit_outputs([output], progress, "group")
+        await writer.close()
+        await asyncio.sleep(0)
+        assert {task.get_coro().__qualname__ for task in asyncio.all_tasks() - before} == set()
+    finally:
+        await asyncio.to_thread(kafka.stop)
+
+
+async def create_topic(brokers: str, name: str) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=brokers)
+    await admin.start()
+    await admin.create_topics([NewTopic(name, 1, 1)])
+    await admin.close()
 
 
 async def start(kafka: KafkaServer) -> None:
