@@ -150,7 +150,7 @@ async def test_a_producer_whose_broker_is_gone_leaves_neither_tasks_nor_batches(
         await writer.open(20)
         output, progress = (
             Output("out", b"", b"x" * 1000, 0, None, []),
-            {TopicPartition("in", 0): OffsetAndMetadata(1, "")},
+            {TopicPartition("out", 0): OffsetAndMetadata(1, "")},
         )
         await writer.commit_outputs([output], progress, "group")
         await asyncio.to_thread(kafka.kill)
@@ -158,7 +158,7 @@ async def test_a_producer_whose_broker_is_gone_leaves_neither_tasks_nor_batches(
             async with asyncio.timeout(3):
                 await writer.commit_outputs([output], progress, "group")
         await writer.close()
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.2)
         assert {task.get_coro().__qualname__ for task in asyncio.all_tasks() - before} == set()
     finally:
         await asyncio.to_thread(kafka.stop)
