@@ -83,7 +83,7 @@ app.command("import")(importing.import_history)
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit: 0 for success, 1 for a failure, 2 for a wrong setting or argument."""
     try:
-        app(args=arguments)
+        app(args=arguments, prog_name="afterword")  # also as `python -m afterword`
     except AfterwordError as error:
         sys.exit(report(error))
 

@@ -12,8 +12,11 @@ CONTEXT = "/v1/conversations/c1/context"
 
 
 async def a_conversation(served: Served, conversation_id: str = "c1", **fields: Any) -> None:
+    """Six messages, four of them summarized; too long to be their own context."""
     said = await served.remembered.say(
-        *(f"A flight to Rome on day {n}." for n in range(6)), conversation_id=conversation_id, **fields
+        *(f"A flight to Rome on day {n}." + " It is a long story." * 40 for n in range(6)),
+        conversation_id=conversation_id,
+        **fields,
     )
     await served.remembered.summarise(said[:4], size=2)
 
