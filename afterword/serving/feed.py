@@ -23,6 +23,7 @@ from afterword.schemas.episodes import EPISODE_CLOSED, CloseReason
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.serving.positions import position_id
 from afterword.streams.errors import BrokerUnavailable, ConfigurationError
+from afterword.streams.kafka import require_topics
 from afterword.streams.settings import Kafka
 from afterword.streams.telemetry import Metrics
 
@@ -173,6 +174,8 @@ class Feed:
             self._metrics.event_clients.set(len(self._clients))
 
     async def _read(self) -> None:
+        """Hand out what comes, for ever. Raises: BrokerUnavailable, TopicMissing, KafkaError."""
+        await require_topics(self._kafka, *self.topics)  # one that is missing would have no partitions, for ever
         async with (
             open_log(self._kafka) as reading,
             reading.reader(*self.topics, isolation_level="read_committed") as consumer,

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
-from afterword.commands.keys import _store
 from afterword.embedded import Process
 from afterword.embedded.claims import free_ports
 from afterword.serving.keys import new_key
@@ -195,17 +193,25 @@ class Load:
                     batch += 1
                     self.acknowledged[name] = 10 * batch
 
-    async def listen(self, episodes: Callable[[], int]) -> None:
-        """Hear of so many episodes."""
+    async def listen(self) -> None:
+        """Hear of episodes for ever."""
         last: str | None = None
-        while len(self.heard) < episodes():
+        while True:
             try:
                 async with self._server.events(last=last, type="episode.closed") as events:
-                    while len(self.heard) < episodes():
-                        self.heard.append((await events.next())[1]["episode_id"])
-                        last = events.last
-            except (httpx.TransportError, AssertionError):
+                    try:
+                        while True:
+                            self.heard.append((await events.next())[1]["episode_id"])
+                    finally:
+                        last = events.last or last
+            except (httpx.TransportError, AssertionError, TimeoutError):
                 await asyncio.sleep(0.2)
+
+    async def hears(self, number: int) -> None:
+        deadline = time.monotonic() + WAIT_SECONDS
+        while len(self.heard) < number:
+            assert time.monotonic() < deadline, f"{len(self.heard)} of {number} episodes"
+            await asyncio.sleep(0.05)
 
     async def grows(self, by: int) -> None:
         before, deadline = self.total, time.monotonic() + WAIT_SECONDS
@@ -217,11 +223,10 @@ class Load:
 async def test_a_killed_server_loses_nothing_that_it_acknowledged_and_streams_go_on(deployment: Deployment) -> None:
     for role in ROLES:
         deployment.start(role)
-    episodes = sys.maxsize
     async with serving(deployment) as server:
         await feed_runs(server)
         load = Load(server)
-        listening = asyncio.create_task(load.listen(lambda: episodes))
+        listening = asyncio.create_task(load.listen())
         senders = [asyncio.create_task(load.send(f"c{n}")) for n in range(4)]
         for _ in range(3):
             await load.grows(200)
@@ -240,9 +245,8 @@ async def test_a_killed_server_loses_nothing_that_it_acknowledged_and_streams_go
                 assert known is not None
                 assert known.message_count >= count
         closed = [episode.episode_id for episode in await deployment.episodes()]
-        episodes = len(closed)
-        async with asyncio.timeout(WAIT_SECONDS):
-            await listening
+        await load.hears(len(closed))
+        listening.cancel()
         assert sorted(load.heard) == sorted(closed)
 
 
@@ -252,13 +256,8 @@ async def test_hostile_clients_get_the_right_status_and_hold_nothing(deployment:
             "/v1/messages", content=b"x" * 10_000_000, headers={"content-type": "application/json"}
         )
         assert large.status_code == 413
-        for path in (
-            "/v1/../metrics",
-            "/v1/conversations/%2e%2e%2f%2e%2e",
-            "/%00",
-            "/v1/episodes/..%2f..%2fetc%2fpasswd",
-        ):
-            assert (await client.get(path)).status_code in (404, 422), path
+        for path in ("/v1/conversations/%2e%2e%2f%2e%2e", "/%00", "/v1/episodes/..%2f..%2fetc%2fpasswd"):
+            assert (await client.get(path)).status_code == 404, path
         began = time.monotonic()
         slow_head, slow_body = socket.socket(), socket.socket()
         for connection in (slow_head, slow_body):
@@ -300,16 +299,13 @@ async def test_clients_that_never_read_take_little_and_stop_nobody(deployment: D
         await server.until(lambda answer: "afterword_event_clients 0.0" in answer.text, "/metrics")
 
 
-async def test_keys_admit_and_other_tenants_see_nothing(
-    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_keys_admit_and_other_tenants_see_nothing(deployment: Deployment) -> None:
     deployment.start("archiver")
-    for name, value in environment_of(deployment.settings).items():
-        monkeypatch.setenv(name, value)
     mine, of_mine = new_key(("read", "write"), "t1", "u1")
     theirs, of_theirs = new_key(("admin",), "t2", None)
-    for record in (of_mine, of_theirs):
-        await _store(record)
+    async with open_stores(deployment.settings) as stores:
+        for record in (of_mine, of_theirs):
+            await stores.keys.put(record)
     async with serving(deployment, auth="keys", host="127.0.0.1") as server, server.client(mine) as client:
         assert (await client.post("/v1/messages", json=messages("c1", 2))).status_code == 202
         await server.until(lambda answer: answer.status_code == 200, "/v1/conversations/c1", mine)
