@@ -199,6 +199,8 @@ def test_a_command_looks_for_a_database_shortly(given: str | None, seconds: floa
 
 
 def test_the_command_line_completes_itself() -> None:
-    code, out, _ = run("--show-completion", "bash")
+    code, out, _ = run(_AFTERWORD_COMPLETE="source_bash")  # what --show-completion prints once it knows the shell
     assert code == 0
-    assert "_AFTERWORD" in out
+    assert out.strip().endswith("-F _afterword_completion afterword")
+    code, out, _ = run(_AFTERWORD_COMPLETE="complete_bash", COMP_WORDS="afterword dl", COMP_CWORD="1")
+    assert (code, out.split()) == (0, ["dlq"])
