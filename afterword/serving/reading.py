@@ -172,6 +172,8 @@ class ContextAnswer(Model):
     """1 − tokens / tokens_full."""
     events_compression: float
     """1 − events / events_full."""
+    verbatim: bool
+    """The conversation's messages instead of its summaries, which would take more tokens."""
 
     @classmethod
     def of(cls, context: Context) -> Self:

@@ -63,6 +63,7 @@ async def test_context_is_what_memory_gives() -> None:
         assert shown["rolling_summary"] == context.rolling_summary != ""
         assert [one["id"] for one in shown["messages"]] == [one.id for one in context.messages]
         assert shown["compression"] == context.compression
+        assert set(shown) == set(context.as_dict())
 
 
 async def test_episodes_are_listed_and_shown() -> None:
