@@ -10,7 +10,7 @@ import orjson
 from pydantic import Field
 
 from afterword.schemas.base import Id, Model, PartyId, Time
-from afterword.schemas.messages import Role
+from afterword.schemas.messages import MessageCreated, Role
 
 EPISODE_CLOSED = "episode.closed"
 EPISODE_AMENDED = "episode.amended"
@@ -41,6 +41,12 @@ class EpisodeMessage(Model):
     """Flows activated with this message."""
     tools: tuple[str, ...] = ()
     """Tools invoked with this message."""
+    changed: int | None = None
+    """Log offset of the last edit that is in it; null: there was none before the episode closed."""
+
+
+CARRIED = EpisodeMessage.model_fields.keys() & MessageCreated.model_fields.keys()
+"""Fields of a message that its episode carries."""
 
 
 class EpisodeMetrics(Model):

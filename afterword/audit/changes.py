@@ -89,7 +89,8 @@ def judge_amended(snapshot: Snapshot, lasting: Lasting, report: Report) -> None:
     for produced, offset in _handled(snapshot, lasting):
         for episode_id, scope, ordinal in holders[produced.message]:
             _judge_episode(snapshot, lasting, produced, offset, episode_id, report)
-            newest[scope][ordinal] = max(offset, newest[scope].get(ordinal, NEVER))
+            counts = min(offset, snapshot.gone.get(episode_id, offset))  # nothing of it is left to change after its end
+            newest[scope][ordinal] = max(counts, newest[scope].get(ordinal, NEVER))
     _judge_derived(snapshot, newest, report)
 
 
@@ -125,7 +126,7 @@ def _judge_episode(
     if lasting.left(produced, offset + 1):
         if produced.message in stored.messages:
             report.found("resurrected", f"{_name(produced)}, in {episode_id}")
-    elif dict(stored.changes).get(produced.message, NEVER) < offset:
+    elif produced.message in stored.messages and dict(stored.changes).get(produced.message, NEVER) < offset:
         report.found("stale", f"{_name(produced)}, in {episode_id}")
 
 

@@ -259,8 +259,8 @@ class Snapshot:
     """Records of `episode.retry` are not handled yet: a change may be among them."""
     unreadable_announcements: int = 0
     stored: dict[str, Stored] = field(default_factory=dict)
-    gone: set[str] = field(default_factory=set)
-    """Deleted episodes of which the store has what stays."""
+    gone: dict[str, int] = field(default_factory=dict)
+    """Deleted episodes of which the store has what stays, with the offset of the change that ended each."""
     expired: set[str] = field(default_factory=set)
     """Those of `gone` that were older than they are kept."""
     messages: dict[bytes, Archived] = field(default_factory=dict)

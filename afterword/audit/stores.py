@@ -27,7 +27,7 @@ async def read_stores(settings: Settings, snapshot: Snapshot) -> None:
             if episode.tenant_id is not None:
                 tenants[episode.episode_id] = episode.tenant_id
         async for gone in stores.episodes.all_deleted():
-            snapshot.gone.add(gone.deletion.episode_id)
+            snapshot.gone[gone.deletion.episode_id] = gone.as_of
             if gone.deletion.reason == "expired":
                 snapshot.expired.add(gone.deletion.episode_id)
         async for message in stores.messages.all_messages():

@@ -11,7 +11,7 @@ from afterword.streams.redaction.records import IDS, NOT_TEXT
 from afterword.streams.sealing.codec import Cipher, UserKey, as_text, from_text, key_ids, place_of_text
 from afterword.streams.stores.user_keys import KeyOwner
 
-OPEN = (IDS - {"user_id"}) | NOT_TEXT | {"sent_at"}
+OPEN = (IDS - {"user_id"}) | NOT_TEXT | {"sent_at", "changed"}
 """Fields of a message that stay readable. Every other one that an episode carries is sealed, a new one too."""
 SEALED_FIELDS = tuple(name for name in EpisodeMessage.model_fields if name not in OPEN)
 BLANK = {"user_id": ""} | {

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from afterword.schemas import EpisodeMessage, InvalidRecord, MessageCreated, MessageEdited
 from afterword.schemas.base import EPOCH
+from afterword.schemas.episodes import CARRIED
 from afterword.schemas.headers import KafkaRecord
 from afterword.streams.errors import RowUnreadable, SealBroken, SealedWithoutKey
 from afterword.streams.segmenter.state import Body, State, digest_of, event_time
@@ -19,7 +20,6 @@ if TYPE_CHECKING:  # its library is in an extra, and most workers seal nothing
 MAX_MESSAGE_BYTES = 800_000
 """The most that one message may add to an episode; with overlap and envelope that stays below a megabyte."""
 MILLISECOND = timedelta(milliseconds=1)
-CARRIED = set(EpisodeMessage.model_fields)
 
 
 class Arrival(NamedTuple):
@@ -126,16 +126,17 @@ def from_row(row: bytes, body: Body, state: State, message: EpisodeMessage) -> A
 def edited(
     body: Body,
     edit: MessageEdited,
+    offset: int,
     count_tokens: Callable[[str], int],
     sealing: "Sealing | None" = None,
 ) -> Body:
-    """The row of a message after an edit. Raises: RowUnreadable, KeysNeeded."""
+    """The row of a message after an edit. `offset`: of its record. Raises: RowUnreadable, KeysNeeded."""
     changes = edit.changes
     if changes.get("skip_summarization"):
         return deleted(body)
     place = edit.tenant_id, edit.conversation_id
     before = opened_message(body, place, sealing)
-    message = before.model_copy(update={name: changes[name] for name in changes.keys() & CARRIED})
+    message = before.model_copy(update={name: changes[name] for name in changes.keys() & CARRIED} | {"changed": offset})
     encrypted = sealing is not None and sealing.is_on
     kept = sealing.message(message, place) if sealing and encrypted else message
     return body._replace(json=kept.to_json(), tokens=count_tokens(message.content), encrypted=encrypted)

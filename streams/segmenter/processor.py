@@ -350,7 +350,7 @@ class _Batch:
             amended = Amended([], is_elsewhere=True)
         else:
             rules = self._segmenter.rulebook.rules(root.state.overrides if root.state else "")
-            change = deleted if isinstance(event, MessageDeleted) else partial(self._edited, event)
+            change = deleted if isinstance(event, MessageDeleted) else partial(self._edited, event, record.offset)
             conversation = self._conversation(root)
             self._read += conversation.pending_bytes
             amended = conversation.amend(id_digest(event.id), change, rules)
@@ -360,8 +360,8 @@ class _Batch:
             self._send_amended(amended_event(event, record, amended.episode, with_reason=with_reason))
         self._outcome.amendments += 1
 
-    def _edited(self, edit: MessageEdited, body: Body) -> Body:
-        return edited(body, edit, self._segmenter.count_tokens, self._segmenter.sealing)
+    def _edited(self, edit: MessageEdited, offset: int, body: Body) -> Body:
+        return edited(body, edit, offset, self._segmenter.count_tokens, self._segmenter.sealing)
 
     def _clear(self, root: Thread) -> None:
         """Let the conversation start over; ids and ordinals are not used again."""

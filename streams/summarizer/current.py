@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from afterword.schemas import EpisodeClosed, EpisodeMessage, Source, SummaryCreated
-from afterword.schemas.episodes import metrics, turns, user_of
+from afterword.schemas.episodes import CARRIED, metrics, turns, user_of
 from afterword.streams.stores.episodes import NEVER, DeletedEpisode, StoredEpisode
 from afterword.streams.stores.messages import ArchivedMessage, DeletedMessage
 from afterword.streams.tokens import count_tokens
@@ -17,8 +17,6 @@ MessageStates = Mapping[str, MessageState]
 """Messages in the archive, by id."""
 ChangeOffsets = tuple[tuple[str, int], ...]
 """Ids of changed messages, each with the log offset of its last change."""
-
-CARRIED = set(EpisodeMessage.model_fields)
 
 
 @dataclass(frozen=True)
@@ -31,12 +29,23 @@ class Current:
 
 
 def laid_over(episode: EpisodeClosed, states: MessageStates) -> Current:
-    """The episode with the changes of these messages; `states`: of the changed ones, others may be missing."""
-    changes = _changes([m.id for m in (*episode.messages, *episode.overlap)], states)
-    if not changes:
-        return Current(episode)
-    core = _living(episode.messages, states)
-    return Current(_rebuilt(episode, core, _living(episode.overlap, states)) if core else None, changes)
+    """The episode with the changes of these messages; `states`: of the changed ones, others may be missing.
+
+    An edit that came before the episode closed is in the event; the archive may still be behind it.
+    """
+    messages = (*episode.messages, *episode.overlap)
+    edits = {message.id: message.changed for message in messages if message.changed is not None}
+    newer = {name: state for name, state in states.items() if is_newer(state, edits.get(name, NEVER))}
+    changes = tuple((edits | dict(_changes([message.id for message in messages], newer))).items())
+    if not newer:
+        return Current(episode, changes)
+    core = _living(episode.messages, newer)
+    return Current(_rebuilt(episode, core, _living(episode.overlap, newer)) if core else None, changes)
+
+
+def is_newer(state: MessageState, edit: int) -> bool:
+    """Return whether the archive's state counts for a message whose last known edit is of this log offset."""
+    return isinstance(state, DeletedMessage) or state.changed > edit
 
 
 def without_deleted(episode: EpisodeClosed, states: MessageStates) -> EpisodeClosed | None:
@@ -49,14 +58,14 @@ def without_deleted(episode: EpisodeClosed, states: MessageStates) -> EpisodeClo
 
 
 def from_archive(stored: StoredEpisode, states: MessageStates) -> Current | None:
-    """The stored episode as the archive has it; None if a core message is missing there, or older than it was."""
+    """The stored episode as the archive has it; None if a core message is missing, or one is older than it was."""
     summary, known = stored.summary, dict(stored.changes)
-    for message_id in summary.message_ids:
-        state = states.get(message_id)
-        if state is None or state.changed < known.get(message_id, NEVER):
-            return None
-    changes = dict(_changes((*summary.message_ids, *stored.overlap_ids), states))
-    merged = tuple({**known, **{i: max(offset, known.get(i, NEVER)) for i, offset in changes.items()}}.items())
+    if any(name not in states for name in summary.message_ids):
+        return None
+    ids = (*summary.message_ids, *stored.overlap_ids)
+    if any(states[name].changed < known.get(name, NEVER) for name in ids if name in states):
+        return None
+    merged = tuple((known | dict(_changes(ids, states))).items())
     archived = [states[i] for i in summary.message_ids]
     core = [_message(state) for state in archived if is_living(state)]
     if not core:

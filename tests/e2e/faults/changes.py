@@ -275,14 +275,16 @@ def _judge_texts(stored: dict[str, Any], truth: Truth, outcome: Outcome) -> None
 async def _judge_announced(kafka: Kafka, stored: dict[str, Any], outcome: Outcome) -> None:
     """Each revision is announced once, and the last one is what is stored.
 
-    One is left out only if a change or a request came between making it and announcing it, as a crash did.
+    One is left out only if a change or a request came between making it and announcing it, as a crash did. The next one
+    was then made by that, or by the episode's own record, and supersedes nothing that was announced.
     """
     times: Counter[str] = Counter()
-    revisions: dict[str, dict[int, str | None]] = defaultdict(dict)
+    revisions: dict[str, dict[int, bool]] = defaultdict(dict)
+    """By episode and number: whether it may be the first one that is announced after a gap."""
     reasons: Counter[str] = Counter()
     async for event in announced(kafka):
         times[event.event_id] += 1
-        revisions[event.episode_id][event.revision] = event.reason
+        revisions[event.episode_id][event.revision] = event.reason is not None or event.supersedes is None
         reasons[event.reason or ("fallback replaced" if event.supersedes else "first")] += 1
     overtaken = 0
     for episode_id, found in revisions.items():

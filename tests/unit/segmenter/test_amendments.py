@@ -27,6 +27,7 @@ def test_a_pending_message_closes_as_it_was_edited() -> None:
     chat.process([edit("a", content="new", sentiment=0.5, flows=["f"])])
     [episode] = chat.hear(flush())
     assert (ids(episode), episode.messages[0].content, episode.token_count) == ("a b", "new", 4)
+    assert [message.changed for message in episode.messages] == [2, None]
     assert (episode.metrics.average_sentiment, episode.metrics.flows_activated) == (0.5, ("f",))
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from afterword.schemas import SummaryCreated
 from afterword.streams.errors import ProviderUnavailable
+from afterword.streams.summarizer.amending import NotArchived
 from afterword.streams.summarizer.pipeline import CHANGED, MOST_ASKED
 from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.summarizer import Summarizer
@@ -89,6 +90,23 @@ async def test_what_was_deleted_meanwhile_is_neither_stored_nor_announced(rules:
     assert len(provider.requests) == 2
     assert [event for event in announced(world) if event.startswith("c1:3")] == ["c1:3:1"]
     check(world)
+
+
+async def test_an_archive_that_is_behind_the_episode_takes_no_edit_back() -> None:
+    """Two edits came while the message was pending; when the summary was made, the archive had the first one."""
+    world = await two_of_three()
+    await archive(world, edit("m7", "<first>"), 20)
+    message = NEW.messages[1].model_copy(update={"content": "<second>", "changed": 21})
+    await world.pipeline().process(NEW.model_copy(update={"messages": (NEW.messages[0], message, NEW.messages[2])}))
+    assert "<second>" in spoken(world)
+    assert "<first>" not in spoken(world)
+    await archive(world, edit("m8", "<edited>"), 100)
+    with pytest.raises(NotArchived):  # the archive would still take it back
+        await world.amendments().apply(amended(edit("m8", "<edited>"), 100))
+    await archive(world, edit("m7", "<second>"), 21)
+    await world.amendments().apply(amended(edit("m8", "<edited>"), 100))
+    [stored] = [event for event in world.topic.events if event.event_id == "c1:3:2"]
+    assert all(text in repr(stored) for text in ("<second>", "<edited>"))
 
 
 async def test_an_edit_meanwhile_is_in_the_first_revision() -> None:

@@ -318,7 +318,7 @@ def keep_a_deleted_message_in_its_episode(snapshot: Snapshot) -> None:
 def keep_a_deleted_episode_in_the_index(snapshot: Snapshot) -> None:
     amend(snapshot, change(3, 30), change(4, 31))
     del snapshot.stored[f"{CONVERSATION}:2"]
-    snapshot.gone.add(f"{CONVERSATION}:2")
+    snapshot.gone[f"{CONVERSATION}:2"] = 31
 
 
 def archive_an_old_content(snapshot: Snapshot) -> None:
@@ -422,6 +422,27 @@ def test_changes_that_everybody_has_followed_are_no_finding(snapshot):
     report = judge(snapshot)
     assert report.clean, report.findings
     assert report.messages["changes"] == 2
+
+
+def test_an_edit_of_a_message_that_was_deleted_before_the_revision_was_made_is_no_finding(snapshot):
+    amend(snapshot, change(1, 30, "new"), change(1, 31))
+    known = snapshot.stored[f"{CONVERSATION}:1"]
+    snapshot.stored[f"{CONVERSATION}:1"] = known._replace(changes=())
+    report = judge(snapshot)
+    assert report.clean, report.findings
+
+
+def test_a_change_after_the_end_of_its_episode_leaves_nothing_to_derive_again(snapshot):
+    amend(snapshot, change(1, 30), change(2, 31))
+    del snapshot.stored[f"{CONVERSATION}:1"]
+    snapshot.indexed.discard(f"{CONVERSATION}:1")
+    snapshot.gone[f"{CONVERSATION}:1"] = 30  # the second one was in the archive by then
+    known = snapshot.stored[f"{CONVERSATION}:2"]
+    snapshot.stored[f"{CONVERSATION}:2"] = known._replace(as_of=30)
+    report = judge(snapshot)
+    assert report.clean, report.findings
+    snapshot.stored[f"{CONVERSATION}:2"] = known._replace(as_of=29)
+    assert kinds(snapshot) == {"underived"}
 
 
 def test_changes_that_are_not_handled_yet_are_no_finding(snapshot):
@@ -759,7 +780,7 @@ def test_where_closed_episodes_are_gone_too_nobody_knows_of_an_expired_message(s
 def test_an_expired_episode_is_neither_stored_nor_indexed_and_need_not_be_announced(snapshot):
     snapshot.stored.pop("c:1")
     assert kinds(snapshot) == {"not_stored"}
-    snapshot.gone = snapshot.expired = {"c:1"}
+    snapshot.gone, snapshot.expired = {"c:1": 20}, {"c:1"}
     assert kinds(snapshot) == {"resurrected"}
     snapshot.indexed.discard("c:1")
     assert judge(snapshot).clean
