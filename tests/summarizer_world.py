@@ -163,7 +163,7 @@ class World:
 
     def pipeline(self, faults: Faults = NO_FAULTS, provider: Provider | None = None, **fields: Any) -> Pipeline:
         """`provider`: its errors are waited for; there is no fallback."""
-        return Pipeline(**self.parts(faults, provider) | fields)
+        return Pipeline(**self.parts(faults, provider) | {"quick_seconds": 0.0} | fields)
 
     def amendments(self, faults: Faults = NO_FAULTS, provider: Provider | None = None, **fields: Any) -> Amendments:
         given = {"maker": TODAY, "wait_seconds": 0.0}

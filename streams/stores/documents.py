@@ -7,7 +7,15 @@ from bson.int64 import Int64
 
 from afterword.schemas import MessageCreated, MessageEdited, SummaryCreated, SummaryDeleted
 from afterword.schemas.ids import message_key, row_id
-from afterword.streams.stores.episodes import NEVER, Conversation, DeletedEpisode, EpisodeRef, RollingRow, StoredEpisode
+from afterword.streams.stores.episodes import (
+    NEVER,
+    Conversation,
+    DeletedEpisode,
+    EpisodeRef,
+    EpisodeVersion,
+    RollingRow,
+    StoredEpisode,
+)
 from afterword.streams.stores.messages import ArchivedMessage, DeletedMessage, MessageRef, PendingDeletion
 from afterword.streams.tokens import count_tokens
 
@@ -17,6 +25,7 @@ StoredDocument = Mapping[str, Any]
 EPISODE_REF_FIELDS = ("episode_id", "revision", "conversation_id", "ordinal", "fingerprint", "message_ids")
 EPISODE_OWNER_FIELDS = ("episode_revision", "tenant_id", "agent_id", "changes", "as_of")
 """Fields that a document may lack."""
+EPISODE_VERSION_FIELDS = ("revision", "as_of", "made_by", "deleted", "reason")
 MESSAGE_NAME_FIELDS = (
     *("conversation_id", "id", "tenant_id", "source", "episode_id", "agent_scopes"),
     *("deleted", "offset"),
@@ -101,6 +110,11 @@ def episode_from(document: StoredDocument) -> StoredEpisode:
         participants=tuple(document.get("participants", ())),
         announced_by=document.get("announced_by"),
     )
+
+
+def version_from(document: StoredDocument) -> EpisodeVersion:
+    ended = document["reason"] if document.get("deleted") else None
+    return EpisodeVersion(document["revision"], document.get("as_of", NEVER), document.get("made_by", NEVER), ended)
 
 
 def episode_ref_from(document: StoredDocument) -> EpisodeRef:

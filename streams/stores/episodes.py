@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from afterword.schemas import CloseReason, EpisodeClosed, SummaryCreated, SummaryDeleted
 from afterword.schemas.ids import episode_id, scope_id
@@ -68,6 +68,18 @@ class DeletedEpisode:
     def event(self) -> SummaryCreated | SummaryDeleted:
         """Event that announces it."""
         return self.deletion
+
+
+class EpisodeVersion(NamedTuple):
+    """What tells whether an episode has changed."""
+
+    revision: int
+    as_of: int
+    """Same as in StoredEpisode, or DeletedEpisode."""
+    made_by: int
+    """Same as in StoredEpisode."""
+    ended: str | None = None
+    """Reason of its deletion; None: it is there."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +159,10 @@ class EpisodeStore(Protocol):
 
     async def find_many(self, episode_ids: Sequence[str]) -> dict[str, StoredEpisode]:
         """Find episodes by their ids."""
+        ...
+
+    async def versions(self, episode_ids: Sequence[str]) -> dict[str, EpisodeVersion]:
+        """Find the versions of episodes, deleted ones included, by their ids."""
         ...
 
     async def has_any(self, conversation_id: str, agent_id: str | None, message_ids: Sequence[str]) -> bool:
@@ -231,7 +247,7 @@ class EpisodeStore(Protocol):
         ...
 
     async def recount(self, event: SummaryCreated | SummaryDeleted) -> None:
-        """Set counts and title of the scope from its episodes; without any, the conversation is not known any more."""
+        """Set counts and title of the scope from its counted episodes; without any, it is not known any more."""
         ...
 
     async def advance(self, summary: SummaryCreated) -> None:
@@ -300,6 +316,11 @@ def stored_episode(
         last_offset=episode.source.last_offset,
         participants=tuple(dict.fromkeys(message.user_id for message in (*episode.messages, *episode.overlap))),
     )
+
+
+def version_of(episode: StoredEpisode | DeletedEpisode) -> EpisodeVersion:
+    ended = episode.deletion.reason if isinstance(episode, DeletedEpisode) else None
+    return EpisodeVersion(episode.event.revision, episode.as_of, episode.made_by, ended)
 
 
 def scope_of(event: EpisodeClosed | SummaryCreated | SummaryDeleted) -> str:

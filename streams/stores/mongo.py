@@ -35,6 +35,7 @@ from afterword.streams.stores.arguments import require, require_texts, require_w
 from afterword.streams.stores.documents import (
     EPISODE_OWNER_FIELDS,
     EPISODE_REF_FIELDS,
+    EPISODE_VERSION_FIELDS,
     KEY_VERSION,
     MESSAGE_NAME_FIELDS,
     MESSAGE_REF_FIELDS,
@@ -59,17 +60,20 @@ from afterword.streams.stores.documents import (
     row_document,
     row_from,
     stored_key,
+    version_from,
 )
 from afterword.streams.stores.episodes import (
     Conversation,
     DeletedEpisode,
     EpisodeRef,
+    EpisodeVersion,
     RollingRow,
     StoredEpisode,
     agent_of_scope,
     first_advance,
     id_prefix,
     scope_of,
+    sibling_id,
 )
 from afterword.streams.stores.erasures import ErasedConversation, Erasure
 from afterword.streams.stores.keys import ApiKey
@@ -225,6 +229,14 @@ class MongoEpisodes:
                     found[document["_id"]] = episode_from(document)
         return found
 
+    async def versions(self, episode_ids: Sequence[str]) -> dict[str, EpisodeVersion]:
+        require_texts(episode_ids=episode_ids)
+        found: dict[str, EpisodeVersion] = {}
+        for batch in batches(episode_ids):
+            async for document in _each(self._episodes.find({"_id": {"$in": list(batch)}}, EPISODE_VERSION_FIELDS)):
+                found[document["_id"]] = version_from(document)
+        return found
+
     async def has_any(self, conversation_id: str, agent_id: str | None, message_ids: Sequence[str]) -> bool:
         require_texts(message_ids=message_ids)
         scope = _in_scope(conversation_id, agent_id)
@@ -277,11 +289,10 @@ class MongoEpisodes:
 
     async def holding(self, conversation_id: str, message_id: str) -> list[StoredEpisode | DeletedEpisode]:
         require(str, conversation_id=conversation_id, message_id=message_id)
+        # all fields in each part: so each has its index
         wanted = [{"conversation_id": {"$eq": conversation_id}, field: {"$eq": message_id}} for field in HOLDING]
-        # each with its index
-        pages = await asyncio.gather(*[_documents(self._episodes.find(one)) for one in wanted])
-        found = {document["_id"]: any_episode_from(document) for page in pages for document in page}
-        return sorted(found.values(), key=lambda episode: episode.ordinal)
+        found = [any_episode_from(document) async for document in _each(self._episodes.find({"$or": wanted}))]
+        return sorted(found, key=lambda episode: episode.ordinal)
 
     async def of_conversation(
         self, conversation_id: str, after: str | None, limit: int
@@ -330,23 +341,14 @@ class MongoEpisodes:
         key = scope_of(event)
         while known := await _find(self._conversations, key):
             unchanged = {"_id": key, **{name: known[name] for name in ("last_ordinal", *COUNTERS) if name in known}}
-            last, counts, user = await asyncio.gather(
-                self.latest(event.conversation_id, 1, agent_id=agent_of_scope(event)),
-                self._counts(event, known["last_ordinal"]),
-                self._first_user(event),
-            )
+            change = await self._recounted(event, known["last_ordinal"])
             with mongo_errors():
-                if not last:
-                    if (await self._conversations.delete_one(unchanged)).deleted_count:
-                        return
-                    continue
-                summary = last[0].summary
-                change = {**counts, "title": summary.title, "updated_at": summary.created_at}
-                change["user_id"] = user or summary.user_id
-                if summary.ordinal == known["last_ordinal"]:
-                    change["last_revision"] = summary.revision
-                if (await self._conversations.update_one(unchanged, {"$set": change})).matched_count:
-                    return
+                if not change:
+                    done = (await self._conversations.delete_one(unchanged)).deleted_count
+                else:
+                    done = (await self._conversations.update_one(unchanged, {"$set": change})).matched_count
+            if done:
+                return
 
     async def expired(self, before: datetime, limit: int) -> list[StoredEpisode]:
         require(datetime, before=before)
@@ -367,27 +369,34 @@ class MongoEpisodes:
             await self._conversations.delete_one({"_id": scope, **ended})
         return True
 
-    async def _first_user(self, event: SummaryCreated | SummaryDeleted) -> str | None:
-        """The user of the first episode that is left: the one that the conversation began with may be gone."""
-        scope = _in_scope(event.conversation_id, agent_of_scope(event))
-        with mongo_errors():
-            first = await self._episodes.find_one(scope, {"user_id": 1}, sort=[("ordinal", 1)])
-        return first["user_id"] if first else None
+    async def _recounted(self, event: SummaryCreated | SummaryDeleted, last_ordinal: int) -> dict[str, Any]:
+        """Counts, title and user of the scope's episodes up to this ordinal; empty if none is left.
 
-    async def _counts(self, event: SummaryCreated | SummaryDeleted, last_ordinal: int) -> dict[str, int]:
+        Later ones are not counted yet: whoever has stored one is about to.
+        """
         scope = _in_scope(event.conversation_id, agent_of_scope(event)) | {"ordinal": {"$lte": last_ordinal}}
         sums = {"episodes": {"$sum": 1}, "messages": {"$sum": "$message_count"}}
         sums["tokens"] = {"$sum": "$compression.tokens_before"}
-        counted = [{"$match": scope}, {"$group": {"_id": None, **sums}}]
+        ends = {"first": {"$min": "$ordinal"}, "last": {"$max": "$ordinal"}}
+        counted = [{"$match": scope}, {"$group": {"_id": None, **sums, **ends}}]
         with mongo_errors():
             found = await self._episodes.aggregate(counted).to_list(1)
-        total = found[0] if found else {"episodes": 0, "messages": 0, "tokens": 0}
-        return {
+        if not found:
+            return {}
+        [total] = found
+        first, last = await asyncio.gather(*[self.find(sibling_id(event, total[name])) for name in ends])
+        if first is None or last is None:  # deleted meanwhile
+            return await self._recounted(event, last_ordinal)
+        change = {
             "episode_count": total["episodes"],
             "message_count": total["messages"],
             "token_count": total["tokens"],
             "counted_episodes": total["episodes"],
+            "title": last.summary.title,
+            "updated_at": last.summary.created_at,
+            "user_id": first.summary.user_id,
         }
+        return change | ({"last_revision": last.summary.revision} if last.ordinal == last_ordinal else {})
 
     async def latest_row(self, conversation_id: str) -> RollingRow | None:
         require(str, conversation_id=conversation_id)
@@ -1048,10 +1057,6 @@ async def _each(cursor: Any) -> AsyncIterator[Mapping[str, Any]]:
     with mongo_errors():
         async for document in cursor.batch_size(PAGE_SIZE):
             yield document
-
-
-async def _documents(cursor: Any) -> list[Mapping[str, Any]]:
-    return [document async for document in _each(cursor)]
 
 
 async def _find(collection: Collection, key: str) -> Mapping[str, Any] | None:

@@ -192,7 +192,7 @@ class RecordHandler:
         `waited`: how often it was. Raises: InvalidRecord for a message that is unknown to the archive even then.
         """
         try:
-            has_fallback = await self._amendments.apply(amended)
+            has_fallback = await self._amendments.apply(amended, waits=not waited)
         except NotArchived as error:
             if waited and not error.is_known:
                 raise InvalidRecord("unknown_message", "there is no such message") from None

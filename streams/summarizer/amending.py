@@ -47,6 +47,8 @@ from afterword.streams.tokens import count_tokens
 PAGE_EPISODES = 50
 WAIT_SECONDS = 5.0
 """Time for the archiver to catch up before the record is put aside: usually it is ahead."""
+UNKNOWN_WAIT_SECONDS = 0.25
+"""Same for a message that nobody knows: whoever sends many changes of such messages does not hold up the others."""
 FIRST_WAIT_SECONDS = 0.01
 LONGEST_WAIT_SECONDS = 0.5
 EXPIRED = "messages of the episode have expired in the archive: it stays as it is"
@@ -72,10 +74,11 @@ class Amendments(Revisions):
         self._maker = maker
         self._wait_seconds = wait_seconds
 
-    async def apply(self, amended: EpisodeAmended) -> bool:
+    async def apply(self, amended: EpisodeAmended, *, waits: bool = True) -> bool:
         """Make every revision that the change asks for, and announce them; done ones are only announced again.
 
-        Returns whether one of them is a fallback that an LLM may replace later.
+        Returns whether one of them is a fallback that an LLM may replace later. `waits`: for the archive; a record that
+        was put aside has waited, and holds up all that come after it on its topic.
 
         Raises: InvalidRecord for a message that nobody knows, or of another tenant; NotArchived.
         """
@@ -83,7 +86,7 @@ class Amendments(Revisions):
             await self._delete_conversation(amended)
             await self._settle(amended)
             return False
-        held = await self._held(amended)
+        held = await self._held(amended, self._wait_seconds if waits else 0.0)
         made = [await self._amend(group, amended) for group in held]
         await self._settle(amended)
         return any(_is_fallback(episode) for group in made for episode in group)
@@ -133,7 +136,7 @@ class Amendments(Revisions):
 
         Raises: as `apply`; ProviderError.
         """
-        held = await self._held(amended)
+        held = await self._held(amended, 0.0)
         for episode in (episode for group in held for episode in group):
             again = _is_fallback(episode)
             made = await self._revised(episode, amended, self._ask_without_fallback, again, position)
@@ -141,16 +144,13 @@ class Amendments(Revisions):
                 await self._index_and_announce(made)
             await self._renew_conversation(made, amended.offset)
 
-    async def _held(self, amended: EpisodeAmended) -> list[list[Episode]]:
-        """Wait for the archive; returns the episodes that have the message, grouped by scope, in order.
+    async def _held(self, amended: EpisodeAmended, seconds: float) -> list[list[Episode]]:
+        """Wait so long for the archive; returns the episodes that have the message, grouped by scope, in order.
 
         None if the message was deleted before: the deletion's own record revises and announces them. Episodes are read
         after the archive has the change: one that is stored later has looked there again.
         """
-        state = await self._state(amended)
-        if state is None or not has_applied(state, amended):
-            is_known = bool(await self._holding(amended)) or await self._is_of_expired(amended)
-            state = await self._until_archived(amended, is_known=is_known)
+        state = await self._until_archived(amended, seconds)
         if state.changed < amended.offset:
             return []
         groups: dict[str, list[Episode]] = {}
@@ -183,28 +183,35 @@ class Amendments(Revisions):
         """Return whether nothing is stored of one of these core messages: each had its episode's id at least."""
         return bool(await self._retry_until_success("find", lambda: self._messages.missing(list(keys))))
 
-    async def _until_archived(self, amended: EpisodeAmended, *, is_known: bool) -> MessageState:
-        """Wait until the archive has the change. Raises: InvalidRecord, NotArchived.
-
-        `is_known`: it was in an episode.
-        """
+    async def _until_archived(self, amended: EpisodeAmended, seconds: float) -> MessageState:
+        """Wait until the archive has the change. Raises: InvalidRecord, NotArchived."""
         key = message_key(amended.conversation_id, amended.message_id or "", amended.tenant_id)
-        wait, deadline = FIRST_WAIT_SECONDS, asyncio.get_running_loop().time() + self._wait_seconds
+        clock = asyncio.get_running_loop().time
+        wait, began, is_known = FIRST_WAIT_SECONDS, clock(), False
         while True:
             state = await self._state(amended)
             if state is not None and has_applied(state, amended):
                 return state
-            if state is None and is_known and await self._have_expired([key]):
+            waited = clock() - began
+            if not is_known and waited >= min(seconds, UNKNOWN_WAIT_SECONDS):
+                is_known = state is not None or await self._is_in_episode(amended)
+                if not is_known:
+                    raise _not_archived(amended, is_known=False)
+            if is_known and state is None and await self._have_expired([key]):
                 return without_expired(amended)
-            if asyncio.get_running_loop().time() >= deadline:
-                raise _not_archived(amended, is_known=is_known or state is not None)
+            if waited >= seconds:
+                raise _not_archived(amended, is_known=is_known)
             await asyncio.sleep(wait)
             wait = min(LONGEST_WAIT_SECONDS, wait * 2)
+
+    async def _is_in_episode(self, amended: EpisodeAmended) -> bool:
+        """Return whether the message is in an episode, or was in one that has expired."""
+        return bool(await self._holding(amended)) or await self._is_of_expired(amended)
 
     async def _amend(self, held: list[Episode], amended: EpisodeAmended) -> list[Episode]:
         """Revise episodes of one scope, and what was derived from them."""
         done: list[Episode] = []
-        await together(self._forget_replies(held[0], held[0].ordinal), self._revise(held, amended, done))
+        await self._revise(held, amended, done)
         await together(*[self._finish(episode, amended) for episode in done], self._follow(done, amended))
         return done
 
@@ -212,10 +219,10 @@ class Amendments(Revisions):
         """Revise episodes of one scope, in order; adds each to `done`."""
         for episode in held:
             made = await self._revised(episode, amended, self._ask)
-            if _has_made_any(amended, done):  # it may have been built on their earlier texts
+            if done:  # it may have been built on their earlier texts, also if another record made theirs
                 made = await self._derived_again(made, amended)
-            elif isinstance(made, StoredEpisode) and made.as_of < amended.offset:  # an earlier record made it
-                await self._retry_until_success("store_episode", lambda: self._episodes.mark(made, amended.offset))  # noqa: B023 – awaited here
+            elif isinstance(made, StoredEpisode):
+                await self._mark(made, amended)
             done.append(made)
 
     async def _revised(
@@ -295,10 +302,8 @@ class Amendments(Revisions):
         after = first.ordinal
         while page := await self._later(first, after):
             for episode in page:
-                if episode.event.episode_id in ids:
-                    continue
-                # one that it has made already is announced again: a crash may have come before that
-                if episode.as_of < amended.offset or _has_made_any(amended, [*done, episode]):
+                if episode.event.episode_id not in ids:
+                    # one that it has made already is announced again: a crash may have come before that
                     await self._finish(await self._derived_again(episode, amended), amended)
             after = page[-1].ordinal
         # of an episode that came meanwhile there is an answer since
@@ -317,6 +322,11 @@ class Amendments(Revisions):
         )
 
     async def _later(self, first: Episode, after: int) -> list[StoredEpisode]:
+        """Read a page of the episodes after this ordinal; one that is not counted yet will look for changes itself."""
+        scope = scope_of(first.event)
+        known = await self._retry_until_success("find", lambda: self._episodes.conversation(scope))
+        if known is not None and known.last_ordinal <= after:
+            return []
         return await self._retry_until_success("find", lambda: self._episodes.later(first.event, PAGE_EPISODES, after))
 
     async def _take_over(self, gone: DeletedEpisode, amended: EpisodeAmended) -> None:
@@ -338,16 +348,23 @@ class Amendments(Revisions):
         """Give the episode a rolling summary of what there is now, without asking an LLM; its own texts stay.
 
         Does nothing if it is built on that already. That it has later changes does not say so: a change that waits for
-        the archive is overtaken by them.
+        the archive is overtaken by them, and a request may have redone an earlier episode with it.
         """
         while isinstance(made, StoredEpisode) and made.made_by != amended.offset:
             summary = made.summary
             before = await self._retry_until_success("find", lambda: read_text_before(self._episodes, summary, None))  # noqa: B023 – awaited here
-            if not updates and made.as_of >= amended.offset and made.built_on in (None, before.sources):
+            is_built_on_it = made.as_of >= amended.offset if made.built_on is None else made.built_on == before.sources
+            if is_built_on_it and not updates:
+                await self._mark(made, amended)
                 break
             derived = self._derived(made, before, amended, updates or summary.rolling_range is not None)
             made = await self._retry_until_success("store_episode", lambda: self._episodes.add(derived))  # noqa: B023 – awaited here
         return made
+
+    async def _mark(self, episode: StoredEpisode, amended: EpisodeAmended) -> None:
+        """Record that its rolling summary has the change."""
+        if episode.as_of < amended.offset:
+            await self._retry_until_success("store_episode", lambda: self._episodes.mark(episode, amended.offset))
 
     def _derived(
         self, episode: StoredEpisode, before: TextBefore, amended: EpisodeAmended, updates: bool
@@ -386,10 +403,9 @@ class Amendments(Revisions):
 
     async def _renewed(self, row: RollingRow, first: Episode, offset: int) -> RollingRow | None:
         """The row as it is to be; None if nothing is left that it was made of."""
-        episodes, last = await asyncio.gather(
-            self._latest(first, row.last_ordinal + 1, MOST_PENDING_EPISODES),
-            self._episodes.lookup(sibling_id(first.event, row.last_ordinal)),
-        )
+        last = await self._episodes.lookup(sibling_id(first.event, row.last_ordinal))
+        episodes = [last] if isinstance(last, StoredEpisode) and last.summary.rolling_range else []
+        episodes = episodes or await self._latest(first, row.last_ordinal + 1, MOST_PENDING_EPISODES)
         source = next((e for e in episodes if e.summary.rolling_range is not None), None)
         if source is None:
             return None

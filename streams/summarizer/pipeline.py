@@ -4,8 +4,8 @@ Every step is idempotent. The first stored summary wins: a later attempt, or a s
 steps after it, so a crash between any two steps leaves nothing undone.
 
 A change of an earlier episode may be handled meanwhile, as one that had to wait is. Whoever handles it sees every
-episode that is stored by then; so a summary is compared with what it was made of before it is stored, and once more
-after that, before it is announced.
+episode that is stored by then; so a summary is compared with what it was made of when it is stored, before it is
+announced; and before it is stored as well if the LLM took its time: then fewer revisions are superseded unannounced.
 """
 
 import asyncio
@@ -16,10 +16,17 @@ from typing import Any, NamedTuple, TypeGuard
 
 from afterword.schemas import EpisodeClosed, InvalidRecord, SummaryCreated, SummaryDeleted
 from afterword.schemas.episodes import OpenedEpisode, sealed_part
-from afterword.schemas.ids import message_key
+from afterword.schemas.ids import message_key, revision_of
 from afterword.streams.errors import EpisodeConflict, SealBroken, SealedWithoutKey
 from afterword.streams.settings import Retention
-from afterword.streams.stores.episodes import NEVER, DeletedEpisode, StoredEpisode, scope_of, stored_episode
+from afterword.streams.stores.episodes import (
+    NEVER,
+    DeletedEpisode,
+    EpisodeVersion,
+    StoredEpisode,
+    scope_of,
+    stored_episode,
+)
 from afterword.streams.stores.messages import DeletedMessage
 from afterword.streams.summarizer.current import Current, MessageState, MessageStates, laid_over, without_deleted
 from afterword.streams.summarizer.providers import ExtractiveProvider
@@ -32,6 +39,8 @@ CHANGED = "changed_meanwhile"
 """`quality.reason` of a summary that the extractive method made because there were changes during each answer."""
 MOST_ASKED = 2
 """Answers of an LLM to one record. The extractive method stands in if there were changes during each of them."""
+QUICK_SECONDS = 0.05
+"""Of an answer that took less the summary is stored without another look: the one after that finds the same."""
 
 
 class Basis(NamedTuple):
@@ -44,9 +53,12 @@ class Basis(NamedTuple):
 class Pipeline(Revisions):
     """Processes many episodes at a time, those of one conversation in order."""
 
-    def __init__(self, *, retention: Retention | None = None, **parts: Any) -> None:
-        """`parts`: as in `Revisions`."""
+    def __init__(
+        self, *, retention: Retention | None = None, quick_seconds: float = QUICK_SECONDS, **parts: Any
+    ) -> None:
+        """`parts`: as in `Revisions`. `quick_seconds`: as QUICK_SECONDS."""
         super().__init__(**parts)
+        self._quick_seconds = quick_seconds
         self._retention = retention or Retention()
 
     async def process(self, event: EpisodeClosed) -> SummaryCreated | SummaryDeleted:
@@ -108,21 +120,25 @@ class Pipeline(Revisions):
 
         Returns the one that is stored. `before`: one of an earlier close, or one that is not announced.
         """
+        clock = asyncio.get_running_loop().time
         for ask in asks:
             if basis.current.episode is None:
                 return await self._add_deleted(episode, basis.current, before), basis
+            asked = clock()
             made = await self._made(basis, ask, before)
             if before is not None:
                 supersedes = last_announced(before, episode.revision)
                 made = replace(made, summary=made.summary.model_copy(update={"supersedes": supersedes}))
-            ids = (*made.summary.message_ids, *made.overlap_ids)
-            states, sources = await asyncio.gather(self._changed(episode, ids), self._read_now(made.built_on or ()))
-            newer = await self._newer(episode, made, states, sources)
-            if newer is not None:
-                basis = newer
-                await self._forget_replies(made, made.ordinal)
-                continue
-            stored = await self._add(replace(made, as_of=newest(made, sources)))
+            if clock() - asked >= self._quick_seconds:
+                ids = (*made.summary.message_ids, *made.overlap_ids)
+                states, sources = await asyncio.gather(self._changed(episode, ids), self._read_now(made.built_on or ()))
+                newer = await self._newer(episode, made, states, sources)
+                if newer is not None:
+                    basis = newer
+                    await self._forget_replies(made, made.ordinal)
+                    continue
+                made = replace(made, as_of=newest(made, sources))
+            stored = await self._add(made)
             if not _is_older(stored, episode):
                 return stored, basis
             before = stored  # another writer has taken the summary's revision
@@ -147,9 +163,11 @@ class Pipeline(Revisions):
         states, sources = await asyncio.gather(
             self._changed(episode, stored.overlap_ids), self._read_now((own, *(stored.built_on or ())))
         )
-        now = sources.pop(own, stored)
-        if now.event.event_id != own or not is_announced_by_episode(stored):
-            return now if now.event.event_id != own else stored, None
+        now = sources.pop(own, None)
+        if now is not None and now.revision != stored.summary.revision:
+            return await self._lookup(episode) or stored, None
+        if not is_announced_by_episode(stored):
+            return stored, None
         newer = await self._newer(episode, stored, states, sources)
         if newer is not None:
             await self._forget_replies(stored, stored.ordinal)
@@ -158,7 +176,7 @@ class Pipeline(Revisions):
         return stored, newer
 
     async def _newer(
-        self, episode: EpisodeClosed, made: StoredEpisode, states: MessageStates, sources: Mapping[str, Episode]
+        self, episode: EpisodeClosed, made: StoredEpisode, states: MessageStates, sources: Mapping[str, EpisodeVersion]
     ) -> Basis | None:
         """Read what the episode would be made of now; None if that is what it was made of.
 
@@ -173,20 +191,13 @@ class Pipeline(Revisions):
                 return newer
         return None
 
-    async def _read_now(self, event_ids: Iterable[str]) -> dict[str, Episode]:
-        """Read the episodes of these summaries as they are now, by the event ids of the summaries."""
-        names = {one: one.rpartition(":")[0] for one in event_ids}
+    async def _read_now(self, event_ids: Iterable[str]) -> dict[str, EpisodeVersion]:
+        """Read the versions of the episodes of these summaries, by the event ids of the summaries."""
+        names = {one: revision_of(one)[0] for one in event_ids}
         if not names:
             return {}
-        found: dict[str, Episode] = {}
-        living = await self._retry_until_success("find", lambda: self._episodes.find_many([*names.values()]))
-        for one, name in names.items():
-            known: Episode | None = living.get(name)
-            if known is None:
-                known = await self._retry_until_success("find", lambda: self._episodes.lookup(name))  # noqa: B023 – awaited here
-            if known is not None:
-                found[one] = known
-        return found
+        found = await self._retry_until_success("find", lambda: self._episodes.versions([*names.values()]))
+        return {one: found[name] for one, name in names.items() if name in found}
 
     async def _lookup(self, episode: EpisodeClosed) -> Episode | None:
         return await self._retry_until_success("find", lambda: self._episodes.lookup(episode.episode_id))
@@ -311,7 +322,7 @@ def _is_older(stored: Episode, episode: EpisodeClosed) -> TypeGuard[StoredEpisod
     return isinstance(stored, StoredEpisode) and stored.summary.made_from < episode.revision
 
 
-def newest(made: StoredEpisode, sources: Mapping[str, Episode]) -> int:
+def newest(made: StoredEpisode, sources: Mapping[str, EpisodeVersion]) -> int:
     """Return the log offset up to which an episode that is built on these has all changes."""
     return max((made.as_of, *(source.as_of for source in sources.values())))
 

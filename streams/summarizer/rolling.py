@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from afterword.schemas import EpisodeClosed, SummaryCreated
-from afterword.schemas.ids import event_id
+from afterword.schemas.ids import event_id, revision_of
 from afterword.streams.settings import MOST_PENDING_EPISODES
 from afterword.streams.stores.episodes import (
     NEVER,
     Conversation,
     DeletedEpisode,
     EpisodeStore,
+    EpisodeVersion,
     RollingRow,
     StoredEpisode,
     scope_of,
@@ -178,17 +179,16 @@ async def read_text_before(
     return TextBefore(row.content, tuple(pending[::-1]), max(as_of, row.as_of), of_row)
 
 
-def has_changed_since(made: StoredEpisode, source: str, now: StoredEpisode | DeletedEpisode) -> bool:
+def has_changed_since(made: StoredEpisode, source: str, now: EpisodeVersion) -> bool:
     """Return whether a change of messages has made a newer revision of a summary on which an episode is built.
 
-    `source`: the event id of that summary, as in `built_on`; `now`: its episode as it is now. An LLM that replaces a
-    fallback of no change, and expiry, change nothing. `made.as_of` alone does not say it: later changes overtake one
-    that waits.
+    `source`: the event id of that summary, as in `built_on`; `now`: of its episode. An LLM that replaces a fallback of
+    no change, and expiry, change nothing. `made.as_of` alone does not say it: later changes overtake one that waits.
     """
-    if now.event.event_id == source:
+    if revision_of(source)[1] == now.revision:
         return False
-    if isinstance(now, DeletedEpisode):
-        return now.deletion.reason != "expired"
+    if now.ended is not None:
+        return now.ended != "expired"
     return now.as_of > made.as_of or now.made_by not in (NEVER, made.made_by)
 
 

@@ -13,12 +13,14 @@ from afterword.streams.stores.episodes import (
     Conversation,
     DeletedEpisode,
     EpisodeRef,
+    EpisodeVersion,
     RollingRow,
     StoredEpisode,
     agent_of_scope,
     first_advance,
     id_prefix,
     scope_of,
+    version_of,
 )
 from afterword.streams.stores.erasures import ErasedConversation, Erasure
 from afterword.streams.stores.keys import ApiKey
@@ -59,6 +61,11 @@ class MemoryEpisodes:
     async def find_many(self, episode_ids: Sequence[str]) -> dict[str, StoredEpisode]:
         require_texts(episode_ids=episode_ids)
         return {name: self.episodes[name] for name in episode_ids if name in self.episodes}
+
+    async def versions(self, episode_ids: Sequence[str]) -> dict[str, EpisodeVersion]:
+        require_texts(episode_ids=episode_ids)
+        found = {one: await self.lookup(one) for one in episode_ids}
+        return {one: version_of(episode) for one, episode in found.items() if episode is not None}
 
     async def has_any(self, conversation_id: str, agent_id: str | None, message_ids: Sequence[str]) -> bool:
         require_texts(message_ids=message_ids)
@@ -145,15 +152,15 @@ class MemoryEpisodes:
         living = self._of_scope(event.conversation_id, agent_of_scope(event))
         if known is None:
             return
-        if not living:
+        counted = [e.summary for e in living if e.ordinal <= known.last_ordinal]
+        if not counted:
             del self.known[key]
             return
-        counted = [e.summary for e in living if e.ordinal <= known.last_ordinal]
-        last = max((e.summary for e in living), key=lambda summary: summary.ordinal)
+        last = max(counted, key=lambda summary: summary.ordinal)
         self.known[key] = replace(
             known,
             title=last.title,
-            user_id=min((e.summary for e in living), key=lambda summary: summary.ordinal).user_id,
+            user_id=min(counted, key=lambda summary: summary.ordinal).user_id,
             episode_count=len(counted),
             message_count=sum(summary.message_count for summary in counted),
             token_count=sum(summary.compression.tokens_before for summary in counted),

@@ -6,7 +6,14 @@ import pytest
 
 from afterword.schemas import SummaryDeleted
 from afterword.schemas.ids import episode_id, scope_id
-from afterword.streams.stores.episodes import DeletedEpisode, EpisodeRef, EpisodeStore, RollingRow, scope_of
+from afterword.streams.stores.episodes import (
+    DeletedEpisode,
+    EpisodeRef,
+    EpisodeStore,
+    EpisodeVersion,
+    RollingRow,
+    scope_of,
+)
 from tests.samples import NOON, a_stored_episode, a_summary
 
 ROW = RollingRow("c1", 1, "So far.", 3, first_ordinal=1, last_ordinal=1, updated_at=NOON)
@@ -422,6 +429,18 @@ async def test_episodes_are_read_by_their_ids(episodes: EpisodeStore) -> None:
     await episodes.remove(deleted(2))
     assert await episodes.find_many(["c1:1", "c1:2", "c1:3"]) == {"c1:1": stored[0]}
     assert await episodes.find_many([]) == {}
+
+
+async def test_versions_tell_apart_what_has_changed(episodes: EpisodeStore) -> None:
+    await episodes.add(replace(a_stored_episode(1), as_of=3, made_by=2))
+    await episodes.add(a_stored_episode(2))
+    await episodes.remove(deleted(2))
+    gone = deleted(2)
+    assert await episodes.versions(["c1:1", "c1:2", "c1:3"]) == {
+        "c1:1": EpisodeVersion(1, as_of=3, made_by=2),
+        "c1:2": EpisodeVersion(gone.deletion.revision, gone.as_of, gone.made_by, ended=gone.deletion.reason),
+    }
+    assert await episodes.versions([]) == {}
 
 
 @pytest.mark.parametrize("agent_id", [None, "a1"])

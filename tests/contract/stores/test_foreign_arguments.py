@@ -48,6 +48,7 @@ EPISODES: dict[str, tuple[Call, Sequence[Any]]] = {
     "conversations_of after": (lambda store, x: store.conversations_of("u1", None, x, 5), FOREIGN),
     "conversations_of limit": (lambda store, x: store.conversations_of("u1", None, None, x), NOT_EVEN_NONE),
     "find_many": (lambda store, x: store.find_many(["c1:1", x]), NOT_EVEN_NONE),
+    "versions": (lambda store, x: store.versions(["c1:1", x]), NOT_EVEN_NONE),
     "has_any": (lambda store, x: store.has_any("c1", None, ["m1", x]), NOT_EVEN_NONE),
     "has_any in": (lambda store, x: store.has_any(x, None, ["m1"]), NOT_EVEN_NONE),
     "has_any of agent": (lambda store, x: store.has_any("c1", x, ["m1"]), FOREIGN),

@@ -314,7 +314,7 @@ def settings_for(servers: Servers, directory: Path, kinds: Sequence[type[Fault]]
         for section, values in each.items():
             ours[section] |= values
     if ours["qdrant"]["path"] is None:
-        ours["qdrant"]["url"] = servers.qdrant.url
+        ours["qdrant"] |= {"url": servers.qdrant.url, "collection": name}  # revisions of another run would stay
     if ours["llm"]:
         ours["llm"]["base_url"] = servers.llm.base_url
     return load_settings(**ours, state_dir=directory / "state", drain_seconds=10)

@@ -32,7 +32,7 @@ from afterword.streams.settings import Retry
 from afterword.streams.stores.episodes import DeletedEpisode
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
 from afterword.streams.stores.replies import KeptReply, ReplyOrigin
-from afterword.streams.summarizer.amending import NotArchived
+from afterword.streams.summarizer.amending import WAIT_SECONDS, NotArchived
 from afterword.streams.summarizer.retries import Try, headers_of
 from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.summarizer import Summarizer
@@ -40,6 +40,7 @@ from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from tests.doubles.provider import ScriptedProvider
 from tests.samples import NOON, a_closed_episode
 from tests.summarizer_world import NO_FAULTS, Crash, Fault, Faults, World, a_handler, cancelled, crash, outage
+from tests.virtual_time import run_in_virtual_time
 
 CLOSED = tuple(a_closed_episode(ordinal) for ordinal in (1, 2, 3))
 """m0 m1 m2 · m3 m4 m5 · m6 m7 m8; the overlap of each has the last two of the one before."""
@@ -361,6 +362,21 @@ async def test_a_change_waits_for_the_archive() -> None:
     await archive(world, edit("m7"), 100)
     await waiting
     assert announced(world) == ["c1:3:2"]
+
+
+def test_a_change_of_what_nobody_knows_waits_for_a_moment_only() -> None:
+    """1,500 of them, 5 s each, held up every record of `episode.retry` for half an hour."""
+
+    async def seconds_until_put_aside(message_id: str, *, waits: bool) -> float:
+        world, began = await a_world(), asyncio.get_running_loop().time()
+        with pytest.raises(NotArchived):
+            await world.amendments(wait_seconds=WAIT_SECONDS).apply(amended(edit(message_id), 100), waits=waits)
+        return asyncio.get_running_loop().time() - began
+
+    assert run_in_virtual_time(seconds_until_put_aside("nobody", waits=True)) < 0.5
+    assert run_in_virtual_time(seconds_until_put_aside("nobody", waits=False)) == 0
+    assert run_in_virtual_time(seconds_until_put_aside("m7", waits=True)) >= WAIT_SECONDS
+    assert run_in_virtual_time(seconds_until_put_aside("m7", waits=False)) == 0
 
 
 async def test_repeats_are_announced_again_and_change_nothing() -> None:

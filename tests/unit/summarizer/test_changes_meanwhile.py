@@ -35,6 +35,8 @@ RULES = SummaryRules(rolling_max_tokens=500)
 CARRIED = SummaryRules(rolling_max_tokens=500, min_new_episodes=3)
 """The second episode carries the first one's rolling summary over."""
 NEW = NUMBERED[2]
+QUICK = 3600.0
+"""Every answer is quicker."""
 FIRST, OVERLAP = "m0", "m5"
 """A message of the first episode, and one that the new episode has in its overlap."""
 
@@ -242,13 +244,14 @@ async def test_a_change_between_any_two_calls_leaves_nothing_of_before(
 
 @pytest.mark.parametrize("rules", [RULES, CARRIED])
 @pytest.mark.parametrize("message_id", [FIRST, OVERLAP])
+@pytest.mark.parametrize("quick_seconds", [0.0, QUICK])
 @pytest.mark.parametrize("at", range(1, 50))
 async def test_an_episode_between_any_two_calls_of_a_change_has_nothing_of_before(
-    at: int, message_id: str, rules: SummaryRules
+    at: int, quick_seconds: float, message_id: str, rules: SummaryRules
 ) -> None:
     world = await two_of_three(rules)
     await archive(world, delete(message_id), 100)
-    between = Between(at, lambda: world.run((NEW,), rules=rules))
+    between = Between(at, lambda: world.run((NEW,), rules=rules, quick_seconds=quick_seconds))
     await world.amendments(between, rules=rules).apply(amended(delete(message_id), 100))
     if between.calls >= at:
         check(world, rows_know=False)
@@ -276,10 +279,10 @@ def gone(world: World, changes: list[Changed]) -> list[str]:
     return [change.id for change in changes if f"<{change.id}>" in everything(world)]  # type: ignore[union-attr]
 
 
-@given(CHANGES, TURNS, TURNS, st.sampled_from([RULES, CARRIED]))
-@settings(max_examples=100, deadline=None)
+@given(CHANGES, TURNS, TURNS, st.sampled_from([RULES, CARRIED]), st.sampled_from([0.0, QUICK]))
+@settings(max_examples=200, deadline=None)
 def test_whatever_comes_between_which_steps_nothing_is_left_of_before(
-    changes: list[Changed], turns: list[int], others: list[int], rules: SummaryRules
+    changes: list[Changed], turns: list[int], others: list[int], rules: SummaryRules, quick_seconds: float
 ) -> None:
     async def scenario() -> None:
         world = await two_of_three(rules)
@@ -292,7 +295,7 @@ def test_whatever_comes_between_which_steps_nothing_is_left_of_before(
                     amendments = world.amendments(**parts(world, Slowly(others), rules))
                     await amendments.apply(amended(change, offset))
 
-        pipeline = world.pipeline(**parts(world, Slowly(turns), rules))
+        pipeline = world.pipeline(**parts(world, Slowly(turns), rules), quick_seconds=quick_seconds)
         await asyncio.gather(pipeline.process(NEW), on_the_lane_of_retries())
         for offset, change in enumerate(changes, 100):
             if change.id in {m.id for m in NEW.messages}:  # type: ignore[union-attr]  # behind the episode on its lane

@@ -1,7 +1,9 @@
 """Requests to summarize stored episodes anew: their revisions, beside changes of messages and under faults."""
 
 import asyncio
+import contextlib
 from dataclasses import replace
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,6 +27,8 @@ from tests.unit.summarizer.test_amending import (
     CHANGES,
     CLOSED,
     LATER,
+    NUMBERED,
+    ONE_EACH,
     Changed,
     a_world,
     amended,
@@ -35,6 +39,7 @@ from tests.unit.summarizer.test_amending import (
     contents,
     delete,
     edit,
+    everything,
 )
 
 ROOMY = SummaryRules(rolling_max_tokens=200)
@@ -250,6 +255,34 @@ async def repeated(world: World, call: Any, faults: Faults) -> None:
         await call(faults)
     except (Crash, asyncio.CancelledError):  # the next worker handles it again
         await call(NO_FAULTS)
+
+
+@given(ONE_EACH, st.lists(st.integers(1, 3), max_size=4), st.sampled_from([20, 500]), st.randoms(use_true_random=False))
+@settings(max_examples=200, deadline=None)
+def test_a_request_that_overtakes_a_change_leaves_nothing_of_before(
+    changes: tuple[Changed, ...], redone: list[int], rolling_max_tokens: int, random: Random
+) -> None:
+    """The archive is ahead: a redone summary has changes that its conversation's later episodes do not have yet."""
+
+    async def scenario() -> None:
+        world, rules = World(), SummaryRules(rolling_max_tokens)
+        world.provider.repeats = True
+        await world.messages.put_many(archived(NUMBERED))
+        await world.run(NUMBERED, rules=rules)
+        for offset, change in enumerate(changes, 100):
+            await archive(world, change, offset)
+        steps: list[Any] = [*enumerate(changes, 100), *redone]
+        random.shuffle(steps)
+        for number, step in enumerate(steps):
+            if not isinstance(step, int):
+                await world.amendments(rules=rules).apply(amended(step[1], step[0]))
+            elif stored := world.episodes.episodes.get(f"c1:{step}"):
+                with contextlib.suppress(NotRedone):  # nothing is left of it
+                    await world.amendments(rules=rules).redo(request(step, stored.summary.revision), f"{number}")
+        check(world)
+        assert [change.id for change in changes if f"<{change.id}>" in everything(world)] == []  # type: ignore[union-attr]
+
+    asyncio.run(scenario())
 
 
 @given(STEPS, RULES, st.integers(1, 80), st.booleans(), st.sampled_from([crash, cancelled, outage]))
