@@ -196,11 +196,15 @@ class Pipeline(Revisions):
         names = {one: revision_of(one)[0] for one in event_ids}
         if not names:
             return {}
-        found = await self._retry_until_success("find", lambda: self._episodes.versions([*names.values()]))
+        found = await self._retry_until_success("find", lambda: self._read_versions([*names.values()]))
         return {one: found[name] for one, name in names.items() if name in found}
 
     async def _lookup(self, episode: EpisodeClosed) -> Episode | None:
-        return await self._retry_until_success("find", lambda: self._episodes.lookup(episode.episode_id))
+        """Most are new, and the version of what is not there takes less than the episode."""
+        name = episode.episode_id
+        if name not in await self._retry_until_success("find", lambda: self._read_versions([name])):
+            return None
+        return await self._retry_until_success("find", lambda: self._episodes.lookup(name))
 
     async def _read_basis(self, episode: EpisodeClosed) -> Basis:
         return Basis(*await asyncio.gather(self._read_history(episode), self._current(episode)))
@@ -235,7 +239,7 @@ class Pipeline(Revisions):
         gone: dict[str, MessageState] = {
             one: DeletedMessage(episode.source.last_offset) for one in ids if one in unreadable
         }
-        return gone | (await self._read_messages(self._messages.changed, episode, ids) if ids else {})
+        return gone | (await self._read_messages(self._read_changed, episode, ids) if ids else {})
 
     async def left_of(self, event: EpisodeClosed) -> EpisodeClosed | None:
         """The event without messages that were deleted, the same object if none was; None if no core is left."""

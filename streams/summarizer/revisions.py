@@ -9,6 +9,7 @@ from afterword.schemas.base import utc_milliseconds
 from afterword.schemas.episodes import Change
 from afterword.schemas.ids import event_id, message_key
 from afterword.streams.errors import ProviderError
+from afterword.streams.stores.coalescing import Coalesced
 from afterword.streams.stores.episodes import DeletedEpisode, EpisodeStore, StoredEpisode, scope_of
 from afterword.streams.stores.index import EpisodeIndex, raw_text, summary_text
 from afterword.streams.stores.messages import MessageArchive
@@ -56,6 +57,9 @@ class Revisions:
     ) -> None:
         self._episodes = episodes
         self._messages = messages
+        # these are read for every episode, of which many are in flight
+        self._read_changed = Coalesced(messages.changed)
+        self._read_versions = Coalesced(episodes.versions)
         self._index = index
         self._summarizer = summarizer
         self._embedder = embedder

@@ -1,0 +1,64 @@
+"""One query for the same question of many tasks."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+V = TypeVar("V")
+
+MOST_KEYS = 1000
+"""Keys of one query, unless a single caller asks for more."""
+
+
+class Question(NamedTuple, Generic[V]):
+    keys: Sequence[str]
+    answer: "asyncio.Future[dict[str, V]]"
+
+
+class Coalesced(Generic[V]):
+    """Reads by keys, one query at a time: who asks while it is away is answered by the next one, with all others.
+
+    A query begins after its callers have asked, so each of them sees what was written before that. `read`: finds what
+    there is of these keys; its errors are raised to all callers of the query.
+    """
+
+    def __init__(self, read: Callable[[Sequence[str]], Awaitable[dict[str, V]]]) -> None:
+        self._read = read
+        self._waiting: list[Question[V]] = []
+        self._is_away = False
+
+    async def __call__(self, keys: Sequence[str]) -> dict[str, V]:
+        """Raises: what `read` raises."""
+        mine = Question(keys, asyncio.get_running_loop().create_future())
+        self._waiting.append(mine)
+        if not self._is_away:
+            self._send()
+        return await mine.answer
+
+    def _send(self) -> None:
+        taken, count = [self._waiting[0]], len(self._waiting[0].keys)
+        for one in self._waiting[1:]:
+            count += len(one.keys)
+            if count > MOST_KEYS:
+                break
+            taken.append(one)
+        del self._waiting[: len(taken)]
+        self._is_away = True
+        query = asyncio.ensure_future(self._read(list(dict.fromkeys(key for one in taken for key in one.keys))))
+        query.add_done_callback(lambda done: self._answer(taken, done))
+
+    def _answer(self, taken: Sequence[Question[V]], query: "asyncio.Future[dict[str, V]]") -> None:
+        self._is_away = False
+        self._waiting = [one for one in self._waiting if not one.answer.done()]  # whose tasks were cancelled
+        if self._waiting:
+            self._send()
+        for keys, answer in taken:
+            if answer.done():
+                continue
+            if query.cancelled():
+                answer.cancel()
+            elif error := query.exception():
+                answer.set_exception(error)
+            else:
+                found = query.result()
+                answer.set_result({key: found[key] for key in keys if key in found})
