@@ -10,7 +10,7 @@ MOST_KEYS = 1000
 """Keys of one query, unless a single caller asks for more."""
 
 
-class Question(NamedTuple, Generic[V]):
+class PendingRead(NamedTuple, Generic[V]):
     keys: Sequence[str]
     answer: "asyncio.Future[dict[str, V]]"
 
@@ -24,12 +24,12 @@ class Coalesced(Generic[V]):
 
     def __init__(self, read: Callable[[Sequence[str]], Awaitable[dict[str, V]]]) -> None:
         self._read = read
-        self._waiting: list[Question[V]] = []
+        self._waiting: list[PendingRead[V]] = []
         self._is_away = False
 
     async def __call__(self, keys: Sequence[str]) -> dict[str, V]:
         """Raises: what `read` raises."""
-        mine = Question(keys, asyncio.get_running_loop().create_future())
+        mine = PendingRead(keys, asyncio.get_running_loop().create_future())
         self._waiting.append(mine)
         if not self._is_away:
             self._send()
@@ -47,7 +47,7 @@ class Coalesced(Generic[V]):
         query = asyncio.ensure_future(self._read(list(dict.fromkeys(key for one in taken for key in one.keys))))
         query.add_done_callback(lambda done: self._answer(taken, done))
 
-    def _answer(self, taken: Sequence[Question[V]], query: "asyncio.Future[dict[str, V]]") -> None:
+    def _answer(self, taken: Sequence[PendingRead[V]], query: "asyncio.Future[dict[str, V]]") -> None:
         self._is_away = False
         self._waiting = [one for one in self._waiting if not one.answer.done()]  # whose tasks were cancelled
         if self._waiting:

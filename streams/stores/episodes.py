@@ -71,7 +71,7 @@ class DeletedEpisode:
 
 
 class EpisodeVersion(NamedTuple):
-    """What tells whether an episode has changed."""
+    """The fields of an episode that tell whether it has changed."""
 
     revision: int
     as_of: int

@@ -40,7 +40,7 @@ CHANGED = "changed_meanwhile"
 MOST_ASKED = 2
 """Answers of an LLM to one record. The extractive method stands in if there were changes during each of them."""
 QUICK_SECONDS = 0.05
-"""Of an answer that took less the summary is stored without another look: the one after that finds the same."""
+"""Duration of an answer below which its summary is stored without another look: the one after that finds the same."""
 
 
 class Basis(NamedTuple):
