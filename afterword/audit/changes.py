@@ -56,10 +56,7 @@ class Lasting:
 
 def judge_archived_changes(snapshot: Snapshot, lasting: Lasting, report: Report) -> None:
     """Check that the archive has every change before the archiver's offset."""
-    firsts: dict[bytes, ProducedMessage] = {}
-    for produced in snapshot.produced:
-        firsts.setdefault(produced.message, produced)
-    for message, produced in firsts.items():
+    for message, produced in _firsts(snapshot).items():
         known, to = snapshot.messages.get(message), snapshot.archived_to.get(produced.position.partition, 0)
         if known is None or not known.archived or not lasting.changes(produced):
             continue
@@ -68,6 +65,14 @@ def judge_archived_changes(snapshot: Snapshot, lasting: Lasting, report: Report)
             report.found("resurrected", f"{_name(produced)}, in the archive")
         elif known.content is not None and known.content not in _may_have(lasting, produced, to):
             report.found("stale", f"{_name(produced)}, in the archive")
+
+
+def _firsts(snapshot: Snapshot) -> dict[bytes, ProducedMessage]:
+    """Messages as they came first: one that comes again changes nothing, even if it was deleted in between."""
+    found: dict[bytes, ProducedMessage] = {}
+    for produced in snapshot.produced:
+        found.setdefault(produced.message, produced)
+    return found
 
 
 def _may_have(lasting: Lasting, produced: ProducedMessage, to: int) -> set[bytes]:
@@ -106,7 +111,7 @@ def _judge_derived(snapshot: Snapshot, newest: Newest, report: Report) -> None:
 def _handled(snapshot: Snapshot, lasting: Lasting) -> Iterator[tuple[ProducedMessage, int]]:
     """Messages and the offsets of their changes that the summarizer has handled."""
     amended = {a.change for a in snapshot.amended if a.message is not None and _is_done(snapshot, a)}
-    for produced in snapshot.produced:
+    for produced in _firsts(snapshot).values():
         for change in lasting.changes(produced):
             if change.position in amended:
                 yield produced, change.position.offset

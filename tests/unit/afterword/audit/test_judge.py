@@ -445,6 +445,19 @@ def test_a_change_after_the_end_of_its_episode_leaves_nothing_to_derive_again(sn
     assert kinds(snapshot) == {"underived"}
 
 
+def test_an_edit_of_a_deleted_message_that_came_again_is_no_finding(snapshot):
+    amend(snapshot, change(1, 30))
+    again = snapshot.produced[0]._replace(position=Position(0, 31))
+    snapshot.produced.append(again)
+    edit = change(1, 32, "new")
+    snapshot.changes.append(edit)
+    snapshot.amended.append(AmendmentRecord(Position(0, 20), CONVERSATION, edit.message, edit.position))
+    known = snapshot.stored[f"{CONVERSATION}:2"]
+    snapshot.stored[f"{CONVERSATION}:2"] = known._replace(as_of=30)
+    report = judge(snapshot)
+    assert report.clean, report.findings
+
+
 def test_changes_that_are_not_handled_yet_are_no_finding(snapshot):
     amend(snapshot, change(1, 30, "new"))
     snapshot.stored[f"{CONVERSATION}:1"] = snapshot.stored[f"{CONVERSATION}:1"]._replace(changes=())
