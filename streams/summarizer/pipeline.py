@@ -28,7 +28,14 @@ from afterword.streams.stores.episodes import (
     stored_episode,
 )
 from afterword.streams.stores.messages import DeletedMessage
-from afterword.streams.summarizer.current import Current, MessageState, MessageStates, laid_over, without_deleted
+from afterword.streams.summarizer.current import (
+    ChangeOffsets,
+    Current,
+    MessageState,
+    MessageStates,
+    laid_over,
+    without_deleted,
+)
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.revisions import Ask, Episode, Revisions, summary_created, summary_deleted
 from afterword.streams.summarizer.rolling import History, has_changed_since, next_row
@@ -107,11 +114,19 @@ class Pipeline(Revisions):
             if basis.current.episode is None:
                 return  # the deletion's own record ends it
             made = await self._made(basis, self._ask_without_fallback, stored)
+            made = replace(made, changes=await self._all_changes(episode, stored, made))
             found = await self._add(made)
             if found != made:
                 await self._forget_replies(stored, stored.ordinal)  # a change that came first had no such answer yet
         await self._store_the_rest(episode, found, basis)
         await self._announced(found)
+
+    async def _all_changes(self, episode: EpisodeClosed, before: StoredEpisode, made: StoredEpisode) -> ChangeOffsets:
+        """Changes of what was in the episode `before` too: the record of one may come when others are built on it."""
+        had = {*before.summary.message_ids, *before.overlap_ids} - {*made.summary.message_ids, *made.overlap_ids}
+        states = await self._changed(episode, sorted(had))
+        known = dict(before.changes) | {one: state.changed for one, state in states.items()}
+        return tuple((known | dict(made.changes)).items())
 
     async def _make(
         self, episode: EpisodeClosed, before: StoredEpisode | None, basis: Basis, asks: Iterator[Ask]

@@ -97,8 +97,9 @@ class MemoryEpisodes:
         return deleted
 
     async def mark(self, episode: StoredEpisode, as_of: int) -> None:
-        if self.episodes.get(episode.summary.episode_id) == episode:
-            self.episodes[episode.summary.episode_id] = replace(episode, as_of=max(as_of, episode.as_of))
+        known = self.episodes.get(episode.summary.episode_id)
+        if known is not None and known.summary.revision == episode.summary.revision:
+            self.episodes[episode.summary.episode_id] = replace(known, as_of=max(as_of, known.as_of))
 
     async def holding(self, conversation_id: str, message_id: str) -> list[StoredEpisode | DeletedEpisode]:
         require(str, conversation_id=conversation_id, message_id=message_id)

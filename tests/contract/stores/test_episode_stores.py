@@ -269,7 +269,9 @@ async def test_what_an_episode_knows_of_changes_comes_back(episodes: EpisodeStor
     )
     await episodes.add(stored)
     assert await episodes.find("c1:1") == stored
-    await episodes.mark(stored, 12)
+    await episodes.mark(stored, 11)
+    await episodes.mark(stored, 12)  # by another who has read it before
+    await episodes.mark(stored, 10)
     assert await episodes.find("c1:1") == replace(stored, as_of=12)
     [ref] = [ref async for ref in episodes.all_episodes()]
     assert (ref.changes, ref.as_of) == (stored.changes, 12)

@@ -176,6 +176,24 @@ async def test_a_fallback_that_was_replaced_meanwhile_costs_no_second_answer() -
     assert (len(provider.requests), len(world.provider.requests)) == (1, asked)
 
 
+async def test_a_replaced_fallback_still_knows_a_message_that_its_retry_has_no_more() -> None:
+    """A record of `episode.retry` is written without deleted messages; later texts may have them until the deletion."""
+    world = World()
+    world.provider.repeats = True
+    await world.messages.put_many(archived(NUMBERED))
+    world.provider.outage = ProviderUnavailable(problem="away")
+    await world.run(NUMBERED[:1], rules=RULES, summarizer=Summarizer(world.provider))
+    world.provider.outage = None
+    await world.run(NUMBERED[1:2], rules=RULES)
+    assert f"<{FIRST}>" in everything(world)
+    await archive(world, delete(FIRST), 100)
+    retried = await world.pipeline().left_of(NUMBERED[0])
+    assert retried is not None
+    await world.pipeline(rules=RULES).replace_fallback(retried)
+    await world.amendments(rules=RULES).apply(amended(delete(FIRST), 100))
+    assert f"<{FIRST}>" not in everything(world)
+
+
 async def test_a_change_that_the_first_revision_had_already_is_noted_in_what_is_built_on_it() -> None:
     world = World()
     await world.messages.put_many(archived(NUMBERED[:2]))
