@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Literal, Protocol
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import ProducerFenced
+from aiokafka.errors import InvalidProducerIdMapping, InvalidTxnState, KafkaError, ProducerFenced
 
 from afterword.audit.log import Log, open_log
 from afterword.schemas.base import rfc3339
@@ -222,7 +222,9 @@ class DeadLetterQueue:
                             sent.append(await self._replay(producer, found))
                         sent.append(await _send_resolution(producer, found, action))
                     raise_first_error(await asyncio.gather(*sent, return_exceptions=True))
-            except ProducerFenced:
+            except KafkaError as error:
+                if not is_overtaken(error):
+                    raise
                 raise ReplayOverlaps(topic=dead_letters[0].topic) from None
             finally:
                 await asyncio.gather(*sent, return_exceptions=True)
@@ -267,6 +269,15 @@ def _count(counts: DeadLetterCounts, found: DeadLetter, action: Action) -> bool:
         return False
     counts.resolved += 1
     return True
+
+
+def is_overtaken(error: KafkaError) -> bool:
+    """Return whether another producer with this transactional id has ended the transaction.
+
+    Until the coordinator has its new epoch in place, it answers that the transaction's state is another one; aiokafka
+    says of that only that there was an unexpected error, and names it as the cause.
+    """
+    return isinstance(error, ProducerFenced) or isinstance(error.__cause__, InvalidTxnState | InvalidProducerIdMapping)
 
 
 def raise_first_error(results: Sequence[object]) -> None:

@@ -203,7 +203,10 @@ def broker_errors(servers: str) -> Iterator[None]:
         problem = "; ".join([str(error), *getattr(error, "__notes__", ())])
         raise RequestRefused(servers=servers, problem=problem) from error
     except KafkaError as error:
-        raise BrokerUnavailable(servers=servers, problem=str(error)) from error
+        cause = (
+            f" ({type(error.__cause__).__name__})" if error.__cause__ else ""
+        )  # aiokafka's own error may say nothing
+        raise BrokerUnavailable(servers=servers, problem=f"{error}{cause}") from error
 
 
 # Rejected connections: aiokafka logs the reason, and raises only that there was no broker

@@ -3,10 +3,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from aiokafka.errors import InvalidTxnState, KafkaError, NodeNotReadyError, ProducerFenced
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from afterword.dlq import RESOLUTION_PREFIX, Filters, Resolved, resolution, resolved_offset
+from afterword.dlq import RESOLUTION_PREFIX, Filters, Resolved, is_overtaken, resolution, resolved_offset
 from afterword.schemas.dead_letters import (
     DEAD_LETTER_PREFIX,
     MAX_BYTES,
@@ -19,6 +20,8 @@ from afterword.schemas.dead_letters import (
 )
 from afterword.schemas.headers import REPLACED, Headers
 from afterword.schemas.replacements import replacement_header
+from afterword.streams.errors import BrokerUnavailable
+from afterword.streams.kafka import broker_errors
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)
@@ -159,3 +162,19 @@ def test_a_withheld_dead_letter_is_whole_while_its_original_is_there() -> None:
     assert (whole.value, whole.headers, whole.withheld) == (b"{content}", [("about", b"it")], False)
     assert with_original(found, None) == found
     assert with_original(found, Record(value=b"another")) == found
+
+
+def unexpected(cause: Exception) -> KafkaError:
+    """The error that aiokafka's sender makes of one that it does not know."""
+    try:
+        raise KafkaError("Unexpected error during batch delivery") from cause
+    except KafkaError as error:
+        return error
+
+
+def test_a_replay_that_another_one_has_overtaken_is_told_apart_from_a_broker_that_is_away() -> None:
+    assert is_overtaken(ProducerFenced())
+    assert is_overtaken(unexpected(InvalidTxnState()))
+    assert not is_overtaken(unexpected(NodeNotReadyError()))
+    with pytest.raises(BrokerUnavailable, match=r"batch delivery \(NodeNotReadyError\)"), broker_errors("b:9092"):
+        raise unexpected(NodeNotReadyError())
