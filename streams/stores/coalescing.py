@@ -25,13 +25,14 @@ class Coalesced(Generic[V]):
     def __init__(self, read: Callable[[Sequence[str]], Awaitable[dict[str, V]]]) -> None:
         self._read = read
         self._waiting: list[PendingRead[V]] = []
-        self._is_away = False
+        self._query: asyncio.Future[dict[str, V]] | None = None
+        """The one that is away."""
 
     async def __call__(self, keys: Sequence[str]) -> dict[str, V]:
         """Raises: what `read` raises."""
         mine = PendingRead(keys, asyncio.get_running_loop().create_future())
         self._waiting.append(mine)
-        if not self._is_away:
+        if self._query is None:
             self._send()
         return await mine.answer
 
@@ -43,21 +44,24 @@ class Coalesced(Generic[V]):
                 break
             taken.append(one)
         del self._waiting[: len(taken)]
-        self._is_away = True
-        query = asyncio.ensure_future(self._read(list(dict.fromkeys(key for one in taken for key in one.keys))))
+        query = self._query = asyncio.ensure_future(
+            self._read(list(dict.fromkeys(key for one in taken for key in one.keys)))
+        )
         query.add_done_callback(lambda done: self._answer(taken, done))
 
     def _answer(self, taken: Sequence[PendingRead[V]], query: "asyncio.Future[dict[str, V]]") -> None:
-        self._is_away = False
+        self._query = None
         self._waiting = [one for one in self._waiting if not one.answer.done()]  # whose tasks were cancelled
         if self._waiting:
             self._send()
+        # asked even if nobody waits for it any more: otherwise asyncio logs that nobody did
+        error = None if query.cancelled() else query.exception()
         for keys, answer in taken:
             if answer.done():
                 continue
             if query.cancelled():
                 answer.cancel()
-            elif error := query.exception():
+            elif error:
                 answer.set_exception(error)
             else:
                 found = query.result()

@@ -1,6 +1,7 @@
 """Reads of many tasks in one query."""
 
 import asyncio
+import gc
 from collections.abc import Sequence
 
 import pytest
@@ -76,6 +77,20 @@ def test_a_caller_that_is_cancelled_takes_nobody_with_it() -> None:
         assert store.asked == [["a"], ["c"]]
 
     run_in_virtual_time(scenario())
+
+
+def test_an_error_that_nobody_waits_for_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        store = Store()
+        store.error = StoreUnavailable(store="s", problem="away")
+        caller = asyncio.create_task(Coalesced(store.read)(["a"]))
+        await asyncio.sleep(0.5)
+        caller.cancel()
+        await asyncio.sleep(1)
+
+    run_in_virtual_time(scenario())
+    gc.collect()
+    assert caplog.messages == []
 
 
 def test_a_query_has_a_bounded_number_of_keys() -> None:
