@@ -12,6 +12,7 @@ from afterword.schemas.base import EPOCH
 from afterword.schemas.episodes import CARRIED
 from afterword.schemas.headers import KafkaRecord
 from afterword.streams.errors import RowUnreadable, SealBroken, SealedWithoutKey
+from afterword.streams.sealing import seals
 from afterword.streams.segmenter.state import Body, State, digest_of, event_time
 
 if TYPE_CHECKING:  # its library is in an extra, and most workers seal nothing
@@ -67,7 +68,6 @@ def from_record(
     sealing: "Sealing | None" = None,
 ) -> Arrival:
     """`digest`: of the message's id. Raises: InvalidRecord for a message that is too large; KeysNeeded."""
-    encrypted = sealing is not None and sealing.is_on
     json = carried(_sealed(message, sealing))
     size = added_bytes(message, json)
     if size > MAX_MESSAGE_BYTES:
@@ -88,15 +88,13 @@ def from_record(
         digest=digest,
         offset=record.offset,
         trace=trace,
-        encrypted=encrypted,
+        encrypted=seals(sealing),
     )
 
 
 def _sealed(message: MessageCreated, sealing: "Sealing | None") -> MessageCreated:
     """Raises: KeysNeeded."""
-    if sealing is None or not sealing.is_on:
-        return message
-    return sealing.message(message, (message.tenant_id, message.conversation_id))
+    return sealing.message(message, (message.tenant_id, message.conversation_id)) if seals(sealing) else message
 
 
 def from_row(row: bytes, body: Body, state: State, message: EpisodeMessage) -> Arrival:
@@ -137,9 +135,8 @@ def edited(
     place = edit.tenant_id, edit.conversation_id
     before = opened_message(body, place, sealing)
     message = before.model_copy(update={name: changes[name] for name in changes.keys() & CARRIED} | {"changed": offset})
-    encrypted = sealing is not None and sealing.is_on
-    kept = sealing.message(message, place) if sealing and encrypted else message
-    return body._replace(json=kept.to_json(), tokens=count_tokens(message.content), encrypted=encrypted)
+    kept = sealing.message(message, place) if seals(sealing) else message
+    return body._replace(json=kept.to_json(), tokens=count_tokens(message.content), encrypted=seals(sealing))
 
 
 def deleted(body: Body) -> Body:

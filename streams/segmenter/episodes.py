@@ -22,6 +22,7 @@ from afterword.schemas.decoding import record_time
 from afterword.schemas.episodes import metrics, turns, user_of
 from afterword.schemas.headers import Headers, KafkaRecord
 from afterword.schemas.ids import episode_id
+from afterword.streams.sealing import seals
 from afterword.streams.segmenter.arrival import MILLISECOND, message_in, opened_message
 from afterword.streams.segmenter.state import Body, Scope
 from afterword.streams.telemetry.tracing import context_of, links, traceparent
@@ -85,7 +86,7 @@ def event_of(
             first_offset=closed.core[0].offset,
             last_offset=closed.core[-1].offset,
         ),
-        sealed=sealing is not None and sealing.is_on,
+        sealed=seals(sealing),
     )
 
 
@@ -164,11 +165,10 @@ def messages(
 
 
 def _carried(body: Body, place: tuple[str | None, str], sealing: "Sealing | None") -> EpisodeMessage:
-    is_on = sealing is not None and sealing.is_on
-    if body.encrypted == is_on:
+    if body.encrypted == seals(sealing):
         return message_in(body)
     message = opened_message(body, place, sealing)
-    return sealing.message(message, place) if sealing and is_on else message
+    return sealing.message(message, place) if seals(sealing) else message
 
 
 def span_headers(tracer: Tracer, closed: ClosedEpisode, topic: str, event_id: str) -> Headers:

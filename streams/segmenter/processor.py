@@ -26,6 +26,7 @@ from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_CLOSED
 from afterword.schemas.headers import Headers, KafkaRecord, cloud_event
 from afterword.schemas.ids import escape, event_id
 from afterword.streams.errors import RowUnreadable, StateUnreadable
+from afterword.streams.sealing import seals
 from afterword.streams.segmenter.arrival import deleted, edited, from_record
 from afterword.streams.segmenter.conversation import Amended, PerAgent, PerConversation, SegmentedConversation, Thread
 from afterword.streams.segmenter.episodes import (
@@ -149,7 +150,7 @@ class Segmenter:
 
     @property
     def seals(self) -> bool:
-        return self.sealing is not None and self.sealing.is_on
+        return seals(self.sealing)
 
     def safe_dead_letter(self, rejected: DeadLetterRecord) -> DeadLetterRecord:
         """The dead letter with nothing in it that is not to be kept."""

@@ -9,6 +9,7 @@ from afterword.schemas.base import utc_milliseconds
 from afterword.schemas.episodes import Change
 from afterword.schemas.ids import event_id, message_key
 from afterword.streams.errors import ProviderError
+from afterword.streams.sealing import seals
 from afterword.streams.stores.coalescing import Coalesced
 from afterword.streams.stores.episodes import DeletedEpisode, EpisodeStore, StoredEpisode, scope_of
 from afterword.streams.stores.index import EpisodeIndex, raw_text, summary_text
@@ -127,7 +128,7 @@ class Revisions:
     async def _as_announced(self, episode: Episode) -> SummaryCreated | SummaryDeleted:
         """Seal a summary, where that is on, under the keys of all who have spoken in its conversation."""
         sealing = self._sealing
-        if sealing is None or not sealing.is_on or isinstance(episode, DeletedEpisode):
+        if isinstance(episode, DeletedEpisode) or not seals(sealing):
             return episode.event
         summary = episode.summary
         users = await self._retry_until_success("find", lambda: self._episodes.users_of(summary.conversation_id))
