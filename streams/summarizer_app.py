@@ -12,6 +12,7 @@ from opentelemetry.trace import Tracer
 from afterword.streams.app import faust_app
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka import require_topics
+from afterword.streams.runtime import App
 from afterword.streams.runtime.attempts import Attempts
 from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.runtime.worker import PARTITIONS, crash_with, run
@@ -22,7 +23,7 @@ from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.summarizer import agent as summarizer
 from afterword.streams.summarizer.amending import Amendments
 from afterword.streams.summarizer.embedders import make_embedder, query_embedder
-from afterword.streams.summarizer.pipeline import Pipeline
+from afterword.streams.summarizer.pipeline import MOST_ASKED, Pipeline
 from afterword.streams.summarizer.providers import maker_of
 from afterword.streams.summarizer.retention import RetentionSweep
 from afterword.streams.summarizer.retries import RetryHold
@@ -43,6 +44,12 @@ def summary_rules(settings: Settings) -> SummaryRules:
         min_tokens=rolling.min_tokens,
         max_summary_length=settings.summarizer.max_summary_length or settings.episodes.preset.max_summary_length,
     )
+
+
+def summarizer_app(settings: Settings, metrics: Metrics) -> App:
+    """Make the Faust app, without agents. Its watchdog waits for all that an LLM may be asked for one record."""
+    limit = MOST_ASKED * settings.llm.summary_seconds
+    return faust_app(settings, settings.kafka.summarizer_id, metrics.engine, handling_seconds=limit)
 
 
 async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summarizer) -> None:
@@ -73,7 +80,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
 
             sealing = SealingWithKeys(settings.crypto, stores.user_keys, readiness)
             await sealing.verify()
-        app = faust_app(settings, kafka.summarizer_id, metrics.engine, handling_seconds=settings.llm.summary_seconds)
+        app = summarizer_app(settings, metrics)
         steps = StepRunner(readiness, metrics, tracer)
         outputs = summarizer.Outputs(app, kafka, metrics)
         rules = summary_rules(settings)

@@ -45,7 +45,10 @@ from afterword.streams.together import together
 CHANGED = "changed_meanwhile"
 """`quality.reason` of a summary that the extractive method made because there were changes during each answer."""
 MOST_ASKED = 2
-"""Answers of an LLM to one record. The extractive method stands in if there were changes during each of them."""
+"""Answers of an LLM to one record. The extractive method stands in if there were changes during each of them.
+
+A change asks for the episode of its message, and for the one whose overlap has it.
+"""
 QUICK_SECONDS = 0.05
 """Duration of an answer below which its summary is stored without another look: the one after that finds the same."""
 

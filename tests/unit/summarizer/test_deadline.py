@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from afterword.schemas import Usage
 from afterword.streams.errors import ProviderError, ProviderRateLimited, ProviderUnavailable
-from afterword.streams.settings import Llm, QualitySettings
+from afterword.streams.settings import Llm, QualitySettings, load_settings
 from afterword.streams.summarizer.checking import SummaryCheck
 from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
 from afterword.streams.summarizer.long_input import Planner
@@ -21,8 +21,12 @@ from afterword.streams.summarizer.prompt import TEMPLATES
 from afterword.streams.summarizer.providers import LlmProvider
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
+from afterword.streams.summarizer_app import summarizer_app
 from tests.doubles.llm import a_client, unread
+from tests.doubles.provider import ScriptedProvider
+from tests.summarizer_world import METRICS, World
 from tests.unit.summarizer.conversations import an_episode_of
+from tests.unit.summarizer.test_amending import CLOSED, archive, archived, edit
 from tests.virtual_time import run_in_virtual_time
 
 FOR_EVER = 1e9
@@ -163,6 +167,33 @@ def test_parts_of_one_episode_that_wait_for_each_other_take_time() -> None:
     with capture_logs():
         summary, seconds = run_in_virtual_time(timed(a_summarizer(script, an_llm(max_concurrency=1), seconds=60), LONG))
     assert (summary.quality.source, seconds) == ("fallback", 60)
+
+
+class Slow(ScriptedProvider):
+    """Takes as long as a summary may; each time a message is edited meanwhile."""
+
+    def __init__(self, world: World, seconds: float) -> None:
+        super().__init__(delay_seconds=seconds)
+        self._world = world
+
+    async def summarize(self, request: SummaryRequest) -> Summary:
+        answer = await super().summarize(request)
+        await archive(self._world, edit("m0", f"edited {len(self.requests)} times"), 100 + len(self.requests))
+        return answer
+
+
+def test_the_watchdog_waits_as_long_as_an_llm_may_take_for_one_record() -> None:
+    given = load_settings(llm={"provider": "openai", "model": "m"})
+    app = summarizer_app(given, METRICS)
+
+    async def story() -> float:
+        world = World()
+        await world.messages.put_many(archived(CLOSED[:1]))
+        provider = Slow(world, given.llm.summary_seconds)
+        await world.pipeline(provider=provider).process(CLOSED[0])
+        return asyncio.get_running_loop().time()
+
+    assert run_in_virtual_time(story()) == app.engine.handling_seconds == 2 * given.llm.summary_seconds
 
 
 def test_the_deadline_has_room_for_all_retries_and_for_many_calls() -> None:
