@@ -41,7 +41,7 @@ class Recorded:
 
 @dataclass
 class LlmServer:
-    """Each chat request gets the next outcome of the script; when that is used up, a good answer.
+    """Each chat request gets the next outcome of the script; when that is used up, the usual one: a good answer.
 
     A request whose prompt holds a word of `scripts` gets the next outcome of that script instead, so that
     conversations that are summarized at the same time each meet their own.
@@ -50,6 +50,7 @@ class LlmServer:
     url: str = ""
     outcomes: deque[Outcome] = field(default_factory=deque)
     scripts: dict[str, deque[Outcome]] = field(default_factory=dict)
+    usual: Outcome = field(default_factory=lambda: success())
     requests: list[Recorded] = field(default_factory=list)
     models: list[str] = field(default_factory=lambda: [MODEL])
     down: bool = False
@@ -92,7 +93,7 @@ class LlmServer:
         self.most_running = max(self.most_running, self.running)
         try:
             script = self._script_for(recorded)
-            return await (script.popleft() if script else success())(request)
+            return await (script.popleft() if script else self.usual)(request)
         finally:
             self.running -= 1
 

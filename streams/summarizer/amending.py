@@ -138,6 +138,8 @@ class Amendments(Revisions):
         """
         held = await self._held(amended, 0.0)
         for episode in (episode for group in held for episode in group):
+            if episode.made_by != amended.offset:  # as in Pipeline.replace_fallback
+                await self._forget_replies(episode, episode.ordinal)
             again = _is_fallback(episode)
             made = await self._revised(episode, amended, self._ask_without_fallback, again, position)
             if made.announced_by == position:
@@ -269,7 +271,10 @@ class Amendments(Revisions):
         as_of = max(before.as_of, offset, history.as_of)
         made = stored_episode(closed, summary, current.changes, as_of, offset, history.sources)
         made = replace(made, announced_by=position)
-        return await self._retry_until_success("store_episode", lambda: self._episodes.add(made))
+        found = await self._retry_until_success("store_episode", lambda: self._episodes.add(made))
+        if found != made:  # a change that came first had no such answer to forget yet
+            await self._forget_replies(found, found.ordinal)
+        return found
 
     async def _current(self, stored: StoredEpisode, amended: EpisodeAmended) -> Current:
         """Read the episode as it is now. Raises: NotArchived; InvalidRecord for an edit if messages have expired.

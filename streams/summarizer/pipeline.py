@@ -108,6 +108,9 @@ class Pipeline(Revisions):
         """
         episode = await self._opened(event)
         stored = await self._lookup(episode)
+        if stored is not None and stored.event.revision > episode.revision:
+            # an attempt that was killed may have cached an answer of before a change, after the record of the change
+            await self._forget_replies(stored, stored.ordinal)
         if not isinstance(stored, StoredEpisode) or stored.summary.made_from != episode.revision:
             return  # erased, deleted, or closed again
         # read after what is stored: a change that is not in it by then will have a revision of its own

@@ -1,20 +1,25 @@
 """The search for a needle: after an erasure, every byte of every file of brokers, stores and workers is looked at.
 
-One needle is the content of messages, the other one the id of their user. Brokers remove records, and databases bytes,
-in their own time: here that time is a second, and everything is compacted before the last look.
+One needle is the content of messages, the other one the id of their user. The stand-in LLM repeats what it is shown. It
+fails at first, so there are fallbacks and retries, and its last answer about the person comes after the erasure.
+
+Brokers remove records, and databases bytes, in their own time: here that time is a second, and everything is compacted
+before the last look.
 """
 
 import asyncio
 import sqlite3
 import time
 from base64 import b64encode
-from collections.abc import AsyncIterator, Iterator
-from datetime import UTC, datetime, timedelta
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from aiohttp import web
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from rocksdict import Options as RocksOptions
 from rocksdict import Rdict
@@ -24,13 +29,14 @@ from afterword.dev import ROLES
 from afterword.embedded import EmbeddedStack
 from afterword.embedded.kafka import Access
 from afterword.erasing.verifying import verify
-from afterword.schemas import Usage
 from afterword.streams.kafka import admin_client, running_producer
 from afterword.streams.settings import Settings, load_settings
-from afterword.streams.stores.opening import open_stores
-from afterword.streams.stores.replies import KeptReply, ReplyOrigin
+from afterword.streams.stores import mongo
+from afterword.streams.summarizer.prompt import FIELDS
 from afterword.topics import UNBOUNDED, wanted_topics
 from tests.e2e.deployment import Deployment, deployed
+from tests.e2e.faults.changes import fenced, until_summarizer_is_done
+from tests.openai_server import MODEL, LlmServer, Outcome, fails, success
 from tests.stack import EMBEDDED, VARIABLE, chosen_jars
 
 CONTENT, USER = "needle-7f3a9c51e2", "user-needle-b84d06"
@@ -66,12 +72,23 @@ def crypto() -> dict[str, Any]:
 
 
 @pytest_asyncio.fixture
-async def deployment(stack: EmbeddedStack, tmp_path: Path, crypto: dict[str, Any]) -> AsyncIterator[Deployment]:
+async def deployment(
+    stack: EmbeddedStack, tmp_path: Path, crypto: dict[str, Any], llm_server: LlmServer
+) -> AsyncIterator[Deployment]:
+    llm_server.usual = repeats
     settings = load_settings(
         crypto=crypto,
         kafka={"bootstrap_servers": stack.bootstrap_servers, "partitions": 1},
         mongo={"uri": stack.mongo_uri, "database": "needle"},
         qdrant={"path": tmp_path / "qdrant"},
+        llm={
+            "provider": "openai",
+            "model": MODEL,
+            "base_url": f"{llm_server.url}/v1",
+            "attempts": 1,
+            "timeout_seconds": WAIT_SECONDS,
+        },
+        quality={"enabled": False},  # it says nothing of its own
         retry={"first_delay_seconds": 0.5},
         drain_seconds=10,
     )
@@ -83,6 +100,50 @@ def said(conversation: str, number: int, user: str, content: str) -> MessageCrea
     return MessageCreated(
         id=f"m{number}", conversation_id=conversation, user_id=user, tenant_id="acme", role="user", content=content
     )
+
+
+async def repeats(request: web.Request) -> web.StreamResponse:
+    """Answer with all that is shown of the conversation, in every text of the summary."""
+    prompt = "\n".join(message["content"] for message in (await request.json())["messages"])
+    before, said = fenced(prompt, "PREVIOUS"), fenced(prompt, "TRANSCRIPT")
+    return await success({**dict.fromkeys(FIELDS, said), "rolling_summary": f"{before}\n{said}"})(request)
+
+
+class HeldBack:
+    """An answer that is on its way until it is let go."""
+
+    def __init__(self) -> None:
+        self.asked, self.let_go = asyncio.Event(), asyncio.Event()
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.asked.set()
+        await self.let_go.wait()
+        return await repeats(request)
+
+
+def about_the_needle(server: LlmServer, *outcomes: Outcome) -> None:
+    """Answer the next requests that show the needle so, and later ones as all others."""
+    server.scripts[CONTENT] = deque(outcomes)
+
+
+def has_needle(thing: object) -> bool:
+    return any(needle.decode() in repr(thing) for needle in NEEDLES)
+
+
+async def stored(settings: Settings) -> dict[str, list[dict[str, Any]]]:
+    """Read all documents, by collection."""
+    database = mongo.connect(settings.mongo)
+    try:
+        names = await database.list_collection_names()
+        return {name: [document async for document in database[name].find()] for name in names}
+    finally:
+        await mongo.close(database)
+
+
+async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not await is_so():  # noqa: ASYNC110 – nothing tells
+            await asyncio.sleep(0.2)
 
 
 def files(directory: Path) -> Iterator[Path]:
@@ -139,19 +200,37 @@ def compact(directory: Path) -> None:
 
 
 def vacuum(directory: Path) -> None:
-    """Let the files of MongoDB's and Qdrant's stand-ins be written anew: what was deleted there stays in them."""
+    """Let the files of Qdrant's stand-in be written anew: what was deleted there stays in them."""
     for path in [file for file in files(directory) if file.suffix == ".sqlite"]:
         with sqlite3.connect(path) as connection:
             connection.execute("VACUUM")
         connection.close()
 
 
-async def send_everything(settings: Settings) -> None:
-    """Needles in messages, pending and closed, of somebody alone and among others, and in a rejected record."""
+async def until_mongo_has_compacted(stack: EmbeddedStack) -> None:
+    """Restart MongoDB's stand-in: when it stops it writes its file anew, but gives up after two seconds."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    await asyncio.to_thread(stack.mongo.stop)
+    while left := found_in(stack.directory / "mongo"):
+        assert time.monotonic() < deadline, left
+        await stack.start_mongo()
+        await asyncio.to_thread(stack.mongo.stop)
+
+
+async def send_everything(settings: Settings, llm: LlmServer) -> HeldBack:
+    """Needles in messages, pending and closed, of somebody alone and among others, and in a rejected record.
+
+    The LLM fails once for each conversation: one fallback is replaced, and the answer that would replace the other one
+    is on its way. Returns that answer.
+    """
+    held_back = HeldBack()
     async with Producer.from_settings(settings) as producer, running_producer(settings.kafka) as raw:
+        about_the_needle(llm, fails(503))
         for number in range(4):
             await producer.send(said("alone", number, USER, f"My secret is {CONTENT}, number {number}."))
         await producer.flush("alone", tenant_id="acme")
+        await until(lambda: is_cached(settings))
+        about_the_needle(llm, fails(503), held_back.answer)
         talk = (("bob", "The meeting is on Monday."), (USER, f"I cannot come: {CONTENT}."), ("bob", "Get well soon."))
         for number, (user, content) in enumerate(talk):
             await producer.send(said("shared", number, user, content))
@@ -160,24 +239,40 @@ async def send_everything(settings: Settings) -> None:
         await producer.send(said("alone", 4, USER, f"Pending too: {CONTENT}."))
         rejected = f'{{"user_id": "{USER}", "tenant_id": "acme", "content": "{CONTENT}"}}'
         await raw.send_and_wait(settings.kafka.messages_topic, rejected.encode(), key=b"odd")
+    async with asyncio.timeout(WAIT_SECONDS):
+        await held_back.asked.wait()
+    return held_back
+
+
+async def is_cached(settings: Settings) -> bool:
+    """Tell whether an answer of the LLM that has the needle is cached, and is the summary of its episode."""
+    found = await stored(settings)
+    made = [one for one in found.get("episodes", ()) if one["quality"]["source"] == "llm"]
+    return has_needle(found.get("llm_cache")) and has_needle(made)
+
+
+async def let_go(settings: Settings, llm: LlmServer, held_back: HeldBack) -> None:
+    """Let the answer about the person come after the erasure; then nothing is left of it, nor asked again."""
+    asked = len(llm.requests)
+    held_back.let_go.set()
+    await until_summarizer_is_done(settings.kafka)
+    assert [name for name, documents in (await stored(settings)).items() if has_needle(documents)] == []
+    assert not has_needle(llm.requests[asked:])
 
 
 async def test_no_byte_of_an_erased_person_is_left_but_where_the_receipt_says(
-    stack: EmbeddedStack, deployment: Deployment, tmp_path: Path
+    stack: EmbeddedStack, deployment: Deployment, tmp_path: Path, llm_server: LlmServer
 ) -> None:
     settings = deployment.settings
     for role in ROLES:
         deployment.start(role)
-    await send_everything(settings)
+    held_back = await send_everything(settings, llm_server)
     report = await deployment.audit(WAIT_SECONDS)
     assert report.clean, list(report.lines())
-    async with open_stores(settings) as stores:
-        answer = KeptReply(f"{CONTENT} of {USER}", Usage(), origin=ReplyOrigin("alone", 1))
-        await stores.replies.put("key", answer, datetime.now(UTC) + timedelta(days=1))
-
     there = {path.parent.name.rpartition("-")[0] for path in found_in(tmp_path)}
     kafka = settings.kafka
-    assert {kafka.episodes_topic, kafka.summaries_topic, kafka.changelog("messages"), "messages.dlq"} <= there
+    ours = {kafka.episodes_topic, kafka.retry_topic, kafka.summaries_topic, kafka.changelog("messages"), "messages.dlq"}
+    assert ours <= there
 
     async with Eraser.from_settings(settings) as eraser:
         receipt = await eraser.erase(USER, "acme", timeout_seconds=WAIT_SECONDS)
@@ -186,6 +281,7 @@ async def test_no_byte_of_an_erased_person_is_left_but_where_the_receipt_says(
     assert {found.place for found in before.findings} <= {topic.topic for topic in receipt.topics}
     assert before.findings
     assert not before.late
+    await let_go(settings, llm_server, held_back)
 
     await expire(settings)
     await until_brokers_have_forgotten(settings, stack.directory / "kafka")
@@ -197,6 +293,7 @@ async def test_no_byte_of_an_erased_person_is_left_but_where_the_receipt_says(
     for role in ROLES:
         await deployment.stop(role)
     await asyncio.to_thread(compact, tmp_path)
+    await until_mongo_has_compacted(stack)
     await stack.stop()
     assert found_in(tmp_path) == []
     assert any(CONTENT.encode() in path.read_bytes() for path in files(tmp_path) if path.parent.name == "messages-0")
@@ -204,13 +301,13 @@ async def test_no_byte_of_an_erased_person_is_left_but_where_the_receipt_says(
 
 @pytest.mark.parametrize("crypto", [{"seal": "on", "key": b64encode(b"k" * 32).decode(), "cache_seconds": 2}])
 async def test_sealed_no_byte_is_readable_anywhere_and_the_date_is_now(
-    stack: EmbeddedStack, deployment: Deployment, tmp_path: Path
+    stack: EmbeddedStack, deployment: Deployment, tmp_path: Path, llm_server: LlmServer
 ) -> None:
     """No topic expires here, and no changelog is compacted: only databases write their files anew."""
     settings, kafka = deployment.settings, deployment.settings.kafka
     for role in ROLES:
         deployment.start(role)
-    await send_everything(settings)
+    held_back = await send_everything(settings, llm_server)
     report = await deployment.audit(WAIT_SECONDS)
     assert report.clean, list(report.lines())
     brokers = stack.directory / "kafka"
@@ -228,8 +325,10 @@ async def test_sealed_no_byte_is_readable_anywhere_and_the_date_is_now(
     assert report.clean, list(report.lines())
     group = {"group_id": "readers", "start_from": "earliest"}
     async with SummarySubscriber.from_settings(settings, **group) as events, asyncio.timeout(WAIT_SECONDS):
-        summaries = [await anext(events) for _ in range(3)]
-    assert sum(CONTENT in summary.long_summary for summary in summaries) == 3
+        summaries = [await anext(events) for _ in range(4)]
+    assert sum(CONTENT in summary.long_summary for summary in summaries) == 4
+    assert [summary.quality.source for summary in summaries].count("fallback") == 2
+    assert await is_cached(settings)
     assert {summary.user_id for summary in summaries} == {USER, "bob"}
 
     async with Eraser.from_settings(settings) as eraser:
@@ -241,6 +340,7 @@ async def test_sealed_no_byte_is_readable_anywhere_and_the_date_is_now(
     verified = await verify(settings, receipt, USER, "acme")
     assert {found.place for found in verified.findings} <= {kafka.summaries_topic}
     assert not verified.late
+    await let_go(settings, llm_server, held_back)
     report = await deployment.audit(WAIT_SECONDS)
     assert report.clean, list(report.lines())
 
@@ -250,6 +350,7 @@ async def test_sealed_no_byte_is_readable_anywhere_and_the_date_is_now(
         left = await anext(events)
     assert (left.user_id, left.revision, CONTENT in repr(left)) == ("bob", 2, False)
     await asyncio.to_thread(vacuum, tmp_path)
+    await until_mongo_has_compacted(stack)
     await stack.stop()
     assert found_in(tmp_path) == []
     assert any(CONTENT.encode() in path.read_bytes() for path in files(tmp_path) if path.parent.name == "messages-0")

@@ -62,7 +62,7 @@ def mark(conversation: str, message: str, version: int) -> str:
 async def repeats_marks(request: web.Request) -> web.StreamResponse:
     """Answer with the marks of what is to be summarized; in the rolling summary also those of the text before."""
     prompt = "\n".join(message["content"] for message in (await request.json())["messages"])
-    core, before = (" ".join(marks(part)) for part in (_fenced(prompt, "TRANSCRIPT"), _fenced(prompt, "PREVIOUS")))
+    core, before = (" ".join(marks(part)) for part in (fenced(prompt, "TRANSCRIPT"), fenced(prompt, "PREVIOUS")))
     texts = {
         "title": "A talk",
         "short_summary": f"They talked: {core}.",
@@ -72,7 +72,7 @@ async def repeats_marks(request: web.Request) -> web.StreamResponse:
     return await success(texts)(request)
 
 
-def _fenced(prompt: str, label: str) -> str:
+def fenced(prompt: str, label: str) -> str:
     return prompt.partition(f"BEGIN {label} ")[2].partition(f"END {label} ")[0]
 
 

@@ -8,7 +8,7 @@ from typing import Self
 
 from aiohttp import web
 
-from tests.openai_server import LlmServer, Outcome, success
+from tests.openai_server import LlmServer, Outcome
 
 HOST = "127.0.0.1"
 QUIET = logging.getLogger(__name__)
@@ -21,7 +21,6 @@ class Llm(LlmServer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.usual: Outcome = success()
         self._outcome: Outcome | None = None
         self._runner: web.AppRunner | None = None
         self._site: web.TCPSite | None = None

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from afterword.schemas import SummaryCreated
+from afterword.schemas import SummaryCreated, Usage
 from afterword.streams.errors import ProviderUnavailable
+from afterword.streams.stores.replies import KeptReply, ReplyOrigin
 from afterword.streams.summarizer.amending import NotArchived
 from afterword.streams.summarizer.pipeline import CHANGED, MOST_ASKED
 from afterword.streams.summarizer.rolling import SummaryRules
@@ -19,6 +20,7 @@ from afterword.streams.summarizer.summary import Summary, SummaryRequest, is_rep
 from tests.doubles.provider import ScriptedProvider
 from tests.summarizer_world import Crash, Faults, Slowly, World, crash
 from tests.unit.summarizer.test_amending import (
+    LATER,
     NUMBERED,
     Changed,
     amended,
@@ -40,6 +42,8 @@ QUICK = 3600.0
 FIRST, OVERLAP = "m0", "m5"
 """A message of the first episode, and one that the new episode has in its overlap."""
 
+AWAY = ProviderUnavailable(problem="away")
+
 Meanwhile = Callable[[int], Awaitable[None]]
 
 
@@ -54,6 +58,22 @@ class Interrupted(ScriptedProvider):
     async def summarize(self, request: SummaryRequest) -> Summary:
         answer = await super().summarize(request)
         await self._meanwhile(len(self.requests))
+        return answer
+
+
+class Cached(Interrupted):
+    """Its answers are cached when they come, as those of an LLM are; then the process may be killed."""
+
+    def __init__(self, world: World, meanwhile: Meanwhile, *, is_killed: bool) -> None:
+        super().__init__(meanwhile)
+        self._world, self._is_killed = world, is_killed
+
+    async def summarize(self, request: SummaryRequest) -> Summary:
+        answer = await super().summarize(request)
+        reply = KeptReply(answer.long_summary, Usage(), origin=ReplyOrigin("c1", request.episode.ordinal))
+        await self._world.replies.put(str(len(self.requests)), reply, LATER)
+        if self._is_killed and len(self.requests) == 1:
+            raise Crash
         return answer
 
 
@@ -355,3 +375,48 @@ async def test_killed_before_the_change_was_handled_the_next_worker_leaves_nothi
     await world.run((NEW,), rules=RULES)
     check(world)
     assert f"<{FIRST}>" not in everything(world)
+
+
+def deletes(world: World, message_id: str, offset: int) -> Meanwhile:
+    """Delete the message during the first answer."""
+
+    async def once(number: int) -> None:
+        if number == 1:
+            await handle(world, delete(message_id), offset)
+
+    return once
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_what_an_llm_answers_to_a_retry_after_a_deletion_is_not_cached(is_killed: bool) -> None:
+    """The record of the deletion has forgotten all answers before this one comes."""
+    world = await two_of_three()
+    world.provider.outage = AWAY
+    await world.pipeline(summarizer=Summarizer(world.provider), rules=RULES).process(NEW)
+    provider = Cached(world, deletes(world, "m7", 100), is_killed=is_killed)
+    world.provider.outage = None
+    if is_killed:
+        with pytest.raises(Crash):
+            await world.pipeline(provider=provider, rules=RULES).replace_fallback(NEW)
+        assert "<m7>" in repr(world.replies.kept)
+    await world.pipeline(provider=provider, rules=RULES).replace_fallback(NEW)
+    assert "<m7>" not in repr(world.replies.kept)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_nor_what_it_answers_to_the_retry_of_a_change(is_killed: bool) -> None:
+    world = await two_of_three()
+    await world.run((NEW,), rules=RULES)
+    world.provider.outage = AWAY
+    change = edit("m8", "<edited>")
+    await archive(world, change, 100)
+    await world.amendments(summarizer=Summarizer(world.provider), rules=RULES).apply(amended(change, 100))
+    world.provider.outage = None
+    provider = Cached(world, deletes(world, "m7", 101), is_killed=is_killed)
+    retried = amended(change, 100), "retry/0/0"
+    if is_killed:
+        with pytest.raises(Crash):
+            await world.amendments(provider=provider, rules=RULES).replace_fallbacks(*retried)
+        assert "<m7>" in repr(world.replies.kept)
+    await world.amendments(provider=provider, rules=RULES).replace_fallbacks(*retried)
+    assert "<m7>" not in repr(world.replies.kept)
