@@ -172,10 +172,10 @@ class Eraser:
         person = person_of(user_id, tenant_id, conversation_id)
         run = await self._begin(person, asked_by, Waiting(timeout_seconds, progress))
         await self._delete_everything(run)
-        keys = await self._retire_keys(run)
+        await self._stores.erasures.add_keys(run.erasure, await self._retire_keys(run))
         await self._tidy(run)
-        receipt = await self._sealed_dates(run, await self._receipt(run, keys))
-        await self._stores.user_keys.destroy(keys)
+        receipt = await self._sealed_dates(run, await self._receipt(run))
+        await self._stores.user_keys.destroy([bytes.fromhex(key) for key in receipt.keys])
         keep(receipt)
         await self._stores.erasures.end(run.erasure)
         return receipt
@@ -415,7 +415,7 @@ class Eraser:
 
     # The receipt
 
-    async def _receipt(self, run: "Run", keys: Sequence[bytes]) -> Receipt:
+    async def _receipt(self, run: "Run") -> Receipt:
         person = run.person
         erasure = await self._stores.erasures.find(run.erasure) or run.erasure
         now = utc_milliseconds(datetime.now(UTC))
@@ -444,7 +444,7 @@ class Eraser:
             shared_conversations=tuple(sorted(shared)),
             counts={**counts, "dead_letters": 0, **erasure.counts},
             keys_destroyed=destroys_keys(self._settings, person),
-            keys=tuple(sorted(key.hex() for key in keys)),
+            keys=tuple(sorted(key.hex() for key in erasure.keys)),
             topics=tuple([await self._date(name, configs, now) for name, configs in (await self._configs()).items()]),
         )
 

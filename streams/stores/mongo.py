@@ -892,7 +892,7 @@ class MongoErasures:
         self._conversations = database["erased_conversations"]
 
     async def begin(self, erasure: Erasure) -> Erasure:
-        fields = {name: value for name, value in vars(erasure).items() if name != "key"}
+        fields = {name: value for name, value in vars(erasure).items() if name not in ("key", "keys")}
         await _unless_duplicate(self._erasures.insert_one({**fields, "_id": erasure.key}))
         return await self.find(erasure) or erasure
 
@@ -901,9 +901,17 @@ class MongoErasures:
         with mongo_errors():
             await self._erasures.update_one({"_id": erasure.key}, change)
 
+    async def add_keys(self, erasure: Erasure, key_ids: Sequence[bytes]) -> None:
+        change = {"$addToSet": {"keys": {"$each": [key_id.hex() for key_id in key_ids]}}}
+        with mongo_errors():
+            await self._erasures.update_one({"_id": erasure.key}, change)
+
     async def find(self, erasure: Erasure) -> Erasure | None:
         found = await _find(self._erasures, erasure.key)
-        return Erasure(key=found["_id"], **{name: found[name] for name in found if name != "_id"}) if found else None
+        if found is None:
+            return None
+        fields = {name: found[name] for name in found if name not in ("_id", "keys")}
+        return Erasure(key=found["_id"], keys=tuple(map(bytes.fromhex, found.get("keys", ()))), **fields)
 
     async def put(self, erasure: Erasure, conversations: Sequence[ErasedConversation]) -> None:
         for batch in batches(conversations):

@@ -558,6 +558,10 @@ class MemoryErasures:
         known = self.erasures[erasure.key]
         self.erasures[erasure.key] = replace(known, counts=dict(Counter(known.counts) + Counter(counts)))
 
+    async def add_keys(self, erasure: Erasure, key_ids: Sequence[bytes]) -> None:
+        known = self.erasures[erasure.key]
+        self.erasures[erasure.key] = replace(known, keys=tuple(dict.fromkeys((*known.keys, *key_ids))))
+
     async def find(self, erasure: Erasure) -> Erasure | None:
         return self.erasures.get(erasure.key)
 

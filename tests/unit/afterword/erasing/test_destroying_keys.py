@@ -1,0 +1,173 @@
+"""Keys of a person that are being destroyed when the process is killed, or their store is away: the end is the same."""
+
+from base64 import b64encode
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from afterword.dlq import DeadLetterCounts
+from afterword.erasing.eraser import Eraser
+from afterword.erasing.receipt import Receipt
+from afterword.schemas import ConversationDeleted, MessageDeleted
+from afterword.streams.errors import StoreUnavailable
+from afterword.streams.sealing.codec import digest_of_owner
+from afterword.streams.settings import load_settings
+from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
+from afterword.streams.stores.user_keys import KeyOwner, WrappedKey
+from tests.doubles.index import MemoryIndex
+from tests.doubles.stores import MemoryEpisodes, MemoryErasures, MemoryMessages, MemoryReplies, MemoryUserKeys
+from tests.samples import a_message
+from tests.summarizer_world import NO_FAULTS, Crash, Fault, Faults, crash, outage
+from tests.virtual_time import run_in_virtual_time
+
+SETTINGS = load_settings(crypto={"seal": "on", "key": b64encode(b"k" * 32).decode()})
+TENANT = "acme"
+
+
+def key_of(user: str, number: int = 0) -> WrappedKey:
+    return WrappedKey(f"{user}{number}".encode(), digest_of_owner(KeyOwner(TENANT, user)), b"wrapped", "first")
+
+
+@dataclass
+class World:
+    """All that outlives the process that erases."""
+
+    messages: MemoryMessages = field(default_factory=MemoryMessages)
+    episodes: MemoryEpisodes = field(default_factory=MemoryEpisodes)
+    replies: MemoryReplies = field(default_factory=MemoryReplies)
+    erasures: MemoryErasures = field(default_factory=MemoryErasures)
+    user_keys: MemoryUserKeys = field(default_factory=MemoryUserKeys)
+    offsets: Any = field(default_factory=count)
+    receipts: list[Receipt] = field(default_factory=list)
+    """Those that were kept."""
+
+    async def say(self, conversation: str, user: str, number: int = 0) -> None:
+        """Archive a message; its text is sealed under the current key of the user."""
+        await self.user_keys.add(key_of(user, number))
+        offset = next(self.offsets)
+        message = a_message(f"m{offset}", conversation, user_id=user, tenant_id=TENANT)
+        await self.messages.put_many([ArchivedMessage(message, 0, offset)])
+
+    async def erase(self, faults: Faults = NO_FAULTS) -> Receipt:
+        return await ErasesWithoutBroker(self, faults).erase("ann", TENANT, keep=self.receipts.append)
+
+    @property
+    def end(self) -> Any:
+        """What is left, and what the receipts of the first request say."""
+        said = [(one.keys, one.keys_destroyed, one.counts) for one in self.receipts if one.receipt_id == self.first]
+        return self.messages.messages, self.user_keys.keys, self.user_keys.current_ids, self.erasures.erasures, said[-1]
+
+    @property
+    def first(self) -> str:
+        return self.receipts[0].receipt_id
+
+
+class ErasesWithoutBroker(Eraser):
+    """What it produces is archived at once, everything is read, and no topic has anything."""
+
+    def __init__(self, world: World, faults: Faults) -> None:
+        super().__init__(SETTINGS)
+        self._world = world
+        given = {name: getattr(world, name) for name in ("messages", "episodes", "replies")}
+        kept = {name: faults.around(getattr(world, name)) for name in ("erasures", "user_keys")}
+        parts: Any = SimpleNamespace(**given, **kept, index_reader=MemoryIndex(), prepare_database=nothing)
+        self._stores = parts
+        self._log = self._producer = self._queue = self  # type: ignore[assignment]
+
+    async def enqueue(self, event: ConversationDeleted | MessageDeleted) -> None:
+        await self._world.messages.change(ArchiveChange(event, 0, next(self._world.offsets)))
+
+    async def drain(self) -> None: ...
+
+    async def ends(self, _topic: str) -> dict[Any, int]:
+        return {}
+
+    async def left(self, *_: Any) -> int:
+        return 0
+
+    async def unread(self, *_: Any) -> AsyncGenerator[Any, None]:
+        for record in ():
+            yield record
+
+    async def resolve(self, *_: Any) -> DeadLetterCounts:
+        return DeadLetterCounts()
+
+    async def _configs(self) -> dict[str, dict[str, str]]:
+        return {}
+
+
+async def nothing() -> None: ...
+
+
+async def a_world() -> World:
+    """Somebody alone and among others; an erasure that was given up has retired a key of theirs before."""
+    world = World()
+    await world.say("alone", "ann")
+    await world.user_keys.retire(key_of("ann").owner)
+    for user in ("ann", "bob", "ann"):
+        await world.say("shared", user, 1)
+    return world
+
+
+async def undisturbed() -> World:
+    world = await a_world()
+    await world.erase()
+    return world
+
+
+async def disturbed(faults: Faults) -> World:
+    """An erasure that a fault ends, and the next one."""
+    world = await a_world()
+    with suppress(Crash, StoreUnavailable):
+        await world.erase(faults)
+    if faults.struck:
+        await world.erase()
+    return world
+
+
+def test_every_key_of_the_person_is_destroyed_and_in_the_receipt() -> None:
+    world = run_in_virtual_time(undisturbed())
+    ann, bob = (key_of("ann"), key_of("ann", 1)), key_of("bob", 1)
+    assert world.user_keys.keys == {**{key.key_id: None for key in ann}, bob.key_id: bob}
+    assert world.receipts[0].keys == tuple(sorted(key.key_id.hex() for key in ann))
+    assert [one.message.user_id for one in world.messages.messages.values()] == ["bob"]
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("fault", [crash, outage])
+def test_a_kill_or_an_outage_at_any_call_ends_the_same(fault: Fault, after: bool) -> None:
+    expected = run_in_virtual_time(undisturbed()).end
+    for at in count(1):
+        faults = Faults(at, after, fault)
+        assert run_in_virtual_time(disturbed(faults)).end == expected, f"call {at}"
+        if not faults.struck:
+            break
+    assert at > 10
+
+
+def test_what_the_person_writes_before_it_goes_on_goes_too() -> None:
+    async def story() -> World:
+        world = await a_world()
+        destroy = world.user_keys.destroy
+
+        async def killed(key_ids: Any) -> None:
+            await destroy(key_ids)
+            raise Crash
+
+        world.user_keys.destroy = killed  # type: ignore[method-assign]
+        with pytest.raises(Crash):
+            await world.erase()
+        world.user_keys.destroy = destroy  # type: ignore[method-assign]
+        await world.say("later", "ann", 2)
+        await world.erase()
+        return world
+
+    world = run_in_virtual_time(story())
+    assert world.receipts[0].keys == tuple(sorted(key_of("ann", number).key_id.hex() for number in range(3)))
+    assert [key and key.owner for key in world.user_keys.keys.values()].count(None) == 3
+    assert (world.user_keys.current_ids.keys(), world.erasures.erasures) == ({key_of("bob").owner}, {})
