@@ -34,6 +34,8 @@ class Last(NamedTuple):
     is none."""
     position: Position | None = None
     """Position of that message according to `episode.closed`."""
+    offset: int | None = None
+    """Offset at which a later episode ended that was deleted, according to its tombstone."""
 
 
 class Seed(NamedTuple):
@@ -58,6 +60,9 @@ class LastEpisodes:
     """Last episodes by the digest of their last message."""
     _first: dict[bytes, Position] = field(default_factory=dict)
     _confirmed: set[Position] = field(default_factory=set)
+    _ended: set[tuple[str, Position]] = field(default_factory=set)
+    """Conversations, and where tombstones say that their episodes ended, as far as there is such a record."""
+    _tombstones: set[tuple[str, int]] = field(default_factory=set)
 
     def take_episode(self, record: ConsumerRecord) -> None:
         """Add a record of `episode.closed`; one that is invalid has no successor."""
@@ -77,13 +82,15 @@ class LastEpisodes:
         known = self.last.get(scope)
         if known is None or known.ordinal < last.ordinal:
             if known and not last.message:  # it was deleted: what is in those before it must not be taken again
-                last = last._replace(message=known.message, position=known.position)
+                offset = known.offset if last.offset is None else last.offset
+                last = last._replace(message=known.message, position=known.position, offset=offset)
             self.last[scope] = last
             self.partitions.setdefault(conversation_id, set())
 
     def expect(self) -> None:
         """Look for the last messages from here on."""
         self._wanted = {digest(last.message): last for last in self.last.values()}
+        self._tombstones = {(s.conversation_id, one.offset) for s, one in self.last.items() if one.offset is not None}
 
     def take_message(self, record: ConsumerRecord) -> None:
         """Note where a record of `messages` is, if a last episode ends with it."""
@@ -95,6 +102,8 @@ class LastEpisodes:
         if known is None or not isinstance(event, MessageCreated):
             return
         known.add(record.partition)
+        if (event.conversation_id, record.offset) in self._tombstones:
+            self._ended.add((event.conversation_id, position_of(record)))
         name = digest(message_key(event.conversation_id, event.id, event.tenant_id))
         if last := self._wanted.get(name):
             self._first.setdefault(name, position_of(record))
@@ -114,14 +123,16 @@ class LastEpisodes:
         roots = set()
         for scope, last in self.last.items():
             for partition in self.partitions[scope.conversation_id]:
-                yield Seed(partition, scope, self._state(last, partition))
+                yield Seed(partition, scope, self._state(scope, last, partition))
                 if self.agents and (partition, scope.conversation_id) not in roots:
                     roots.add((partition, scope.conversation_id))
                     yield Seed(partition, Scope(scope.conversation_id), State(last.tenant_id, agents=[]))
 
-    def _state(self, last: Last, partition: int) -> State:
+    def _state(self, scope: Scope, last: Last, partition: int) -> State:
         found = self._end(last)
         taken_to = found.offset + 1 if found and found.partition == partition else 0
+        if last.offset is not None and (scope.conversation_id, Position(partition, last.offset)) in self._ended:
+            taken_to = max(taken_to, last.offset + 1)
         return State(last.tenant_id, last_ordinal=last.ordinal, taken_to=taken_to)
 
     def _end(self, last: Last) -> Position | None:
@@ -143,7 +154,8 @@ async def last_episodes(log: Log, settings: Settings, only: str | None = None) -
             found.add(ref.conversation_id, ref.agent_id, Last(ref.ordinal, ref.tenant_id, last))
         async for gone in stores.episodes.all_deleted():  # its ordinal is not used again
             ended = gone.deletion
-            found.add(ended.conversation_id, ended.agent_id, Last(ended.ordinal, ended.tenant_id, ""))
+            last_one = Last(ended.ordinal, ended.tenant_id, "", offset=gone.last_offset)
+            found.add(ended.conversation_id, ended.agent_id, last_one)
         found.expect()
         await log.read(kafka.messages_topic, found.take_message)
         await _place(found, stores.messages, partitioner(len(await log.ends(kafka.messages_topic))))

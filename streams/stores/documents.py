@@ -68,7 +68,7 @@ def deleted_document(deleted: DeletedEpisode) -> Document:
         "changes": _changes_document(deleted.changes),
         "as_of": deleted.as_of,
         "made_by": deleted.made_by,
-        "announced_by": deleted.announced_by,
+        **{name: value for name in ("announced_by", "last_offset") if (value := getattr(deleted, name)) is not None},
     }
 
 
@@ -84,6 +84,7 @@ def deleted_from(document: StoredDocument) -> DeletedEpisode:
         as_of=document["as_of"],
         made_by=document.get("made_by", NEVER),
         announced_by=document.get("announced_by"),
+        last_offset=document.get("last_offset"),
     )
 
 

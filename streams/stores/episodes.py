@@ -59,6 +59,8 @@ class DeletedEpisode:
     """Same as in StoredEpisode."""
     announced_by: str | None = None
     """Same as in StoredEpisode."""
+    last_offset: int | None = None
+    """Same as in StoredEpisode: state that is rebuilt goes on after it."""
 
     @property
     def ordinal(self) -> int:

@@ -245,7 +245,9 @@ class Amendments(Revisions):
         if current.episode is None:
             as_of = max(before.as_of, amended.offset)
             deletion = self._deletion(before.summary, amended)
-            gone = DeletedEpisode(deletion, current.changes, as_of, amended.offset, position)
+            gone = DeletedEpisode(
+                deletion, current.changes, as_of, amended.offset, position, last_offset=before.last_offset
+            )
             return await self._retry_until_success("store_episode", lambda: self._episodes.remove(gone))
         offset, change = amended.offset, amended.change
         return await self._summarized(before, current, current.episode, change, offset, ask, position)
@@ -455,7 +457,8 @@ class Amendments(Revisions):
         while isinstance(episode, StoredEpisode):
             if episode.last_offset is not None and episode.last_offset > amended.offset:
                 return None
-            gone = DeletedEpisode(self._deletion(episode.summary, amended), (), amended.offset, amended.offset)
+            deletion, offset = self._deletion(episode.summary, amended), amended.offset
+            gone = DeletedEpisode(deletion, (), offset, offset, last_offset=episode.last_offset)
             episode = await self._retry_until_success("store_episode", lambda: self._episodes.remove(gone))  # noqa: B023 – awaited here
         if episode.as_of > amended.offset:
             return None

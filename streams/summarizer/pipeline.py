@@ -290,7 +290,8 @@ class Pipeline(Revisions):
         revision = max(episode.revision, before.summary.revision + 1 if before else 1)
         supersedes = last_announced(before, episode.revision) if before else None
         deletion = summary_deleted(episode, revision, supersedes, "deleted", self._clock())
-        gone = DeletedEpisode(deletion, current.changes, max(offset for _, offset in current.changes))
+        as_of = max(offset for _, offset in current.changes)
+        gone = DeletedEpisode(deletion, current.changes, as_of, last_offset=episode.source.last_offset)
         return await self._retry_until_success("store_episode", lambda: self._episodes.remove(gone))
 
     async def _announced(self, stored: Episode) -> SummaryCreated | SummaryDeleted:

@@ -89,7 +89,7 @@ class RetentionSweep:
 
     async def _ended(self, episode: StoredEpisode) -> bool:
         """Remove an episode; return whether its conversation had no other, and is gone as well."""
-        gone = DeletedEpisode(expired(episode, self._clock()))
+        gone = DeletedEpisode(expired(episode, self._clock()), last_offset=episode.last_offset)
         await self._index.remove(gone.deletion.episode_id, gone.deletion.revision)
         is_last = await self._episodes.end_conversation(episode)
         if is_last:

@@ -253,7 +253,7 @@ def deleted(ordinal: int = 1, revision: int = 2) -> DeletedEpisode:
         ordinal=ordinal,
         deleted_at=NOON,
     )
-    return DeletedEpisode(deletion, (("m1", 7),), 7, announced_by="a/0/1")
+    return DeletedEpisode(deletion, (("m1", 7),), 7, announced_by="a/0/1", last_offset=5)
 
 
 async def test_what_an_episode_knows_of_changes_comes_back(episodes: EpisodeStore) -> None:

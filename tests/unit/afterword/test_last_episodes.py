@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -109,6 +110,40 @@ def test_after_a_deleted_episode_the_messages_of_those_before_it_are_not_taken_a
     for record in numbered(says(*"abc")):
         found.take_message(record)
     assert [(seed.state.last_ordinal, seed.state.taken_to) for seed in found.seeds()] == [(9, 2)]
+
+
+def of_tombstones(records: Sequence[Sent], *tombstones: tuple[int, int | None]) -> LastEpisodes:
+    """Tombstones are all that is left of these ordinals, each with the offset at which its episode ended."""
+    found = LastEpisodes()
+    for ordinal, offset in tombstones:
+        found.add("c", None, Last(ordinal, None, "", offset=offset))
+    found.expect()
+    for record in records:
+        found.take_message(record)
+    return found
+
+
+def test_what_was_in_episodes_that_are_all_deleted_or_expired_is_not_taken_again():
+    records = numbered(says(*"abcde"))
+    anew = made_anew(of_tombstones(records, (1, 1), (2, 3)), limits=limits(trigger=2))
+    [episode] = anew.hear(*records, say("f"))
+    assert (episode.episode_id, closed([episode])) == ("c:3", [("e f", "trigger")])
+
+
+def test_nor_is_what_was_in_a_deleted_episode_after_a_living_one():
+    found = of_tombstones([])
+    found.add("c", None, Last(7, None, "c:b"))
+    found.add("c", None, Last(8, None, "", offset=2))
+    found.expect()
+    for record in numbered(says(*"abcd")):
+        found.take_message(record)
+    assert [(seed.state.last_ordinal, seed.state.taken_to) for seed in found.seeds()] == [(8, 3)]
+
+
+@pytest.mark.parametrize("offset", [None, 1, 500])
+def test_a_tombstone_that_says_no_offset_or_that_of_another_conversation_is_not_believed(offset):
+    records = numbered([say("a"), say("x", conversation_id="d"), say("b")])
+    assert [seed.state.taken_to for seed in of_tombstones(records, (1, offset)).seeds()] == [0]
 
 
 def test_an_offset_of_another_topic_under_the_same_name_is_not_believed():

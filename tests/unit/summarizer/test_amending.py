@@ -29,7 +29,6 @@ from afterword.schemas.headers import CE_TYPE
 from afterword.schemas.ids import message_key, scope_id
 from afterword.streams.errors import ProviderUnavailable
 from afterword.streams.settings import Retry
-from afterword.streams.stores.episodes import DeletedEpisode
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
 from afterword.streams.stores.replies import KeptReply, ReplyOrigin
 from afterword.streams.summarizer.amending import WAIT_SECONDS, NotArchived
@@ -114,6 +113,11 @@ def contents(episode: EpisodeClosed) -> list[str]:
 def everything(world: World) -> str:
     """All texts and ids that the stores hold of summaries."""
     return repr((world.episodes.episodes, world.episodes.rows, world.episodes.known, world.index.points))
+
+
+def ended_at(world: World) -> dict[str, int | None]:
+    """Offsets at which deleted episodes ended: with them state is rebuilt."""
+    return {name: gone.last_offset for name, gone in world.episodes.deleted.items()}
 
 
 async def test_an_edit_makes_the_next_revision_of_its_episode_with_one_question() -> None:
@@ -207,7 +211,7 @@ async def test_the_last_core_message_takes_the_episode_with_it() -> None:
     assert isinstance(last, SummaryDeleted)
     assert (last.event_id, last.supersedes, last.reason, last.ordinal) == ("c1:3:4", "c1:3:3", "deleted", 3)
     assert await world.episodes.find("c1:3") is None
-    assert isinstance(await world.episodes.lookup("c1:3"), DeletedEpisode)
+    assert ended_at(world) == {"c1:3": CLOSED[2].source.last_offset}
     assert "c1:3" not in world.index.points
     conversation = world.episodes.known["c1"]
     assert (conversation.episode_count, conversation.title) == (2, "Episode 2")
@@ -264,6 +268,7 @@ async def test_an_episode_whose_messages_were_all_deleted_meanwhile_is_never_sho
     [event] = world.topic.events
     assert isinstance(event, SummaryDeleted)
     assert (event.revision, event.supersedes) == (1, None)
+    assert ended_at(world) == {"c1:1": CLOSED[0].source.last_offset}
 
 
 async def test_a_retry_of_a_fallback_is_made_of_the_messages_as_they_are_now() -> None:
@@ -305,6 +310,7 @@ async def test_all_that_is_left_of_a_deleted_conversation_keeps_it_deleted() -> 
     assert [type(event) for event in world.topic.events] == [SummaryDeleted] * 3
     assert (world.episodes.episodes, world.episodes.rows["c1"], world.episodes.known) == ({}, [], {})
     assert (world.index.points, world.messages.messages) == ({}, {})
+    assert ended_at(world) == {one.episode_id: one.source.last_offset for one in CLOSED}
     await amend(world, DELETE_ALL, 200)
     assert len(world.topic.events) == 3, "a second deletion finds nothing"
 

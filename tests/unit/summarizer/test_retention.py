@@ -20,7 +20,7 @@ from afterword.streams.summarizer.amending import NotArchived
 from afterword.streams.summarizer.retention import RetentionSweep, expired, interval_seconds
 from tests.samples import NOON, a_closed_episode, a_stored_episode
 from tests.summarizer_world import METRICS, NO_FAULTS, Crash, Faults, World, crash, outage
-from tests.unit.summarizer.test_amending import CLOSED, a_world, amend, amended, archived, delete, edit, skip
+from tests.unit.summarizer.test_amending import CLOSED, a_world, amend, amended, archived, delete, edit, ended_at, skip
 
 DAY = timedelta(days=1)
 BOTH = Retention(messages_days=1, episodes_days=1)
@@ -62,6 +62,7 @@ async def test_an_episode_goes_when_its_last_message_is_old_and_the_rolling_text
     await a_sweep(world, NOON + 2 * DAY).sweep()
     assert left(world) == NOTHING
     assert world.topic.events == []
+    assert ended_at(world) == {one.episode_id: one.source.last_offset for one in CLOSED}
 
 
 async def test_kept_answers_of_a_conversation_go_with_its_last_episode() -> None:
@@ -166,7 +167,7 @@ def test_the_interval_is_ten_minutes_where_things_are_kept_for_days() -> None:
 async def test_what_stays_of_an_expired_episode_is_small() -> None:
     conversation = "0b4b5c1e-8a52-4c3b-9d6e-3f0a3b9c1d2e"
     episode = a_stored_episode(12, conversation_id=conversation, agent_id=None)
-    gone = DeletedEpisode(expired(episode, NOON))
+    gone = DeletedEpisode(expired(episode, NOON), last_offset=2**40)
     assert len(bson.encode(deleted_document(gone))) <= 450
 
 
