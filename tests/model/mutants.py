@@ -33,6 +33,7 @@ SESSION, TRANSACTION, CHANGELOG = "runtime/session.py", "runtime/transaction.py"
 POSITIONS = "runtime/positions.py"
 EXACTLY_ONCE, AT_LEAST_ONCE, WINDOW = "runtime/exactly_once.py", "runtime/at_least_once.py", "runtime/window.py"
 PIPELINE, HANDLER = "summarizer/pipeline.py", "summarizer/agent.py"
+AMENDING = "summarizer/amending.py"
 
 MUTANTS = (
     Mutant(
@@ -330,6 +331,76 @@ MUTANTS = (
         AT_LEAST_ONCE,
         "        if self.tracked and not isinstance(sys.exc_info()[1], NOT_DONE):  # what Faust skipped was not done\n",
         "        if not isinstance(sys.exc_info()[1], NOT_DONE):\n",
+    ),
+    Mutant(
+        "a summary is redone though another revision is stored than the request names",
+        SUMMARIZER,
+        AMENDING,
+        "        if found.summary.revision == redo.revision:\n",
+        "        if True:\n",
+    ),
+    Mutant(
+        "of two requests for one revision each announces it",
+        SUMMARIZER,
+        AMENDING,
+        "        if made.announced_by not in (None, position):",
+        "        if False:",
+    ),
+    Mutant(
+        "a summary is redone of messages that have been deleted since",
+        SUMMARIZER,
+        "../tests/doubles/stores.py",
+        "        self.messages.pop(key, None)\n        self.episode_ids.pop(key, None)\n",
+        "        self.episode_ids.pop(key, None)\n        return\n",
+    ),
+    Mutant(
+        "an episode that is deleted while the LLM is asked comes back",
+        SUMMARIZER,
+        "../tests/doubles/stores.py",
+        "        if gone := self.deleted.get(episode.summary.episode_id):\n            return gone\n",
+        "",
+    ),
+    Mutant(
+        "a retry announces what an earlier one has announced",
+        SUMMARIZER,
+        AMENDING,
+        "            if made.announced_by == position:\n",
+        "            if made.made_by == amended.offset:\n",
+    ),
+    Mutant(
+        "a change is taken for made though it is not",
+        SUMMARIZER,
+        "summarizer/current.py",
+        "    return dict(episode.changes).get(message_id, NEVER) >= offset\n",
+        "    return bool(episode.changes)\n",
+    ),
+    Mutant(
+        "a change does not wait for the archive",
+        SUMMARIZER,
+        AMENDING,
+        "    return state.changed >= amended.offset\n",
+        "    return True\n",
+    ),
+    Mutant(
+        "later episodes keep the text of before a change",
+        SUMMARIZER,
+        AMENDING,
+        "                if episode.event.episode_id not in ids:\n",
+        "                if False:\n",
+    ),
+    Mutant(
+        "the archive takes back an edit of before the episode closed",
+        SUMMARIZER,
+        "summarizer/current.py",
+        "    return isinstance(state, DeletedMessage) or state.changed > edit\n",
+        "    return True\n",
+    ),
+    Mutant(
+        "a text that has later changes is taken to have all of them",
+        SUMMARIZER,
+        AMENDING,
+        " if made.built_on is None else made.built_on == before.sources\n",
+        "\n",
     ),
     Mutant(
         "a fallback that was stored before is not tried again",

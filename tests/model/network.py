@@ -70,9 +70,9 @@ class Network:
             self._given_up(made)
             raise
 
-    def post(self, name: str, effect: Callable[[], Any]) -> None:
-        """Something that the broker will do by itself."""
-        self.pending.append(Call(None, name, effect, self.loop.create_future(), writes=True))
+    def post(self, name: str, effect: Callable[[], Any], ready: Callable[[], bool] | None = None) -> None:
+        """Something that the broker, or another service, will do by itself."""
+        self.pending.append(Call(None, name, effect, self.loop.create_future(), writes=True, ready=ready))
 
     # -- what becomes of a call
 

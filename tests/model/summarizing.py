@@ -1,25 +1,50 @@
-"""The summarizer's whole world in memory: its handler, its lanes and the engine, on stores that all workers share."""
+"""The summarizer's whole world in memory: its handler, its lanes and the engine, on stores that all workers share.
+
+Messages of CHANGING conversations are edited and deleted, and their summaries redone. Each content is a mark that names
+message and version, and every text of the LLM repeats the marks that it was shown.
+"""
 
 import asyncio
-from collections.abc import Coroutine
+import re
+from collections import deque
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 from aiokafka import TopicPartition
 from structlog.contextvars import get_contextvars
 
-from afterword.schemas import EpisodeClosed, Quality, SummaryCreated, Usage
+from afterword.schemas import (
+    ConversationDeleted,
+    EpisodeAmended,
+    EpisodeClosed,
+    EpisodeRedo,
+    MessageCreated,
+    MessageDeleted,
+    MessageEdited,
+    Quality,
+    Source,
+    SummaryCreated,
+    SummaryDeleted,
+    Usage,
+    fingerprint,
+)
+from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO, EpisodeMessage
+from afterword.schemas.headers import CE_TYPE
 from afterword.streams.errors import ProviderUnavailable
 from afterword.streams.runtime import Options
 from afterword.streams.runtime.at_least_once import AtLeastOnce, AtLeastOncePartition, joining
 from afterword.streams.runtime.batch import Output, current_batch
 from afterword.streams.runtime.progress import Progress
 from afterword.streams.settings import Retry
+from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
 from afterword.streams.summarizer.agent import LaneKey, lane_of
+from afterword.streams.summarizer.amending import Amendments
 from afterword.streams.summarizer.lanes import Lanes
 from afterword.streams.summarizer.pipeline import Pipeline
+from afterword.streams.summarizer.providers import Maker
 from afterword.streams.summarizer.retries import Try, headers_of
 from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.steps import StepRunner
@@ -30,7 +55,7 @@ from tests.model.broker import Broker, Record, Transaction
 from tests.model.loop import Loop
 from tests.model.network import Network
 from tests.model.process import Process
-from tests.samples import NOON, a_closed_episode
+from tests.samples import NOON, a_closed_episode, an_episode_message
 from tests.summarizer_world import a_handler, a_step_runner
 
 SOURCE = TopicPartition("episode.closed", 0)
@@ -46,16 +71,74 @@ PAUSE_SECONDS = 0.2
 RETRY = Retry(attempts=10**6, first_delay_seconds=PAUSE_SECONDS, longest_delay_seconds=PAUSE_SECONDS)
 FALLBACK = Quality(source="fallback", reason=AWAY.error_type)
 CONVERSATIONS = "abc"
+SIZE = 3
+OVERLAP = 2
+CHANGING = "bc"
+"""Of these messages are changed and summaries redone; of the others each record has an output."""
+TODAY = Maker("model", "prompt")
+ARCHIVE_SECONDS = 0.03
+"""Time that a change waits for the archive before its record is put aside."""
+MARK = re.compile(r"\b[abc]-m\d+-v\d+\b")
+
+Changed = MessageEdited | MessageDeleted | ConversationDeleted
 
 
-@cache
-def closed(conversation: str, ordinal: int) -> EpisodeClosed:
-    return a_closed_episode(ordinal, conversation)
+def marks(text: str) -> set[str]:
+    return set(MARK.findall(text))
 
 
-@cache
-def encoded(conversation: str, ordinal: int) -> bytes:
-    return closed(conversation, ordinal).to_json()
+@dataclass
+class Talk:
+    """A conversation as its messages are now."""
+
+    name: str
+    closed: list[EpisodeClosed] = field(default_factory=list)
+    pending: list[EpisodeMessage] = field(default_factory=list)
+    """Messages since the last episode closed."""
+    left: dict[str, EpisodeMessage] = field(default_factory=dict)
+    """Messages of episodes, by id, without deleted ones."""
+    said: int = 0
+    versions: int = 0
+    begun_anew: bool = False
+
+    def say(self) -> MessageCreated:
+        message = an_episode_message(f"m{self.said}", self.said, content=f"{self.name}-m{self.said}-v0")
+        self.said += 1
+        self.pending.append(message)
+        return MessageCreated(conversation_id=self.name, tenant_id="t1", **message.model_dump(exclude={"changed"}))
+
+    def close(self, first: int, last: int) -> EpisodeClosed | None:
+        """Close the next episode, between these offsets; None if nothing is pending."""
+        core, self.pending = tuple(self.pending), []
+        if not core:
+            return None
+        before = self.closed[-1].messages if self.closed and not self.begun_anew else ()
+        overlap = tuple(self.left[m.id] for m in before[-OVERLAP:] if m.id in self.left)
+        texts = {"messages": core, "overlap": overlap, "message_count": len(core), "fingerprint": fingerprint(core)}
+        source = Source(topic="messages", partition=0, first_offset=first, last_offset=last)
+        self.closed.append(a_closed_episode(len(self.closed) + 1, self.name, source=source, **texts))
+        self.left |= {message.id: message for message in core}
+        self.begun_anew = False
+        return self.closed[-1]
+
+    def edit(self, message_id: str, offset: int) -> MessageEdited:
+        self.versions += 1
+        content = f"{self.name}-{message_id}-v{self.versions}"
+        changed = {"content": content, "changed": offset}
+        self.pending = [m.model_copy(update=changed) if m.id == message_id else m for m in self.pending]
+        if message_id in self.left:
+            self.left[message_id] = self.left[message_id].model_copy(update=changed)
+        return MessageEdited(id=message_id, conversation_id=self.name, tenant_id="t1", content=content)
+
+    def delete(self, message_id: str, _: int) -> MessageDeleted:
+        self.pending = [message for message in self.pending if message.id != message_id]
+        self.left.pop(message_id, None)
+        return MessageDeleted(id=message_id, conversation_id=self.name, tenant_id="t1")
+
+    def delete_all(self) -> ConversationDeleted:
+        self.left.clear()
+        self.begun_anew = True
+        return ConversationDeleted(conversation_id=self.name, tenant_id="t1")
 
 
 @dataclass
@@ -65,7 +148,8 @@ class Shared:
     episodes: MemoryEpisodes = field(default_factory=MemoryEpisodes)
     messages: MemoryMessages = field(default_factory=MemoryMessages)
     index: MemoryIndex = field(default_factory=MemoryIndex)
-    sent: list[SummaryCreated] = field(default_factory=list)
+    replies: MemoryReplies = field(default_factory=MemoryReplies)
+    sent: list[SummaryCreated | SummaryDeleted] = field(default_factory=list)
     """Committed or not: the value of a record is its number here."""
     answers: int = 0
     llm_is_away: bool = False
@@ -73,14 +157,17 @@ class Shared:
     def answer(self, request: SummaryRequest) -> Summary:
         """Another one each time, as of an LLM that is asked twice."""
         self.answers += 1
-        text = f"{request.episode.ordinal} told the {self.answers}. time."
+        episode = request.episode
+        said = " ".join(message.content for message in (*episode.overlap, *episode.messages))
+        text = f"{episode.ordinal} told the {self.answers}. time: {said}"
         return Summary(
             title=text,
             short_summary=text,
             long_summary=text,
             rolling_summary=f"{request.previous_rolling} {text}".strip(),
             quality=FALLBACK if self.llm_is_away else Quality(source="llm"),
-            model="model",
+            model=TODAY.model,
+            prompt_version=TODAY.prompt_version,
             usage=Usage(prompt_tokens=1, completion_tokens=1),
         )
 
@@ -122,7 +209,10 @@ class Worker(Process):
         self._episodes = AtLeastOnce(order=lane_of)
         self._retries = AtLeastOnce(max_in_flight=1, hold=lambda _: self._pause())
         self._second: AtLeastOncePartition | None = None
-        self._handler = a_handler(self._pipeline(steps), outputs, RETRY, ENGINE.clock)
+        parts = self._parts(steps)
+        amendments = Amendments(**parts, maker=TODAY, wait_seconds=ARCHIVE_SECONDS)
+        pipeline = Pipeline(**parts, quick_seconds=world.quick_seconds)
+        self._handler = a_handler(pipeline, outputs, RETRY, ENGINE.clock, amendments=amendments)
         self._lanes = Lanes[LaneKey](lambda _, error: self.stop_worker(error))
 
     def new_partition(self, source: TopicPartition) -> AtLeastOncePartition:
@@ -149,21 +239,21 @@ class Worker(Process):
             await self._second.stop(0.0)
         await self._lanes.cancel(lambda _: True)
 
-    def _pipeline(self, steps: StepRunner) -> Pipeline:
+    def _parts(self, steps: StepRunner) -> dict[str, Any]:
         shared = self.world.shared
         summarizer: Any = SimpleNamespace(summarize=self._summarize, summarize_without_fallback=self._ask_llm)
-        return Pipeline(
-            episodes=Remote(self.network, self, shared.episodes),
-            messages=Remote(self.network, self, shared.messages),
-            index=Remote(self.network, self, shared.index),
-            summarizer=summarizer,
-            embedder=None,
-            publish=self._publish,
-            steps=steps,
-            rules=SummaryRules(rolling_max_tokens=20),
-            replies=MemoryReplies(),
-            clock=lambda: NOON,
-        )
+        return {
+            "episodes": Remote(self.network, self, shared.episodes),
+            "messages": Remote(self.network, self, shared.messages),
+            "index": Remote(self.network, self, shared.index),
+            "summarizer": summarizer,
+            "embedder": None,
+            "publish": self._publish,
+            "steps": steps,
+            "rules": SummaryRules(rolling_max_tokens=20),
+            "replies": Remote(self.network, self, shared.replies),
+            "clock": lambda: NOON,
+        }
 
     async def _summarize(self, request: SummaryRequest) -> Summary:
         return await self.network.call(self, "summarize", lambda: self.world.shared.answer(request))
@@ -175,9 +265,10 @@ class Worker(Process):
         return answer
 
     async def _retry(self, record: Any, attempt: Try, value: bytes | None) -> None:
-        send(RETRIES, record.key, value, headers_of(attempt))
+        declared = [(name, text) for name, text in record.headers if name == CE_TYPE]
+        send(RETRIES, record.key, value, [*declared, *headers_of(attempt)])
 
-    async def _publish(self, summary: SummaryCreated) -> None:
+    async def _publish(self, summary: SummaryCreated | SummaryDeleted) -> None:
         self.world.shared.sent.append(summary)
         send(SUMMARIES, None, b"%d" % (len(self.world.shared.sent) - 1), [])
 
@@ -199,7 +290,9 @@ def send(where: TopicPartition, key: bytes | None, value: bytes | None, headers:
 class World:
     """Everything that there is."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, quick_seconds: float = 0.0) -> None:
+        """`quick_seconds`: as of the pipeline."""
+        self.quick_seconds = quick_seconds
         self.loop = Loop()
         self.network = Network(self.loop)
         self.broker = Broker(self.network.post, lambda: 0)
@@ -211,27 +304,115 @@ class World:
         """An output was committed of a record that its transaction does not name as finished."""
         self.too_long = False
         """The metadata of a commit was longer than the broker takes."""
-        self.last = dict.fromkeys(CONVERSATIONS, 0)
-        """Ordinal of each conversation's last episode."""
+        self.talks = {name: Talk(name) for name in CONVERSATIONS}
+        self.offset = 0
+        """Offset of the next record of `messages`."""
+        self.archiver_is_behind = False
+        self.unarchived: deque[ArchivedMessage | ArchiveChange] = deque()
+        """Records of `messages` that the archiver has not come to."""
+        self.segmenter_is_behind = False
+        self.unsegmented: deque[tuple[str, bytes, str]] = deque()
+        """Records that the segmenter will write."""
+        self.come_again: set[str] = set()
+        """Episodes whose record was repeated: they are announced again."""
         self.workers = [self._new_worker(f"w{n}") for n in range(workers)]
 
-    def close_episode(self, conversation: str) -> None:
-        self.last[conversation] += 1
-        self._append(conversation, encoded(conversation, self.last[conversation]))
+    def close_episode(self, conversation: str, changes: Sequence[tuple[str, int]] = ()) -> None:
+        """Close an episode of three messages. `changes`: kinds and numbers of those that are changed before."""
+        talk, first = self.talks[conversation], self.offset
+        for _ in range(SIZE):
+            self._say(ArchivedMessage(talk.say(), 0, self.offset))
+        last = self.offset - 1
+        for kind, number in changes:
+            event: Changed = getattr(talk, kind)(f"m{talk.said - 1 - number}", self.offset)
+            self._say(ArchiveChange(event, 0, self.offset))
+        if episode := talk.close(first, last):
+            self._segment(conversation, episode.to_json())
 
     def repeat_episode(self, conversation: str, ordinal: int) -> None:
-        if ordinal <= self.last[conversation]:
-            self._append(conversation, encoded(conversation, ordinal))
+        closed = self.talks[conversation].closed
+        if ordinal <= len(closed):
+            self.come_again.add(closed[ordinal - 1].episode_id)
+            self._segment(conversation, closed[ordinal - 1].to_json())
+
+    def change(self, conversation: str, kind: str, number: int) -> None:
+        """Change a message of a closed episode, or delete the whole conversation."""
+        talk = self.talks[conversation]
+        if not talk.closed:
+            return
+        message_id = f"m{number % talk.said}"
+        event: Changed = talk.delete_all() if kind == "delete_all" else getattr(talk, kind)(message_id, self.offset)
+        amended = EpisodeAmended(
+            conversation_id=conversation,
+            tenant_id="t1",
+            message_id=None if isinstance(event, ConversationDeleted) else message_id,
+            change="edited" if isinstance(event, MessageEdited) else "deleted",
+            partition=0,
+            offset=self.offset,
+            amended_at=NOON,
+        )
+        self._say(ArchiveChange(event, 0, self.offset))
+        self._segment(conversation, amended.to_json(), EPISODE_AMENDED)
+
+    def redo(self, conversation: str, ordinal: int, revision: int, times: int) -> None:
+        """Ask for another summary; `revision`: as it is stored if 0."""
+        closed = self.talks[conversation].closed
+        if ordinal > len(closed):
+            return
+        stored = self.shared.episodes.episodes.get(closed[ordinal - 1].episode_id)
+        redo = EpisodeRedo(
+            conversation_id=conversation,
+            tenant_id="t1",
+            episode_id=closed[ordinal - 1].episode_id,
+            revision=revision or (stored.summary.revision if stored else 1),
+            model=TODAY.model,
+            prompt_version=TODAY.prompt_version or "",
+            requested_at=NOON,
+        )
+        for _ in range(times):
+            self._append(conversation, redo.to_json(), EPISODE_REDO)
+
+    def segment(self, is_behind: bool, number: int) -> None:
+        """Let the segmenter write all that it has not, or `number` records of it if it stays behind."""
+        self.segmenter_is_behind = is_behind
+        for _ in range(min(number, len(self.unsegmented)) if is_behind else len(self.unsegmented)):
+            self._append(*self.unsegmented.popleft())
+
+    def archive(self, is_behind: bool, number: int) -> None:
+        """Let the archiver go on, or archive `number` records if it stays behind."""
+        self.archiver_is_behind = is_behind
+        for _ in range(min(number, len(self.unarchived))):
+            self._archive()
+
+    def _segment(self, conversation: str, value: bytes, ce_type: str = "") -> None:
+        self.unsegmented.append((conversation, value, ce_type))
+        self.segment(self.segmenter_is_behind, 0)
+
+    def _say(self, said: ArchivedMessage | ArchiveChange) -> None:
+        self.offset += 1
+        self.unarchived.append(said)
+        self.network.post("archive", self._archive, ready=lambda: not self.archiver_is_behind)
+
+    def _archive(self) -> None:
+        """Archive what is next, whichever call arrives."""
+        if not self.unarchived:
+            return
+        said, archive = self.unarchived.popleft(), self.shared.messages
+        if isinstance(said, ArchiveChange):
+            done_at_once(archive.change, said)
+        else:
+            done_at_once(archive.put_many, [said])
 
     def append_rubbish(self, conversation: str) -> None:
         self._append(conversation, b"{")
 
-    def _append(self, conversation: str, value: bytes) -> None:
-        self.broker.append(SOURCE, [(conversation.encode(), value, 0, ())])
+    def _append(self, conversation: str, value: bytes, ce_type: str = "") -> None:
+        headers = ((CE_TYPE, ce_type.encode()),) if ce_type else ()
+        self.broker.append(SOURCE, [(conversation.encode(), value, 0, headers)])
 
     @property
-    def announced(self) -> list[SummaryCreated]:
-        """Summaries that a reader of committed records has read."""
+    def announced(self) -> list[SummaryCreated | SummaryDeleted]:
+        """Events that a reader of committed records has read."""
         return [self.shared.sent[int(record.value or b"")] for record in self.broker.log(SUMMARIES).read(0)]
 
     def outputs(self) -> list[Record]:
@@ -247,15 +428,18 @@ class World:
             sent_for = [of for topic, of in map(cause_of, transaction.written) if topic == source.topic]
             self.unnamed |= not all(map(progress.covers, sent_for))
             for record in self.broker.log(source).read(0):
+                if (record.key or b"").decode() in CHANGING:
+                    continue  # what is done already, or comes to nothing, has no output
                 if progress.covers(record.offset):
                     self.passed_over |= (record.topic, record.offset) not in causes
 
     def repeated(self) -> list[Record]:
         """Committed outputs of records that were finished before."""
-        seen: set[tuple[str, tuple[str, int]]] = set()
+        seen: set[tuple[str, tuple[str, int], str]] = set()
         found = []
         for record in self.outputs():
-            what = (record.topic, cause_of(record))
+            event = self.shared.sent[int(record.value or b"")].event_id if record.topic == SUMMARIES.topic else ""
+            what = (record.topic, cause_of(record), event)
             if what in seen:
                 found.append(record)
             seen.add(what)

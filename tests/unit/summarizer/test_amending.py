@@ -519,6 +519,22 @@ def test_a_change_that_waited_and_was_overtaken_leaves_nothing_of_before(
     asyncio.run(scenario())
 
 
+async def test_what_was_built_on_a_fallback_has_nothing_of_a_message_deleted_before_its_last_try() -> None:
+    world, rules, deletion = World(), SummaryRules(500), delete("m0")
+    world.provider.repeats = True
+    world.provider.script.append(ProviderUnavailable(problem="away"))
+    await world.messages.put_many(archived(NUMBERED))
+    await world.run(NUMBERED, summarizer=Summarizer(world.provider), rules=rules)
+    await archive(world, deletion, 100)
+    left = await world.pipeline(rules=rules).left_of(NUMBERED[0])
+    assert left is not None
+    await world.pipeline(rules=rules).replace_fallback(left)
+    assert "<m0>" in everything(world)
+    await world.amendments(rules=rules).apply(amended(deletion, 100))
+    check(world)
+    assert "<m0>" not in everything(world)
+
+
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("at", range(1, 24))
 async def test_a_change_that_crashed_and_was_overtaken_is_announced(at: int, after: bool) -> None:
