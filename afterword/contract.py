@@ -196,6 +196,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
                 "sentiment": -0.4,
                 "flows": [],
                 "tools": [],
+                "changed": None,
             },
             {
                 "id": "m-2",
@@ -207,6 +208,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
                 "sentiment": None,
                 "flows": ["returns"],
                 "tools": ["order_lookup"],
+                "changed": None,
             },
         ],
         "overlap": [],
