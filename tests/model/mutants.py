@@ -354,20 +354,6 @@ MUTANTS = (
         "        self.episode_ids.pop(key, None)\n        return\n",
     ),
     Mutant(
-        "an episode that is deleted while the LLM is asked comes back",
-        SUMMARIZER,
-        "../tests/doubles/stores.py",
-        "        if gone := self.deleted.get(episode.summary.episode_id):\n            return gone\n",
-        "",
-    ),
-    Mutant(
-        "a retry announces what an earlier one has announced",
-        SUMMARIZER,
-        AMENDING,
-        "            if made.announced_by == position:\n",
-        "            if made.made_by == amended.offset:\n",
-    ),
-    Mutant(
         "a change is taken for made though it is not",
         SUMMARIZER,
         "summarizer/current.py",
@@ -394,13 +380,6 @@ MUTANTS = (
         "summarizer/current.py",
         "    return isinstance(state, DeletedMessage) or state.changed > edit\n",
         "    return True\n",
-    ),
-    Mutant(
-        "a text that has later changes is taken to have all of them",
-        SUMMARIZER,
-        AMENDING,
-        " if made.built_on is None else made.built_on == before.sources\n",
-        "\n",
     ),
     Mutant(
         "a fallback that was stored before is not tried again",
