@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Literal, Protocol
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import InvalidProducerIdMapping, InvalidTxnState, KafkaError, ProducerFenced
+from aiokafka.errors import IllegalOperation, InvalidTxnState, KafkaError, ProducerFenced
 
 from afterword.audit.log import Log, open_log
 from afterword.schemas.base import rfc3339
@@ -222,10 +222,11 @@ class DeadLetterQueue:
                             sent.append(await self._replay(producer, found))
                         sent.append(await _send_resolution(producer, found, action))
                     raise_first_error(await asyncio.gather(*sent, return_exceptions=True))
-            except KafkaError as error:
-                if not is_overtaken(error):
-                    raise
-                raise ReplayOverlaps(topic=dead_letters[0].topic) from None
+            except (KafkaError, IllegalOperation) as error:
+                why = reason_of(error, await asyncio.gather(*sent, return_exceptions=True))
+                if is_overtaken(why):
+                    raise ReplayOverlaps(topic=dead_letters[0].topic) from None
+                raise why
             finally:
                 await asyncio.gather(*sent, return_exceptions=True)
 
@@ -271,13 +272,24 @@ def _count(counts: DeadLetterCounts, found: DeadLetter, action: Action) -> bool:
     return True
 
 
-def is_overtaken(error: KafkaError) -> bool:
+def reason_of(error: Exception, sent: Sequence[object]) -> Exception:
+    """Return why a transaction has ended: what was sent says it, where aiokafka only refuses to send more.
+
+    `error`: that of the transaction; `sent`: results of what was sent in it.
+    """
+    if not isinstance(error, IllegalOperation):
+        return error
+    found: list[Exception] = [result for result in sent if isinstance(result, KafkaError)]
+    return found[0] if found else error
+
+
+def is_overtaken(error: Exception) -> bool:
     """Return whether another producer with this transactional id has ended the transaction.
 
-    Until the coordinator has its new epoch in place, it answers that the transaction's state is another one; aiokafka
-    says of that only that there was an unexpected error, and names it as the cause.
+    aiokafka tells that in three ways: as such; as a transaction that it is not in, though we have begun it; and, where
+    the coordinator finds its state changed, as the cause of an unexpected error.
     """
-    return isinstance(error, ProducerFenced) or isinstance(error.__cause__, InvalidTxnState | InvalidProducerIdMapping)
+    return isinstance(error, ProducerFenced | IllegalOperation) or isinstance(error.__cause__, InvalidTxnState)
 
 
 def raise_first_error(results: Sequence[object]) -> None:

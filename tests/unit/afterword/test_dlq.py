@@ -3,11 +3,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from aiokafka.errors import InvalidTxnState, KafkaError, NodeNotReadyError, ProducerFenced
+from aiokafka.errors import IllegalOperation, InvalidTxnState, KafkaError, NodeNotReadyError, ProducerFenced
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from afterword.dlq import RESOLUTION_PREFIX, Filters, Resolved, is_overtaken, resolution, resolved_offset
+from afterword.dlq import RESOLUTION_PREFIX, Filters, Resolved, is_overtaken, reason_of, resolution, resolved_offset
 from afterword.schemas.dead_letters import (
     DEAD_LETTER_PREFIX,
     MAX_BYTES,
@@ -176,5 +176,10 @@ def test_a_replay_that_another_one_has_overtaken_is_told_apart_from_a_broker_tha
     assert is_overtaken(ProducerFenced())
     assert is_overtaken(unexpected(InvalidTxnState()))
     assert not is_overtaken(unexpected(NodeNotReadyError()))
+    refused, away = IllegalOperation("not in transaction"), NodeNotReadyError()
+    assert is_overtaken(reason_of(refused, ["sent", ProducerFenced()]))
+    assert is_overtaken(reason_of(refused, ["sent"]))
+    assert not is_overtaken(reason_of(refused, ["sent", away]))
+    assert reason_of(away, [ProducerFenced()]) is away
     with pytest.raises(BrokerUnavailable, match=r"batch delivery \(NodeNotReadyError\)"), broker_errors("b:9092"):
         raise unexpected(NodeNotReadyError())
