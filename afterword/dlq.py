@@ -226,7 +226,9 @@ class DeadLetterQueue:
                 why = reason_of(error, await asyncio.gather(*sent, return_exceptions=True))
                 if is_overtaken(why):
                     raise ReplayOverlaps(topic=dead_letters[0].topic) from None
-                raise why
+                if why is error:
+                    raise
+                raise why from None
             finally:
                 await asyncio.gather(*sent, return_exceptions=True)
 

@@ -320,11 +320,6 @@ def stored_episode(
     )
 
 
-def version_of(episode: StoredEpisode | DeletedEpisode) -> EpisodeVersion:
-    ended = episode.deletion.reason if isinstance(episode, DeletedEpisode) else None
-    return EpisodeVersion(episode.event.revision, episode.as_of, episode.made_by, ended)
-
-
 def scope_of(event: EpisodeClosed | SummaryCreated | SummaryDeleted) -> str:
     """The `scope_id` of an event: that of its conversation, or of an agent's part of it, as its episode id says."""
     own = event.agent_id is not None and event.episode_id == episode_id(

@@ -20,7 +20,6 @@ from afterword.streams.stores.episodes import (
     first_advance,
     id_prefix,
     scope_of,
-    version_of,
 )
 from afterword.streams.stores.erasures import ErasedConversation, Erasure
 from afterword.streams.stores.keys import ApiKey
@@ -64,8 +63,11 @@ class MemoryEpisodes:
 
     async def versions(self, episode_ids: Sequence[str]) -> dict[str, EpisodeVersion]:
         require_texts(episode_ids=episode_ids)
-        found = {one: await self.lookup(one) for one in episode_ids}
-        return {one: version_of(episode) for one, episode in found.items() if episode is not None}
+        living = {one: found for one in episode_ids if (found := self.episodes.get(one))}
+        gone = {one: found for one in episode_ids if (found := self.deleted.get(one))}
+        return {one: EpisodeVersion(e.summary.revision, e.as_of, e.made_by) for one, e in living.items()} | {
+            one: EpisodeVersion(e.deletion.revision, e.as_of, e.made_by, e.deletion.reason) for one, e in gone.items()
+        }
 
     async def has_any(self, conversation_id: str, agent_id: str | None, message_ids: Sequence[str]) -> bool:
         require_texts(message_ids=message_ids)

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from afterword.schemas import SummaryCreated, Usage
 from afterword.streams.errors import ProviderUnavailable
+from afterword.streams.stores.episodes import EpisodeVersion
 from afterword.streams.stores.replies import KeptReply, ReplyOrigin
 from afterword.streams.summarizer.amending import NotArchived
-from afterword.streams.summarizer.pipeline import CHANGED, MOST_ASKED
+from afterword.streams.summarizer.pipeline import CHANGED, MOST_ASKED, QUICK_SECONDS
 from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest, is_replaceable
@@ -32,6 +33,7 @@ from tests.unit.summarizer.test_amending import (
     edit,
     everything,
 )
+from tests.virtual_time import run_in_virtual_time
 
 RULES = SummaryRules(rolling_max_tokens=500)
 CARRIED = SummaryRules(rolling_max_tokens=500, min_new_episodes=3)
@@ -129,6 +131,29 @@ async def test_an_archive_that_is_behind_the_episode_takes_no_edit_back() -> Non
     await world.amendments().apply(amended(edit("m8", "<edited>"), 100))
     [stored] = [event for event in world.topic.events if event.event_id == "c1:3:2"]
     assert all(text in repr(stored) for text in ("<second>", "<edited>"))
+
+
+@pytest.mark.parametrize(("seconds", "looks"), [(0.0, 1), (QUICK_SECONDS, 2)])
+def test_only_an_answer_that_took_its_time_is_looked_at_before_it_is_stored(seconds: float, looks: int) -> None:
+    async def scenario() -> list[str]:
+        world = await two_of_three()
+        read: list[str] = []
+
+        class Counted:
+            async def versions(self, episode_ids: Sequence[str]) -> dict[str, EpisodeVersion]:
+                read.extend(one for one in episode_ids if one == "c1:2")
+                return await world.episodes.versions(episode_ids)
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(world.episodes, name)
+
+        provider = Interrupted(lambda _: asyncio.sleep(seconds))
+        await world.pipeline(provider=provider, rules=RULES, episodes=Counted(), quick_seconds=QUICK_SECONDS).process(
+            NEW
+        )
+        return read
+
+    assert len(run_in_virtual_time(scenario())) == looks
 
 
 async def test_an_edit_meanwhile_is_in_the_first_revision() -> None:
