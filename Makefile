@@ -107,6 +107,7 @@ lock: build/uv/bin/uv ## renew the locks, after pyproject.toml has changed: ours
 	$(LOCK) --extra serve --extra build --constraint requirements.lock --no-annotate -o requirements-image.lock
 	$(LOCK) --extra bench --no-annotate -o requirements-bench.lock
 	$(LOCK) --extra release --no-annotate -o requirements-release.lock
+	$(LOCK) --extra site --no-annotate -o requirements-site.lock
 
 build/uv/bin/uv:
 	$(PYTHON) -m venv build/uv

@@ -16,6 +16,7 @@ LOCKS = {
     "requirements-image.lock": ("serve", "build"),
     "requirements-bench.lock": ("bench",),
     "requirements-release.lock": ("release",),
+    "requirements-site.lock": ("site",),
 }
 """The extras that each lock is made for; `make lock` says the same."""
 ENTRY = re.compile(r"^([\w.-]+)(?:\[[\w,-]*\])?==([^ ;\\]+)", re.M)
