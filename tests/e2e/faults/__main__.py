@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from itertools import dropwhile
 from pathlib import Path
 
 import structlog
@@ -40,6 +41,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=20, help="of injections, over all kinds")
     parser.add_argument("--only", metavar="WORD", default="", help="kinds whose name has this word in it")
+    parser.add_argument("--from", dest="first", metavar="WORD", default="", help="go on with the first such kind")
     parser.add_argument("--rate", type=float, default=30, help="records a second")
     parser.add_argument("--short", action="store_true", help="the short form of each kind, as the tests run it")
     return parser.parse_args()
@@ -50,6 +52,7 @@ async def run_all(directory: Path, given: argparse.Namespace) -> tuple[list[Resu
     skipped = {kind.name: why for kind in kinds if (why := await kind().skip())}
     wanted = [kind for kind in kinds if kind.name not in skipped]
     total, results = sum(kind.share for kind in wanted), []
+    wanted = list(dropwhile(lambda kind: given.first.lower() not in kind.name.lower(), wanted))
     by_size: dict[int, list[type[Fault]]] = defaultdict(list)
     for kind in wanted:
         by_size[kind.brokers].append(kind)

@@ -52,6 +52,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "retry": {"first_delay_seconds": 0.5, "longest_delay_seconds": 5},
 }
 SUMMARIES = ("episodes", "conversation_summaries", "conversations", "llm_cache")
+BATCH_SIZE = 20
+"""Documents of a reply: poison leaves some of 2 MB, and the embedded server bounds a reply by their number only."""
 QUIET_SECONDS = 600.0
 
 
@@ -243,11 +245,11 @@ async def judged(settings: Settings, values: Iterable[bytes | None]) -> Outcome:
     try:
         for name in await database.list_collection_names():
             allowed = truth.in_summaries if name in SUMMARIES else truth.in_messages
-            async for document in database[name].find():
+            async for document in database[name].find(batch_size=BATCH_SIZE):
                 found = [one for one in marks(repr(document)) if one not in allowed]
                 if found:
                     outcome.problems.append(f"{name} {document['_id']!r} has {found}, of before a change")
-        stored = {document["_id"]: document async for document in database["episodes"].find()}
+        stored = {document["_id"]: document async for document in database["episodes"].find(batch_size=BATCH_SIZE)}
     finally:
         await mongo.close(database)
     _judge_texts(stored, truth, outcome)
