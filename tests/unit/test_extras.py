@@ -13,11 +13,17 @@ AGENTS = """
 import afterword.memory, afterword.streams.summarizer.embedders
 import afterword.streams.stores.local_index, afterword.streams.stores.qdrant
 """
-WORKERS = """
+ADAPTERS = {
+    extra: f"afterword.integrations.{extra.replace('-', '_')}" for extra in ("langchain", "langgraph", "openai-agents")
+}
+WORKERS = f"""
 import importlib, pkgutil, afterword
+from afterword.extras import ExtraMissing
 for module in pkgutil.walk_packages(afterword.__path__, "afterword.", onerror=lambda name: None):
     try:
         importlib.import_module(module.name)
+    except ExtraMissing:
+        assert module.name in {[*ADAPTERS.values()]}, module
     except ModuleNotFoundError as error:
         if error.name in ("fastapi", "limits", "jwt", "sse_starlette", "starlette", "uvicorn"):
             assert module.name.startswith("afterword.serving."), module
@@ -38,7 +44,10 @@ def said(done: subprocess.CompletedProcess[str]) -> str:
 
 @pytest.mark.parametrize(
     ("extra", "code"),
-    [(BASE, SUBSCRIBERS), ("memory", AGENTS), ("worker", WORKERS), ("serve", SERVERS), ("dev", EVERYTHING)],
+    [
+        *((BASE, SUBSCRIBERS), ("memory", AGENTS), ("worker", WORKERS), ("serve", SERVERS), ("dev", EVERYTHING)),
+        *((extra, f"import {module}") for extra, module in ADAPTERS.items()),
+    ],
 )
 def test_an_extra_is_enough_for_what_it_is_for(extra: str, code: str) -> None:
     done = run_with(extra, code)
@@ -64,6 +73,10 @@ def test_the_base_install_is_small_and_each_extra_adds_to_it() -> None:
         (BASE, "import afterword; afterword.Eraser", "afterword.Eraser needs: pip install 'afterword[worker]'"),
         (BASE, COMMAND_LINE, "the command line needs: pip install 'afterword[worker]'"),
         ("memory", COMMAND_LINE, "the command line needs: pip install 'afterword[worker]'"),
+        *(
+            ("worker", f"import {module}", f"{module} needs: pip install 'afterword[{x}]'")
+            for x, module in ADAPTERS.items()
+        ),
         *(
             (
                 "worker",

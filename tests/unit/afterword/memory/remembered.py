@@ -85,7 +85,12 @@ class Remembered:
         ordinal = self._ordinals[scope] = self._ordinals.get(scope, 0) + 1
         core = tuple(EpisodeMessage(**m.model_dump(include=set(EpisodeMessage.model_fields))) for m in messages)
         tokens = sum(count_tokens(m.content) for m in core)
-        given = {"message_count": len(core), "token_count": tokens, "agent_id": agent_id}
+        given = {
+            "message_count": len(core),
+            "token_count": tokens,
+            "agent_id": agent_id,
+            "user_id": messages[0].user_id,
+        }
         ids = {"episode_id": episode_id(conversation, ordinal, agent_id)}
         closed = a_closed_episode(ordinal, conversation, messages=core, overlap=(), **given, **ids)
         row = await self.episodes.latest_row(scope)

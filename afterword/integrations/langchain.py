@@ -1,0 +1,56 @@
+"""Retriever of LangChain: `Memory.recall` for one user."""
+
+from typing import NoReturn
+
+from afterword.extras import extra_required
+from afterword.integrations.asynchronous import AsyncOnly
+from afterword.memory import Memory, Recalled
+
+with extra_required("langchain", __name__):
+    from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
+    from langchain_core.documents import Document
+    from langchain_core.retrievers import BaseRetriever
+
+
+class AfterwordRetriever(BaseRetriever):
+    """Episodes of one user that match a query best, as documents, best first:
+
+        retriever = AfterwordRetriever(memory=memory, user_id="ada", tenant_id="acme")
+        documents = await retriever.ainvoke("which lamp is missing?")
+
+    User and tenant are those of this object, whatever a model asks for; `tenant_id` None means episodes without a
+    tenant. A document's text is the short summary, its id the episode's, and its metadata all else of the hit.
+    Asynchronous only. Calls raise as `Memory.recall`.
+    """
+
+    memory: Memory
+    user_id: str
+    tenant_id: str | None
+    k: int = 5
+    """Documents at most: 1 to 100."""
+    agent_id: str | None = None
+    """Only episodes of this agent, where episodes are kept by agent."""
+
+    async def _aget_relevant_documents(
+        self,
+        query: str,
+        *,
+        run_manager: AsyncCallbackManagerForRetrieverRun,  # noqa: ARG002 – the framework passes it by name
+    ) -> list[Document]:
+        hits = await self.memory.recall(
+            query, user_id=self.user_id, tenant_id=self.tenant_id, k=self.k, agent_id=self.agent_id
+        )
+        return [_document(hit) for hit in hits]
+
+    def _get_relevant_documents(
+        self,
+        query: str,  # noqa: ARG002 – the framework's signature
+        *,
+        run_manager: CallbackManagerForRetrieverRun,  # noqa: ARG002 – the framework passes it by name
+    ) -> NoReturn:
+        raise AsyncOnly(called="AfterwordRetriever.invoke", instead="ainvoke")
+
+
+def _document(hit: Recalled) -> Document:
+    metadata = hit.model_dump(mode="json", exclude={"short_summary"})
+    return Document(id=hit.episode_id, page_content=hit.short_summary, metadata=metadata)

@@ -1,0 +1,272 @@
+"""LangGraph: a node that loads what is remembered into the state, and a store that reads and searches episodes."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing
+from typing import Any, NoReturn
+
+from afterword.context import Context
+from afterword.extras import extra_required
+from afterword.integrations.asynchronous import AsyncOnly
+from afterword.integrations.hits import hits_as_text
+from afterword.memory import MAX_TOKENS, ConversationEntry, Memory, Recalled, StoredEpisode
+from afterword.streams.errors import AfterwordError
+from afterword.streams.stores.index import MOST_HITS
+
+with extra_required("langgraph", __name__):
+    from langchain_core.messages import AnyMessage, HumanMessage, SystemMessage, convert_to_messages
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.store.base import (
+        BaseStore,
+        GetOp,
+        Item,
+        ListNamespacesOp,
+        Op,
+        PutOp,
+        Result,
+        SearchItem,
+        SearchOp,
+    )
+
+CONTEXT = "context"
+"""Name in the state of what is loaded."""
+Namespace = tuple[str, ...]
+LoadContext = Callable[[Mapping[str, Any], RunnableConfig], Awaitable[dict[str, list[AnyMessage]]]]
+
+
+class StoreReadOnly(AfterwordError, NotImplementedError):
+    """the store is read-only: episodes are made of messages. Send messages with afterword.Producer, and delete them
+    with its delete and delete_conversation"""
+
+
+class NamespaceUnknown(AfterwordError, ValueError):
+    """namespaces are (user_id,) and (user_id, conversation_id), and nothing is searched over all users"""
+
+
+class FilterUnknown(AfterwordError, ValueError):
+    """filters are agent_id and conversation_id, each with the text that it must equal"""
+
+
+class ThreadUnnamed(AfterwordError, ValueError):
+    """the graph's config has no configurable.{field}"""
+
+
+def context_node(memory: Memory, *, max_tokens: int = MAX_TOKENS, k: int = 5) -> LoadContext:
+    """Make a node that loads what is remembered into `context` of the state, as messages to put before the prompt:
+
+        class State(MessagesState):
+            context: list[AnyMessage]
+
+        graph.add_node("memory", context_node(memory))
+
+    The conversation is `thread_id` of the config's `configurable`; its owner `user_id` and, if there is one,
+    `tenant_id`, which the application sets, not the model. First comes a system message with the `k` episodes of the
+    user's other conversations that match the last human message of `messages` best, for k > 0; then the summary and
+    the last messages of this conversation, in `max_tokens`. The node raises as `Memory.context` and `Memory.recall`,
+    and ThreadUnnamed.
+    """
+
+    async def load_context(state: Mapping[str, Any], config: RunnableConfig) -> dict[str, list[AnyMessage]]:
+        conversation_id, user_id = _configured(config, "thread_id"), _configured(config, "user_id")
+        tenant_id = config.get("configurable", {}).get("tenant_id")
+        question = _question(state)
+        found: list[Recalled] = []
+        if k and question:
+            found = await memory.recall(question, user_id=user_id, tenant_id=tenant_id, k=k)
+        context = await memory.context(conversation_id, max_tokens=max_tokens, user_id=user_id, tenant_id=tenant_id)
+        return {CONTEXT: _loaded([hit for hit in found if hit.conversation_id != conversation_id], context)}
+
+    return load_context
+
+
+def _configured(config: RunnableConfig, field: str) -> str:
+    value = config.get("configurable", {}).get(field)
+    if not isinstance(value, str) or not value:
+        raise ThreadUnnamed(field=field)
+    return value
+
+
+def _question(state: Mapping[str, Any]) -> str:
+    said = [message for message in convert_to_messages(state["messages"]) if isinstance(message, HumanMessage)]
+    return said[-1].text if said else ""
+
+
+def _loaded(hits: list[Recalled], context: Context | None) -> list[AnyMessage]:
+    recalled: list[AnyMessage] = [SystemMessage(hits_as_text(hits))] if hits else []
+    return [*recalled, *convert_to_messages(context.as_messages() if context else [])]  # type: ignore[list-item]  # of known roles
+
+
+class AfterwordStore(BaseStore):
+    """Episodes as items, read-only; the key of an item is its `episode_id`.
+
+    Namespaces are `(user_id,)`, all conversations of a user, and `(user_id, conversation_id)`. The tenant is this
+    object's. Whoever calls the store chooses the user: let a model choose the query, not the namespace.
+
+    A search with a query ranks as `Memory.recall`, within its first 100 hits; without one, it lists episodes, those
+    of the conversation that was summarized last first. `aget` also has the title and the long summary. Asynchronous
+    only. Calls raise as those of `Memory`, and StoreReadOnly, NamespaceUnknown, FilterUnknown.
+    """
+
+    def __init__(self, memory: Memory, *, tenant_id: str | None) -> None:
+        self._memory = memory
+        self._tenant_id = tenant_id
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        return [await self._done(op) for op in ops]
+
+    def batch(self, ops: Iterable[Op]) -> NoReturn:  # noqa: ARG002 – the framework's signature
+        raise AsyncOnly(called="a synchronous call of AfterwordStore", instead="aget, asearch or alist_namespaces")
+
+    async def _done(self, op: Op) -> Result:
+        match op:
+            case GetOp():
+                return await self._get(op)
+            case SearchOp():
+                return await self._search(op)
+            case ListNamespacesOp():
+                return await self._namespaces(op)
+            case PutOp():
+                raise StoreReadOnly
+
+    async def _get(self, op: GetOp) -> Item | None:
+        user_id, conversation_id = _place(op.namespace)
+        found = await self._memory.episode(op.key, user_id=user_id, tenant_id=self._tenant_id)
+        if found is None or conversation_id not in (None, found.summary.conversation_id):
+            return None
+        made = found.summary.created_at
+        return Item(value=_whole(found), key=op.key, namespace=op.namespace, created_at=made, updated_at=made)
+
+    async def _search(self, op: SearchOp) -> list[SearchItem]:
+        user_id, conversation_id = _place(op.namespace_prefix)
+        agent_id, filtered = _filters(op.filter)
+        if filtered and conversation_id not in (None, filtered):
+            return []
+        places = user_id, conversation_id or filtered, agent_id
+        if op.query:
+            return await self._recalled(op.query, *places, op.limit, op.offset)
+        return await self._listed(*places, op.limit, op.offset)
+
+    async def _recalled(
+        self, query: str, user_id: str, conversation_id: str | None, agent_id: str | None, limit: int, offset: int
+    ) -> list[SearchItem]:
+        hits = await self._memory.recall(
+            query,
+            user_id=user_id,
+            tenant_id=self._tenant_id,
+            k=min(offset + limit, MOST_HITS),
+            agent_id=agent_id,
+            conversation_id=conversation_id,
+        )
+        return [_found(user_id, hit) for hit in hits[offset : offset + limit]]
+
+    async def _listed(
+        self, user_id: str, conversation_id: str | None, agent_id: str | None, limit: int, offset: int
+    ) -> list[SearchItem]:
+        found: list[SearchItem] = []
+        async with aclosing(self._episodes(user_id, conversation_id, agent_id)) as episodes:
+            async for episode in episodes:
+                found.append(_listed_item(user_id, episode))
+                if len(found) == offset + limit:
+                    break
+        return found[offset:]
+
+    async def _episodes(
+        self, user_id: str, conversation_id: str | None, agent_id: str | None
+    ) -> AsyncGenerator[StoredEpisode, None]:
+        """Episodes of one conversation, newest first, or of all that the user began."""
+        async for conversation, agent in self._scopes(user_id, conversation_id, agent_id):
+            before: int | None = None
+            while True:
+                page = await self._memory.episodes(
+                    conversation, before=before, agent_id=agent, user_id=user_id, tenant_id=self._tenant_id
+                )
+                for episode in page.episodes:
+                    yield episode
+                before = page.next_before
+                if before is None:
+                    break
+
+    async def _scopes(
+        self, user_id: str, conversation_id: str | None, agent_id: str | None
+    ) -> AsyncGenerator[tuple[str, str | None], None]:
+        """Conversation and agent of each scope."""
+        if conversation_id is not None:
+            yield conversation_id, agent_id
+            return
+        async for entry in self._conversations(user_id):
+            if agent_id in (None, entry.agent_id):
+                yield entry.conversation_id, entry.agent_id
+
+    async def _conversations(self, user_id: str) -> AsyncGenerator[ConversationEntry, None]:
+        after: str | None = None
+        while True:
+            page = await self._memory.conversations(user_id=user_id, tenant_id=self._tenant_id, after=after)
+            for entry in page.conversations:
+                yield entry
+            after = page.next_after
+            if after is None:
+                return
+
+    async def _namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
+        """Namespaces of the one user whom a condition on the prefix names."""
+        user_id = _only_user(op)
+        found: dict[Namespace, None] = {}
+        async with aclosing(self._conversations(user_id)) as entries:
+            async for entry in entries:
+                found[(user_id, entry.conversation_id)[: op.max_depth]] = None
+                if len(found) == op.offset + op.limit:
+                    break
+        return list(found)[op.offset :]
+
+
+def _place(namespace: Namespace) -> tuple[str, str | None]:
+    match namespace:
+        case (user_id,):
+            return user_id, None
+        case (user_id, conversation_id):
+            return user_id, conversation_id
+    raise NamespaceUnknown
+
+
+def _only_user(op: ListNamespacesOp) -> str:
+    match op.match_conditions:
+        case (condition,) if condition.match_type == "prefix" and len(condition.path) == 1 and condition.path[0] != "*":
+            return condition.path[0]
+    raise NamespaceUnknown
+
+
+def _filters(wanted: dict[str, Any] | None) -> tuple[str | None, str | None]:
+    """Agent and conversation."""
+    given = wanted or {}
+    if given.keys() - {"agent_id", "conversation_id"} or not all(isinstance(value, str) for value in given.values()):
+        raise FilterUnknown
+    return given.get("agent_id"), given.get("conversation_id")
+
+
+SHOWN = {"conversation_id", "agent_id", "ordinal", "short_summary", "message_ids", "started_at", "ended_at"}
+"""Fields of an item's value, of a hit as of an episode."""
+
+
+def _found(user_id: str, hit: Recalled) -> SearchItem:
+    return SearchItem(
+        namespace=(user_id, hit.conversation_id),
+        key=hit.episode_id,
+        value=hit.model_dump(mode="json", include=SHOWN),
+        created_at=hit.ended_at,
+        updated_at=hit.ended_at,
+        score=hit.score,
+    )
+
+
+def _listed_item(user_id: str, episode: StoredEpisode) -> SearchItem:
+    ended = episode.summary.ended_at
+    return SearchItem(
+        namespace=(user_id, episode.summary.conversation_id),
+        key=episode.summary.episode_id,
+        value=episode.summary.model_dump(mode="json", include=SHOWN),
+        created_at=ended,
+        updated_at=ended,
+    )
+
+
+def _whole(episode: StoredEpisode) -> dict[str, Any]:
+    return episode.summary.model_dump(mode="json", include={*SHOWN, "title", "long_summary"})

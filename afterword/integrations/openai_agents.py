@@ -1,0 +1,280 @@
+"""OpenAI Agents SDK: a session whose items are messages on `messages`, and a tool that recalls other conversations."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+from uuid import uuid4
+
+from afterword.extras import extra_required
+from afterword.integrations.hits import hits_as_text
+from afterword.memory import Memory
+from afterword.producer import Producer, ProducerRecord, to_record
+from afterword.schemas import MessageCreated
+from afterword.schemas.base import EPOCH
+from afterword.schemas.decoding import MAX_INPUT_BYTES
+from afterword.schemas.messages import Role
+from afterword.streams.errors import AfterwordError
+
+with extra_required("openai-agents", __name__):
+    from agents import FunctionTool, SessionSettings, TResponseInputItem, function_tool
+    from agents.memory.session_settings import resolve_session_limit
+
+ITEM = "openai_item"
+"""Key of a message's metadata with its item, whose text is taken out where the message's content has it."""
+TEXTS: dict[str, tuple[Role, str]] = {
+    "function_call": ("assistant", "arguments"),
+    "function_call_output": ("tool", "output"),
+}
+"""Types of items that have one text: the role of their message, and the text's field."""
+ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
+MOST_MESSAGES_A_PAGE = 200
+ARCHIVED_SECONDS = 10.0
+POLL_SECONDS = 0.05
+
+Fields = dict[str, Any]
+
+
+class ItemTooLarge(AfterwordError, ValueError):
+    """item {number} is too large: {size} bytes as a message, at most {most} can be taken"""
+
+
+class SessionTaken(AfterwordError, ValueError):
+    """the conversation {conversation_id} was begun by another user or tenant"""
+
+
+def recall_tool(memory: Memory, *, user_id: str, tenant_id: str | None, k: int = 5) -> FunctionTool:
+    """Make the tool `recall`: it searches what this user said in any conversation. Calls raise as `Memory.recall`."""
+
+    @function_tool
+    async def recall(query: str) -> str:
+        """Search what the user said in earlier conversations.
+
+        Args:
+            query: Words or a question to search for.
+        """
+        return hits_as_text(await memory.recall(query, user_id=user_id, tenant_id=tenant_id, k=k))
+
+    return recall
+
+
+class AfterwordSession:
+    """History of a conversation for `Runner.run`; `memory` and `producer` are open, and shared by all sessions:
+
+        session = AfterwordSession("chat-1", memory=memory, producer=producer, user_id="ada", tenant_id="acme")
+        result = await Runner.run(agent, "Where is my lamp?", session=session)
+
+    `session_id` is the conversation's id. Each item is a message: its text is the content, all else of it metadata. An
+    item without a text, such as reasoning, is archived and never summarized. Items come back as they were added, with
+    the edits and deletions that the messages have had since; messages from elsewhere come as plain items.
+
+    The archive has a message a moment after it was sent. Until then, this object adds what it has sent itself, and
+    leaves out what it has deleted; what others do meanwhile appears with the archive. Make one for each run or request,
+    and end a request with `archived()` where the next one may follow at once, in another process.
+
+    Calls raise StoreUnavailable and BrokerUnavailable. After the latter, some of the items may have been sent.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        *,
+        memory: Memory,
+        producer: Producer,
+        user_id: str,
+        tenant_id: str | None,
+        agent_id: str | None = None,
+    ) -> None:
+        self.session_id = session_id
+        self.session_settings: SessionSettings | None = None
+        self._memory = memory
+        self._producer = producer
+        self._user_id = user_id
+        self._tenant_id = tenant_id
+        self._agent_id = agent_id
+        self._is_ours = False
+        self._unseen: dict[str, MessageCreated] = {}
+        """Sent, oldest first, and not seen in the archive yet."""
+        self._popped: set[str] = set()
+        self._cleared_at = datetime.min.replace(tzinfo=UTC)
+        self._last_sent_at = EPOCH
+
+    async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
+        """The last `limit` items in their order; None: all, or as many as `session_settings` says."""
+        most = resolve_session_limit(limit, self.session_settings)
+        if most is not None and most < 1:
+            return []
+        found: list[MessageCreated] = []
+        async with aclosing(self._newest()) as newest:
+            async for message in newest:
+                found.append(message)
+                if len(found) == most:
+                    break
+        return [to_item(message) for message in reversed(found)]
+
+    async def add_items(self, items: list[TResponseInputItem]) -> None:
+        """Return when the broker has acknowledged all items.
+
+        Raises: ItemTooLarge; ValidationError for an item that no message can hold; SessionTaken. Nothing is sent then.
+        """
+        await self._check_owner()
+        messages = [self._message(cast("Fields", item)) for item in items]
+        await self._producer.send_all(_records(messages))
+        self._unseen |= {message.id: message for message in messages}
+
+    async def pop_item(self) -> TResponseInputItem | None:
+        """Delete the last item from everything, and return it; None if there is none."""
+        async with aclosing(self._newest()) as newest:
+            async for message in newest:
+                await self._producer.delete(self.session_id, message.id, tenant_id=self._tenant_id)
+                self._popped.add(message.id)
+                self._unseen.pop(message.id, None)
+                return to_item(message)
+        return None
+
+    async def clear_session(self) -> None:
+        """Delete all messages of the conversation from everything, those of other agents included."""
+        if not await self.get_items(1):
+            return
+        await self._producer.delete_conversation(self.session_id, tenant_id=self._tenant_id)
+        self._cleared_at = self._now()
+        self._unseen.clear()
+
+    async def archived(self, timeout: float = ARCHIVED_SECONDS) -> None:
+        """Return when the archive has all that this object has sent. Raises: TimeoutError after so many seconds."""
+        async with asyncio.timeout(timeout):
+            while self._unseen:
+                await self.get_items(1)
+                await asyncio.sleep(POLL_SECONDS if self._unseen else 0)
+
+    async def _check_owner(self) -> None:
+        if self._is_ours:
+            return
+        owner = await self._memory.owner(self.session_id)
+        if owner not in (None, (self._user_id, self._tenant_id)):
+            raise SessionTaken(conversation_id=self.session_id)
+        self._is_ours = True
+
+    def _message(self, item: Fields) -> MessageCreated:
+        role, content, rest = taken_apart(item)
+        return MessageCreated(
+            id=str(uuid4()),  # never the item's: some models give all their items the same
+            conversation_id=self.session_id,
+            user_id=self._user_id,
+            agent_id=self._agent_id,
+            tenant_id=self._tenant_id,
+            role=role,
+            content=content,
+            sent_at=self._now(),
+            tools=(item["name"],) if item.get("type") == "function_call" else (),
+            skip_summarization=not content,
+            metadata={ITEM: rest},
+        )
+
+    def _now(self) -> datetime:
+        """The time in milliseconds, which passes between any two calls."""
+        now = datetime.now(UTC)
+        later = self._last_sent_at + timedelta(milliseconds=1)
+        self._last_sent_at = max(now.replace(microsecond=now.microsecond // 1000 * 1000), later)
+        return self._last_sent_at
+
+    async def _newest(self) -> AsyncGenerator[MessageCreated, None]:
+        """Newest first: what the archive does not have yet, then what it has."""
+        page = await self._page(None)
+        self._forget_seen({message.id for message in page[0]})
+        for message in [*reversed(self._unseen.values())]:
+            if message.id not in self._popped:
+                yield message
+        while True:
+            messages, before = page
+            for message in messages:
+                if message.id not in self._popped and (message.sent_at or EPOCH) > self._cleared_at:
+                    yield message
+            if before is None:
+                return
+            page = await self._page(before)
+
+    async def _page(self, before: str | None) -> tuple[Sequence[MessageCreated], str | None]:
+        page = await self._memory.messages(
+            self.session_id,
+            MOST_MESSAGES_A_PAGE,
+            before,
+            self._agent_id,
+            user_id=self._user_id,
+            tenant_id=self._tenant_id,
+        )
+        return (page.messages, page.next_before) if page else ((), None)
+
+    def _forget_seen(self, archived: set[str]) -> None:
+        """Drop what is archived, and what was sent before: it was archived, too, and deleted since."""
+        sent = list(self._unseen)
+        last = max((n for n, name in enumerate(sent) if name in archived), default=-1)
+        for name in sent[: last + 1]:
+            del self._unseen[name]
+
+
+def _records(messages: list[MessageCreated]) -> list[ProducerRecord]:
+    """Raises: ItemTooLarge."""
+    records = [to_record(message, datetime.now(UTC)) for message in messages]
+    for number, record in enumerate(records, 1):
+        if len(record.value) > MAX_INPUT_BYTES:
+            raise ItemTooLarge(number=number, size=len(record.value), most=MAX_INPUT_BYTES)
+    return records
+
+
+def taken_apart(item: Fields) -> tuple[Role, str, Fields]:
+    """Role and text of an item, and the item without the text, or whole where the text is not in one place."""
+    kind = item.get("type", "message")
+    if kind in TEXTS:
+        role, field = TEXTS[kind]
+        if isinstance(item.get(field), str):
+            return role, item[field], {**item, field: None}
+    if kind != "message":
+        return "assistant", "", item
+    role, content = ROLES.get(item["role"], "assistant"), item["content"]
+    if isinstance(content, str):
+        return role, content, {**item, "content": None}
+    if len(content) == 1 and isinstance(content[0].get("text"), str):
+        return role, content[0]["text"], {**item, "content": [{**content[0], "text": None}]}
+    return role, _texts(content), item
+
+
+def to_item(message: MessageCreated) -> TResponseInputItem:
+    """The item of a message, with the content that the message has now; a plain one if it has none of its own."""
+    rest = message.metadata.get(ITEM)
+    item = _put_together(rest, message) if isinstance(rest, dict) else None
+    return cast("TResponseInputItem", item or _plain(message))
+
+
+def _put_together(rest: Fields, message: MessageCreated) -> Fields | None:
+    """None for what `taken_apart` has not made, and for a whole item whose text has been edited since."""
+    kind, content, text = rest.get("type", "message"), rest.get("content"), message.content
+    if kind != "message":
+        return _of_type(str(kind), rest, text)
+    if ROLES.get(str(rest.get("role"))) != message.role:
+        return None
+    if content is None:
+        return {**rest, "content": text}
+    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
+        return None
+    if len(content) == 1 and content[0].get("text", "") is None:
+        return {**rest, "content": [{**content[0], "text": text}]}
+    return rest if _texts(content) == text else None
+
+
+def _of_type(kind: str, rest: Fields, text: str) -> Fields | None:
+    field = TEXTS[kind][1] if kind in TEXTS else None
+    if field and rest.get(field, "") is None:
+        return {**rest, field: text}
+    return None if text else rest
+
+
+def _texts(parts: Sequence[Fields]) -> str:
+    return "\n".join(part["text"] for part in parts if isinstance(part.get("text"), str))
+
+
+def _plain(message: MessageCreated) -> Fields:
+    if message.role != "tool":
+        return {"role": message.role, "content": message.content}
+    return {"role": "user", "content": f"Result: {message.content}"}  # the id of its call is not known

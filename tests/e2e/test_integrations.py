@@ -1,0 +1,166 @@
+"""Agents of three frameworks on real servers and workers: what was said in one conversation is known in the next."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from agents import Agent, RunConfig, Runner
+from agents.memory.session import Session
+from langchain_core.language_models import FakeListChatModel
+from langchain_core.messages import AnyMessage
+from langchain_core.tools import create_retriever_tool
+from langgraph.graph import START, MessagesState, StateGraph
+
+from afterword import Memory, Producer
+from afterword.integrations.langchain import AfterwordRetriever
+from afterword.integrations.langgraph import AfterwordStore, context_node
+from afterword.integrations.openai_agents import AfterwordSession, ItemTooLarge, SessionTaken, recall_tool
+from tests.doubles.agents_model import RepeatingModel
+from tests.e2e.deployment import Deployment
+
+WAIT_SECONDS = 90
+ALLERGY = "I am allergic to peanuts, please remember that."
+OWNER: Any = {"user_id": "ada", "tenant_id": "acme"}
+UNTRACED = RunConfig(tracing_disabled=True)
+
+
+class Clients:
+    """What an agent's process opens, and sessions on it."""
+
+    def __init__(self, memory: Memory, producer: Producer) -> None:
+        self.memory = memory
+        self.producer = producer
+
+    def session(self, conversation_id: str, **fields: Any) -> AfterwordSession:
+        given = {**OWNER, **fields}
+        return AfterwordSession(conversation_id, memory=self.memory, producer=self.producer, **given)
+
+
+@pytest_asyncio.fixture
+async def clients(deployment: Deployment) -> AsyncIterator[Clients]:
+    settings = deployment.settings
+    async with Memory.from_settings(settings) as memory, Producer.from_settings(settings) as producer:
+        yield Clients(memory, producer)
+
+
+async def until(condition: Callable[[], Awaitable[object]]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not await condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        await asyncio.sleep(0.1)
+
+
+def texts(items: list[Any]) -> list[str]:
+    return [item["content"] for item in items]
+
+
+def said(*contents: str) -> Any:
+    return [{"role": "user", "content": content} for content in contents]
+
+
+async def test_a_session_has_what_it_wrote_before_the_archive_and_loses_what_it_deletes(
+    deployment: Deployment, clients: Clients
+) -> None:
+    session = clients.session("s1")
+    assert isinstance(session, Session)
+    assert await session.get_items() == []
+    assert await session.pop_item() is None
+    await session.add_items(said("one", "two", "three", "four"))
+    assert texts(await session.get_items()) == ["one", "two", "three", "four"]
+    assert texts(await session.get_items(2)) == ["three", "four"]
+    popped: Any = await session.pop_item()
+    assert popped["content"] == "four"
+    assert texts(await session.get_items()) == ["one", "two", "three"]
+
+    with pytest.raises(TimeoutError):
+        await session.archived(0.01)
+
+    deployment.start("archiver")
+    await session.archived(WAIT_SECONDS)
+    fresh = clients.session("s1")
+
+    async def archived() -> bool:
+        return texts(await fresh.get_items()) == ["one", "two", "three"]
+
+    await until(archived)
+    await fresh.add_items(said("five"))
+    assert texts(await fresh.get_items()) == ["one", "two", "three", "five"]
+    for stranger in ({"user_id": "bob"}, {"tenant_id": None}):
+        assert await clients.session("s1", **stranger).get_items() == []
+        with pytest.raises(SessionTaken):
+            await clients.session("s1", **stranger).add_items(said("mine"))
+    with pytest.raises(ItemTooLarge, match="item 2"):
+        await fresh.add_items(said("six", "x" * 700_000))
+
+    await fresh.clear_session()
+    assert await fresh.get_items() == []
+    await fresh.add_items(said("again"))
+    assert texts(await fresh.get_items()) == ["again"]
+
+    async def cleared() -> bool:
+        return texts(await clients.session("s1").get_items()) == ["again"]
+
+    await until(cleared)
+    assert texts(await fresh.get_items()) == ["again"]
+
+
+async def test_agents_recall_in_a_new_conversation_what_was_said_in_an_earlier_one(
+    deployment: Deployment, clients: Clients
+) -> None:
+    for role in ("segmenter", "summarizer", "archiver"):
+        deployment.start(role)
+    listener = RepeatingModel()
+    for text in (ALLERGY, "Now let us talk about lamps."):
+        session = clients.session("earlier")  # as in two requests
+        await Runner.run(Agent("listener", model=listener), text, session=session, run_config=UNTRACED)
+        await session.archived(WAIT_SECONDS)
+    assert [len(items) for items in listener.given] == [1, 3]
+    await clients.producer.flush("earlier", tenant_id="acme")
+
+    async def summarized() -> bool:
+        return bool(await clients.memory.recall("peanuts", **OWNER))
+
+    await until(summarized)
+    question = "May I eat peanuts?"
+
+    model = RepeatingModel()
+    agent = Agent("rememberer", model=model, tools=[recall_tool(clients.memory, **OWNER)])
+    session = clients.session("new")
+    done = await Runner.run(agent, question, session=session, run_config=UNTRACED)
+    assert "allergic to peanuts" in done.final_output
+    kinds = [item.get("type", "message") for item in await session.get_items()]
+    assert kinds == ["message", "function_call", "function_call_output", "message"]
+
+    assert "allergic to peanuts" in str(await graph_answers(clients.memory, question))
+
+    retriever = AfterwordRetriever(memory=clients.memory, **OWNER)
+    tool = create_retriever_tool(retriever, "recall", "Search earlier conversations.")
+    assert "allergic to peanuts" in await tool.ainvoke({"query": question})
+
+    [item] = await AfterwordStore(clients.memory, tenant_id="acme").asearch(("ada",), query=question)
+    assert item.namespace == ("ada", "earlier")
+    report = await deployment.audit(WAIT_SECONDS)
+    assert report.clean, report.lines()
+
+
+class State(MessagesState):
+    context: list[AnyMessage]
+
+
+async def graph_answers(memory: Memory, question: str) -> list[AnyMessage]:
+    """What the model of a graph is given in a conversation that has just begun."""
+    given: list[AnyMessage] = []
+
+    async def answer(state: State) -> dict[str, Any]:
+        given.extend(state["context"])
+        return {"messages": [await FakeListChatModel(responses=["No."]).ainvoke([*given, *state["messages"]])]}
+
+    graph = StateGraph(State).add_node("memory", context_node(memory)).add_node("answer", answer)
+    graph.add_edge(START, "memory").add_edge("memory", "answer")
+    store = AfterwordStore(memory, tenant_id="acme")
+    config: Any = {"configurable": {"thread_id": "begun", **OWNER}}
+    await graph.compile(store=store).ainvoke({"messages": [("user", question)]}, config)
+    return given
