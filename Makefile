@@ -7,12 +7,13 @@ BIN := .venv/bin
 STAMP := .venv/installed
 BENCH_STAMP := build/bench-venv/installed
 RELEASE_STAMP := build/release-venv/installed
+SITE_STAMP := build/site-venv/installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 MINUTES ?= 20
 SEED ?= 1
 
-.PHONY: help venv demo test test-deploy faults hostile unit model mutants quality bench bench-check lint format docs lock release sizes clean
+.PHONY: help venv demo test test-deploy faults hostile unit model mutants quality bench bench-check lint format docs site lock release sizes clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -81,6 +82,14 @@ docs: $(STAMP) ## generate docs/settings.md, docs/reference, schemas/generated a
 	$(BIN)/python -m tools.reference
 	$(BIN)/afterword schema export schemas/generated
 	$(BIN)/python -m helm.generate
+
+site: $(SITE_STAMP) ## the documentation as a site, in build/site; SITE_URL= says where it will be
+	NO_MKDOCS_2_WARNING=1 build/site-venv/bin/python -m mkdocs build
+
+$(SITE_STAMP): requirements-site.lock
+	test -x build/site-venv/bin/python || $(PYTHON) -m venv build/site-venv
+	build/site-venv/bin/pip install --quiet --only-binary :all: --require-hashes -r requirements-site.lock
+	@touch $@
 
 release: $(STAMP) $(RELEASE_STAMP) ## wheels, sdists, SBOM and image of the last commit, into dist/; CHANGELOG.md must name the version
 	$(BIN)/python -m tools.release dist
