@@ -27,7 +27,7 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(STAMP) ## real dialogues through the embedded stack: episodes close, summaries arrive
+demo: $(STAMP) ## a real dialogue through the embedded stack, from its messages to what an agent recalls
 	@$(BIN)/afterword demo
 
 test: $(STAMP) ## every test; AFTERWORD_TEST_STACK=containers takes the official images

@@ -1,23 +1,42 @@
-"""Demo: real conversations through the whole path, from an empty directory to summaries."""
+"""Demo: one conversation from its messages to what an agent recalls of it, then the others as they are counted."""
 
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
+import orjson
+
+from afterword.context import Context
 from afterword.dev import deployment
 from afterword.embedded import DownloadProgress
-from afterword.produce import ProduceOptions, check_lines, produce
-from afterword.schemas import EpisodeClosed, SummaryCreated, decode_episode
+from afterword.memory import Memory
+from afterword.produce import Produced, ProduceOptions, check_lines, produce
+from afterword.schemas import EpisodeClosed, InvalidRecord, MessageCreated, SummaryCreated, decode_episode
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka import running_consumer
 from afterword.streams.settings import Kafka, Settings
+from afterword.streams.stores.index import Recalled
 from afterword.watch import watch
 
-TIMEOUT_SECONDS = 80.0
+TIMEOUT_SECONDS = 180.0
+STORY = "superseg_validation_850"
+"""Conversation of the samples that the demo follows."""
+QUESTION = "To which address do we mail the form?"
+"""What its user asks later, in another conversation."""
+LATER = "two-weeks-later"
+"""Id of that conversation."""
+CONTEXT_TOKENS = 200
+HITS = 2
+STORY_MESSAGES_PER_SECOND = 5.0
 MESSAGES_PER_SECOND = 40.0
 CONVERSATIONS_AT_A_TIME = 4
+LOOK_SECONDS = 0.2
+
+
+Arrival = TypeVar("Arrival", EpisodeClosed, SummaryCreated)
 
 
 class DemoIncomplete(AfterwordError):
@@ -31,75 +50,170 @@ class Shown:
     messages: int
     conversations: int
     episodes: int
-    last_conversation: str
 
 
 @dataclass(frozen=True)
 class Show:
-    """Callbacks that print progress."""
+    """Callbacks that print the story, and how far it is."""
 
-    say: Callable[[str], None]
+    doing: Callable[[str], None]
+    """Called with what is waited for."""
+    step: Callable[[str], None]
+    message: Callable[[MessageCreated], None]
     episode: Callable[[EpisodeClosed], None]
     summary: Callable[[SummaryCreated], None]
+    context: Callable[[Context], None]
+    recalled: Callable[[str, Sequence[Recalled]], None]
+    counted: Callable[[int, int, int], None]
+    """Called with the numbers of messages that are summarized, of all messages, and of summaries."""
+    failed: Callable[[str, int, Path], None]
+    """Called with role, exit code and log of a worker that ended by itself."""
 
 
 async def demo(directory: Path, lines: Sequence[bytes], progress: DownloadProgress, show: Show) -> Shown:
-    """Replay `lines` (JSON messages) and wait until each message is in a summary. Raises: DemoIncomplete."""
+    """Tell the story, replay the other `lines` (JSON messages), and wait until each message is in a summary.
 
-    def ended(role: str, code: int, file: Path) -> None:
-        show.say(f"worker {role} exited with code {code}; see {file}")
-
-    async with deployment(directory, progress, ended) as settings:
-        show.say("Kafka, MongoDB and three workers are running. Replaying conversations:")
-        return await _replay(settings, lines, show, directory / "logs")
-
-
-async def _replay(settings: Settings, lines: Sequence[bytes], show: Show, logs: Path) -> Shown:
-    done = _Done(expected=check_lines(lines).messages)
-    options = ProduceOptions(rate=MESSAGES_PER_SECOND, flush=True, interleave=CONVERSATIONS_AT_A_TIME)
-    async with AsyncExitStack() as running:
-        for work in (_show_episodes(settings.kafka, show), produce(settings, lines, options)):
-            task: asyncio.Task[object] = asyncio.create_task(work)
-            running.callback(task.cancel)
+    Raises: DemoIncomplete.
+    """
+    async with deployment(directory, progress, show.failed, show.doing) as settings:
+        arrivals = Arrivals(expected=check_lines(lines).messages + 1)  # and the question
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
-                await _until_summarised(settings, show, done)
+                await _play(settings, lines, arrivals, show)
         except TimeoutError:
             raise DemoIncomplete(
-                seconds=TIMEOUT_SECONDS, summarised=done.messages, expected=done.expected, logs=logs
+                seconds=TIMEOUT_SECONDS,
+                summarised=arrivals.summarised(),
+                expected=arrivals.expected,
+                logs=directory / "logs",
             ) from None
-    return Shown(done.messages, len(done.conversations), done.episodes, done.last)
+    return Shown(
+        arrivals.summarised(), len({event.conversation_id for event in arrivals.summaries}), len(arrivals.summaries)
+    )
 
 
 @dataclass
-class _Done:
+class Arrivals:
+    """Episodes and first revisions of summaries that have arrived, and a way to wait for more."""
+
     expected: int
-    messages: int = 0
-    episodes: int = 0
-    last: str = ""
-    conversations: set[str] = field(default_factory=set)
+    """Messages that end in a summary."""
+    episodes: list[EpisodeClosed] = field(default_factory=list)
+    summaries: list[SummaryCreated] = field(default_factory=list)
+    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
-    def count(self, event: SummaryCreated) -> None:
-        if event.supersedes:  # its messages were counted before
-            return
-        self.messages += event.message_count
-        self.episodes += 1
-        self.conversations.add(event.conversation_id)
-        self.last = event.conversation_id
+    def of(self, conversation_id: str) -> tuple[list[EpisodeClosed], list[SummaryCreated]]:
+        """Those of one conversation, in order."""
+        episodes = [event for event in self.episodes if event.conversation_id == conversation_id]
+        summaries = [event for event in self.summaries if event.conversation_id == conversation_id]
+        return episodes, summaries
+
+    def summarised(self) -> int:
+        return sum(event.message_count for event in self.summaries)
+
+    async def collect_episodes(self, kafka: Kafka) -> None:
+        async with running_consumer(kafka, kafka.episodes_topic, auto_offset_reset="earliest") as consumer:
+            async for record in consumer:
+                try:
+                    event = decode_episode(record.key, record.value, record.headers)
+                except InvalidRecord:  # an amendment
+                    continue
+                await self._add(self.episodes, event)
+
+    async def collect_summaries(self, settings: Settings) -> None:
+        async with aclosing(watch(settings, from_beginning=True)) as events:
+            async for event in events:
+                if isinstance(event, SummaryCreated) and not event.supersedes:
+                    await self._add(self.summaries, event)
+
+    async def until(self, fulfilled: Callable[[], bool]) -> None:
+        """Wait until it is so."""
+        async with self._changed:
+            await self._changed.wait_for(fulfilled)
+
+    async def _add(self, known: list[Arrival], event: Arrival) -> None:
+        async with self._changed:
+            known.append(event)
+            self._changed.notify_all()
 
 
-async def _until_summarised(settings: Settings, show: Show, done: _Done) -> None:
-    async with aclosing(watch(settings, from_beginning=True)) as events:
-        async for event in events:
-            if not isinstance(event, SummaryCreated):
-                continue
-            done.count(event)
-            show.summary(event)
-            if done.messages >= done.expected:
-                return
+async def _play(settings: Settings, lines: Sequence[bytes], arrivals: Arrivals, show: Show) -> None:
+    messages = [MessageCreated.model_validate_json(line) for line in lines]
+    told = [message for message in messages if message.conversation_id == STORY]
+    others = [line for line, message in zip(lines, messages, strict=True) if message.conversation_id != STORY]
+    async with AsyncExitStack() as running:
+        memory = await running.enter_async_context(Memory.from_settings(settings))
+        for work in (arrivals.collect_episodes(settings.kafka), arrivals.collect_summaries(settings)):
+            task: asyncio.Task[object] = asyncio.create_task(work)
+            running.callback(task.cancel)
+        await _tell(settings, told, arrivals, memory, show)
+        replay = asyncio.create_task(
+            produce(
+                settings,
+                others,
+                ProduceOptions(rate=MESSAGES_PER_SECOND, flush=True, interleave=CONVERSATIONS_AT_A_TIME),
+            )
+        )
+        running.callback(replay.cancel)
+        show.step("The other conversations")
+
+        def complete() -> bool:
+            show.counted(arrivals.summarised(), arrivals.expected, len(arrivals.summaries))
+            return arrivals.summarised() >= arrivals.expected
+
+        await arrivals.until(complete)
 
 
-async def _show_episodes(kafka: Kafka, show: Show) -> None:
-    async with running_consumer(kafka, kafka.episodes_topic, auto_offset_reset="earliest") as consumer:
-        async for record in consumer:
-            show.episode(decode_episode(record.key, record.value, record.headers))
+async def _tell(
+    settings: Settings, said: Sequence[MessageCreated], arrivals: Arrivals, memory: Memory, show: Show
+) -> None:
+    user = said[0].user_id
+    show.step(f"{user} writes to an assistant; each message is a record of the topic `messages`")
+    await produce(
+        settings,
+        [message.to_json() for message in said],
+        ProduceOptions(rate=STORY_MESSAGES_PER_SECOND, flush=True),
+        _each(said, show.message),
+    )
+    show.doing("waiting for the segmenter")
+    await arrivals.until(lambda: sum(event.message_count for event in arrivals.of(STORY)[0]) >= len(said))
+    show.step("The segmenter closes episodes, where the topic shifts")
+    for episode in arrivals.of(STORY)[0]:
+        show.episode(episode)
+    show.doing("waiting for the summarizer")
+    await arrivals.until(lambda: sum(event.message_count for event in arrivals.of(STORY)[1]) >= len(said))
+    show.step("The summarizer summarizes each: without an LLM, by its most central sentences")
+    for summary in arrivals.of(STORY)[1]:
+        show.summary(summary)
+    show.doing("waiting for the archiver")
+    context = await _context(memory, len(said))
+    show.step(f"When {user} comes back, an agent with room for {CONTEXT_TOKENS} tokens loads this context")
+    show.context(context)
+    await _ask(settings, user, memory, show)
+
+
+async def _ask(settings: Settings, user: str, memory: Memory, show: Show) -> None:
+    show.step(f"In a new conversation {user} asks a question, and the agent recalls what was said in the old one")
+    question = {"id": "1", "conversation_id": LATER, "user_id": user, "role": "user", "content": QUESTION}
+    await produce(settings, [orjson.dumps(question)], ProduceOptions(flush=True))
+    show.recalled(QUESTION, await memory.recall(QUESTION, user_id=user, tenant_id=None, k=HITS))
+
+
+def _each(said: Sequence[MessageCreated], show: Callable[[MessageCreated], None]) -> Callable[[Produced], None]:
+    """Show each message once as it is sent; flushes are not shown."""
+    left = iter(said)
+
+    def progress(produced: Produced) -> None:
+        if not produced.flushes and (message := next(left, None)):
+            show(message)
+
+    return progress
+
+
+async def _context(memory: Memory, messages: int) -> Context:
+    """The context once all messages are archived."""
+    while True:
+        found = await memory.context(STORY, max_tokens=CONTEXT_TOKENS)
+        if found and found.messages and found.events_full >= messages:
+            return found
+        await asyncio.sleep(LOOK_SECONDS)

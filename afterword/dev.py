@@ -5,14 +5,21 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from aiokafka import ConsumerRecord
+from aiokafka.errors import KafkaError
+
+from afterword.consumers.subscriber import decode
 from afterword.embedded import DownloadProgress, EmbeddedStack, Process
+from afterword.schemas import InvalidRecord, decode_episode
 from afterword.streams.errors import AfterwordError
-from afterword.streams.settings import CONFIG_FILE_VARIABLE, Settings, load_settings, without_credentials
+from afterword.streams.kafka import running_consumer
+from afterword.streams.settings import CONFIG_FILE_VARIABLE, Kafka, Settings, load_settings, without_credentials
 from afterword.topics import ensure_topics
+from afterword.watch import seek_to_now
 
 CONFIG_FILE = "afterword.toml"
 ROLES = ("segmenter", "summarizer", "archiver")
@@ -22,6 +29,15 @@ LONGEST_WAIT_SECONDS = 30.0
 STEADY_SECONDS = 60.0
 """A worker that ran this long is restarted without backoff."""
 STOP_SECONDS = 40.0
+DRAIN_VARIABLE = "AFTERWORD_DRAIN_SECONDS"
+DRAIN_SECONDS = 3.0
+"""Somebody waits for the end; what a worker does not finish is done by the next one."""
+NARRATION_SECONDS = 1.0
+"""Pause between two narrations."""
+MOST_NAMED = 3
+"""Episodes and summaries of one narration that are named; the others are counted."""
+MOST_READ = 500
+"""Records of one narration that are read."""
 
 Ended = Callable[[str, int, Path], None]
 """Called with role, exit code and log of a worker that ended by itself."""
@@ -74,24 +90,31 @@ class TopicsNotFine(AfterwordError):
 
 
 @asynccontextmanager
-async def deployment(directory: Path, progress: DownloadProgress, ended: Ended) -> AsyncIterator[Settings]:
+async def deployment(
+    directory: Path, progress: DownloadProgress, ended: Ended, doing: Callable[[str], None]
+) -> AsyncIterator[Settings]:
     """Run a deployment below `directory`; yields settings that point at it.
 
-    Raises: EmbeddedError, ConfigurationError, TopicsNotFine.
+    `doing` is called with what is waited for. Raises: EmbeddedError, ConfigurationError, TopicsNotFine.
     """
+    doing("starting Kafka and MongoDB")
     async with EmbeddedStack(directory, progress=progress) as stack:
         environment = stack.environment()
         # inherited by the workers, and by everything that this process starts or loads
         os.environ.update(environment)
         write_config(directory / CONFIG_FILE, environment)
         settings = load_settings()
+        doing("creating topics")
         for report in await ensure_topics(settings):
             if not report.fine:
                 raise TopicsNotFine(name=report.name, detail=report.detail or report.status)
-        workers = asyncio.create_task(Supervisor(directory, environment, ended).run())
+        doing("starting the workers")
+        drain = os.environ.get(DRAIN_VARIABLE) or str(DRAIN_SECONDS)
+        workers = asyncio.create_task(Supervisor(directory, {**environment, DRAIN_VARIABLE: drain}, ended).run())
         try:
             yield settings
         finally:
+            doing("stopping")
             workers.cancel()
             with suppress(asyncio.CancelledError):
                 await workers
@@ -108,14 +131,17 @@ def write_config(file: Path, environment: Mapping[str, str]) -> None:
     file.write_text(text + "\n")
 
 
-async def dev(directory: Path, progress: DownloadProgress, say: Callable[[str], None]) -> None:
-    """Run in the foreground until SIGINT or SIGTERM. Raises: as `deployment`."""
+async def dev(
+    directory: Path, progress: DownloadProgress, say: Callable[[str], None], doing: Callable[[str], None]
+) -> None:
+    """Run in the foreground until SIGINT or SIGTERM, and say what arrives. Raises: as `deployment`."""
     stop = asyncio.Event()
 
     def ended(role: str, code: int, log: Path) -> None:
         say(f"worker {role} exited with code {code} and is restarted; see {log}")
 
-    async with deployment(directory, progress, ended) as settings:
+    async with deployment(directory, progress, ended, doing) as settings:
+        doing("")
         say(f"Kafka   {settings.kafka.bootstrap_servers}")
         say(f"MongoDB {without_credentials(settings.mongo.uri.get_secret_value())}")
         say(f"logs    {directory / 'logs'}")
@@ -124,5 +150,58 @@ async def dev(directory: Path, progress: DownloadProgress, say: Callable[[str], 
         # only now: until here, Ctrl-C aborts the start
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        narrating = asyncio.create_task(_narrate(settings.kafka, say))
         await stop.wait()
-        say("stopping")
+        narrating.cancel()
+        with suppress(asyncio.CancelledError):
+            await narrating
+
+
+async def _narrate(kafka: Kafka, say: Callable[[str], None]) -> None:
+    """Say what arrives from now on, a few lines a second at most, until Kafka is away."""
+    try:
+        async with running_consumer(
+            kafka, kafka.messages_topic, kafka.episodes_topic, kafka.summaries_topic, auto_offset_reset="earliest"
+        ) as consumer:
+            await seek_to_now(consumer)
+            messages = {at for at in consumer.assignment() if at.topic == kafka.messages_topic}
+            consumer.pause(*messages)  # they are counted, not read
+            before = sum((await consumer.end_offsets(messages)).values())
+            while True:
+                await asyncio.sleep(NARRATION_SECONDS)
+                found = await consumer.getmany(max_records=MOST_READ)
+                after = sum((await consumer.end_offsets(messages)).values())
+                records = [record for batch in found.values() for record in batch]
+                for line in narration(kafka, after - before, records):
+                    say(line)
+                before = after
+    except (AfterwordError, KafkaError) as error:
+        say(f"nothing more is told of what arrives: {error}")
+
+
+def narration(kafka: Kafka, messages: int, records: Sequence[ConsumerRecord]) -> Iterator[str]:
+    """Tell what has arrived, in a few lines: the number of messages, and records of episodes and summaries."""
+    if messages:
+        yield f"{messages:,} {'message' if messages == 1 else 'messages'}"
+    for topic, of_record in ((kafka.episodes_topic, _episode_line), (kafka.summaries_topic, _summary_line)):
+        lines = [line for record in records if record.topic == topic if (line := of_record(record))]
+        yield from lines[:MOST_NAMED]
+        if len(lines) > MOST_NAMED:
+            what = "episodes" if topic == kafka.episodes_topic else "summaries"
+            yield f"{len(lines) - MOST_NAMED:,} more {what}"
+
+
+def _episode_line(record: ConsumerRecord) -> str | None:
+    try:
+        event = decode_episode(record.key, record.value, record.headers)
+    except InvalidRecord:  # an amendment, or a request
+        return None
+    return f"episode {event.episode_id}: {event.message_count} messages, {event.close_reason}"
+
+
+def _summary_line(record: ConsumerRecord) -> str | None:
+    try:
+        event = decode(record)
+    except InvalidRecord:
+        return None
+    return f"summary {event.episode_id}: {event.title}" if event else None

@@ -1,0 +1,73 @@
+"""Lines of `afterword dev`, and the screen that it and the demo print on."""
+
+from collections.abc import Mapping
+
+import pytest
+from aiokafka import ConsumerRecord
+
+from afterword.commands.common import Screen
+from afterword.dev import MOST_NAMED, narration
+from afterword.schemas.headers import cloud_event
+from afterword.schemas.summaries import SUMMARY_CREATED
+from afterword.streams.settings import Kafka
+from tests.samples import NOON, a_closed_episode, a_summary
+
+KAFKA = Kafka()
+
+
+def a_record_of(topic: str, value: bytes, headers: Mapping[str, bytes] | None = None) -> ConsumerRecord:
+    return ConsumerRecord(topic, 0, 0, 0, 0, b"c1", value, None, 0, 0, tuple((headers or {}).items()))
+
+
+def an_episode_record(ordinal: int) -> ConsumerRecord:
+    return a_record_of(KAFKA.episodes_topic, a_closed_episode(ordinal).to_json())
+
+
+def a_summary_record() -> ConsumerRecord:
+    event = a_summary(title="Lamps")
+    return a_record_of(
+        KAFKA.summaries_topic, event.to_json(), dict(cloud_event(SUMMARY_CREATED, event.event_id, "test", NOON))
+    )
+
+
+def test_what_arrives_is_told_in_few_lines() -> None:
+    records = [*map(an_episode_record, range(1, 9)), a_summary_record(), a_record_of(KAFKA.episodes_topic, b"{}")]
+    messages, *episodes, more, summary = narration(KAFKA, 1200, records)
+    assert messages == "1,200 messages"
+    assert [line.partition(",")[0] for line in episodes] == [f"episode c1:{n}: 3 messages" for n in range(1, 4)]
+    assert len(episodes) == MOST_NAMED
+    assert more == "5 more episodes"
+    assert summary == "summary c1:1: Lamps"
+
+
+def test_nothing_is_told_of_nothing() -> None:
+    assert list(narration(KAFKA, 0, [])) == []
+
+
+def test_off_a_terminal_lines_are_plain_and_counters_silent(capsys: pytest.CaptureFixture[str]) -> None:
+    with Screen() as screen:
+        screen.doing("starting")
+        screen.doing("3 of 9", live=True)
+        screen.doing("")
+        screen.line("[bold]as it is[/bold]", "bold")
+        screen.row("user", "a text of many words " * 20)
+    assert capsys.readouterr().out.splitlines() == [
+        "… starting",
+        "[bold]as it is[/bold]",
+        "  user        " + ("a text of many words " * 20).rstrip(),
+    ]
+
+
+def test_on_a_terminal_texts_are_wrapped_at_words(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    with Screen() as screen:
+        screen.row("user", "[red]" + "several words " * 20 + "end\x1b[2J")
+    out = capsys.readouterr().out
+    words = [line.split()[-1] for line in out.splitlines() if "several" in line]
+    assert len(words) > 3
+    assert set(words) <= {"several", "words", "end\ufffd[2J"}
+    assert "[red]" in out
+    assert "\x1b[2J" not in out
