@@ -10,7 +10,7 @@ from typing import TypeVar
 import orjson
 
 from afterword.context import Context
-from afterword.dev import deployment
+from afterword.dev import deployment, served_at, until_stopped
 from afterword.embedded import DownloadProgress
 from afterword.memory import Memory
 from afterword.produce import Produced, ProduceOptions, check_lines, produce
@@ -24,8 +24,8 @@ from afterword.watch import watch
 TIMEOUT_SECONDS = 180.0
 STORY = "superseg_validation_850"
 """Conversation of the samples that the demo follows."""
-QUESTION = "To which address do we mail the form?"
-"""What its user asks later, in another conversation."""
+QUESTION = "Can I send it to my local GI Bill office?"
+"""Question that its user asks later, in another conversation."""
 LATER = "two-weeks-later"
 """Id of that conversation."""
 CONTEXT_TOKENS = 200
@@ -50,6 +50,8 @@ class Shown:
     messages: int
     conversations: int
     episodes: int
+    address: str
+    """Address of the server, where all of it can be seen."""
 
 
 @dataclass(frozen=True)
@@ -68,18 +70,22 @@ class Show:
     """Called with the numbers of messages that are summarized, of all messages, and of summaries."""
     failed: Callable[[str, int, Path], None]
     """Called with role, exit code and log of a worker that ended by itself."""
+    finished: Callable[[Shown], None]
 
 
-async def demo(directory: Path, lines: Sequence[bytes], progress: DownloadProgress, show: Show) -> Shown:
+async def demo(
+    directory: Path, lines: Sequence[bytes], progress: DownloadProgress, show: Show, keep_serving: bool
+) -> None:
     """Tell the story, replay the other `lines` (JSON messages), and wait until each message is in a summary.
 
-    Raises: DemoIncomplete.
+    `keep_serving`: everything runs on until SIGINT or SIGTERM. Raises: DemoIncomplete.
     """
     async with deployment(directory, progress, show.failed, show.doing) as settings:
         arrivals = Arrivals(expected=check_lines(lines).messages + 1)  # and the question
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 await _play(settings, lines, arrivals, show)
+                address = await served_at(settings)
         except TimeoutError:
             raise DemoIncomplete(
                 seconds=TIMEOUT_SECONDS,
@@ -87,9 +93,10 @@ async def demo(directory: Path, lines: Sequence[bytes], progress: DownloadProgre
                 expected=arrivals.expected,
                 logs=directory / "logs",
             ) from None
-    return Shown(
-        arrivals.summarised(), len({event.conversation_id for event in arrivals.summaries}), len(arrivals.summaries)
-    )
+        conversations = {event.conversation_id for event in arrivals.summaries}
+        show.finished(Shown(arrivals.summarised(), len(conversations), len(arrivals.summaries), address))
+        if keep_serving:
+            await until_stopped()
 
 
 @dataclass
@@ -195,8 +202,9 @@ async def _tell(
 async def _ask(settings: Settings, user: str, memory: Memory, show: Show) -> None:
     show.step(f"In a new conversation {user} asks a question, and the agent recalls what was said in the old one")
     question = {"id": "1", "conversation_id": LATER, "user_id": user, "role": "user", "content": QUESTION}
-    await produce(settings, [orjson.dumps(question)], ProduceOptions(flush=True))
+    # before the question itself has a summary, which would be found first
     show.recalled(QUESTION, await memory.recall(QUESTION, user_id=user, tenant_id=None, k=HITS))
+    await produce(settings, [orjson.dumps(question)], ProduceOptions(flush=True))
 
 
 def _each(said: Sequence[MessageCreated], show: Callable[[MessageCreated], None]) -> Callable[[Produced], None]:

@@ -1,4 +1,4 @@
-"""A whole deployment on one machine: embedded servers, topics, and a supervised worker of each role."""
+"""A whole deployment on one machine: embedded servers, topics, a supervised worker of each role, and the server."""
 
 import asyncio
 import json
@@ -14,6 +14,8 @@ from aiokafka.errors import KafkaError
 
 from afterword.consumers.subscriber import decode
 from afterword.embedded import DownloadProgress, EmbeddedStack, Process
+from afterword.embedded.claims import HOST, free_port
+from afterword.embedded.process import accepts
 from afterword.schemas import InvalidRecord, decode_episode
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka import running_consumer
@@ -23,6 +25,7 @@ from afterword.watch import seek_to_now
 
 CONFIG_FILE = "afterword.toml"
 ROLES = ("segmenter", "summarizer", "archiver")
+SERVER = "server"
 LOOK_SECONDS = 0.5
 FIRST_WAIT_SECONDS = 1.0
 LONGEST_WAIT_SECONDS = 30.0
@@ -46,13 +49,17 @@ Ended = Callable[[str, int, Path], None]
 def start_worker(
     role: str, directory: Path, environment: Mapping[str, str] | None = None, *, name: str | None = None
 ) -> Process:
-    """Start `afterword worker ROLE` as a child that logs to `directory`/logs and does not outlive this process."""
-    command = [sys.executable, "-m", "afterword", "worker", role]
+    """Start `afterword worker ROLE` as a child that logs to `directory`/logs and does not outlive this process.
+
+    The role `server` is `afterword serve`.
+    """
+    arguments = ["serve"] if role == SERVER else ["worker", role]
+    command = [sys.executable, "-m", "afterword", *arguments]
     return Process(name or role, command, directory / "logs" / f"{name or role}.log", environment=environment)
 
 
 class Supervisor:
-    """One worker of each role, restarted with backoff when it ends by itself."""
+    """One worker of each role and the server, restarted with backoff when one ends by itself."""
 
     def __init__(self, directory: Path, environment: Mapping[str, str], ended: Ended) -> None:
         self._directory = directory
@@ -64,7 +71,7 @@ class Supervisor:
         """Run until cancelled, then wait until every worker has drained and ended."""
         try:
             async with asyncio.TaskGroup() as keepers:
-                for role in ROLES:
+                for role in (*ROLES, SERVER):
                     keepers.create_task(self._keep(role))
         finally:
             await asyncio.shield(self._stop())
@@ -99,7 +106,7 @@ async def deployment(
     """
     doing("starting Kafka and MongoDB")
     async with EmbeddedStack(directory, progress=progress) as stack:
-        environment = stack.environment()
+        environment = stack.environment() | serving(load_settings())
         # inherited by the workers, and by everything that this process starts or loads
         os.environ.update(environment)
         write_config(directory / CONFIG_FILE, environment)
@@ -120,6 +127,28 @@ async def deployment(
                 await workers
 
 
+def serving(settings: Settings) -> dict[str, str]:
+    """Variables of the server: on this machine only, on its usual port or, if that is taken, on any other."""
+    return {"AFTERWORD_SERVE__HOST": HOST, "AFTERWORD_SERVE__PORT": str(free_port(settings.serve.port))}
+
+
+async def served_at(settings: Settings) -> str:
+    """Wait until the server listens, and return its address."""
+    while True:
+        with suppress(OSError):
+            await accepts(settings.serve.host, settings.serve.port)
+            return f"http://{settings.serve.host}:{settings.serve.port}"
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+async def until_stopped() -> None:
+    """Wait for SIGINT or SIGTERM."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await stop.wait()
+
+
 def write_config(file: Path, environment: Mapping[str, str]) -> None:
     """Write the variables as TOML, for other terminals: `export AFTERWORD_CONFIG=…`."""
     lines: dict[str, list[str]] = {"": []}
@@ -135,10 +164,9 @@ async def dev(
     directory: Path, progress: DownloadProgress, say: Callable[[str], None], doing: Callable[[str], None]
 ) -> None:
     """Run in the foreground until SIGINT or SIGTERM, and say what arrives. Raises: as `deployment`."""
-    stop = asyncio.Event()
 
     def ended(role: str, code: int, log: Path) -> None:
-        say(f"worker {role} exited with code {code} and is restarted; see {log}")
+        say(f"{role} exited with code {code} and is restarted; see {log}")
 
     async with deployment(directory, progress, ended, doing) as settings:
         doing("")
@@ -147,14 +175,16 @@ async def dev(
         say(f"logs    {directory / 'logs'}")
         say("In another terminal: afterword produce FILE, afterword watch, afterword context CONVERSATION")
         say(f"in another directory, first: export {CONFIG_FILE_VARIABLE}={(directory / CONFIG_FILE).absolute()}")
-        # only now: until here, Ctrl-C aborts the start
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        narrating = asyncio.create_task(_narrate(settings.kafka, say))
-        await stop.wait()
-        narrating.cancel()
+        telling = asyncio.create_task(_tell(settings, say))
+        await until_stopped()  # only now: until here, Ctrl-C aborts the start
+        telling.cancel()
         with suppress(asyncio.CancelledError):
-            await narrating
+            await telling
+
+
+async def _tell(settings: Settings, say: Callable[[str], None]) -> None:
+    say(f"server  {await served_at(settings)}")
+    await _narrate(settings.kafka, say)
 
 
 async def _narrate(kafka: Kafka, say: Callable[[str], None]) -> None:

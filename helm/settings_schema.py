@@ -13,6 +13,8 @@ OF_THE_CHART = {
     ("state_dir",),  # on the volume
     ("health", "host"),  # values.health
     ("health", "port"),
+    ("serve", "host"),
+    ("serve", "port"),
     ("kafka", "group_instance_id"),  # the pod's name
     ("qdrant", "path"),  # one process only
 }

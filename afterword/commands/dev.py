@@ -1,9 +1,12 @@
 """`afterword dev` and `afterword demo`: a whole deployment on this machine."""
 
 import asyncio
+import os
+import shutil
+import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +15,7 @@ import typer
 from afterword.commands.common import Screen, start_quietly
 from afterword.commands.memory import context_lines
 from afterword.extras import extra_required
+from afterword.streams.errors import AfterwordError
 from afterword.streams.visible import many, shown
 
 if TYPE_CHECKING:
@@ -27,10 +31,14 @@ Directory = Annotated[Path, typer.Option("--data-dir", help="Directory of the da
 MESSAGES_SHOWN = 8
 """Messages of the story that are printed; the others are counted."""
 MILLION = 1_000_000
+PAGE = "/v1/conversations?user_id=lee"
 
 
 def dev(data_dir: Directory = Path(".afterword")) -> None:
-    """Run Kafka, MongoDB, Qdrant and a worker of each role in the foreground, until Ctrl-C; say what arrives."""
+    """Run Kafka, MongoDB, Qdrant, a worker of each role and the server in the foreground; say what arrives.
+
+    Ctrl-C ends it.
+    """
     with suppress(KeyboardInterrupt), Screen() as screen:
         screen.doing("starting")
         with extra_required("dev", "afterword dev"):
@@ -42,25 +50,49 @@ def dev(data_dir: Directory = Path(".afterword")) -> None:
 
 def demo() -> None:
     """Run everything in a temporary directory, follow a sample conversation from its messages to what is recalled of
-    it, replay the others, and end.
+    it, and replay the others.
+
+    On a terminal the server then runs on until Ctrl-C.
     """
     from afterword.samples import sample_lines
 
-    with Screen() as screen, tempfile.TemporaryDirectory(prefix="afterword-demo-") as name:
-        screen.line("Afterword on this machine: a Kafka, a MongoDB server and three workers, in a temporary directory.")
+    with suppress(KeyboardInterrupt), Screen() as screen:
+        screen.line("Afterword on this machine: Kafka, MongoDB, three workers and a server, in a temporary directory.")
         screen.doing("starting")
         with extra_required("dev", "afterword demo"):
             from afterword.demo import demo as run
 
         start_quietly()
-        done = asyncio.run(run(Path(name), sample_lines(), _downloads(screen), Story(screen).show()))
-    _print_end(screen, done)
+        story = Story(screen, keep_serving=_is_watched())
+        with temporary_directory(story) as directory:
+            asyncio.run(run(directory, sample_lines(), _downloads(screen), story.show(), story.keep_serving))
+
+
+def _is_watched() -> bool:
+    """True where somebody sits who can press Ctrl-C."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
+
+
+@contextmanager
+def temporary_directory(story: "Story", parent: Path | None = None) -> Iterator[Path]:
+    """Make a directory, and remove it unless something failed: then the logs in it are of use."""
+    directory = Path(tempfile.mkdtemp(prefix="afterword-demo-", dir=parent))
+    try:
+        yield directory
+    except AfterwordError:
+        story.has_failed = True
+        raise
+    finally:
+        if not story.has_failed:
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 class Story:
     """Prints what happens to a conversation, in numbered steps."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, screen: Screen, keep_serving: bool) -> None:
+        self.keep_serving = keep_serving
+        self.has_failed = False
         self._screen = screen
         self._steps = 0
         self._messages = 0
@@ -78,6 +110,7 @@ class Story:
             recalled=self._recalled,
             counted=self._counted,
             failed=self._failed,
+            finished=self._finished,
         )
 
     def _doing(self, text: str) -> None:
@@ -114,7 +147,7 @@ class Story:
 
         command = f"afterword context {found.conversation_id} --max-tokens {CONTEXT_TOKENS}"
         self._screen.row("$", command, "cyan")
-        for line in context_lines(found):
+        for line in "\n".join(context_lines(found)).splitlines():
             self._screen.row("", line)
 
     def _recalled(self, question: str, hits: "Sequence[Recalled]") -> None:
@@ -130,7 +163,16 @@ class Story:
         self._screen.doing(text, live=True)
 
     def _failed(self, role: str, code: int, log: Path) -> None:
-        self._screen.line(f"worker {role} exited with code {code}; see {log}", "red")
+        self.has_failed = True
+        self._screen.line(f"{role} exited with code {code}; see {log}", "red")
+
+    def _finished(self, done: "Shown") -> None:
+        self._screen.doing("")
+        _print_end(self._screen, done)
+        if self.keep_serving:
+            self._screen.line()
+            self._screen.line(f"See all of it at {done.address}{PAGE}", "bold")
+            self._screen.doing("serving until Ctrl-C")
 
 
 def _print_end(screen: Screen, done: "Shown") -> None:

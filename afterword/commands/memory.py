@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from afterword.commands.common import Json, Screen, print_json, print_table, start_command
-from afterword.streams.visible import INDENT, shown, shown_lines
+from afterword.streams.visible import INDENT, many, shown, shown_lines
 
 if TYPE_CHECKING:
     from afterword.context import Owner
@@ -102,7 +102,7 @@ def context_lines(found: "Context") -> Iterator[str]:
         yield from (INDENT + shown_lines(text) for text in summaries)
         yield ""
     if found.omitted:
-        yield f"({found.omitted} earlier messages do not fit)"
+        yield f"({many(found.omitted, 'earlier message does', 'earlier messages do')} not fit)"
     yield from (shown_lines(f"{message.role}: {message.content}") for message in found.messages)
     yield ""
     saved = f", {found.compression:.1%} less" if found.compression > 0 else ""

@@ -116,6 +116,13 @@ def free_ports(count: int) -> list[int]:
     return [next(free) for _ in range(count)]
 
 
+def free_port(preferred: int) -> int:
+    """Claim the preferred port until this process ends, or another one if it is taken; 0 prefers none."""
+    if preferred and is_free(preferred) and _claim(preferred):
+        return preferred
+    return free_ports(1)[0]
+
+
 def is_free(port: int) -> bool:
     with socket.socket() as probe:
         # as servers do: connections in TIME_WAIT do not hold a port

@@ -14,8 +14,9 @@ from afterword.topics import wanted_topics
 from tests.deploy.helm import KUBERNETES, Helm, Resource
 
 CHART = Path(__file__).parents[2] / "helm" / "afterword"
+SECRETS = {"AFTERWORD_KAFKA__PASSWORD": "a", "AFTERWORD_SERVE__JWT_JWKS_URL": "https://login.example/keys"}
 with_values = pytest.mark.parametrize("values", sorted((CHART / "ci").glob("*.yaml")), ids=lambda file: file.stem)
-CUSTOM = {"ScaledObject", "ServiceMonitor", "PrometheusRule", "KafkaTopic", "KafkaUser"}
+CUSTOM = {"ScaledObject", "ServiceMonitor", "PrometheusRule", "KafkaTopic", "KafkaUser", "HTTPRoute"}
 
 
 @with_values
@@ -77,7 +78,7 @@ def checksums(resources: list[Resource]) -> dict[str, str]:
 @with_values
 def test_the_variables_of_every_worker_are_settings_that_it_starts_with(helm: Helm, values: Path) -> None:
     """Values stand in for what would come from Secrets."""
-    secrets = {"AFTERWORD_KAFKA__PASSWORD": "a"} if values.stem.startswith("secured") else {}
+    secrets = SECRETS if values.stem.startswith("secured") else {}
     given = [resource["data"] for resource in helm.resources("--values", values) if is_of_a_worker(resource)]
     for variables in given:
         command = [sys.executable, "-m", "afterword", "config", "show", "--json"]

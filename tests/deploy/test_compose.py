@@ -11,9 +11,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import httpx
 import pytest
 
-from afterword.dev import ROLES
+from afterword.dev import ROLES, SERVER
 from afterword.embedded.claims import free_ports
 from tests.deploy import stand_in_images
 from tests.deploy.compose import Compose, program
@@ -24,7 +25,7 @@ from tests.deploy.helm import Helm
 FILE = ROOT / "docker-compose.yml"
 OURS = Path(__file__).parent / "ours.yml"
 SAMPLES = ROOT / "afterword" / "samples" / "conversations.jsonl"
-PORTS = ("KAFKA_PORT", "MONGO_PORT", "QDRANT_PORT")
+PORTS = ("KAFKA_PORT", "MONGO_PORT", "QDRANT_PORT", "SERVER_PORT")
 UP_SECONDS = 600
 SUMMARY_SECONDS = 300
 SUMMARIES = 12
@@ -72,7 +73,7 @@ def up(compose: Compose) -> Iterator[None]:
 
 def afterword(compose: Compose, *arguments: str) -> str:
     """The command on this machine, which reaches the servers at the ports that are published."""
-    kafka, mongo, _ = (f"127.0.0.1:{compose.variables[name]}" for name in PORTS)
+    kafka, mongo, *_ = (f"127.0.0.1:{compose.variables[name]}" for name in PORTS)
     ours = {"AFTERWORD_KAFKA__BOOTSTRAP_SERVERS": kafka, "AFTERWORD_MONGO__URI": f"mongodb://{mongo}"}
     done = subprocess.run(
         [sys.executable, "-m", "afterword", *arguments],
@@ -90,16 +91,27 @@ def test_what_this_machine_produces_is_summarised_and_everything_goes_down_in_pe
     with_servers: Compose, engine: Engine
 ) -> None:
     with up(with_servers):
-        assert states(with_servers).items() >= dict.fromkeys(ROLES, "healthy").items()
+        assert states(with_servers).items() >= dict.fromkeys((*ROLES, SERVER), "healthy").items()
         afterword(with_servers, "produce", str(SAMPLES), "--flush")
         watched = afterword(with_servers, "watch", "--from-beginning", "--limit", str(SUMMARIES), "--json")
         summaries = [json.loads(line) for line in watched.splitlines()]
         assert all(summary["short_summary"] for summary in summaries)
         assert afterword(with_servers, "context", summaries[0]["conversation_id"])
-        assert all(f'role="{role}"' in metrics(with_servers, role) for role in ROLES)
+        assert all(f'role="{role}"' in metrics(with_servers, role) for role in (*ROLES, SERVER))
+        assert statuses_of_the_server(with_servers, summaries[0]["conversation_id"]) == (401, 200)
         began = datetime.now(UTC).isoformat()
         with_servers.run("down")
-        assert exit_codes(engine, with_servers.project, began).items() >= dict.fromkeys(ROLES, 0).items()
+        assert exit_codes(engine, with_servers.project, began).items() >= dict.fromkeys((*ROLES, SERVER), 0).items()
+
+
+def statuses_of_the_server(compose: Compose, conversation: str) -> tuple[int, int]:
+    """Statuses of a request from this machine without a key, and of one with a key that was made in the container."""
+    made = compose.run(
+        *("exec", "-T", SERVER, "afterword", "keys", "create", "--no-tenant", "--scope", "read", "--json")
+    )
+    address = f"http://127.0.0.1:{compose.variables['SERVER_PORT']}/v1/conversations/{conversation}/context"
+    key = {"Authorization": f"Bearer {json.loads(made)['key']}"}
+    return httpx.get(address).status_code, httpx.get(address, headers=key).status_code
 
 
 def metrics(compose: Compose, role: str) -> str:
@@ -129,7 +141,7 @@ def test_compose_takes_the_file_with_every_profile(compose: Compose) -> None:
         "services"
     ]
     assert every.keys() - some.keys() == {"ollama", "ollama-model", "prometheus", "grafana"}
-    assert some.keys() == {"kafka", "mongo", "qdrant", "topics", *ROLES}
+    assert some.keys() == {"kafka", "mongo", "qdrant", "topics", SERVER, *ROLES}
 
 
 def test_a_file_of_settings_reaches_our_services_and_chooses_profiles(compose: Compose, tmp_path: Path) -> None:

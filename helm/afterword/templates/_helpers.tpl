@@ -45,9 +45,14 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 {{- $account.name | default (ternary (include "afterword.fullname" .) "default" $account.create) -}}
 {{- end }}
 
-{{/* Roles that run, separated by spaces. */}}
+{{/* Roles of workers that run, separated by spaces. */}}
 {{- define "afterword.roles" -}}
 {{- range list "segmenter" "summarizer" "archiver" }}{{ if (index $.Values .).enabled }}{{ . }} {{ end }}{{ end -}}
+{{- end }}
+
+{{/* What runs: the roles of workers, and the server. */}}
+{{- define "afterword.components" -}}
+{{- include "afterword.roles" . }}{{ if .Values.server.enabled }}server{{ end -}}
 {{- end }}
 
 {{/* Effective settings of a component, as YAML: those of all roles, overridden by those of its role. */}}
@@ -55,6 +60,9 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 {{- $own := dig .component "settings" dict (.root.Values | merge dict) -}}
 {{- $settings := mergeOverwrite (deepCopy .root.Values.settings) (deepCopy $own) -}}
 {{- include "afterword.requireModels" (dict "root" .root "component" .component "settings" $settings) -}}
+{{- if eq .component "server" -}}
+{{- include "afterword.requireAuth" (dict "root" .root "settings" $settings) -}}
+{{- end -}}
 {{- toYaml $settings -}}
 {{- end }}
 
@@ -66,6 +74,20 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 {{- $secret := and (not (has $section $withheld)) (dig $section "model" false $.root.Values.secrets) -}}
 {{- if and (has (get $given "provider") (list "openai" "ollama")) (not (get $given "model")) (not $secret) -}}
 {{- fail (printf "settings.%s.model is required with settings.%s.provider = %s" $section $section (get $given "provider")) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* Refuse a server that admits everybody, and one that checks tokens without knowing whose. */}}
+{{- define "afterword.requireAuth" -}}
+{{- $serve := .settings.serve | default dict -}}
+{{- $auth := get $serve "auth" | default "none" -}}
+{{- if eq $auth "none" -}}
+{{- fail "server.settings.serve.auth must be keys or jwt: in a cluster the server does not start with none" -}}
+{{- end -}}
+{{- range $name := ternary (list "jwt_issuer" "jwt_audience" "jwt_jwks_url") list (eq $auth "jwt") -}}
+{{- if not (or (get $serve $name) (dig "serve" $name false $.root.Values.secrets)) -}}
+{{- fail (printf "server.settings.serve.%s is required with server.settings.serve.auth = jwt" $name) -}}
 {{- end -}}
 {{- end -}}
 {{- end }}
@@ -86,6 +108,10 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 {{- $health := .root.Values.health -}}
 AFTERWORD_HEALTH__HOST: {{ $health.host | quote }}
 AFTERWORD_HEALTH__PORT: {{ $health.port | quote }}
+{{- if eq .component "server" }}
+AFTERWORD_SERVE__HOST: {{ $health.host | quote }}
+AFTERWORD_SERVE__PORT: {{ $health.port | quote }}
+{{- end }}
 AFTERWORD_STATE_DIR: /var/lib/afterword/state
 {{- range $name, $value := include "afterword.settings" . | fromYaml }}
 {{- if kindIs "map" $value }}
@@ -101,10 +127,13 @@ AFTERWORD_{{ upper $name }}: {{ include "afterword.value" $value | quote }}
 {{/* Sections whose secrets and files a component does not need, and does not get. */}}
 {{- define "afterword.withheld" -}}
 {{- if eq .component "summarizer" -}}
+serve
 {{- else if eq .component "archiver" -}}
-qdrant llm embedder
+qdrant llm embedder serve
+{{- else if eq .component "server" -}}
+llm
 {{- else -}}
-mongo qdrant llm embedder
+mongo qdrant llm embedder serve
 {{- end -}}
 {{- end }}
 
@@ -182,6 +211,12 @@ mongo qdrant llm embedder
 {{- if hasKey (dig "settings" "kafka" dict $values) "partitions" -}}
 {{- fail (printf "%s.settings.kafka.partitions: partitions are for all roles; set settings.kafka.partitions" $role) -}}
 {{- end -}}
+{{- end -}}
+{{- if and .Values.server.enabled .Values.server.ingress.enabled (not .Values.server.ingress.hosts) -}}
+{{- fail "server.ingress.hosts is required with server.ingress.enabled: the server must not answer to every name" -}}
+{{- end -}}
+{{- if and .Values.server.enabled .Values.server.httpRoute.enabled (not .Values.server.httpRoute.parentRefs) -}}
+{{- fail "server.httpRoute.parentRefs is required with server.httpRoute.enabled" -}}
 {{- end -}}
 {{- if and (or (eq .Values.topics.provisioner "strimzi") .Values.strimzi.user.enabled) (not .Values.strimzi.cluster) -}}
 {{- fail "strimzi.cluster is required with topics.provisioner = strimzi and with strimzi.user.enabled" -}}

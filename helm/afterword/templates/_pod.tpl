@@ -1,4 +1,4 @@
-{{/* The pod of a role: .root, .component. */}}
+{{/* The pod of a role or of the server: .root, .component. */}}
 {{- define "afterword.pod" -}}
 {{- $root := .root -}}
 {{- $values := index $root.Values .component -}}
@@ -57,7 +57,7 @@ spec:
     - name: {{ .component }}
       image: {{ include "afterword.image" $root }}
       imagePullPolicy: {{ $root.Values.image.pullPolicy }}
-      args: [worker, {{ .component }}]
+      args: {{ ternary "[serve]" (printf "[worker, %s]" .component) (eq .component "server") }}
       envFrom:
         - configMapRef:
             name: {{ include "afterword.fullname" $root }}-{{ .component }}

@@ -5,7 +5,7 @@ set -euo pipefail
 PREFIX=$1
 HERE=$(cd "$(dirname "$0")" && pwd)
 HELM=v3.22.0 UNITTEST=v1.1.2 KUBECONFORM=v0.8.0 PROMETHEUS=v0.315.0
-OPERATOR=v0.85.0 KEDA=v2.21.0     # whose custom resources the chart can make
+OPERATOR=v0.85.0 KEDA=v2.21.0 GATEWAY=v1.3.0     # whose custom resources the chart can make
 SCHEMAS=1.37.0                    # kubernetes-validate, which carries the schemas of Kubernetes 1.25 to 1.37
 KUBERNETES="1.33.0 1.37.0"
 
@@ -31,7 +31,7 @@ build_copy() {
 }
 
 schemas() {
-  [ -f "$PREFIX/schemas/done" ] && return
+  [ -f "$PREFIX/schemas/done-$GATEWAY" ] && return
   local venv=$PREFIX/venv
   python3 -m venv "$venv"
   "$venv/bin/pip" install --quiet "kubernetes-validate==$SCHEMAS" pyyaml
@@ -39,9 +39,10 @@ schemas() {
   "$venv/bin/python" "$HERE/kubernetes_schemas.py" "$PREFIX/schemas" $KUBERNETES
   "$venv/bin/python" "$HERE/crd_schemas.py" "$PREFIX/schemas/crds" \
     "$(source_of github.com/prometheus-operator/prometheus-operator@$OPERATOR)"/example/prometheus-operator-crd/*.yaml \
-    "$(source_of github.com/kedacore/keda/v2@$KEDA)"/config/crd/bases/*.yaml
+    "$(source_of github.com/kedacore/keda/v2@$KEDA)"/config/crd/bases/*.yaml \
+    "$(source_of sigs.k8s.io/gateway-api@$GATEWAY)"/config/crd/standard/gateway.networking.k8s.io_httproutes.yaml
   rm -rf "$venv"
-  touch "$PREFIX/schemas/done"
+  touch "$PREFIX/schemas/done-$GATEWAY"
 }
 
 build helm helm.sh/helm/v3/cmd/helm@$HELM

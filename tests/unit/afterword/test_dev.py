@@ -1,14 +1,17 @@
 """Lines of `afterword dev`, and the screen that it and the demo print on."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from aiokafka import ConsumerRecord
 
 from afterword.commands.common import Screen
+from afterword.commands.dev import Story, temporary_directory
 from afterword.dev import MOST_NAMED, narration
 from afterword.schemas.headers import cloud_event
 from afterword.schemas.summaries import SUMMARY_CREATED
+from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Kafka
 from tests.samples import NOON, a_closed_episode, a_summary
 
@@ -71,3 +74,36 @@ def test_on_a_terminal_texts_are_wrapped_at_words(
     assert set(words) <= {"several", "words", "end\ufffd[2J"}
     assert "[red]" in out
     assert "\x1b[2J" not in out
+
+
+class LogsAreIn(AfterwordError):
+    """the logs are in {logs}"""
+
+
+def a_story() -> Story:
+    return Story(Screen(), keep_serving=False)
+
+
+def test_what_a_demo_leaves_behind_is_nothing_unless_it_failed() -> None:
+    with temporary_directory(a_story()) as directory:
+        (directory / "logs").mkdir()
+    assert not directory.exists()
+
+
+def test_the_logs_that_the_error_of_a_demo_names_are_there_afterwards(tmp_path: Path) -> None:
+    with pytest.raises(LogsAreIn), temporary_directory(a_story(), tmp_path) as directory:
+        raise LogsAreIn(logs=directory / "logs")
+    assert directory.exists()
+
+
+def test_the_log_of_a_worker_that_ended_is_there_afterwards(tmp_path: Path) -> None:
+    story = a_story()
+    with temporary_directory(story, tmp_path) as directory:
+        story.show().failed("segmenter", 1, directory / "logs" / "segmenter.log")
+    assert directory.exists()
+
+
+def test_a_demo_that_is_cut_short_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), temporary_directory(a_story(), tmp_path):
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from pymongo.uri_parser import parse_uri
 
-from afterword.dev import ROLES
+from afterword.dev import ROLES, SERVER
 from afterword.embedded.java import locked_jars
 from afterword.streams.settings import Settings, load_settings
 from tests.containers import image_of
@@ -19,7 +19,15 @@ from tests.containers import image_of
 ROOT = Path(__file__).parents[3]
 JOBS = {"topics", "ollama-model"}
 SERVERS = {"kafka", "mongo", "qdrant"}
-NEEDED = {"segmenter": {"kafka"}, "summarizer": SERVERS, "archiver": {"kafka", "mongo"}, "topics": {"kafka"}}
+NEEDED = {
+    "segmenter": {"kafka"},
+    "summarizer": SERVERS,
+    "archiver": {"kafka", "mongo"},
+    SERVER: SERVERS,
+    "topics": {"kafka"},
+}
+STATELESS = {"summarizer", "archiver", SERVER}
+INTERPOLATED = re.compile(r"\$\{\w+:-(\w+)\}")
 VERSION = re.compile(r"[\w./-]+:v?\d+\.\d+\.\d+")
 GRACE_SECONDS = 10
 
@@ -48,7 +56,7 @@ def settings_of(variables: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch) -
     for name in [name for name in os.environ if name.startswith("AFTERWORD_")]:
         monkeypatch.delenv(name)
     for name, value in variables.items():
-        monkeypatch.setenv(name, str(value))
+        monkeypatch.setenv(name, INTERPOLATED.sub(r"\1", str(value)))
     return load_settings()
 
 
@@ -59,9 +67,10 @@ def published(service: Service) -> tuple[str, int, int]:
     return address, int(outer), int(inner)
 
 
-def test_it_has_a_service_for_each_role_and_one_that_makes_the_topics(ours: Mapping[str, Service]) -> None:
+def test_it_has_a_service_for_each_role_a_server_and_one_that_makes_the_topics(ours: Mapping[str, Service]) -> None:
     commands = {name: service["command"] for name, service in ours.items()}
-    assert commands == {"topics": ["topics", "create"], **{role: ["worker", role] for role in ROLES}}
+    workers = {role: ["worker", role] for role in ROLES}
+    assert commands == {"topics": ["topics", "create"], SERVER: ["serve"], **workers}
 
 
 def test_the_settings_of_our_services_can_be_taken(
@@ -72,6 +81,15 @@ def test_the_settings_of_our_services_can_be_taken(
         assert settings.kafka.bootstrap_servers == "kafka:19092"
         assert parse_uri(settings.mongo.uri.get_secret_value())["nodelist"] == [("mongo", 27017)]
         assert settings.qdrant.url == "http://qdrant:6333"
+
+
+def test_the_server_wants_keys_and_answers_where_its_health_check_asks(
+    ours: Mapping[str, Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve = settings_of(ours[SERVER]["environment"], monkeypatch).serve
+    assert serve.auth == "keys"
+    assert (serve.host, serve.port) == ("0.0.0.0", published(ours[SERVER])[2])
+    assert f"http://127.0.0.1:{serve.port}/readyz" in ours[SERVER]["healthcheck"]["test"][-1]
 
 
 def test_the_settings_for_a_model_of_ollama_can_be_taken(
@@ -152,7 +170,7 @@ def test_our_services_wait_for_the_servers_that_they_need_and_workers_for_the_to
     ours: Mapping[str, Service],
 ) -> None:
     for name, service in ours.items():
-        jobs = {"topics": "service_completed_successfully"} if name in ROLES else {}
+        jobs = {"topics": "service_completed_successfully"} if name != "topics" else {}
         assert required(service) == dict.fromkeys(NEEDED[name], "service_healthy") | jobs, name
 
 
@@ -188,7 +206,7 @@ def test_the_state_belongs_to_the_user_of_the_image(ours: Mapping[str, Service])
 
 
 def test_a_worker_has_time_to_drain(ours: Mapping[str, Service]) -> None:
-    for role in ROLES:
+    for role in (*ROLES, SERVER):
         assert int(ours[role]["stop_grace_period"].removesuffix("s")) >= Settings().drain_seconds + GRACE_SECONDS
 
 
@@ -198,7 +216,7 @@ def test_every_server_keeps_its_data_in_a_volume_of_its_own(
     mounts = {name: [v.split(":")[0] for v in service.get("volumes", ())] for name, service in services.items()}
     named = [source for sources in mounts.values() for source in sources if not source.startswith("./")]
     assert sorted(named) == sorted(compose["volumes"])
-    assert {name for name in services if name in mounts[name]} == services.keys() - JOBS - {"summarizer", "archiver"}
+    assert {name for name in services if name in mounts[name]} == services.keys() - JOBS - STATELESS
 
 
 def test_every_file_that_is_mounted_exists_and_cannot_be_changed(services: Mapping[str, Service]) -> None:
@@ -211,14 +229,14 @@ def test_prometheus_asks_every_worker_and_reads_the_alerts_of_the_chart(services
     configuration = yaml.safe_load((ROOT / "compose" / "prometheus.yml").read_text())
     [job] = configuration["scrape_configs"]
     [source] = job["dns_sd_configs"]
-    assert set(source["names"]) == set(ROLES)
+    assert set(source["names"]) == {*ROLES, SERVER}
     assert {source["port"]} == {service["environment"]["AFTERWORD_HEALTH__PORT"] for service in ours_of(services)}
     assert "./helm/afterword/rules:/etc/prometheus/rules:ro" in services["prometheus"]["volumes"]
     assert configuration["rule_files"] == ["rules/*.yaml"]
 
 
 def ours_of(services: Mapping[str, Service]) -> list[Service]:
-    return [services[role] for role in ROLES]
+    return [services[role] for role in (*ROLES, SERVER)]
 
 
 def test_grafana_finds_prometheus_and_the_dashboard_of_the_chart(services: Mapping[str, Service]) -> None:

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen, run
 
-from afterword.embedded.claims import HIGHEST, HOST, free_ports, is_free, remembered_ports
+from afterword.embedded.claims import HIGHEST, HOST, LOWEST, free_port, free_ports, is_free, remembered_ports
 
 LOWEST_EPHEMERAL = 32_768
 
@@ -67,3 +67,11 @@ def test_the_port_of_a_server_that_is_down_is_given_to_nobody_else(tmp_path: Pat
     command = [sys.executable, "-c", CLAIM, str(port), str(port + 1), "1"]
     other = run(command, stdin=DEVNULL, capture_output=True, text=True, check=False)
     assert "StopIteration" in other.stderr
+
+
+def test_the_preferred_port_is_taken_unless_somebody_has_it() -> None:
+    [port] = free_ports(1)
+    assert free_port(port) == port
+    with socket.create_server((HOST, port)):
+        assert free_port(port) != port
+    assert free_port(0) in range(LOWEST, HIGHEST)

@@ -1,0 +1,110 @@
+"""`afterword demo` as somebody at a terminal sees it, from its first line to Ctrl-C."""
+
+import asyncio
+import fcntl
+import os
+import pty
+import re
+import struct
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from subprocess import Popen
+
+import httpx
+import pytest
+
+from afterword.demo import QUESTION, STORY
+
+SECONDS = 180.0
+FIRST_LINE_SECONDS = 10.0
+"""Time until something is shown, on a busy machine; idle it is under a second."""
+END_SECONDS = 30.0
+COLUMNS = 100
+COMMANDS_OF_A_TERMINAL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Terminal:
+    """A command on a terminal, and what it has shown so far."""
+
+    def __init__(self, process: Popen[bytes], fd: int) -> None:
+        self.process = process
+        self._fd = fd
+        self._shown = b""
+
+    def text(self) -> str:
+        with suppress(BlockingIOError, OSError):
+            while more := os.read(self._fd, 1 << 16):
+                self._shown += more
+        return COMMANDS_OF_A_TERMINAL.sub("", self._shown.decode(errors="replace")).replace("\r", "\n")
+
+    async def until(self, text: str, seconds: float) -> str:
+        deadline = time.monotonic() + seconds
+        while text not in (shown := self.text()):
+            assert time.monotonic() < deadline, shown
+            assert self.process.poll() is None, shown
+            await asyncio.sleep(0.1)
+        return shown
+
+    def press_ctrl_c(self) -> None:
+        os.write(self._fd, b"\x03")
+
+    async def end(self, seconds: float) -> int:
+        """Wait for its exit code, reading on: nothing ends that cannot write."""
+        deadline = time.monotonic() + seconds
+        while (code := self.process.poll()) is None:
+            self.text()
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.1)
+        return code
+
+
+@contextmanager
+def on_a_terminal(*arguments: str, environment: dict[str, str]) -> Iterator[Terminal]:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, COLUMNS, 0, 0))
+    os.set_blocking(ours, False)
+
+    def take_the_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    command = [sys.executable, "-m", "afterword", *arguments]
+    process = Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, preexec_fn=take_the_terminal)
+    os.close(theirs)
+    try:
+        yield Terminal(process, ours)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+@pytest.mark.timeout(400)
+async def test_the_demo_tells_one_story_and_serves_what_it_did_until_ctrl_c() -> None:
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith("AFTERWORD_") and name != "CI"
+    }
+    with on_a_terminal("demo", environment={**inherited, "TERM": "xterm"}) as terminal:
+        await terminal.until("starting", FIRST_LINE_SECONDS)
+        shown = await terminal.until("serving until Ctrl-C", SECONDS)
+        steps = re.findall(r"^(\d)\. ", shown, re.M)
+        assert steps == ["1", "2", "3", "4", "5", "6"]
+        told = " ".join(re.sub(r"[^ -~]", " ", shown).split())
+        assert f"afterword context {STORY}" in told
+        asked = told.index(QUESTION)
+        assert (
+            "you must mail it to the VA regional claims processing office" in told[asked : told.index("6. The other")]
+        )
+        assert max(map(len, shown.splitlines())) <= COLUMNS + 2
+
+        [address] = re.findall(r"See all of it at (\S+)", shown)
+        async with httpx.AsyncClient() as client:
+            answer = await client.get(address)
+        assert answer.status_code == 200
+
+        terminal.press_ctrl_c()
+        assert await terminal.end(END_SECONDS) == 0
+        assert "Traceback" not in terminal.text()
