@@ -10,7 +10,7 @@ from typing import TypeVar
 import orjson
 
 from afterword.context import Context
-from afterword.dev import deployment, served_at, until_stopped
+from afterword.dev import deployment, served_at, until_told_to_stop
 from afterword.embedded import DownloadProgress
 from afterword.memory import Memory
 from afterword.produce import Produced, ProduceOptions, check_lines, produce
@@ -36,7 +36,7 @@ CONVERSATIONS_AT_A_TIME = 4
 LOOK_SECONDS = 0.2
 
 
-Arrival = TypeVar("Arrival", EpisodeClosed, SummaryCreated)
+Arrived = TypeVar("Arrived", EpisodeClosed, SummaryCreated)
 
 
 class DemoIncomplete(AfterwordError):
@@ -96,7 +96,7 @@ async def demo(
         conversations = {event.conversation_id for event in arrivals.summaries}
         show.finished(Shown(arrivals.summarised(), len(conversations), len(arrivals.summaries), address))
         if keep_serving:
-            await until_stopped()
+            await until_told_to_stop()
 
 
 @dataclass
@@ -138,7 +138,7 @@ class Arrivals:
         async with self._changed:
             await self._changed.wait_for(fulfilled)
 
-    async def _add(self, known: list[Arrival], event: Arrival) -> None:
+    async def _add(self, known: list[Arrived], event: Arrived) -> None:
         async with self._changed:
             known.append(event)
             self._changed.notify_all()

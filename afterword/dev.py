@@ -141,7 +141,7 @@ async def served_at(settings: Settings) -> str:
         await asyncio.sleep(LOOK_SECONDS)
 
 
-async def until_stopped() -> None:
+async def until_told_to_stop() -> None:
     """Wait for SIGINT or SIGTERM."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -176,7 +176,7 @@ async def dev(
         say("In another terminal: afterword produce FILE, afterword watch, afterword context CONVERSATION")
         say(f"in another directory, first: export {CONFIG_FILE_VARIABLE}={(directory / CONFIG_FILE).absolute()}")
         telling = asyncio.create_task(_tell(settings, say))
-        await until_stopped()  # only now: until here, Ctrl-C aborts the start
+        await until_told_to_stop()  # only now: until here, Ctrl-C aborts the start
         telling.cancel()
         with suppress(asyncio.CancelledError):
             await telling
