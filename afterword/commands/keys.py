@@ -19,7 +19,7 @@ app = typer.Typer(help="Keys for `afterword serve`.", no_args_is_help=True)
 ForTenant = Annotated[str | None, typer.Option("--tenant", help="Only what this tenant has.")]
 ForNoTenant = Annotated[bool, typer.Option("--no-tenant", help="Only what has no tenant.")]
 ForUser = Annotated[str | None, typer.Option("--user", callback=not_empty, help="Only what this user has.")]
-Scopes = Annotated[list[str], typer.Option("--scope", help="Permission: read, write or admin; repeatable.")]
+Scopes = Annotated[list[str], typer.Option("--scope", help="Permission: read, write, erase or admin; repeatable.")]
 KeyId = Annotated[str, typer.Argument(metavar="KEY_ID", help="Name of the key, as `afterword keys list` shows it.")]
 
 

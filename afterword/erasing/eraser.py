@@ -159,24 +159,26 @@ class Eraser:
         asked_by: str | None = None,
         timeout_seconds: float = WAIT_SECONDS,
         progress: Callable[[ErasureProgress], None] = lambda _: None,
-        keep: Callable[[Receipt], None] = lambda _: None,
+        keep: Callable[[Receipt], Awaitable[None] | None] = lambda _: None,
+        receipt_id: str | None = None,
     ) -> Receipt:
         """Delete every message of the user, wait until nothing is left of them, and return the receipt.
 
         `tenant_id`: None means messages without a tenant, never those of all. `conversation_id`: only this one.
         `keep`: writes the receipt where it stays; then the request is forgotten. Until then the same request goes on
-        wherever it was interrupted, and its receipt has the same id.
+        wherever it was interrupted, and its receipt has the same id: `receipt_id`, or a random one.
 
         Raises: NotErased when the time is over; UserNotArchived.
         """
         person = person_of(user_id, tenant_id, conversation_id)
-        run = await self._begin(person, asked_by, Waiting(timeout_seconds, progress))
+        run = await self._begin(fresh_erasure(person, asked_by, receipt_id), person, Waiting(timeout_seconds, progress))
         await self._delete_everything(run)
         await self._stores.erasures.add_keys(run.erasure, await self._retire_keys(run))
         await self._tidy(run)
         receipt = await self._sealed_dates(run, await self._receipt(run))
         await self._stores.user_keys.destroy([bytes.fromhex(key) for key in receipt.keys])
-        keep(receipt)
+        if (kept := keep(receipt)) is not None:
+            await kept
         await self._stores.erasures.end(run.erasure)
         return receipt
 
@@ -206,10 +208,8 @@ class Eraser:
 
     # Deleting
 
-    async def _begin(self, person: Person, asked_by: str | None, waiting: "Waiting") -> "Run":
+    async def _begin(self, fresh: Erasure, person: Person, waiting: "Waiting") -> "Run":
         await self._stores.prepare_database()
-        now = utc_milliseconds(datetime.now(UTC))
-        fresh = Erasure(person.key, str(uuid4()), secrets.token_hex(16), now, asked_by)
         return Run(person, await self._stores.erasures.begin(fresh), waiting)
 
     async def _delete_everything(self, run: "Run") -> bool:
@@ -475,6 +475,12 @@ class Eraser:
         ends = {tp.partition: end for tp, end in (await self._ends(topic)).items()}
         ours = topic != self._settings.kafka.messages_topic
         return TopicDate(topic=topic, gone_by=date, because=because, ends=ends, ours=ours)
+
+
+def fresh_erasure(person: Person, asked_by: str | None, receipt_id: str | None = None) -> Erasure:
+    """Make the record of a request that is asked for now."""
+    now = utc_milliseconds(datetime.now(UTC))
+    return Erasure(person.key, receipt_id or str(uuid4()), secrets.token_hex(16), now, asked_by)
 
 
 class Waiting:

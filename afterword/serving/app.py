@@ -12,9 +12,11 @@ from pydantic.json_schema import models_json_schema
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
+from afterword.erasing.eraser import Eraser
+from afterword.erasing.requests import ErasureRunner
 from afterword.memory import Memory
 from afterword.producer import Producer
-from afterword.serving import events, operating, reading, writing
+from afterword.serving import erasures, events, operating, reading, writing
 from afterword.serving.access import AccessMiddleware
 from afterword.serving.bodies import BODIES
 from afterword.serving.feed import Feed
@@ -33,7 +35,7 @@ from afterword.version import running_version
 
 ROLE = "server"
 LOOPBACK_NAMES = ["127.0.0.1", "localhost", "[::1]", "::1"]
-ROUTERS = (reading.router, writing.router, events.router, operating.router)
+ROUTERS = (reading.router, writing.router, erasures.router, events.router, operating.router)
 DESCRIPTION = "Long-term memory of chat conversations: messages in; context, episodes, recall and events out."
 
 
@@ -48,6 +50,10 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         metrics = Metrics(ROLE, running_version())
         feed = Feed(settings.kafka, metrics)
         closing.push_async_callback(_stopped, asyncio.create_task(feed.run()))
+        runner = ErasureRunner(
+            stores.erasure_requests, stores.erasures, stores.prepare_database, partial(Eraser.from_settings, settings)
+        )
+        closing.push_async_callback(_stopped, asyncio.create_task(runner.run()))
         yield Services(
             settings=settings,
             ping_database=stores.ping_database,
@@ -57,6 +63,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             metrics=metrics,
             outbox=outbox,
             feed=feed,
+            erasures=runner,
         )
 
 

@@ -11,7 +11,7 @@ from afterword.context import ANYONE, Anyone, Owner
 from afterword.serving.problems import NotPermitted, RequestInvalid, Unauthenticated
 from afterword.serving.services import Services
 
-Permission = Literal["read", "write", "admin"]
+Permission = Literal["read", "write", "erase", "admin"]
 SCOPES: frozenset[str] = frozenset(get_args(Permission))
 BEARER = HTTPBearer(
     auto_error=False, description="A key of `afterword keys create`, or a token of the identity provider."
@@ -97,3 +97,4 @@ def requiring(scope: Permission) -> Any:
 
 MayRead = Annotated[Principal, requiring("read")]
 MayWrite = Annotated[Principal, requiring("write")]
+MayErase = Annotated[Principal, requiring("erase")]

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from afterword.erasing.requests import ErasureRunner
 from afterword.memory import Memory
 from afterword.producer import ProducerRecord, WrittenAt
 from afterword.serving.feed import Feed
@@ -36,3 +37,4 @@ class Services:
     metrics: Metrics
     outbox: RecordSender
     feed: Feed
+    erasures: ErasureRunner

@@ -1,4 +1,4 @@
-"""Erasures of persons that are under way, so that one that was killed goes on: their records, and their store."""
+"""Erasures of persons that are under way, so that one that was killed goes on; and requests that servers carry out."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -70,4 +70,61 @@ class Erasures(Protocol):
 
     async def end(self, erasure: Erasure) -> None:
         """Forget the erasure and its conversations."""
+        ...
+
+
+@dataclass(frozen=True)
+class ErasureRequest:
+    """A request for an erasure, which any server carries out; once it has ended, only the receipt is left."""
+
+    request_id: str
+    """The id of the receipt, too."""
+    asked_at: datetime
+    user_id: str | None = None
+    """None once the request has ended."""
+    tenant_id: str | None = None
+    conversation_id: str | None = None
+    asked_by: str | None = None
+    holder: str | None = None
+    """The one that carries it out, until `held_until`."""
+    held_until: datetime | None = None
+    """Moment before which nobody else takes it; None once the request has ended."""
+    stage: str | None = None
+    """Things that are waited for."""
+    left: int = 0
+    """Their number."""
+    problem: str | None = None
+    """`error_type` of what ended the last attempt."""
+    detail: str = ""
+    receipt: str | None = None
+    """The receipt as JSON; the request ends after it is kept."""
+
+
+class ErasureRequests(Protocol):
+    """All methods raise StoreUnavailable."""
+
+    async def add(self, request: ErasureRequest) -> ErasureRequest:
+        """Store the request, unless one of its id is there; return the one that is."""
+        ...
+
+    async def find(self, request_id: str) -> ErasureRequest | None: ...
+
+    async def take(self, holder: str, now: datetime, until: datetime) -> ErasureRequest | None:
+        """Hold a request that nobody holds at `now` until then; None if there is none."""
+        ...
+
+    async def renew(self, request: ErasureRequest, until: datetime) -> bool:
+        """Hold on, and store `stage` and `left`; False if the request's holder has it no more."""
+        ...
+
+    async def put_off(self, request: ErasureRequest, until: datetime) -> None:
+        """Let go of the request, with its `problem` and `detail`; nothing happens unless its holder has it."""
+        ...
+
+    async def keep(self, request_id: str, receipt: str) -> None:
+        """Store the receipt."""
+        ...
+
+    async def end(self, request_id: str) -> None:
+        """Forget everything but the time of asking and the receipt."""
         ...

@@ -75,7 +75,7 @@ from afterword.streams.stores.episodes import (
     scope_of,
     sibling_id,
 )
-from afterword.streams.stores.erasures import ErasedConversation, Erasure
+from afterword.streams.stores.erasures import ErasedConversation, Erasure, ErasureRequest
 from afterword.streams.stores.keys import ApiKey
 from afterword.streams.stores.messages import (
     KEPT,
@@ -127,6 +127,7 @@ INDEXES: dict[str, tuple[tuple[tuple[str, int], ...], ...]] = {
     "deletions": ((("conversation_id", 1), ("offset", -1)),),
     "conversations": ((("tenant_id", 1), ("user_id", 1), ("updated_at", -1)),),
     "user_keys": ((("key_id", 1),), (("owner", 1),), (("wrapped_by", 1),)),
+    "erasure_requests": ((("held_until", 1),),),
 }
 """Indexes for reading a conversation, and for finding those of a user. Uniqueness rests on `_id` alone."""
 
@@ -942,6 +943,62 @@ class MongoErasures:
         with mongo_errors():
             await self._conversations.delete_many(own)
             await self._erasures.delete_one({"_id": erasure.key})
+
+
+class MongoErasureRequests:
+    """ErasureRequests: a document for each."""
+
+    def __init__(self, database: MongoDatabase) -> None:
+        self._requests = database["erasure_requests"]
+
+    async def add(self, request: ErasureRequest) -> ErasureRequest:
+        fields = {name: value for name, value in vars(request).items() if name != "request_id"}
+        await _unless_duplicate(self._requests.insert_one({**fields, "_id": request.request_id}))
+        return await self.find(request.request_id) or request
+
+    async def find(self, request_id: str) -> ErasureRequest | None:
+        found = await _find(self._requests, request_id)
+        return _request_from(found) if found else None
+
+    async def take(self, holder: str, now: datetime, until: datetime) -> ErasureRequest | None:
+        free, change = {"held_until": {"$lte": now}}, {"$set": {"holder": holder, "held_until": until}}
+        order = [("held_until", 1)]
+        with mongo_errors():
+            found = await self._requests.find_one_and_update(
+                free, change, sort=order, return_document=ReturnDocument.AFTER
+            )
+        return _request_from(found) if found else None
+
+    async def renew(self, request: ErasureRequest, until: datetime) -> bool:
+        fields = {"held_until": until, "stage": request.stage, "left": request.left}
+        return await self._changed_by_holder(request, fields)
+
+    async def put_off(self, request: ErasureRequest, until: datetime) -> None:
+        fields = {"holder": None, "held_until": until, "problem": request.problem, "detail": request.detail}
+        await self._changed_by_holder(request, fields)
+
+    async def keep(self, request_id: str, receipt: str) -> None:
+        require(str, request_id=request_id)
+        with mongo_errors():
+            await self._requests.update_one({"_id": request_id}, {"$set": {"receipt": receipt}})
+
+    async def end(self, request_id: str) -> None:
+        found = await self.find(request_id)
+        if found is not None:
+            with mongo_errors():
+                await self._requests.replace_one(
+                    {"_id": request_id}, {"asked_at": found.asked_at, "receipt": found.receipt}
+                )
+
+    async def _changed_by_holder(self, request: ErasureRequest, fields: Mapping[str, Any]) -> bool:
+        held = {"_id": request.request_id, "holder": request.holder}
+        with mongo_errors():
+            return bool((await self._requests.update_one(held, {"$set": fields})).matched_count)
+
+
+def _request_from(document: Mapping[str, Any]) -> ErasureRequest:
+    fields = {name: document[name] for name in document if name != "_id"}
+    return ErasureRequest(request_id=document["_id"], **fields)
 
 
 class MongoUserKeys:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 from afterword.schemas import ConversationDeleted, MessageDeleted, SummaryCreated, SummaryDeleted
 from afterword.schemas.ids import message_key
@@ -21,7 +22,7 @@ from afterword.streams.stores.episodes import (
     id_prefix,
     scope_of,
 )
-from afterword.streams.stores.erasures import ErasedConversation, Erasure
+from afterword.streams.stores.erasures import ErasedConversation, Erasure, ErasureRequest
 from afterword.streams.stores.keys import ApiKey
 from afterword.streams.stores.messages import (
     ArchiveChange,
@@ -587,6 +588,51 @@ class MemoryErasures:
     async def end(self, erasure: Erasure) -> None:
         self.conversations.pop(erasure.receipt_id, None)
         self.erasures.pop(erasure.key, None)
+
+
+class MemoryErasureRequests:
+    """ErasureRequests of one process."""
+
+    def __init__(self) -> None:
+        self.requests: dict[str, ErasureRequest] = {}
+
+    async def add(self, request: ErasureRequest) -> ErasureRequest:
+        return self.requests.setdefault(request.request_id, request)
+
+    async def find(self, request_id: str) -> ErasureRequest | None:
+        require(str, request_id=request_id)
+        return self.requests.get(request_id)
+
+    async def take(self, holder: str, now: datetime, until: datetime) -> ErasureRequest | None:
+        free = [(one.held_until, one) for one in self.requests.values() if one.held_until and one.held_until <= now]
+        if not free:
+            return None
+        _, found = min(free, key=lambda one: one[0])
+        self.requests[found.request_id] = taken = replace(found, holder=holder, held_until=until)
+        return taken
+
+    async def renew(self, request: ErasureRequest, until: datetime) -> bool:
+        return self._changed_by_holder(request, held_until=until, stage=request.stage, left=request.left)
+
+    async def put_off(self, request: ErasureRequest, until: datetime) -> None:
+        fields = {"holder": None, "held_until": until, "problem": request.problem, "detail": request.detail}
+        self._changed_by_holder(request, **fields)
+
+    async def keep(self, request_id: str, receipt: str) -> None:
+        if request_id in self.requests:
+            self.requests[request_id] = replace(self.requests[request_id], receipt=receipt)
+
+    async def end(self, request_id: str) -> None:
+        if request_id in self.requests:
+            known = self.requests[request_id]
+            self.requests[request_id] = ErasureRequest(request_id, known.asked_at, receipt=known.receipt)
+
+    def _changed_by_holder(self, request: ErasureRequest, **fields: Any) -> bool:
+        known = self.requests.get(request.request_id)
+        if known is None or known.holder != request.holder:
+            return False
+        self.requests[request.request_id] = replace(known, **fields)
+        return True
 
 
 class MemoryBudgets:

@@ -14,13 +14,17 @@ import httpx
 
 from afterword.embedded import Process
 from afterword.embedded.claims import free_ports
+from afterword.erasing.receipt import Receipt
+from afterword.erasing.verifying import verify
 from afterword.serving.keys import new_key
 from afterword.serving.server import HEADER_SECONDS
 from afterword.streams.stores.opening import open_stores
 from tests.e2e.deployment import Deployment, environment_of
+from tests.e2e.test_redaction import documents
 
 WAIT_SECONDS = 90
 ROLES = ("segmenter", "summarizer", "archiver")
+ANN = "ann-5f2e"
 
 
 class Serving:
@@ -315,3 +319,49 @@ async def test_keys_admit_and_other_tenants_see_nothing(deployment: Deployment) 
                 assert (await nobody.get(path)).status_code == 401
             assert (await other.delete("/v1/conversations/c1")).status_code == 404
         assert mine not in server.process.log.read_text()
+
+
+async def test_an_erasure_whose_server_is_killed_goes_on_in_the_next_and_leaves_nothing(deployment: Deployment) -> None:
+    for role in ROLES:
+        deployment.start(role)
+    officer, of_officer = new_key(("write", "erase"), "t1", None)
+    bobs, of_bob = new_key(("erase",), "t1", "bob")
+    other, of_other = new_key(("admin",), "t2", None)
+    async with open_stores(deployment.settings) as stores:
+        for record in (of_officer, of_bob, of_other):
+            await stores.keys.put(record)
+    async with serving(deployment, auth="keys") as server, server.client(officer) as client:
+        for name, user in (("c1", ANN), ("c2", ANN), ("c3", "bob")):
+            sent = messages(name, 3, user_id=user, tenant_id="t1")
+            assert (await client.post("/v1/messages", json=sent)).status_code == 202
+            assert (await client.post(f"/v1/conversations/{name}/flush", json={})).status_code == 202
+        report = await deployment.audit(WAIT_SECONDS)
+        assert report.clean, report.lines()
+        await deployment.stop("segmenter")  # so that it waits in the midst, with everything deleted from the archive
+
+        asked = await client.post("/v1/erasures", json={"user_id": ANN, "asked_by": "the officer"})
+        assert asked.status_code == 202
+        path = asked.headers["location"]
+        await server.until(lambda answer: "segmenter" in str(answer.json()["progress"]), path, officer)
+        server.process.kill()
+        await server.start()
+        held = (await client.get(path)).json()
+        assert (held["state"], held["receipt"]) in (("running", None), ("waiting", None))
+        again = await client.post("/v1/erasures", json={"user_id": ANN})
+        assert again.headers["location"] == path
+
+        deployment.start("segmenter")
+        done = (await server.until(lambda answer: answer.json()["state"] == "done", path, officer)).json()
+        async with server.client(bobs) as bob, server.client(other) as stranger:
+            assert [(await one.get(path)).status_code for one in (bob, stranger)] == [404, 404]
+            assert (await bob.post("/v1/erasures", json={"user_id": ANN})).status_code == 403
+        assert ANN not in server.process.log.read_text()
+
+    receipt = Receipt.model_validate(done["receipt"])
+    assert (receipt.receipt_id, receipt.asked_by) == (path.rpartition("/")[2], "the officer")
+    assert receipt.counts == {"messages": 6, "conversations": 2, "episodes": 2, "dead_letters": 0}
+    verified = await verify(deployment.settings, receipt, ANN, "t1")
+    assert verified.late == ()
+    assert not [found for found in await documents(deployment.settings) if ANN.encode() in found]
+    report = await deployment.audit(WAIT_SECONDS)
+    assert report.clean, report.lines()

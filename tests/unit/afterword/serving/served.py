@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 
+from afterword.erasing.requests import ErasureRunner
 from afterword.producer import ProducerRecord, WrittenAt
 from afterword.serving.app import make_app
 from afterword.serving.feed import Feed
@@ -16,6 +17,8 @@ from afterword.serving.services import Services
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.settings import Kafka, Serve, Settings
 from afterword.streams.telemetry import Metrics
+from tests.doubles.eraser import ScriptedEraser
+from tests.doubles.stores import MemoryErasureRequests
 from tests.unit.afterword.memory.remembered import Remembered
 
 
@@ -55,6 +58,8 @@ class Served:
     database: Database
     broker: Broker
     services: Services
+    erasures: ErasureRunner
+    eraser: ScriptedEraser
     client: httpx.AsyncClient
 
 
@@ -62,6 +67,8 @@ class Served:
 async def serving(authenticator: Authenticator | None = None, **settings: Any) -> AsyncIterator[Served]:
     remembered, database, broker = Remembered(), Database(), Broker()
     serve, metrics = Serve(**settings), Metrics("server", "any")
+    eraser = ScriptedEraser()
+    erasures = ErasureRunner(MemoryErasureRequests(), eraser.erasures, eraser.prepare, eraser.opened)
     services = Services(
         settings=Settings(serve=serve),
         ping_database=database.ping,
@@ -71,7 +78,8 @@ async def serving(authenticator: Authenticator | None = None, **settings: Any) -
         metrics=metrics,
         outbox=broker,
         feed=Feed(Kafka(), metrics),
+        erasures=erasures,
     )
     transport = httpx.ASGITransport(make_app(services), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-        yield Served(remembered, database, broker, services, client)
+        yield Served(remembered, database, broker, services, erasures, eraser, client)

@@ -25,6 +25,9 @@ class Holder:
     """Everybody has this principal."""
 
     def __init__(self, **fields: Any) -> None:
+        self.become(**fields)
+
+    def become(self, **fields: Any) -> None:
         self._principal = Principal("k1", **{"scopes": frozenset({"read"}), **fields})
 
     async def principal(self, token: str | None) -> Principal:
