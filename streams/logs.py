@@ -27,6 +27,8 @@ QUIET = {
     # they log addresses, which may hold a key
     "httpx": logging.WARNING,
     "httpcore": logging.WARNING,
+    # it logs the beginning and the end of every exchange
+    "mcp": logging.WARNING,
     # it logs every attempt to reach an unavailable collector; what it drops, at ERROR
     "opentelemetry": logging.ERROR,
 }

@@ -675,6 +675,10 @@ class Serve(Section):
     cors_origins: str = Field(
         "", description="origins of web pages whose scripts may call the server, separated by commas"
     )
+    mcp_user: str = Field(
+        "", max_length=256, description="user whose memory agents have over MCP where there is no authentication"
+    )
+    mcp_tenant: str = Field("", max_length=256, description="tenant of that user; empty: none")
     jwt_issuer: str | None = Field(None, min_length=1, description="`iss` that tokens must have")
     jwt_audience: str | None = Field(None, min_length=1, description="`aud` that tokens must have")
     jwt_jwks_url: str | None = Field(

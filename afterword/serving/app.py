@@ -16,7 +16,7 @@ from afterword.erasing.eraser import Eraser
 from afterword.erasing.requests import ErasureRunner
 from afterword.memory import Memory
 from afterword.producer import Producer
-from afterword.serving import erasures, events, operating, reading, writing
+from afterword.serving import erasures, events, mcp, operating, reading, writing
 from afterword.serving.access import AccessMiddleware
 from afterword.serving.bodies import BODIES
 from afterword.serving.feed import Feed
@@ -35,7 +35,7 @@ from afterword.version import running_version
 
 ROLE = "server"
 LOOPBACK_NAMES = ["127.0.0.1", "localhost", "[::1]", "::1"]
-ROUTERS = (reading.router, writing.router, erasures.router, events.router, operating.router)
+ROUTERS = (reading.router, writing.router, erasures.router, events.router, mcp.router, operating.router)
 DESCRIPTION = "Long-term memory of chat conversations: messages in; context, episodes, recall and events out."
 
 
@@ -112,7 +112,8 @@ def make_app(services: Services) -> FastAPI:
     # the last one added is the outermost
     app.add_middleware(EncodedPaths)
     if settings.origins:
-        methods, headers = ["GET", "POST", "PATCH", "DELETE"], ["Authorization", "Content-Type", "Last-Event-ID"]
+        methods = ["GET", "POST", "PATCH", "DELETE"]
+        headers = ["Authorization", "Content-Type", "Last-Event-ID", *mcp.HEADERS_OF_CLIENTS]
         app.add_middleware(CORSMiddleware, allow_origins=settings.origins, allow_methods=methods, allow_headers=headers)
     if settings.auth == "none":
         # a page of another site could else have its name resolve to this address, and read everything

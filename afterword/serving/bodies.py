@@ -20,20 +20,25 @@ def body_of(model: type[B]) -> Any:
     """
 
     async def read(request: Request) -> B:
-        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if media_type != JSON:  # a form of another site cannot send it without asking
-            raise HTTPException(415)
-        settings = request.app.state.services.settings.serve
         try:
-            async with asyncio.timeout(settings.request_timeout_seconds):
-                content = await _bounded(request, settings.max_body_bytes)
-            return model.model_validate_json(content)
-        except TimeoutError:
-            raise HTTPException(408) from None
+            return model.model_validate_json(await read_json(request))
         except ValidationError as error:
             raise RequestInvalid(problems=problems_of(error, "body")) from None
 
     return Depends(read)
+
+
+async def read_json(request: Request) -> bytes:
+    """Read the body. Raises: HTTPException 415 for another media type, 408 if it is slow, 413 if it is large."""
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != JSON:  # a form of another site cannot send it without asking
+        raise HTTPException(415)
+    settings = request.app.state.services.settings.serve
+    try:
+        async with asyncio.timeout(settings.request_timeout_seconds):
+            return await _bounded(request, settings.max_body_bytes)
+    except TimeoutError:
+        raise HTTPException(408) from None
 
 
 async def _bounded(request: Request, most: int) -> bytes:

@@ -73,8 +73,8 @@ class Nobody:
         return Principal("local", SCOPES)
 
 
-def requiring(scope: Permission) -> Any:
-    """Make the dependency that admits principals with the scope, each only so often."""
+def requiring(*scopes: Permission) -> Any:
+    """Make the dependency that admits principals with one of the scopes, each only so often."""
 
     async def admitted(
         request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Security(BEARER)]
@@ -88,8 +88,8 @@ def requiring(scope: Permission) -> Any:
             raise
         request.state.key_id = principal.key_id
         await services.rates.take(f"key {principal.key_id}")
-        if not principal.may(scope):
-            raise NotPermitted(problem=f"the key has no scope {scope}")
+        if not any(map(principal.may, scopes)):
+            raise NotPermitted(problem=f"the key has no scope {' or '.join(scopes)}")
         return principal
 
     return Depends(admitted)
@@ -98,3 +98,4 @@ def requiring(scope: Permission) -> Any:
 MayRead = Annotated[Principal, requiring("read")]
 MayWrite = Annotated[Principal, requiring("write")]
 MayErase = Annotated[Principal, requiring("erase")]
+MayReadOrWrite = Annotated[Principal, requiring("read", "write")]

@@ -25,6 +25,9 @@ RETRY_SECONDS = 5
 """Time after which a client may ask a server again that was away."""
 MAX_PROBLEMS_NAMED = 20
 
+FAILED = "it failed"
+"""Detail of an error that nobody foresaw."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -150,11 +153,8 @@ def problems_of(error: ValidationError | RequestValidationError, place: str = ""
 async def show_error(_: Request, error: Exception) -> Response:
     """Answer with an error of ours."""
     assert isinstance(error, AfterwordError)  # noqa: S101 – registered for this class
-    status = next((status for kind, status in STATUS if isinstance(error, kind)), 500)
-    detail = next((text for kind, text in AWAY.items() if isinstance(error, kind)), str(error))
+    status, detail = explained(error)
     headers: dict[str, str] = {}
-    if status >= 500:
-        log.warning("request_failed", stage="serve", error_type=error.error_type, problem=str(error))
     if status == 503:
         headers["Retry-After"] = str(RETRY_SECONDS)
     if isinstance(error, TooManyRequests):
@@ -162,7 +162,16 @@ async def show_error(_: Request, error: Exception) -> Response:
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     problems = error.problems if isinstance(error, RequestInvalid) else ()
-    return problem_response(status, error.error_type, detail if status != 500 else "it failed", problems, headers)
+    return problem_response(status, error.error_type, detail, problems, headers)
+
+
+def explained(error: AfterwordError) -> tuple[int, str]:
+    """Status of an error, and what its client is told; what is not the client's fault is logged in full."""
+    status = next((status for kind, status in STATUS if isinstance(error, kind)), 500)
+    detail = next((text for kind, text in AWAY.items() if isinstance(error, kind)), str(error))
+    if status >= 500:
+        log.warning("request_failed", stage="serve", error_type=error.error_type, problem=str(error))
+    return status, detail if status != 500 else FAILED
 
 
 async def show_invalid_request(request: Request, error: Exception) -> Response:
@@ -183,7 +192,7 @@ async def show_refusal(_: Request, error: Exception) -> Response:
 async def show_fault(_: Request, error: Exception) -> Response:
     """Answer to an error that nobody foresaw."""
     log.error("request_failed", stage="serve", error_type=type(error).__name__)
-    return problem_response(500, "internal_server_error", "it failed")
+    return problem_response(500, "internal_server_error", FAILED)
 
 
 def add_handlers(app: FastAPI) -> None:

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import ConfigDict, Field, ValidationError
 
 from afterword.context import ANYONE
+from afterword.memory import Memory
 from afterword.producer import ProducerRecord, to_record
 from afterword.schemas import (
     ConversationDeleted,
@@ -26,7 +27,7 @@ from afterword.serving.paths import ConversationId, MessageId
 from afterword.serving.principal import MayWrite, Principal
 from afterword.serving.problems import MAX_PROBLEMS_NAMED, NotFound, RequestInvalid, problems_of
 from afterword.serving.reading import Parameters
-from afterword.serving.services import Services
+from afterword.serving.services import RecordSender, Services
 
 SOURCE = "afterword/server"
 """The CloudEvents source of what is written through the server."""
@@ -123,7 +124,7 @@ async def send_messages(
     After any other answer than 202 some may have been written: send all again, for one with the same id is a duplicate
     and dropped.
     """
-    messages = [_owned(message, principal) for message in given.messages]
+    messages = [owned_message(message, principal) for message in given.messages]
     await _require_own(request, principal, {message.conversation_id for message in messages}, new=True)
     return await _write(request, messages)
 
@@ -192,7 +193,7 @@ async def delete_conversation(
     return await _write(request, [event])
 
 
-def _owned(message: NewMessage, principal: Principal) -> MessageCreated:
+def owned_message(message: NewMessage, principal: Principal) -> MessageCreated:
     """The message with tenant and user of the key. Raises: NotPermitted for another's."""
     named: dict[str, Any] = {}
     if principal.tenant_id is not ANYONE:
@@ -205,6 +206,11 @@ def _owned(message: NewMessage, principal: Principal) -> MessageCreated:
 async def _require_own(
     request: Request, principal: Principal, conversation_ids: Iterable[Id], new: bool = False
 ) -> None:
+    services: Services = request.app.state.services
+    await require_own(services.memory, principal, conversation_ids, new)
+
+
+async def require_own(memory: Memory, principal: Principal, conversation_ids: Iterable[Id], new: bool = False) -> None:
     """Check that conversations are the principal's. Raises: NotFound for somebody else's, and StoreUnavailable.
 
     One that nobody knows may be about to come: with `new`, or for a key that every user of the tenant may use.
@@ -212,12 +218,11 @@ async def _require_own(
     owner = principal.owner
     if owner.tenant_id is ANYONE and owner.user_id is ANYONE:
         return
-    services: Services = request.app.state.services
     slots = asyncio.Semaphore(CONCURRENT_LOOKS)
 
     async def look(conversation_id: str) -> bool:
         async with slots:
-            begun = await services.memory.owner(conversation_id)
+            begun = await memory.owner(conversation_id)
         if begun is None:
             return new or owner.user_id is ANYONE
         return owner.has(*begun)
@@ -227,10 +232,15 @@ async def _require_own(
 
 
 async def _write(request: Request, events: Sequence[InputEvent]) -> WrittenAnswer:
-    """Send what the topic takes. Raises: RequestInvalid, BrokerUnavailable."""
     services: Services = request.app.state.services
-    written = await services.outbox.send(_records(events, datetime.now(UTC)))
+    answer = await write_events(services.outbox, events)
     request.state.count = len(events)
+    return answer
+
+
+async def write_events(outbox: RecordSender, events: Sequence[InputEvent]) -> WrittenAnswer:
+    """Send what the topic takes. Raises: RequestInvalid, BrokerUnavailable, TopicMissing."""
+    written = await outbox.send(_records(events, datetime.now(UTC)))
     return WrittenAnswer(records=tuple(RecordPlace(partition=one.partition, offset=one.offset) for one in written))
 
 
