@@ -16,7 +16,7 @@ from afterword.erasing.eraser import Eraser
 from afterword.erasing.requests import ErasureRunner
 from afterword.memory import Memory
 from afterword.producer import Producer
-from afterword.serving import erasures, events, mcp, operating, reading, writing
+from afterword.serving import erasures, events, manual, mcp, operating, reading, writing
 from afterword.serving.access import AccessMiddleware
 from afterword.serving.bodies import BODIES
 from afterword.serving.feed import Feed
@@ -35,7 +35,7 @@ from afterword.version import running_version
 
 ROLE = "server"
 LOOPBACK_NAMES = ["127.0.0.1", "localhost", "[::1]", "::1"]
-ROUTERS = (reading.router, writing.router, erasures.router, events.router, mcp.router, operating.router)
+ROUTERS = (reading.router, writing.router, erasures.router, events.router, mcp.router, operating.router, manual.router)
 DESCRIPTION = "Long-term memory of chat conversations: messages in; context, episodes, recall and events out."
 
 
@@ -90,7 +90,7 @@ def routes_only() -> FastAPI:
         title="Afterword",
         description=DESCRIPTION,
         version=running_version(),
-        docs_url=None,  # its page loads scripts from elsewhere
+        docs_url=None,  # its page loads scripts from elsewhere: `manual.py` has ours
         redoc_url=None,
         redirect_slashes=False,
         responses=RESPONSES,
