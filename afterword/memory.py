@@ -15,11 +15,11 @@ from pydantic import ConfigDict
 from afterword.context import ANYONE, Anyone, Context, ContextRequest, Owner, read_context
 from afterword.schemas import MessageCreated, SummaryCreated
 from afterword.schemas.base import EPOCH, Time
-from afterword.schemas.ids import conversation_of_scope, scope_id
+from afterword.schemas.ids import conversation_of_scope, message_key, scope_id
 from afterword.schemas.messages import INT64_MAX
 from afterword.streams.errors import AfterwordError, OwnerMissing
 from afterword.streams.settings import EmbedderSettings, Settings, load_settings
-from afterword.streams.stores.arguments import require, require_within
+from afterword.streams.stores.arguments import require, require_texts, require_within
 from afterword.streams.stores.episodes import Conversation, EpisodeStore, StoredEpisode, agent_of_scope, scope_of
 from afterword.streams.stores.index import MOST_QUERY_CHARACTERS, Dense, Embed, Query, Recalled
 from afterword.streams.stores.messages import ArchivedMessage, MessageArchive, Selection
@@ -52,6 +52,7 @@ PAGE_CONVERSATIONS = 50
 MOST_PAGE_CONVERSATIONS = 200
 PAGE_MESSAGES = 50
 MOST_PAGE_MESSAGES = 200
+MOST_FOUND_MESSAGES = 1000
 
 log = structlog.get_logger(__name__)
 
@@ -280,6 +281,30 @@ class Memory:
         last = found[limit - 1] if len(found) > limit else None
         next_before = _cursor(last.message.sent_at or EPOCH, last.offset) if last else None
         return MessagePage(tuple(archived.message for archived in found[:limit]), next_before)
+
+    async def find_messages(
+        self,
+        conversation_id: str,
+        message_ids: Sequence[str],
+        *,
+        user_id: str | Anyone = ANYONE,
+        tenant_id: str | Anyone | None = ANYONE,
+    ) -> list[MessageCreated]:
+        """Archived messages of a conversation by their ids, in their order; those that it does not have are left out.
+
+        At most 1,000 ids. `user_id`, `tenant_id`: as those of `context`; none of somebody else's conversation.
+        Raises: OwnerMissing.
+        """
+        owner = _owner(user_id, tenant_id)
+        require(str, conversation_id=conversation_id)
+        require_within(0, MOST_FOUND_MESSAGES, message_ids=len(message_ids))
+        require_texts(message_ids=message_ids)
+        begun = await self.owner(conversation_id)
+        if begun is None or not owner.has(*begun):
+            return []
+        keys = [message_key(conversation_id, message_id, begun[1]) for message_id in message_ids]
+        found = await self._messages.get_many(keys)
+        return [found[key].message for key in keys if key in found]
 
     async def episode(
         self, episode_id: str, *, user_id: str | Anyone = ANYONE, tenant_id: str | Anyone | None = ANYONE

@@ -58,29 +58,38 @@ def make_settings(stack: Stack, unique: Callable[[str], str], database_name: str
 
     Overrides are merged section by section: make_settings(kafka={"partitions": 2}, drain_seconds=5).
     """
-    server = stack.environment().get("AFTERWORD_QDRANT__URL")
-    index: dict[str, Any] = {"url": server} if server else {"path": tmp_path / "qdrant"}
 
     def make(**overrides: Any) -> Settings:
-        ours: dict[str, Any] = {
-            "state_dir": tmp_path / "state",
-            "kafka": {
-                "bootstrap_servers": stack.bootstrap_servers,
-                "messages_topic": unique("messages"),
-                "episodes_topic": unique("episode.closed"),
-                "summaries_topic": unique("summary.created"),
-                "deletions_topic": unique("summary.deleted"),
-                "retry_topic": unique("episode.retry"),
-                "segmenter_id": unique("segmenter"),
-                "summarizer_id": unique("summarizer"),
-                "archiver_id": unique("archiver"),
-            },
-            "mongo": {"uri": stack.mongo_uri, "database": database_name},
-            "qdrant": {**index, "collection": unique("episodes")},
-        }
-        return load_settings(**_merged(ours, overrides))
+        return stack_settings(stack, unique(""), database_name, tmp_path, **overrides)
 
     return make
+
+
+def stack_settings(stack: Stack, suffix: str, database: str, directory: Path, **overrides: Any) -> Settings:
+    """Make settings for the stack, with topics that end in `suffix`. Fixtures that are not of one test need them."""
+    server = stack.environment().get("AFTERWORD_QDRANT__URL")
+    index: dict[str, Any] = {"url": server} if server else {"path": directory / "qdrant"}
+
+    def name(of: str) -> str:
+        return f"{of}{suffix}"
+
+    ours: dict[str, Any] = {
+        "state_dir": directory / "state",
+        "kafka": {
+            "bootstrap_servers": stack.bootstrap_servers,
+            "messages_topic": name("messages"),
+            "episodes_topic": name("episode.closed"),
+            "summaries_topic": name("summary.created"),
+            "deletions_topic": name("summary.deleted"),
+            "retry_topic": name("episode.retry"),
+            "segmenter_id": name("segmenter"),
+            "summarizer_id": name("summarizer"),
+            "archiver_id": name("archiver"),
+        },
+        "mongo": {"uri": stack.mongo_uri, "database": database},
+        "qdrant": {**index, "collection": name("episodes")},
+    }
+    return load_settings(**_merged(ours, overrides))
 
 
 def _merged(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:

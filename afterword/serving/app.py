@@ -21,6 +21,8 @@ from afterword.serving.access import AccessMiddleware
 from afterword.serving.bodies import BODIES
 from afterword.serving.feed import Feed
 from afterword.serving.keys import KeyHolders
+from afterword.serving.page import app as page
+from afterword.serving.page.live import LagReader
 from afterword.serving.paths import EncodedPaths
 from afterword.serving.principal import Authenticator, Nobody
 from afterword.serving.problems import RESPONSES, ProblemDocument, add_handlers
@@ -35,7 +37,16 @@ from afterword.version import running_version
 
 ROLE = "server"
 LOOPBACK_NAMES = ["127.0.0.1", "localhost", "[::1]", "::1"]
-ROUTERS = (reading.router, writing.router, erasures.router, events.router, mcp.router, operating.router, manual.router)
+ROUTERS = (
+    reading.router,
+    writing.router,
+    erasures.router,
+    events.router,
+    mcp.router,
+    operating.router,
+    manual.router,
+    page.router,
+)
 DESCRIPTION = "Long-term memory of chat conversations: messages in; context, episodes, recall and events out."
 
 
@@ -108,6 +119,7 @@ def make_app(services: Services) -> FastAPI:
     settings = services.settings.serve
     app = routes_only()
     app.state.services = services
+    app.state.lag_reader = LagReader(services.settings.kafka)
     add_handlers(app)
     # the last one added is the outermost
     app.add_middleware(EncodedPaths)

@@ -33,6 +33,11 @@ async def read_json(request: Request) -> bytes:
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != JSON:  # a form of another site cannot send it without asking
         raise HTTPException(415)
+    return await read_body(request)
+
+
+async def read_body(request: Request) -> bytes:
+    """Read the body. Raises: HTTPException 413 for one that is too large, 408 for one that comes too slowly."""
     settings = request.app.state.services.settings.serve
     try:
         async with asyncio.timeout(settings.request_timeout_seconds):

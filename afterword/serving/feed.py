@@ -133,6 +133,7 @@ class Feed:
         self._clients: set[StreamClient] = set()
         self._users: OrderedDict[str, str] = OrderedDict()
         self._catching_up = asyncio.Semaphore(CATCHING_UP)
+        self._interrupted = False
 
     async def run(self) -> None:
         """Read for ever; while Kafka is away, clients wait."""
@@ -141,9 +142,15 @@ class Feed:
             try:
                 await self._read()
             except (BrokerUnavailable, ConfigurationError, KafkaError) as error:
+                self._interrupted = True
                 log.warning("feed_interrupted", stage="serve", error_type=type(error).__name__)
             await asyncio.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+
+    @property
+    def running(self) -> bool:
+        """Tell whether it reads: it has begun, and was not interrupted since."""
+        return bool(self._offsets) and not self._interrupted
 
     def require_running(self) -> None:
         """Raises: BrokerUnavailable before the first read."""
@@ -173,6 +180,13 @@ class Feed:
             self._clients.discard(client)
             self._metrics.event_clients.set(len(self._clients))
 
+    async def recent(self, wanted: StreamFilter, records: int) -> list[Published]:
+        """List the events among the last records of each partition. Raises: BrokerUnavailable, KafkaError."""
+        here = self.offsets
+        since = {tp: max(0, end - records) for tp, end in here.items()}
+        async with aclosing(self._missed(wanted, since, here)) as found:
+            return [event async for event in found]
+
     async def _read(self) -> None:
         """Hand out what comes, for ever. Raises: BrokerUnavailable, TopicMissing, KafkaError."""
         await require_topics(self._kafka, *self.topics)  # one that is missing would have no partitions, for ever
@@ -181,6 +195,7 @@ class Feed:
             reading.reader(*self.topics, isolation_level="read_committed") as consumer,
         ):
             await self._begin(consumer)
+            self._interrupted = False
             while True:
                 for records in (await consumer.getmany(timeout_ms=POLL_MILLISECONDS)).values():
                     for record in records:

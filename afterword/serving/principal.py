@@ -73,24 +73,32 @@ class Nobody:
         return Principal("local", SCOPES)
 
 
+async def admit(request: Request, token: str | None, *scopes: Permission) -> Principal:
+    """Return the principal of a token that has one of the scopes, each only so often.
+
+    Raises: Unauthenticated, NotPermitted, TooManyRequests, StoreUnavailable.
+    """
+    services: Services = request.app.state.services
+    try:
+        principal = await services.authenticator.principal(token)
+    except Unauthenticated:
+        # a guesser has the same limit as a key, by its address
+        await services.rates.take(f"address {request.client.host if request.client else ''}")
+        raise
+    request.state.key_id = principal.key_id
+    await services.rates.take(f"key {principal.key_id}")
+    if not any(map(principal.may, scopes)):
+        raise NotPermitted(problem=f"the key has no scope {' or '.join(scopes)}")
+    return principal
+
+
 def requiring(*scopes: Permission) -> Any:
-    """Make the dependency that admits principals with one of the scopes, each only so often."""
+    """Make the dependency that admits principals with one of the scopes."""
 
     async def admitted(
         request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Security(BEARER)]
     ) -> Principal:
-        services: Services = request.app.state.services
-        try:
-            principal = await services.authenticator.principal(given.credentials if given else None)
-        except Unauthenticated:
-            # a guesser has the same limit as a key, by its address
-            await services.rates.take(f"address {request.client.host if request.client else ''}")
-            raise
-        request.state.key_id = principal.key_id
-        await services.rates.take(f"key {principal.key_id}")
-        if not any(map(principal.may, scopes)):
-            raise NotPermitted(problem=f"the key has no scope {' or '.join(scopes)}")
-        return principal
+        return await admit(request, given.credentials if given else None, *scopes)
 
     return Depends(admitted)
 

@@ -1,0 +1,30 @@
+"""The router of the page: all of its screens, and the files that they load."""
+
+from pathlib import Path
+
+from fastapi import APIRouter
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse
+
+from afterword.serving.page import changing, conversation, dead_letters, finding, health, live, visitor
+from afterword.serving.page.rendering import STATIC, PageRoute, static_version
+
+ONE_YEAR = "public, max-age=31536000, immutable"
+TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".txt": "text/plain"}
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+@router.get("/static/{version}/{name}")
+async def send_static_file(version: str, name: str) -> FileResponse:
+    """Send a file of the page; its version is in the path, so browsers keep it."""
+    path = FILES.get(name)
+    if path is None or version != static_version():
+        raise HTTPException(404)
+    return FileResponse(path, media_type=TYPES[path.suffix], headers={"Cache-Control": ONE_YEAR})
+
+
+FILES: dict[str, Path] = {path.name: path for path in STATIC.iterdir() if path.suffix in TYPES}
+
+for screen in (visitor, live, conversation, changing, finding, dead_letters, health):
+    router.include_router(screen.router)

@@ -1,0 +1,260 @@
+"""Conversations: the list of a user's, and one with its messages beside what was made of them."""
+
+import hashlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Query, Request, Response
+from markupsafe import Markup
+from pydantic import Field
+from sse_starlette import ServerSentEvent
+from starlette.responses import HTMLResponse
+
+from afterword.context import ANYONE
+from afterword.memory import MAX_TOKENS, ConversationDetails
+from afterword.schemas import MessageCreated
+from afterword.schemas.base import Id, PartyId
+from afterword.schemas.summaries import SUMMARY_CREATED
+from afterword.serving.events import ALL, HEARTBEAT_SECONDS, SEND_SECONDS, EventStream
+from afterword.serving.feed import Feed, StreamFilter
+from afterword.serving.page.live import happened_at, recent_events
+from afterword.serving.page.marking import figures_in, with_evidence
+from afterword.serving.page.rendering import PageRoute, fragment, html_page
+from afterword.serving.page.visitor import ReadingVisitor
+from afterword.serving.principal import Principal
+from afterword.serving.problems import NotFound
+from afterword.serving.reading import MOST_CONTEXT_TOKENS, ByAgent, Parameters
+from afterword.serving.services import Services
+from afterword.streams.stores.episodes import StoredEpisode
+
+MESSAGES_ON_PAGE = 50
+LEAST_BUDGET, MOST_BUDGET = 50, 8000
+"""Tokens at the ends of the slider."""
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+class ListQuery(Parameters):
+    user_id: PartyId | None = None
+    tenant_id: PartyId | None = None
+    after: str | None = Field(None, max_length=2000)
+
+
+class ConversationQuery(ByAgent):
+    id: Id
+    sent: bool = False
+    """A change was sent a moment ago."""
+    before: str | None = Field(None, max_length=2000)
+    episodes_before: int | None = Field(None, ge=1, le=2**53)
+    version: str | None = Field(None, max_length=64)
+    """Version of the part that the page shows."""
+
+
+class ShownContextQuery(ByAgent):
+    id: Id
+    max_tokens: int = Field(MAX_TOKENS, ge=1, le=MOST_CONTEXT_TOKENS)
+
+
+class MessageQuery(ByAgent):
+    id: Id
+    message_id: Id
+
+
+@dataclass(frozen=True)
+class EpisodeCard:
+    """An episode, and its long summary with marks."""
+
+    stored: StoredEpisode
+    long_summary: Markup
+
+
+@dataclass
+class MessageRun:
+    """Messages in a row that are of one episode, or of none. `card`: beside the first run of its episode."""
+
+    ordinal: int | None
+    card: EpisodeCard | None = None
+    messages: list[MessageCreated] = field(default_factory=list)
+
+
+def runs_of(messages: Sequence[MessageCreated], episodes: Sequence[StoredEpisode]) -> list[MessageRun]:
+    """Group messages, oldest first, by the episodes that they are in."""
+    of = {message_id: episode for episode in episodes for message_id in episode.summary.message_ids}
+    cards = _cards(messages, episodes)
+    runs: list[MessageRun] = []
+    for message in messages:
+        episode = of.get(message.id)
+        ordinal = episode.ordinal if episode else None
+        if not runs or runs[-1].ordinal != ordinal:
+            runs.append(MessageRun(ordinal, cards.pop(ordinal, None) if ordinal else None))
+        runs[-1].messages.append(message)
+    return runs
+
+
+def _cards(messages: Sequence[MessageCreated], episodes: Sequence[StoredEpisode]) -> dict[int, EpisodeCard]:
+    known = {message.id: message for message in messages}
+    cards: dict[int, EpisodeCard] = {}
+    for episode in episodes:
+        summary = episode.summary
+        sources = figures_in(known[message_id] for message_id in summary.message_ids if message_id in known)
+        cards[episode.ordinal] = EpisodeCard(
+            episode, with_evidence(summary.long_summary, summary.quality.unsupported, sources)
+        )
+    return cards
+
+
+@router.get("/conversations")
+async def show_conversations(
+    request: Request, principal: ReadingVisitor, wanted: Annotated[ListQuery, Query()]
+) -> HTMLResponse:
+    """List a user's conversations; a visitor who is not bound to one names it."""
+    user_id = wanted.user_id or (None if principal.user_id is ANYONE else principal.user_id)
+    tenant_id = principal.tenant(wanted.tenant_id or None)
+    page = None
+    if user_id:
+        memory = _services(request).memory
+        page = await memory.conversations(user_id=principal.user(str(user_id)), tenant_id=tenant_id, after=wanted.after)
+    given: dict[str, Any] = {"user_id": user_id, "tenant_id": tenant_id, "page": page}
+    return html_page(request, "conversations.html", principal, **given, **choices(principal))
+
+
+def choices(principal: Principal) -> dict[str, bool]:
+    """Tell which owner a visitor may choose."""
+    return {"any_user": principal.user_id is ANYONE, "any_tenant": principal.tenant_id is ANYONE}
+
+
+@router.get("/conversations/recent")
+async def show_recent_conversations(request: Request, principal: ReadingVisitor) -> HTMLResponse:
+    """List the conversations that were summarized last, as far as the last events tell."""
+    feed = _services(request).feed
+    feed.require_running()
+    found: dict[tuple[str, str | None], dict[str, Any]] = {}
+    for event in await recent_events(feed, StreamFilter(principal.owner, frozenset({SUMMARY_CREATED}))):
+        summary = orjson.loads(event.data)
+        place = event.conversation_id, event.tenant_id
+        found.pop(place, None)
+        found[place] = {**summary, "at": happened_at(summary)}
+    return html_page(request, "conversations_recent.html", principal, recent=list(reversed(found.values())))
+
+
+@router.get("/conversation")
+async def show_conversation(
+    request: Request, principal: ReadingVisitor, wanted: Annotated[ConversationQuery, Query()]
+) -> HTMLResponse:
+    """Show a conversation."""
+    details = await seen_conversation(request, principal, wanted.id, wanted.agent_id)
+    thread = await _thread(request, principal, details, wanted)
+    budget = {"least": LEAST_BUDGET, "most": MOST_BUDGET, "chosen": MAX_TOKENS}
+    given: dict[str, Any] = {"details": details, "thread": Markup(thread), "wanted": wanted, "budget": budget}  # noqa: S704 – rendered
+    return html_page(request, "conversation.html", principal, version=_version(thread), **given)
+
+
+@router.get("/conversation/thread")
+async def show_thread(
+    request: Request, principal: ReadingVisitor, wanted: Annotated[ConversationQuery, Query()]
+) -> Response:
+    """Show messages and episodes; 204, which leaves the page as it is, if it shows them already."""
+    details = await seen_conversation(request, principal, wanted.id, wanted.agent_id)
+    thread = await _thread(request, principal, details, wanted)
+    version = _version(thread)
+    if version == wanted.version:
+        return Response(status_code=204)
+    given: dict[str, Any] = {"details": details, "thread": Markup(thread), "wanted": wanted}  # noqa: S704 – rendered
+    return html_page(request, "conversation_thread.html", principal, version=version, **given)
+
+
+def _version(thread: str) -> str:
+    return hashlib.blake2b(thread.encode(), digest_size=8).hexdigest()
+
+
+async def _thread(
+    request: Request, principal: Principal, details: ConversationDetails, wanted: ConversationQuery
+) -> str:
+    """Render the messages of the page and the episodes that they are in."""
+    memory, owner = _services(request).memory, principal.owner._asdict()
+    messages = await memory.messages(wanted.id, MESSAGES_ON_PAGE, wanted.before, wanted.agent_id, **owner)
+    if messages is None:
+        raise NotFound(what="conversation")
+    # each message is in one episode at most, so these are enough
+    episodes = await memory.episodes(wanted.id, MESSAGES_ON_PAGE + 1, wanted.episodes_before, wanted.agent_id, **owner)
+    runs = runs_of(messages.messages[::-1], episodes.episodes)
+    request.state.count = len(messages.messages)
+    ordinals = [run.ordinal for run in runs if run.ordinal]
+    return fragment(
+        "conversation_runs.html",
+        runs=runs,
+        details=details,
+        next_before=messages.next_before,
+        next_episodes=min(ordinals) + 1 if ordinals else wanted.episodes_before,
+        may_write=principal.may("write"),
+    )
+
+
+@router.get("/conversation/events")
+async def stream_conversation(
+    request: Request, principal: ReadingVisitor, wanted: Annotated[ConversationQuery, Query()]
+) -> EventStream:
+    """Tell a conversation's page that there is something new. Raises: NotFound, BrokerUnavailable."""
+    await seen_conversation(request, principal, wanted.id, wanted.agent_id)
+    feed = _services(request).feed
+    feed.require_running()
+    asked = StreamFilter(principal.owner, frozenset(ALL), wanted.id)
+    return EventStream(_changes(feed, asked), ping=HEARTBEAT_SECONDS, send_timeout=SEND_SECONDS)
+
+
+async def _changes(feed: Feed, wanted: StreamFilter) -> AsyncIterator[ServerSentEvent]:
+    yield ServerSentEvent(comment="open")
+    async with aclosing(feed.events(wanted, feed.offsets)) as events:
+        async for event in events:
+            yield ServerSentEvent(event.kind, event="changed")
+
+
+@router.get("/conversation/context")
+async def show_context(
+    request: Request, principal: ReadingVisitor, wanted: Annotated[ShownContextQuery, Query()]
+) -> HTMLResponse:
+    """Show what an agent would load with this many tokens."""
+    memory = _services(request).memory
+    context = await memory.context(
+        wanted.id, max_tokens=wanted.max_tokens, agent_id=wanted.agent_id, **principal.owner._asdict()
+    )
+    if context is None:
+        raise NotFound(what="conversation")
+    return html_page(request, "conversation_context.html", principal, context=context, max_tokens=wanted.max_tokens)
+
+
+@router.get("/conversation/message")
+async def show_message(
+    request: Request, principal: ReadingVisitor, wanted: Annotated[MessageQuery, Query()]
+) -> HTMLResponse:
+    """Show the whole text of a message."""
+    message = await seen_message(request, principal, wanted)
+    return html_page(request, "message_text.html", principal, message=message)
+
+
+async def seen_message(request: Request, principal: Principal, wanted: MessageQuery) -> MessageCreated:
+    """Find a message that the visitor may see. Raises: NotFound."""
+    memory = _services(request).memory
+    found = await memory.find_messages(wanted.id, [wanted.message_id], **principal.owner._asdict())
+    if not found:
+        raise NotFound(what="message")
+    return found[0]
+
+
+async def seen_conversation(
+    request: Request, principal: Principal, conversation_id: str, agent_id: str | None = None
+) -> ConversationDetails:
+    """Find a conversation that the visitor may see. Raises: NotFound."""
+    memory = _services(request).memory
+    found = await memory.conversation(conversation_id, agent_id, **principal.owner._asdict())
+    if found is None:
+        raise NotFound(what="conversation")
+    return found
+
+
+def _services(request: Request) -> Services:
+    found: Services = request.app.state.services
+    return found

@@ -1,0 +1,140 @@
+"""Dead letters: the list, one of them, and replaying or discarding those that are chosen."""
+
+import asyncio
+from collections.abc import Awaitable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar
+
+from fastapi import APIRouter, Query, Request
+from pydantic import Field
+from starlette.responses import HTMLResponse, RedirectResponse
+
+from afterword.dlq import Action, Filters, NoSuchDeadLetter, open_queue, queue_topics
+from afterword.schemas.dead_letters import DeadLetter
+from afterword.serving.page.rendering import PageRoute, html_page
+from afterword.serving.page.visitor import OperatingVisitor, Submitted, field
+from afterword.serving.problems import NotFound, RequestInvalid
+from afterword.serving.reading import Parameters
+from afterword.serving.services import Services
+from afterword.streams.errors import BrokerUnavailable
+from afterword.streams.settings import Kafka
+
+LISTED = 200
+SHOWN_BYTES = 64 * 2**10
+"""Bytes of a value that are shown; the command line has all of it."""
+WORK_SECONDS = 25.0
+ACTIONS: dict[str, Action] = {"replay": "replayed", "discard": "discarded"}
+
+T = TypeVar("T")
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+class LettersQuery(Parameters):
+    done: Literal["replayed", "discarded"] | None = None
+    """Outcome of the form that was sent."""
+    count: int = Field(0, ge=0)
+
+
+class LetterQuery(Parameters):
+    address: str = Field(max_length=400)
+
+
+@dataclass(frozen=True)
+class ChosenLetters:
+    """Selects dead letters by their addresses."""
+
+    addresses: frozenset[str]
+
+    def match(self, dead_letter: DeadLetter) -> bool:
+        return dead_letter.address in self.addresses
+
+
+@router.get("/dead-letters")
+async def show_dead_letters(
+    request: Request, principal: OperatingVisitor, wanted: Annotated[LettersQuery, Query()]
+) -> HTMLResponse:
+    """List dead letters that were neither replayed nor discarded: the first ones."""
+    kafka = _kafka(request)
+    letters = await _in_time(kafka, _listed(kafka))
+    request.state.count = len(letters)
+    given: dict[str, Any] = {
+        "letters": letters[:LISTED],
+        "more": len(letters) > LISTED,
+        "wanted": wanted,
+        "listed": LISTED,
+    }
+    return html_page(request, "dead_letters.html", principal, **given)
+
+
+async def _listed(kafka: Kafka) -> list[DeadLetter]:
+    found: list[DeadLetter] = []
+    async with open_queue(kafka) as queue:
+        for topic in queue_topics(kafka):
+            async with aclosing(queue.unresolved(topic, Filters())) as letters:
+                async for letter in letters:
+                    found.append(letter)
+                    if len(found) > LISTED:
+                        return found
+    return found
+
+
+@router.get("/dead-letter")
+async def show_dead_letter(
+    request: Request, principal: OperatingVisitor, wanted: Annotated[LetterQuery, Query()]
+) -> HTMLResponse:
+    """Show one: why it was rejected, its headers, and the beginning of its value."""
+    kafka = _kafka(request)
+    letter = await _in_time(kafka, _letter(kafka, wanted.address))
+    value = letter.value or b""
+    given: dict[str, Any] = {
+        "letter": letter,
+        "value": value[:SHOWN_BYTES].decode(errors="replace"),
+        "size": len(value),
+        "headers": [(name, (said or b"").decode(errors="replace")) for name, said in letter.headers],
+    }
+    return html_page(request, "dead_letter.html", principal, **given)
+
+
+async def _letter(kafka: Kafka, address: str) -> DeadLetter:
+    async with open_queue(kafka) as queue:
+        try:
+            return await queue.find(address)
+        except NoSuchDeadLetter:
+            raise NotFound(what="dead letter") from None
+
+
+@router.post("/dead-letters")
+async def resolve_dead_letters(request: Request, _: OperatingVisitor, fields: Submitted) -> RedirectResponse:
+    """Replay or discard those that are chosen, each once."""
+    action = ACTIONS.get(field(fields, "action"))
+    addresses = frozenset(fields.get("address", ()))
+    if action is None:
+        raise RequestInvalid(problems=[("action", "must be replay or discard")])
+    kafka = _kafka(request)
+    count = await _in_time(kafka, _resolved(kafka, addresses, action)) if addresses else 0
+    return RedirectResponse(f"/dead-letters?done={action}&count={count}", 303)
+
+
+async def _resolved(kafka: Kafka, addresses: frozenset[str], action: Action) -> int:
+    """Return how many were resolved."""
+    topics = {address.rsplit("/", 2)[0] for address in addresses}
+    async with open_queue(kafka) as queue:
+        chosen = ChosenLetters(addresses)
+        done = [await queue.resolve(topic, chosen, action) for topic in queue_topics(kafka) if topic in topics]
+    return sum(counts.resolved for counts in done)
+
+
+async def _in_time(kafka: Kafka, work: Awaitable[T]) -> T:
+    """Raises: BrokerUnavailable after WORK_SECONDS."""
+    try:
+        async with asyncio.timeout(WORK_SECONDS):
+            return await work
+    except TimeoutError:
+        raise BrokerUnavailable(servers=kafka.bootstrap_servers, problem="no answer in time") from None
+
+
+def _kafka(request: Request) -> Kafka:
+    services: Services = request.app.state.services
+    return services.settings.kafka

@@ -1,0 +1,71 @@
+"""Search screen: recall, with the words that were found marked."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter, Request
+from markupsafe import Markup
+from starlette.responses import HTMLResponse
+
+from afterword.context import ANYONE
+from afterword.serving.page.conversation import choices
+from afterword.serving.page.marking import excerpt, with_words, word_finder
+from afterword.serving.page.rendering import PageRoute, html_page
+from afterword.serving.page.visitor import ReadingVisitor, Submitted, field
+from afterword.serving.principal import Principal
+from afterword.serving.services import Services
+from afterword.streams.stores.index import MOST_QUERY_CHARACTERS, Recalled
+
+HITS = 10
+EXCERPTS = 3
+"""Messages of a hit that are shown."""
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+@dataclass(frozen=True)
+class ShownHit:
+    """A hit, with marks."""
+
+    hit: Recalled
+    summary: Markup
+    excerpts: list[tuple[str, Markup]]
+    """Ids of messages that have the words, each with the place."""
+
+
+@router.get("/search")
+async def show_search(request: Request, principal: ReadingVisitor) -> HTMLResponse:
+    """Show the form."""
+    given: dict[str, Any] = {"query": "", "user_id": "", "tenant_id": "", "hits": None}
+    return html_page(request, "search.html", principal, **given, **choices(principal))
+
+
+@router.post("/search")
+async def search(request: Request, principal: ReadingVisitor, fields: Submitted) -> HTMLResponse:
+    """Show the hits. The query is in the body: what people look for is in no address and no log."""
+    query = field(fields, "query", MOST_QUERY_CHARACTERS).strip()
+    user_id = field(fields, "user_id", 256) if principal.user_id is ANYONE else None
+    tenant_id = (field(fields, "tenant_id", 256) or None) if principal.tenant_id is ANYONE else None
+    hits = await _found(request, principal, query, user_id, tenant_id) if query else []
+    request.state.count = len(hits)
+    given: dict[str, Any] = {"query": query, "user_id": user_id, "tenant_id": tenant_id, "hits": hits}
+    return html_page(request, "search.html", principal, **given, **choices(principal))
+
+
+async def _found(
+    request: Request, principal: Principal, query: str, user_id: str | None, tenant_id: str | None
+) -> list[ShownHit]:
+    services: Services = request.app.state.services
+    hits = await services.memory.recall(
+        query, k=HITS, user_id=principal.user(user_id), tenant_id=principal.tenant(tenant_id)
+    )
+    find = word_finder(query)
+    shown: list[ShownHit] = []
+    for hit in hits:
+        messages = await services.memory.find_messages(
+            hit.conversation_id, hit.message_ids[:1000], **principal.owner._asdict()
+        )
+        parts = ((message.id, excerpt(message.content, find)) for message in messages)
+        excerpts = [(message_id, part) for message_id, part in parts if part is not None][:EXCERPTS]
+        shown.append(ShownHit(hit, with_words(hit.short_summary, find), excerpts))
+    return shown

@@ -1,0 +1,232 @@
+"""Live screen: episodes as they close, summaries as they arrive, and for operators how far the workers are behind."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import structlog
+from aiokafka.errors import KafkaError
+from fastapi import APIRouter, Request
+from sse_starlette import ServerSentEvent
+from starlette.responses import HTMLResponse
+
+from afterword.audit.log import Log, open_log
+from afterword.dlq import DeadLetterQueue, Filters, queue_topics
+from afterword.schemas.episodes import EPISODE_CLOSED
+from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
+from afterword.serving.events import ALL, HEARTBEAT_SECONDS, SEND_SECONDS, EventStream
+from afterword.serving.feed import Feed, Published, StreamFilter
+from afterword.serving.page.rendering import PageRoute, fragment, html_page
+from afterword.serving.page.visitor import OperatingVisitor, ReadingVisitor
+from afterword.serving.services import Services
+from afterword.streams.errors import BrokerUnavailable
+from afterword.streams.settings import Kafka
+
+TICK_SECONDS = 1.0
+HISTORY_TICKS = 60
+SHOWN_AT_ONCE = 40
+"""Events of one tick that are shown; all are counted."""
+RECENT_RECORDS = 12
+"""Records of each partition that a visitor is shown at first."""
+RECENT_SECONDS = 8.0
+LAG_SECONDS = 4.0
+"""Age at which the lag is read anew."""
+OLDEST_SECONDS = 60.0
+"""Age of a reading up to which its difference from the next one is a rate."""
+READ_SECONDS = 10.0
+MOST_COUNTED = 5000
+"""Records of a dead-letter topic that are counted one by one."""
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+log = structlog.get_logger(__name__)
+
+
+@dataclass
+class LiveView:
+    """Events of a visitor since the last tick, and how many there were in each tick before."""
+
+    waiting: deque[Published] = field(default_factory=lambda: deque(maxlen=SHOWN_AT_ONCE))
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ALL, 0))
+    totals: dict[str, int] = field(default_factory=lambda: dict.fromkeys((*ALL, "fallback"), 0))
+    history: dict[str, deque[int]] = field(
+        default_factory=lambda: {kind: deque([0] * HISTORY_TICKS, HISTORY_TICKS) for kind in ALL}
+    )
+
+    def take(self, event: Published) -> None:
+        self.waiting.append(event)
+        self.counts[event.kind] += 1
+        self.totals[event.kind] += 1
+        if event.kind == SUMMARY_CREATED and orjson.loads(event.data)["quality"]["source"] == "fallback":
+            self.totals["fallback"] += 1
+
+    def tick(self) -> list[Published]:
+        """End a tick; return its events, oldest first."""
+        for kind, count in self.counts.items():
+            self.history[kind].append(count)
+            self.counts[kind] = 0
+        shown = list(self.waiting)
+        self.waiting.clear()
+        return shown
+
+    def tiles(self) -> list[dict[str, Any]]:
+        """Describe the counters and their sparklines."""
+        return [_tile(label, self.totals[kind], self.history[kind]) for kind, label in LABELS.items()]
+
+
+LABELS = {
+    EPISODE_CLOSED: "Episodes closed",
+    SUMMARY_CREATED: "Summaries",
+    SUMMARY_DELETED: "Summaries deleted",
+}
+
+
+def _tile(label: str, total: int, history: Sequence[int]) -> dict[str, Any]:
+    rate = sum(history) / (len(history) * TICK_SECONDS)
+    return {"label": label, "total": total, "rate": rate, "points": sparkline(history)}
+
+
+def sparkline(numbers: Sequence[int]) -> str:
+    """Points of an SVG polyline, 60 wide and 20 high."""
+    highest, steps = max(1, *numbers), max(1, len(numbers) - 1)
+    return " ".join(f"{60 * at / steps:.1f},{19 - 18 * number / highest:.1f}" for at, number in enumerate(numbers))
+
+
+@router.get("/")
+async def show_live(request: Request, principal: ReadingVisitor) -> HTMLResponse:
+    """Show the screen; its events come by `/live/events`."""
+    return html_page(request, "live.html", principal)
+
+
+@router.get("/live/events")
+async def stream_live(request: Request, principal: ReadingVisitor) -> EventStream:
+    """Stream parts of the screen: the last events, then each tick's. Raises: BrokerUnavailable."""
+    services: Services = request.app.state.services
+    services.feed.require_running()
+    wanted = StreamFilter(principal.owner, frozenset(ALL))
+    return EventStream(_parts(services.feed, wanted), ping=HEARTBEAT_SECONDS, send_timeout=SEND_SECONDS)
+
+
+async def _parts(feed: Feed, wanted: StreamFilter) -> AsyncIterator[ServerSentEvent]:
+    view, here = LiveView(), feed.offsets
+    past = await recent_events(feed, wanted)
+    yield ServerSentEvent(_entries(past[-SHOWN_AT_ONCE:]), event="history")
+    async with aclosing(feed.events(wanted, here)) as events:
+        pumping = asyncio.create_task(_pump(events, view))
+        try:
+            while not pumping.done():
+                yield ServerSentEvent(fragment("live_tiles.html", tiles=view.tiles(), view=view), event="tiles")
+                await asyncio.wait([pumping], timeout=TICK_SECONDS)
+                if shown := view.tick():
+                    yield ServerSentEvent(_entries(shown), event="entries")
+        finally:
+            pumping.cancel()
+            with suppress(asyncio.CancelledError, KafkaError, BrokerUnavailable):
+                await pumping
+
+
+async def _pump(events: AsyncGenerator[Published, None], view: LiveView) -> None:
+    async for event in events:
+        view.take(event)
+
+
+async def recent_events(feed: Feed, wanted: StreamFilter) -> list[Published]:
+    """List a visitor's last events, oldest first; none while they cannot be read in time."""
+    try:
+        async with asyncio.timeout(RECENT_SECONDS):
+            found = await feed.recent(wanted, RECENT_RECORDS)
+    except (TimeoutError, KafkaError, BrokerUnavailable) as error:
+        log.warning("recent_events_not_read", stage="serve", error_type=type(error).__name__)
+        return []
+    return sorted(found, key=lambda event: happened_at(orjson.loads(event.data)))
+
+
+def happened_at(event: dict[str, Any]) -> str:
+    """Time of an event, as RFC 3339 in UTC."""
+    return str(event.get("created_at") or event.get("deleted_at") or event["closed_at"])
+
+
+def _entries(events: Sequence[Published]) -> str:
+    """Render events, the newest first."""
+    shown = [{"kind": event.kind, **orjson.loads(event.data)} for event in reversed(events)]
+    return fragment("live_entries.html", events=[{**event, "at": happened_at(event)} for event in shown])
+
+
+@dataclass(frozen=True)
+class WorkerLags:
+    """Records that the workers have not taken yet, and what was rejected."""
+
+    segmenter: int
+    archiver: int
+    summarizer: int
+    messages: int
+    """End offsets of the messages' partitions, together."""
+    messages_per_second: float | None
+    """None at the first reading, and after a pause."""
+    dead_letters: int | None
+    """Dead letters that were neither replayed nor discarded; None: there are too many records to count."""
+
+
+class LagReader:
+    """Reads the lag, at most once in LAG_SECONDS for all visitors together."""
+
+    def __init__(self, kafka: Kafka, clock: Callable[[], float] = time.monotonic) -> None:
+        self._kafka = kafka
+        self._clock = clock
+        self._reading = asyncio.Lock()
+        self._at = 0.0
+        self._last: WorkerLags | None = None
+        self._counted: tuple[dict[Any, int], int | None] = {}, 0
+
+    async def read(self) -> WorkerLags:
+        """Return the lag of this moment, or of a moment ago. Raises: BrokerUnavailable, KafkaError, TopicMissing."""
+        async with self._reading:
+            if self._last is None or self._clock() - self._at >= LAG_SECONDS:
+                try:
+                    async with asyncio.timeout(READ_SECONDS):
+                        self._last = await self._read()
+                except TimeoutError:
+                    raise BrokerUnavailable(servers=self._kafka.bootstrap_servers, problem="no answer") from None
+            return self._last
+
+    async def _read(self) -> WorkerLags:
+        kafka = self._kafka
+        async with open_log(kafka) as reading:
+            messages, episodes = await reading.ends(kafka.messages_topic), await reading.ends(kafka.episodes_topic)
+            total, now = sum(messages.values()), self._clock()
+            seconds = now - self._at
+            known = self._last is not None and 0 < seconds <= OLDEST_SECONDS
+            since = (total - self._last.messages) / seconds if self._last and known else None
+            self._at = now
+            return WorkerLags(
+                segmenter=await reading.left(kafka.segmenter_id, kafka.messages_topic, messages),
+                archiver=await reading.left(kafka.archiver_id, kafka.messages_topic, messages),
+                summarizer=await reading.left(kafka.summarizer_id, kafka.episodes_topic, episodes),
+                messages=total,
+                messages_per_second=since,
+                dead_letters=await self._dead_letters(reading),
+            )
+
+    async def _dead_letters(self, reading: Log) -> int | None:
+        """Count them, if there are new records since the last time."""
+        topics = queue_topics(self._kafka)
+        async with reading.reader(*topics, isolation_level="read_committed") as consumer:
+            assigned = list(consumer.assignment())
+            first, ends = await consumer.beginning_offsets(assigned), await consumer.end_offsets(assigned)
+        if ends != self._counted[0]:
+            few = sum(ends.values()) - sum(first.values()) <= MOST_COUNTED
+            queue = DeadLetterQueue(self._kafka, reading)
+            found = [await queue.count(topic, Filters(), "discarded") for topic in topics] if few else []
+            self._counted = ends, sum(counts.found for counts in found) if few else None
+        return self._counted[1]
+
+
+@router.get("/live/lag")
+async def show_lag(request: Request, principal: OperatingVisitor) -> HTMLResponse:
+    """Show how far the workers are behind."""
+    reader: LagReader = request.app.state.lag_reader
+    return html_page(request, "live_lag.html", principal, lags=await reader.read())

@@ -1,0 +1,110 @@
+"""Visitors of the page: a key that a cookie carries, and forms that only our own pages can send."""
+
+import re
+from typing import Annotated, Any
+from urllib.parse import parse_qsl, urlsplit
+
+from fastapi import APIRouter, Depends, Request, Response
+from starlette.responses import RedirectResponse
+
+from afterword.serving.bodies import read_body
+from afterword.serving.page.rendering import SIGN_IN, PageRoute, html_page, is_operator
+from afterword.serving.principal import Permission, Principal, admit
+from afterword.serving.problems import NotFound, NotPermitted, RequestInvalid, Unauthenticated
+from afterword.serving.services import Services
+from afterword.streams.settings import is_loopback
+
+COOKIE = "afterword_key"
+TOKEN = re.compile(r"[A-Za-z0-9._~-]{1,3900}")
+"""Keys and tokens that fit into a cookie."""
+MOST_FIELDS = 1000
+FORM = "application/x-www-form-urlencoded"
+
+FormFields = dict[str, list[str]]
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+def visiting(scope: Permission, operating: bool = False) -> Any:
+    """Make the dependency that admits visitors with the scope; `operating`: only those who operate all of it."""
+
+    async def admitted(request: Request) -> Principal:
+        principal = await admit(request, request.cookies.get(COOKIE), scope)
+        if operating and not is_operator(principal):
+            raise NotFound(what="page")
+        return principal
+
+    return Depends(admitted)
+
+
+ReadingVisitor = Annotated[Principal, visiting("read")]
+WritingVisitor = Annotated[Principal, visiting("write")]
+OperatingVisitor = Annotated[Principal, visiting("read", operating=True)]
+
+
+async def submitted(request: Request) -> FormFields:
+    """Read a form that one of our pages has sent. Raises: NotPermitted for another site's, RequestInvalid."""
+    if not from_our_page(request):
+        raise NotPermitted(problem="the form is of another site")
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
+        raise RequestInvalid(problems=[("body", "must be a form")])
+    content = await read_body(request)
+    try:
+        pairs = parse_qsl(content.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
+    except ValueError:
+        raise RequestInvalid(problems=[("body", "must be a form in UTF-8, of few fields")]) from None
+    fields: FormFields = {}
+    for name, value in pairs:
+        fields.setdefault(name, []).append(value.replace("\r\n", "\n"))
+    return fields
+
+
+Submitted = Annotated[FormFields, Depends(submitted)]
+
+
+def from_our_page(request: Request) -> bool:
+    """Tell by what browsers say of a request's origin. One that says nothing of it is no browser's."""
+    try:
+        origin = urlsplit(request.headers.get("origin", ""))
+    except ValueError:
+        return False
+    return origin.netloc == request.headers.get("host") and origin.netloc != ""
+
+
+def field(fields: FormFields, name: str, most: int | None = None) -> str:
+    """Return the only value of a field. Raises: RequestInvalid."""
+    values = fields.get(name, [])
+    if len(values) != 1 or (most is not None and len(values[0]) > most):
+        raise RequestInvalid(problems=[(name, "must be given once, and not be too long")])
+    return values[0]
+
+
+@router.get(SIGN_IN)
+async def show_sign_in(request: Request) -> Response:
+    """Show the form; without authentication there is none."""
+    services: Services = request.app.state.services
+    if services.settings.serve.auth == "none":
+        return RedirectResponse("/", 303)
+    return html_page(request, "sign_in.html", wrong=False)
+
+
+@router.post(SIGN_IN)
+async def sign_in(request: Request, fields: Submitted) -> Response:
+    """Put the key in a cookie that no script can read and no other site can send."""
+    token = field(fields, "key").strip()
+    try:
+        await admit(request, token if TOKEN.fullmatch(token) else None, "read")
+    except Unauthenticated:
+        return html_page(request, "sign_in.html", status=401, wrong=True)
+    answer = RedirectResponse("/", 303)
+    secure = not is_loopback(request.url.hostname or "")
+    answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=secure)
+    return answer
+
+
+@router.post("/sign-out")
+async def sign_out(_: Submitted) -> RedirectResponse:
+    """Forget the key."""
+    answer = RedirectResponse(SIGN_IN, 303)
+    answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    return answer

@@ -1,0 +1,429 @@
+"""The page of `afterword serve` in a real browser, in front of real servers and workers."""
+
+import asyncio
+import os
+import shutil
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+from aiokafka import AIOKafkaProducer
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Browser, Page, async_playwright, expect
+
+from afterword.samples import sample_lines
+from afterword.serving.app import make_app
+from afterword.serving.keys import new_key
+from afterword.serving.server import HttpServer, configuration
+from afterword.streams.errors import StoreUnavailable
+from afterword.streams.kafka import client_options
+from afterword.streams.stores.opening import open_stores
+from tests.conftest import stack_settings
+from tests.e2e.deployment import Deployment, deployed
+from tests.e2e.test_serve import ROLES, Serving, feed_runs, messages, serving
+from tests.stack import Stack
+from tests.unit.afterword.serving.served import Served
+from tests.unit.afterword.serving.served import serving as in_memory
+from tests.unit.afterword.serving.test_reading import a_conversation
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+EXECUTABLE = next(filter(None, map(shutil.which, BROWSERS)), None)
+SCREENSHOTS = "PAGE_SCREENSHOTS"
+"""Variable with the directory into which screenshots are written; none without it."""
+WAIT_MS = 60_000
+SCREENS = {
+    "live": "/",
+    "conversations": "/conversations?user_id=u1",
+    "conversation": "/conversation?id=trip",
+    "edit": "/conversation/edit?id=trip&message_id=m1",
+    "search": "/search",
+    "dead-letters": "/dead-letters",
+    "health": "/health",
+}
+SCRIPTS = (
+    "<script>window.hit = 1; alert(1)</script>",
+    "<img src=x onerror='window.hit = 1; alert(1)'>",
+    '"><svg onload="window.hit = 1; alert(1)"><animate onbegin="alert(1)"/></svg>',
+    "<a href='javascript:alert(1)'>link</a> [link](javascript:alert(1)) javascript:alert(1)",
+    "' hx-get='/conversations' hx-trigger='load' hx-on:load='alert(1)' x='",
+    "{{ 7 * 7 }} {% include 'base.html' %} ${alert(1)}",
+    "</textarea></title></style><iframe srcdoc='<script>parent.hit = 1</script>'></iframe>",
+    "\u202eright to left\u202d \u2066isolated \u200e",
+    "\x1b[31mred\x1b[0m \x1b]0;title\x07 \x00 \x9b2J",
+    "Z" + "\u0301\u0323\u0334" * 200,
+)
+
+pytestmark = pytest.mark.skipif(EXECUTABLE is None, reason=f"no Chromium: none of {', '.join(BROWSERS)} is installed")
+
+
+@dataclass
+class World:
+    """A deployment with a server, and a browser."""
+
+    deployment: Deployment
+    server: Serving
+    browser: Browser
+
+    @asynccontextmanager
+    async def page(self, width: int = 1280, **options: Any) -> AsyncIterator[Page]:
+        """Open a page that must log no error, open no dialog and break no rule of the content security policy."""
+        context = await self.browser.new_context(
+            **{"viewport": {"width": width, "height": 900}, "base_url": self.server.address, **options}
+        )
+        context.set_default_timeout(WAIT_MS)
+        page = await context.new_page()
+        wrong: list[str] = []
+        page.on("dialog", lambda dialog: wrong.append(f"dialog: {dialog.message}"))
+        page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
+        page.on("console", lambda said: wrong.append(said.text) if "Content Security Policy" in said.text else None)
+        try:
+            yield page
+        finally:
+            await context.close()
+        assert wrong == []
+
+    async def send(self, conversation_id: str, count: int, first: int = 0, **fields: Any) -> None:
+        """Send messages and close their episode."""
+        async with self.server.client() as client:
+            answer = await client.post("/v1/messages", json=messages(conversation_id, count, first, **fields))
+            assert answer.status_code == 202, answer.text
+            path = f"/v1/conversations/{quoted(conversation_id)}/flush"
+            assert (await client.post(path, json={})).status_code == 202
+
+
+def quoted(part: str) -> str:
+    return urlencode({"": part})[1:].replace("+", "%20")
+
+
+def address(path: str, **ids: str) -> str:
+    return f"{path}?{urlencode(ids)}"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def world(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    """Everything, with a conversation of two episodes, the samples, and dead letters."""
+    suffix, directory = f"-{uuid4().hex[:8]}", tmp_path_factory.mktemp("page")
+    overrides = {"kafka": {"partitions": 2}, "engine": {"tick_seconds": 0.2}, "drain_seconds": 5}
+    settings = stack_settings(stack, suffix, f"page{suffix}", directory, **overrides)
+    async with deployed(settings, directory) as deployment, serving(deployment) as server, async_playwright() as driver:
+        for role in ROLES:
+            deployment.start(role)
+        browser = await driver.chromium.launch(executable_path=EXECUTABLE, args=["--no-sandbox"])
+        made = World(deployment, server, browser)
+        await feed_runs(server)
+        await deployment.produce(sample_lines())
+        for first in (0, 4):
+            await made.send("trip", 4, first)
+        for n in range(3):
+            await reject(deployment, b"not JSON <script>alert(1)</script>", f"bad-{n}")
+        await server.until(
+            lambda answer: answer.status_code == 200 and answer.json()["episode_count"] == 2, "/v1/conversations/trip"
+        )
+        await made.send("trip", 2, 8)
+        yield made
+        await browser.close()
+
+
+async def reject(deployment: Deployment, value: bytes, key: str) -> None:
+    """Send a record that becomes a dead letter."""
+    kafka = deployment.settings.kafka
+    async with AIOKafkaProducer(**client_options(kafka)) as producer:
+        await producer.send_and_wait(kafka.messages_topic, value, key=key.encode())
+
+
+async def fits(page: Page) -> bool:
+    """Whether nothing is wider than the window."""
+    wide: bool = await page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    return wide
+
+
+async def settled(page: Page) -> None:
+    """Wait until everything that a screen loads by itself is there."""
+    await expect(page.get_by_text("Reading…")).to_have_count(0)
+    await expect(page.get_by_text("Connecting…")).to_have_count(0)
+    await expect(page.get_by_text("Asking…")).to_have_count(0)
+    await expect(page.get_by_text("Reading how far")).to_have_count(0)
+
+
+async def test_what_is_produced_appears_in_live_without_reloading(world: World) -> None:
+    async with world.page() as page:
+        await page.goto("/")
+        await settled(page)
+        before = await page.evaluate("performance.getEntriesByType('navigation').length + performance.timeOrigin")
+        await world.send("appears/now", 4)
+        entry = page.locator("#entries .entry-summary-created", has_text="appears/now")
+        await expect(entry).to_be_visible()
+        await expect(entry).to_contain_text("flight")
+        await expect(page.locator("#entries .entry-episode-closed", has_text="appears/now")).to_be_visible()
+        await expect(page.locator("#lag")).to_contain_text("Summarizer")
+        after = await page.evaluate("performance.getEntriesByType('navigation').length + performance.timeOrigin")
+        assert before == after
+        await entry.get_by_role("link").click()
+        await expect(page.locator(".episode-card")).to_contain_text("revision 1")
+
+
+async def test_an_edit_by_keyboard_alone_becomes_a_revision_of_the_card(world: World) -> None:
+    await world.send("edited", 4)
+    async with world.page() as page:
+        await world.server.until(lambda answer: answer.status_code == 200, "/v1/episodes/edited:1")
+        await page.goto(address("/conversation", id="edited"))
+        await tab_to(page, "Edit message m0")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/conversation/edit?*")
+        await tab_to(page, "The flight to Rome on day 0 costs 100 euros.")
+        await page.keyboard.press("Control+A")
+        await page.keyboard.type("The flight to Vienna on day 9 costs 777 euros.")
+        await page.keyboard.press("Tab")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("status").filter(has_text="on its way")).to_be_visible()
+        card = page.locator(".episode-card")
+        await expect(card).to_contain_text("revision 2")
+        await expect(card).to_contain_text("edited")
+        await expect(page.locator(".messages")).to_contain_text("Vienna")
+        await expect(page.locator(".messages")).not_to_contain_text("costs 100 euros")
+
+
+async def tab_to(page: Page, name: str) -> None:
+    """Press Tab until the focus is on what has this text."""
+    text = "(document.activeElement.value || document.activeElement.textContent || '').trim()"
+    for _ in range(80):
+        await page.keyboard.press("Tab")
+        if name in await page.evaluate(text):
+            shown = await page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+            assert shown != "none"
+            return
+    raise AssertionError(f"Tab does not lead to {name}")
+
+
+async def test_a_figure_leads_to_the_message_that_has_it(world: World) -> None:
+    async with world.page() as page:
+        await page.goto("/conversation?id=trip")
+        await page.locator(".episode-card summary").first.click()
+        source = page.locator(".episode-card a.source").first
+        figure = await source.text_content()
+        await source.click()
+        assert figure
+        await expect(page.locator(".message:target")).to_contain_text(figure)
+
+
+async def test_the_slider_shows_what_an_agent_loads(world: World) -> None:
+    async with world.page() as page:
+        await page.goto("/conversation?id=trip")
+        await expect(page.locator("#context")).to_contain_text("of at most 3,500")
+        await page.locator("#max_tokens").focus()
+        await page.keyboard.press("Home")
+        await expect(page.locator("#context")).to_contain_text("of at most 50")
+
+
+async def test_search_marks_words_and_a_deletion_disappears_everywhere(world: World) -> None:
+    await world.send("gone", 4, user_id="u-gone")
+    await world.server.until(lambda answer: answer.status_code == 200, "/v1/episodes/gone:1")
+    async with world.page() as page:
+        await search(page, "flights to rome", "u-gone")
+        await expect(page.locator(".cards mark").first).to_have_text("flight")
+        await expect(page.locator(".card")).to_contain_text("score")
+        await page.locator(".card").get_by_role("link", name="gone").click()
+        await page.get_by_text("Delete this conversation").click()
+        await page.get_by_role("button", name="Delete the whole conversation").click()
+        await page.wait_for_url("**/conversations")
+        await world.server.until(lambda answer: answer.status_code == 404, "/v1/episodes/gone:1")
+        await search(page, "flights to rome", "u-gone")
+        await expect(page.get_by_text("Nothing was found")).to_be_visible()
+        await page.goto(address("/conversations", user_id="u-gone"))
+        await expect(page.get_by_text("None has a summary yet")).to_be_visible()
+        await page.goto(address("/conversation", id="gone"))
+        await expect(page.get_by_role("heading", name="Not Found")).to_be_visible()
+
+
+async def search(page: Page, query: str, user_id: str) -> None:
+    await page.goto("/search")
+    await page.get_by_label("What was said").fill(query)
+    await page.get_by_label("User").fill(user_id)
+    await page.get_by_role("button", name="Search").click()
+    assert query.split()[0] not in page.url
+
+
+async def test_dead_letters_are_shown_and_replayed_and_discarded(world: World) -> None:
+    await reject(world.deployment, b"<script>alert(1)</script>\x1b[31m", "bad-letter")
+    async with world.page() as page:
+        letter = page.locator(".letter", has_text="bad-letter")
+        await until_there(page, "/dead-letters", letter)
+        await letter.get_by_role("link").click()
+        await expect(page.locator(".code")).to_contain_text("<script>alert(1)</script>\ufffd[31m")
+        shown = page.url
+        await page.get_by_role("button", name="Replay").click()
+        await expect(page.get_by_role("status").filter(has_text="1 dead letter was replayed")).to_be_visible()
+        await until_there(page, "/dead-letters", letter)  # it is rejected again, as another one
+        assert await letter.get_by_role("link").get_attribute("href") not in shown
+        await letter.get_by_role("checkbox").check()
+        await page.get_by_role("button", name="Discard the chosen").click()
+        await expect(page.get_by_role("status").filter(has_text="1 dead letter was discarded")).to_be_visible()
+        await expect(letter).to_have_count(0)
+
+
+async def until_there(page: Page, path: str, wanted: Any) -> None:
+    deadline = time.monotonic() + WAIT_MS / 1000
+    while time.monotonic() < deadline:
+        await page.goto(path)
+        if await wanted.count():
+            return
+    raise AssertionError(f"{path} does not show it")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_every_screen_fits_is_accessible_and_has_both_schemes(world: World, scheme: str) -> None:
+    axe = Axe()
+    for width in (400, 1600):
+        async with world.page(width, color_scheme=scheme) as page:
+            for name, path in SCREENS.items():
+                await page.goto(path)
+                await settled(page)
+                assert await fits(page), (name, width)
+                found = await axe.run(page)
+                assert found.violations_count == 0, f"{name} {width} {scheme}\n{found.generate_report()}"
+            ground = await page.evaluate("getComputedStyle(document.body).backgroundColor")
+            assert (ground == "rgb(17, 22, 29)") == (scheme == "dark")
+
+
+async def test_hostile_content_executes_nothing_and_holds_the_layout(world: World) -> None:
+    names = [f"{n}{text}"[:250] for n, text in enumerate(SCRIPTS)]
+    long = "x" * 690_000
+    for n, text in enumerate(SCRIPTS):
+        if "\x00" not in names[n]:
+            await world.send(names[n], 3, user_id="hostile " + SCRIPTS[0], content=f"{text} Rome {n}")
+    await world.send("long" + "y" * 250, 2, user_id="w" * 256, content=long)
+    for width in (400, 1600):
+        async with world.page(width) as page:
+            await page.goto("/")
+            await settled(page)
+            await expect(page.locator("#entries")).to_contain_text("longyyyy")
+            assert await fits(page)
+            for name in (names[0], names[4], names[7], "long" + "y" * 250, "..", "."):
+                await page.goto(address("/conversation", id=name))
+                assert await fits(page), name
+            await page.goto(address("/conversation", id="long" + "y" * 250))
+            await page.get_by_role("link", name="Show all").first.click()
+            await expect(page.locator(".panel .text")).to_have_text(long)
+            assert await fits(page)
+            await search(page, "Rome", "hostile " + SCRIPTS[0])
+            await expect(page.locator(".cards mark").first).to_be_visible()
+            assert await fits(page)
+            assert await page.evaluate("window.hit === undefined && frames.length === 0")
+            assert await page.locator("main script, main iframe, main img, main a[href^=javascript]").count() == 0
+
+
+async def test_a_key_signs_in_and_sees_its_own_only(world: World) -> None:
+    key, record = new_key(("read",), "t1", "u1")
+    async with open_stores(world.deployment.settings) as stores:
+        await stores.keys.put(record)
+    async with serving(world.deployment, auth="keys") as server:
+        own = World(world.deployment, server, world.browser)
+        async with own.page() as page:
+            await page.goto("/conversation?id=trip")
+            await page.wait_for_url("**/sign-in")
+            await page.get_by_label("Key").fill("afw_wrong")
+            await page.keyboard.press("Enter")
+            await expect(page.get_by_role("alert")).to_have_text("This key is not valid.")
+            assert (await Axe().run(page)).violations_count == 0
+            await page.get_by_label("Key").fill(key)
+            await page.keyboard.press("Enter")
+            await expect(page.get_by_role("heading", name="Live")).to_be_visible()
+            [cookie] = await page.context.cookies()
+            assert (cookie["httpOnly"], cookie["sameSite"], cookie["expires"]) == (True, "Strict", -1)
+            assert await page.get_by_role("link", name="Dead letters").count() == 0
+            for path in ("/conversation?id=trip", "/dead-letters", "/live/lag"):
+                answer = await page.goto(path)
+                assert answer is not None
+                assert answer.status == 404, path
+            await page.goto("/health")
+            await page.get_by_role("button", name="Sign out").click()
+            await page.wait_for_url("**/sign-in")
+
+
+@asynccontextmanager
+async def served_from_memory() -> AsyncIterator[tuple[Served, str]]:
+    """A server over stores in memory, and its address."""
+    async with in_memory() as served:
+        listener = socket.create_server(("127.0.0.1", 0))
+        server = HttpServer(configuration(served.services.settings, make_app(served.services)))
+        running = asyncio.create_task(server.serve([listener]))
+        try:
+            yield served, f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = server.force_exit = True
+            await running
+            listener.close()
+
+
+async def test_a_page_says_that_a_store_is_away_and_comes_back_by_itself(world: World) -> None:
+    async with served_from_memory() as (served, url), world.page(base_url=url) as page:
+        await a_conversation(served)
+        find = served.remembered.episodes.conversation
+        served.remembered.episodes.conversation = away  # type: ignore[method-assign, assignment]  # a store that fails
+        answer = await page.goto("/conversation?id=c1")
+        assert answer is not None
+        assert answer.status == 503
+        await expect(page.get_by_text("A store cannot be reached.")).to_be_visible()
+        served.remembered.episodes.conversation = find  # type: ignore[method-assign]  # it is back
+        await expect(page.locator(".message")).to_have_count(6)
+        served.remembered.episodes.conversation = away  # type: ignore[method-assign, assignment]  # once more
+        banner = page.locator("#connection")
+        await expect(banner).to_contain_text("is away")
+        await served.remembered.say("Said meanwhile.")
+        served.remembered.episodes.conversation = find  # type: ignore[method-assign]  # it is back
+        await expect(page.locator(".message")).to_have_count(7)
+        await expect(banner).not_to_contain_text("is away")
+
+
+async def away(*_: Any, **__: Any) -> None:
+    raise StoreUnavailable(store="mongodb", problem="AutoReconnect")
+
+
+@pytest.mark.skipif(SCREENSHOTS not in os.environ, reason=f"{SCREENSHOTS} names no directory")
+async def test_screenshots_are_written(world: World) -> None:
+    directory = Path(os.environ[SCREENSHOTS])
+    for scheme in ("light", "dark"):
+        for width in (1280, 400):
+            async with world.page(width, color_scheme=scheme) as page:
+                for name, prepare in PREPARED.items():
+                    await prepare(page)
+                    await settled(page)
+                    await page.screenshot(path=directory / f"page-{name}-{scheme}-{width}.png")
+
+
+async def live_screen(page: Page) -> None:
+    await page.goto("/")
+    await expect(page.locator("#entries .entry").first).to_be_visible()
+
+
+async def searched_screen(page: Page) -> None:
+    await search(page, "new plates", "dana")
+
+
+def screen(path: str) -> Callable[[Page], Awaitable[object]]:
+    return lambda page: page.goto(path)
+
+
+async def checked_screen(page: Page) -> None:
+    await page.goto("/health")
+    await page.get_by_role("button", name="Run the checks").click()
+    await expect(page.locator("#checks .card").first).to_be_visible()
+
+
+PREPARED: dict[str, Callable[[Page], Awaitable[object]]] = {
+    "live": live_screen,
+    "conversations": screen("/conversations"),
+    "conversation": screen("/conversation?id=superseg_validation_2"),
+    "edit": screen("/conversation/edit?id=trip&message_id=m1"),
+    "search": searched_screen,
+    "dead-letters": screen("/dead-letters"),
+    "health": checked_screen,
+}

@@ -1,0 +1,305 @@
+"""The page shows what the principal may see, escaped, and takes forms of its own only."""
+
+import hashlib
+import re
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from afterword.serving.keys import new_key
+from afterword.serving.page.live import LiveView, sparkline
+from afterword.serving.page.marking import excerpt, figures_in, with_evidence, with_words, word_finder
+from afterword.serving.page.rendering import STATIC, link, static_version, visible_text
+from afterword.serving.page.visitor import COOKIE
+from afterword.serving.principal import Principal
+from afterword.serving.problems import Unauthenticated
+from afterword.streams.errors import StoreUnavailable
+from tests.nasty_texts import mixed
+from tests.samples import a_message
+from tests.unit.afterword.serving.served import Served, serving
+from tests.unit.afterword.serving.test_reading import Holder, a_conversation
+
+OURS = {"origin": "http://127.0.0.1"}
+SCREENS = ("/", "/conversations", "/conversation?id=c1", "/search", "/health")
+
+
+class OneKey:
+    """Admits whoever has the key."""
+
+    def __init__(self, key: str, **fields: Any) -> None:
+        self._key = key
+        self._principal = Principal("k1", **{"scopes": frozenset({"read", "write", "admin"}), **fields})
+
+    async def principal(self, token: str | None) -> Principal:
+        if token != self._key:
+            raise Unauthenticated
+        return self._principal
+
+
+async def test_every_screen_is_a_page_with_nothing_inline() -> None:
+    async with serving() as served:
+        await a_conversation(served)
+        for path in SCREENS:
+            answer = await served.client.get(path)
+            assert answer.status_code == 200, path
+            assert answer.headers["content-type"].startswith("text/html")
+            assert answer.headers["content-security-policy"].startswith("default-src 'self'")
+            assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?! src=)|javascript:", answer.text), path
+
+
+async def test_static_files_are_sent_by_their_version_and_kept() -> None:
+    async with serving() as served:
+        page = await served.client.get("/")
+        for path in re.findall(r'"(/static/[^"]+)"', page.text):
+            answer = await served.client.get(path)
+            assert answer.status_code == 200
+            assert "immutable" in answer.headers["cache-control"]
+        for path in ("/static/0/page.css", f"/static/{static_version()}/..%2f__init__.py", "/static/x/README.md"):
+            assert (await served.client.get(path)).status_code == 404
+
+
+def test_copied_files_are_what_their_makers_have_published() -> None:
+    table = (STATIC / "README.md").read_text()
+    for name in ("htmx.min.js", "htmx-ext-sse.min.js"):
+        assert hashlib.sha256((STATIC / name).read_bytes()).hexdigest() in table
+
+
+async def test_a_conversation_shows_messages_beside_their_episodes() -> None:
+    async with serving() as served:
+        await a_conversation(served)
+        page = (await served.client.get("/conversation", params={"id": "c1"})).text
+        assert [int(n) for n in re.findall(r"<strong>Episode (\d)", page)] == [1, 2]
+        assert page.count('<li class="message') == 6
+        assert page.count(">pending</span>") == 2
+        assert page.index("A flight to Rome on day 0") < page.index("A flight to Rome on day 5")
+
+
+async def test_a_page_of_older_messages_has_their_episodes() -> None:
+    async with serving() as served:
+        said = await served.remembered.say(*(f"A flight to Rome on day {n}." for n in range(110)))
+        await served.remembered.summarise(said[:100], size=20)
+        found, path = [], "/conversation?id=c1"
+        for _ in range(3):
+            page = (await served.client.get(path)).text
+            ids = re.findall(r'dir="auto">A flight to Rome on day (\d+)\.</div>', page)
+            found.append((int(ids[0]), int(ids[-1]), re.findall(r"<strong>Episode (\d)", page)))
+            older = re.search(r'href="([^"]+)">Older messages', page)
+            path = older[1].replace("&amp;", "&") if older else ""
+        assert found == [(60, 109, ["4", "5"]), (10, 59, ["1", "2", "3"]), (0, 9, ["1"])]
+        assert path == ""
+
+
+async def test_the_thread_is_sent_again_only_if_it_has_changed() -> None:
+    async with serving() as served:
+        await a_conversation(served)
+        page = (await served.client.get("/conversation", params={"id": "c1"})).text
+        again = re.search(r'hx-get="(/conversation/thread[^"]+)"', page)
+        assert again
+        path = again[1].replace("&amp;", "&")
+        assert (await served.client.get(path)).status_code == 204
+        await served.remembered.say("Something new.")
+        changed = await served.client.get(path)
+        assert changed.status_code == 200
+        assert "Something new." in changed.text
+
+
+HOSTILE = "<script>alert(1)</script>\"' onx=1 \u202e\x1b[31m\x00 {{ 7 * 7 }}"
+
+
+async def test_foreign_text_is_escaped_wherever_it_is() -> None:
+    async with serving() as served:
+        said = await served.remembered.say(
+            *(f"{HOSTILE} Rome {n}" for n in range(4)), conversation_id=HOSTILE, user_id=HOSTILE
+        )
+        await served.remembered.summarise(said[:2])
+        owner = {"user_id": HOSTILE, "tenant_id": "t1"}
+        pages = [
+            await served.client.get("/conversations", params=owner),
+            await served.client.get("/conversation", params={"id": HOSTILE}),
+            await served.client.get("/conversation/context", params={"id": HOSTILE}),
+            await served.client.get("/conversation/message", params={"id": HOSTILE, "message_id": "m0"}),
+            await served.client.get("/conversation/edit", params={"id": HOSTILE, "message_id": "m0"}),
+            await served.client.post("/search", data={**owner, "query": f"{HOSTILE} Rome"}, headers=OURS),
+        ]
+        for page in pages:
+            assert page.status_code == 200
+            assert "<script>alert" not in page.text
+            assert "&lt;script&gt;alert(1)" in page.text
+            assert "49" not in page.text
+            assert "onx=1" not in re.sub(r">[^<]*<", "><", re.sub(r'"[^"]*"', '""', page.text))
+
+
+async def test_a_text_is_cut_and_shown_whole_on_request() -> None:
+    async with serving() as served:
+        await served.remembered.say("x" * 700_000)
+        page = (await served.client.get("/conversation", params={"id": "c1"})).text
+        assert len(page) < 20_000
+        assert "Show all 700,000 characters" in page
+        whole = await served.client.get("/conversation/message", params={"id": "c1", "message_id": "m0"})
+        assert "x" * 700_000 in whole.text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/conversation?id=c1",
+        "/conversation/thread?id=c1",
+        "/conversation/context?id=c1",
+        "/conversation/events?id=c1",
+        "/conversation/message?id=c1&message_id=m0",
+        "/conversation/edit?id=c1&message_id=m0",
+        "/dead-letters",
+        "/live/lag",
+    ],
+)
+async def test_what_a_principal_may_not_see_is_not_found(path: str) -> None:
+    everything = frozenset({"read", "write", "admin"})
+    async with serving(Holder(scopes=everything, tenant_id="t2")) as served:
+        await a_conversation(served)
+        answer = await served.client.get(path)
+        assert answer.status_code == 404
+        assert "flight" not in answer.text
+
+
+@pytest.mark.parametrize("path", ["edit?id=c1&message_id=m0", "delete-message?id=c1&message_id=m0", "delete?id=c1"])
+async def test_changes_are_sent_for_the_conversations_tenant(path: str) -> None:
+    async with serving() as served:
+        await a_conversation(served)
+        answer = await served.client.post(f"/conversation/{path}", data={"content": "new\r\ntext"}, headers=OURS)
+        assert answer.status_code == 303
+        [record] = served.broker.records
+        assert record.tenant_id == "t1"
+        assert (b'"new\\ntext"' in record.value) == path.startswith("edit")
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, {"origin": "https://evil.example"}, {"origin": "null"}, {"origin": "http://["}]
+)
+@pytest.mark.parametrize("path", ["/conversation/delete?id=c1", "/conversation/edit?id=c1&message_id=m0", "/sign-in"])
+async def test_forms_of_another_site_are_refused(path: str, headers: dict[str, str]) -> None:
+    async with serving() as served:
+        await a_conversation(served)
+        answer = await served.client.post(path, data={"content": "new", "key": "k"}, headers=headers)
+        assert answer.status_code == 403
+        assert served.broker.records == []
+
+
+async def test_a_reader_gets_no_forms_and_cannot_send_them() -> None:
+    async with serving(Holder()) as served:
+        await served.remembered.say("Hello.", tenant_id=None)
+        holder = {"id": "c1"}
+        assert (await served.client.get("/conversation", params=holder)).status_code == 200
+        assert "/conversation/edit" not in (await served.client.get("/conversation", params=holder)).text
+        assert (await served.client.post("/conversation/delete?id=c1", data={}, headers=OURS)).status_code == 403
+
+
+async def test_a_key_is_kept_in_a_cookie_that_only_this_site_sends() -> None:
+    key, _ = new_key(("read",), "t1", None)
+    async with serving(OneKey(key, tenant_id="t1"), auth="keys") as served:
+        first = await served.client.get("/conversation?id=c1")
+        assert (first.status_code, first.headers["location"]) == (303, "/sign-in")
+        part = await served.client.get("/conversation/context?id=c1", headers={"hx-request": "true"})
+        assert (part.status_code, part.headers["hx-redirect"]) == (401, "/sign-in")
+        wrong = await served.client.post("/sign-in", data={"key": "afw_wrong"}, headers=OURS)
+        assert wrong.status_code == 401
+        right = await served.client.post("/sign-in", data={"key": f" {key} "}, headers=OURS)
+        cookie = right.headers["set-cookie"]
+        assert right.status_code == 303
+        assert all(part in cookie for part in (f"{COOKIE}={key}", "HttpOnly", "SameSite=strict"))
+        assert "Secure" not in cookie
+        assert (await served.client.get("/")).status_code == 200
+        assert (await served.client.get("/v1/conversations")).status_code == 401, "the API takes no cookie"
+
+
+async def test_the_cookie_is_for_encrypted_connections_elsewhere() -> None:
+    async with serving(OneKey("afw_1"), auth="keys") as served:
+        elsewhere = {"host": "memory.example", "origin": "https://memory.example"}
+        answer = await served.client.post("/sign-in", data={"key": "afw_1"}, headers=elsewhere)
+        assert "; Secure" in answer.headers["set-cookie"]
+
+
+async def test_a_store_that_is_away_is_said_and_tried_again() -> None:
+    async with serving() as served:
+        await a_conversation(served)
+        before = served.remembered.episodes.conversation
+
+        async def away(*_: Any, **__: Any) -> None:
+            raise StoreUnavailable(store="mongodb at db.internal:27017", problem="AutoReconnect")
+
+        served.remembered.episodes.conversation = away  # type: ignore[method-assign, assignment]  # a store that fails
+        answer = await served.client.get("/conversation?id=c1")
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+        assert 'hx-trigger="every 3s"' in answer.text
+        assert "internal" not in answer.text
+        served.remembered.episodes.conversation = before  # type: ignore[method-assign]  # it is back
+        assert (await served.client.get("/conversation?id=c1")).status_code == 200
+
+
+def test_links_hold_any_id() -> None:
+    assert link("/conversation", id="..", agent_id=None) == "/conversation?id=.."
+    assert link("/c", id="a&b=\"<'/?#", x="ü\ud800") == "/c?id=a%26b%3D%22%3C%27%2F%3F%23&amp;x=%C3%BC%3F"
+
+
+def test_control_characters_are_made_visible() -> None:
+    assert visible_text("a\x1b\u202e\r\nb\tc\x00") == "a\ufffd\ufffd\nb\tc\ufffd"
+
+
+def test_unsupported_tokens_are_underlined_and_figures_lead_to_their_message() -> None:
+    sources = figures_in([a_message("m1", content="It costs 120 euros on 2026-01-05.")])
+    shown = str(with_evidence("<b>Bob</b> pays 120 of 1200 on 2026-01-05 & 99.", ["Bob", "99", "1200"], sources))
+    assert shown.count("unsupported") == 3
+    assert re.findall(r'<a class="source" href="#m-\w+">([^<]+)</a>', shown) == ["120", "2026-01-05"]
+    assert "&lt;b&gt;<mark" in shown
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "marked"),
+    [
+        ("flights to Rome", "A flight to Rome & <Roman> holidays.", ["flight", "Rome"]),
+        ("wohnungen", "Die Wohnung ist frei.", ["Wohnung"]),
+        ("東京駅", "明日は東京駅で会う", ["東京駅"]),
+        ("nothing", "A flight.", []),
+    ],
+)
+def test_words_are_marked_in_every_form_that_the_search_finds(query: str, text: str, marked: list[str]) -> None:
+    shown = str(with_words(text, word_finder(query)))
+    assert re.findall("<mark>(.*?)</mark>", shown) == marked
+    assert "<Roman>" not in shown
+
+
+def test_an_excerpt_is_short_and_around_the_first_word() -> None:
+    shown = excerpt("x " * 1000 + "flight " + "y " * 1000, word_finder("flights"))
+    assert shown is not None
+    assert "<mark>flight</mark>" in shown
+    assert len(shown) < 400
+
+
+def test_marking_takes_any_text() -> None:
+    text = mixed(200_000)
+    find = word_finder("flights to Rome 1 漢")
+    assert len(with_words(text, find)) > 1000
+    assert len(with_evidence(text, ["a", "(", "1"], {"1": "m-1"})) > 1000
+    assert figures_in([a_message(content=text.replace("\ud800", ""))])
+
+
+def test_a_tick_counts_events_and_starts_anew() -> None:
+    view = LiveView()
+    view.counts["episode.closed"] = 3
+    assert view.tick() == []
+    assert view.history["episode.closed"][-1] == 3
+    assert view.counts["episode.closed"] == 0
+    assert sparkline([0, 2]) == "0.0,19.0 60.0,1.0"
+
+
+async def test_health_says_what_is_away(served_away: Served) -> None:
+    state = await served_away.client.get("/health/state")
+    assert state.status_code == 200
+    assert state.text.count("away") == 2
+
+
+@pytest_asyncio.fixture
+async def served_away() -> Any:
+    async with serving() as served:
+        served.database.away = True
+        yield served
