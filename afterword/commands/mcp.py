@@ -53,7 +53,7 @@ def mcp(
     settings = start()
     named = user or settings.serve.mcp_user or ANYONE
     if named is ANYONE:
-        raise ConfigurationError(setting="serve.mcp_user", problem="names no user; give one with --user")
+        raise ConfigurationError(setting="AFTERWORD_SERVE__MCP_USER", problem="it names no user; give one with --user")
     if configuration:
         _print_configurations(settings.serve, _arguments(user, tenant, write))
         return

@@ -1,0 +1,78 @@
+"""`afterword mcp` speaks the protocol on standard output and nothing else, and prints what clients need."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from afterword.commands.mcp import http_configurations, stdio_configurations
+
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "any", "version": "1"}},
+}
+LIST = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+AWAY = {"AFTERWORD_MONGO__URI": "mongodb://127.0.0.1:9/?serverSelectionTimeoutMS=100", "AFTERWORD_LOGS__LEVEL": "INFO"}
+
+
+def run(directory: Path, *options: str, given: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "afterword", "mcp", *options]
+    own = os.environ | AWAY | environment
+    return subprocess.run(
+        command, input=given, capture_output=True, text=True, env=own, check=False, cwd=directory, timeout=60
+    )
+
+
+def test_standard_output_has_messages_only_and_its_end_ends_the_server(tmp_path: Path) -> None:
+    initialized = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    lines = "no message\n" + "".join(json.dumps(one) + "\n" for one in (INITIALIZE, initialized, LIST))
+    done = run(tmp_path, "--user", "u1", given=lines)
+    assert done.returncode == 0, done.stderr
+    answers = {answer.get("id"): answer for answer in map(json.loads, done.stdout.splitlines())}
+    assert answers[1]["result"]["serverInfo"]["name"] == "afterword"
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "environment"),
+    [((), {}), (("--user", ""), {}), (("--user", ""), {"AFTERWORD_SERVE__MCP_USER": "u1"})],
+)
+def test_a_user_has_to_be_named(tmp_path: Path, options: tuple[str, ...], environment: dict[str, str]) -> None:
+    done = run(tmp_path, *options, **environment)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--user" in done.stderr
+
+
+def test_what_is_printed_can_be_pasted(tmp_path: Path) -> None:
+    file = tmp_path / "afterword.toml"
+    file.write_text('[serve]\nport = 9000\nmcp_user = "u1"\n')
+    file.chmod(0o600)
+    done = run(tmp_path, "--tenant", "ü b", "--write", "--json", AFTERWORD_CONFIG="afterword.toml")
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    server = printed["stdio"]["claude_desktop"]["mcpServers"]["afterword"]
+    assert server == {
+        "command": sys.executable,
+        "args": ["-m", "afterword", "mcp", "--tenant", "ü b", "--write"],
+        "env": {"AFTERWORD_CONFIG": str(file)},
+    }
+    assert printed["http"]["cursor"]["mcpServers"]["afterword"] == {"url": "http://127.0.0.1:9000/mcp"}
+    assert "AFTERWORD_MONGO__URI" in done.stderr
+    assert AWAY["AFTERWORD_MONGO__URI"] not in done.stdout + done.stderr
+
+
+def test_each_client_has_its_own_form() -> None:
+    started = stdio_configurations("python", ["-m", "afterword"], {"A": "b"})
+    server = {"command": "python", "args": ["-m", "afterword"], "env": {"A": "b"}}
+    assert started["claude_desktop"] == started["cursor"] == {"mcpServers": {"afterword": server}}
+    assert started["vscode"] == {"servers": {"afterword": {"type": "stdio", **server}}}
+    reached = http_configurations("https://memory.example/mcp", needs_key=True)
+    assert reached["cursor"]["mcpServers"]["afterword"]["headers"] == {"Authorization": "Bearer ${env:MEMORY_KEY}"}
+    asked = reached["vscode"]["inputs"][0]["id"]
+    assert reached["vscode"]["servers"]["afterword"]["headers"]["Authorization"] == f"Bearer ${{input:{asked}}}"
+    assert "mcp-remote" in reached["claude_desktop"]["mcpServers"]["afterword"]["args"]
