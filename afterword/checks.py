@@ -19,6 +19,7 @@ from afterword.streams.settings import Settings, keys_in_clear
 from afterword.streams.stores.opening import Stores, open_stores
 from afterword.streams.summarizer.providers import make_provider
 from afterword.streams.telemetry import Metrics
+from afterword.streams.webhooks.addresses import unreachable
 from afterword.topics import check_topics
 
 OFFSET_METADATA = "offset.metadata.max.bytes"
@@ -67,6 +68,7 @@ def checks(settings: Settings, stores: Stores) -> dict[str, Check]:
         **stores.checks,
         "sealing": partial(check_sealing, settings, stores),
         "llm": partial(check_llm, settings),
+        "webhooks": partial(check_webhooks, settings),
     }
 
 
@@ -97,6 +99,19 @@ async def check_wanted_topics(settings: Settings) -> str:
         raise CheckFailed(problem="; ".join(wrong) + "; see: afterword topics create")
     warnings = [f"{report.name}: {report.warning}" for report in reports if report.warning]
     return Advice("; ".join(warnings)) if warnings else f"{len(reports)} as configured"
+
+
+async def check_webhooks(settings: Settings) -> str:
+    """Check that the name of each endpoint leads to an address that is connected to; nothing is sent."""
+    webhooks = settings.webhooks
+    wrong = [
+        f"{name}: {problem}"
+        for name, endpoint in webhooks.endpoints.items()
+        if (problem := await unreachable(endpoint.host, webhooks.allowed_hosts))
+    ]
+    if wrong:
+        raise CheckFailed(problem="; ".join(wrong))
+    return ", ".join(webhooks.endpoints) or "no endpoints"
 
 
 async def check_commits(settings: Settings) -> str:

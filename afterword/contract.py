@@ -342,6 +342,14 @@ def channels(kafka: Kafka) -> list[Channel]:
             Channel(f"{name}DeadLetters", kafka.dead_letters(topic), dead.format(topic), [], ["send"])
             for name, topic in (("messages", kafka.messages_topic), ("episodes", kafka.episodes_topic))
         ),
+        Channel(
+            "webhooksDeadLetters",
+            kafka.undelivered_topic,
+            "Summaries and deletions that an endpoint of webhooks did not take: key, value and headers unchanged, and "
+            "further headers with the endpoint and the error.",
+            [],
+            ["send"],
+        ),
     ]
 
 

@@ -127,7 +127,7 @@ class DeadLetterCounts:
 
 def queue_topics(kafka: Kafka) -> list[str]:
     """Topics that hold dead letters."""
-    return [kafka.dead_letters(topic) for topic in (kafka.messages_topic, kafka.episodes_topic)]
+    return [*map(kafka.dead_letters, (kafka.messages_topic, kafka.episodes_topic)), kafka.undelivered_topic]
 
 
 @asynccontextmanager

@@ -121,6 +121,7 @@ def wanted_topics(settings: Settings, message_partitions: int | None = None) -> 
         topic(kafka.retry_topic, large, HANDED_ON_DAYS),
         topic(kafka.dead_letters(kafka.messages_topic), large, ANNOUNCED_DAYS),
         topic(kafka.dead_letters(kafka.episodes_topic), large, ANNOUNCED_DAYS),
+        topic(kafka.undelivered_topic, large, ANNOUNCED_DAYS),
         *(
             replace(
                 of_messages(kafka.changelog(table), compacted, message_partitions or kafka.partitions),

@@ -19,7 +19,7 @@ from aiokafka.errors import (
 
 from afterword.schemas import InvalidRecord, SummaryCreated, SummaryDeleted
 from afterword.schemas.decoding import check_key, validate
-from afterword.schemas.headers import CE_ID, CE_TYPE, header
+from afterword.schemas.headers import CE_ID, CE_TYPE, FOR_ENDPOINT, header
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.errors import SealBroken, SealedWithoutKey, TopicReplaced
 from afterword.streams.kafka import client_options, connection_of, require_topics, start_client
@@ -155,6 +155,8 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
         await self._progress.commit(self._consumer)
 
     def _event(self, record: ConsumerRecord) -> E | None:
+        if header(record.headers, FOR_ENDPOINT) is not None:
+            return None
         try:
             return self._decode(record)
         except InvalidRecord as error:

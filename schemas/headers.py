@@ -15,6 +15,8 @@ CE_TYPE = "ce_type"
 CE_ID = "ce_id"
 RESERVED_PREFIX = "__afterword."
 """Prefix of headers that only Afterword writes; a producer's are dropped when a record is copied."""
+FOR_ENDPOINT = "afterword_webhook"
+"""Header of an event that is replayed for one endpoint of webhooks, by its name: nobody else takes it."""
 REPLACED = RESERVED_PREFIX + "replaced"
 """Header of a record that replaces one that a consumer could not hand on; JSON, see `replacements.py`."""
 

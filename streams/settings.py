@@ -105,6 +105,10 @@ class Kafka(Section):
         "afterword-summarizer", description="Faust app id of the summarizer: names its consumer group"
     )
     archiver_id: str = Field("afterword-archiver", description="consumer group of the archiver")
+    webhooks_id: str = Field(
+        "afterword-webhooks",
+        description="beginning of the consumer groups of webhooks, which end with the endpoint's name",
+    )
     partitions: int = Field(8, ge=1, description="partitions of each topic that `afterword topics create` makes")
     replication_factor: int = Field(1, ge=1, description="replicas of each of these topics; 3 in production")
     min_insync_replicas: int = Field(
@@ -166,6 +170,15 @@ class Kafka(Section):
     def dead_letters(self, topic: str) -> str:
         """The topic's dead-letter queue."""
         return f"{topic}.dlq"
+
+    @property
+    def undelivered_topic(self) -> str:
+        """The dead-letter queue of webhooks: events that an endpoint did not take."""
+        return self.dead_letters(f"{self.summaries_topic}.webhooks")
+
+    def webhooks_group(self, endpoint: str) -> str:
+        """The consumer group of an endpoint."""
+        return f"{self.webhooks_id}-{endpoint}"
 
     def changelog(self, table: str) -> str:
         """The changelog topic of a segmenter's table."""
@@ -706,6 +719,99 @@ class Serve(Section):
 JWT = ("jwt_issuer", "jwt_audience", "jwt_jwks_url")
 
 
+class WebhookEndpoint(Section):
+    """Receiver of events over HTTP."""
+
+    url: str = Field(pattern=r"^https?://[^/@?#\s]+(/[^#\s]*)?(\?[^#\s]*)?$", max_length=2000)
+    secret: SecretStr
+    """`whsec_` and 24 to 64 bytes in base64; two, separated by a comma, to rotate: both sign."""
+    types: tuple[Literal["summary.created", "summary.deleted"], ...] = Field(
+        ("summary.created", "summary.deleted"), min_length=1
+    )
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.url).hostname or ""
+
+    @property
+    def signing_secrets(self) -> list[str]:
+        return [part.strip() for part in self.secret.get_secret_value().split(",")]
+
+    @field_validator("url")
+    @classmethod
+    def has_host_and_port(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if not parts.hostname or parts.port == 0:  # Raises: ValueError for a port that is no number
+            raise ValueError("is no address of a server")
+        return url
+
+    @field_validator("secret")
+    @classmethod
+    def are_secrets(cls, secret: SecretStr) -> SecretStr:
+        for part in secret.get_secret_value().split(","):
+            _check_signing_secret(part.strip())
+        return secret
+
+
+SIGNING_SECRET_BYTES = (24, 64)
+"""Least and most, by the specification of Standard Webhooks."""
+
+
+def _check_signing_secret(text: str) -> None:
+    """Raises: ValueError, which does not quote what is wrong."""
+    try:
+        size = len(b64decode(text.removeprefix("whsec_"), validate=True))
+    except ValueError:
+        raise ValueError("is not whsec_ and base64") from None
+    least, most = SIGNING_SECRET_BYTES
+    if not least <= size <= most:
+        raise ValueError(f"has {size} bytes, {least} to {most} are needed")
+
+
+class Webhooks(Section):
+    """Delivery of summaries to HTTP endpoints, by `afterword worker webhooks`."""
+
+    endpoints: dict[str, WebhookEndpoint] = Field(
+        {},
+        description='endpoints by name, such as {"crm": {"url": "https://…", "secret": "whsec_…"}}; `types` limits one '
+        "to some types of events",
+        json_schema_extra={"type_name": "JSON object, with secrets", "format": "password"},
+    )
+    private_hosts: str = Field(
+        "",
+        description="hosts of endpoints that may have private, loopback or link-local addresses, and plain http; "
+        "separated by commas",
+    )
+    timeout_seconds: float = Field(15.0, gt=0, le=300, description="time in which an endpoint must have answered")
+    retry_seconds: Seconds = Field(86_400.0, description="time for which an event is tried, before it is a dead letter")
+    retry_wait_seconds: Seconds = Field(5.0, description="wait before the first retry; doubles with each")
+    longest_wait_seconds: Seconds = Field(600.0, description="longest wait between two tries")
+    max_requests: int = Field(16, ge=1, description="requests at a time to one endpoint, of one worker")
+    max_in_flight: int = Field(
+        256, ge=1, description="events in hand for each partition of a topic and endpoint, waiting ones included"
+    )
+    ca_file: Path | None = Field(None, description="PEM file: trusted CAs for the endpoints; default: the system's")
+
+    @property
+    def allowed_hosts(self) -> frozenset[str]:
+        return frozenset(host.strip().lower() for host in self.private_hosts.split(",") if host.strip())
+
+    @field_validator("endpoints")
+    @classmethod
+    def have_names(cls, endpoints: dict[str, WebhookEndpoint]) -> dict[str, WebhookEndpoint]:
+        for name in endpoints:
+            if not re.fullmatch("[a-z0-9][a-z0-9-]{0,39}", name):
+                raise ValueError("names of endpoints have up to 40 letters a to z, digits and hyphens")
+        return endpoints
+
+    @model_validator(mode="after")
+    def are_encrypted(self) -> Self:
+        for name, endpoint in self.endpoints.items():
+            if endpoint.url.startswith("http:") and endpoint.host not in self.allowed_hosts:
+                raise ValueError(f"endpoint {name} has no https url, and private_hosts does not name its host")
+        return self
+
+
 class Logs(Section):
     level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="lowest level that is logged")
     format: Literal["auto", "json", "console"] = Field("auto", description="auto: console on a terminal, else JSON")
@@ -790,6 +896,7 @@ class Settings(BaseSettings):
     crypto: Crypto = Crypto()
     health: Health = Health()
     serve: Serve = Serve()
+    webhooks: Webhooks = Webhooks()
     logs: Logs = Logs()
 
     @classmethod
@@ -967,6 +1074,10 @@ def shown_settings(settings: Settings) -> Iterator[ShownSetting]:
 
 
 def _presentable(location: Location, value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _presentable((*location, name), one) for name, one in value.items()}
+    if isinstance(value, Section):
+        return _presentable(location, dict(value))
     if isinstance(value, SecretStr):
         return without_credentials(value.get_secret_value()) if location == URI else HIDDEN
     if isinstance(value, str) and "://" in value:

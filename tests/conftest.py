@@ -85,6 +85,7 @@ def stack_settings(stack: Stack, suffix: str, database: str, directory: Path, **
             "segmenter_id": name("segmenter"),
             "summarizer_id": name("summarizer"),
             "archiver_id": name("archiver"),
+            "webhooks_id": name("webhooks"),
         },
         "mongo": {"uri": stack.mongo_uri, "database": database},
         "qdrant": {**index, "collection": name("episodes")},

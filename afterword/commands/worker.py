@@ -46,6 +46,14 @@ def archiver() -> None:
     _run(run_archiver)
 
 
+@app.command()
+def webhooks() -> None:
+    """summary.created and summary.deleted → HTTP endpoints."""
+    from afterword.streams.webhooks.app import run_webhooks
+
+    _run(run_webhooks)
+
+
 def _run(role: RunRole) -> None:
     settings = start()
     asyncio.run(to_its_end(role(settings), settings.kafka.bootstrap_servers))

@@ -82,6 +82,8 @@ class Selector(NamedTuple):
         """Select from a topic; None for one that holds ids of episodes, or counters."""
         if topic == kafka.changelog(MESSAGES):
             return self._is_body
+        if topic == kafka.undelivered_topic:
+            return self._is_undelivered
         if topic in queue_topics(kafka):
             return self._is_dead_letter
         if topic == kafka.summaries_topic:
@@ -117,6 +119,9 @@ class Selector(NamedTuple):
 
     def _is_dead_letter(self, record: ConsumerRecord) -> bool:
         return resolved_offset(record) is None and (self._is_episode(record) or holds(record.value, self.person))
+
+    def _is_undelivered(self, record: ConsumerRecord) -> bool:
+        return resolved_offset(record) is None and self._is_summary(record)
 
     def _is_body(self, record: ConsumerRecord) -> bool:
         try:

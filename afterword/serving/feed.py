@@ -20,6 +20,7 @@ from afterword.context import Owner
 from afterword.schemas import EpisodeClosed, InvalidRecord, SummaryCreated, SummaryDeleted, decode_closed
 from afterword.schemas.base import Model, PartyId, Time
 from afterword.schemas.episodes import EPISODE_CLOSED, CloseReason
+from afterword.schemas.headers import FOR_ENDPOINT, header
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.serving.positions import position_id
 from afterword.streams.errors import BrokerUnavailable, ConfigurationError
@@ -251,6 +252,8 @@ class Feed:
 
     def _decoded(self, record: ConsumerRecord) -> Streamed | None:
         """Decode a record; None for one that is not streamed, or is sealed. Raises: InvalidRecord."""
+        if header(record.headers, FOR_ENDPOINT) is not None:
+            return None
         if record.topic != self._kafka.episodes_topic:
             found = decode_revision(record)
             return None if isinstance(found, SummaryCreated) and found.sealed_texts else found

@@ -10,8 +10,8 @@ import contextlib
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import structlog
@@ -73,12 +73,22 @@ class AtLeastOnce(RawSchema):
 class ConcurrentMessage(ConsumerMessage):
     """Faust message of one record of many; the agent calls `event.ack()` when it is done with it."""
 
-    __slots__ = ("batch", "on_done")
+    __slots__ = ("batch", "on_done", "on_rest", "rests")
 
-    def __init__(self, batch: Batch, on_done: Callable[["ConcurrentMessage"], None], *args: Any, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        batch: Batch,
+        on_done: Callable[["ConcurrentMessage"], None],
+        *args: Any,
+        on_rest: Callable[[], None] = lambda: None,
+        **kwargs: Any,
+    ) -> None:
         self.batch = batch
         """Collects what the agent sends: see `joining`."""
         self.on_done = on_done
+        self.on_rest = on_rest
+        self.rests = False
+        """Nothing is under way for the record: see `rest`."""
         super().__init__(*args, **kwargs)
 
     def on_final_ack(self, consumer: Any) -> bool:  # noqa: ARG002 – the signature is Faust's
@@ -180,7 +190,7 @@ class AtLeastOncePartition:
         await asyncio.wait(self._feeding)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_seconds):
-                await self._until(lambda: not any(message.tracked for message in self._in_hand.values()))
+                await self._until(lambda: not any(m.tracked and not m.rests for m in self._in_hand.values()))
         if self._writes:
             with contextlib.suppress(TimeoutError):  # replayed at worst
                 async with asyncio.timeout(LAST_COMMIT_SECONDS):
@@ -328,6 +338,7 @@ class AtLeastOncePartition:
             0,
             0,
             self._tp,
+            on_rest=self._changed.set,
             generation_id=self._app.consumer_generation_id,
         )
         self._in_hand[record.offset] = message
@@ -439,3 +450,19 @@ async def joining(event: Any, step: Callable[[Any], Awaitable[None]]) -> None:
     """Run `step(event)` so that what it sends is committed with the event, in whatever task it runs."""
     with bound(event.message.batch):
         await step(event)
+
+
+def rest(event: Any) -> None:
+    """Say that nothing is under way for a record, which waits to be tried: a stop or a rebalance leaves it as it is."""
+    event.message.rests = True
+    event.message.on_rest()
+
+
+@contextmanager
+def at_work(event: Any) -> Iterator[None]:
+    """Mark one try of a record, before and after which it rests."""
+    event.message.rests = False
+    try:
+        yield
+    finally:
+        rest(event)

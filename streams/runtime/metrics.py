@@ -1,6 +1,7 @@
 """Prometheus metrics of the engine."""
 
 from collections.abc import Sequence
+from copy import copy
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -54,6 +55,7 @@ class EngineMetrics:
         self.standings: Sequence[Standing] = ()
         """Assigned partitions at the last look."""
         self._role = role
+        self._shown: set[tuple[Gauge, tuple[str, ...]]] = set()
         source = ("role", "topic", "partition")
         self._lag_records = families.gauge(
             "consumer_lag_records",
@@ -112,15 +114,26 @@ class EngineMetrics:
         """Count offsets of a source that were deleted before they were read."""
         self._expired.labels(self._role).inc(count)
 
+    def of_group(self, role: str) -> "EngineMetrics":
+        """Return the same families for one more consumer group of this process, under this role."""
+        other = copy(self)
+        vars(other).update(_role=role, _shown=set(), standings=())
+        return other
+
     def show(self, standings: Sequence[Standing]) -> None:
         """Replace lag and state of the partitions that were assigned before by those of `standings`."""
         self.standings = standings
-        for gauge in (self._lag_records, self._lag_seconds, self._state_bytes):
-            gauge.clear()  # a partition that has moved is reported by its new owner
+        for gauge, labels in self._shown:
+            gauge.remove(*labels)  # a partition that has moved is reported by its new owner
+        self._shown = set()
         for found in standings:
             labels = self._role, found.topic, str(found.partition)
-            self._lag_records.labels(*labels).set(found.lag_records)
+            self._set(self._lag_records, labels, found.lag_records)
             if found.lag_seconds is not None:
-                self._lag_seconds.labels(*labels).set(found.lag_seconds)
+                self._set(self._lag_seconds, labels, found.lag_seconds)
             if found.state_bytes is not None:
-                self._state_bytes.labels(str(found.partition)).set(found.state_bytes)
+                self._set(self._state_bytes, labels[2:], found.state_bytes)
+
+    def _set(self, gauge: Gauge, labels: tuple[str, ...], value: float) -> None:
+        gauge.labels(*labels).set(value)
+        self._shown.add((gauge, labels))

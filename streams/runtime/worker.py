@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -35,33 +35,88 @@ async def run(app: App, readiness: Readiness | None = None) -> None:
     If the stop takes longer than `drain_seconds` and `STOP_SECONDS` together, the process exits: the next owner does
     what was not committed. After a signal this includes all that the process closes after this returns.
     """
-    readiness = readiness or Readiness(PARTITIONS)
-    stop, timer = asyncio.Event(), StopTimer(app.conf.id, app.engine.drain_seconds)
+    await run_together({PARTITIONS: app}, readiness or Readiness(PARTITIONS))
+
+
+async def run_together(apps: Mapping[str, App], readiness: Readiness) -> None:
+    """Run apps as `run` does, by their readiness conditions; one that crashes stops the others.
+
+    Raises: whatever made the first one crash.
+    """
+    stop, ended = asyncio.Event(), asyncio.Event()
+    drain_seconds = max(app.engine.drain_seconds for app in apps.values())
+    timer = StopTimer(", ".join(app.conf.id for app in apps.values()), drain_seconds)
     loop = asyncio.get_running_loop()
 
     def asked_to_stop() -> None:
         stop.set()
+        ended.set()
         timer.begin(code=0)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked_to_stop)
+    runs = [_Run(app, condition, readiness, timer, frozenset(apps)) for condition, app in apps.items()]
     try:
-        async with running(app):
-            watches = (_show(app, readiness), _guard(app, readiness), _measure(app))
-            watchers = [asyncio.create_task(w) for w in (*watches, watch_sources(app), remove_regularly(app))]
-            watchers.append(asyncio.create_task(crash_with(app, tuple(watchers))))
-            try:
-                await app.wait_first(stop)
-            finally:
-                for watcher in watchers:
-                    watcher.cancel()
-                readiness.not_ready(PARTITIONS, "stopping")
-                log.info("drain_started", app=app.conf.id)
-                timer.begin(code=int(app.crashed))
+        found = await asyncio.gather(*[one.until(ended) for one in runs], return_exceptions=True)
     finally:
         if not stop.is_set():
             timer.cancel()
-    log.info("app_stopped", app=app.conf.id)
+    for error in found:
+        if error is not None:
+            raise error
+    log.info("app_stopped", app=", ".join(app.conf.id for app in apps.values()))
+
+
+class _Run:
+    """One app of a process. `conditions`: those of all its apps."""
+
+    def __init__(
+        self, app: App, condition: str, readiness: Readiness, timer: "StopTimer", conditions: frozenset[str]
+    ) -> None:
+        self._app = app
+        self._condition = condition
+        self._readiness = readiness
+        self._timer = timer
+        self._conditions = conditions
+
+    async def until(self, ended: asyncio.Event) -> None:
+        """Run until the event is set, and set it when the app has crashed. Raises: whatever made it crash."""
+        app = self._app
+        try:
+            async with running(app):
+                watches = (self._show(), self._guard(), _measure(app))
+                watchers = [asyncio.create_task(w) for w in (*watches, watch_sources(app), remove_regularly(app))]
+                watchers.append(asyncio.create_task(crash_with(app, tuple(watchers))))
+                try:
+                    await app.wait_first(ended)
+                finally:
+                    for watcher in watchers:
+                        watcher.cancel()
+                    self._readiness.not_ready(self._condition, "stopping")
+                    log.info("drain_started", app=app.conf.id)
+                    self._timer.begin(code=int(app.crashed))
+        finally:
+            ended.set()
+
+    async def _guard(self) -> None:
+        """Crash the app when it makes no progress."""
+        app, readiness = self._app, self._readiness
+        try:
+            await Watchdog(app, lambda: bool(readiness.reasons.keys() - self._conditions)).run()
+        except Stalled as error:
+            app.engine_metrics.stalled()
+            log.error(
+                "worker_stalled", app=app.conf.id, stage="watchdog", error_type=error.error_type, problem=str(error)
+            )
+            await app.crash(error)
+
+    async def _show(self) -> None:
+        while True:
+            if self._app.consumer.ready:
+                self._readiness.ready(self._condition)
+            else:
+                self._readiness.not_ready(self._condition, "recovering")
+            await asyncio.sleep(WATCH_SECONDS)
 
 
 @asynccontextmanager
@@ -108,16 +163,6 @@ async def _started(app: Any) -> None:
         raise Stalled(what="the worker does not start", seconds=START_SECONDS) from None
 
 
-async def _guard(app: Any, readiness: Readiness) -> None:
-    """Crash the app when it makes no progress."""
-    try:
-        await Watchdog(app, lambda: bool(readiness.reasons.keys() - {PARTITIONS})).run()
-    except Stalled as error:
-        app.engine_metrics.stalled()
-        log.error("worker_stalled", app=app.conf.id, stage="watchdog", error_type=error.error_type, problem=str(error))
-        await app.crash(error)
-
-
 async def crash_with(app: Any, watchers: Sequence[asyncio.Task[None]]) -> None:
     """Crash the app when one of its watchers fails: a worker must not go on without its watchdog."""
     done, _ = await asyncio.wait(watchers, return_when=asyncio.FIRST_EXCEPTION)
@@ -130,12 +175,3 @@ async def crash_with(app: Any, watchers: Sequence[asyncio.Task[None]]) -> None:
 async def _measure(app: Any) -> None:
     async for found in standings(app):
         app.engine_metrics.show(found)
-
-
-async def _show(app: Any, readiness: Readiness) -> None:
-    while True:
-        if app.consumer.ready:
-            readiness.ready(PARTITIONS)
-        else:
-            readiness.not_ready(PARTITIONS, "recovering")
-        await asyncio.sleep(WATCH_SECONDS)

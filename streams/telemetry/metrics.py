@@ -173,6 +173,21 @@ class Metrics:
         self.event_clients_dropped = counter(
             "event_clients_dropped_total", "Clients that were disconnected because they did not keep up."
         )
+        self.webhooks = counter(
+            "webhooks_total", "Events of an endpoint of webhooks: delivered, or dead_letter.", "endpoint", "outcome"
+        )
+        self.webhook_failures = counter(
+            "webhook_failures_total",
+            "Deliveries that an endpoint of webhooks did not take, by kind: http_429, http_5xx and so on, gone, "
+            "timeout, connection, tls, name_not_resolved or address_refused.",
+            "endpoint",
+            "kind",
+        )
+        self.webhook_gone = gauge(
+            "webhook_endpoint_gone",
+            "1 once an endpoint of webhooks has answered 410 Gone: nothing is sent to it before the worker restarts.",
+            "endpoint",
+        )
         self.described = families.described + self.engine.described
 
     def text(self) -> bytes:
@@ -189,7 +204,7 @@ class Metrics:
             self.ready.labels(self.role).set(not reasons)
             self.waiting.clear()
             for stage in reasons:
-                if stage != assignment:
+                if not stage.startswith(assignment):
                     self.waiting.labels(stage).set(1)
 
         self.before_reading.append(refresh)

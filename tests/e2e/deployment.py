@@ -42,7 +42,15 @@ def _variables(section: BaseModel, prefix: str) -> Iterable[tuple[str, str]]:
         elif value is not None:
             plain = value.get_secret_value() if isinstance(value, SecretStr) else value
             as_json = isinstance(plain, dict | list)
-            yield prefix + name.upper(), orjson.dumps(plain).decode() if as_json else str(plain)
+            yield prefix + name.upper(), orjson.dumps(plain, default=_plain).decode() if as_json else str(plain)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, BaseModel):
+        return dict(value)
+    raise TypeError(type(value))
 
 
 @dataclass

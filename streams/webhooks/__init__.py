@@ -1,0 +1,1 @@
+"""Webhooks: `summary.created` and `summary.deleted` → HTTP endpoints, as Standard Webhooks."""

@@ -1,0 +1,60 @@
+"""Addresses that a webhook may go to, checked for each connection: after name resolution, right before it is made."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from typing import Any
+
+NAT64 = IPv6Network("64:ff9b::/96")
+"""Well-known prefix, RFC 6052: the last four bytes are an IPv4 address."""
+
+
+class AddressRefused(OSError):
+    """the address is private"""
+
+    def __init__(self) -> None:
+        super().__init__(AddressRefused.__doc__)
+
+
+def is_public(address: str) -> bool:
+    """Tell whether an address is of the Internet: not private, loopback, link-local, shared, multicast or reserved.
+
+    An IPv6 address that leads to an IPv4 address is what that is. Raises: ValueError for no address.
+    """
+    found = ip_address(address.partition("%")[0])
+    found = _inside(found) or found
+    return found.is_global and not (found.is_multicast or found.is_reserved)
+
+
+def _inside(address: IPv4Address | IPv6Address) -> IPv4Address | None:
+    """Return the IPv4 address to which an IPv6 address leads; a Teredo address is not global itself."""
+    if isinstance(address, IPv4Address):
+        return None
+    if address in NAT64:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour
+
+
+def guarded_socket(info: tuple[Any, ...]) -> socket.socket:
+    """Make a socket for one resolved address, as aiohttp asks for it. Raises: AddressRefused for a private one."""
+    family, kind, protocol, _, where = info
+    if not is_public(str(where[0])):
+        raise AddressRefused
+    return socket.socket(family, kind, protocol)
+
+
+def socket_maker(host: str, allowed_hosts: frozenset[str]) -> Callable[[Any], socket.socket] | None:
+    """Choose how sockets for that host are made; None: without a check, for one that is allowed by name."""
+    return None if host.lower() in allowed_hosts else guarded_socket
+
+
+async def unreachable(host: str, allowed_hosts: frozenset[str]) -> str | None:
+    """Say why no connection to that host would be made; None: it would be tried."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return f"{host} cannot be resolved"
+    if host.lower() in allowed_hosts or any(is_public(str(where[0])) for *_, where in found):
+        return None
+    return f"{host} has a private address, and AFTERWORD_WEBHOOKS__PRIVATE_HOSTS does not name it"

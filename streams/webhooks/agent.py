@@ -1,0 +1,175 @@
+"""Delivery of events to one endpoint: each until it is taken, or is a dead letter; those of a conversation in order."""
+
+import asyncio
+from collections.abc import AsyncIterable, Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import stamina
+import structlog
+
+from afterword.schemas import InvalidRecord, SummaryCreated, SummaryDeleted
+from afterword.schemas.dead_letters import UNFORESEEN, dead_letter
+from afterword.schemas.headers import FOR_ENDPOINT, KafkaRecord, header
+from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
+from afterword.streams.runtime import App, AtLeastOnce, joining
+from afterword.streams.runtime.at_least_once import at_work, rest
+from afterword.streams.runtime.attempts import Attempts
+from afterword.streams.runtime.errors import place_of
+from afterword.streams.runtime.options import wall_clock_ms
+from afterword.streams.settings import Kafka, WebhookEndpoint, Webhooks
+from afterword.streams.summarizer.lanes import Lanes
+from afterword.streams.telemetry import Metrics
+from afterword.streams.webhooks.endpoint import DeliveryFailed, Endpoint, EndpointGone
+from afterword.streams.webhooks.message import webhook_body, webhook_id
+
+STAGE = "webhooks"
+DELIVERED, DEAD_LETTER = "delivered", "dead_letter"
+RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
+
+ReadEvent = Callable[[KafkaRecord], Awaitable[SummaryCreated | SummaryDeleted | None]]
+"""Decodes a record, readable; None for one of another type, or of which a key was destroyed. Raises: InvalidRecord."""
+
+log = structlog.get_logger()
+
+
+def attach_endpoint(
+    app: App, kafka: Kafka, settings: WebhookEndpoint, most: int, handler: "Deliveries"
+) -> Lanes[bytes | None]:
+    """Register the agents of an endpoint's app. Returns their lanes, by conversation, to be drained at its stop.
+
+    `most`: records in hand for each partition.
+    """
+    crashes: set[asyncio.Task[None]] = set()
+
+    def crash(_: bytes | None, error: BaseException) -> None:
+        log.error("webhooks_failed", stage=STAGE, endpoint=handler.name, error_type=type(error).__name__)
+        crashes.add(asyncio.ensure_future(app.crash(error)))
+
+    lanes = Lanes[bytes | None](crash)  # one for both topics: a deletion waits for the summary that is being tried
+    topics = {SUMMARY_CREATED: kafka.summaries_topic, SUMMARY_DELETED: kafka.deletions_topic}
+    for kind in dict.fromkeys(settings.types):
+        schema = AtLeastOnce(order=key_of, max_in_flight=most)
+
+        async def deliver(stream: AsyncIterable[Any]) -> None:
+            async for event in stream.noack().events():  # type: ignore[attr-defined]
+                lanes.submit(event.value.key, partial(joining, event, handler.deliver))
+
+        app.agent(app.topic(topics[kind], schema=schema), name=f"{handler.name} {kind}")(deliver)
+
+    @app.on_partitions_revoked.connect  # type: ignore[untyped-decorator]
+    async def cancel(*_: Any, **__: Any) -> None:
+        await lanes.cancel(lambda _: True)  # the next owner delivers the rest
+
+    return lanes
+
+
+def key_of(record: KafkaRecord) -> tuple[bytes | None]:
+    return (record.key,)
+
+
+class Undelivered:
+    """Dead letters of events that an endpoint did not take. What is sent is committed together with the offset."""
+
+    def __init__(self, app: App, kafka: Kafka, name: str, metrics: Metrics) -> None:
+        self._topic = app.topic(kafka.undelivered_topic, **RAW)
+        self._name = name
+        self._metrics = metrics
+
+    async def send(self, record: KafkaRecord, error_type: str, problem: str, attempts: int = 1) -> None:
+        """Write the record as it is, with the endpoint's name: a replay goes to this one only."""
+        log.warning("event_undelivered", stage=STAGE, endpoint=self._name, error_type=error_type, problem=problem)
+        failure = {"stage": STAGE, "error_type": error_type, "message": f"{self._name}: {problem}"}
+        key, value, headers = dead_letter(record, **failure, attempts=attempts, now_ms=wall_clock_ms())
+        others = [(name, said) for name, said in headers if name != FOR_ENDPOINT]
+        await self._topic.send(key=key, value=value, headers=[*others, (FOR_ENDPOINT, self._name.encode())])
+        self._metrics.count_dead_letters(STAGE, error_type)
+        self._metrics.webhooks.labels(self._name, DEAD_LETTER).inc()
+
+
+class Deliveries:
+    """Delivers records to one endpoint."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        read: ReadEvent,
+        undelivered: Undelivered,
+        attempts: Attempts,
+        webhooks: Webhooks,
+        metrics: Metrics,
+    ) -> None:
+        """`attempts`: of a record on which this code itself fails."""
+        self.name = endpoint.name
+        self._endpoint = endpoint
+        self._read = read
+        self._undelivered = undelivered
+        self._attempts = attempts
+        self._webhooks = webhooks
+        self._metrics = metrics
+        for outcome in (DELIVERED, DEAD_LETTER):
+            metrics.webhooks.labels(self.name, outcome)
+        metrics.webhook_gone.labels(self.name).set(0)
+
+    async def deliver(self, event: Any) -> None:
+        """Acknowledge the record when the endpoint has taken it, or with its dead letter."""
+        record = event.value
+        where = f"{record.topic}-{record.partition}"
+        rest(event)
+        error = await self._attempts.alone(record.key, where, lambda: self._settle(event, record))
+        if error is not None:
+            await self._attempts.judged(where, error)
+            await self._undelivered.send(record, UNFORESEEN, place_of(error), self._attempts.most)
+        event.ack()
+
+    async def _settle(self, event: Any, record: KafkaRecord) -> None:
+        """Return when the endpoint has taken the record, or its dead letter is sent."""
+        if header(record.headers, FOR_ENDPOINT) not in (None, self.name):
+            return
+        try:
+            await self._until_taken(event, record)
+        except InvalidRecord as error:
+            await self._undelivered.send(record, error.error_type, error.detail)
+        except EndpointGone:
+            await self._disabled()
+        except DeliveryFailed as error:
+            await self._undelivered.send(record, error.error_type, str(error), error.tries)
+
+    async def _until_taken(self, event: Any, record: KafkaRecord) -> None:
+        """Try with growing waits. Raises: InvalidRecord, EndpointGone; DeliveryFailed when the time is over."""
+        webhooks = self._webhooks
+        async for attempt in stamina.retry_context(
+            on=wait_after,
+            attempts=None,
+            timeout=webhooks.retry_seconds,
+            wait_initial=webhooks.retry_wait_seconds,
+            wait_max=max(webhooks.longest_wait_seconds, webhooks.retry_wait_seconds),
+            wait_jitter=min(1.0, webhooks.retry_wait_seconds),
+        ):
+            with attempt:
+                try:
+                    await self._try(event, record)
+                except DeliveryFailed as error:
+                    error.tries = attempt.num
+                    self._metrics.webhook_failures.labels(self.name, error.kind).inc()
+                    raise
+
+    async def _try(self, event: Any, record: KafkaRecord) -> None:
+        async with self._endpoint.turn():
+            with at_work(event):
+                found = await self._read(record)
+                if found is not None:
+                    await self._endpoint.post(webhook_id(found.event_id), webhook_body(found))
+                    self._metrics.webhooks.labels(self.name, DELIVERED).inc()
+
+    async def _disabled(self) -> None:
+        """Wait until the worker stops or loses the partition: the event stays, and nothing is committed behind it."""
+        self._metrics.webhook_gone.labels(self.name).set(1)
+        await asyncio.Event().wait()
+
+
+def wait_after(error: Exception) -> bool | float:
+    """Tell whether a try is followed by another, and after how many seconds if the endpoint says."""
+    if isinstance(error, EndpointGone) or not isinstance(error, DeliveryFailed):
+        return False
+    return error.retry_after or True

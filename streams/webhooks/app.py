@@ -1,0 +1,67 @@
+"""Composition root of webhooks: for each endpoint an app of its own, with its consumer group."""
+
+from contextlib import AsyncExitStack
+from functools import partial
+
+from afterword.consumers.subscriber import SummaryOpener, decode_revision
+from afterword.schemas import SummaryCreated, SummaryDeleted
+from afterword.schemas.headers import KafkaRecord
+from afterword.streams.app import faust_app
+from afterword.streams.errors import AfterwordError, ConfigurationError
+from afterword.streams.kafka import require_topics
+from afterword.streams.runtime import App
+from afterword.streams.runtime.attempts import Attempts
+from afterword.streams.runtime.health import HealthServer, Readiness
+from afterword.streams.runtime.worker import PARTITIONS, run_together
+from afterword.streams.settings import Settings, variable
+from afterword.streams.telemetry import Metrics, worker_telemetry
+from afterword.streams.webhooks.agent import Deliveries, Undelivered, attach_endpoint
+from afterword.streams.webhooks.endpoint import Endpoint
+
+ROLE = "webhooks"
+
+
+async def run_webhooks(settings: Settings) -> None:
+    """Run until SIGTERM, then drain. Raises: AfterwordError, KafkaError."""
+    kafka, names = settings.kafka, list(settings.webhooks.endpoints)
+    if not names:
+        raise ConfigurationError(setting=variable(("webhooks", "endpoints")), problem="there is no endpoint")
+    await require_topics(kafka, kafka.summaries_topic, kafka.deletions_topic, kafka.undelivered_topic)
+    readiness = Readiness(*map(condition_of, names))
+    async with AsyncExitStack() as closing:
+        telemetry = await closing.enter_async_context(worker_telemetry(ROLE, settings, readiness))
+        await closing.enter_async_context(
+            HealthServer(readiness, settings.health.host, settings.health.port, telemetry.views)
+        )
+        opener = await closing.enter_async_context(SummaryOpener(settings))
+        apps = {
+            condition_of(name): await endpoint_app(name, settings, telemetry.metrics, opener, closing) for name in names
+        }
+        await run_together(apps, readiness)
+
+
+def condition_of(name: str) -> str:
+    """Name the readiness condition of an endpoint: its partitions are assigned."""
+    return f"{PARTITIONS}:{name}"
+
+
+async def endpoint_app(
+    name: str, settings: Settings, metrics: Metrics, opener: SummaryOpener, closing: AsyncExitStack
+) -> App:
+    """Make the app of an endpoint. An event may wait there for as long as it takes: no watchdog looks at that."""
+    kafka, webhooks = settings.kafka, settings.webhooks
+    group, engine = kafka.webhooks_group(name), metrics.engine.of_group(f"{ROLE}:{name}")
+    app = faust_app(settings, group, engine, handling_seconds=float("inf"))
+    endpoint = await closing.enter_async_context(Endpoint(name, webhooks.endpoints[name], webhooks))
+    attempts = Attempts(app.breaker, settings.engine.agent_retries, stops=(AfterwordError,))
+    undelivered = Undelivered(app, kafka, name, metrics)
+    handler = Deliveries(endpoint, partial(read, opener), undelivered, attempts, webhooks, metrics)
+    lanes = attach_endpoint(app, kafka, webhooks.endpoints[name], webhooks.max_in_flight, handler)
+    closing.push_async_callback(lanes.drain, 0)
+    return app
+
+
+async def read(opener: SummaryOpener, record: KafkaRecord) -> SummaryCreated | SummaryDeleted | None:
+    """Decode a record, and open what is sealed. Raises: InvalidRecord, SealedWithoutKey."""
+    found = decode_revision(record)
+    return found and await opener.opened(found)

@@ -1,0 +1,172 @@
+"""One HTTP endpoint: its connections, its answers, and what they mean."""
+
+import asyncio
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import NamedTuple, Self
+
+import aiohttp
+import structlog
+from aiohttp.abc import AbstractResolver
+
+from afterword.streams.errors import AfterwordError
+from afterword.streams.settings import WebhookEndpoint, Webhooks, variable
+from afterword.streams.summarizer.llm.http import retry_after_seconds
+from afterword.streams.tls import trusting
+from afterword.streams.webhooks.addresses import AddressRefused, socket_maker
+from afterword.streams.webhooks.message import signed_headers
+
+log = structlog.get_logger()
+
+USER_AGENT = "Afterword-Webhooks"
+MOST_WAIT_SECONDS = 3600.0
+"""Longest Retry-After that is heeded."""
+KEPT_ALIVE_SECONDS = 30.0
+
+GONE, TIMEOUT, CONNECTION, TLS, NO_ADDRESS, PRIVATE = FAILURES = (
+    "gone",
+    "timeout",
+    "connection",
+    "tls",
+    "name_not_resolved",
+    "address_refused",
+)
+STATUSES = ("http_1xx", "http_3xx", "http_4xx", "http_429", "http_5xx")
+"""Kinds of failures with an answer, beside `gone`."""
+
+
+class DeliveryFailed(AfterwordError):
+    """{problem}"""
+
+    kind: str
+    """Kind of failure, one of FAILURES and STATUSES."""
+    retry_after: float = 0.0
+    """Seconds that the endpoint asks to wait; 0: it asks for none."""
+    tries: int = 1
+    """Number of this try of the event."""
+
+
+class EndpointGone(DeliveryFailed):
+    """the endpoint answers 410 Gone"""
+
+
+class EndpointAnswer(NamedTuple):
+    """Part of an answer that is looked at."""
+
+    status: int
+    retry_after: str | None = None
+
+
+def failure_of(answer: EndpointAnswer, now: datetime) -> DeliveryFailed | None:
+    """Judge an answer: None for 2xx, the only one that takes the event. Redirects are failures like others."""
+    status = answer.status
+    if 200 <= status < 300:
+        return None
+    if status == 410:
+        return EndpointGone(kind=GONE)
+    asked = (retry_after_seconds(answer.retry_after, now) or 0.0) if status in (429, 503) else 0.0
+    kind = "http_429" if status == 429 else f"http_{min(max(status // 100, 1), 5)}xx"
+    return DeliveryFailed(problem=f"it answers {status}", kind=kind, retry_after=min(asked, MOST_WAIT_SECONDS))
+
+
+def failure_from(error: Exception) -> DeliveryFailed:
+    """Name why there was no answer, without anything of address, request or answer."""
+    if isinstance(error, TimeoutError):
+        return DeliveryFailed(problem="it does not answer in time", kind=TIMEOUT)
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return DeliveryFailed(problem="its name cannot be resolved", kind=NO_ADDRESS)
+    if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
+        return DeliveryFailed(problem="its certificate is not trusted, or it speaks no TLS", kind=TLS)
+    if isinstance(getattr(error, "os_error", None), AddressRefused):
+        return DeliveryFailed(problem="its address is private, and private_hosts does not name its host", kind=PRIVATE)
+    return DeliveryFailed(problem=f"the connection failed ({type(error).__name__})", kind=CONNECTION)
+
+
+class Endpoint:
+    """Posts signed messages to one endpoint; to be used with `async with`.
+
+    At most `max_requests` at a time. After an answer with Retry-After no request begins before that time. Redirects are
+    not followed, bodies of answers are not read, no proxy and no cookie is used.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: WebhookEndpoint,
+        webhooks: Webhooks,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        resolver: AbstractResolver | None = None,
+    ) -> None:
+        """`resolver`: of names; default: the system's."""
+        self.name = name
+        self._settings = settings
+        self._seconds = webhooks.timeout_seconds
+        self._allowed_hosts = webhooks.allowed_hosts
+        self._ca_file = webhooks.ca_file
+        self._clock = clock
+        self._resolver = resolver
+        self._is_gone = False
+        """It has answered 410 Gone: nothing is sent to it any more."""
+        self._slots = asyncio.Semaphore(webhooks.max_requests)
+        self._most = webhooks.max_requests
+        self._not_before = 0.0
+        """Monotonic time before which no request begins."""
+        self._session: aiohttp.ClientSession
+
+    async def __aenter__(self) -> Self:
+        """Connect to nothing yet. Raises: ConfigurationError."""
+        connector = aiohttp.TCPConnector(
+            limit=self._most,
+            ssl=trusting(self._ca_file, variable(("webhooks", "ca_file"))),
+            socket_factory=socket_maker(self._settings.host, self._allowed_hosts),
+            resolver=self._resolver,
+            keepalive_timeout=KEPT_ALIVE_SECONDS,
+        )
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None),  # `post` has its own, over everything
+            headers={"user-agent": USER_AGENT},
+            auto_decompress=False,
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for a free slot, and for the time that the endpoint has asked for. Raises: EndpointGone."""
+        async with self._slots:
+            while (seconds := self._not_before - time.monotonic()) > 0:  # noqa: ASYNC110 – an answer may put it off
+                await asyncio.sleep(seconds)
+            if self._is_gone:
+                raise EndpointGone(kind=GONE)
+            yield
+
+    async def post(self, identity: str, body: bytes) -> None:
+        """Deliver a message once; to be called in a turn. Raises: DeliveryFailed."""
+        failure = await self._tried(identity, body)
+        if failure is None:
+            return
+        if isinstance(failure, EndpointGone) and not self._is_gone:
+            log.error("webhook_endpoint_gone", endpoint=self.name, error_type=failure.error_type)
+            self._is_gone = True
+        self._not_before = max(self._not_before, time.monotonic() + failure.retry_after)
+        raise failure
+
+    async def _tried(self, identity: str, body: bytes) -> DeliveryFailed | None:
+        headers = signed_headers(identity, body, self._settings.signing_secrets, self._clock())
+        try:
+            async with asyncio.timeout(self._seconds):
+                return failure_of(await self._answer(body, headers), self._clock())
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            return failure_from(error)
+
+    async def _answer(self, body: bytes, headers: Mapping[str, str]) -> EndpointAnswer:
+        """Post, and leave the body of the answer unread: what has not come by then ends with the connection."""
+        async with self._session.post(self._settings.url, data=body, headers=headers, allow_redirects=False) as found:
+            return EndpointAnswer(found.status, found.headers.get("retry-after"))

@@ -1,0 +1,102 @@
+"""An HTTP server that receives webhooks on 127.0.0.1, and answers as a test says."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from aiohttp import web
+from standardwebhooks import Webhook
+
+SECRET = "whsec_" + "c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0"
+
+
+@dataclass(frozen=True)
+class Received:
+    """A request whose signature was verified."""
+
+    id: str
+    event: dict[str, Any]
+    status: int
+
+    @property
+    def conversation(self) -> str:
+        return str(self.event["data"]["conversation_id"])
+
+
+Respond = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
+
+
+async def accept(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
+    return web.Response(status=204)
+
+
+class Receiver:
+    """What arrived, in order; `respond` may be changed at any time."""
+
+    def __init__(self, respond: Respond = accept, secret: str = SECRET) -> None:
+        self.respond = respond
+        self.received: list[Received] = []
+        self.at_once = 0
+        self.most_at_once = 0
+        self.port = 0
+        self._secret = secret
+        self._runner: web.AppRunner
+        self._now = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/hook"
+
+    @property
+    def taken(self) -> list[Received]:
+        return [one for one in self.received if 200 <= one.status < 300]
+
+    def ids(self, conversation: str | None = None) -> list[str]:
+        """Ids of the events that were taken, without repeats that follow each other."""
+        found = [one.id for one in self.taken if conversation in (None, one.conversation)]
+        return list(dict.fromkeys(found))
+
+    async def _hook(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        event = Webhook(self._secret).verify(body, dict(request.headers))
+        assert event == orjson.loads(body)
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            response = await self.respond(request, event)
+        finally:
+            self.at_once -= 1
+        self.received.append(Received(request.headers["webhook-id"], event, response.status))
+        return response
+
+    async def start(self, port: int = 0) -> None:
+        app = web.Application(client_max_size=4_000_000)
+        app.router.add_post("/hook", self._hook)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", port)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        await self._runner.cleanup()
+
+
+@asynccontextmanager
+async def receiving(respond: Respond = accept, secret: str = SECRET) -> AsyncIterator[Receiver]:
+    receiver = Receiver(respond, secret)
+    await receiver.start()
+    try:
+        yield receiver
+    finally:
+        await receiver.stop()
+
+
+async def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
+    """Wait for the condition."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 – it is of another process
+            await asyncio.sleep(0.02)

@@ -1,0 +1,181 @@
+"""The webhooks worker as a process: events on Kafka, endpoints that take them, or do not, and what is left."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+from aiohttp import web
+
+from afterword.dlq import DeadLetterQueue, Filters, open_queue
+from afterword.schemas import SummaryDeleted
+from afterword.schemas.dead_letters import DeadLetter
+from afterword.schemas.headers import cloud_event
+from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
+from afterword.streams.kafka import running_producer
+from afterword.streams.settings import Settings
+from tests.doubles.receiver import SECRET, Receiver, receiving, until
+from tests.e2e.deployment import Deployment, deployed
+from tests.integration.consumers.test_subscriber import event
+
+CONVERSATIONS = [f"c{number}" for number in range(6)]
+EVENTS = 4
+ROLE = "webhooks"
+STUCK = "c3"
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def endpoint(receiver: Receiver, **fields: Any) -> dict[str, Any]:
+    return {"url": receiver.url, "secret": SECRET, **fields}
+
+
+def deleted(conversation: str) -> SummaryDeleted:
+    return SummaryDeleted(
+        event_id=f"{conversation}:1:2",
+        episode_id=f"{conversation}:1",
+        revision=2,
+        reason="deleted",
+        conversation_id=conversation,
+        ordinal=1,
+        deleted_at=NOW,
+    )
+
+
+async def announce(settings: Settings, first: int, last: int) -> None:
+    async with running_producer(settings.kafka) as producer:
+        for number in range(first, last + 1):
+            for conversation in CONVERSATIONS:
+                made = event(number, conversation)
+                headers = cloud_event(SUMMARY_CREATED, made.event_id, "test", NOW)
+                topic = settings.kafka.summaries_topic
+                await producer.send_and_wait(topic, made.to_json(), key=conversation.encode(), headers=headers)
+
+
+async def delete(settings: Settings, conversation: str) -> None:
+    made = deleted(conversation)
+    headers = cloud_event(SUMMARY_DELETED, made.event_id, "test", NOW)
+    async with running_producer(settings.kafka) as producer:
+        topic = settings.kafka.deletions_topic
+        await producer.send_and_wait(topic, made.to_json(), key=conversation.encode(), headers=headers)
+
+
+def ids(conversation: str, first: int = 1, last: int = EVENTS) -> list[str]:
+    return [f"{conversation}:{number}:1" for number in range(first, last + 1)]
+
+
+def created(receiver: Receiver, conversation: str) -> list[str]:
+    return [one for one in receiver.ids(conversation) if one.endswith(":1")]
+
+
+def has_all(receiver: Receiver, last: int = EVENTS) -> bool:
+    return all(created(receiver, conversation) == ids(conversation, 1, last) for conversation in CONVERSATIONS)
+
+
+async def figures(deployment: Deployment) -> str:
+    """Metrics of the worker that was started last."""
+    lines = [orjson.loads(line) for line in deployment.logs(ROLE).splitlines() if line.startswith("{")]
+    port = [line["port"] for line in lines if line["event"] == "health_server_started"][-1]
+    async with httpx.AsyncClient() as client:
+        return (await client.get(f"http://127.0.0.1:{port}/metrics")).text
+
+
+async def dead_letters(queue: DeadLetterQueue, topic: str, count: int) -> list[DeadLetter]:
+    """Wait for so many."""
+    async with asyncio.timeout(60):
+        while True:
+            found = [one async for one in queue.unresolved(topic, Filters())]
+            if len(found) >= count:
+                return found
+            await asyncio.sleep(0.2)
+
+
+async def test_every_endpoint_gets_every_event_in_order_though_others_are_dead_and_the_worker_is_killed(
+    make_settings: Callable[..., Settings], tmp_path: Path, closed_port: int
+) -> None:
+    failing = {STUCK}
+
+    async def stuck(_: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        await asyncio.sleep(0.02)
+        return web.Response(status=500 if message["data"]["conversation_id"] in failing else 200)
+
+    async with receiving() as good, receiving(stuck) as partial, receiving() as deletions:
+        dead = {"url": f"http://127.0.0.1:{closed_port}/", "secret": SECRET}
+        endpoints = {
+            "good": endpoint(good),
+            "partial": endpoint(partial),
+            "deletions": endpoint(deletions, types=[SUMMARY_DELETED]),
+            "dead": dead,
+        }
+        settings = make_settings(
+            kafka={"partitions": 2, "session_timeout_seconds": 6},
+            webhooks={
+                "endpoints": endpoints,
+                "private_hosts": "127.0.0.1",
+                "retry_wait_seconds": 0.2,
+                "longest_wait_seconds": 1,
+            },
+            drain_seconds=10,
+        )
+        async with deployed(settings, tmp_path) as deployment:
+            deployment.start(ROLE)
+            await announce(settings, 1, 2)
+            await until(lambda: len(good.ids()) + len(partial.ids()) > 15)
+            deployment.kill(ROLE)
+            await announce(settings, 3, EVENTS)
+            await delete(settings, "c1")
+            deployment.start(ROLE)
+            await until(lambda: has_all(good))
+            others = [conversation for conversation in CONVERSATIONS if conversation != STUCK]
+            await until(lambda: all(created(partial, one) == ids(one) for one in others))
+            assert created(partial, STUCK) == []
+            failing.clear()
+            await until(lambda: has_all(partial))
+            await until(lambda: deletions.ids() == ["c1:1:2"])
+            assert {one.event["type"] for one in good.taken} == {SUMMARY_CREATED, SUMMARY_DELETED}
+            text = await figures(deployment)
+            assert 'afterword_webhook_failures_total{endpoint="dead",kind="connection"}' in text
+            assert 'afterword_consumer_lag_seconds{role="webhooks:dead"' in text
+            assert 'afterword_webhooks_total{endpoint="dead",outcome="delivered"} 0.0' in text
+            began = asyncio.get_running_loop().time()
+            assert await deployment.stop(ROLE) == 0
+            # what waits for its next try is not waited for
+            assert asyncio.get_running_loop().time() - began < settings.drain_seconds
+
+
+async def test_what_is_not_taken_in_time_is_a_dead_letter_and_its_replay_goes_to_that_endpoint_only(
+    make_settings: Callable[..., Settings], tmp_path: Path
+) -> None:
+    status = 503
+
+    async def down(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
+        return web.Response(status=status)
+
+    async with receiving() as good, receiving(down) as bad:
+        settings = make_settings(
+            kafka={"partitions": 1, "session_timeout_seconds": 6},
+            webhooks={
+                "endpoints": {"good": endpoint(good), "bad": endpoint(bad)},
+                "private_hosts": "127.0.0.1",
+                "retry_wait_seconds": 0.1,
+                "longest_wait_seconds": 0.2,
+                "retry_seconds": 1,
+            },
+            drain_seconds=10,
+        )
+        topic = settings.kafka.undelivered_topic
+        async with deployed(settings, tmp_path) as deployment, open_queue(settings.kafka) as queue:
+            deployment.start(ROLE)
+            await announce(settings, 1, 2)
+            count = 2 * len(CONVERSATIONS)
+            letters = await dead_letters(queue, topic, count)
+            assert {one.error_type for one in letters} == {"delivery_failed"}
+            assert {one.problem for one in letters} == {"bad: it answers 503"}
+            status = 200
+            assert (await queue.resolve(topic, Filters(), "replayed")).resolved == count
+            await until(lambda: has_all(bad, 2))
+            assert has_all(good, 2)
+            assert len(good.taken) == count
+            assert await deployment.stop(ROLE) == 0

@@ -1,0 +1,235 @@
+"""Deliveries to one endpoint: in order, again until they are taken, and what becomes of those that are not."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from afterword.schemas import InvalidRecord
+from afterword.schemas.headers import FOR_ENDPOINT
+from afterword.streams.runtime import Breaker
+from afterword.streams.runtime.attempts import Attempts
+from afterword.streams.settings import Webhooks
+from afterword.streams.summarizer.lanes import Lanes
+from afterword.streams.telemetry import Metrics
+from afterword.streams.webhooks.agent import Deliveries, wait_after
+from afterword.streams.webhooks.endpoint import DeliveryFailed, EndpointGone
+from tests.integration.consumers.test_subscriber import event
+
+FOREVER = 1000
+
+
+@dataclass
+class Record:
+    """Number of a conversation's event; its endpoint fails so often before it takes it."""
+
+    conversation: str
+    number: int
+    failures: int = 0
+    headers: tuple[tuple[str, bytes], ...] = ()
+    topic: str = "summary.created"
+    partition: int = 0
+
+    @property
+    def key(self) -> bytes:
+        return self.conversation.encode()
+
+    @property
+    def id(self) -> str:
+        return f"{self.conversation}:{self.number}:1"
+
+
+@dataclass
+class Given:
+    """A record in the hands of the agent, as the engine gives it."""
+
+    value: Record
+    acknowledged: int = 0
+
+    def __post_init__(self) -> None:
+        self.message = SimpleNamespace(rests=False, on_rest=lambda: None)
+
+    def ack(self) -> None:
+        self.acknowledged += 1
+
+
+@dataclass
+class Taking:
+    """An endpoint that fails as often as each record says, and stops all at the `kill_at`th request."""
+
+    records: dict[str, Record]
+    name: str = "one"
+    kill_at: int = -1
+    kill: Callable[[], None] = lambda: None
+    requests: int = 0
+    failed: dict[str, int] = field(default_factory=dict)
+    taken: list[str] = field(default_factory=list)
+    busy: set[str] = field(default_factory=set)
+    gone: bool = False
+
+    @asynccontextmanager
+    async def turn(self) -> Any:
+        with nullcontext():
+            yield
+
+    async def post(self, identity: str, _: bytes) -> None:
+        record = self.records[identity]
+        assert record.conversation not in self.busy, "two at a time of one conversation"
+        self.busy.add(record.conversation)
+        try:
+            self.requests += 1
+            if self.requests == self.kill_at:
+                self.kill()
+            await asyncio.sleep(0)
+            if self.gone:
+                raise EndpointGone(kind="gone")
+            if self.failed.get(identity, 0) < record.failures:
+                self.failed[identity] = self.failed.get(identity, 0) + 1
+                raise DeliveryFailed(problem="it answers 500", kind="http_5xx")
+            self.taken.append(identity)
+        finally:
+            self.busy.discard(record.conversation)
+
+
+@dataclass
+class Letters:
+    sent: list[tuple[str, str, int]] = field(default_factory=list)
+
+    async def send(self, record: Record, error_type: str, _: str, attempts: int = 1) -> None:
+        self.sent.append((record.id, error_type, attempts))
+
+
+async def read(record: Record) -> Any:
+    if record.number < 0:
+        raise InvalidRecord("schema_violation", "it is none")
+    return None if record.number == 0 else event(record.number, record.conversation)
+
+
+def deliveries(endpoint: Taking, letters: Letters, retry_seconds: float = 60.0, retries: int = 0) -> Deliveries:
+    webhooks = Webhooks(retry_wait_seconds=0.001, longest_wait_seconds=0.001, retry_seconds=retry_seconds)
+    attempts = Attempts(Breaker(), retries, stops=())
+    return Deliveries(endpoint, read, letters, attempts, webhooks, Metrics("webhooks", "0"))  # type: ignore[arg-type]
+
+
+def lanes() -> tuple[Lanes[bytes], list[BaseException]]:
+    errors: list[BaseException] = []
+    return Lanes[bytes](lambda _, error: errors.append(error)), errors
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 – several tasks may bring it about
+            await asyncio.sleep(0.001)
+
+
+Plan = dict[str, list[int]]
+plans = st.dictionaries(
+    st.sampled_from(["a", "b", "c", "d"]), st.lists(st.integers(0, 3), min_size=1, max_size=4), min_size=1
+)
+
+
+@settings(max_examples=60)
+@given(plan=plans, kills=st.lists(st.integers(1, 12), max_size=3))
+def test_whatever_fails_and_whenever_it_is_killed_all_is_taken_in_order_of_each_conversation(
+    plan: Plan, kills: list[int]
+) -> None:
+    asyncio.run(all_is_taken(plan, kills))
+
+
+async def all_is_taken(plan: Plan, kills: list[int]) -> None:
+    records = [
+        Record(conversation, number, failures)
+        for conversation, found in plan.items()
+        for number, failures in enumerate(found, 1)
+    ]
+    endpoint, letters = Taking({record.id: record for record in records}), Letters()
+    given_out = [Given(record) for record in records]
+    for kill_at in [*kills, -1]:
+        killed = asyncio.Event()
+        endpoint.kill_at = endpoint.requests + kill_at if kill_at > 0 else -1
+        endpoint.kill = killed.set
+        running, errors = lanes()
+        left = [one for one in given_out if not one.acknowledged]
+        handler = deliveries(endpoint, letters)
+        for one in left:
+            running.submit(one.value.key, partial(handler.deliver, one))
+        await until(lambda: killed.is_set() or not running.in_flight)  # noqa: B023 – it is awaited here
+        await running.cancel(lambda _: True)
+        assert errors == []
+    assert [one.acknowledged for one in given_out] == [1] * len(given_out)
+    assert letters.sent == []
+    for conversation, found in plan.items():
+        firsts = dict.fromkeys(one for one in endpoint.taken if endpoint.records[one].conversation == conversation)
+        assert list(firsts) == [f"{conversation}:{number}:1" for number in range(1, len(found) + 1)]
+        # a repeat is of what was taken and not committed when it was killed: nothing newer was taken before it
+        numbers = [endpoint.records[one].number for one in endpoint.taken if one in firsts]
+        assert numbers == sorted(numbers)
+
+
+async def deliver(record: Record, **fields: Any) -> tuple[Given, Taking, Letters]:
+    endpoint, letters, one = Taking({record.id: record}), Letters(), Given(record)
+    await deliveries(endpoint, letters, **fields).deliver(one)
+    return one, endpoint, letters
+
+
+async def test_what_is_not_taken_in_time_is_a_dead_letter_with_its_tries() -> None:
+    one, endpoint, letters = await deliver(Record("c", 1, FOREVER), retry_seconds=0.05)
+    assert letters.sent == [("c:1:1", "delivery_failed", endpoint.requests)]
+    assert endpoint.requests > 1
+    assert one.acknowledged == 1
+
+
+async def test_a_stuck_conversation_holds_up_no_other() -> None:
+    records = [Record("stuck", 1, FOREVER), Record("stuck", 2), *(Record("other", number) for number in range(1, 9))]
+    endpoint, (running, _) = Taking({record.id: record for record in records}), lanes()
+    handler = deliveries(endpoint, Letters())
+    for record in records:
+        running.submit(record.key, partial(handler.deliver, Given(record)))
+    await until(lambda: len(endpoint.taken) == 8)
+    assert endpoint.taken == [f"other:{number}:1" for number in range(1, 9)]
+    await running.cancel(lambda _: True)
+
+
+async def test_what_is_no_event_is_a_dead_letter_and_what_has_nothing_to_read_is_passed_over() -> None:
+    one, endpoint, letters = await deliver(Record("c", -1))
+    assert (letters.sent, endpoint.requests, one.acknowledged) == ([("c:-1:1", "schema_violation", 1)], 0, 1)
+    one, endpoint, letters = await deliver(Record("c", 0))
+    assert (letters.sent, endpoint.requests, one.acknowledged) == ([], 0, 1)
+
+
+async def test_a_replay_is_taken_by_the_endpoint_that_it_is_for() -> None:
+    for name, taken in (("one", ["c:1:1"]), ("another", [])):
+        one, endpoint, _ = await deliver(Record("c", 1, headers=((FOR_ENDPOINT, name.encode()),)))
+        assert (endpoint.taken, one.acknowledged) == (taken, 1)
+
+
+async def test_nothing_is_acknowledged_after_410_and_a_stop_does_not_wait() -> None:
+    record = Record("c", 1)
+    endpoint, letters, one = Taking({record.id: record}, gone=True), Letters(), Given(record)
+    delivering = asyncio.create_task(deliveries(endpoint, letters).deliver(one))
+    await until(lambda: endpoint.requests == 1 and one.message.rests)
+    await asyncio.sleep(0.05)
+    assert (one.acknowledged, letters.sent, endpoint.requests) == (0, [], 1)
+    delivering.cancel()
+    await asyncio.wait([delivering])
+
+
+async def test_an_unforeseen_error_is_a_dead_letter_after_some_tries() -> None:
+    record = Record("c", 1)
+    endpoint, letters, one = Taking({}), Letters(), Given(record)  # it knows no record: KeyError
+    await deliveries(endpoint, letters, retries=1).deliver(one)
+    assert (letters.sent, one.acknowledged) == ([("c:1:1", "unforeseen", 2)], 1)
+
+
+def test_waits_are_those_that_the_endpoint_asks_for() -> None:
+    asked = DeliveryFailed(problem="it answers 429", kind="http_429", retry_after=7.0)
+    assert wait_after(asked) == 7.0
+    assert wait_after(DeliveryFailed(problem="it answers 500", kind="http_5xx")) is True
+    assert wait_after(EndpointGone(kind="gone")) is False
+    assert wait_after(ValueError()) is False

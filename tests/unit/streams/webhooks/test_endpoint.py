@@ -1,0 +1,198 @@
+"""One endpoint, over real connections: what each answer means, and what is never done."""
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from afterword.streams.settings import WebhookEndpoint, Webhooks
+from afterword.streams.webhooks.endpoint import EndpointAnswer, DeliveryFailed, Endpoint, EndpointGone, failure_of
+from afterword.streams.webhooks.message import webhook_body
+from tests.doubles.receiver import SECRET, receiving
+from tests.integration.consumers.test_subscriber import MOMENT, event
+
+BODY = webhook_body(event(1))
+
+
+@asynccontextmanager
+async def opened(
+    url: str, hosts: str = "127.0.0.1", resolver: AbstractResolver | None = None, **fields: Any
+) -> AsyncIterator[Endpoint]:
+    endpoints = {"one": WebhookEndpoint(url=url, secret=SECRET)}
+    webhooks = Webhooks(endpoints=endpoints, private_hosts=hosts, **{"timeout_seconds": 2, **fields})
+    async with Endpoint("one", endpoints["one"], webhooks, resolver=resolver) as endpoint:
+        yield endpoint
+
+
+async def failure(endpoint: Endpoint) -> DeliveryFailed:
+    with pytest.raises(DeliveryFailed) as found:
+        async with endpoint.turn():
+            await endpoint.post("id", BODY)
+    return found.value
+
+
+def answering(status: int, **headers: str) -> Any:
+    async def respond(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
+        return web.Response(status=status, headers=headers)
+
+    return respond
+
+
+async def test_what_is_answered_with_2xx_is_taken_and_signed() -> None:
+    for status in (200, 202, 204):
+        async with receiving(answering(status)) as receiver, opened(receiver.url) as endpoint:
+            async with endpoint.turn():
+                await endpoint.post("id", BODY)
+            assert receiver.ids() == ["id"]
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(400, "http_4xx"), (404, "http_4xx"), (429, "http_429"), (500, "http_5xx"), (304, "http_3xx")]
+)
+async def test_every_other_status_is_a_failure_of_its_kind(status: int, kind: str) -> None:
+    async with receiving(answering(status)) as receiver, opened(receiver.url) as endpoint:
+        found = await failure(endpoint)
+        assert (found.kind, str(found)) == (kind, f"it answers {status}")
+
+
+async def test_a_redirect_is_not_followed() -> None:
+    async with receiving() as other, receiving(answering(307, location=other.url)) as receiver:
+        async with opened(receiver.url) as endpoint:
+            assert (await failure(endpoint)).kind == "http_3xx"
+        assert other.received == []
+
+
+async def test_after_retry_after_no_request_begins_before_that_time() -> None:
+    async with receiving(answering(429, **{"retry-after": "1"})) as receiver, opened(receiver.url) as endpoint:
+        began = time.monotonic()
+        assert (await failure(endpoint)).retry_after == 1
+        await failure(endpoint)
+        assert time.monotonic() - began >= 0.95
+
+
+@pytest.mark.parametrize(("said", "seconds"), [("120", 120), ("999999", 3600), ("-1", 0), ("soon", 0), ("", 0)])
+def test_retry_after_is_bounded_and_nonsense_is_not_heeded(said: str, seconds: float) -> None:
+    found = failure_of(EndpointAnswer(503, said), MOMENT)
+    assert found is not None
+    assert found.retry_after == seconds
+
+
+async def test_nothing_is_sent_any_more_after_410() -> None:
+    async with receiving(answering(410)) as receiver, opened(receiver.url) as endpoint:
+        assert isinstance(await failure(endpoint), EndpointGone)
+        receiver.respond = answering(200)
+        assert isinstance(await failure(endpoint), EndpointGone)
+        assert len(receiver.received) == 1
+
+
+async def test_a_slow_endpoint_is_given_up_in_time() -> None:
+    async def sleep(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
+        await asyncio.sleep(5)
+        return web.Response()
+
+    async with receiving(sleep) as receiver, opened(receiver.url, timeout_seconds=0.2) as endpoint:
+        began = time.monotonic()
+        assert (await failure(endpoint)).kind == "timeout"
+        assert time.monotonic() - began < 3
+
+
+async def test_a_reset_connection_is_a_failure() -> None:
+    async def reset(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    async with receiving(reset) as receiver, opened(receiver.url) as endpoint:
+        assert (await failure(endpoint)).kind == "connection"
+
+
+async def test_nobody_there_is_a_failure() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        async with opened(f"http://127.0.0.1:{bound.getsockname()[1]}/") as endpoint:
+            assert (await failure(endpoint)).kind == "connection"
+
+
+async def test_a_body_without_end_is_not_read() -> None:
+    sent = 0
+
+    async def flood(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:
+        nonlocal sent
+        response = web.StreamResponse()
+        await response.prepare(request)
+        try:
+            while True:
+                await response.write(b"x" * 65536)
+                sent += 65536
+        except ConnectionError:
+            return response
+
+    async with receiving(flood) as receiver, opened(receiver.url) as endpoint:
+        began = time.monotonic()
+        async with endpoint.turn():
+            await endpoint.post("id", BODY)
+        assert time.monotonic() - began < 1.5
+        await asyncio.sleep(0.2)
+        assert sent < 20_000_000
+
+
+class Rebinding(AbstractResolver):
+    """Answers every name with an address of this machine, as a name server of an attacker may at any time."""
+
+    async def resolve(self, host: str, port: int = 0, family: int = 0) -> list[ResolveResult]:
+        return [
+            ResolveResult(hostname=host, host="127.0.0.1", port=port, family=socket.AF_INET, proto=6, flags=0),
+        ]
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_a_name_that_leads_to_a_private_address_is_not_connected_to() -> None:
+    async with receiving() as receiver:
+        url = f"https://public.example:{receiver.port}/hook"
+        async with opened(url, hosts="", resolver=Rebinding()) as endpoint:
+            assert (await failure(endpoint)).kind == "address_refused"
+        async with opened(f"https://127.0.0.1:{receiver.port}/hook", hosts="other") as endpoint:
+            assert (await failure(endpoint)).kind == "address_refused"
+        allowed = f"http://public.example:{receiver.port}/hook"
+        async with opened(allowed, hosts="public.example", resolver=Rebinding()) as endpoint, endpoint.turn():
+            await endpoint.post("id", BODY)
+        assert receiver.ids() == ["id"]
+
+
+async def test_an_unknown_name_is_a_failure() -> None:
+    async with opened("https://name.invalid/", hosts="") as endpoint:
+        assert (await failure(endpoint)).kind == "name_not_resolved"
+
+
+async def test_tls_without_a_trusted_certificate_is_a_failure() -> None:
+    async with receiving() as receiver, opened(f"https://127.0.0.1:{receiver.port}/hook") as endpoint:
+        assert (await failure(endpoint)).kind == "tls"
+
+
+async def test_so_many_requests_at_a_time_and_no_more() -> None:
+    async def slowly(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
+        await asyncio.sleep(0.02)
+        return web.Response()
+
+    async def one(endpoint: Endpoint, number: int) -> None:
+        async with endpoint.turn():
+            await endpoint.post(f"{number}", BODY)
+
+    async with receiving(slowly) as receiver, opened(receiver.url, max_requests=3) as endpoint:
+        await asyncio.gather(*[one(endpoint, number) for number in range(20)])
+        assert receiver.most_at_once == 3
+        assert len(receiver.taken) == 20
+
+
+async def test_no_error_has_anything_of_the_address_or_the_answer() -> None:
+    says = answering(500, **{"x-secret": "hunter2"})
+    async with receiving(says) as receiver, opened(f"{receiver.url}?token=hunter2") as endpoint:
+        assert "hunter2" not in repr(await failure(endpoint))

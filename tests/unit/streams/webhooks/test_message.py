@@ -1,0 +1,66 @@
+"""Messages as they are posted: body, id, and signatures that the library of Standard Webhooks verifies."""
+
+from datetime import UTC, datetime, timedelta
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from standardwebhooks import Webhook, WebhookVerificationError
+
+from afterword.schemas import SummaryDeleted
+from afterword.streams.webhooks.message import webhook_body, signed_headers, webhook_id
+from tests.doubles.receiver import SECRET
+from tests.integration.consumers.test_subscriber import event
+
+OTHER = "whsec_" + "b3RoZXJvdGhlcm90aGVyb3RoZXJvdGhlcm90"
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_a_body_has_type_time_and_the_event() -> None:
+    made = event(1)
+    body = orjson.loads(webhook_body(made.model_copy(update={"sealed_texts": "sealed"})))
+    assert body["type"] == "summary.created"
+    assert body["timestamp"] == "2026-01-01T00:00:00.000Z"
+    assert body["data"] == orjson.loads(made.to_json())
+
+
+def test_a_deletion_has_its_own_type() -> None:
+    deleted = SummaryDeleted(
+        event_id="c:1:2",
+        episode_id="c:1",
+        revision=2,
+        reason="deleted",
+        conversation_id="c",
+        ordinal=1,
+        deleted_at=NOW,
+    )
+    assert orjson.loads(webhook_body(deleted))["type"] == "summary.deleted"
+
+
+def test_each_secret_signs_and_no_other() -> None:
+    body = webhook_body(event(1))
+    headers = signed_headers("id", body, [SECRET, OTHER], datetime.now(UTC))
+    for secret in (SECRET, OTHER):
+        Webhook(secret).verify(body, headers)
+    with pytest.raises(WebhookVerificationError):
+        Webhook("whsec_" + "bm9uZW5vbmVub25lbm9uZW5vbmVub25l").verify(body, headers)
+    with pytest.raises(WebhookVerificationError):
+        Webhook(SECRET).verify(body + b" ", headers)
+    with pytest.raises(WebhookVerificationError):
+        Webhook(SECRET).verify(body, headers | {"webhook-id": "another"})
+
+
+def test_an_old_signature_is_not_accepted() -> None:
+    body = webhook_body(event(1))
+    headers = signed_headers("id", body, [SECRET], datetime.now(UTC) - timedelta(minutes=6))
+    with pytest.raises(WebhookVerificationError, match="too old"):
+        Webhook(SECRET).verify(body, headers)
+
+
+@given(st.text(max_size=40), st.text(max_size=40))
+def test_ids_are_visible_ascii_and_differ_when_the_events_do(one: str, other: str) -> None:
+    ids = [f"{text.replace('%', '%25').encode(errors='replace').decode()}:1" for text in (one, other)]
+    made = [webhook_id(text) for text in ids]
+    assert all("!" <= character <= "~" for text in made for character in text)
+    assert (made[0] == made[1]) == (ids[0] == ids[1])
