@@ -74,12 +74,13 @@ def has_all(receiver: Receiver, last: int = EVENTS) -> bool:
     return all(created(receiver, conversation) == ids(conversation, 1, last) for conversation in CONVERSATIONS)
 
 
-async def figures(deployment: Deployment) -> str:
-    """Metrics of the worker that was started last."""
+async def shown(deployment: Deployment, text: str) -> None:
+    """Wait until the worker that was started last has these words in its metrics."""
     lines = [orjson.loads(line) for line in deployment.logs(ROLE).splitlines() if line.startswith("{")]
     port = [line["port"] for line in lines if line["event"] == "health_server_started"][-1]
-    async with httpx.AsyncClient() as client:
-        return (await client.get(f"http://127.0.0.1:{port}/metrics")).text
+    async with asyncio.timeout(20), httpx.AsyncClient() as client:
+        while text not in (await client.get(f"http://127.0.0.1:{port}/metrics")).text:
+            await asyncio.sleep(0.2)
 
 
 async def dead_letters(queue: DeadLetterQueue, topic: str, count: int) -> list[DeadLetter]:
@@ -135,10 +136,9 @@ async def test_every_endpoint_gets_every_event_in_order_though_others_are_dead_a
             await until(lambda: has_all(partial))
             await until(lambda: deletions.ids() == ["c1:1:2"])
             assert {one.event["type"] for one in good.taken} == {SUMMARY_CREATED, SUMMARY_DELETED}
-            text = await figures(deployment)
-            assert 'afterword_webhook_failures_total{endpoint="dead",kind="connection"}' in text
-            assert 'afterword_consumer_lag_seconds{role="webhooks:dead"' in text
-            assert 'afterword_webhooks_total{endpoint="dead",outcome="delivered"} 0.0' in text
+            await shown(deployment, 'afterword_webhook_failures_total{endpoint="dead",kind="connection"}')
+            await shown(deployment, 'afterword_webhooks_total{endpoint="dead",outcome="delivered"} 0.0')
+            await shown(deployment, 'afterword_consumer_lag_seconds{role="webhooks:dead",')
             began = asyncio.get_running_loop().time()
             assert await deployment.stop(ROLE) == 0
             # what waits for its next try is not waited for

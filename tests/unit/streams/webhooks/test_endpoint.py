@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from afterword.streams.settings import WebhookEndpoint, Webhooks
-from afterword.streams.webhooks.endpoint import EndpointAnswer, DeliveryFailed, Endpoint, EndpointGone, failure_of
+from afterword.streams.webhooks.endpoint import DeliveryFailed, Endpoint, EndpointAnswer, EndpointGone, failure_of
 from afterword.streams.webhooks.message import webhook_body
 from tests.doubles.receiver import SECRET, receiving
 from tests.integration.consumers.test_subscriber import MOMENT, event
