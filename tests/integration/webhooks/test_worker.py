@@ -79,7 +79,7 @@ async def shown(deployment: Deployment, text: str) -> None:
     lines = [orjson.loads(line) for line in deployment.logs(ROLE).splitlines() if line.startswith("{")]
     port = [line["port"] for line in lines if line["event"] == "health_server_started"][-1]
     async with asyncio.timeout(20), httpx.AsyncClient() as client:
-        while text not in (await client.get(f"http://127.0.0.1:{port}/metrics")).text:
+        while text not in (await client.get(f"http://127.0.0.1:{port}/metrics")).text:  # noqa: ASYNC110 – a process
             await asyncio.sleep(0.2)
 
 
