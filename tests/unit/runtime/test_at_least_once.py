@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from aiokafka.structs import OffsetAndMetadata
 from structlog.testing import capture_logs
 
 from afterword.streams.runtime import AtLeastOnce
-from afterword.streams.runtime.at_least_once import ConcurrentMessage
+from afterword.streams.runtime.at_least_once import ConcurrentMessage, at_work, rest
 from afterword.streams.runtime.progress import Progress, reach
 from afterword.streams.runtime.watchdog import Watch
 from tests.unit.runtime.concurrent import Broker, Worker
@@ -66,6 +67,29 @@ def test_records_that_the_agent_does_not_finish_are_named_while_commits_fail_and
         return named
 
     assert run_in_virtual_time(story()) == {True}
+
+
+def test_a_stop_waits_for_tries_that_are_under_way_and_not_for_records_between_two_tries() -> None:
+    async def story() -> tuple[float, Broker]:
+        async def agent(message: ConcurrentMessage) -> None:
+            event = SimpleNamespace(message=message)
+            rest(event)
+            with at_work(event):
+                await asyncio.sleep(3.0)
+            if message.offset == 0:
+                await asyncio.Event().wait()
+            await worker.answer(message)
+
+        worker = Worker(Broker(2), agent)
+        await asyncio.sleep(1.0)
+        began = asyncio.get_running_loop().time()
+        await worker.partition.stop(30.0)
+        return asyncio.get_running_loop().time() - began, worker.broker
+
+    seconds, broker = run_in_virtual_time(story())
+    assert 2.0 <= seconds < 10.0
+    assert broker.outputs == [1]
+    assert broker.progress == Progress(0, frozenset({1}))
 
 
 def test_an_idle_partition_has_nothing_to_do() -> None:

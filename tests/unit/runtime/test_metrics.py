@@ -41,6 +41,21 @@ def test_a_partition_that_has_moved_has_no_series_any_more(metrics: EngineMetric
     assert lag(registry, 1) == 7
 
 
+def test_groups_of_one_process_have_their_own_series_and_one_count(
+    metrics: EngineMetrics, registry: CollectorRegistry
+) -> None:
+    other = metrics.of_group("other")
+    metrics.show([standing(0)])
+    other.show([standing(0), standing(1)])
+    other.show([standing(1)])
+    labels = {"role": "other", "topic": "orders"}
+    names = [registry.get_sample_value("engine_consumer_lag_records", labels | {"partition": n}) for n in "01"]
+    assert (lag(registry, 0), names) == (7, [None, 7])
+    assert (metrics.standings, other.standings) == ([standing(0)], [standing(1)])
+    other.expired(3)
+    assert registry.get_sample_value("engine_records_expired_total", {"role": "other"}) == 3
+
+
 def test_records_that_wait_on_purpose_have_no_lag_in_seconds(
     metrics: EngineMetrics, registry: CollectorRegistry
 ) -> None:
