@@ -21,6 +21,8 @@ HEADER_SECONDS = 10.0
 """Time in which the head of a request must have arrived, which uvicorn does not limit."""
 UNREAD_MILLISECONDS = 30_000
 BACKLOG = 512
+SEND_BUFFER_BYTES = 128 * 1024
+"""Bytes of answers that the kernel keeps for a client that does not read; by itself it keeps megabytes for each."""
 
 log = structlog.get_logger(__name__)
 
@@ -114,6 +116,7 @@ def _listening(settings: Settings) -> Iterator[socket.socket]:
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind, protocol) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)  # connections inherit it
         listener.bind(address)
         listener.listen(BACKLOG)
         listener.setblocking(False)

@@ -18,9 +18,11 @@ from afterword.erasing.receipt import Receipt
 from afterword.erasing.verifying import verify
 from afterword.serving.keys import new_key
 from afterword.serving.server import HEADER_SECONDS
+from afterword.streams.kafka import running_producer
 from afterword.streams.stores.opening import open_stores
 from tests.e2e.deployment import Deployment, environment_of
 from tests.e2e.test_redaction import documents
+from tests.samples import a_summary
 
 WAIT_SECONDS = 90
 ROLES = ("segmenter", "summarizer", "archiver")
@@ -260,6 +262,7 @@ async def test_hostile_clients_get_the_right_status_and_hold_nothing(deployment:
             "/v1/messages", content=b"x" * 10_000_000, headers={"content-type": "application/json"}
         )
         assert large.status_code == 413
+        assert (await client.get("/livez", headers={"X-Large": "x" * 100_000})).status_code == 400
         for path in ("/v1/conversations/%2e%2e%2f%2e%2e", "/%00", "/v1/episodes/..%2f..%2fetc%2fpasswd"):
             assert (await client.get(path)).status_code == 404, path
         began = time.monotonic()
@@ -284,23 +287,45 @@ def resident_kilobytes(pid: int) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
 
 
-async def test_clients_that_never_read_take_little_and_stop_nobody(deployment: Deployment) -> None:
+SILENT_CLIENTS = 1000
+EVENTS = 400
+"""Of 10 kB each: more than a client's buffers and its queue hold."""
+
+
+async def silent_client(port: int) -> socket.socket:
+    """A client of the event stream that asks, and never reads."""
+    loop, connection = asyncio.get_running_loop(), socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
+    connection.setblocking(False)
+    await loop.sock_connect(connection, ("127.0.0.1", port))
+    await loop.sock_sendall(connection, b"GET /v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    return connection
+
+
+async def test_a_thousand_clients_that_never_read_take_little_and_stop_nobody(deployment: Deployment) -> None:
+    kafka = deployment.settings.kafka
     async with serving(deployment) as server, server.client() as client:
         await feed_runs(server)
         before = resident_kilobytes(server.process.pid)
-        connections = []
-        for _ in range(200):
-            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            writer.write(b"GET /v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-            connections.append((reader, writer))
-        await server.until(lambda answer: "afterword_event_clients 200.0" in answer.text, "/metrics")
-        for _ in range(3):
+        silent = [await silent_client(server.port) for _ in range(SILENT_CLIENTS)]
+        try:
+            await server.until(lambda answer: f"afterword_event_clients {SILENT_CLIENTS}.0" in answer.text, "/metrics")
+            idle = resident_kilobytes(server.process.pid) - before
+            assert idle < 100_000, f"{idle} kB for {SILENT_CLIENTS} idle clients"
+            async with server.events() as events, running_producer(kafka) as producer:
+                headers = [("ce_type", b"summary.created")]
+                for number in range(1, EVENTS + 1):
+                    event = a_summary(number, "c1", long_summary="All is well. " * 770).to_json()
+                    await producer.send_and_wait(kafka.summaries_topic, event, key=b"c1", headers=headers)
+                heard = [(await events.next())[1]["ordinal"] for _ in range(EVENTS)]
+                assert heard == list(range(1, EVENTS + 1))  # who reads gets all of it meanwhile
             assert (await client.get("/livez")).status_code == 200
-        grown = resident_kilobytes(server.process.pid) - before
-        assert grown < 200 * 100, f"{grown} kB for 200 clients"
-        for _, writer in connections:
-            writer.close()
-        await server.until(lambda answer: "afterword_event_clients 0.0" in answer.text, "/metrics")
+            flooded = resident_kilobytes(server.process.pid) - before
+            assert flooded < 250_000, f"{flooded} kB after {EVENTS} events that {SILENT_CLIENTS} clients do not read"
+            await server.until(lambda answer: "afterword_event_clients 0.0" in answer.text, "/metrics")
+        finally:
+            for connection in silent:
+                connection.close()
 
 
 async def test_keys_admit_and_other_tenants_see_nothing(deployment: Deployment) -> None:

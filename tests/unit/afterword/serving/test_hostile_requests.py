@@ -1,0 +1,119 @@
+"""Requests that are made to break something: nothing is read, held or told that need not be."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import httpx
+import pytest
+
+from afterword.serving.app import routes_only
+from afterword.serving.keys import KeyHolders, new_key
+from tests.doubles.stores import MemoryKeys
+from tests.unit.afterword.serving.served import serving
+
+JSON = {"content-type": "application/json"}
+CHUNK = b"x" * 100_000
+
+
+class Upload:
+    """A body of 10 MB in chunks, which counts those that were asked for."""
+
+    def __init__(self) -> None:
+        self.read = 0
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        for _ in range(100):
+            self.read += 1
+            yield CHUNK
+
+
+def secured() -> Iterator[tuple[str, str]]:
+    """Method and path of each route that needs a key."""
+    for path, methods in routes_only().openapi()["paths"].items():
+        for method, operation in methods.items():
+            if operation.get("security"):
+                yield method.upper(), path.replace("{", "").replace("}", "")
+
+
+def test_only_what_is_for_operators_needs_no_key() -> None:
+    paths = routes_only().openapi()["paths"]
+    is_open = {path for path, methods in paths.items() for found in methods.values() if not found.get("security")}
+    assert is_open == {"/livez", "/readyz", "/metrics"}
+
+
+@pytest.mark.parametrize(("method", "path"), sorted(secured()))
+async def test_without_a_key_no_route_answers_or_reads_its_body(method: str, path: str) -> None:
+    upload = Upload()
+    async with serving(KeyHolders(MemoryKeys()), auth="keys") as served:
+        content = upload.chunks() if method in ("POST", "PATCH") else None
+        answer = await served.client.request(method, path, content=content, headers=JSON)
+        assert (answer.status_code, answer.json()["error_type"]) == (401, "unauthenticated")
+        assert upload.read <= 1
+        assert served.broker.records == []
+
+
+@pytest.mark.parametrize(("method", "path"), sorted(secured()))
+async def test_a_key_without_scopes_opens_nothing(method: str, path: str) -> None:
+    keys = MemoryKeys()
+    key, record = new_key((), "t1", None)
+    await keys.put(record)
+    async with serving(KeyHolders(keys), auth="keys") as served:
+        answer = await served.client.request(method, path, headers={"Authorization": f"Bearer {key}"})
+        assert (answer.status_code, answer.json()["error_type"]) == (403, "not_permitted")
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/recall", "/v1/erasures", "/v1/conversations/c1/flush"])
+async def test_a_body_without_a_length_is_read_no_further_than_the_limit(path: str) -> None:
+    upload = Upload()
+    async with serving(max_body_bytes=1_000_000) as served:
+        answer = await served.client.post(path, content=upload.chunks(), headers=JSON)
+        assert answer.status_code == 413
+        assert upload.read <= 12
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[" * 1_000_000,
+        b'{"messages":' + b'[{"metadata":' * 100_000,
+        b'{"a":' * 200_000 + b"1" + b"}" * 200_000,
+        b'{"user_id": ' + b"9" * 1_000_000 + b"}",
+        b'{"user_id": 1e999999}',
+        b'{"user_id": "\\ud800"}',
+        b'{"user_id": "\xff"}',
+        b'{"user_id": NaN}',
+        b'{"user_id": "u1", "user_id": {"$ne": null}}',
+        b"\x00" * 1000,
+        b"",
+    ],
+    ids=range(11),
+)
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/recall", "/v1/erasures"])
+async def test_json_that_is_none_or_too_deep_is_refused(path: str, content: bytes) -> None:
+    async with serving() as served:
+        answer = await served.client.post(path, content=content, headers=JSON)
+        assert (answer.status_code, answer.json()["error_type"]) == (422, "request_invalid")
+        assert len(answer.content) < 10_000
+
+
+TRICKS = [
+    "/v1/conversations/..%2f..%2fmetrics",
+    "/v1/conversations/%2e%2e/%2e%2e/metrics",
+    "/v1/conversations/c1%00/context",
+    "/v1/conversations/c1;/context",
+    "/v1/conversations/%c0%ae%c0%ae/context",
+    "/v1/conversations//context",
+    "/v1/erasures/..%2f..%2fetc%2fpasswd",
+    "/v1/erasures/%7b%22$ne%22:null%7d",
+    "/docs/..%2f..%2fpyproject.toml",
+    "/docs/../manual.py",
+    "/V1/conversations",
+    "/v1/conversations/",
+]
+
+
+@pytest.mark.parametrize("path", TRICKS)
+async def test_no_path_leads_elsewhere(path: str) -> None:
+    async with serving() as served:
+        answer: httpx.Response = await served.client.get(path)
+        assert answer.status_code in (404, 422)
+        assert answer.headers["content-type"] == "application/problem+json"
