@@ -20,6 +20,7 @@ from afterword.schemas import InvalidRecord, decode_episode
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka import running_consumer
 from afterword.streams.settings import CONFIG_FILE_VARIABLE, Kafka, Settings, load_settings, without_credentials
+from afterword.streams.visible import many
 from afterword.topics import ensure_topics
 from afterword.watch import seek_to_now
 
@@ -37,8 +38,8 @@ DRAIN_SECONDS = 3.0
 """Somebody waits for the end; what a worker does not finish is done by the next one."""
 NARRATION_SECONDS = 1.0
 """Pause between two narrations."""
-MOST_NAMED = 3
-"""Episodes and summaries of one narration that are named; the others are counted."""
+MOST_NAMED = 8
+"""Episodes and summaries of one narration that are named each; more are counted."""
 MOST_READ = 500
 """Records of one narration that are read."""
 
@@ -210,15 +211,21 @@ async def _narrate(kafka: Kafka, say: Callable[[str], None]) -> None:
 
 
 def narration(kafka: Kafka, messages: int, records: Sequence[ConsumerRecord]) -> Iterator[str]:
-    """Tell what has arrived, in a few lines: the number of messages, and records of episodes and summaries."""
-    if messages:
-        yield f"{messages:,} {'message' if messages == 1 else 'messages'}"
-    for topic, of_record in ((kafka.episodes_topic, _episode_line), (kafka.summaries_topic, _summary_line)):
-        lines = [line for record in records if record.topic == topic if (line := of_record(record))]
-        yield from lines[:MOST_NAMED]
-        if len(lines) > MOST_NAMED:
-            what = "episodes" if topic == kafka.episodes_topic else "summaries"
-            yield f"{len(lines) - MOST_NAMED:,} more {what}"
+    """Tell what has arrived: the number of messages, each episode and summary, or only how many if they are many."""
+    episodes = _lines(kafka.episodes_topic, records, _episode_line)
+    summaries = _lines(kafka.summaries_topic, records, _summary_line)
+    counts = [many(messages, "message", "messages")] if messages else []
+    if len(episodes) + len(summaries) > MOST_NAMED:
+        counts += [many(len(episodes), "episode", "episodes"), many(len(summaries), "summary", "summaries")]
+        yield ", ".join(counts)
+    else:
+        yield from (*counts, *episodes, *summaries)
+
+
+def _lines(
+    topic: str, records: Sequence[ConsumerRecord], of_record: Callable[[ConsumerRecord], str | None]
+) -> list[str]:
+    return [line for record in records if record.topic == topic if (line := of_record(record))]
 
 
 def _episode_line(record: ConsumerRecord) -> str | None:

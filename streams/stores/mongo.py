@@ -156,11 +156,13 @@ def connect(settings: Mongo) -> MongoDatabase:
     """
     milliseconds = int(settings.timeout_seconds * 1000)
     selection = int(min(settings.selection_seconds or math.inf, settings.timeout_seconds) * 1000)
+    # with timeoutMS the driver looks for a server for as long as that, whatever serverSelectionTimeoutMS says
+    operation = "socketTimeoutMS" if settings.selection_seconds else "timeoutMS"
     with _usable():
         client: Any = Client(
             settings.uri.get_secret_value(),
             tz_aware=True,
-            timeoutMS=milliseconds,
+            **{operation: milliseconds},
             connectTimeoutMS=selection,
             serverSelectionTimeoutMS=selection,
             readPreference="primary",

@@ -1,0 +1,24 @@
+"""Time for which MongoDB is looked for."""
+
+import time
+
+import pytest
+from pydantic import SecretStr
+
+from afterword.embedded.claims import HOST, free_ports
+from afterword.streams.errors import StoreUnavailable
+from afterword.streams.settings import Mongo
+from afterword.streams.stores import mongo
+
+
+async def test_a_server_that_is_not_there_is_looked_for_no_longer_than_the_settings_say() -> None:
+    [port] = free_ports(1)
+    settings = Mongo(uri=SecretStr(f"mongodb://{HOST}:{port}"), selection_seconds=0.5, timeout_seconds=20)
+    database = mongo.connect(settings)
+    began = time.monotonic()
+    try:
+        with pytest.raises(StoreUnavailable):
+            await mongo.ping(database)
+    finally:
+        await mongo.close(database)
+    assert time.monotonic() - began < settings.timeout_seconds / 2
