@@ -184,7 +184,7 @@ async def dev(
 
 
 async def _tell(settings: Settings, say: Callable[[str], None]) -> None:
-    say(f"server  {await served_at(settings)}")
+    say(f"page    {await served_at(settings)}/")
     await _narrate(settings.kafka, say)
 
 

@@ -31,7 +31,6 @@ Directory = Annotated[Path, typer.Option("--data-dir", help="Directory of the da
 MESSAGES_SHOWN = 8
 """Messages of the story that are printed; the others are counted."""
 MILLION = 1_000_000
-PAGE = "/v1/conversations?user_id=lee"
 
 
 def dev(data_dir: Directory = Path(".afterword")) -> None:
@@ -171,7 +170,7 @@ class Story:
         _print_end(self._screen, done)
         if self.keep_serving:
             self._screen.line()
-            self._screen.line(f"See all of it at {done.address}{PAGE}", "bold")
+            self._screen.line(f"See all of it at {done.address}/", "bold")
             self._screen.doing("serving until Ctrl-C")
 
 

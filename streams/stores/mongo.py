@@ -157,12 +157,12 @@ def connect(settings: Mongo) -> MongoDatabase:
     milliseconds = int(settings.timeout_seconds * 1000)
     selection = int(min(settings.selection_seconds or math.inf, settings.timeout_seconds) * 1000)
     # with timeoutMS the driver looks for a server for as long as that, whatever serverSelectionTimeoutMS says
-    operation = "socketTimeoutMS" if settings.selection_seconds else "timeoutMS"
+    operation: dict[str, Any] = {"socketTimeoutMS" if settings.selection_seconds else "timeoutMS": milliseconds}
     with _usable():
         client: Any = Client(
             settings.uri.get_secret_value(),
             tz_aware=True,
-            **{operation: milliseconds},
+            **operation,
             connectTimeoutMS=selection,
             serverSelectionTimeoutMS=selection,
             readPreference="primary",

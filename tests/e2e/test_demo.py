@@ -101,9 +101,11 @@ async def test_the_demo_tells_one_story_and_serves_what_it_did_until_ctrl_c() ->
         assert max(map(len, shown.splitlines())) <= COLUMNS + 2
 
         [address] = re.findall(r"See all of it at (\S+)", shown)
-        async with httpx.AsyncClient() as client:
-            answer = await client.get(address)
-        assert answer.status_code == 200
+        async with httpx.AsyncClient(follow_redirects=True) as client:
+            page = await client.get(address)
+            listed = await client.get(f"{address}v1/conversations?user_id=lee")
+        assert page.headers["content-type"].startswith("text/html")
+        assert STORY in {entry["conversation_id"] for entry in listed.json()["conversations"]}
 
         terminal.press_ctrl_c()
         assert await terminal.end(END_SECONDS) == 0
