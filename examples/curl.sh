@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# A conversation over HTTP, from its messages to what is recalled of it: AFTERWORD_URL=http://127.0.0.1:8080 examples/curl.sh
+set -euo pipefail
+url=${AFTERWORD_URL:-http://127.0.0.1:8080}
+chat=chat-$RANDOM$RANDOM user=ada-$RANDOM$RANDOM
+
+call() { # METHOD PATH [JSON]: the key, if the server asks for one, is that of `afterword keys create`
+  curl --silent --show-error --fail-with-body --request "$1" "$url$2" --header 'Content-Type: application/json' \
+    ${AFTERWORD_KEY:+--header "Authorization: Bearer $AFTERWORD_KEY"} ${3:+--data "$3"}
+  echo
+}
+
+until_there() { # PATTERN METHOD PATH [JSON]: asks every second until the answer has it, for two minutes at most
+  local pattern=$1 tries=0
+  shift
+  until call "$@" 2>&1 | grep --only-matching "$pattern"; do
+    ((++tries < 120)) || { echo "nothing like $pattern came" >&2; exit 1; }
+    sleep 1
+  done
+}
+
+echo 'Send two messages:'
+call POST /v1/messages "{\"messages\": [
+  {\"id\": \"1\", \"conversation_id\": \"$chat\", \"user_id\": \"$user\", \"role\": \"user\",
+   \"content\": \"I am allergic to peanuts, please remember that.\"},
+  {\"id\": \"2\", \"conversation_id\": \"$chat\", \"user_id\": \"$user\", \"role\": \"assistant\",
+   \"content\": \"Noted: no peanuts for you.\"}]}"
+
+echo 'Close the episode, without waiting until it is idle:'
+call POST "/v1/conversations/$chat/flush" '{}'
+
+echo 'Recall it, once it is summarized:'
+until_there '"short_summary":"[^"]*"' POST /v1/recall "{\"query\": \"May I eat peanuts?\", \"user_id\": \"$user\"}"
+
+echo 'Load what an agent needs to go on:'
+call GET "/v1/conversations/$chat/context?max_tokens=500"

@@ -1,0 +1,114 @@
+"""The programs in `examples/`, as they are, against a running server, workers and stores."""
+
+import asyncio
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from afterword import Producer
+from afterword.embedded import Process
+from afterword.embedded.claims import free_ports
+from tests.e2e.deployment import Deployment, environment_of
+from tests.e2e.test_integrations import until
+from tests.e2e.test_serve import ROLES, Serving, feed_runs, serving
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+PATIENCE_SECONDS = 200
+UNREACHABLE = ("ENOTFOUND", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "EAI_AGAIN")
+
+
+@pytest_asyncio.fixture
+async def server(deployment: Deployment) -> AsyncIterator[Serving]:
+    for role in ROLES:
+        deployment.start(role)
+    async with serving(deployment) as started:
+        await feed_runs(started)
+        yield started
+
+
+async def run(*command: str, directory: Path, **variables: str) -> tuple[int | None, str]:
+    """Exit code and output of a program."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        cwd=directory,
+        env={**os.environ, "NO_PROXY": "127.0.0.1", **variables},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        out, _ = await asyncio.wait_for(process.communicate(), PATIENCE_SECONDS)
+    except TimeoutError:
+        process.kill()
+        raise
+    return process.returncode, out.decode()
+
+
+async def test_a_shell_with_curl_recalls_what_it_said(server: Serving) -> None:
+    if not shutil.which("curl"):
+        pytest.skip("there is no curl")
+    code, said = await run(str(EXAMPLES / "curl.sh"), directory=EXAMPLES, AFTERWORD_URL=server.address)
+    assert code == 0, said
+    assert '"short_summary":"User: I am allergic to peanuts' in said
+    assert '"tokens":' in said.splitlines()[-1]
+
+
+async def test_the_typescript_client_typechecks_and_recalls_what_it_said(server: Serving, tmp_path: Path) -> None:
+    if not shutil.which("node") or not shutil.which("npm"):
+        pytest.skip("there is no node and npm")
+    program = tmp_path / "examples" / "typescript"
+    left_out = shutil.ignore_patterns("node_modules", "build", "openapi.d.ts")
+    shutil.copytree(EXAMPLES / "typescript", program, ignore=left_out)
+    (tmp_path / "docs" / "reference").mkdir(parents=True)
+    shutil.copy(ROOT / "docs" / "reference" / "openapi.json", tmp_path / "docs" / "reference")
+    code, said = await run("npm", "ci", "--no-audit", "--no-fund", directory=program)
+    if code != 0 and any(problem in said for problem in UNREACHABLE):
+        pytest.skip("npm reaches no registry")
+    assert code == 0, said
+    code, said = await run("npm", "run", "build", directory=program)
+    assert code == 0, said
+    code, said = await run("npm", "start", directory=program, AFTERWORD_URL=server.address)
+    assert code == 0, said
+    assert "summary: " in said
+    assert "recalled: User: I am allergic to peanuts" in said
+    assert "context: 2 messages" in said
+
+
+async def test_a_service_of_ones_own_recalls_in_a_new_chat_what_was_said_in_another(deployment: Deployment) -> None:
+    for role in ROLES:
+        deployment.start(role)
+    port = free_ports(1)[0]
+    command = [sys.executable, "-m", "uvicorn", "--app-dir", str(EXAMPLES), "fastapi_app:app", "--port", str(port)]
+    log = deployment.directory / "logs" / "fastapi.log"
+    service = Process("fastapi", command, log, environment=environment_of(deployment.settings))
+    try:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False) as client:
+
+            async def says(chat: str, text: str, user: str = "ada") -> httpx.Response:
+                return await client.post(f"/chats/{chat}", json={"user_id": user, "text": text})
+
+            async def answers() -> bool:
+                try:
+                    return (await client.get("/openapi.json")).status_code == 200
+                except httpx.TransportError:
+                    return False
+
+            await until(answers)
+            assert (await says("one", "I am allergic to peanuts.")).json() == {"text": "I know nothing yet."}
+            async with Producer.from_settings(deployment.settings) as producer:
+                await producer.flush("one")  # as an idle conversation ends
+
+            async def recalls() -> bool:
+                return "I am allergic to peanuts" in (await says("two", "May I eat peanuts?")).json()["text"]
+
+            await until(recalls)
+            assert (await says("three", "May I eat peanuts?", user="bob")).json() == {"text": "I know nothing yet."}
+            assert (await says("one", "May I eat peanuts?", user="bob")).status_code == 404
+    finally:
+        service.kill()
