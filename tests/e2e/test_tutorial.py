@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import shutil
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from afterword.embedded import Process
+from tests.e2e.test_examples import copy_typescript, npm_problem
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tutorial.md"
 INSTALL, START = "make venv", "afterword dev"
+ADDRESS = "http://127.0.0.1:8080"
 PATIENCE_SECONDS = 150
 
 
@@ -60,6 +63,15 @@ async def shell(directory: Path, commands: str) -> str:
     return out.decode()
 
 
+async def address_of(process: Process) -> str:
+    """The server's address, once `afterword dev` has said it."""
+    deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+    while not (found := re.search(r"server +(http://\S+)", process.log.read_text())):
+        assert asyncio.get_running_loop().time() < deadline, process.tail()
+        await asyncio.sleep(0.1)
+    return found[1]
+
+
 async def in_a_moment(directory: Path, commands: str) -> str:
     """Retry like a reader whose archiver was not ready yet."""
     deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
@@ -74,13 +86,18 @@ async def in_a_moment(directory: Path, commands: str) -> str:
 @pytest.mark.timeout(900)
 async def test_every_command_of_the_tutorial_works(tmp_path: Path) -> None:
     (tmp_path / ".venv").symlink_to(Path(sys.executable).parents[1])
-    install, start, point, produce, look, flush, read, audit = blocks()
+    install, start, point, produce, look, flush, read, audit, over_http, typescript = blocks()
     assert install.startswith(INSTALL)
     assert start.strip() == START
-    async with development(tmp_path):
+    async with development(tmp_path) as process:
         assert "FAILED" not in await shell(tmp_path, point)
         assert "5 messages of 1 conversation" in await shell(tmp_path, produce)
         assert "leave it with Grace" in await in_a_moment(tmp_path, look)
         assert "chat-1:1" in await shell(tmp_path, flush)
         assert "4711" in await shell(tmp_path, read)
         await shell(tmp_path, audit)
+        address = await address_of(process)
+        assert "leave it with Grace" in await shell(tmp_path, over_http.replace(ADDRESS, address))
+        copy_typescript(tmp_path)
+        if shutil.which("npm") and not await npm_problem(tmp_path):
+            assert "recalled: User: I am allergic" in await shell(tmp_path, typescript.replace(ADDRESS, address))
