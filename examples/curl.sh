@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# A conversation over HTTP, from its messages to what is recalled of it: AFTERWORD_URL=http://127.0.0.1:8080 examples/curl.sh
+# A conversation over HTTP, from its messages to what is recalled of it: MEMORY_URL=http://127.0.0.1:8080 examples/curl.sh
 set -euo pipefail
-url=${AFTERWORD_URL:-http://127.0.0.1:8080}
+url=${MEMORY_URL:-http://127.0.0.1:8080}
 chat=chat-$RANDOM$RANDOM user=ada-$RANDOM$RANDOM
 
 call() { # METHOD PATH [JSON]: the key, if the server asks for one, is that of `afterword keys create`
   curl --silent --show-error --fail-with-body --request "$1" "$url$2" --header 'Content-Type: application/json' \
-    ${AFTERWORD_KEY:+--header "Authorization: Bearer $AFTERWORD_KEY"} ${3:+--data "$3"}
+    ${MEMORY_KEY:+--header "Authorization: Bearer $MEMORY_KEY"} ${3:+--data "$3"}
   echo
 }
 

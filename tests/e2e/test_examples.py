@@ -69,7 +69,7 @@ async def npm_problem(directory: Path) -> str | None:
 async def test_a_shell_with_curl_recalls_what_it_said(server: Serving) -> None:
     if not shutil.which("curl"):
         pytest.skip("there is no curl")
-    code, said = await run(str(EXAMPLES / "curl.sh"), directory=EXAMPLES, AFTERWORD_URL=server.address)
+    code, said = await run(str(EXAMPLES / "curl.sh"), directory=EXAMPLES, MEMORY_URL=server.address)
     assert code == 0, said
     assert '"short_summary":"User: I am allergic to peanuts' in said
     assert '"tokens":' in said.splitlines()[-1]
@@ -85,7 +85,7 @@ async def test_the_typescript_client_typechecks_and_recalls_what_it_said(server:
     assert code == 0, said
     code, said = await run("npm", "run", "build", directory=program)
     assert code == 0, said
-    code, said = await run("npm", "start", directory=program, AFTERWORD_URL=server.address)
+    code, said = await run("npm", "start", directory=program, MEMORY_URL=server.address)
     assert code == 0, said
     assert "summary: " in said
     assert "recalled: User: I am allergic to peanuts" in said

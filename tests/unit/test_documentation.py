@@ -15,7 +15,8 @@ from tools.reference.settings import reference
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("docs", "examples", "streams")
-PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
+FOUND = [*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))]
+PAGES = sorted(page for page in FOUND if "node_modules" not in page.parts)
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 TEST = re.compile(r"`(test_\w+)`")
 VARIABLE = re.compile(r"\bAFTERWORD_[A-Z_]*[A-Z]\b")

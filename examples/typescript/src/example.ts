@@ -1,10 +1,10 @@
 // Says something in one conversation, waits for its summary, and recalls it in another:
-// AFTERWORD_URL=http://127.0.0.1:8080 npm start
+// MEMORY_URL=http://127.0.0.1:8080 npm start
 import { randomUUID } from "node:crypto";
 import { answer, connect, summaries, type Message } from "./memory.js";
 
-const url = process.env.AFTERWORD_URL ?? "http://127.0.0.1:8080";
-const key = process.env.AFTERWORD_KEY; // of `afterword keys create`, where the server asks for one
+const url = process.env.MEMORY_URL ?? "http://127.0.0.1:8080";
+const key = process.env.MEMORY_KEY; // of `afterword keys create`, where the server asks for one
 const memory = connect(url, key);
 
 const conversation = `chat-${randomUUID()}`;
