@@ -53,6 +53,7 @@ def attach_endpoint(
 
         async def deliver(stream: AsyncIterable[Any]) -> None:
             async for event in stream.noack().events():  # type: ignore[attr-defined]
+                rest(event)  # until it is its turn, and between two tries
                 lanes.submit(event.value.key, partial(joining, event, handler.deliver))
 
         app.agent(app.topic(topics[kind], schema=schema), name=f"{handler.name} {kind}")(deliver)
@@ -115,7 +116,6 @@ class Deliveries:
         """Acknowledge the record when the endpoint has taken it, or with its dead letter."""
         record = event.value
         where = f"{record.topic}-{record.partition}"
-        rest(event)
         error = await self._attempts.alone(record.key, where, lambda: self._settle(event, record))
         if error is not None:
             await self._attempts.judged(where, error)

@@ -47,7 +47,7 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 
 {{/* Roles of workers that run, separated by spaces. */}}
 {{- define "afterword.roles" -}}
-{{- range list "segmenter" "summarizer" "archiver" }}{{ if (index $.Values .).enabled }}{{ . }} {{ end }}{{ end -}}
+{{- range list "segmenter" "summarizer" "archiver" "webhooks" }}{{ if (index $.Values .).enabled }}{{ . }} {{ end }}{{ end -}}
 {{- end }}
 
 {{/* What runs: the roles of workers, and the server. */}}
@@ -127,13 +127,16 @@ AFTERWORD_{{ upper $name }}: {{ include "afterword.value" $value | quote }}
 {{/* Sections whose secrets and files a component does not need, and does not get. */}}
 {{- define "afterword.withheld" -}}
 {{- if eq .component "summarizer" -}}
-serve
+serve webhooks
 {{- else if eq .component "archiver" -}}
-qdrant llm embedder serve
+qdrant llm embedder serve webhooks
 {{- else if eq .component "server" -}}
-llm
+llm webhooks
+{{- else if eq .component "webhooks" -}}
+{{- /* sealed summaries are opened with the users' keys, which are in MongoDB */ -}}
+{{ if not (dig "crypto" "key" false .root.Values.secrets) }}mongo {{ end }}qdrant llm embedder serve
 {{- else -}}
-mongo qdrant llm embedder serve
+mongo qdrant llm embedder serve webhooks
 {{- end -}}
 {{- end }}
 
@@ -217,6 +220,9 @@ mongo qdrant llm embedder serve
 {{- end -}}
 {{- if and .Values.server.enabled .Values.server.httpRoute.enabled (not .Values.server.httpRoute.parentRefs) -}}
 {{- fail "server.httpRoute.parentRefs is required with server.httpRoute.enabled" -}}
+{{- end -}}
+{{- if and .Values.webhooks.enabled (not (dig "webhooks" "endpoints" false .Values.secrets)) -}}
+{{- fail "webhooks.enabled needs secrets.webhooks.endpoints: endpoints and their secrets, as JSON in a Secret" -}}
 {{- end -}}
 {{- if and (or (eq .Values.topics.provisioner "strimzi") .Values.strimzi.user.enabled) (not .Values.strimzi.cluster) -}}
 {{- fail "strimzi.cluster is required with topics.provisioner = strimzi and with strimzi.user.enabled" -}}

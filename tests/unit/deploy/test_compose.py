@@ -17,16 +17,19 @@ from afterword.streams.settings import Settings, load_settings
 from tests.containers import image_of
 
 ROOT = Path(__file__).parents[3]
+WEBHOOKS = "webhooks"
+"""Role of a profile: it has nothing to do without endpoints."""
 JOBS = {"topics", "ollama-model"}
 SERVERS = {"kafka", "mongo", "qdrant"}
 NEEDED = {
     "segmenter": {"kafka"},
     "summarizer": SERVERS,
     "archiver": {"kafka", "mongo"},
+    WEBHOOKS: {"kafka"},
     SERVER: SERVERS,
     "topics": {"kafka"},
 }
-STATELESS = {"summarizer", "archiver", SERVER}
+STATELESS = {"summarizer", "archiver", WEBHOOKS, SERVER}
 INTERPOLATED = re.compile(r"\$\{\w+:-(\w+)\}")
 VERSION = re.compile(r"[\w./-]+:v?\d+\.\d+\.\d+")
 GRACE_SECONDS = 10
@@ -69,8 +72,12 @@ def published(service: Service) -> tuple[str, int, int]:
 
 def test_it_has_a_service_for_each_role_a_server_and_one_that_makes_the_topics(ours: Mapping[str, Service]) -> None:
     commands = {name: service["command"] for name, service in ours.items()}
-    workers = {role: ["worker", role] for role in ROLES}
+    workers = {role: ["worker", role] for role in (*ROLES, WEBHOOKS)}
     assert commands == {"topics": ["topics", "create"], SERVER: ["serve"], **workers}
+
+
+def test_webhooks_run_only_where_they_are_asked_for(ours: Mapping[str, Service]) -> None:
+    assert {name: profiles(service) for name, service in ours.items() if profiles(service)} == {WEBHOOKS: {WEBHOOKS}}
 
 
 def test_the_settings_of_our_services_can_be_taken(
@@ -229,7 +236,7 @@ def test_prometheus_asks_every_worker_and_reads_the_alerts_of_the_chart(services
     configuration = yaml.safe_load((ROOT / "compose" / "prometheus.yml").read_text())
     [job] = configuration["scrape_configs"]
     [source] = job["dns_sd_configs"]
-    assert set(source["names"]) == {*ROLES, SERVER}
+    assert set(source["names"]) == {*ROLES, WEBHOOKS, SERVER}
     assert {source["port"]} == {service["environment"]["AFTERWORD_HEALTH__PORT"] for service in ours_of(services)}
     assert "./helm/afterword/rules:/etc/prometheus/rules:ro" in services["prometheus"]["volumes"]
     assert configuration["rule_files"] == ["rules/*.yaml"]
