@@ -153,7 +153,7 @@ class Endpoint:
         if failure is None:
             return
         if isinstance(failure, EndpointGone) and not self._is_gone:
-            log.error("webhook_endpoint_gone", endpoint=self.name, error_type=failure.error_type)
+            log.error("webhook_endpoint_gone", stage="webhooks", endpoint=self.name, error_type=failure.error_type)
             self._is_gone = True
         self._not_before = max(self._not_before, time.monotonic() + failure.retry_after)
         raise failure
