@@ -66,7 +66,7 @@ async def shell(directory: Path, commands: str) -> str:
 async def address_of(process: Process) -> str:
     """The server's address, once `afterword dev` has said it."""
     deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
-    while not (found := re.search(r"server +(http://\S+)", process.log.read_text())):
+    while not (found := re.search(r"^page +(http://\S+)/$", process.log.read_text(), re.MULTILINE)):
         assert asyncio.get_running_loop().time() < deadline, process.tail()
         await asyncio.sleep(0.1)
     return found[1]
