@@ -25,7 +25,7 @@ for module in pkgutil.walk_packages(afterword.__path__, "afterword.", onerror=la
     except ExtraMissing:
         assert module.name in {[*ADAPTERS.values()]}, module
     except ModuleNotFoundError as error:
-        if error.name in ("fastapi", "limits", "jinja2", "jwt", "sse_starlette", "starlette", "uvicorn"):
+        if error.name in ("fastapi", "limits", "jinja2", "jwt", "markupsafe", "sse_starlette", "starlette", "uvicorn"):
             assert module.name.startswith("afterword.serving."), module
             continue
         assert error.name == "afterword.embedded", error
