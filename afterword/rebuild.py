@@ -24,6 +24,8 @@ class IndexCounts:
     written: int = 0
     incomplete: int = 0
     """Written episodes of which some message is not in the archive, and cannot be searched for."""
+    total: int | None = None
+    """Episodes that there were at the start, after the one that it went on from."""
     last: str | None = None
     """The last `episode_id`; a later run resumes with it as `after`."""
 
@@ -53,13 +55,14 @@ class IndexRebuild:
 
     async def run(self, progress: IndexProgress, after: str | None = None) -> IndexCounts:
         """Start with the first episode after `after`; call `progress` after each page. Raises: StoreUnavailable."""
-        done = IndexCounts(last=after)
+        total = await self._episodes.count_following(after)
+        done = IndexCounts(last=after, total=total)
         while page := await self._episodes.following(done.last, PAGE_EPISODES):
             wanted = await self._wanted(page)
             whole = [await self._write(stored) for stored in wanted]
             last = page[-1].summary.episode_id
             done = IndexCounts(
-                done.seen + len(page), done.written + len(whole), done.incomplete + whole.count(False), last
+                done.seen + len(page), done.written + len(whole), done.incomplete + whole.count(False), total, last
             )
             progress(done)
         return done

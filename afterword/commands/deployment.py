@@ -162,8 +162,8 @@ def rebuild_index(after: After = None, everything: All = False, as_json: Json = 
 
 def _show_progress(show: Counting, done: "IndexCounts") -> None:
     """Update the bar of a terminal; elsewhere print a line for each page."""
-    text = shown(f"{done.seen} episodes, up to {done.last}")
+    text = shown(f"{done.seen} of {done.total} episodes, up to {done.last}")
     if sys.stderr.isatty():
-        show("episodes", done.seen, None)
+        show("episodes", done.seen, done.total)
     else:
         typer.echo(text, err=True)

@@ -280,6 +280,10 @@ class EpisodeStore(Protocol):
         """The sum of the tokens of the messages of all its episodes, computed in the store."""
         ...
 
+    async def count_following(self, episode_id: str | None) -> int:
+        """Count the episodes with a higher id, or all. Raises: StoreUnavailable."""
+        ...
+
     async def following(self, episode_id: str | None, limit: int) -> list[StoredEpisode]:
         """A page of all episodes in the order of their ids, from the first one after `episode_id` on."""
         ...

@@ -478,9 +478,14 @@ class MongoEpisodes:
         require(str | None, episode_id=episode_id)
         require(int, limit=limit)
         require_within(1, limit=limit)
-        wanted: dict[str, Any] = {"deleted": None} | ({} if episode_id is None else {"_id": {"$gt": episode_id}})
-        cursor = self._episodes.find(wanted, sort=[("_id", 1)], limit=limit)
+        cursor = self._episodes.find(_following(episode_id), sort=[("_id", 1)], limit=limit)
         return [episode_from(document) async for document in _each(cursor)]
+
+    async def count_following(self, episode_id: str | None) -> int:
+        require(str | None, episode_id=episode_id)
+        with mongo_errors():
+            found: int = await self._episodes.count_documents(_following(episode_id))
+        return found
 
     async def users_of(self, conversation_id: str) -> set[str]:
         require(str, conversation_id=conversation_id)
@@ -1172,6 +1177,10 @@ def _in_scope(conversation_id: str, agent_id: str | None) -> dict[str, Any]:
 def _revision_of(row: RollingRow) -> Any:
     """The filter of its revision: rows of an older version have none."""
     return row.last_revision if row.last_revision > 1 else {"$in": [1, None]}
+
+
+def _following(episode_id: str | None) -> dict[str, Any]:
+    return {"deleted": None} | ({} if episode_id is None else {"_id": {"$gt": episode_id}})
 
 
 def _selected(selection: Selection) -> dict[str, Any]:

@@ -274,6 +274,10 @@ class MemoryEpisodes:
         ids = sorted((i for i in self.episodes if episode_id is None or i > episode_id), key=str.encode)
         return [self.episodes[i] for i in ids[:limit]]
 
+    async def count_following(self, episode_id: str | None) -> int:
+        require(str | None, episode_id=episode_id)
+        return sum(episode_id is None or i > episode_id for i in self.episodes)
+
     def _of_scope(self, conversation_id: str, agent_id: str | None) -> list[StoredEpisode]:
         require(str, conversation_id=conversation_id)
         require(str | None, agent_id=agent_id)

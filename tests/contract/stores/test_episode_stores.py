@@ -140,6 +140,7 @@ async def test_all_episodes_are_walked_through_in_the_order_of_their_ids(episode
     for i in ids:
         conversation, _, ordinal = i.partition(":")
         await episodes.add(a_stored_episode(int(ordinal), conversation_id=conversation))
+    assert [await episodes.count_following(i) for i in (None, ids[0], ids[-1])] == [len(ids), len(ids) - 1, 0]
     found, after = [], None
     while page := await episodes.following(after, 2):
         after = page[-1].summary.episode_id

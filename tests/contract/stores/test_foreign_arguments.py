@@ -60,6 +60,7 @@ EPISODES: dict[str, tuple[Call, Sequence[Any]]] = {
     "taken_part_in user": (lambda store, x: store.taken_part_in(["c1"], x, None), NOT_EVEN_NONE),
     "taken_part_in tenant": (lambda store, x: store.taken_part_in(["c1"], "u1", x), FOREIGN),
     "following": (lambda store, x: store.following(x, 5), FOREIGN),
+    "count following": (lambda store, x: store.count_following(x), FOREIGN),
     "following limit": (lambda store, x: store.following(None, x), NOT_EVEN_NONE),
 }
 MESSAGES: dict[str, tuple[Call, Sequence[Any]]] = {

@@ -105,7 +105,7 @@ async def test_a_rebuild_that_was_stopped_goes_on_where_it_was(stores: Stores) -
     index, told = Failing(130), []
     with pytest.raises(StoreUnavailable):
         await IndexRebuild(stores.episodes, stores.messages, index, None).run(told.append)
-    assert [done.seen for done in told] == [PAGE_EPISODES]
+    assert [(done.seen, done.total) for done in told] == [(PAGE_EPISODES, EPISODES)]
     done = await IndexRebuild(stores.episodes, stores.messages, index, None).run(silent)
     assert done.written == EPISODES - 130
     assert index.points.keys() == stores.episodes.episodes.keys()
@@ -116,7 +116,7 @@ async def test_it_begins_after_the_episode_that_is_named(stores: Stores) -> None
     await IndexRebuild(stores.episodes, stores.messages, index, None).run(told.append)
     last = told[1].last
     done = await IndexRebuild(stores.episodes, stores.messages, MemoryIndex(), None).run(silent, after=last)
-    assert done.seen == EPISODES - 2 * PAGE_EPISODES
+    assert done.seen == done.total == EPISODES - 2 * PAGE_EPISODES
 
 
 async def test_a_page_is_held_at_a_time_and_messages_that_are_missing_are_counted() -> None:
