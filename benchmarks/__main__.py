@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiokafka.errors import KafkaError
+from httpx import HTTPError
 from pymongo.errors import PyMongoError
 from rich.console import Console
 
@@ -27,6 +28,7 @@ from benchmarks import (
     partitions,
     sealing,
     segmenter,
+    serve,
     slots,
     startup,
     state,
@@ -48,10 +50,11 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "archiver": archiver.run,
     "context": context.run,
     "index": index.run,
+    "serve": serve.run,
 }
 
 
-FAILURES = (RuntimeError, TimeoutError, KafkaError, PyMongoError, StoreUnavailable)
+FAILURES = (RuntimeError, TimeoutError, KafkaError, PyMongoError, StoreUnavailable, HTTPError)
 """Failures of one benchmark, mostly on a machine that is too busy: the others go on."""
 
 
