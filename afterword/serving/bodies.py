@@ -36,12 +36,15 @@ async def read_json(request: Request) -> bytes:
     return await read_body(request)
 
 
-async def read_body(request: Request) -> bytes:
-    """Read the body. Raises: HTTPException 413 for one that is too large, 408 for one that comes too slowly."""
+async def read_body(request: Request, most: int | None = None) -> bytes:
+    """Read the body, of at most so many bytes; None: of the settings' number.
+
+    Raises: HTTPException 413 for one that is too large, 408 for one that comes too slowly.
+    """
     settings = request.app.state.services.settings.serve
     try:
         async with asyncio.timeout(settings.request_timeout_seconds):
-            return await _bounded(request, settings.max_body_bytes)
+            return await _bounded(request, settings.max_body_bytes if most is None else most)
     except TimeoutError:
         raise HTTPException(408) from None
 

@@ -46,6 +46,7 @@ SCREENS = {
     "edit": "/conversation/edit?id=trip&message_id=m1",
     "search": "/search",
     "dead-letters": "/dead-letters",
+    "erasures": "/erasures",
     "health": "/health",
 }
 SCRIPTS = (
@@ -60,6 +61,8 @@ SCRIPTS = (
     "\x1b[31mred\x1b[0m \x1b]0;title\x07 \x00 \x9b2J",
     "Z" + "\u0301\u0323\u0334" * 200,
 )
+
+expect.set_options(timeout=WAIT_MS)
 
 pytestmark = pytest.mark.skipif(EXECUTABLE is None, reason=f"no Chromium: none of {', '.join(BROWSERS)} is installed")
 
@@ -151,6 +154,19 @@ async def settled(page: Page) -> None:
     await expect(page.get_by_text("Connecting…")).to_have_count(0)
     await expect(page.get_by_text("Asking…")).to_have_count(0)
     await expect(page.get_by_text("Reading how far")).to_have_count(0)
+
+
+# before others write what is no sight
+@pytest.mark.skipif(SCREENSHOTS not in os.environ, reason=f"{SCREENSHOTS} names no directory")
+async def test_screenshots_are_written(world: World) -> None:
+    directory = Path(os.environ[SCREENSHOTS])
+    for scheme in ("light", "dark"):
+        for width in (1280, 400):
+            async with world.page(width, color_scheme=scheme) as page:
+                for name, prepare in PREPARED.items():
+                    await prepare(page)
+                    await settled(page)
+                    await page.screenshot(path=directory / f"page-{name}-{scheme}-{width}.png")
 
 
 async def test_what_is_produced_appears_in_live_without_reloading(world: World) -> None:
@@ -278,6 +294,23 @@ async def until_there(page: Page, path: str, wanted: Any) -> None:
     raise AssertionError(f"{path} does not show it")
 
 
+async def test_an_erasure_ends_with_a_receipt_and_its_user_is_gone(world: World) -> None:
+    await world.send("left", 3, user_id="u-left")
+    await world.server.until(lambda answer: answer.status_code == 200, "/v1/episodes/left:1")
+    async with world.page() as page:
+        await page.goto("/erasures")
+        await page.get_by_label("User", exact=True).fill("u-left")
+        await page.get_by_role("checkbox").check()
+        await page.get_by_role("button", name="Erase").click()
+        await page.wait_for_url("**/erasure?id=*")
+        assert "u-left" not in page.url
+        await expect(page.get_by_text("Done.")).to_be_visible()
+        assert (await Axe().run(page)).violations_count == 0
+        answer = await page.goto(address("/conversation", id="left"))
+        assert answer is not None
+        assert answer.status == 404
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_every_screen_fits_is_accessible_and_has_both_schemes(world: World, scheme: str) -> None:
     axe = Axe()
@@ -387,18 +420,6 @@ async def away(*_: Any, **__: Any) -> None:
     raise StoreUnavailable(store="mongodb", problem="AutoReconnect")
 
 
-@pytest.mark.skipif(SCREENSHOTS not in os.environ, reason=f"{SCREENSHOTS} names no directory")
-async def test_screenshots_are_written(world: World) -> None:
-    directory = Path(os.environ[SCREENSHOTS])
-    for scheme in ("light", "dark"):
-        for width in (1280, 400):
-            async with world.page(width, color_scheme=scheme) as page:
-                for name, prepare in PREPARED.items():
-                    await prepare(page)
-                    await settled(page)
-                    await page.screenshot(path=directory / f"page-{name}-{scheme}-{width}.png")
-
-
 async def live_screen(page: Page) -> None:
     await page.goto("/")
     await expect(page.locator("#entries .entry").first).to_be_visible()
@@ -412,12 +433,6 @@ def screen(path: str) -> Callable[[Page], Awaitable[object]]:
     return lambda page: page.goto(path)
 
 
-async def checked_screen(page: Page) -> None:
-    await page.goto("/health")
-    await page.get_by_role("button", name="Run the checks").click()
-    await expect(page.locator("#checks .card").first).to_be_visible()
-
-
 PREPARED: dict[str, Callable[[Page], Awaitable[object]]] = {
     "live": live_screen,
     "conversations": screen("/conversations"),
@@ -425,5 +440,6 @@ PREPARED: dict[str, Callable[[Page], Awaitable[object]]] = {
     "edit": screen("/conversation/edit?id=trip&message_id=m1"),
     "search": searched_screen,
     "dead-letters": screen("/dead-letters"),
-    "health": checked_screen,
+    "erasures": screen("/erasures"),
+    "health": screen("/health"),
 }

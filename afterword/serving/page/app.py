@@ -6,9 +6,10 @@ from fastapi import APIRouter
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse
 
-from afterword.serving.page import changing, conversation, dead_letters, finding, health, live, visitor
+from afterword.serving.page import changing, conversation, dead_letters, erasing, finding, health, live, visitor
 from afterword.serving.page.rendering import STATIC, PageRoute, static_version
 
+SCREENS = (visitor, live, conversation, changing, finding, dead_letters, erasing, health)
 ONE_YEAR = "public, max-age=31536000, immutable"
 TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".txt": "text/plain"}
 
@@ -26,5 +27,5 @@ async def send_static_file(version: str, name: str) -> FileResponse:
 
 FILES: dict[str, Path] = {path.name: path for path in STATIC.iterdir() if path.suffix in TYPES}
 
-for screen in (visitor, live, conversation, changing, finding, dead_letters, health):
+for screen in SCREENS:
     router.include_router(screen.router)

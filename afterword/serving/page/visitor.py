@@ -18,6 +18,7 @@ COOKIE = "afterword_key"
 TOKEN = re.compile(r"[A-Za-z0-9._~-]{1,3900}")
 """Keys and tokens that fit into a cookie."""
 MOST_FIELDS = 1000
+MOST_KEY_BYTES = 10_000
 FORM = "application/x-www-form-urlencoded"
 
 FormFields = dict[str, list[str]]
@@ -39,16 +40,27 @@ def visiting(scope: Permission, operating: bool = False) -> Any:
 
 ReadingVisitor = Annotated[Principal, visiting("read")]
 WritingVisitor = Annotated[Principal, visiting("write")]
+ErasingVisitor = Annotated[Principal, visiting("erase")]
 OperatingVisitor = Annotated[Principal, visiting("read", operating=True)]
 
 
 async def submitted(request: Request) -> FormFields:
-    """Read a form that one of our pages has sent. Raises: NotPermitted for another site's, RequestInvalid."""
+    """Read a form that one of our pages has sent."""
+    return await _form(request)
+
+
+async def submitted_key(request: Request) -> FormFields:
+    """Read the form of somebody whom nobody knows yet: it is small."""
+    return await _form(request, MOST_KEY_BYTES)
+
+
+async def _form(request: Request, most: int | None = None) -> FormFields:
+    """Raises: NotPermitted for another site's, RequestInvalid."""
     if not from_our_page(request):
         raise NotPermitted(problem="the form is of another site")
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
         raise RequestInvalid(problems=[("body", "must be a form")])
-    content = await read_body(request)
+    content = await read_body(request, most)
     try:
         pairs = parse_qsl(content.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
     except ValueError:
@@ -89,21 +101,21 @@ async def show_sign_in(request: Request) -> Response:
 
 
 @router.post(SIGN_IN)
-async def sign_in(request: Request, fields: Submitted) -> Response:
+async def sign_in(request: Request, fields: Annotated[FormFields, Depends(submitted_key)]) -> Response:
     """Put the key in a cookie that no script can read and no other site can send."""
     token = field(fields, "key").strip()
     try:
-        await admit(request, token if TOKEN.fullmatch(token) else None, "read")
+        principal = await admit(request, token if TOKEN.fullmatch(token) else None, "read", "erase")
     except Unauthenticated:
         return html_page(request, "sign_in.html", status=401, wrong=True)
-    answer = RedirectResponse("/", 303)
+    answer = RedirectResponse("/" if principal.may("read") else "/erasures", 303)
     secure = not is_loopback(request.url.hostname or "")
     answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=secure)
     return answer
 
 
 @router.post("/sign-out")
-async def sign_out(_: Submitted) -> RedirectResponse:
+async def sign_out(_: Annotated[FormFields, Depends(submitted_key)]) -> RedirectResponse:
     """Forget the key."""
     answer = RedirectResponse(SIGN_IN, 303)
     answer.delete_cookie(COOKIE, httponly=True, samesite="strict")

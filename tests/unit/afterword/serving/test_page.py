@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from afterword.erasing.receipt import Receipt
 from afterword.serving.keys import new_key
+from afterword.serving.page import app as page
 from afterword.serving.page.live import LiveView, sparkline
 from afterword.serving.page.marking import excerpt, figures_in, with_evidence, with_words, word_finder
 from afterword.serving.page.rendering import STATIC, link, static_version, visible_text
@@ -18,9 +20,12 @@ from afterword.streams.errors import StoreUnavailable
 from tests.nasty_texts import mixed
 from tests.samples import a_message
 from tests.unit.afterword.serving.served import Served, serving
+from tests.unit.afterword.serving.test_erasures import running, until
+from tests.unit.afterword.serving.test_hostile_requests import Upload
 from tests.unit.afterword.serving.test_reading import Holder, a_conversation
 
 OURS = {"origin": "http://127.0.0.1"}
+FORM = {"content-type": "application/x-www-form-urlencoded"}
 SCREENS = ("/", "/conversations", "/conversation?id=c1", "/search", "/health")
 
 
@@ -127,6 +132,10 @@ async def test_foreign_text_is_escaped_wherever_it_is() -> None:
             assert "<script>alert" not in page.text
             assert "&lt;script&gt;alert(1)" in page.text
             assert "49" not in page.text
+            shown = re.sub(
+                r'(?s)value="[^"]*"|<textarea.*?</textarea>', "", page.text
+            )  # forms keep what they are given
+            assert not set("\u202e\x1b\x00") & set(shown)
             assert "onx=1" not in re.sub(r">[^<]*<", "><", re.sub(r'"[^"]*"', '""', page.text))
 
 
@@ -212,6 +221,30 @@ async def test_a_key_is_kept_in_a_cookie_that_only_this_site_sends() -> None:
         assert (await served.client.get("/v1/conversations")).status_code == 401, "the API takes no cookie"
 
 
+def guarded() -> list[tuple[str, str]]:
+    """Method and path of each route of the page that needs a key."""
+    routes: list[Any] = [route for screen in page.SCREENS for route in screen.router.routes]
+    found = sorted((method, route.path) for route in routes for method in route.methods)
+    return [(method, path) for method, path in found if not path.startswith(("/static", "/sign-"))]
+
+
+@pytest.mark.parametrize(("method", "path"), guarded())
+async def test_without_a_key_no_screen_is_shown_and_no_form_read(method: str, path: str) -> None:
+    upload = Upload()
+    async with serving(OneKey("afw_1"), auth="keys") as served:
+        content = upload.chunks() if method == "POST" else None
+        answer = await served.client.request(method, path, content=content, headers=OURS)
+        assert answer.status_code == (303 if method == "GET" else 401)
+        assert upload.read <= 1
+        large = await served.client.post("/sign-in", content=upload.chunks(), headers=OURS | FORM)
+        assert large.status_code == 413
+        assert upload.read <= 2
+
+
+def test_all_screens_are_guarded() -> None:
+    assert len(guarded()) > 20
+
+
 async def test_the_cookie_is_for_encrypted_connections_elsewhere() -> None:
     async with serving(OneKey("afw_1"), auth="keys") as served:
         elsewhere = {"host": "memory.example", "origin": "https://memory.example"}
@@ -236,6 +269,42 @@ async def test_a_store_that_is_away_is_said_and_tried_again() -> None:
         assert (await served.client.get("/conversation?id=c1")).status_code == 200
 
 
+async def test_an_erasure_is_asked_for_watched_and_its_receipt_saved() -> None:
+    async with serving() as served:
+        ann = {"user_id": "ann", "tenant_id": "t1", "conversation_id": "", "asked_by": "<b>the officer</b>"}
+        answer = await served.client.post("/erasures", data=ann, headers=OURS)
+        assert answer.status_code == 303
+        path = answer.headers["location"]
+        page = (await served.client.get(path)).text
+        assert 'hx-trigger="every 2s"' in page
+        assert "&lt;b&gt;the officer" in page
+        assert "ann" not in path
+        assert (await served.client.get(path.replace("/erasure?", "/erasure/receipt?"))).status_code == 404
+        async with running(served.erasures):
+            state = path.replace("/erasure?", "/erasure/state?")
+            assert "hx-trigger" in (await served.client.get(state)).text
+            await until(served, {"erasure_id": path.partition("=")[2]}, state="done")
+        part = (await served.client.get(state)).text
+        assert "Done." in part
+        assert "hx-trigger" not in part
+        receipt = await served.client.get(path.replace("/erasure?", "/erasure/receipt?"))
+        assert Receipt.model_validate_json(receipt.content).asked_by == "<b>the officer</b>"
+        assert "attachment" in receipt.headers["content-disposition"]
+
+
+async def test_erasures_are_for_their_scope_and_user() -> None:
+    async with serving(Holder(scopes=frozenset({"read", "write"}))) as served:
+        for path in ("/erasures", "/erasure?id=e1"):
+            assert (await served.client.get(path)).status_code == 403
+        assert "/erasures" not in (await served.client.get("/")).text
+        assert (await served.client.post("/erasures", data={}, headers=OURS)).status_code == 403
+    async with serving(Holder(scopes=frozenset({"erase"}), tenant_id="t1", user_id="bob")) as served:
+        other = {"user_id": "ann", "tenant_id": "t1"}
+        assert (await served.client.post("/erasures", data=other, headers=OURS)).status_code == 403
+        assert (await served.client.post("/erasures", data={"x": ""}, headers=OURS)).status_code == 303
+        assert (await served.client.get("/erasure?id=e1")).status_code == 404
+
+
 def test_links_hold_any_id() -> None:
     assert link("/conversation", id="..", agent_id=None) == "/conversation?id=.."
     assert link("/c", id="a&b=\"<'/?#", x="ü\ud800") == "/c?id=a%26b%3D%22%3C%27%2F%3F%23&amp;x=%C3%BC%3F"
@@ -251,6 +320,12 @@ def test_unsupported_tokens_are_underlined_and_figures_lead_to_their_message() -
     assert shown.count("unsupported") == 3
     assert re.findall(r'<a class="source" href="#m-\w+">([^<]+)</a>', shown) == ["120", "2026-01-05"]
     assert "&lt;b&gt;<mark" in shown
+
+
+def test_a_token_that_is_marked_is_escaped_and_no_link() -> None:
+    shown = str(with_evidence("pays <i> 120, 7-120", ["<i>", "120"], {"120": "m-1", "7-120": "m-2"}))
+    assert re.findall("<mark[^>]*>(.*?)</mark>", shown) == ["&lt;i&gt;", "120", "120"]
+    assert "<a" not in shown
 
 
 @pytest.mark.parametrize(
