@@ -325,10 +325,13 @@ class Eraser:
 
     async def _episodes(self, conversation_id: str) -> AsyncIterator[StoredEpisode | DeletedEpisode]:
         after: str | None = None
-        while page := await self._stores.episodes.of_conversation(conversation_id, after, PAGE_EPISODES):
+        is_more = True
+        while is_more:
+            page = await self._stores.episodes.of_conversation(conversation_id, after, PAGE_EPISODES)
             for episode in page:
                 yield episode
-            after = page[-1].event.episode_id
+            is_more = len(page) == PAGE_EPISODES
+            after = page[-1].event.episode_id if page else None
 
     # Waiting
 
@@ -372,9 +375,8 @@ class Eraser:
     async def _tidy(self, run: "Run") -> None:
         """Drop cached answers, discard dead letters, and see that the index has nothing of what was deleted."""
         async for rows in self._rows(run):
-            for row in rows:
-                await self._forget_replies(row.conversation_id)
-            await run.waiting.until("episodes in the index", lambda: self._indexed(rows))  # noqa: B023 – awaited here
+            gone = [name for row in rows for name in await self._tidy_conversation(row.conversation_id)]
+            await run.waiting.until("episodes in the index", lambda: self._indexed(gone))  # noqa: B023 – awaited here
         theirs, discarded = await self._dead_letters(run.person, run.erasure), 0
         for topic in queue_topics(self._settings.kafka):
             discarded += (await self._queue.resolve(topic, theirs, "discarded")).resolved
@@ -386,19 +388,22 @@ class Eraser:
             yield rows
             after = rows[-1].conversation_id
 
-    async def _forget_replies(self, conversation_id: str) -> None:
-        """Drop answers once more: one that was under way when the summarizer did so may have been cached since."""
-        for scope in {scope_of(episode.event) async for episode in self._episodes(conversation_id)}:
-            await self._stores.replies.forget(scope, 0)
+    async def _tidy_conversation(self, conversation_id: str) -> list[str]:
+        """Drop answers once more: one that was under way when the summarizer did so may have been cached since.
 
-    async def _indexed(self, rows: Sequence[ErasedConversation]) -> int:
+        Returns the ids of the conversation's deleted episodes.
+        """
+        gone, scopes = [], set()
+        async for episode in self._episodes(conversation_id):
+            scopes.add(scope_of(episode.event))
+            if isinstance(episode, DeletedEpisode):
+                gone.append(episode.event.episode_id)
+        for scope in scopes:
+            await self._stores.replies.forget(scope, 0)
+        return gone
+
+    async def _indexed(self, gone: Sequence[str]) -> int:
         """Count deleted episodes that the index still has."""
-        gone = [
-            episode.event.episode_id
-            for row in rows
-            async for episode in self._episodes(row.conversation_id)
-            if isinstance(episode, DeletedEpisode)
-        ]
         return len(await self._stores.index_reader.has(gone)) if gone else 0
 
     async def _dead_letters(self, person: Person, erasure: Erasure | None) -> "TheirDeadLetters":
