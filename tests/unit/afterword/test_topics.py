@@ -53,6 +53,7 @@ def test_there_are_events_dead_letters_and_changelogs(wanted: dict[str, Topic]) 
         "episode.retry",
         "messages.dlq",
         "episode.closed.dlq",
+        "summary.created.webhooks.dlq",
         "afterword-segmenter-conversations-changelog",
         "afterword-segmenter-messages-changelog",
     }
@@ -145,6 +146,7 @@ def test_every_topic_but_the_messages_has_a_date_from_which_what_was_erased_is_g
         "summary.deleted": month,
         "messages.dlq": month,
         "episode.closed.dlq": month,
+        "summary.created.webhooks.dlq": month,
         "afterword-segmenter-conversations-changelog": changelog,
         "afterword-segmenter-messages-changelog": changelog,
     }
