@@ -27,6 +27,8 @@ LATEST_SECONDS = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 """A record's timestamp may be later, a datetime not."""
 ARCHIVE = "archive"
 """Stage of a record of `messages` on which only the archiver failed; what the segmenter made of it is independent."""
+WEBHOOKS = "webhooks"
+"""Stage of an event that an endpoint of webhooks did not take."""
 UNFORESEEN = "unforeseen"
 """Error type of a record on which a worker failed again and again, for no reason that it knows."""
 UNKNOWN = "unknown"

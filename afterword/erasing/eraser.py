@@ -24,7 +24,7 @@ from afterword.erasing.remains import Person, Selector, holds, person_of, remain
 from afterword.producer import Producer
 from afterword.schemas import ConversationDeleted, MessageDeleted
 from afterword.schemas.base import utc_milliseconds
-from afterword.schemas.dead_letters import DeadLetter
+from afterword.schemas.dead_letters import WEBHOOKS, DeadLetter
 from afterword.schemas.episodes import EPISODE_AMENDED
 from afterword.schemas.headers import CE_TYPE, header
 from afterword.streams.errors import AfterwordError
@@ -409,14 +409,17 @@ class Eraser:
     async def _dead_letters(self, person: Person, erasure: Erasure | None) -> "TheirDeadLetters":
         """Select the person's dead letters, by conversations that were only theirs and by what is in the letters."""
         whole: set[str] = set()
+        shared: set[str] = set()
         if erasure is None:
             async for page in self._pages(person):
                 look = await self._look(page, person)
                 whole |= (look.own.keys() | look.episodes.keys()) - look.shared
+                shared |= look.shared
         else:
             async for rows in self._rows(Run(person, erasure, Waiting(0, lambda _: None))):
                 whole |= {row.conversation_id for row in rows if row.whole}
-        return TheirDeadLetters(person, frozenset(whole))
+                shared |= {row.conversation_id for row in rows if not row.whole}
+        return TheirDeadLetters(person, frozenset(whole), frozenset(shared))
 
     # The receipt
 
@@ -467,7 +470,8 @@ class Eraser:
                 is_theirs = selector.of(kafka, date.topic)
                 is_open = bool(is_theirs and date.ours and await remaining(self._log, date, is_theirs))
                 # what was announced of a conversation in the moment of a deletion may be sealed for the others alone
-                may_be = date.topic == kafka.summaries_topic and receipt.shared_conversations
+                summaries = date.topic in (kafka.summaries_topic, kafka.undelivered_topic)
+                may_be = summaries and receipt.shared_conversations
                 sealed = date.model_copy(update={"gone_by": receipt.finished_at, "because": SEALED})
                 dates.append(sealed if date.ours and not is_open and not may_be else date)
         return receipt.model_copy(update={"topics": tuple(dates)})
@@ -528,17 +532,22 @@ class Run(NamedTuple):
 
 
 class TheirDeadLetters(NamedTuple):
-    """Dead letters of a person: of conversations that were theirs alone, and those with something of them inside."""
+    """Dead letters of a person: of conversations that were theirs alone, and those with something of them inside.
+
+    A summary of a conversation that they shared may have their words, and a higher revision follows it: all are theirs.
+    """
 
     person: Person
     whole: frozenset[str]
+    shared: frozenset[str] = frozenset()
 
     def match(self, dead_letter: DeadLetter) -> bool:
         if self.person.conversation_id not in (None, dead_letter.conversation_id):
             return False
         # another tenant's record in their conversation was rejected for that alone
         is_of_theirs = dead_letter.conversation_id in self.whole and dead_letter.error_type != "tenant_mismatch"
-        return is_of_theirs or holds(dead_letter.value, self.person)
+        may_be = dead_letter.stage == WEBHOOKS and dead_letter.conversation_id in self.shared
+        return is_of_theirs or may_be or holds(dead_letter.value, self.person)
 
 
 def destroys_keys(settings: Settings, person: Person) -> bool:

@@ -9,7 +9,7 @@ import stamina
 import structlog
 
 from afterword.schemas import InvalidRecord, SummaryCreated, SummaryDeleted
-from afterword.schemas.dead_letters import UNFORESEEN, dead_letter
+from afterword.schemas.dead_letters import UNFORESEEN, WEBHOOKS, dead_letter
 from afterword.schemas.headers import FOR_ENDPOINT, KafkaRecord, header
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.runtime import App, AtLeastOnce, joining
@@ -23,7 +23,6 @@ from afterword.streams.telemetry import Metrics
 from afterword.streams.webhooks.endpoint import DeliveryFailed, Endpoint, EndpointGone
 from afterword.streams.webhooks.message import webhook_body, webhook_id
 
-STAGE = "webhooks"
 DELIVERED, DEAD_LETTER = "delivered", "dead_letter"
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
 
@@ -43,7 +42,7 @@ def attach_endpoint(
     crashes: set[asyncio.Task[None]] = set()
 
     def crash(_: bytes | None, error: BaseException) -> None:
-        log.error("webhooks_failed", stage=STAGE, endpoint=handler.name, error_type=type(error).__name__)
+        log.error("webhooks_failed", stage=WEBHOOKS, endpoint=handler.name, error_type=type(error).__name__)
         crashes.add(asyncio.ensure_future(app.crash(error)))
 
     lanes = Lanes[bytes | None](crash)  # one for both topics: a deletion waits for the summary that is being tried
@@ -79,12 +78,12 @@ class Undelivered:
 
     async def send(self, record: KafkaRecord, error_type: str, problem: str, attempts: int = 1) -> None:
         """Write the record as it is, with the endpoint's name: a replay goes to this one only."""
-        log.warning("event_undelivered", stage=STAGE, endpoint=self._name, error_type=error_type, problem=problem)
-        failure = {"stage": STAGE, "error_type": error_type, "message": f"{self._name}: {problem}"}
+        log.warning("event_undelivered", stage=WEBHOOKS, endpoint=self._name, error_type=error_type, problem=problem)
+        failure = {"stage": WEBHOOKS, "error_type": error_type, "message": f"{self._name}: {problem}"}
         key, value, headers = dead_letter(record, **failure, attempts=attempts, now_ms=wall_clock_ms())
         others = [(name, said) for name, said in headers if name != FOR_ENDPOINT]
         await self._topic.send(key=key, value=value, headers=[*others, (FOR_ENDPOINT, self._name.encode())])
-        self._metrics.count_dead_letters(STAGE, error_type)
+        self._metrics.count_dead_letters(WEBHOOKS, error_type)
         self._metrics.webhooks.labels(self._name, DEAD_LETTER).inc()
 
 

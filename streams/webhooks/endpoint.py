@@ -12,6 +12,7 @@ import aiohttp
 import structlog
 from aiohttp.abc import AbstractResolver
 
+from afterword.schemas.dead_letters import WEBHOOKS
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import WebhookEndpoint, Webhooks, variable
 from afterword.streams.summarizer.llm.http import retry_after_seconds
@@ -153,7 +154,7 @@ class Endpoint:
         if failure is None:
             return
         if isinstance(failure, EndpointGone) and not self._is_gone:
-            log.error("webhook_endpoint_gone", stage="webhooks", endpoint=self.name, error_type=failure.error_type)
+            log.error("webhook_endpoint_gone", stage=WEBHOOKS, endpoint=self.name, error_type=failure.error_type)
             self._is_gone = True
         self._not_before = max(self._not_before, time.monotonic() + failure.retry_after)
         raise failure

@@ -1,5 +1,6 @@
 """Dead letters of a person: by conversation and by what is inside."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -7,8 +8,8 @@ import orjson
 import pytest
 
 from afterword.erasing.eraser import Person, TheirDeadLetters, holds, person_of
-from afterword.schemas.dead_letters import DeadLetter
-from tests.samples import a_closed_episode, a_message, an_episode_message
+from afterword.schemas.dead_letters import WEBHOOKS, DeadLetter
+from tests.samples import a_closed_episode, a_message, a_summary, an_episode_message
 
 ANN = Person("ann", "acme")
 
@@ -67,6 +68,18 @@ def test_all_of_a_conversation_of_theirs_alone_and_only_their_own_of_another() -
     only = TheirDeadLetters(ANN._replace(conversation_id="shared"), frozenset())
     assert only.match(dead("shared", message()))
     assert not only.match(dead("other", message()))
+
+
+def test_every_summary_that_was_not_delivered_of_a_conversation_that_they_shared() -> None:
+    theirs = TheirDeadLetters(ANN, frozenset({"alone"}), frozenset({"shared"}))
+    summary = a_summary(user_id="bob", tenant_id="acme").to_json()
+    undelivered = {name: replace(dead(name, summary), stage=WEBHOOKS) for name in ("alone", "shared", "other")}
+    assert {name: theirs.match(one) for name, one in undelivered.items()} == {
+        "alone": True,
+        "shared": True,
+        "other": False,
+    }
+    assert not theirs.match(dead("shared", summary))
 
 
 @pytest.mark.parametrize("given", [("", None, None), (None, None, None), ("ann", 7, None), ("ann", None, {"$ne": 1})])
