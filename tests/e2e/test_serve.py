@@ -262,7 +262,10 @@ async def test_hostile_clients_get_the_right_status_and_hold_nothing(deployment:
             "/v1/messages", content=b"x" * 10_000_000, headers={"content-type": "application/json"}
         )
         assert large.status_code == 413
-        assert (await client.get("/livez", headers={"X-Large": "x" * 100_000})).status_code == 400
+        with socket.create_connection(("127.0.0.1", server.port)) as large_head:
+            large_head.sendall(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Large: " + b"x" * 100_000)  # and no end
+            large_head.settimeout(HEADER_SECONDS / 2)
+            assert b" 400 " in await asyncio.to_thread(large_head.recv, 1000)
         for path in ("/v1/conversations/%2e%2e%2f%2e%2e", "/%00", "/v1/episodes/..%2f..%2fetc%2fpasswd"):
             assert (await client.get(path)).status_code == 404, path
         began = time.monotonic()
@@ -317,8 +320,7 @@ async def test_a_thousand_clients_that_never_read_take_little_and_stop_nobody(de
                 for number in range(1, EVENTS + 1):
                     event = a_summary(number, "c1", long_summary="All is well. " * 770).to_json()
                     await producer.send_and_wait(kafka.summaries_topic, event, key=b"c1", headers=headers)
-                heard = [(await events.next())[1]["ordinal"] for _ in range(EVENTS)]
-                assert heard == list(range(1, EVENTS + 1))  # who reads gets all of it meanwhile
+                    assert (await events.next())[1]["ordinal"] == number  # who reads gets all of it meanwhile
             assert (await client.get("/livez")).status_code == 200
             flooded = resident_kilobytes(server.process.pid) - before
             assert flooded < 250_000, f"{flooded} kB after {EVENTS} events that {SILENT_CLIENTS} clients do not read"

@@ -123,7 +123,8 @@ async def test_check_is_content_with_a_complete_deployment(settings):
     code, out, _ = await run(settings, "check")
     assert code == 0, out
     assert [line.split()[:2] for line in out.splitlines()] == [
-        ["OK", name] for name in ("kafka", "topics", "commits", "mongodb", "qdrant", "sealing", "llm", "keys")
+        ["OK", name]
+        for name in ("kafka", "topics", "commits", "mongodb", "qdrant", "sealing", "llm", "webhooks", "keys")
     ]
 
 
