@@ -127,9 +127,7 @@ def erase(environment: Mapping[str, str], receipt: Path) -> tuple[float, float, 
     arguments = ("erase", "--user", USER, "--tenant", TENANT, "--yes", "--timeout", f"{WAIT_SECONDS:g}")
     began = time.monotonic()
     command = [sys.executable, "-m", "afterword", *arguments, "--receipt", str(receipt)]
-    process = subprocess.Popen(
-        command, env={**os.environ, **environment}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=subprocess.DEVNULL)
     used = os.wait4(process.pid, 0)
     if used[1]:
         raise RuntimeError(f"afterword erase ended with {used[1]}")

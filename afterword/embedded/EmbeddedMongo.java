@@ -1,12 +1,25 @@
+import de.bwaldvogel.mongo.MongoCollection;
+import de.bwaldvogel.mongo.MongoDatabase;
 import de.bwaldvogel.mongo.MongoServer;
 import de.bwaldvogel.mongo.MongoVersion;
+import de.bwaldvogel.mongo.backend.CollectionOptions;
+import de.bwaldvogel.mongo.backend.DatabaseResolver;
+import de.bwaldvogel.mongo.backend.Index;
+import de.bwaldvogel.mongo.backend.IndexKey;
 import de.bwaldvogel.mongo.backend.h2.H2Backend;
+import de.bwaldvogel.mongo.backend.h2.H2Database;
 import de.bwaldvogel.mongo.bson.Document;
+import de.bwaldvogel.mongo.oplog.Oplog;
 import de.bwaldvogel.mongo.wire.message.MongoMessage;
+import io.netty.channel.Channel;
 import java.io.IOException;
 import java.util.List;
 import java.util.Locale;
 import java.util.Set;
+import java.util.concurrent.locks.Lock;
+import java.util.concurrent.locks.ReadWriteLock;
+import java.util.concurrent.locks.ReentrantReadWriteLock;
+import org.h2.mvstore.MVMap;
 import org.h2.mvstore.MVStore;
 
 /** MongoDB's protocol over a file: HOST PORT FILE. Exits when its standard input closes, that is, with its parent. */
@@ -14,9 +27,12 @@ public class EmbeddedMongo {
 
   private static final int RETENTION_MILLISECONDS = 1000; // H2's 45 s would keep some 20 KB for every small write
   private static final int COMPACTION_MILLISECONDS = 2000;
+  private static final int TIDY_MILLISECONDS = 1000;
+  private static final int TIDY_BYTES = 4 << 20; // rewritten at a time
+  private static final int LEAST_FILL_PERCENT = 60;
 
   public static void main(String[] arguments) throws IOException {
-    MVStore store = new MVStore.Builder().fileName(arguments[2]).open();
+    MVStore store = new MVStore.Builder().fileName(arguments[2]).autoCommitDisabled().autoCommitBufferSize(0).open();
     store.setVersionsToKeep(0);
     store.setRetentionTime(RETENTION_MILLISECONDS);
     DurableBackend backend = new DurableBackend(store);
@@ -24,11 +40,26 @@ public class EmbeddedMongo {
     MongoServer server = new MongoServer(backend);
     server.bind(arguments[0], Integer.parseInt(arguments[1]));
     Runtime.getRuntime().addShutdownHook(new Thread(() -> close(server, store)));
+    Thread tidying = new Thread(() -> tidy(backend, store), "tidy");
+    tidying.setDaemon(true);
+    tidying.start();
     System.out.println("READY " + server.getConnectionString());
     while (System.in.read() >= 0) {
       // nothing is ever sent; the end of the stream means that the parent ended
     }
     System.exit(0);
+  }
+
+  /** H2 would do it by itself, but commit in the midst of a command. */
+  private static void tidy(DurableBackend backend, MVStore store) {
+    try {
+      while (true) {
+        Thread.sleep(TIDY_MILLISECONDS);
+        backend.betweenCommands(() -> store.compact(LEAST_FILL_PERCENT, TIDY_BYTES));
+      }
+    } catch (InterruptedException stopped) {
+      Thread.currentThread().interrupt();
+    }
   }
 
   private static void close(MongoServer server, MVStore store) {
@@ -38,12 +69,22 @@ public class EmbeddedMongo {
     server.shutdownNow();
   }
 
-  /** H2 commits about once a second; a kill would lose writes acknowledged since then. */
+  /**
+   * Commits each write before it is acknowledged, and never in the midst of another one: a kill leaves documents and
+   * their indexes as they were between two commands.
+   */
   private static class DurableBackend extends H2Backend {
 
     private static final Set<String> READS =
-        Set.of("find", "getmore", "killcursors", "count", "distinct", "hello", "ismaster", "ping", "buildinfo",
-            "listcollections", "listindexes", "listdatabases", "serverstatus", "dbstats", "collstats", "endsessions");
+        Set.of("find", "getmore", "killcursors", "count", "distinct", "aggregate", "hello", "ismaster", "ping",
+            "buildinfo", "listcollections", "listindexes", "listdatabases", "serverstatus", "dbstats", "collstats",
+            "endsessions");
+
+    private static final String MAKES_INDEXES = "createindexes"; // commits in between: all of them may be large
+
+    private static final DocumentType DOCUMENTS = new DocumentType();
+
+    private final ReadWriteLock commands = new ReentrantReadWriteLock(); // held by commands to read, by commits to write
 
     DurableBackend(MVStore store) {
       super(store);
@@ -51,12 +92,85 @@ public class EmbeddedMongo {
 
     @Override
     public Document handleMessage(MongoMessage message) {
-      Document reply = super.handleMessage(message);
-      String command = message.getDocument().keySet().iterator().next();
-      if (!READS.contains(command.toLowerCase(Locale.ROOT))) {
-        getMvStore().commit();
+      String command = message.getDocument().keySet().iterator().next().toLowerCase(Locale.ROOT);
+      if (READS.contains(command)) {
+        return super.handleMessage(message);
       }
+      Lock lock = command.equals(MAKES_INDEXES) ? commands.writeLock() : commands.readLock();
+      Document reply;
+      lock.lock();
+      try {
+        reply = super.handleMessage(message);
+      } finally {
+        lock.unlock();
+      }
+      betweenCommands(getMvStore()::commit);
       return reply;
+    }
+
+    /** Returns after the action, before and after which every command is done as a whole. */
+    void betweenCommands(Runnable action) {
+      commands.writeLock().lock();
+      try {
+        action.run();
+      } finally {
+        commands.writeLock().unlock();
+      }
+    }
+
+    @Override
+    protected MongoDatabase openOrCreateDatabase(String name) {
+      return new IndexedDatabase(name);
+    }
+
+    /** A database with secondary indexes. Its constructor opens those that there are, so it has no fields. */
+    private class IndexedDatabase extends H2Database {
+
+      IndexedDatabase(String name) {
+        super(name, getMvStore(), getCursorRegistry());
+      }
+
+      @Override
+      protected MongoCollection<Object> openOrCreateCollection(String name, CollectionOptions options) {
+        String full = getFullCollectionNamespace(name); // both maps are named as by H2Database
+        return new IndexedCollection(
+            this,
+            name,
+            options,
+            getMvStore().openMap("databases." + full, new MVMap.Builder<Object, Document>().valueType(DOCUMENTS)),
+            getMvStore().openMap("meta." + full),
+            cursorRegistry);
+      }
+
+      @Override
+      protected Index<Object> openOrCreateSecondaryIndex(
+          String collection, String name, List<IndexKey> keys, boolean sparse) {
+        String map = getFullCollectionNamespace(collection) + "._index_" + name;
+        MVMap<byte[], Object> entries =
+            getMvStore().openMap(map, new MVMap.Builder<byte[], Object>().keyType(OrderedIndex.KEY_TYPE));
+        MVMap<String, Boolean> complete = getMvStore().openMap("complete_indexes");
+        boolean isComplete = complete.containsKey(map);
+        if (!isComplete) {
+          entries.clear(); // a kill ended its making
+        }
+        return new OrderedIndex(entries, name, keys, isComplete, getMvStore()::commit, () -> complete.put(map, true));
+      }
+
+      @Override
+      public Document handleCommand(
+          Channel channel, String command, Document query, DatabaseResolver databases, Oplog oplog) {
+        if (command.equalsIgnoreCase("aggregate")
+            && query.get("pipeline") instanceof List<?> stages
+            && !stages.isEmpty()
+            && ((Document) stages.get(0)).get("$match") instanceof Document match) {
+          IndexedCollection.FIRST_MATCH.set(match);
+        }
+        try {
+          return super.handleCommand(channel, command, query, databases, oplog);
+        } finally {
+          IndexedCollection.FIRST_MATCH.remove();
+        }
+      }
     }
   }
 

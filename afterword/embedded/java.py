@@ -1,4 +1,4 @@
-"""Java without an installed Java: a runtime from a wheel, jars fetched once and checked, one source compiled."""
+"""Java without an installed Java: a runtime from a wheel, jars fetched once and checked, our sources compiled."""
 
 import hashlib
 import os
@@ -24,7 +24,7 @@ FETCHES_AT_ONCE = 6
 TIMEOUT_SECONDS = 60
 # small and quick to start: these servers run for a test or an afternoon
 FLAGS = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-SOURCE = "EmbeddedMongo.java"
+SOURCES = ("DocumentType.java", "EmbeddedMongo.java", "IndexedCollection.java", "OrderedIndex.java")
 COMPILER = "org.eclipse.jdt.internal.compiler.batch.Main"
 
 DownloadProgress = Callable[[str, int, int], None]
@@ -191,19 +191,32 @@ class Java:
 
     @property
     def _classes(self) -> Path:
-        source = files("afterword.embedded").joinpath(SOURCE).read_bytes()
-        inputs = source + self._jars.classpath("mongo").encode()
+        package = files("afterword.embedded")
+        sources = b"".join(package.joinpath(name).read_bytes() for name in SOURCES)
+        inputs = sources + self._jars.classpath("mongo").encode()
         return self._cache / "classes" / hashlib.sha256(inputs).hexdigest()[:16]
 
     def _compile(self) -> None:
         self._classes.parent.mkdir(parents=True, exist_ok=True)
         with (
-            as_file(files("afterword.embedded").joinpath(SOURCE)) as source,
+            as_file(files("afterword.embedded")) as package,
             tempfile.TemporaryDirectory(dir=self._classes.parent) as directory,
         ):
             output = Path(directory, "classes")
-            options = ("-17", "-nowarn", "-cp", self._jars.classpath("mongo"), "-d", str(output), str(source))
-            run(_command(self._jars.classpath("compiler"), COMPILER, options), CompilationFailed, source=SOURCE)
+            options = (
+                "-17",
+                "-nowarn",
+                "-cp",
+                self._jars.classpath("mongo"),
+                "-d",
+                str(output),
+                *[str(package / name) for name in SOURCES],
+            )
+            run(
+                _command(self._jars.classpath("compiler"), COMPILER, options),
+                CompilationFailed,
+                source=", ".join(SOURCES),
+            )
             _publish(output, self._classes)
 
 

@@ -1,0 +1,422 @@
+import de.bwaldvogel.mongo.MongoDatabase;
+import de.bwaldvogel.mongo.backend.AbstractCursor;
+import de.bwaldvogel.mongo.backend.CollectionOptions;
+import de.bwaldvogel.mongo.backend.CursorRegistry;
+import de.bwaldvogel.mongo.backend.Index;
+import de.bwaldvogel.mongo.backend.QueryResult;
+import de.bwaldvogel.mongo.backend.h2.H2Collection;
+import de.bwaldvogel.mongo.bson.BsonRegularExpression;
+import de.bwaldvogel.mongo.bson.Document;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.Collections;
+import java.util.HashSet;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.NoSuchElementException;
+import java.util.Set;
+import java.util.Spliterator;
+import java.util.Spliterators;
+import java.util.stream.Stream;
+import java.util.stream.StreamSupport;
+import org.h2.mvstore.Cursor;
+import org.h2.mvstore.MVMap;
+
+/**
+ * A collection that looks for documents by its indexes, in their order where that is asked for, and reads no more of
+ * them than are taken. mongo-java-server itself reads all documents of a collection unless the query is an _id alone.
+ */
+class IndexedCollection extends H2Collection {
+
+  private static final int FIRST_PAGE = 16;
+  private static final int LARGEST_PAGE = 512;
+  private static final int MOST_VALUES = 2000; // of one `$in`
+
+  /** The first `$match` of the aggregation that this thread runs: the server would give it all documents. */
+  static final ThreadLocal<Document> FIRST_MATCH = new ThreadLocal<>();
+
+  private final MVMap<Object, Document> documents;
+
+  IndexedCollection(
+      MongoDatabase database,
+      String name,
+      CollectionOptions options,
+      MVMap<Object, Document> documents,
+      MVMap<String, Object> meta,
+      CursorRegistry cursors) {
+    super(database, name, options, documents, meta, cursors);
+    this.documents = documents;
+  }
+
+  @Override
+  public void addIndex(Index<Object> index) {
+    super.addIndex(index);
+    if (index instanceof OrderedIndex ordered) {
+      ordered.complete();
+    }
+  }
+
+  @Override
+  protected QueryResult queryDocuments(
+      Document query, Document orderBy, int skip, int limit, int batchSize, Document fields) {
+    boolean ordered = orderBy != null && !orderBy.isEmpty();
+    if (getIdField() == null || (ordered && orderBy.containsKey("$natural"))) {
+      return super.queryDocuments(query, orderBy, skip, limit, batchSize, fields);
+    }
+    Plan plan = plan(query, ordered ? orderBy : new Document());
+    if (!plan.sorted) {
+      return matchDocumentsFromStream(candidates(plan), query, orderBy, skip, limit, batchSize, fields);
+    }
+    Matches matches = new Matches(query, new Candidates(plan), skip, limit, fields);
+    List<Document> first = matches.take(batchSize > 0 ? batchSize : Integer.MAX_VALUE);
+    if (!matches.hasNext()) {
+      return new QueryResult(first);
+    }
+    OpenCursor cursor = new OpenCursor(cursorRegistry.generateCursorId(), matches);
+    cursorRegistry.add(cursor);
+    return new QueryResult(first, cursor);
+  }
+
+  @Override
+  public Stream<Document> queryAllAsStream() {
+    Document match = FIRST_MATCH.get();
+    return match == null ? super.queryAllAsStream() : candidates(plan(match, new Document()));
+  }
+
+  private Stream<Document> candidates(Plan plan) {
+    Iterator<Document> found = new Candidates(plan);
+    return StreamSupport.stream(Spliterators.spliteratorUnknownSize(found, Spliterator.ORDERED), false);
+  }
+
+  // Planning
+
+  /** One range of keys. Its bounds are wide: whoever reads it looks at the whole query. */
+  private record Range(OrderedIndex index, Object from, Object to, boolean descending) {}
+
+  /** All candidates of a query: `points` are values of _id; without `ranges` and `points` there are none. */
+  private record Plan(List<Range> ranges, Collection<?> points, boolean sorted, int score) {}
+
+  private Plan plan(Document query, Document orderBy) {
+    Plan best = byId(query, orderBy);
+    for (Index<Object> index : getIndexes()) {
+      if (index instanceof OrderedIndex ordered) {
+        Plan plan = byIndex(ordered, query, orderBy);
+        best = plan != null && plan.score > best.score ? plan : best;
+      }
+    }
+    if (best.score <= 1 && query.get("$or") instanceof Collection<?> branches) {
+      Plan union = byBranches(query, branches);
+      best = union == null ? best : union;
+    }
+    return best;
+  }
+
+  private Plan byId(Document query, Document orderBy) {
+    Condition condition = Condition.of(query, "_id");
+    if (condition.values != null) {
+      boolean sorted = orderBy.isEmpty() || condition.values.size() < 2;
+      return new Plan(List.of(), condition.values, sorted, Integer.MAX_VALUE);
+    }
+    boolean isFirst = !orderBy.isEmpty() && orderBy.keySet().iterator().next().equals("_id");
+    boolean descending = isFirst && !isAscending(orderBy.get("_id"));
+    Object low = condition.low instanceof String ? condition.low : null;
+    Object high = condition.high instanceof String ? condition.high : null;
+    Range range = new Range(null, descending ? high : low, descending ? low : high, descending);
+    boolean sorted = orderBy.isEmpty() || isFirst;
+    return new Plan(List.of(range), List.of(), sorted, (low != null || high != null ? 2 : 0) + (sorted ? 1 : 0));
+  }
+
+  /** Values of the first fields, then a range of the next one; null if the index does not help. */
+  private Plan byIndex(OrderedIndex index, Document query, Document orderBy) {
+    List<byte[]> prefixes = List.of(new byte[0]);
+    List<String> fields = index.fields();
+    int equal = 0;
+    boolean several = false;
+    Condition condition = null;
+    for (; equal < fields.size(); equal++) {
+      condition = Condition.of(query, fields.get(equal));
+      if (condition.values == null || (several && condition.values.size() > 1)) {
+        break;
+      }
+      several = several || condition.values.size() > 1;
+      List<byte[]> longer = new ArrayList<>();
+      for (byte[] prefix : prefixes) {
+        condition.values.forEach(value -> longer.add(OrderedIndex.joined(prefix, OrderedIndex.encoded(value))));
+      }
+      prefixes = longer;
+    }
+    boolean bounded = equal < fields.size() && condition.isBounded();
+    Boolean descending = several ? null : direction(orderBy, fields, equal);
+    boolean sorted = orderBy.isEmpty() || descending != null;
+    if (equal == 0 && !bounded && (orderBy.isEmpty() || !sorted)) {
+      return null;
+    }
+    List<Range> ranges = new ArrayList<>();
+    for (byte[] prefix : prefixes) {
+      byte[] low = bounded ? OrderedIndex.joined(prefix, condition.lowest()) : prefix;
+      byte[] high = OrderedIndex.after(bounded ? OrderedIndex.joined(prefix, condition.highest()) : prefix);
+      boolean backwards = descending != null && descending;
+      ranges.add(new Range(index, backwards ? high : low, backwards ? low : high, backwards));
+    }
+    return new Plan(ranges, List.of(), sorted, 4 * equal + (bounded ? 2 : 0) + (sorted ? 1 : 0));
+  }
+
+  /** True if descending, false if ascending, null if the index has not this order behind its first fields. */
+  private static Boolean direction(Document orderBy, List<String> fields, int equal) {
+    List<String> rest = new ArrayList<>(fields.subList(equal, fields.size()));
+    rest.add("_id");
+    Boolean descending = null;
+    int at = 0;
+    for (Map.Entry<String, Object> key : orderBy.entrySet()) {
+      if (fields.subList(0, equal).contains(key.getKey())) {
+        continue;
+      }
+      boolean down = !isAscending(key.getValue());
+      if (at >= rest.size() || !rest.get(at++).equals(key.getKey()) || (descending != null && descending != down)) {
+        return null;
+      }
+      descending = down;
+    }
+    return descending != null && descending;
+  }
+
+  private Plan byBranches(Document query, Collection<?> branches) {
+    List<Range> ranges = new ArrayList<>();
+    List<Object> points = new ArrayList<>();
+    for (Object branch : branches) {
+      Document all = new Document(query);
+      all.remove("$or");
+      all.putAll((Document) branch);
+      Plan plan = plan(all, new Document());
+      if (plan.score <= 1) {
+        return null;
+      }
+      ranges.addAll(plan.ranges);
+      points.addAll(plan.points);
+    }
+    return new Plan(ranges, points, false, 1);
+  }
+
+  private static boolean isAscending(Object direction) {
+    return ((Number) direction).intValue() >= 0;
+  }
+
+  /** What a query says of one field, as far as an index can use it. No array of ours is asked for by a range. */
+  private record Condition(Collection<?> values, Object low, Object high) {
+
+    private static final Condition NONE = new Condition(null, null, null);
+
+    static Condition of(Document query, String field) {
+      if (!query.containsKey(field)) {
+        return NONE;
+      }
+      Object wanted = query.get(field);
+      if (BsonRegularExpression.isRegularExpression(wanted)) {
+        return NONE;
+      }
+      if (!(wanted instanceof Document operators)) {
+        return equalTo(Collections.singletonList(wanted));
+      }
+      if (operators.containsKey("$eq")) {
+        return equalTo(Collections.singletonList(operators.get("$eq")));
+      }
+      if (operators.get("$in") instanceof Collection<?> values) {
+        return equalTo(values);
+      }
+      Object low = operators.getOrDefault("$gte", operators.get("$gt"));
+      Object high = operators.getOrDefault("$lte", operators.get("$lt"));
+      return new Condition(null, bound(low), bound(high));
+    }
+
+    private static Condition equalTo(Collection<?> values) {
+      boolean usable = values.size() <= MOST_VALUES && values.stream().allMatch(OrderedIndex::isSearchable);
+      return usable ? new Condition(new HashSet<>(values), null, null) : NONE;
+    }
+
+    private static Object bound(Object value) {
+      return value != null && OrderedIndex.isSearchable(value) ? value : null;
+    }
+
+    boolean isBounded() {
+      return low != null || high != null;
+    }
+
+    byte[] lowest() {
+      return low == null ? OrderedIndex.typePrefix(high) : OrderedIndex.encoded(low);
+    }
+
+    byte[] highest() {
+      return high == null ? OrderedIndex.typePrefix(low) : OrderedIndex.encoded(high);
+    }
+  }
+
+  // Reading
+
+  /** Documents of a plan, each once. It holds no position in a map: what is written meanwhile may be met or missed. */
+  private class Candidates implements Iterator<Document> {
+
+    private final Plan plan;
+    private final Iterator<?> points;
+    private final Iterator<Range> ranges;
+    private final Set<Object> seen = new HashSet<>();
+    private final boolean overlaps;
+    private Range range;
+    private Object last;
+    private int size = FIRST_PAGE;
+    private Iterator<Document> page = List.<Document>of().iterator();
+
+    Candidates(Plan plan) {
+      this.plan = plan;
+      this.points = plan.points.iterator();
+      this.ranges = plan.ranges.iterator();
+      this.overlaps = plan.ranges.size() + plan.points.size() > 1;
+    }
+
+    @Override
+    public boolean hasNext() {
+      while (!page.hasNext()) {
+        List<Document> found = read();
+        if (found == null) {
+          return false;
+        }
+        page = found.iterator();
+      }
+      return true;
+    }
+
+    @Override
+    public Document next() {
+      if (!hasNext()) {
+        throw new NoSuchElementException();
+      }
+      return page.next();
+    }
+
+    /** The next page, which may be empty; null at the end. */
+    private List<Document> read() {
+      List<Document> found = new ArrayList<>();
+      if (points.hasNext()) {
+        for (int left = size; left > 0 && points.hasNext(); left--) {
+          Object point = points.next();
+          keep(point, documents.get(point), found);
+        }
+      } else if (range == null && !ranges.hasNext()) {
+        return null;
+      } else {
+        if (range == null) {
+          range = ranges.next();
+          last = null;
+        }
+        if (range.index == null) {
+          readRange(documents, found);
+        } else {
+          readRange(range.index.entries(), found);
+        }
+      }
+      size = Math.min(2 * size, LARGEST_PAGE);
+      return found;
+    }
+
+    @SuppressWarnings("unchecked")
+    private <K, V> void readRange(MVMap<K, V> map, List<Document> found) {
+      Cursor<K, V> cursor =
+          map.cursor((K) (last == null ? range.from : last), (K) range.to, range.descending);
+      int left = size;
+      while (left > 0 && cursor.hasNext()) {
+        K key = cursor.next();
+        if (last != null && map.getKeyType().compare(key, (K) last) == 0) {
+          continue;
+        }
+        if (range.index == null) {
+          keep(key, (Document) cursor.getValue(), found);
+        } else {
+          keep(cursor.getValue(), documents.get(cursor.getValue()), found);
+        }
+        last = key;
+        left--;
+      }
+      if (left > 0) {
+        range = null;
+      }
+    }
+
+    private void keep(Object position, Document document, List<Document> found) {
+      if (document == null) {
+        return;
+      }
+      boolean repeated = range != null && range.index != null && range.index.repeats(document);
+      if (!(overlaps || repeated) || seen.add(position)) {
+        found.add(document);
+      }
+    }
+  }
+
+  /** Documents that match, behind `skip` others, at most `limit` of them if that is positive. */
+  private class Matches {
+
+    private final Document query;
+    private final Iterator<Document> candidates;
+    private final Document fields;
+    private int skip;
+    private long left;
+    private Document next;
+
+    Matches(Document query, Iterator<Document> candidates, int skip, int limit, Document fields) {
+      this.query = query;
+      this.candidates = candidates;
+      this.skip = skip;
+      this.left = limit > 0 ? limit : Long.MAX_VALUE;
+      this.fields = fields == null || fields.isEmpty() ? null : fields;
+    }
+
+    boolean hasNext() {
+      while (next == null && left > 0 && candidates.hasNext()) {
+        Document candidate = candidates.next();
+        if (documentMatchesQuery(candidate, query) && skip-- <= 0) {
+          next = candidate;
+          left--;
+        }
+      }
+      return next != null;
+    }
+
+    List<Document> take(int number) {
+      List<Document> taken = new ArrayList<>();
+      while (taken.size() < number && hasNext()) {
+        taken.add(next);
+        next = null;
+      }
+      return fields == null ? taken : projected(taken);
+    }
+
+    private List<Document> projected(List<Document> taken) {
+      return matchDocumentsFromStream(taken.stream(), query, null, 0, 0, 0, fields).collectDocuments();
+    }
+  }
+
+  /** The rest of a reply, read when it is asked for. */
+  private class OpenCursor extends AbstractCursor {
+
+    private final Matches matches;
+
+    OpenCursor(long id, Matches matches) {
+      super(id);
+      this.matches = matches;
+    }
+
+    @Override
+    public boolean isEmpty() {
+      synchronized (IndexedCollection.this) {
+        return !matches.hasNext();
+      }
+    }
+
+    @Override
+    public List<Document> takeDocuments(int number) {
+      synchronized (IndexedCollection.this) {
+        return matches.take(number > 0 ? number : LARGEST_PAGE);
+      }
+    }
+  }
+}
