@@ -1,8 +1,7 @@
 """`Memory.context` on conversations of 10, 1,000 and 100,000 messages: how long it takes, and what the server sends.
 
-Each conversation is in a database of its own: the embedded server reads all of a collection for every filter that is
-not on `_id`, so there the time follows the collection and not the conversation. MongoDB has an index for each of the
-filters. What the server sends, and how many messages it counts, is the same on both: that is the second figure.
+Each conversation is in a database of its own. What the server sends, and how many messages it counts, is the same on
+MongoDB and on the embedded server: that is the second figure.
 """
 
 import statistics
@@ -168,7 +167,6 @@ async def run(form: Form, directory: Path) -> Sequence[Finding]:
 
 def finding(found: Sequence[Measured]) -> Finding:
     notes = [
-        "The embedded server reads the whole collection for each of these filters; MongoDB has an index for each.",
         "Documents, and messages counted, are what the server found for one call: the same on both.",
     ]
     read = [one.documents + one.counted for one in found]

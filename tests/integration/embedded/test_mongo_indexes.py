@@ -17,7 +17,7 @@ from afterword.embedded.java import Java
 from afterword.embedded.mongo import MongoServer
 
 EARLIER = Path(__file__).parents[2] / "data" / "earlier_store.mv.gz"
-"""Sixty messages in three conversations, written by an earlier launcher, without secondary indexes and in Java's serialization."""
+"""Sixty messages in three conversations, written by an earlier launcher: no secondary indexes, Java's serialization."""
 INDEXES = (
     (("owner", 1), ("at", 1), ("source.offset", 1)),
     (("owner", 1), ("tags", 1)),
