@@ -56,7 +56,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     async with AsyncExitStack() as closing:
         stores = await closing.enter_async_context(open_stores(settings))
         memory = await closing.enter_async_context(Memory.from_settings(settings))
-        outbox = Outbox(lambda: Producer.from_settings(settings))
+        outbox = Outbox(settings.kafka, lambda: Producer.from_settings(settings))
         closing.push_async_callback(outbox.close)
         metrics = Metrics(ROLE, running_version())
         feed = Feed(settings.kafka, metrics)

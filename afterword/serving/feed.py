@@ -5,6 +5,7 @@ came; from there on it has a queue. One whose queue is full is let go: it comes 
 """
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -35,6 +36,9 @@ CATCHING_UP = 4
 """Clients that are given what they missed at a time: each has a consumer of its own."""
 POLL_MILLISECONDS = 500
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 10.0
+QUIET_SECONDS = 3.0
+"""Time without records after which Kafka is asked whether it is there."""
+ANSWER_SECONDS = 3.0
 
 Streamed = SummaryCreated | SummaryDeleted | EpisodeClosed
 
@@ -150,7 +154,7 @@ class Feed:
 
     @property
     def running(self) -> bool:
-        """Tell whether it reads: it has begun, and was not interrupted since."""
+        """Tell whether it reads: it has begun, and Kafka answered when it was last asked."""
         return bool(self._offsets) and not self._interrupted
 
     def require_running(self) -> None:
@@ -196,12 +200,16 @@ class Feed:
             reading.reader(*self.topics, isolation_level="read_committed") as consumer,
         ):
             await self._begin(consumer)
-            self._interrupted = False
+            self._interrupted, heard_at = False, time.monotonic()
             while True:
-                for records in (await consumer.getmany(timeout_ms=POLL_MILLISECONDS)).values():
+                found = await consumer.getmany(timeout_ms=POLL_MILLISECONDS)
+                for records in found.values():
                     for record in records:
                         self._take(record)
                     await asyncio.sleep(0)  # requests go on while many records come
+                if found or time.monotonic() - heard_at >= QUIET_SECONDS:
+                    self._interrupted = not (found or await _answers(consumer))
+                    heard_at = time.monotonic()
 
     async def _begin(self, consumer: AIOKafkaConsumer) -> None:
         """Go on where the last consumer was; the first one begins at the ends."""
@@ -295,6 +303,16 @@ class Feed:
                         event = self._published(record, at)
                         if event is not None and self._is_for(wanted, event):
                             yield event
+
+
+async def _answers(consumer: AIOKafkaConsumer) -> bool:
+    """Ask Kafka for what it has: a consumer waits in silence for brokers that are away, and goes on by itself."""
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await consumer.topics()
+    except (TimeoutError, KafkaError):
+        return False
+    return True
 
 
 KINDS: dict[type[Streamed], str] = {

@@ -5,20 +5,35 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 
 from afterword.producer import Producer, ProducerRecord, WrittenAt
+from afterword.streams.errors import BrokerUnavailable
+from afterword.streams.settings import Kafka
+
+ANSWER_SECONDS = 15.0
+"""Time for the acknowledgement of all records of a request; the client itself would go on for minutes."""
 
 
 class Outbox:
     """Sends records to the topic `messages`; to be closed. `make`: builds a producer that is not connected yet."""
 
-    def __init__(self, make: Callable[[], Producer]) -> None:
+    def __init__(self, kafka: Kafka, make: Callable[[], Producer]) -> None:
+        self._kafka = kafka
         self._make = make
         self._opening = asyncio.Lock()
         self._running = AsyncExitStack()
         self._producer: Producer | None = None
 
     async def send(self, records: Sequence[ProducerRecord]) -> list[WrittenAt]:
-        """Return when all are acknowledged, with their places. Raises: BrokerUnavailable, TopicMissing."""
-        return await (await self._opened()).send_all(records)
+        """Return when all are acknowledged, with their places.
+
+        Raises: TopicMissing; BrokerUnavailable, also when there is no answer in time: some may be written later then,
+        and a repeated message is dropped as a duplicate.
+        """
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await (await self._opened()).send_all(records)
+        except TimeoutError:
+            problem = f"no acknowledgement in {ANSWER_SECONDS:.0f} s"
+            raise BrokerUnavailable(servers=self._kafka.bootstrap_servers, problem=problem) from None
 
     async def close(self) -> None:
         """Wait for every acknowledgement, then disconnect."""

@@ -119,7 +119,8 @@ async def _parts(feed: Feed, wanted: StreamFilter) -> AsyncIterator[ServerSentEv
         pumping = asyncio.create_task(_pump(events, view))
         try:
             while not pumping.done():
-                yield ServerSentEvent(fragment("live_tiles.html", tiles=view.tiles(), view=view), event="tiles")
+                shown_tiles = fragment("live_tiles.html", tiles=view.tiles(), view=view, away=not feed.running)
+                yield ServerSentEvent(shown_tiles, event="tiles")
                 await asyncio.wait([pumping], timeout=TICK_SECONDS)
                 if shown := view.tick():
                     yield ServerSentEvent(_entries(shown), event="entries")

@@ -1,0 +1,110 @@
+"""The page and the API while MongoDB, then Kafka, is killed and comes back: real servers, workers and browser."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import async_playwright, expect
+
+from afterword.embedded import EmbeddedStack
+from afterword.serving.problems import RETRY_SECONDS
+from tests.conftest import stack_settings
+from tests.e2e.deployment import deployed
+from tests.e2e.test_page import BROWSERS, EXECUTABLE, World, address
+from tests.e2e.test_serve import feed_runs, messages, serving
+from tests.stack import chosen_jars
+
+pytestmark = pytest.mark.skipif(EXECUTABLE is None, reason=f"no Chromium: none of {', '.join(BROWSERS)} is installed")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def own_stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedStack]:
+    """Servers that no other test has, to be killed."""
+    async with EmbeddedStack(tmp_path_factory.mktemp("away") / "stack", jars=chosen_jars()) as started:
+        yield started
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def world(own_stack: EmbeddedStack, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    """A server, the workers that need no LLM, and a browser; a conversation is in the archive."""
+    directory = tmp_path_factory.mktemp("page")
+    overrides = {"kafka": {"partitions": 1}, "engine": {"tick_seconds": 0.2}, "drain_seconds": 1}
+    settings = stack_settings(own_stack, "", "page", directory, **overrides)
+    async with deployed(settings, directory) as deployment, serving(deployment) as server, async_playwright() as driver:
+        for role in ("segmenter", "archiver"):
+            deployment.start(role)
+        browser = await driver.chromium.launch(executable_path=EXECUTABLE, args=["--no-sandbox"])
+        made = World(deployment, server, browser)
+        await feed_runs(server)
+        await made.send("trip", 4)
+        await server.until(
+            lambda answer: answer.status_code == 200 and answer.json()["last_message_at"], "/v1/conversations/trip"
+        )
+        yield made
+        await browser.close()
+
+
+async def refused(world: World, method: str, path: str, body: object = None) -> None:
+    """Ask until the server tells that something is away, as a problem that says when to ask again."""
+    async with world.server.client() as client:
+        answer = await client.request(method, path, json=body, timeout=60)
+    assert answer.status_code == 503, answer.text
+    assert answer.headers["retry-after"] == str(RETRY_SECONDS)
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["error_type"] in ("store_unavailable", "broker_unavailable")
+
+
+async def test_mongodb_goes_and_comes_back(world: World, own_stack: EmbeddedStack) -> None:
+    async with world.page() as page, world.page() as other, world.page() as health:
+        await page.goto(address("/conversation", id="trip"))
+        await expect(page.locator(".message")).to_have_count(4)
+        await health.goto("/health")
+        tile = health.locator(".tile", has_text="MongoDB")
+        await expect(tile).to_contain_text("ready")
+        await asyncio.to_thread(own_stack.mongo.kill)
+        await expect(page.locator("#connection")).to_contain_text("is away")
+        await expect(page.locator(".message")).to_have_count(4)  # what was there can still be read
+        await expect(tile).to_contain_text("away")
+        answer = await other.goto(address("/conversation", id="trip"))
+        assert answer is not None
+        assert (answer.status, answer.headers["retry-after"]) == (503, str(RETRY_SECONDS))
+        await expect(other.get_by_text("A store cannot be reached.")).to_be_visible()
+        await refused(world, "GET", "/v1/conversations/trip")
+        await refused(world, "GET", "/v1/conversations/trip/context")
+        # what does not need it goes on
+        async with world.server.client() as client:
+            assert (await client.post("/v1/messages", json=messages("trip", 2, 4))).status_code == 202
+        await own_stack.start_mongo()
+        await expect(other.locator(".message")).to_have_count(6)
+        await expect(page.locator(".message")).to_have_count(6)
+        await expect(page.locator("#connection")).to_be_hidden()
+        await expect(tile).to_contain_text("ready")
+
+
+async def test_kafka_goes_and_comes_back(world: World, own_stack: EmbeddedStack) -> None:
+    async with world.page() as page, world.page() as other, world.page() as health:
+        await page.goto("/")
+        await expect(page.locator("#entries")).to_contain_text("trip")
+        await health.goto("/health")
+        tile = health.locator(".tile", has_text="Kafka")
+        await expect(tile).to_contain_text("ready")
+        await asyncio.to_thread(own_stack.kafka.kill)
+        refusing = asyncio.create_task(refused(world, "POST", "/v1/messages", messages("lost", 1)))
+        await expect(page.locator("#connection")).to_contain_text("is away")
+        await expect(page.locator("#tiles")).to_contain_text("Kafka cannot be reached")
+        await expect(tile).to_contain_text("away")
+        answer = await other.goto("/dead-letters")
+        assert answer is not None
+        assert (answer.status, answer.headers["retry-after"]) == (503, str(RETRY_SECONDS))
+        await expect(other.get_by_text("Kafka cannot be reached.")).to_be_visible()
+        async with world.server.client() as client:  # what does not need it goes on
+            assert (await client.get("/v1/conversations/trip")).status_code == 200
+        await refusing
+        await own_stack.start_kafka()
+        await expect(other.get_by_role("heading", name="Dead letters")).to_be_visible()
+        await expect(tile).to_contain_text("ready")
+        await expect(page.locator("#connection")).to_be_hidden()
+        await expect(page.locator("#tiles")).not_to_contain_text("Kafka cannot be reached")
+        await world.send("after", 3)
+        await expect(page.locator("#entries .entry-episode-closed", has_text="after")).to_be_visible()
