@@ -6,7 +6,7 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import partial
 
 import orjson
@@ -16,6 +16,7 @@ from afterword.context import Summaries, fit, fit_into
 from afterword.schemas import EpisodeClosed
 from afterword.schemas.dead_letters import one_line
 from afterword.schemas.decoding import InvalidRecord, decode_input
+from afterword.streams.dates import SPOKEN, named_periods
 from afterword.streams.errors import AfterwordError
 from afterword.streams.language import detect, normalized, plausible, stem_words, words
 from afterword.streams.settings import Llm, Redaction
@@ -146,6 +147,8 @@ READERS: dict[str, Reader] = {
     "folded": fold,
     "plain text": plain_text,
     "evidence": lambda text: Evidence(text, "en"),
+    "evidence with times": lambda text: Evidence("", "en", [(datetime.now(UTC), text)]),
+    "dates in words": lambda text: named_periods(text, date(2023, 5, 8), SPOKEN),
     "check of a source": lambda text: assess(
         SourceTexts(text, by_speaker=(text,)), Texts("Hats", CONTENT, CONTENT), RULES
     ),

@@ -9,6 +9,7 @@ from functools import cached_property, lru_cache
 
 from afterword.streams.language import UNDETERMINED, detect, plausible, stem_words, words
 from afterword.streams.summarizer.answer import is_refusal
+from afterword.streams.summarizer.quality.facts import Message
 from afterword.streams.summarizer.quality.grounding import Evidence, ground, plain
 from afterword.streams.summarizer.quality.names import ROLES
 from afterword.streams.summarizer.sentences import split_sentences
@@ -78,6 +79,8 @@ class SourceTexts:
     """The episode's contents by role: each role may have its own language."""
     instructions: str = ""
     """The prompt, which a summary must not repeat."""
+    messages: tuple[Message, ...] = ()
+    """All messages that the writer was shown, with their times: what "yesterday" means, and when it was said."""
 
     @cached_property
     def plain_episode(self) -> str:
@@ -89,7 +92,7 @@ class SourceTexts:
 
     @cached_property
     def evidence(self) -> Evidence:
-        return Evidence(f"{self.context}\n{self.plain_episode}", self.language)
+        return Evidence(f"{self.context}\n{self.plain_episode}", self.language, self.messages)
 
 
 @dataclass(frozen=True)

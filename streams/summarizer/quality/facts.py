@@ -1,22 +1,33 @@
 """Facts that can be checked to the letter: addresses, codes, dates, times, amounts and numbers."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 
+from afterword.streams.dates import (
+    DATE,
+    MONTH_OF_YEAR,
+    MONTHS,
+    SPOKEN,
+    Period,
+    days_apart,
+    month_of_year,
+    named_periods,
+)
 from afterword.streams.language import stem_words
 from afterword.streams.summarizer.quality.figures import (
     AMOUNT,
-    DATE,
-    MONTHS,
     TIME,
     amount_keys,
+    claimed_date,
+    clock_keys,
     date_keys,
-    date_parts,
     integer,
+    month_keys,
+    period_keys,
     time_keys,
     with_digits,
-    year,
 )
 
 COUNTED = 12
@@ -42,9 +53,11 @@ _CODE = re.compile(
     rf"[A-Za-z0-9]{{1,40}}(?:[-/][A-Za-z0-9]{{1,40}}){{0,6}}(?!-){_END}"
 )
 _MEASURE = re.compile(
-    r"\d+(?:[-/]\d+)*(?:(?:st|nd|rd|th|er|re|e)?(?:-[A-Za-z]+)*|-?[a-z]+(?:-[A-Za-z]+)*|[KM])|[a-z]+-\d+"
+    r"\d+(?:[-/]\d+)*(?:(?:st|nd|rd|th|er|re|e)?(?:-[A-Za-z]+)*|-?[a-z]+(?:-[A-Za-z]+)*|[KM]|[AP]M)|[a-z]+-\d+"
 )
 """Measures that are no codes: 21st, 30-day, 62-year-old, 5k, mid-1990."""
+_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d")
+_TIMESTAMPS = re.compile(r"\b(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?(?![A-Za-z\d])")
 _WORD = re.compile(r"\w+")
 _NEXT_WORD = re.compile(r"\s*+(?:[-–]\s*+)?([^\W\d_]+)")
 _JOINED_WORDS = 3
@@ -52,14 +65,18 @@ NOTHING = "-"
 """Placeholder of the counted word where no word follows."""
 
 
+Message = tuple[datetime, str]
+"""Time of a message, in the zone in which its words are meant, and its content."""
+
+
 @dataclass(frozen=True)
 class Claim:
-    """One checkable token. A source with any of `keys` supports it, and so does one with all of `together`."""
+    """One checkable token. A source with any of `keys` supports it, and so does one with all of one of `together`."""
 
     text: str
     """The token as it was written."""
     keys: frozenset[str]
-    together: frozenset[str] = frozenset()
+    together: tuple[frozenset[str], ...] = ()
     counted: str = ""
     """Stem of what a small number counts: it is checked only where the source counts the same; empty: always."""
 
@@ -76,11 +93,13 @@ class FactKeys:
 def facts(text: str, language: str) -> list[Claim]:
     """Find the claims of a summary. Linear in its length."""
     found: list[Claim] = []
+    text = _apart(text)
     for pattern, claims in _EXACT:
         text = _taken(text, pattern, claims, found)
     written = frozenset(re.findall(r"\d+", text))
     text = with_digits(text, language)
     text = _taken(text, DATE, _date, found)
+    text = _taken(text, MONTH_OF_YEAR, _month, found)
     text = _taken(text, TIME, _time, found)
     return found + [_number(match, text, written, language) for match in AMOUNT.finditer(text)]
 
@@ -93,11 +112,33 @@ def fact_keys(text: str, language: str) -> FactKeys:
     keys.update(_joined(text), (integer(digits) for digits in re.findall(r"\d+", text)))
     text = with_digits(text, language)
     keys.update(f"month {MONTHS[word]}" for word in _WORD.findall(text.casefold()) if word in MONTHS)
+    text = _apart(text)
     keys.update(key for match in DATE.finditer(text) for key in date_keys(match))
+    months = filter(None, map(month_of_year, MONTH_OF_YEAR.finditer(text)))
+    keys.update(key for year, month in months for key in month_keys(year, month))
     keys.update(key for match in TIME.finditer(text) for key in time_keys(match))
     numbers = list(AMOUNT.finditer(text))
     keys.update(key for match in numbers for key in amount_keys(match, source=True))
     return FactKeys(frozenset(keys), frozenset(_counted(text, match, language) for match in numbers) - {""})
+
+
+def time_keys_of(messages: Iterable[Message], language: str) -> frozenset[str]:
+    """Find the keys that a source supports by its times: days and minutes, and what its words make of them.
+
+    Linear in its length. English is read beside the source's language: people mix the two.
+    """
+    languages = {language, "en"} & SPOKEN
+    named: set[Period] = set()
+    keys: set[str] = set()
+    for at, text in messages:
+        named |= {Period(at.date(), at.date())} | named_periods(text, at.date(), languages)
+        keys |= clock_keys(at)
+    return frozenset(keys).union(*map(period_keys, named))
+
+
+def _apart(text: str) -> str:
+    """Write each day by itself, and the timestamps of computers as people write them, without seconds."""
+    return days_apart(_TIMESTAMPS.sub(r"\1 \2", text))
 
 
 Claims = Callable[[re.Match[str]], list[Claim]]
@@ -134,22 +175,27 @@ def _phone(match: re.Match[str]) -> list[Claim]:
     if len("".join(groups)) < LEAST_PHONE_DIGITS or DATE.search(match[0]) or AMOUNT.fullmatch(match[0]):
         return []
     number = f"phone {''.join(groups)[-NATIONAL_DIGITS:]}"
-    return [Claim(match[0].strip(), frozenset({number}), frozenset(map(integer, groups)))]
+    return [Claim(match[0].strip(), frozenset({number}), (frozenset(map(integer, groups)),))]
 
 
 def _code(match: re.Match[str]) -> list[Claim]:
-    if _MEASURE.fullmatch(match[0]):
+    if any(pattern.fullmatch(match[0]) for pattern in (_MEASURE, _TIMESTAMP, DATE, TIME)):
         return []
     return [Claim(match[0], frozenset({f"code {_letters_and_digits(match[0])}"}))]
 
 
 def _date(match: re.Match[str]) -> list[Claim]:
-    parts = date_parts(match)
-    if not parts:
+    keys, together = claimed_date(match)
+    return [Claim(match[0].rstrip("."), keys, together)] if keys else []
+
+
+def _month(match: re.Match[str]) -> list[Claim]:
+    """Claim a month of a year. The source may have the two apart, as in "next May … in 2024"."""
+    found = month_of_year(match)
+    if found is None:
         return []
-    claims = [Claim(match[0].rstrip("."), date_keys(match), parts)]
-    found = year(match)
-    return claims + ([Claim(found, frozenset({found}))] if found else [])
+    year, month = found
+    return [Claim(match[0], frozenset({f"in {year}-{month}"}), (frozenset({f"month {month}", str(year)}),))]
 
 
 def _time(match: re.Match[str]) -> list[Claim]:

@@ -2,9 +2,12 @@
 
 import re
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 from text_to_num import alpha2digit
+
+from afterword.streams.dates import Period, readings, year_of
 
 WORDS_KNOWN = frozenset({"da", "de", "en", "es", "fr", "it", "nl", "pt"})
 """Languages whose number words text2num reads; elsewhere only digits are numbers."""
@@ -108,78 +111,71 @@ def amount_keys(found: re.Match[str], *, source: bool) -> frozenset[str]:
     return frozenset(read)
 
 
-_MONTHS = (
-    "january jan januar januari janvier enero janeiro gennaio jänner",
-    "february feb februar februari février febrero fevereiro febbraio",
-    "march mar märz maart mars marzo março",
-    "april apr avril abril aprile",
-    "may mai mei mayo maio maggio",
-    "june jun juni juin junio junho giugno",
-    "july jul juli juillet julio julho luglio",
-    "august aug augustus août agosto",
-    "september sep sept septembre septiembre setembro settembre",
-    "october oct oktober okt octobre octubre outubro ottobre",
-    "november nov novembre noviembre novembro",
-    "december dec dezember dez décembre diciembre dezembro dicembre",
-)
-MONTHS = {name: number for number, names in enumerate(_MONTHS, 1) for name in names.split()}
-_MONTH = "|".join(sorted(MONTHS, key=len, reverse=True))
-_DAY = r"(?:0?[1-9]|[12]\d|3[01])"
-_YEAR = r"(?:1[89]|20)\d\d"
-
-DATE = re.compile(
-    rf"(?<![A-Za-zÀ-ɏ\d.-])(?:(?P<iy>{_YEAR})-(?P<im>\d\d?)-(?P<id>\d\d?)"
-    rf"|(?:(?P<cy>{_YEAR})年)?(?P<cm>\d\d?)月(?P<cd>\d\d?)日?"
-    rf"|(?P<a>\d\d?)(?P<sep>[./])(?P<b>\d\d?)(?P=sep)(?P<ny>{_YEAR}|\d\d)"
-    rf"|(?P<m1>{_MONTH})\.?\s+(?:the\s+)?(?P<d1>{_DAY})(?:st|nd|rd|th)?\b(?:,?\s+(?P<y1>{_YEAR}))?"
-    rf"|(?P<d2>{_DAY})(?:st|nd|rd|th|er|\.|º)?\s+(?:of\s+|de\s+)?(?P<m2>{_MONTH})\b\.?(?:,?\s+(?:de\s+)?(?P<y2>{_YEAR}))?)"
-    r"(?![A-Za-zÀ-ɏ\d])",
-    re.IGNORECASE,
-)
 TIME = re.compile(
     r"(?<![A-Za-zÀ-ɏ\d.,:])(?:(?P<h1>1[0-2]|0?[1-9])(?:[:.](?P<n1>[0-5]\d))?\s?(?P<half>[ap])\.?m\b\.?"
-    r"|(?P<h2>[01]?\d|2[0-3])[:h](?P<n2>[0-5]\d)(?![A-Za-zÀ-ɏ\d]))",
+    r"|(?P<h2>[01]?\d|2[0-3])(?:[:h](?P<n2>[0-5]\d)(?::[0-5]\d)?|\.(?P<n3>[0-5]\d)(?=\s?(?:Uhr|uur)\b))"
+    r"(?![A-Za-zÀ-ɏ\d]))",
     re.IGNORECASE,
 )
 MINUTES_OF_HALF_DAY = 720
+LONGEST_PERIOD = 31
+"""Days of a period each of which may be named: a week or a month, but not a year."""
 
 
 def date_keys(found: re.Match[str]) -> frozenset[str]:
-    """Keys of day and month, in both readings where digits alone do not decide which is which."""
-    return frozenset(f"date {month}-{day}" for month, day in _readings(found) if 1 <= month <= 12)
+    """Keys of a day in a source, with its year and without."""
+    year = year_of(found)
+    keys = {f"date {month}-{day}" for month, day in readings(found) if 1 <= month <= 12}
+    if year is None:
+        return frozenset(keys | {key.replace("date", "undated") for key in keys})
+    days = {key.replace("date ", f"day {year}-") for key in keys}
+    return frozenset(keys | days | {year} | {key for m, _ in readings(found) for key in month_keys(int(year), m)})
 
 
-def date_parts(found: re.Match[str]) -> frozenset[str]:
-    """Keys of month and day apart: "in March … on the 12th"."""
-    return frozenset(key for month, day in _readings(found)[:1] for key in (f"month {month}", str(day)))
+def claimed_date(found: re.Match[str]) -> tuple[frozenset[str], tuple[frozenset[str], ...]]:
+    """Keys of a day in a summary, of which one is enough, and those that must come together.
+
+    In both readings where digits alone do not decide which is which. Months and days may be apart: "in March … on the
+    12th". A year must be that of the day, or one that the source has where it names the day without a year.
+    """
+    year, read = year_of(found), [(month, day) for month, day in readings(found) if 1 <= month <= 12]
+    of_year = {year} if year else set()
+    apart = tuple(frozenset({f"month {month}", str(day)} | of_year) for month, day in read[:1])
+    if year is None:
+        return frozenset(f"date {month}-{day}" for month, day in read), apart
+    undated = tuple(frozenset({f"undated {month}-{day}", year}) for month, day in read)
+    return frozenset(f"day {year}-{month}-{day}" for month, day in read), apart + undated
 
 
-def year(found: re.Match[str]) -> str | None:
-    part = found.groupdict()
-    return part["iy"] or part["cy"] or part["ny"] or part["y1"] or part["y2"]
+def month_keys(year: int, month: int) -> frozenset[str]:
+    """Keys of a month in which a source has a day."""
+    return frozenset({f"in {month}", f"in {year}-{month}"})
+
+
+def period_keys(period: Period) -> frozenset[str]:
+    """Keys of days that a source names by other words than a date, or on which its messages were sent."""
+    keys = {str(period.first.year), str(period.last.year)}
+    if period.days <= LONGEST_PERIOD:
+        every = [period.first + timedelta(days=n) for n in range(period.days)]
+        keys |= {f"date {day.month}-{day.day}" for day in every}
+        keys |= {f"day {day.year}-{day.month}-{day.day}" for day in every}
+        keys |= {key for day in every for key in month_keys(day.year, day.month)}
+        keys |= {f"weekday {day.weekday()}" for day in every if period.days == 1}
+    return frozenset(keys)
+
+
+def clock_keys(at: datetime) -> frozenset[str]:
+    """Keys of the time of day of a message."""
+    return frozenset({_clock(at.hour * 60 + at.minute)})
 
 
 def time_keys(found: re.Match[str]) -> frozenset[str]:
     """Keys of a time of day, in minutes since midnight; "5:30" without am or pm may be either."""
-    hour, minute = int(found["h1"] or found["h2"]), int(found["n1"] or found["n2"] or 0)
+    hour, minute = int(found["h1"] or found["h2"]), int(found["n1"] or found["n2"] or found["n3"] or 0)
     if found["half"]:
         return frozenset({_clock(hour % 12 * 60 + minute + MINUTES_OF_HALF_DAY * (found["half"] in "pP"))})
     minutes = hour * 60 + minute
     return frozenset({_clock(minutes), _clock(minutes + MINUTES_OF_HALF_DAY if hour <= 12 else minutes)})
-
-
-def _readings(found: re.Match[str]) -> list[tuple[int, int]]:
-    """Possible pairs of month and day; none for a name that only looks like a month's.
-
-    `re.IGNORECASE` takes the Turkish "ı" and "İ" for an "i", and `casefold` does not: "12 aprıl".
-    """
-    part = found.groupdict()
-    if part["a"]:
-        one, other = int(part["a"]), int(part["b"])
-        return [(one, other), (other, one)]
-    month = part["im"] or part["cm"] or MONTHS.get(str(part["m1"] or part["m2"]).casefold())
-    day = part["id"] or part["cd"] or part["d1"] or part["d2"]
-    return [(int(month), int(day))] if month else []
 
 
 def _clock(minutes: int) -> str:

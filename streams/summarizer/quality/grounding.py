@@ -1,12 +1,12 @@
 """Grounding: the share of a summary's checkable tokens that its source supports."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from afterword.streams.dates import DATE, MONTH_OF_YEAR, MONTHS, WEEKDAYS
 from afterword.streams.language import normalized, stem_words, stems, words
-from afterword.streams.summarizer.quality.facts import Claim, fact_keys, facts
-from afterword.streams.summarizer.quality.figures import DATE, MONTHS
+from afterword.streams.summarizer.quality.facts import Claim, Message, fact_keys, facts, time_keys_of
 from afterword.streams.summarizer.quality.names import Name, acronyms, fold, names, words_of
 
 UNSUPPORTED = 20
@@ -22,8 +22,6 @@ SHORTEST_STEM = 4
 LONGEST_BEGINNING = 40
 """Letters. Without this bound the beginnings of a word of n letters take n² / 2 of them: 200 MB for 20,000."""
 ENDING = 3
-
-_WEEKDAYS = frozenset(["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"])
 
 
 @dataclass(frozen=True)
@@ -42,10 +40,12 @@ class Grounding:
 class Evidence:
     """Everything that a source supports. Built in time linear in its length."""
 
-    def __init__(self, source: str, language: str) -> None:
+    def __init__(self, source: str, language: str, messages: Iterable[Message] = ()) -> None:
+        """`messages`: those of the source with their times, where they are known."""
         source = plain(source)
         found = fact_keys(source, language)
-        self._keys, self._counted = found.keys, found.counted
+        self._keys = found.keys | time_keys_of(_bounded(messages), language)
+        self._counted = found.counted
         self.words = words(source)
         """Words of the source, in order."""
         self.stems = frozenset(stems(self.words, language))
@@ -58,7 +58,7 @@ class Evidence:
         self._language = language
 
     def supports(self, claim: Claim) -> bool:
-        return bool(claim.keys & self._keys) or (bool(claim.together) and claim.together <= self._keys)
+        return bool(claim.keys & self._keys) or any(together <= self._keys for together in claim.together)
 
     def leaves_open(self, claim: Claim) -> bool:
         """Return whether the claim is a count that the writer may have made: the source counts no such thing."""
@@ -76,9 +76,12 @@ class Evidence:
         return bool(shorter & self._words) or (len(word) > SHORTEST_STEM and word in self._beginnings)
 
     def _abbreviates(self, name: Name) -> bool:
-        if name.word in MONTHS:
-            return f"month {MONTHS[name.word]}" in self._keys
-        if name.word in _WEEKDAYS:
+        month = MONTHS.get(name.word)
+        if month:
+            return f"month {month}" in self._keys or f"in {month}" in self._keys
+        if name.word in WEEKDAYS and f"weekday {WEEKDAYS[name.word]}" in self._keys:
+            return True
+        if name.word in WEEKDAYS:
             return any(name.word[:size] in self._words for size in (3, 4))
         return len(name.initials) > 2 and name.initials in self._words
 
@@ -108,7 +111,7 @@ class _Tally:
         for claim in facts(text, self._language):
             if not (ignored and ignored.supports(claim)) and not self._evidence.leaves_open(claim):
                 self._figures[claim.text] = self._evidence.supports(claim)
-        for name in names(DATE.sub(" ", text), self._language):
+        for name in names(MONTH_OF_YEAR.sub(" ", DATE.sub(" ", text)), self._language):
             if not (ignored and ignored.names(name)):
                 self._names[name.text] = self._evidence.names(name)
 
@@ -120,6 +123,15 @@ class _Tally:
 
 def _share(tokens: Mapping[str, bool]) -> float:
     return sum(tokens.values()) / len(tokens) if tokens else 1.0
+
+
+def _bounded(messages: Iterable[Message]) -> Iterator[Message]:
+    """Yield the messages up to MAX_CHARACTERS together; the times of the others count all the same."""
+    left = MAX_CHARACTERS
+    for at, content in messages:
+        text = plain(content[:left])
+        left -= len(text)
+        yield at, text
 
 
 def plain(text: str) -> str:

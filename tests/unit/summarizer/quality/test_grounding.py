@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from afterword.streams.dates import MONTHS
 from afterword.streams.language import detect
-from afterword.streams.summarizer.quality.figures import CURRENCIES, MONTHS, SCALES
+from afterword.streams.summarizer.quality.figures import CURRENCIES, SCALES
 from afterword.streams.summarizer.quality.grounding import Evidence, Grounding, ground
 
 
