@@ -1,4 +1,4 @@
-"""Generate the chart's schema, README and topics from values.yaml and the code: python -m helm.generate"""
+"""Generate the chart's schema, README, topics and rules from values.yaml and the code: python -m helm.generate"""
 
 import json
 from collections import Counter
@@ -8,6 +8,7 @@ import yaml
 
 from afterword.streams.settings import Kafka, Settings
 from afterword.topics import Topic, wanted_topics
+from helm.cross_fields import defaults, rules
 from helm.settings_schema import Schema, definitions, files_schema, reference, secrets_schema
 from helm.values_file import Described, Place, described
 
@@ -32,6 +33,7 @@ for one role below `segmenter.settings`, `summarizer.settings`, `archiver.settin
 TOPICS_HEADING = (
     '# Made by "make docs" from afterword/topics.py. %…% stands for a setting of Kafka; its default is in names.\n'
 )
+RULES_HEADING = '# Made by "make docs" from helm/cross_fields.py: which settings need or exclude each other.\n'
 SET_BY_VALUES = "min.insync.replicas"
 
 
@@ -76,7 +78,8 @@ def _schema_of(known: dict[Place, Described], place: Place) -> Schema:
 def _special(place: Place) -> Schema | None:
     if place[-1] == "settings":
         return reference("settings")
-    return {("secrets",): secrets_schema, ("files",): files_schema}.get(place, lambda: None)()
+    made = {("secrets",): secrets_schema, ("files",): files_schema, ("prometheusRule", "alerts"): alerts_schema}
+    return made.get(place, lambda: None)()
 
 
 def _children(known: dict[Place, Described], place: Place) -> list[Place]:
@@ -120,9 +123,29 @@ def _described(topic: Topic) -> dict[str, object]:
     return {"name": topic.name, "config": configs}
 
 
+def cross_fields() -> str:
+    """Rules between settings, and the defaults that they start from, as YAML for the templates."""
+    return RULES_HEADING + yaml.safe_dump({"defaults": defaults(), "rules": rules()}, sort_keys=False)
+
+
+def alerts_schema() -> Schema:
+    """Schema of changes of single alerts, by the names in rules/afterword.yaml."""
+    loaded = yaml.safe_load((CHART / "rules" / "afterword.yaml").read_text())
+    names = [rule["alert"] for group in loaded["groups"] for rule in group["rules"]]
+    properties = {
+        "enabled": {"type": "boolean"},
+        "threshold": {"type": "number", "minimum": 0},
+        "for": {"type": "string", "pattern": "^[0-9]+(s|m|h|d)$"},
+        "severity": {"type": "string", "minLength": 1},
+    }
+    change = {"type": "object", "additionalProperties": False, "properties": properties}
+    return {"type": "object", "additionalProperties": False, "properties": dict.fromkeys(names, change)}
+
+
 def generated(text: str) -> dict[str, str]:
     """Contents of the generated files, by name in the chart."""
-    return {"values.schema.json": schema(text), "README.md": readme(text), "topics.yaml": topics()}
+    made = {"values.schema.json": schema(text), "README.md": readme(text)}
+    return {**made, "topics.yaml": topics(), "cross_fields.yaml": cross_fields()}
 
 
 def write(chart: Path = CHART) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from afterword.streams.redaction.entities import ENTITIES
 from afterword.streams.settings import Settings
 from afterword.streams.triggers import CONDITIONS, NESTED, TRIGGER_PRESETS
 
@@ -19,6 +20,12 @@ OF_THE_CHART = {
     ("qdrant", "path"),  # one process only
 }
 TRIGGER = ("episodes", "trigger")
+ENTITY = "|".join(ENTITIES)
+PATTERNS: dict[tuple[str, ...], Schema] = {
+    ("redaction", "entities"): {"pattern": rf"^(\s*all\s*|(\s*({ENTITY})?\s*(,|$))*)$"},
+    ("redaction", "phone_regions"): {"pattern": r"^(\s*[A-Z]{2}\s*(,|$))*$"},
+}
+"""What validators of single settings ask for."""
 NOISE = {"title", "default", "writeOnly", "format"}
 SECRET: Schema = {
     "type": "object",
@@ -46,7 +53,8 @@ def reference(name: str) -> Schema:
 def _settings() -> Schema:
     """Schema of every setting except secrets, files, and those that the chart sets itself."""
     plain = {place: field for place, field in _fields() if field.get("format") not in ("password", "path")}
-    return _nested({place: _clean(field) | (_trigger() if place == TRIGGER else {}) for place, field in plain.items()})
+    added = {**PATTERNS, TRIGGER: _trigger()}
+    return _nested({place: _clean(field) | added.get(place, {}) for place, field in plain.items()})
 
 
 def _trigger() -> Schema:

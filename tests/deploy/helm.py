@@ -9,6 +9,8 @@ from typing import Any
 import yaml
 
 KUBERNETES = ("1.33.0", "1.37.0")
+HELMS = ("bin", "helm-3.14", "helm-4")
+"""Folders of the versions of Helm: the one that most tests run, the oldest that the chart is for, and the next."""
 Resource = dict[str, Any]
 
 
@@ -18,10 +20,12 @@ class Helm:
     chart: Path
     schemas: Path
     """Schemas of resources that no package has; see the README there."""
+    folder: str = "bin"
+    """One of HELMS."""
 
     def run(self, *arguments: str | Path) -> str:
         """Raises: AssertionError with what Helm said."""
-        return self._run(self.prefix / "bin" / "helm", *arguments)
+        return self._run(self.prefix / self.folder / "helm", *arguments)
 
     def promtool(self, *arguments: str | Path) -> str:
         return self._run(self.prefix / "bin" / "promtool", *arguments)

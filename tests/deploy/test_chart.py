@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,20 @@ import yaml
 
 from afterword.streams.settings import Kafka, Settings
 from afterword.topics import wanted_topics
-from tests.deploy.helm import KUBERNETES, Helm, Resource
+from tests.deploy.helm import HELMS, KUBERNETES, Helm, Resource
+from tests.deploy.wiring import Release
 
 CHART = Path(__file__).parents[2] / "helm" / "afterword"
-SECRETS = {"AFTERWORD_KAFKA__PASSWORD": "a", "AFTERWORD_SERVE__JWT_JWKS_URL": "https://login.example/keys"}
-with_values = pytest.mark.parametrize("values", sorted((CHART / "ci").glob("*.yaml")), ids=lambda file: file.stem)
+SECRETS = {
+    "AFTERWORD_SERVE__JWT_JWKS_URL": "https://login.example/keys",
+    "AFTERWORD_KAFKA__OAUTH_TOKEN_ENDPOINT": "https://login.example/token",
+    "AFTERWORD_CRYPTO__KEY": "A" * 43 + "=",
+    "AFTERWORD_REDACTION__PATTERNS": '{"TICKET": "T-[0-9]+"}',
+    "AFTERWORD_WEBHOOKS__ENDPOINTS": "{}",
+}
+"""What Secrets may hold, where not any text will do."""
+VALUES = sorted((*(CHART / "ci").glob("*.yaml"), *(CHART / "examples").glob("*.yaml")))
+with_values = pytest.mark.parametrize("values", VALUES, ids=lambda file: file.stem)
 CUSTOM = {"ScaledObject", "ServiceMonitor", "PrometheusRule", "KafkaTopic", "KafkaUser", "HTTPRoute"}
 
 
@@ -76,20 +86,44 @@ def checksums(resources: list[Resource]) -> dict[str, str]:
 
 
 @with_values
-def test_the_variables_of_every_worker_are_settings_that_it_starts_with(helm: Helm, values: Path) -> None:
+def test_the_variables_of_every_pod_are_settings_that_it_starts_with(helm: Helm, values: Path) -> None:
     """Values stand in for what would come from Secrets."""
-    secrets = SECRETS if values.stem.startswith("secured") else {}
-    given = [resource["data"] for resource in helm.resources("--values", values) if is_of_a_worker(resource)]
-    for variables in given:
+    resources = helm.resources("--values", values)
+    release = Release.of(resources, {})
+    for pod in release.pods:
+        variables = {**variables_of(pod.container), **release.variables(pod.component)}
         command = [sys.executable, "-m", "afterword", "config", "show", "--json"]
-        done = subprocess.run(command, env={**variables, **secrets}, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["health"]["host"] == "0.0.0.0"
-    assert given
+    assert release.pods
 
 
-def is_of_a_worker(resource: Resource) -> bool:
-    return resource["kind"] == "ConfigMap" and "AFTERWORD_STATE_DIR" in resource.get("data", {})
+def variables_of(container: Resource) -> dict[str, str]:
+    return {one["name"]: one.get("value") or SECRETS.get(one["name"], "secret") for one in container["env"]}
+
+
+@with_values
+@pytest.mark.parametrize("folder", HELMS)
+def test_every_version_of_helm_renders_the_same(helm: Helm, values: Path, folder: str) -> None:
+    other = replace(helm, folder=folder)
+    assert by_name(other.resources("--values", values)) == by_name(helm.resources("--values", values))
+
+
+def by_name(resources: list[Resource]) -> dict[str, Resource]:
+    return {f"{resource['kind']} {resource['metadata']['name']}": resource for resource in resources}
+
+
+@pytest.mark.parametrize("folder", HELMS)
+def test_a_setting_from_a_secret_is_no_second_variable(helm: Helm, folder: str) -> None:
+    """Helm 4 applies on the server, which refuses a list of variables with a name twice."""
+    given = ("--set", "secrets.kafka.bootstrap_servers.existingSecret=events", "--set", "topics.provisioner=job")
+    pods = Release.of(replace(helm, folder=folder).resources(*given), {}).pods
+    for pod in pods:
+        names = [one["name"] for one in pod.container["env"]]
+        assert len(names) == len(set(names)), pod.component
+        [servers] = [one for one in pod.container["env"] if one["name"] == "AFTERWORD_KAFKA__BOOTSTRAP_SERVERS"]
+        assert servers["valueFrom"]["secretKeyRef"]["name"] == "events"
 
 
 def test_prometheus_takes_the_alerts(helm: Helm) -> None:

@@ -19,15 +19,25 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
-{{/* Labels without the version, for templates of claims, which are immutable. */}}
+{{/* Labels of a resource: .root, .component, and .labels of its own. The chart's come first, so no key is there twice. */}}
 {{- define "afterword.labels" -}}
-helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
-{{ include "afterword.selector" . }}
-app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
-app.kubernetes.io/part-of: afterword
-app.kubernetes.io/managed-by: {{ .root.Release.Service }}
-{{- with .root.Values.commonLabels }}
-{{ toYaml . }}
+{{- $ours := include "afterword.selector" . | fromYaml -}}
+{{- $_ := set $ours "helm.sh/chart" (printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_") -}}
+{{- $_ := set $ours "app.kubernetes.io/version" .root.Chart.AppVersion -}}
+{{- $_ := set $ours "app.kubernetes.io/part-of" "afterword" -}}
+{{- $_ := set $ours "app.kubernetes.io/managed-by" .root.Release.Service -}}
+{{- toYaml (merge $ours (.labels | default dict) .root.Values.commonLabels) -}}
+{{- end }}
+
+{{/* Metadata of a resource: .root, .component; .name without which it is the component's, .labels, .annotations. */}}
+{{- define "afterword.metadata" -}}
+name: {{ .name | default (printf "%s-%s" (include "afterword.fullname" .root) .component) }}
+namespace: {{ .root.Release.Namespace }}
+labels:
+  {{- include "afterword.labels" . | nindent 2 }}
+{{- with merge (dict) (.annotations | default dict) .root.Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
@@ -59,35 +69,97 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 {{- define "afterword.settings" -}}
 {{- $own := dig .component "settings" dict (.root.Values | merge dict) -}}
 {{- $settings := mergeOverwrite (deepCopy .root.Values.settings) (deepCopy $own) -}}
-{{- include "afterword.requireModels" (dict "root" .root "component" .component "settings" $settings) -}}
 {{- if eq .component "server" -}}
-{{- include "afterword.requireAuth" (dict "root" .root "settings" $settings) -}}
+{{- include "afterword.requireAuth" $settings -}}
 {{- end -}}
+{{- include "afterword.crossFields" (merge (dict "settings" $settings) .) -}}
 {{- toYaml $settings -}}
 {{- end }}
 
-{{/* Refuse a provider without a model, which no schema can: both may be of all roles or of one. */}}
-{{- define "afterword.requireModels" -}}
-{{- $withheld := include "afterword.withheld" . | splitList " " -}}
-{{- range $section := list "llm" "embedder" -}}
-{{- $given := get $.settings $section | default dict -}}
-{{- $secret := and (not (has $section $withheld)) (dig $section "model" false $.root.Values.secrets) -}}
-{{- if and (has (get $given "provider") (list "openai" "ollama")) (not (get $given "model")) (not $secret) -}}
-{{- fail (printf "settings.%s.model is required with settings.%s.provider = %s" $section $section (get $given "provider")) -}}
-{{- end -}}
+{{/* Refuse a server that admits everybody. */}}
+{{- define "afterword.requireAuth" -}}
+{{- if eq (dig "serve" "auth" "none" .) "none" -}}
+{{- fail "server.settings.serve.auth must be keys or jwt: in a cluster the server does not start with none" -}}
 {{- end -}}
 {{- end }}
 
-{{/* Refuse a server that admits everybody, and one that checks tokens without knowing whose. */}}
-{{- define "afterword.requireAuth" -}}
-{{- $serve := .settings.serve | default dict -}}
-{{- $auth := get $serve "auth" | default "none" -}}
-{{- if eq $auth "none" -}}
-{{- fail "server.settings.serve.auth must be keys or jwt: in a cluster the server does not start with none" -}}
+{{/* Names in a section that come from Secrets, files or extraEnv, for this component: .section. As a map to true. */}}
+{{- define "afterword.elsewhere" -}}
+{{- $names := dict -}}
+{{- if not (has .section (include "afterword.withheld" . | splitList " ")) -}}
+{{- range $place := list .root.Values.secrets .root.Values.files -}}
+{{- range $name, $_ := dig $.section dict ($place | merge dict) -}}
+{{- $_ := set $names $name true -}}
 {{- end -}}
-{{- range $name := ternary (list "jwt_issuer" "jwt_audience" "jwt_jwks_url") list (eq $auth "jwt") -}}
-{{- if not (or (get $serve $name) (dig "serve" $name false $.root.Values.secrets)) -}}
-{{- fail (printf "server.settings.serve.%s is required with server.settings.serve.auth = jwt" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- range concat .root.Values.extraEnv (dig .component "extraEnv" list (.root.Values | merge dict)) -}}
+{{- $prefix := printf "AFTERWORD_%s__" (upper $.section) -}}
+{{- if hasPrefix $prefix .name -}}
+{{- $_ := set $names (.name | trimPrefix $prefix | trimSuffix "_FILE" | lower) true -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $names -}}
+{{- end }}
+
+{{/* Refuse settings that exclude or need each other, as streams/settings.py does: .root, .component, .settings.
+     The rules are generated. A value that is not known here, because a Secret has it, decides nothing. */}}
+{{- define "afterword.crossFields" -}}
+{{- $known := .root.Files.Get "cross_fields.yaml" | fromYaml -}}
+{{- range $rule := $known.rules -}}
+{{- $section := $rule.section -}}
+{{- $elsewhere := include "afterword.elsewhere" (merge (dict "section" $section) $) | fromYaml -}}
+{{- $values := deepCopy (index $known.defaults $section | default dict) -}}
+{{- $given := deepCopy $elsewhere -}}
+{{- range $name, $value := get $.settings $section | default dict -}}
+{{- if not (or (kindIs "invalid" $value) (eq (toString $value) "")) -}}
+{{- $_ := set $values $name $value -}}
+{{- $_ := set $given $name true -}}
+{{- end -}}
+{{- end -}}
+{{- range $name, $_ := $elsewhere -}}
+{{- $_ := unset $values $name -}}
+{{- end -}}
+{{- $applies := true -}}
+{{- $why := list -}}
+{{- $own := keys (dig $.component "settings" $section dict ($.root.Values | merge dict)) -}}
+{{- $isOwn := false -}}
+{{- range concat (keys ($rule.when | default dict)) ($rule.refuses | default list) -}}
+{{- $isOwn = or $isOwn (has . $own) -}}
+{{- end -}}
+{{- $prefix := printf "%ssettings.%s" (ternary (printf "%s." $.component) "" $isOwn) $section -}}
+{{- range $name, $choices := $rule.when | default dict -}}
+{{- $applies = and $applies (has (get $values $name) $choices) -}}
+{{- $why = append $why (printf "%s.%s = %v" $prefix $name (get $values $name)) -}}
+{{- end -}}
+{{- range $name := $rule.without | default list -}}
+{{- $applies = and $applies (not (hasKey $given $name)) -}}
+{{- $why = append $why (printf "no %s.%s" $prefix $name) -}}
+{{- end -}}
+{{- range $name := $rule.with | default list -}}
+{{- $applies = and $applies (hasKey $given $name) -}}
+{{- $why = append $why (printf "%s.%s" $prefix $name) -}}
+{{- end -}}
+{{- if $applies -}}
+{{- range $name := $rule.needs | default list -}}
+{{- if not (hasKey $given $name) -}}
+{{- fail (printf "%s.%s is required with %s (a value, or from secrets.%s or files.%s)" $prefix $name (join " and " $why) $section $section) -}}
+{{- end -}}
+{{- end -}}
+{{- range $name := $rule.refuses | default list -}}
+{{- if hasKey $given $name -}}
+{{- fail (printf "%s.%s has no use with %s" $prefix $name (join " and " $why)) -}}
+{{- end -}}
+{{- end -}}
+{{- with $rule.most -}}
+{{- if and (hasKey $values .smaller) (hasKey $values .larger) -}}
+{{- $left := mulf (get $values .smaller) .smaller_times -}}
+{{- $right := mulf (get $values .larger) .larger_times -}}
+{{- if or (gt $left $right) (and .strictly (eq $left $right)) -}}
+{{- fail (printf "%s.%s (%v) is too large for %s.%s (%v): %s" $prefix .smaller (get $values .smaller) $prefix .larger (get $values .larger) .meaning) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end }}
@@ -138,6 +210,35 @@ llm webhooks
 {{- else -}}
 mongo qdrant llm embedder serve webhooks
 {{- end -}}
+{{- end }}
+
+{{/* Variables of a container beside its ConfigMap, as a list: each name once, because the API server refuses a second
+     one. A later source wins: the chart's, Secrets and files, extraEnv, the role's extraEnv. .variables: settings too. */}}
+{{- define "afterword.env" -}}
+{{- $found := dict -}}
+{{- $order := list -}}
+{{- $all := list -}}
+{{- range $name, $value := .variables | default dict -}}
+{{- $all = append $all (dict "name" $name "value" $value) -}}
+{{- end -}}
+{{- if eq .component "segmenter" -}}
+{{- /* static membership: the pod's name stays the same */ -}}
+{{- $field := dict "fieldRef" (dict "fieldPath" "metadata.name") -}}
+{{- $all = append $all (dict "name" "AFTERWORD_KAFKA__GROUP_INSTANCE_ID" "valueFrom" $field) -}}
+{{- end -}}
+{{- $all = concat $all (include "afterword.references" . | fromYamlArray) -}}
+{{- $all = concat $all .root.Values.extraEnv (dig .component "extraEnv" list (.root.Values | merge dict)) -}}
+{{- range $all -}}
+{{- if not (hasKey $found .name) -}}
+{{- $order = append $order .name -}}
+{{- end -}}
+{{- $_ := set $found .name . -}}
+{{- end -}}
+{{- $unique := list -}}
+{{- range $order -}}
+{{- $unique = append $unique (get $found .) -}}
+{{- end -}}
+{{- toYaml $unique -}}
 {{- end }}
 
 {{/* Variables from Secrets, and those that name a mounted file, as a list. */}}
@@ -200,9 +301,33 @@ mongo qdrant llm embedder serve webhooks
 {{- add (ceil $settings.drain_seconds) 15 -}}
 {{- end }}
 
-{{/* More pods than partitions would be idle. */}}
+{{/* Number of pods of a component that a scaler owns: what runs now, so that an upgrade that hands the number over does
+     not start again from one. Without a cluster to ask (helm template), and at the first installation: none. */}}
+{{- define "afterword.replicas" -}}
+{{- $values := index .root.Values .component -}}
+{{- if eq $values.autoscaling.kind "none" -}}
+replicas: {{ $values.replicas }}
+{{- else -}}
+{{- $kind := ternary "StatefulSet" "Deployment" (eq .component "segmenter") -}}
+{{- $name := printf "%s-%s" (include "afterword.fullname" .root) .component -}}
+{{- $running := lookup "apps/v1" $kind .root.Release.Namespace $name -}}
+{{- if hasKey ($running.spec | default dict) "replicas" -}}
+replicas: {{ int $running.spec.replicas }}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* A quantity of Kubernetes, such as 10Gi, in bytes. */}}
+{{- define "afterword.bytes" -}}
+{{- $units := dict "" 1.0 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 "Pi" 1125899906842624.0 -}}
+{{- $number := regexFind "^[0-9.]+" . -}}
+{{- mulf (float64 $number) (get $units (trimPrefix $number .)) | int64 -}}
+{{- end }}
+
+{{/* What cannot work, whatever the settings are by themselves. */}}
 {{- define "afterword.validate" -}}
 {{- $partitions := int .Values.settings.kafka.partitions -}}
+{{- $shared := keys (.Files.Get "topics.yaml" | fromYaml).names | sortAlpha -}}
 {{- range $role := include "afterword.roles" . | trim | splitList " " | compact -}}
 {{- $values := index $.Values $role -}}
 {{- if and (eq $values.autoscaling.kind "none") (gt (int $values.replicas) $partitions) -}}
@@ -211,8 +336,21 @@ mongo qdrant llm embedder serve webhooks
 {{- if and (ne $values.autoscaling.kind "none") (gt (int $values.autoscaling.maxReplicas) $partitions) -}}
 {{- fail (printf "%s.autoscaling.maxReplicas (%d) is more than settings.kafka.partitions (%d): the rest would have nothing to do" $role (int $values.autoscaling.maxReplicas) $partitions) -}}
 {{- end -}}
-{{- if hasKey (dig "settings" "kafka" dict $values) "partitions" -}}
-{{- fail (printf "%s.settings.kafka.partitions: partitions are for all roles; set settings.kafka.partitions" $role) -}}
+{{- end -}}
+{{- range $component := include "afterword.components" . | trim | splitList " " | compact -}}
+{{- $values := index $.Values $component -}}
+{{- $scaling := $values.autoscaling -}}
+{{- if and (ne $scaling.kind "none") (gt (int $scaling.minReplicas) (int $scaling.maxReplicas)) -}}
+{{- fail (printf "%s.autoscaling.minReplicas (%d) is more than maxReplicas (%d)" $component (int $scaling.minReplicas) (int $scaling.maxReplicas)) -}}
+{{- end -}}
+{{- if and (eq $scaling.kind "hpa") (lt (int $scaling.minReplicas) 1) -}}
+{{- fail (printf "%s.autoscaling.minReplicas = 0 needs autoscaling.kind = keda" $component) -}}
+{{- end -}}
+{{- $own := dig "settings" "kafka" dict ($values | merge dict) -}}
+{{- range $name := concat (list "partitions" "replication_factor" "min_insync_replicas") $shared -}}
+{{- if and (hasKey $own $name) (ne (toString (get $own $name)) (toString (get $.Values.settings.kafka $name))) -}}
+{{- fail (printf "%s.settings.kafka.%s: topics, groups and their users are for all roles; set settings.kafka.%s" $component $name $name) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- if and .Values.server.enabled .Values.server.ingress.enabled (not .Values.server.ingress.hosts) -}}
@@ -226,5 +364,16 @@ mongo qdrant llm embedder serve webhooks
 {{- end -}}
 {{- if and (or (eq .Values.topics.provisioner "strimzi") .Values.strimzi.user.enabled) (not .Values.strimzi.cluster) -}}
 {{- fail "strimzi.cluster is required with topics.provisioner = strimzi and with strimzi.user.enabled" -}}
+{{- end -}}
+{{- end }}
+
+{{/* Refuse other partitions for a KafkaTopic that is there, as `afterword topics create` does: keys would move to other
+     partitions while messages of their conversations are pending. .name of the KafkaTopic. */}}
+{{- define "afterword.requireSamePartitions" -}}
+{{- $topic := lookup .root.Values.strimzi.apiVersion "KafkaTopic" .root.Release.Namespace .name -}}
+{{- $has := dig "spec" "partitions" 0 ($topic | default dict) | int -}}
+{{- $wanted := int .root.Values.settings.kafka.partitions -}}
+{{- if and $has (ne $has $wanted) -}}
+{{- fail (printf "settings.kafka.partitions (%d): KafkaTopic %s has %d; a change moves conversations whose messages are pending, and loses them. See docs/how-to/scale.md" $wanted .name $has) -}}
 {{- end -}}
 {{- end }}

@@ -4,18 +4,10 @@
 {{- $values := index $root.Values .component -}}
 metadata:
   labels:  # without versions: only what changes a pod restarts it
-    {{- include "afterword.selector" . | nindent 4 }}
-    {{- with $root.Values.commonLabels }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
-    {{- with $values.podLabels }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
+    {{- toYaml (merge (include "afterword.selector" . | fromYaml) $values.podLabels $root.Values.commonLabels) | nindent 4 }}
   annotations:
-    checksum/settings: {{ include "afterword.variables" . | sha256sum }}
-    {{- with $values.podAnnotations }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
+    {{- $checksum := dict "checksum/settings" (include "afterword.variables" . | sha256sum) }}
+    {{- toYaml (merge $checksum $values.podAnnotations $root.Values.commonAnnotations) | nindent 4 }}
 spec:
   serviceAccountName: {{ include "afterword.serviceAccountName" $root }}
   automountServiceAccountToken: false
@@ -23,25 +15,7 @@ spec:
   terminationGracePeriodSeconds: {{ include "afterword.gracePeriod" . }}
   securityContext:
     {{- toYaml $root.Values.podSecurityContext | nindent 4 }}
-  {{- with $root.Values.imagePullSecrets }}
-  imagePullSecrets:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  {{- with $values.priorityClassName }}
-  priorityClassName: {{ . }}
-  {{- end }}
-  {{- with $values.nodeSelector }}
-  nodeSelector:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  {{- with $values.tolerations }}
-  tolerations:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  {{- with $values.affinity }}
-  affinity:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
+  {{- include "afterword.placement" (dict "root" $root "values" $values) | nindent 2 }}
   {{- if $root.Values.topologySpread.enabled }}
   topologySpreadConstraints:
     {{- range $root.Values.topologySpread.topologyKeys }}
@@ -53,6 +27,10 @@ spec:
           {{- include "afterword.selector" $ | nindent 10 }}
     {{- end }}
   {{- end }}
+  {{- with $values.initContainers }}
+  initContainers:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   containers:
     - name: {{ .component }}
       image: {{ include "afterword.image" $root }}
@@ -62,16 +40,7 @@ spec:
         - configMapRef:
             name: {{ include "afterword.fullname" $root }}-{{ .component }}
       env:
-        {{- if eq .component "segmenter" }}
-        - name: AFTERWORD_KAFKA__GROUP_INSTANCE_ID  # static membership: the pod's name stays the same
-          valueFrom:
-            fieldRef:
-              fieldPath: metadata.name
-        {{- end }}
-        {{- include "afterword.references" . | nindent 8 }}
-        {{- with concat $root.Values.extraEnv $values.extraEnv }}
-        {{- toYaml . | nindent 8 }}
-        {{- end }}
+        {{- include "afterword.env" . | nindent 8 }}
       ports:
         - name: http
           containerPort: {{ $root.Values.health.port }}
@@ -84,6 +53,11 @@ spec:
       readinessProbe:
         httpGet: {path: /readyz, port: http}
         {{- toYaml $root.Values.probes.readiness | nindent 8 }}
+      {{- with $values.lifecycle }}
+      lifecycle:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      terminationMessagePolicy: FallbackToLogsOnError
       resources:
         {{- toYaml $values.resources | nindent 8 }}
       securityContext:
@@ -97,6 +71,9 @@ spec:
         {{- with $root.Values.extraVolumeMounts }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
+    {{- with $values.sidecars }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   volumes:
     - name: tmp
       emptyDir: {}
@@ -110,19 +87,39 @@ spec:
     {{- end }}
 {{- end }}
 
-{{/* The pod of a hook, which runs one command before or after installation: .root, .component, .args, .resources. */}}
+{{/* Which node a pod gets, and how: .root, .values of the role or of the hook. */}}
+{{- define "afterword.placement" -}}
+{{- $all := .root.Values -}}
+{{- $known := dict "imagePullSecrets" $all.imagePullSecrets "schedulerName" $all.schedulerName "runtimeClassName" $all.runtimeClassName -}}
+{{- $own := pick .values "priorityClassName" "nodeSelector" "tolerations" "affinity" -}}
+{{- range $name, $value := merge $known $own }}
+{{- if $value }}
+{{ $name }}:
+  {{- toYaml $value | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Metadata of a hook's pod: .root, .component, .values. */}}
+{{- define "afterword.hookPodMetadata" -}}
+labels:
+  {{- include "afterword.labels" (merge (dict "labels" .values.podLabels) .) | nindent 2 }}
+{{- with merge (dict) .values.podAnnotations .root.Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* The pod of one command: .root, .component, .args, .values; .isHook if it runs before the release's resources. */}}
 {{- define "afterword.hookPod" -}}
 {{- $root := .root -}}
-serviceAccountName: {{ ternary "default" (include "afterword.serviceAccountName" $root) $root.Values.serviceAccount.create }}
+serviceAccountName: {{ ternary "default" (include "afterword.serviceAccountName" $root) (and .isHook $root.Values.serviceAccount.create) }}
 automountServiceAccountToken: false
 enableServiceLinks: false
 restartPolicy: Never
 securityContext:
   {{- toYaml $root.Values.podSecurityContext | nindent 2 }}
-{{- with $root.Values.imagePullSecrets }}
-imagePullSecrets:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
+{{- include "afterword.placement" . }}
 containers:
   - name: {{ .component }}
     image: {{ include "afterword.image" $root }}
@@ -130,16 +127,10 @@ containers:
     args:
       {{- toYaml .args | nindent 6 }}
     env:  # and not a ConfigMap, which would not be there yet
-      {{- range $name, $value := include "afterword.variables" . | fromYaml }}
-      - name: {{ $name }}
-        value: {{ $value | quote }}
-      {{- end }}
-      {{- include "afterword.references" . | nindent 6 }}
-      {{- with $root.Values.extraEnv }}
-      {{- toYaml . | nindent 6 }}
-      {{- end }}
+      {{- include "afterword.env" (merge (dict "variables" (include "afterword.variables" . | fromYaml)) .) | nindent 6 }}
+    terminationMessagePolicy: FallbackToLogsOnError
     resources:
-      {{- toYaml .resources | nindent 6 }}
+      {{- toYaml .values.resources | nindent 6 }}
     securityContext:
       {{- toYaml $root.Values.securityContext | nindent 6 }}
     volumeMounts:
@@ -149,8 +140,14 @@ containers:
         mountPath: /var/lib/afterword
         subPath: state
       {{- include "afterword.filesMount" . | nindent 6 }}
+      {{- with $root.Values.extraVolumeMounts }}
+      {{- toYaml . | nindent 6 }}
+      {{- end }}
 volumes:
   - name: tmp
     emptyDir: {}
   {{- include "afterword.filesVolume" . | nindent 2 }}
+  {{- with $root.Values.extraVolumes }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 {{- end }}

@@ -34,7 +34,7 @@ def validator(files: dict[str, str]) -> Draft7Validator:
     return Draft7Validator(yaml.safe_load(files["values.schema.json"]))
 
 
-@pytest.mark.parametrize("name", ["values.schema.json", "README.md", "topics.yaml"])
+@pytest.mark.parametrize("name", ["values.schema.json", "README.md", "topics.yaml", "cross_fields.yaml"])
 def test_what_is_made_from_values_and_settings_is_up_to_date(files: dict[str, str], name: str) -> None:
     assert (CHART / name).read_text() == files[name], f"{name} is stale: make docs"
 

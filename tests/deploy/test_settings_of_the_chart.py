@@ -1,0 +1,144 @@
+"""The chart refuses settings that need or exclude each other exactly where the code does, before any pod starts."""
+
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from afterword.streams.settings import Settings, is_secret
+from helm.cross_fields import rules
+from tests.deploy.helm import Helm
+
+Section = Mapping[str, Any]
+CASES = 110
+THEIRS = {"existingSecret": "theirs"}
+CHOICES: dict[str, dict[str, list[Any]]] = {
+    "kafka": {
+        "security_protocol": ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", "SASL_SSL"],
+        "sasl_mechanism": ["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER"],
+        "username": ["afterword"],
+        "password": ["secret"],
+        "oauth_token_endpoint": ["https://login.example/token"],
+        "oauth_client_id": ["afterword"],
+        "oauth_client_secret": ["secret"],
+        "oauth_scope": ["kafka"],
+        "ssl_ca_file": ["ca.pem"],
+        "ssl_cert_file": ["cert.pem"],
+        "ssl_key_file": ["key.pem"],
+        "session_timeout_seconds": [6, 45, 60, 120, 240],
+        "request_timeout_seconds": [1, 10, 20, 40],
+    },
+    "mongo": {"tls_cert_file": ["cert.pem"], "tls_key_password": ["secret"]},
+    "episodes": {"overlap": [0, 9, 30], "min_episode_size": [1, 9, 30], "max_episode_size": [9, 20, 40]},
+    "llm": {
+        "provider": ["extractive", "openai", "ollama"],
+        "model": ["large", ""],
+        "max_output_tokens": [64, 2048, 2049, 20_000],
+        "context_tokens": [4096, 40_000],
+    },
+    "embedder": {"provider": ["none", "openai", "ollama", "local"], "model": ["vectors", "", ""]},
+    "retry": {"first_delay_seconds": [30, 900, 1000.5], "longest_delay_seconds": [29.5, 900, 1001]},
+    "crypto": {"seal": ["on", "on", "off"], "key": ["A" * 43 + "="]},
+    "serve": {
+        "auth": ["jwt", "jwt", "keys"],
+        "jwt_issuer": ["https://login.example/"],
+        "jwt_audience": ["afterword"],
+        "jwt_jwks_url": ["https://login.example/keys"],
+    },
+}
+SASL = {"security_protocol": "SASL_SSL", "ssl_ca_file": "ca.pem"}
+KNOWN_GOOD: list[Section] = [
+    {**SASL, "sasl_mechanism": "SCRAM-SHA-512", "username": "afterword", "password": "secret"},
+    {**SASL, "sasl_mechanism": "OAUTHBEARER"}
+    | {name: CHOICES["kafka"][name][0] for name in ("oauth_token_endpoint", "oauth_client_id", "oauth_client_secret")},
+    {"security_protocol": "SSL", "ssl_cert_file": "cert.pem", "ssl_key_file": "key.pem"},
+]
+"""Chance would seldom find these."""
+WEBHOOKS = "webhooks.enabled=true,webhooks.autoscaling.kind=hpa,secrets.webhooks.endpoints.existingSecret=hooks"
+PLACES_OF_SECRETS = {"qdrant", "webhooks"}
+"""Sections with rules about what the chart sets itself, or what only a Secret holds."""
+
+
+def cases() -> list[tuple[str, Section]]:
+    """Settings of one section, at random: about half of those that can matter are given."""
+    source = random.Random(17)
+    names = [*CHOICES, "serve", "crypto", *["kafka"] * 6]
+    chosen = [names[n % len(names)] for n in range(CASES)]
+    return [*(("kafka", given) for given in KNOWN_GOOD), *((name, _some(source, CHOICES[name])) for name in chosen)]
+
+
+def _some(source: random.Random, choices: Mapping[str, list[Any]]) -> Section:
+    share = source.choice([0.2, 0.5, 0.9])
+    return {name: source.choice(values) for name, values in choices.items() if source.random() < share}
+
+
+def takes(section: str, given: Section) -> bool:
+    """Whether the code takes these settings; an empty variable is none."""
+    try:
+        Settings(**{section: {name: value for name, value in given.items() if value != ""}})
+    except ValidationError:
+        return False
+    return True
+
+
+def as_values(section: str, given: Section) -> dict[str, Any]:
+    """The same for the chart: secrets and files come from elsewhere."""
+    model = type(getattr(Settings.model_construct(), section))
+    secret = {name for name in given if is_secret(model.model_fields[name])}
+    files = {name for name in given if name.endswith("_file")}
+    plain = {name: value for name, value in given.items() if name not in secret | files}
+    theirs = {"secrets": dict.fromkeys(secret, THEIRS), "files": dict.fromkeys(files, THEIRS)}
+    given_there = {place: {section: names} for place, names in theirs.items() if names}
+    return {"server": {"enabled": False}, "settings": {section: plain}, **given_there}
+
+
+@pytest.mark.parametrize(("section", "given"), cases())
+def test_the_chart_takes_what_the_code_takes(helm: Helm, section: str, given: Section, tmp_path: Path) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(as_values(section, given)))
+    refusal = ""
+    try:
+        helm.template("--values", file)
+    except AssertionError as error:
+        refusal = str(error)
+    assert (refusal == "") == takes(section, given), refusal
+    assert refusal == "" or f"settings.{section}." in refusal
+
+
+def test_the_cases_are_of_both_kinds_for_every_section() -> None:
+    verdicts = {(section, takes(section, given)) for section, given in cases()}
+    assert verdicts >= {(section, verdict) for section in CHOICES for verdict in (True, False)}
+
+
+def test_every_section_whose_settings_need_each_other_has_rules() -> None:
+    fields = Settings.model_fields.items()
+    models = {name: field.annotation for name, field in fields if hasattr(field.annotation, "__pydantic_decorators__")}
+    checked = {name for name, model in models.items() if model.__pydantic_decorators__.model_validators}  # type: ignore[union-attr]  # they are models
+    assert checked - PLACES_OF_SECRETS == {rule["section"] for rule in rules()}
+    assert checked - PLACES_OF_SECRETS - {"summarizer"} == CHOICES.keys()
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ("settings.kafka.security_protocol=SASL_SSL", "settings.kafka.sasl_mechanism is required"),
+        ("summarizer.settings.llm.provider=openai", "summarizer.settings.llm.model is required"),
+        ("settings.crypto.seal=on", "settings.crypto.key is required"),
+        ("settings.episodes.trigger=zero", "trigger"),
+        ("settings.redaction.entities=emails", "entities"),
+        ("probes.liveness.periodSecond=5", "periodSecond"),
+        (WEBHOOKS + ",webhooks.autoscaling.minReplicas=9", "minReplicas \\(9\\) is more than maxReplicas"),
+        ("archiver.autoscaling.kind=hpa,archiver.autoscaling.minReplicas=0", "needs autoscaling.kind = keda"),
+        ("segmenter.settings.kafka.segmenter_id=other", "set settings.kafka.segmenter_id"),
+        ("summarizer.settings.kafka.episodes_topic=other", "set settings.kafka.episodes_topic"),
+        ("prometheusRule.enabled=true,prometheusRule.alerts.AfterwordDeadLetters.threshold=3", "threshold"),
+        ("prometheusRule.alerts.AfterwordSleepy.enabled=false", "AfterwordSleepy"),
+    ],
+)  # fmt: skip
+def test_what_would_crash_or_do_nothing_is_refused_with_its_name(helm: Helm, given: str, named: str) -> None:
+    with pytest.raises(AssertionError, match=named):
+        helm.template("--set", given)

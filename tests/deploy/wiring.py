@@ -1,0 +1,553 @@
+"""Whether the resources of a rendered chart belong together: selectors select, references resolve, ports exist.
+
+`findings` lists what is wrong, as a cluster would treat it; it knows the values that were given, not the templates.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from tests.deploy.helm import Resource
+
+NAMESPACE = "chat"
+COMPONENT = "app.kubernetes.io/component"
+ROLES = ("segmenter", "summarizer", "archiver", "webhooks", "server")
+ARGUMENTS = {role: ["worker", role] for role in ROLES} | {"server": ["serve"], "topics": ["topics", "create"]}
+SECRETS = {
+    "segmenter": {"kafka", "crypto", "redaction"},
+    "summarizer": {"kafka", "crypto", "redaction", "mongo", "qdrant", "llm", "embedder"},
+    "archiver": {"kafka", "crypto", "redaction", "mongo"},
+    "webhooks": {"kafka", "crypto", "redaction", "mongo", "webhooks"},
+    "server": {"kafka", "crypto", "redaction", "mongo", "qdrant", "embedder", "serve"},
+    "topics": {"kafka", "crypto", "redaction"},
+    "smoke": {"kafka", "crypto", "redaction"},
+}
+"""Sections of settings whose secrets and files each pod gets; MongoDB's are the webhooks' with sealing only."""
+TOPICS_READ = {"segmenter": ("messages_topic",), "archiver": ("messages_topic",)} | {
+    "summarizer": ("episodes_topic", "retry_topic")
+}
+OF_ALL_PODS = ("schedulerName", "runtimeClassName", "imagePullSecrets")
+PLACEMENT = ("nodeSelector", "tolerations", "affinity", "priorityClassName")
+Findings = Iterator[str]
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A pod as a workload, a Job or a hook describes it."""
+
+    owner: Resource
+    metadata: Resource
+    spec: Resource
+    claims: tuple[str, ...] = ()
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        found: Mapping[str, str] = self.metadata.get("labels", {})
+        return found
+
+    @property
+    def component(self) -> str:
+        return self.labels.get(COMPONENT, "")
+
+    @cached_property
+    def container(self) -> Resource:
+        """Ours, among sidecars."""
+        [found] = [one for one in self.spec["containers"] if one["name"] == self.component]
+        return dict(found)
+
+    @property
+    def ports(self) -> set[str | int]:
+        declared = self.container.get("ports", [])
+        return {port["name"] for port in declared} | {port["containerPort"] for port in declared}
+
+
+@dataclass(frozen=True)
+class Release:
+    resources: list[Resource]
+    values: Mapping[str, Any]
+    """All effective values, those of the chart included."""
+    pods: list[Pod] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, resources: list[Resource], values: Mapping[str, Any]) -> "Release":
+        return cls(resources, values, [pod for resource in resources for pod in _pods_of(resource)])
+
+    def of_component(self, component: str) -> Mapping[str, Any]:
+        """The values of a role, or of a command's pod."""
+        commands = {"topics": self.values["topics"]["job"], "smoke": self.values["smokeTest"]}
+        found: Mapping[str, Any] = commands.get(component) or self.values[component]
+        return found
+
+    def secrets_of(self, component: str) -> set[str]:
+        """Sections of which a component gets secrets and files."""
+        unsealed = component == "webhooks" and not self.values["secrets"].get("crypto", {}).get("key")
+        return SECRETS[component] - ({"mongo"} if unsealed else set())
+
+    def kind(self, *kinds: str) -> list[Resource]:
+        return [resource for resource in self.resources if resource["kind"] in kinds]
+
+    def named(self, kind: str, name: str) -> Resource | None:
+        return next((one for one in self.kind(kind) if one["metadata"]["name"] == name), None)
+
+    @property
+    def workers(self) -> list[Pod]:
+        return [pod for pod in self.pods if pod.owner["kind"] in ("Deployment", "StatefulSet")]
+
+    @property
+    def commands(self) -> list[Pod]:
+        return [pod for pod in self.pods if pod not in self.workers]
+
+    def selected(self, labels: Mapping[str, str] | None) -> list[Pod]:
+        return [pod for pod in self.pods if labels and labels.items() <= pod.labels.items()]
+
+    def variables(self, component: str) -> Mapping[str, str]:
+        found = [one["data"] for one in self.kind("ConfigMap") if _component(one) == component and "data" in one]
+        return found[0] if found else {}
+
+
+def _pods_of(resource: Resource) -> Iterator[Pod]:
+    if resource["kind"] == "Pod":
+        yield Pod(resource, resource["metadata"], resource["spec"])
+    elif resource["kind"] in ("Deployment", "StatefulSet", "Job"):
+        template = resource["spec"]["template"]
+        claims = tuple(one["metadata"]["name"] for one in resource["spec"].get("volumeClaimTemplates", []))
+        yield Pod(resource, template["metadata"], template["spec"], claims)
+
+
+def _component(resource: Resource) -> str:
+    return str(resource["metadata"].get("labels", {}).get(COMPONENT, ""))
+
+
+def _is_hook(resource: Resource) -> bool:
+    return "helm.sh/hook" in resource["metadata"].get("annotations", {})
+
+
+def _name(resource: Resource) -> str:
+    return f"{resource['kind']} {resource['metadata']['name']}"
+
+
+def findings(resources: list[Resource], values: Mapping[str, Any]) -> list[str]:
+    """What does not belong together, one sentence each."""
+    release = Release.of(resources, values)
+    return [finding for check in CHECKS for finding in check(release)]
+
+
+def check_metadata(release: Release) -> Findings:
+    seen = set()
+    for one in release.resources:
+        if _component(one) == "":
+            continue  # the user's own
+        metadata = one["metadata"]
+        if metadata.get("namespace") != NAMESPACE:
+            yield f"{_name(one)} is in namespace {metadata.get('namespace')}"
+        if _name(one) in seen:
+            yield f"{_name(one)} is there twice"
+        seen.add(_name(one))
+        for wanted, given in (("commonLabels", "labels"), ("commonAnnotations", "annotations")):
+            if not release.values[wanted].items() <= metadata.get(given, {}).items():
+                yield f"{_name(one)} lacks {wanted}"
+
+
+def check_workloads(release: Release) -> Findings:
+    enabled = {role for role in ROLES if release.values[role]["enabled"]}
+    if {pod.component for pod in release.workers} != enabled:
+        yield f"workloads are of {sorted(pod.component for pod in release.workers)}, enabled are {sorted(enabled)}"
+    for pod in release.workers:
+        owner = pod.owner
+        if owner["spec"]["selector"]["matchLabels"].items() - pod.labels.items():
+            yield f"{_name(owner)} does not select its own pods"
+        if release.selected(owner["spec"]["selector"]["matchLabels"]) != [pod]:
+            yield f"{_name(owner)} selects pods of others"
+        if (owner["kind"] == "StatefulSet") != (pod.component == "segmenter"):
+            yield f"{_name(owner)} is of the wrong kind"
+        for spread in pod.spec.get("topologySpreadConstraints", []):
+            if release.selected(spread["labelSelector"]["matchLabels"]) != [pod]:
+                yield f"{_name(owner)} spreads others' pods"
+
+
+def check_life(release: Release) -> Findings:
+    for pod in release.workers:
+        values, owner = release.values[pod.component], pod.owner
+        if not pod.metadata["annotations"].get("checksum/settings"):
+            yield f"{_name(owner)} does not restart with its settings"
+        if pod.spec["terminationGracePeriodSeconds"] != math.ceil(release.values["settings"]["drain_seconds"]) + 15:
+            yield f"{_name(owner)} has another time to drain"
+        is_scaled = values["autoscaling"]["kind"] != "none"
+        if owner["spec"].get("replicas") != (None if is_scaled else values["replicas"]):
+            yield f"{_name(owner)} has {owner['spec'].get('replicas')} replicas"
+
+
+def check_state(release: Release) -> Findings:
+    for one in release.kind("StatefulSet"):
+        service = release.named("Service", one["spec"]["serviceName"])
+        labels = one["spec"]["template"]["metadata"]["labels"]
+        if service is None or service["spec"]["selector"].items() - labels.items():
+            yield f"{_name(one)} has no Service of its own for its pods' names"
+        elif service["spec"].get("clusterIP") != "None":
+            yield f"{_name(service)} has an address, so pods have no names"
+        wanted = release.values["segmenter"]["persistence"]
+        if not wanted["enabled"]:
+            continue
+        if one["spec"].get("persistentVolumeClaimRetentionPolicy") != wanted["retention"]:
+            yield f"{_name(one)} does not keep claims as told"
+        [claim] = one["spec"]["volumeClaimTemplates"]
+        spec, size = claim["spec"], claim["spec"]["resources"]["requests"]["storage"]
+        if (size, spec.get("storageClassName", "")) != (wanted["size"], wanted["storageClassName"]):
+            yield f"{_name(one)} claims another volume"
+        if claim["metadata"].get("annotations", {}) != wanted["annotations"]:
+            yield f"{_name(one)}: annotations of the claim are lost"
+
+
+def check_pods(release: Release) -> Findings:
+    for pod in release.pods:
+        values = release.of_component(pod.component)
+        who, spec = _name(pod.owner), pod.spec
+        wanted = {name: values.get(name) for name in PLACEMENT} | {name: release.values[name] for name in OF_ALL_PODS}
+        for name, value in wanted.items():
+            if (spec.get(name) or None) != (value or None):
+                yield f"{who}: {name} is {spec.get(name)}"
+        for name in ("podLabels", "podAnnotations"):
+            here = pod.metadata.get("labels" if name == "podLabels" else "annotations", {})
+            if values[name].items() - here.items():
+                yield f"{who} lacks {name}"
+        yield from _mounts(pod, who)
+
+
+def check_rights(release: Release) -> Findings:
+    for pod in release.pods:
+        who, spec = _name(pod.owner), pod.spec
+        if spec["securityContext"] != release.values["podSecurityContext"]:
+            yield f"{who} has another security context"
+        if spec.get("automountServiceAccountToken") is not False:
+            yield f"{who} has a token of the API server"
+        account = spec["serviceAccountName"]
+        is_known = release.named("ServiceAccount", account) is not None and not _is_hook(pod.owner)
+        if account != "default" and not is_known:
+            yield f"{who}: service account {account} is not there"
+
+
+def _mounts(pod: Pod, who: str) -> Findings:
+    volumes = {volume["name"] for volume in pod.spec.get("volumes", [])} | set(pod.claims)
+    mounts = pod.container["volumeMounts"]
+    if not {mount["name"] for mount in mounts} <= volumes:
+        yield f"{who} mounts a volume that is not there"
+    if volumes - {mount["name"] for mount in mounts}:
+        yield f"{who} has a volume that it does not mount"
+    paths = [mount["mountPath"] for mount in mounts]
+    if len(set(paths)) < len(paths) or not {"/var/lib/afterword", "/tmp"} <= set(paths):
+        yield f"{who} mounts {sorted(paths)}"
+
+
+def check_containers(release: Release) -> Findings:
+    image = release.values["image"]
+    for pod in release.pods:
+        who, one = _name(pod.owner), pod.container
+        values = release.of_component(pod.component)
+        if one["resources"] != values["resources"] or not one["resources"].get("limits", {}).get("memory"):
+            yield f"{who} has other resources"
+        if one["securityContext"] != release.values["securityContext"]:
+            yield f"{who}: its container has another security context"
+        if one["args"][: len(ARGUMENTS.get(pod.component, ["smoke"]))] != ARGUMENTS.get(pod.component, ["smoke"]):
+            yield f"{who} runs {one['args']}"
+        if not one["image"].startswith(image["repository"]) or one["imagePullPolicy"] != image["pullPolicy"]:
+            yield f"{who} has another image"
+        if one.get("lifecycle", {}) != values.get("lifecycle", {}):
+            yield f"{who} lacks its lifecycle hooks"
+        beside = [each for each in pod.spec["containers"] if each["name"] != pod.component]
+        if beside != values.get("sidecars", []) or pod.spec.get("initContainers", []) != values.get(
+            "initContainers", []
+        ):
+            yield f"{who} lacks containers of the user's"
+
+
+def check_probes(release: Release) -> Findings:
+    paths = {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
+    for pod in release.workers:
+        for probe, path in paths.items():
+            asked = pod.container.get(probe, {}).get("httpGet", {})
+            if asked.get("port") not in pod.ports or asked.get("path") != path:
+                yield f"{_name(pod.owner)}: {probe} asks {asked}"
+        port = release.variables(pod.component).get("AFTERWORD_HEALTH__PORT")
+        if not port or int(port) not in pod.ports:
+            yield f"{_name(pod.owner)} listens on {port}, and declares {pod.ports}"
+        if pod.component == "server" and release.variables("server").get("AFTERWORD_SERVE__PORT") != port:
+            yield "the server and its probes have different ports"
+
+
+def check_settings(release: Release) -> Findings:
+    for pod in release.workers:
+        for source in pod.container.get("envFrom", []):
+            found = release.named("ConfigMap", source["configMapRef"]["name"])
+            if found is None or _component(found) != pod.component:
+                yield f"{_name(pod.owner)} has the settings of {source}"
+        if not pod.container.get("envFrom"):
+            yield f"{_name(pod.owner)} has no settings"
+
+
+def check_settings_of_commands(release: Release) -> Findings:
+    for pod in release.commands:
+        if pod.container.get("envFrom"):
+            yield f"{_name(pod.owner)} needs a ConfigMap that may not be there yet"
+        given = {one["name"]: one.get("value") for one in pod.container["env"]}
+        servers = release.values["settings"]["kafka"]["bootstrap_servers"]
+        if given.get("AFTERWORD_KAFKA__BOOTSTRAP_SERVERS", servers) != servers:
+            yield f"{_name(pod.owner)} asks another Kafka"
+        if "AFTERWORD_KAFKA__BOOTSTRAP_SERVERS" not in given:
+            yield f"{_name(pod.owner)} has no settings"
+
+
+def check_secrets(release: Release) -> Findings:
+    for pod in release.pods:
+        who, env = _name(pod.owner), pod.container["env"]
+        names = [one["name"] for one in env]
+        if len(set(names)) < len(names):
+            yield f"{who} has a variable twice"
+        keys = {(one["name"], *_secret_of(one)) for one in env if "secretKeyRef" in one.get("valueFrom", {})}
+        wanted = {
+            (f"AFTERWORD_{section.upper()}__{name.upper()}", given["existingSecret"], given.get("key", name))
+            for section in release.secrets_of(pod.component)
+            for name, given in (release.values["secrets"].get(section) or {}).items()
+        }
+        if keys != wanted:
+            yield f"{who}: secrets differ in {sorted(keys ^ wanted)}"
+        extra = {one["name"]: one for one in release.values["extraEnv"]}
+        extra |= {one["name"]: one for one in release.of_component(pod.component).get("extraEnv", [])}
+        if any(one not in env for one in extra.values()):
+            yield f"{who} lacks extraEnv"
+        is_static = "AFTERWORD_KAFKA__GROUP_INSTANCE_ID" in names
+        if is_static != (pod.component == "segmenter"):
+            yield f"{who} is a static member: {is_static}"
+        yield from _files(release, pod, who)
+
+
+def _secret_of(variable: Resource) -> tuple[str, str]:
+    reference = variable["valueFrom"]["secretKeyRef"]
+    return reference["name"], reference["key"]
+
+
+def _files(release: Release, pod: Pod, who: str) -> Findings:
+    mount = next((one["mountPath"] for one in pod.container["volumeMounts"] if one["name"] == "files"), "")
+    sources = [
+        source
+        for volume in pod.spec.get("volumes", [])
+        if volume["name"] == "files"
+        for source in volume["projected"]["sources"]
+    ]
+    there = set()
+    for source in sources:
+        [(_, content)] = source.items()
+        there |= {(f"{mount}/{item['path']}", content["name"], item["key"]) for item in content["items"]}
+    wanted = {
+        (f"/etc/afterword/{section}/{name}", given.get("existingSecret") or given["existingConfigMap"], given["key"])
+        for section in release.secrets_of(pod.component)
+        for name, given in (release.values["files"].get(section) or {}).items()
+    }
+    named = {one["value"] for one in pod.container["env"] if str(one.get("value", "")).startswith("/etc/afterword")}
+    if there != wanted or named != {path for path, _, _ in wanted}:
+        yield f"{who}: files differ in {sorted(there ^ wanted)}, {sorted(named)}"
+
+
+def check_services(release: Release) -> Findings:
+    for one in release.kind("Service"):
+        pods = release.selected(one["spec"]["selector"])
+        if [pod.component for pod in pods] != [_component(one)]:
+            yield f"{_name(one)} leads to {[pod.component for pod in pods]}"
+        for port in one["spec"]["ports"]:
+            if any(port["targetPort"] not in pod.ports for pod in pods):
+                yield f"{_name(one)}: port {port['targetPort']} is no port of its pods"
+    served = {_component(one) for one in release.kind("Service")}
+    for pod in release.workers:
+        if pod.component not in served:
+            yield f"{_name(pod.owner)} has no Service, and is not monitored"
+
+
+def check_routes(release: Release) -> Findings:
+    backends = [
+        (_name(one), path["backend"]["service"]["name"], path["backend"]["service"]["port"])
+        for one in release.kind("Ingress")
+        for rule in one["spec"]["rules"]
+        for path in rule["http"]["paths"]
+    ] + [
+        (_name(one), backend["name"], {"number": backend["port"]})
+        for one in release.kind("HTTPRoute")
+        for rule in one["spec"]["rules"]
+        for backend in rule["backendRefs"]
+    ]
+    for who, name, port in backends:
+        service = release.named("Service", name)
+        ports = service["spec"]["ports"] if service and _component(service) == "server" else []
+        if not any(port in ({"name": one["name"]}, {"number": one["port"]}) for one in ports):
+            yield f"{who} leads to {name} {port}, which is not the server's"
+
+
+def check_budgets(release: Release) -> Findings:
+    budgets = release.kind("PodDisruptionBudget")
+    for one in budgets:
+        wanted = release.values[_component(one)]["podDisruptionBudget"]
+        if [pod.component for pod in release.selected(one["spec"]["selector"]["matchLabels"])] != [_component(one)]:
+            yield f"{_name(one)} does not select the pods of its role alone"
+        if any(one["spec"].get(name) != wanted[name] for name in ("maxUnavailable", "unhealthyPodEvictionPolicy")):
+            yield f"{_name(one)} has {one['spec']}"
+    wanted_of = {
+        pod.component for pod in release.workers if release.values[pod.component]["podDisruptionBudget"]["enabled"]
+    }
+    if {_component(one) for one in budgets} != wanted_of:
+        yield f"budgets are of {sorted(map(_component, budgets))}"
+
+
+def check_policies(release: Release) -> Findings:
+    if not release.values["networkPolicy"]["enabled"]:
+        return
+    policies = release.kind("NetworkPolicy")
+    for one in policies:
+        pods = release.selected(one["spec"]["podSelector"].get("matchLabels"))
+        if not pods:
+            yield f"{_name(one)} selects no pod"
+        for rule in one["spec"].get("ingress", []):
+            open_to = {port["port"] for port in rule["ports"]}
+            if any(not open_to <= pod.ports for pod in pods if pod in release.workers):
+                yield f"{_name(one)} opens {open_to}, which is no port of its pods"
+
+
+def check_peers(release: Release) -> Findings:
+    if not release.values["networkPolicy"]["enabled"]:
+        return
+    policies = release.kind("NetworkPolicy")
+    everything = [one for one in policies if COMPONENT not in one["spec"]["podSelector"].get("matchLabels", {})]
+    wanted = release.values["networkPolicy"]
+    for one in everything:
+        if set(map(id, release.pods)) != set(map(id, release.selected(one["spec"]["podSelector"].get("matchLabels")))):
+            yield f"{_name(one)} leaves pods open"
+        peers = [peer for rule in one["spec"].get("ingress", []) for peer in rule["from"]]
+        if peers != wanted["from"] or ("Egress" in one["spec"]["policyTypes"]) != wanted["egress"]["enabled"]:
+            yield f"{_name(one)} lets {peers} in, or others out"
+    server = [one for one in policies if one not in everything]
+    admitted = [peer for one in server for rule in one["spec"]["ingress"] for peer in rule["from"]]
+    selected = [pod.component for one in server for pod in release.selected(one["spec"]["podSelector"]["matchLabels"])]
+    if len(everything) != 1 or admitted != release.values["server"]["from"] or set(selected) - {"server"}:
+        yield f"to the server come {admitted}, by {len(everything)} policies of all"
+
+
+def check_monitoring(release: Release) -> Findings:
+    for one in release.kind("ServiceMonitor"):
+        labels = one["spec"]["selector"]["matchLabels"]
+        found = [each for each in release.kind("Service") if labels.items() <= each["metadata"]["labels"].items()]
+        if {_component(each) for each in found} != {pod.component for pod in release.workers}:
+            yield f"{_name(one)} selects the Services of {sorted(map(_component, found))}"
+        for endpoint in one["spec"]["endpoints"]:
+            if any(endpoint["port"] not in {port["name"] for port in each["spec"]["ports"]} for each in found):
+                yield f"{_name(one)}: {endpoint['port']} is no port of the Services"
+            wanted = release.values["serviceMonitor"]
+            given = {name: endpoint.get(name) or type(wanted[name])() for name in SCRAPING}
+            if endpoint.get("path") != "/metrics" or given != {name: wanted[name] for name in SCRAPING}:
+                yield f"{_name(one)} scrapes {endpoint}"
+
+
+def check_prometheus(release: Release) -> Findings:
+    for kind, values in (("ServiceMonitor", "serviceMonitor"), ("PrometheusRule", "prometheusRule")):
+        for one in release.kind(kind):
+            if not release.values[values]["labels"].items() <= one["metadata"]["labels"].items():
+                yield f"{_name(one)} is not selected by Prometheus"
+        if bool(release.kind(kind)) != release.values[values]["enabled"]:
+            yield f"{kind} is there, or is not"
+
+
+SCRAPING = ("interval", "scrapeTimeout", "relabelings", "metricRelabelings")
+
+
+def check_scaling(release: Release) -> Findings:
+    for one in release.kind("HorizontalPodAutoscaler", "ScaledObject"):
+        target, spec = one["spec"]["scaleTargetRef"], one["spec"]
+        found = release.named(target["kind"], target["name"])
+        if found is None or _component(found) != _component(one):
+            yield f"{_name(one)} scales {target}"
+        values = release.values[_component(one)]["autoscaling"]
+        limits = (
+            spec.get("minReplicas", spec.get("minReplicaCount")),
+            spec.get("maxReplicas", spec.get("maxReplicaCount")),
+        )
+        if limits != (values["minReplicas"], values["maxReplicas"]):
+            yield f"{_name(one)} scales between {limits}"
+        if one["kind"] == "ScaledObject":
+            yield from _triggers(release, one)
+    scaled = {_component(one) for one in release.kind("HorizontalPodAutoscaler", "ScaledObject")}
+    wanted = {
+        pod.component for pod in release.workers if release.values[pod.component]["autoscaling"]["kind"] != "none"
+    }
+    if scaled != wanted:
+        yield f"scaled are {sorted(scaled)}"
+
+
+def _triggers(release: Release, one: Resource) -> Findings:
+    role = _component(one)
+    kafka = release.values["settings"]["kafka"]
+    triggers = [trigger["metadata"] for trigger in one["spec"]["triggers"]]
+    topics = [kafka.get(name, "episode.retry") for name in TOPICS_READ[role]]
+    if [trigger["topic"] for trigger in triggers] != topics:
+        yield f"{_name(one)} measures {[trigger['topic'] for trigger in triggers]}"
+    for trigger in triggers:
+        known = (trigger["bootstrapServers"], trigger["consumerGroup"], trigger["lagThreshold"])
+        lag = str(release.values[role]["autoscaling"]["lagThreshold"])
+        if known != (kafka["bootstrap_servers"], kafka[f"{role}_id"], lag):
+            yield f"{_name(one)} measures {known}"
+        if not release.values["keda"]["metadata"].items() <= trigger.items():
+            yield f"{_name(one)} lacks keda.metadata"
+    references = {trigger.get("authenticationRef", {}).get("name", "") for trigger in one["spec"]["triggers"]}
+    if references != {release.values["keda"]["authenticationRef"]}:
+        yield f"{_name(one)} has the password of {references}"
+
+
+def check_smoke_test(release: Release) -> Findings:
+    for pod in (pod for pod in release.commands if pod.component == "smoke"):
+        annotations = pod.owner["metadata"].get("annotations", {})
+        if annotations.get("helm.sh/hook") != "test":
+            yield "helm test does not run the smoke test"
+        if "hook-succeeded" in annotations.get("helm.sh/hook-delete-policy", ""):
+            yield "helm test --logs finds no pod"
+
+
+def check_topics_job(release: Release) -> Findings:
+    for pod in (pod for pod in release.commands if pod.component == "topics"):
+        is_hook = not release.values["strimzi"]["user"]["enabled"]
+        hook = pod.owner["metadata"].get("annotations", {}).get("helm.sh/hook")
+        if (hook == "pre-install,pre-upgrade") != is_hook:
+            yield "topics are made too late, or before the user that makes them"
+        if "activeDeadlineSeconds" in pod.owner["spec"]:
+            yield "the Job's deadline deletes the pod with its log"
+        if pod.spec.get("activeDeadlineSeconds") != release.values["topics"]["job"]["activeDeadlineSeconds"]:
+            yield "the pod that makes the topics has no deadline"
+        if "ttlSecondsAfterFinished" not in pod.owner["spec"]:
+            yield "the Job stays for ever"
+    wanted = {"smoke"} | ({"topics"} if release.values["topics"]["provisioner"] == "job" else set())
+    if {pod.component for pod in release.commands} != wanted:
+        yield f"commands are {[pod.component for pod in release.commands]}"
+
+
+def check_strimzi(release: Release) -> Findings:
+    for one in release.kind("KafkaTopic", "KafkaUser"):
+        if one["metadata"]["labels"].get("strimzi.io/cluster") != release.values["strimzi"]["cluster"]:
+            yield f"{_name(one)} is of no Kafka cluster"
+    kafka = release.values["settings"]["kafka"]
+    topics = {one["spec"]["topicName"]: one["spec"] for one in release.kind("KafkaTopic")}
+    if any(spec["partitions"] != kafka["partitions"] for spec in topics.values()):
+        yield "KafkaTopics have other partitions"
+    if any(
+        one["metadata"].get("annotations", {}).get("helm.sh/resource-policy") != "keep"
+        for one in release.kind("KafkaTopic")
+    ):
+        yield "topics go with the release"
+    for one in release.kind("KafkaUser"):
+        allowed = {(acl["resource"]["type"], acl["resource"]["name"]) for acl in one["spec"]["authorization"]["acls"]}
+        groups = {("group", kafka[f"{role}_id"]) for role in ("segmenter", "summarizer", "archiver")}
+        if not groups | {("topic", name) for name in topics} <= allowed:
+            yield f"{_name(one)} may not use all of its topics and groups"
+
+
+CHECKS: tuple[Callable[[Release], Findings], ...] = (
+    *(check_metadata, check_workloads, check_life, check_state, check_pods, check_rights, check_containers),
+    *(check_probes, check_settings, check_settings_of_commands, check_secrets, check_services, check_routes),
+    *(check_budgets, check_policies, check_peers, check_monitoring, check_prometheus, check_scaling),
+    *(check_smoke_test, check_topics_job, check_strimzi),
+)
