@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cache
+from operator import itemgetter
 
 _MONTHS = (
     "january jan januar januari janvier enero janeiro gennaio jänner",
@@ -124,6 +125,10 @@ def month_of_year(found: re.Match[str]) -> tuple[int, int] | None:
     return (int(found["year"] or found["cy"]), month) if month and month <= 12 else None
 
 
+_IN_YEAR = re.compile(
+    rf"(?<!\w)(?:in|during|of|since|im\s{{1,3}}jahre?|en|em|nel|i|fra|van)\s{{1,3}}(?P<year>{_YEAR})(?![\w/-])",
+    re.IGNORECASE,
+)
 _DAY_STEP, _WEEK, _WEEKEND, _MONTH_STEP, _YEAR_STEP, _SEASON = "day", "week", "weekend", "month", "year", "season"
 _NUMBERS = {
     "en": "a,an,one|two,a couple of,couple of|three|four|five|six|seven|eight|nine|ten|eleven|twelve",
@@ -379,6 +384,40 @@ def named_periods(text: str, on: date, languages: Iterable[str]) -> set[Period]:
         if not year_of(match):
             found.update(period for month, day in readings(match) for period in _dates(month, day, on))
     return found
+
+
+def asked_period(query: str, today: date, languages: Iterable[str]) -> Period | None:
+    """Find the days that a question asks about: "in May 2023", "last week", "on Friday"; the first that it names.
+
+    Memory is of the past: of several readings the latest that has begun counts. None where it names no day, and for
+    mere lengths of time ("for five years"). Linear in the query.
+    """
+    if with_year := list(_with_year(query)):
+        return min(with_year)[1]
+    found = [
+        (match.start(), set(_named(match, today, language)))
+        for language in SPOKEN.intersection(languages)
+        for match in _pattern(language).finditer(query)
+        if match["number"] is None or match["ago"] or match["later"] or match["ahead"]
+    ]
+    for match in DATE.finditer(query):
+        days = {each for month, day in readings(match) for each in _dates(month, day, today)}
+        found.append((match.start(), days))
+    _, periods = min((each for each in found if each[1]), key=itemgetter(0), default=(0, set()))
+    begun = [period for period in periods if period.first <= today]
+    return max(begun) if begun else min(periods, default=None)
+
+
+def _with_year(query: str) -> Iterator[tuple[int, Period]]:
+    """Yield the days, months and years of a text that are written with their year, each with its place."""
+    for match in DATE.finditer(query):
+        year, read = year_of(match), readings(match)
+        known = [_date_of(int(year), month, day) for month, day in read] if year else []
+        yield from ((match.start(), Period(day, day)) for day in known[:2] if day)
+    for match in MONTH_OF_YEAR.finditer(query):
+        if named := month_of_year(match):
+            yield match.start(), _month_period(*named)
+    yield from ((match.start(), _year_period(int(match["year"]))) for match in _IN_YEAR.finditer(query))
 
 
 def _words(listed: str) -> list[str]:

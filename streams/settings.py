@@ -8,11 +8,12 @@ import re
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import (
     BaseModel,
@@ -461,6 +462,25 @@ class SummarizerSettings(Section):
         description="control tokens of your model that are stripped from prompts and answers beside the known ones; "
         "separated by spaces",
     )
+    time_zone: str = Field(
+        "UTC",
+        description="zone of the times in prompts, and of the days that words such as yesterday mean: UTC, or a name "
+        "such as Europe/Berlin",
+    )
+
+    @field_validator("time_zone")
+    @classmethod
+    def is_zone(cls, name: str) -> str:
+        if name != "UTC":
+            try:
+                ZoneInfo(name)
+            except (ValueError, OSError, ZoneInfoNotFoundError):
+                raise ValueError(f"{name!r} is no time zone, such as Europe/Berlin") from None
+        return name
+
+    @property
+    def zone(self) -> tzinfo:
+        return UTC if self.time_zone == "UTC" else ZoneInfo(self.time_zone)
 
     @field_validator("control_tokens")
     @classmethod

@@ -43,6 +43,7 @@ def summary_rules(settings: Settings) -> SummaryRules:
         min_new_episodes=rolling.min_new_episodes,
         min_tokens=rolling.min_tokens,
         max_summary_length=settings.summarizer.max_summary_length or settings.episodes.preset.max_summary_length,
+        zone=settings.summarizer.zone,
     )
 
 

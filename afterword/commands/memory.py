@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from afterword.commands.common import Json, Screen, print_json, print_table, start_command
+from afterword.commands.common import Json, Screen, moment, print_json, print_table, start_command
 from afterword.streams.visible import INDENT, many, shown, shown_lines
 
 if TYPE_CHECKING:
@@ -43,6 +44,13 @@ Tenant = Annotated[str | None, typer.Option("--tenant", help="Only episodes of t
 NoTenant = Annotated[bool, typer.Option("--no-tenant", help="Only episodes without a tenant.")]
 Hits = Annotated[int, typer.Option("-k", min=1, max=100, help="Maximum number of hits.")]
 ByAgent = Annotated[str | None, typer.Option("--agent", help="Only episodes of this agent.")]
+BeganSince = Annotated[
+    datetime | None,
+    typer.Option("--since", parser=moment, help="Only episodes that began at this time or later, or since 2h, 3d ago."),
+]
+EndedBefore = Annotated[
+    datetime | None, typer.Option("--until", parser=moment, help="Only episodes that ended before this time.")
+]
 InConversation = Annotated[str | None, typer.Option("--conversation", help="Only episodes of this conversation.")]
 
 HIT_COLUMNS = ("score", "episode", "ended", "short summary")
@@ -166,12 +174,14 @@ def recall(
     k: Hits = 5,
     agent: ByAgent = None,
     conversation: InConversation = None,
+    since: BeganSince = None,
+    until: EndedBefore = None,
     as_json: Json = False,
 ) -> None:
     """Search the episodes of one user, best first; --user and either --tenant or --no-tenant are required."""
     if (tenant is None) != no_tenant:
         raise typer.BadParameter("give either --tenant or --no-tenant")
-    hits = asyncio.run(_search(query, user, tenant, k, agent, conversation))
+    hits = asyncio.run(_search(query, user, tenant, k, agent, conversation, since, until))
     if as_json:
         print_json([hit.model_dump(mode="json") for hit in hits])
     else:
@@ -179,13 +189,27 @@ def recall(
 
 
 async def _search(
-    query: str, user: str, tenant: str | None, k: int, agent: str | None, conversation: str | None
+    query: str,
+    user: str,
+    tenant: str | None,
+    k: int,
+    agent: str | None,
+    conversation: str | None,
+    since: datetime | None,
+    until: datetime | None,
 ) -> "list[Recalled]":
     from afterword.memory import Memory
 
     async with Memory.from_settings(start_command()) as memory:
         return await memory.recall(
-            query, user_id=user, tenant_id=tenant, k=k, agent_id=agent, conversation_id=conversation
+            query,
+            user_id=user,
+            tenant_id=tenant,
+            k=k,
+            agent_id=agent,
+            conversation_id=conversation,
+            started_after=since,
+            ended_before=until,
         )
 
 

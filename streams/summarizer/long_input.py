@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from afterword.schemas import EpisodeClosed, EpisodeMessage
-from afterword.streams.prompt_template import REQUIRED
 from afterword.streams.summarizer.cutting import groups, packed, water_level, without_middle
 from afterword.streams.summarizer.extractive import condense
-from afterword.streams.summarizer.prompt.fences import data_of
+from afterword.streams.summarizer.prompt.fences import is_dated, message_lines
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.tokens import count_tokens
 
@@ -68,16 +67,16 @@ class Measured:
 
     message: EpisodeMessage
     tokens: int
+    dated: bool
+    """Prompts say its time."""
 
 
 class Ruler:
     """Tokens of messages as prompts show them. `SpareTokens` measures what they take together, in whatever prompt."""
 
-    def __init__(self, episode: EpisodeClosed) -> None:
-        self._episode = episode.model_copy(update={"overlap": ()})
-
     def measured(self, messages: Sequence[EpisodeMessage]) -> list[Measured]:
-        return [Measured(message, self._tokens(message)) for message in messages]
+        dated = [True, *(is_dated(before, message) for before, message in pairwise(messages))]
+        return [Measured(m, self._tokens(m, at), at) for m, at in zip(messages, dated, strict=False)]
 
     def fitted(self, messages: Sequence[Measured], tokens: int) -> list[Measured]:
         """Shorten the messages to so many tokens together: the longest ones lose their middle, all to one length."""
@@ -88,18 +87,17 @@ class Ruler:
 
     def _shortened(self, measured: Measured, tokens: int) -> Measured:
         text, message = measured.message.content, measured.message
-        frame = self._tokens(_empty(message))
+        frame = self._tokens(_empty(message), measured.dated)
         characters = len(text)
         while measured.tokens > tokens and characters:
             share = (tokens - frame) / max(1, measured.tokens - frame)
             characters = int(characters * min(0.9, max(0.0, share)))
             message = message.model_copy(update={"content": without_middle(text, characters)})
-            measured = Measured(message, self._tokens(message))
+            measured = Measured(message, self._tokens(message, measured.dated), measured.dated)
         return measured
 
-    def _tokens(self, message: EpisodeMessage) -> int:
-        alone = self._episode.model_copy(update={"messages": (message,)})
-        return count_tokens(data_of(alone, "")[REQUIRED]) + EACH_TOKENS
+    def _tokens(self, message: EpisodeMessage, dated: bool) -> int:
+        return count_tokens(message_lines(1, message, dated=dated)) + EACH_TOKENS
 
 
 class PlanBuilder:
@@ -107,7 +105,7 @@ class PlanBuilder:
 
     def __init__(self, request: SummaryRequest, room: SpareTokens, at_least: int) -> None:
         self._room = room
-        self._ruler = Ruler(request.episode)
+        self._ruler = Ruler()
         self._at_least = at_least
         space = room(_emptied(request))
         previous = _shorter(request.previous_rolling, space // PREVIOUS_SHARE)

@@ -2,9 +2,10 @@
 
 import asyncio
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from datetime import UTC, tzinfo
+from typing import NamedTuple, TypeVar
 
-from afterword.schemas import EpisodeClosed, SummaryCreated
+from afterword.schemas import EpisodeClosed, EpisodeMessage, SummaryCreated
 from afterword.schemas.ids import event_id, revision_of
 from afterword.streams.settings import MOST_PENDING_EPISODES
 from afterword.streams.stores.episodes import (
@@ -35,6 +36,8 @@ class SummaryRules:
     """Tokens of the new episodes together."""
     max_summary_length: int = MAX_SUMMARY_LENGTH
     """Characters."""
+    zone: tzinfo = UTC
+    """Zone in which the days of the messages count."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ class History:
     @property
     def request(self) -> SummaryRequest:
         return SummaryRequest(
-            self.episode,
+            in_zone(self.episode, self.rules.zone),
             self.text,
             longest_text(self.row, self.rules.rolling_max_tokens),
             max_summary_length=self.rules.max_summary_length,
@@ -126,6 +129,27 @@ async def read_current_history(episodes: EpisodeStore, episode: EpisodeClosed, r
     )
     row = row_before(episode, latest, conversation)
     return History(episode, rules, latest, row, before.text, before.pending, conversation, before.as_of, before.sources)
+
+
+E = TypeVar("E", bound=EpisodeClosed)
+
+
+def in_zone(episode: E, zone: tzinfo) -> E:
+    """Write the times of an episode's messages in the zone, in which its summary counts days. The moments stay."""
+    if zone is UTC:
+        return episode
+    shown = {
+        "messages": tuple(_message_in_zone(message, zone) for message in episode.messages),
+        "overlap": tuple(_message_in_zone(message, zone) for message in episode.overlap),
+    }
+    return episode.model_copy(update=shown)
+
+
+def _message_in_zone(message: EpisodeMessage, zone: tzinfo) -> EpisodeMessage:
+    try:
+        return message.model_copy(update={"sent_at": message.sent_at.astimezone(zone)})
+    except OverflowError:  # on the first or the last day of all that have a date
+        return message
 
 
 def row_before(

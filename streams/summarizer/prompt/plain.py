@@ -4,6 +4,7 @@ from afterword.schemas import EpisodeClosed
 from afterword.streams.prompt_template import placeholders
 from afterword.streams.summarizer.prompt.fences import (
     FENCE_RULE,
+    TIME_RULE,
     Messages,
     cleaned,
     data_of,
@@ -16,7 +17,8 @@ from afterword.streams.summarizer.prompt.templates import Template
 _SYSTEM = f"""\
 You write the memory of a chat assistant. Answer with the text alone: no JSON, no list, no heading, no quotation \
 marks, no greeting, no comment on your task.
-{FENCE_RULE}"""
+{FENCE_RULE}
+{TIME_RULE}"""
 _SHORT = """\
 Say in 1 or 2 sentences, in {language}, what matters most in this summary. Add nothing to it.
 {summary}"""

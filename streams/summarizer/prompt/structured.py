@@ -7,6 +7,7 @@ from afterword.schemas import EpisodeClosed
 from afterword.streams.prompt_template import placeholders
 from afterword.streams.summarizer.prompt.fences import (
     FENCE_RULE,
+    TIME_RULE,
     Messages,
     data_of,
     fenced_prompt,
@@ -32,12 +33,13 @@ You write the long-term memory of a chat assistant. You are given one episode of
 JSON object that has exactly these strings:
 {asked}
 
-{fence_rule}"""
+{fence_rule}
+{time_rule}"""
 _PREVIOUS = "\n\nSummary of the conversation before this episode:\n{previous_summary}"
 _END = "\n\nAnswer with the JSON object only."
 _CORRECTION = "\n\nYour previous answer could not be used: {problem}. Answer again, with the JSON object only."
 
-FRAME = "\n".join((_SYSTEM, FENCE_RULE, *_ASKED.values(), _PREVIOUS, _END))
+FRAME = "\n".join((_SYSTEM, FENCE_RULE, TIME_RULE, *_ASKED.values(), _PREVIOUS, _END))
 """All that is asked beside a template."""
 
 
@@ -86,4 +88,4 @@ def build_prompt(
 
 def _system(fields: Sequence[str]) -> str:
     asked = "\n".join(f'- "{field}": {_ASKED[field]}' for field in fields)
-    return _SYSTEM.format(asked=asked, fence_rule=FENCE_RULE)
+    return _SYSTEM.format(asked=asked, fence_rule=FENCE_RULE, time_rule=TIME_RULE)

@@ -31,6 +31,24 @@ _USUAL = "ly ing tion tions ment ments ness ies ed mente zione zioni ción cione
 _ENDINGS = tuple(_USUAL.split())
 """Endings of ordinary words, for words that the tokenizer splits."""
 
+_STARTS = """
+additionally afterwards afterward alternatively alongside amid amidst besides consequently conversely concurrently
+furthermore hence henceforth interestingly lastly likewise meanwhile moreover nevertheless nonetheless notably
+notwithstanding overall subsequently thereafter thereby therefore thus ultimately
+ainsi auparavant cependant désormais également enfin ensuite finalement néanmoins parallèlement toutefois
+además asimismo finalmente igualmente luego mientras posteriormente también
+ademais ainda além depois
+anche dopo infine inoltre quindi successivamente tuttavia
+bovendien daarna daarnaast tenslotte tevens uiteindelijk verder vervolgens
+derefter derudover desuden efterfølgende endelig endvidere samtidig
+"""
+_OPENERS = frozenset(_STARTS.split())
+"""Words with which sentences begin that tokenizers know better with a capital."""
+_OF_ADVERBS = "ally ably ibly ingly ately etely antly ently edly ersely ively ously fully lessly"
+_ADVERBS = tuple(_OF_ADVERBS.split())
+SHORTEST_ADVERB = 8
+"""Letters; a shorter word of such an ending may be Sally or Lively."""
+
 _LETTERS = r"[^\W\d_\u0e00-\u0e7f\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]"  # of scripts with spaces
 _WORD = re.compile(rf"(?<![A-Za-zÀ-ɏ\d_]){_LETTERS}++(?:[’']{_LETTERS}++)*+(?![\d_])")
 _BEFORE_START = re.compile(r"(?:\A|[.!?…:;。！？\n•*\"“”„«»(\[–—|])[\s\"'“”„«»(\[*#-]*\Z")
@@ -120,7 +138,7 @@ class _NameFinder:
             return True
         if self._language in NOUN_CAPITALS:
             return self._is_marked(match, run)
-        return word in self._known or not self._any_word_has_a_capital(match) or not is_ordinary(match[0])
+        return word in self._known or not self._any_word_has_a_capital(match) or not _opens_sentences(match[0])
 
     def _any_word_has_a_capital(self, match: re.Match[str]) -> bool:
         return self._heading or bool(_BEFORE_START.search(self._text, max(0, match.start() - 8), match.start()))
@@ -129,6 +147,13 @@ class _NameFinder:
         """Return whether a title or a neighbouring name marks it: nouns hardly ever follow each other, names do."""
         before = self._text[max(0, match.start() - 30) : match.start()]
         return bool(_ADDRESSED.search(before)) or (len(run) > 1 and not _BEFORE_START.search(before))
+
+
+def _opens_sentences(word: str) -> bool:
+    """Return whether the word has its capital from its place: no word is a name for beginning a sentence alone."""
+    small = word.lower()
+    is_adverb = len(small) >= SHORTEST_ADVERB and small.endswith(_ADVERBS)
+    return small in _OPENERS or is_adverb or is_ordinary(word)
 
 
 @lru_cache(maxsize=4096)

@@ -1,8 +1,11 @@
 """Length of a summary and cadence of the rolling one, as set."""
 
+from datetime import UTC
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
+from pydantic import ValidationError
 
 from afterword.streams.settings import Settings
 from afterword.streams.summarizer.rolling import SummaryRules
@@ -35,3 +38,14 @@ def test_the_preset_of_the_trigger_says_how_long_a_summary_may_be_unless_it_is_s
     given: dict[str, Any], characters: int
 ) -> None:
     assert summary_rules(settings(**given)).max_summary_length == characters
+
+
+def test_days_count_in_utc_unless_a_zone_is_set() -> None:
+    assert summary_rules(settings()).zone is UTC
+    assert summary_rules(settings(summarizer={"time_zone": "Europe/Berlin"})).zone == ZoneInfo("Europe/Berlin")
+
+
+@pytest.mark.parametrize("name", ["Mars/Olympus", "", "../../etc/passwd", "/etc/localtime", "Europe", "x" * 300])
+def test_what_is_no_time_zone_is_refused_by_its_name(name: str) -> None:
+    with pytest.raises(ValidationError, match="is no time zone, such as Europe/Berlin"):
+        settings(summarizer={"time_zone": name})

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from zoneinfo import ZoneInfo
 
 import pytest
 from structlog.testing import capture_logs
@@ -11,6 +12,7 @@ from afterword.schemas import Usage
 from afterword.streams.errors import ProviderMisconfigured, ProviderUnavailable, SummaryRefused
 from afterword.streams.settings import QualitySettings
 from afterword.streams.summarizer.checking import SummaryCheck
+from afterword.streams.summarizer.rolling import in_zone
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from tests.doubles.llm import unread
@@ -167,3 +169,27 @@ async def test_many_are_checked_at_a_time() -> None:
     provider = Checked(ScriptedProvider([GOOD] * 8), QualitySettings())
     made = await asyncio.gather(*(provider.summarize(REQUEST) for _ in range(8)))
     assert {summary.quality.grounding for summary in made} == {1.0}
+
+
+@pytest.mark.parametrize(
+    ("zone", "day", "is_right"),
+    [
+        ("UTC", "5 January 2026", True),
+        ("UTC", "6 January 2026", False),
+        ("UTC", "5 January 2025", False),
+        ("Pacific/Kiritimati", "6 January 2026", True),
+        ("Pacific/Kiritimati", "5 January 2026", False),
+    ],
+)
+async def test_the_times_of_the_messages_are_evidence_in_the_zone_of_the_request(
+    zone: str, day: str, is_right: bool
+) -> None:
+    made = replace(GOOD, short_summary=f"Maria Lopez asked on {day} for a table for four at Bella Napoli.")
+    provider, _ = checked(made, made)
+    asked = provider.summarize(replace(REQUEST, episode=in_zone(EPISODE, ZoneInfo(zone))))
+    with capture_logs():
+        if is_right:
+            assert (await asked).quality.grounding == 1.0
+        else:
+            with pytest.raises(SummaryRefused, match="a number, date"):
+                await asked

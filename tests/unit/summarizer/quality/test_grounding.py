@@ -84,6 +84,33 @@ def test_names_are_told_from_words_that_only_begin_a_sentence_or_stand_in_a_titl
     assert grounded(summary, "nothing of that was said").unsupported == names
 
 
+@pytest.mark.parametrize(
+    ("language", "words", "rest"),
+    [
+        (
+            "en",
+            "Additionally Furthermore Moreover Meanwhile Nevertheless Consequently Overall Subsequently Interestingly "
+            "Alternatively Conversely Fortunately Henceforth Unfortunately Throughout Ultimately Importantly Notably",
+            "they were told about it.",
+        ),
+        ("fr", "Ensuite Cependant Toutefois Finalement Néanmoins Désormais", "ils en ont parlé."),
+        ("es", "Además Asimismo Posteriormente Finalmente También", "hablaron de eso."),
+        ("it", "Inoltre Infine Tuttavia Successivamente", "ne hanno parlato."),
+        ("pt", "Além Ademais Finalmente Posteriormente", "falaram disso."),
+        ("nl", "Daarnaast Bovendien Tenslotte Vervolgens", "spraken zij erover."),
+        ("da", "Desuden Derudover Endelig Derefter Efterfølgende", "talte de om det."),
+    ],
+)
+def test_a_word_that_begins_a_sentence_alone_is_no_name(language: str, words: str, rest: str) -> None:
+    for word in words.split():
+        assert grounded(f"It was so. {word}, {rest}", "nothing of that", language).unsupported == (), word
+
+
+@pytest.mark.parametrize("name", ["Okafor", "Emily", "Kelly", "Beverly"])
+def test_a_name_that_begins_a_sentence_stays_one(name: str) -> None:
+    assert grounded(f"It was so. {name} was told.", "nothing of that").unsupported == (name,)
+
+
 def test_german_nouns_are_no_names_and_marked_names_are() -> None:
     summary = "Die Rechnung wurde bezahlt. Frau Lindqvist und Thomas Brandauer waren dabei."
     assert grounded(summary, "wir haben das bezahlt", "de").unsupported == ("Lindqvist", "Thomas", "Brandauer")

@@ -1,0 +1,68 @@
+"""Days that a question asks about."""
+
+from datetime import date
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterword.streams.dates import SPOKEN, Period, asked_period, named_periods
+
+TUESDAY = date(2023, 5, 9)
+
+
+def asked(query: str, language: str = "en") -> tuple[str, str] | None:
+    found = asked_period(query, TUESDAY, [language])
+    return found and (found.first.isoformat(), found.last.isoformat())
+
+
+@pytest.mark.parametrize(
+    ("language", "query", "first", "last"),
+    [
+        ("en", "What did we decide in May 2022?", "2022-05-01", "2022-05-31"),
+        ("en", "What did I do on 7 March 2023?", "2023-03-07", "2023-03-07"),
+        ("en", "What happened in 2021?", "2021-01-01", "2021-12-31"),
+        ("en", "What did I order last week?", "2023-05-01", "2023-05-07"),
+        ("en", "where was i last weekend", "2023-05-05", "2023-05-07"),
+        ("en", "Who called yesterday?", "2023-05-08", "2023-05-08"),
+        ("en", "What did she say on Friday?", "2023-05-05", "2023-05-05"),
+        ("en", "What did she say today?", "2023-05-09", "2023-05-09"),
+        ("en", "What did we plan in December?", "2022-12-01", "2022-12-31"),
+        ("en", "What was it on December 12?", "2022-12-12", "2022-12-12"),
+        ("en", "What did we talk about two weeks ago?", "2023-04-25", "2023-04-25"),
+        ("en", "What did we plan last month?", "2023-04-01", "2023-04-30"),
+        ("en", "What is due tomorrow?", "2023-05-10", "2023-05-10"),
+        ("en", "When in 2021 did we say that it is due tomorrow?", "2021-01-01", "2021-12-31"),
+        ("de", "Was habe ich letzte Woche bestellt?", "2023-05-01", "2023-05-07"),
+        ("fr", "Qu'ai-je commandé la semaine dernière ?", "2023-05-01", "2023-05-07"),
+        ("es", "¿Qué pedí la semana pasada?", "2023-05-01", "2023-05-07"),
+        ("pt", "O que pedi na semana passada?", "2023-05-01", "2023-05-07"),
+        ("it", "Che cosa ho ordinato la settimana scorsa?", "2023-05-01", "2023-05-07"),
+        ("nl", "Wat heb ik vorige week besteld?", "2023-05-01", "2023-05-07"),
+        ("da", "Hvad bestilte jeg sidste uge?", "2023-05-01", "2023-05-07"),
+    ],
+)
+def test_a_question_asks_about_days(language: str, query: str, first: str, last: str) -> None:
+    assert asked(query, language) == (first, last)
+
+
+@pytest.mark.parametrize(
+    "query", ["Where did Ada move to?", "May I ask again?", "Who has lived here for five years?", "order 2021", "", "?"]
+)
+def test_a_question_without_days_asks_about_none(query: str) -> None:
+    assert asked(query) is None
+
+
+@given(st.text(max_size=200), st.dates(), st.sampled_from(sorted(SPOKEN)))
+def test_any_text_can_be_asked_on_any_day(query: str, today: date, language: str) -> None:
+    found = asked_period(query, today, [language])
+    assert found is None or found.first <= found.last
+
+
+NUMBERED = st.tuples(st.integers(0, 999), st.sampled_from(["days", "weeks", "weekends", "months", "years"]))
+
+
+@given(NUMBERED, st.dates(), st.sampled_from(["{} ago", "in {}", "for {}", "{} later"]))
+def test_no_number_of_anything_leads_out_of_the_calendar(number: tuple[int, str], today: date, form: str) -> None:
+    text = form.format(f"{number[0]} {number[1]}")
+    assert all(isinstance(period, Period) for period in named_periods(text, today, ["en"]))
