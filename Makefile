@@ -91,7 +91,7 @@ $(SITE_STAMP): requirements-site.lock
 	build/site-venv/bin/pip install --quiet --only-binary :all: --require-hashes -r requirements-site.lock
 	@touch $@
 
-release: $(STAMP) $(RELEASE_STAMP) ## wheels, sdists, SBOM and image of the last commit, into dist/; CHANGELOG.md must name the version
+release: $(STAMP) $(RELEASE_STAMP) ## wheels, sdists, chart, SBOM and image of the last commit, into dist/; CHANGELOG.md must name the version
 	$(BIN)/python -m tools.release dist
 
 $(RELEASE_STAMP): requirements-release.lock

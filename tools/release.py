@@ -1,7 +1,7 @@
 """Everything of a release, from the commit alone: python -m tools.release [DIRECTORY]
 
-Source distributions and wheels, software bill of materials and, where a container engine runs, the image. Two runs on
-one commit give the same files: times are the commit's, and nothing but committed files is read.
+Source distributions and wheels, the chart, software bill of materials and, where a container engine runs, the image.
+Two runs on one commit give the same files: times are the commit's, and nothing but committed files is read.
 """
 
 import gzip
@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[1]
 FILE_MODE = 0o644
 UNRELEASED = "not released yet"
 IMAGE_LOCK = "requirements-image.lock"
+CHART = Path("helm", "afterword")
 EMBEDDED = Path("distributions", "embedded")
 """Project of the second distribution, within a tree."""
 CYCLONEDX = Path("build", "release-venv", "bin", "cyclonedx-py")
@@ -99,6 +100,21 @@ def normalise(archive: Path, epoch: int) -> None:
         compressed.write(packed.getvalue())
 
 
+def build_chart(tree: Path, out: Path, epoch: int) -> Path:
+    """Package the chart as `helm package` does, without what `.helmignore` names; `helm push` takes it."""
+    out.mkdir(parents=True, exist_ok=True)
+    chart = tree / CHART
+    ignored = {line.strip("/") for line in (chart / ".helmignore").read_text().split()}
+    archive = out / f"afterword-chart-{version_of(tree)}.tgz"
+    with tarfile.open(archive, "w:gz") as packed:
+        for file in sorted(path for path in chart.rglob("*") if path.is_file()):
+            inside = file.relative_to(chart)
+            if inside.parts[0] not in ignored:
+                packed.add(file, Path(chart.name, inside), recursive=False)
+    normalise(archive, epoch)
+    return archive
+
+
 def write_bill_of_materials(tree: Path, out: Path) -> Path:
     """Write what the image holds as CycloneDX. Raises: ReleaseError."""
     file = out / f"afterword-{version_of(tree)}.cdx.json"
@@ -149,7 +165,8 @@ def release(out: Path) -> None:
         check_changelog((tree / "CHANGELOG.md").read_text(), version_of(tree))
         sources = [build_sdist(project, out, environment) for project in (tree, tree / EMBEDDED)]
         wheels = [build_wheel(source, out, environment) for source in sources]
-        made = [*sources, *wheels, write_bill_of_materials(tree, out)]
+        chart = build_chart(tree, out, int(environment["SOURCE_DATE_EPOCH"]))
+        made = [*sources, *wheels, chart, write_bill_of_materials(tree, out)]
         image = build_image(tree, environment)
     for file in made:
         sys.stdout.write(f"{file}\n")

@@ -24,6 +24,15 @@ SECRETS = {
     "AFTERWORD_WEBHOOKS__ENDPOINTS": "{}",
 }
 """What Secrets may hold, where not any text will do."""
+LOADED = """
+import json, os, sys
+from afterword.streams.settings import load_settings
+for variables in json.load(sys.stdin):
+    os.environ.clear()
+    os.environ.update(variables)
+    print(load_settings().health.host)
+"""
+"""A program that loads the settings of each environment, one after the other."""
 VALUES = sorted((*(CHART / "ci").glob("*.yaml"), *(CHART / "examples").glob("*.yaml")))
 with_values = pytest.mark.parametrize("values", VALUES, ids=lambda file: file.stem)
 CUSTOM = {"ScaledObject", "ServiceMonitor", "PrometheusRule", "KafkaTopic", "KafkaUser", "HTTPRoute"}
@@ -90,13 +99,11 @@ def test_the_variables_of_every_pod_are_settings_that_it_starts_with(helm: Helm,
     """Values stand in for what would come from Secrets."""
     resources = helm.resources("--values", values)
     release = Release.of(resources, {})
-    for pod in release.pods:
-        variables = {**variables_of(pod.container), **release.variables(pod.component)}
-        command = [sys.executable, "-m", "afterword", "config", "show", "--json"]
-        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)["health"]["host"] == "0.0.0.0"
-    assert release.pods
+    given = [{**variables_of(pod.container), **release.variables(pod.component)} for pod in release.pods]
+    command = [sys.executable, "-c", LOADED]
+    done = subprocess.run(command, input=json.dumps(given), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["0.0.0.0"] * len(given) != []
 
 
 def variables_of(container: Resource) -> dict[str, str]:
@@ -134,6 +141,45 @@ def test_prometheus_takes_the_alerts(helm: Helm) -> None:
 
 def test_the_alerts_fire_when_they_should_and_only_then(helm: Helm) -> None:
     helm.promtool("test", "rules", Path(__file__).parent / "alerts.yaml")
+
+
+@with_values
+def test_prometheus_takes_the_alerts_of_a_release(helm: Helm, values: Path, tmp_path: Path) -> None:
+    file = rules_of(helm, tmp_path, "--values", values, "--set", "prometheusRule.enabled=true")
+    assert "SUCCESS" in helm.promtool("check", "rules", "--lint=all", "--lint-fatal", file)
+
+
+def rules_of(helm: Helm, directory: Path, *arguments: str | Path) -> Path:
+    """The alerts that the chart makes, as a file for promtool."""
+    [rule] = [one for one in helm.resources(*arguments) if one["kind"] == "PrometheusRule"]
+    file = directory / "rules.yaml"
+    file.write_text(yaml.safe_dump(rule["spec"]))
+    return file
+
+
+def test_the_alerts_of_a_release_are_about_no_other(helm: Helm, tmp_path: Path) -> None:
+    rules_of(helm, tmp_path, "--set", "prometheusRule.enabled=true,serviceMonitor.enabled=true,server.enabled=false")
+    series = {
+        'afterword_build_info{role="segmenter", namespace="chat", job="memory-afterword-segmenter"}': "1x60",
+        'afterword_build_info{role="summarizer", namespace="chat", job="memory-afterword-summarizer"}': "1x60",
+        'afterword_build_info{role="archiver", namespace="chat", job="other-afterword-archiver"}': "1x60",
+        'afterword_ready{namespace="chat", job="other-afterword-archiver", instance="a"}': "0x60",
+        'afterword_ready{namespace="mail", job="memory-afterword-archiver", instance="a"}': "0x60",
+    }
+    missing = {
+        "exp_labels": {"role": "archiver", "namespace": "chat", "severity": "critical"},
+        "exp_annotations": {
+            "summary": "No archiver is running",
+            "description": "Messages wait in Kafka until one runs. They are lost only if retention deletes them first.",
+        },
+    }
+    expected = {"AfterwordRoleMissing": [missing], "AfterwordNotReady": []}
+    checks = [{"eval_time": "1h", "alertname": name, "exp_alerts": alerts} for name, alerts in expected.items()]
+    given = [{"series": name, "values": values} for name, values in series.items()]
+    test = {"interval": "1m", "input_series": given, "alert_rule_test": checks}
+    file = tmp_path / "test.yaml"
+    file.write_text(yaml.safe_dump({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": [test]}))
+    helm.promtool("test", "rules", file)
 
 
 def test_prometheus_takes_every_question_of_the_dashboard(helm: Helm, tmp_path: Path) -> None:

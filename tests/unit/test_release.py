@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import yaml
 
 from tests.extras import embedded_project, project_of
 from tools.locks import LOCKS, problems
-from tools.release import EMBEDDED, ReleaseError, check_changelog, committed, version_of
+from tools.release import EMBEDDED, ReleaseError, build_chart, check_changelog, committed, version_of
 
 ROOT = Path(__file__).parents[2]
 CHANGELOG = """\
@@ -57,6 +58,15 @@ def test_the_files_of_a_commit_are_all_that_is_built_from() -> None:
     with committed("HEAD") as tree:
         found = {str(path.relative_to(tree)) for path in tree.rglob("*") if path.is_file() or path.is_symlink()}
         assert found == set(filter(None, listed))
+
+
+def test_the_chart_is_packaged_without_its_tests_and_twice_the_same(tmp_path: Path) -> None:
+    first, second = (build_chart(ROOT, tmp_path / name, 1_700_000_000) for name in "ab")
+    assert first.read_bytes() == second.read_bytes()
+    with tarfile.open(first) as packed:
+        names = packed.getnames()
+    assert {"afterword/Chart.yaml", "afterword/cross_fields.yaml", "afterword/templates/_pod.tpl"} <= set(names)
+    assert [name for name in names if name.startswith(("afterword/ci", "afterword/tests"))] == []
 
 
 def test_the_locks_name_no_registry() -> None:

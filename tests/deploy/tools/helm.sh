@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# helm.sh PREFIX: helm (and its oldest and next versions), helm-unittest, kubeconform and promtool from their Go modules, and the schemas that kubeconform
+# helm.sh PREFIX: helm (and its oldest and next versions), helm-unittest, kubeconform, crane and promtool from their Go modules, and the schemas that kubeconform
 # compares with. Needs go >= 1.26, python3 with venv, and a network the first time; PREFIX is worth keeping.
 set -euo pipefail
 PREFIX=$1
 HERE=$(cd "$(dirname "$0")" && pwd)
-HELM=v3.22.0 OLDEST_HELM=v3.14.4 NEXT_HELM=v4.3.1 UNITTEST=v1.1.2 KUBECONFORM=v0.8.0 PROMETHEUS=v0.315.0
+HELM=v3.22.0 OLDEST_HELM=v3.14.4 NEXT_HELM=v4.3.1 UNITTEST=v1.1.2 KUBECONFORM=v0.8.0 PROMETHEUS=v0.315.0 CRANE=v0.22.1
 OPERATOR=v0.85.0 KEDA=v2.21.0 GATEWAY=v1.3.0     # whose custom resources the chart can make
 SCHEMAS=1.37.0                    # kubernetes-validate, which carries the schemas of Kubernetes 1.25 to 1.37
 KUBERNETES="1.33.0 1.37.0"
@@ -50,6 +50,7 @@ build helm helm.sh/helm/v3/cmd/helm@$HELM
 build helm helm.sh/helm/v3/cmd/helm@$OLDEST_HELM helm-3.14
 build helm helm.sh/helm/v4/cmd/helm@$NEXT_HELM helm-4
 build kubeconform github.com/yannh/kubeconform/cmd/kubeconform@$KUBECONFORM
+build crane github.com/google/go-containerregistry/cmd/crane@$CRANE  # has a registry
 build_copy "$PREFIX/plugins/unittest/untt" github.com/helm-unittest/helm-unittest@$UNITTEST ./cmd/helm-unittest
 schemas
 cat > "$PREFIX/plugins/unittest/plugin.yaml" <<YAML
