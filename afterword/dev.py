@@ -211,10 +211,12 @@ async def _narrate(kafka: Kafka, say: Callable[[str], None]) -> None:
 
 
 def narration(kafka: Kafka, messages: int, records: Sequence[ConsumerRecord]) -> Iterator[str]:
-    """Tell what has arrived: the number of messages, each episode and summary, or only how many if they are many."""
+    """Tell what has arrived: how many records of messages, each episode and summary, or only how many, if they are
+    many.
+    """
     episodes = _lines(kafka.episodes_topic, records, _episode_line)
     summaries = _lines(kafka.summaries_topic, records, _summary_line)
-    counts = [many(messages, "message", "messages")] if messages else []
+    counts = [f"{many(messages, 'record', 'records')} of {kafka.messages_topic}"] if messages else []
     if len(episodes) + len(summaries) > MOST_NAMED:
         counts += [many(len(episodes), "episode", "episodes"), many(len(summaries), "summary", "summaries")]
         yield ", ".join(counts)

@@ -146,12 +146,12 @@ class DeadLetterQueue:
         self._log = log
 
     async def unresolved(self, topic: str, filters: Matching) -> AsyncGenerator[DeadLetter, None]:
-        """Yield matching dead letters that were neither replayed nor discarded, in order within each partition.
+        """Yield matching dead letters that were neither replayed nor discarded, by partition and offset.
 
         Raises: TopicStalled.
         """
         resolved = await self._resolved_offsets(topic)
-        async for record in self._log.records(topic):
+        async for record in self._log.records_in_order(topic):
             if resolved_offset(record) is None:
                 found = read_dead_letter(record)
                 if found not in resolved and filters.match(found := await self._whole(found)):

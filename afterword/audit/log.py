@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -66,9 +66,8 @@ class Log:
         behind = {tp: end for tp, end in ends.items() if committed.get(tp.partition, 0) < end}
         if not behind:
             return
-        async with self.reader(topic, isolation_level="read_committed") as consumer:
+        async with self._reader_of(list(behind), "read_committed") as consumer:
             first = await consumer.beginning_offsets(list(behind))
-            consumer.assign(list(behind))
             for tp in behind:
                 consumer.seek(tp, max(first[tp], committed.get(tp.partition, 0)))
             async for record in _until(consumer, topic, behind):
@@ -113,16 +112,27 @@ class Log:
             async for record in _until(consumer, topic, ends):
                 yield record
 
+    async def records_in_order(self, topic: str) -> AsyncGenerator[ConsumerRecord, None]:
+        """Yield the same as `records`, partition after partition: the same order each time. Raises: TopicStalled."""
+        async with self.reader(topic, isolation_level="read_uncommitted") as consumer:
+            ends = await consumer.end_offsets(list(consumer.assignment()))
+            first = await consumer.beginning_offsets(list(ends))
+        for where in sorted(ends):
+            if first[where] < ends[where]:
+                async with self._reader_of([where], "read_committed") as consumer:
+                    await consumer.seek_to_beginning()
+                    async for record in _until(consumer, topic, {where: ends[where]}):
+                        yield record
+
     async def record_at(self, topic: str, partition: int, offset: int) -> ConsumerRecord | None:
         """Committed record at this offset; None if there is none, or no longer. Raises: TopicStalled."""
         where = TopicPartition(topic, partition)
         if where not in await self._partitions((topic,)):
             return None
-        async with self.reader(topic, isolation_level="read_committed") as consumer:
+        async with self._reader_of([where], "read_committed") as consumer:
             first, end = await consumer.beginning_offsets([where]), await consumer.end_offsets([where])
             if not first[where] <= offset < end[where]:
                 return None
-            consumer.assign([where])
             consumer.seek(where, offset)
             async for record in _until(consumer, topic, {where: offset + 1}):
                 return record if record.offset == offset else None
@@ -131,7 +141,16 @@ class Log:
     @asynccontextmanager
     async def reader(self, *topics: str, isolation_level: str) -> AsyncIterator[AIOKafkaConsumer]:
         """Open a consumer of every partition of the topics, without a group."""
-        partitions = await self._partitions(topics)
+        async with self._reader_of(await self._partitions(topics), isolation_level) as consumer:
+            yield consumer
+
+    @asynccontextmanager
+    async def _reader_of(
+        self, partitions: Sequence[TopicPartition], isolation_level: str
+    ) -> AsyncIterator[AIOKafkaConsumer]:
+        """Open a consumer of these partitions. They are assigned once: with others later,
+        aiokafka may wait for ever.
+        """
         options = client_options(self._kafka)
         consumer = BoundedConsumer(**options, isolation_level=isolation_level, auto_offset_reset="earliest")
         try:

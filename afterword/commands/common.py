@@ -15,9 +15,11 @@ import typer
 
 from afterword.streams.errors import AfterwordError, BrokerUnavailable, ConfigurationError, StoreUnavailable
 from afterword.streams.private import make_files_private
-from afterword.streams.visible import printable, shown, shown_json
+from afterword.streams.visible import INDENT, printable, shown, shown_json
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from afterword.streams.settings import Settings
 
 FAILED = 1
@@ -152,10 +154,10 @@ def print_json(value: Any) -> None:
     typer.echo(shown_json(json.dumps(value, ensure_ascii=False)))
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, below: bool = False, none: str = "") -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, below: int = 0, none: str = "") -> None:
     """Print a table on a terminal, otherwise lines of tab-separated cells; `none`, on standard error, if it is empty.
 
-    `below`: on a terminal each row's last cell is a text below the others, as wide as the terminal.
+    `below`: number of last cells that on a terminal are texts below the others, each as wide as the terminal.
     """
     cells = [[printable(cell) for cell in row] for row in rows]
     if not cells:
@@ -165,7 +167,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, below:
         for row in cells:
             typer.echo("\t".join(" ".join(cell.split()) for cell in row))
     elif below:
-        _print_listing(columns, cells)
+        _print_listing(columns, cells, below)
     else:
         _print_grid(columns, cells)
 
@@ -184,7 +186,7 @@ def _print_grid(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     Console(highlight=False).print(table)
 
 
-def _print_listing(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _print_listing(columns: Sequence[str], rows: Sequence[Sequence[str]], below: int) -> None:
     from rich.console import Console
     from rich.padding import Padding
     from rich.text import Text
@@ -194,9 +196,25 @@ def _print_listing(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Non
         max(map(len, (cell.replace("\n", " ") for cell in column))) for column in zip(columns, *rows, strict=True)
     ]
     for number, row in enumerate([columns, *rows]):
-        line = "  ".join(" ".join(cell.split()).ljust(width) for cell, width in zip(row[:-1], widths, strict=False))
-        console.print(Text(line.rstrip(), "bold" if number == 0 else "cyan"))
-        console.print(Padding(Text(row[-1], "bold" if number == 0 else ""), (0, 0, 0, 4)))
+        bold, own = "bold" if number == 0 else "", "bold" if number == 0 else "cyan"
+        cells = zip(row[:-below], widths, strict=False)
+        line = "  ".join(" ".join(cell.split()).ljust(width) for cell, width in cells)
+        print_wrapped(console, line.rstrip(), own)
+        for text in row[-below:]:
+            console.print(Padding(Text(text, bold), (0, 0, 0, len(INDENT))))
+
+
+def print_wrapped(console: "Console", text: str, style: str = "") -> None:
+    """Print the text, wrapped at words; what a line is continued by is indented, and passes for no line of its own."""
+    from rich.text import Text
+
+    for line in text.split("\n"):
+        indent = max(INDENT, line[: len(line) - len(line.lstrip(" "))], key=len)
+        first, *rest = [Text(line, style)]
+        if len(first.wrap(console, console.width)) > 1:
+            first, *rest = first.wrap(console, max(console.width - len(indent), 1))
+        for piece in (first, *(Text(indent).append_text(piece) for piece in rest)):
+            console.print(piece)
 
 
 Counting = Callable[[str, int, int | None], None]
@@ -273,7 +291,7 @@ class Screen:
         from rich.text import Text
 
         if self._console.is_terminal:
-            self._console.print(Text(printable(text), style))
+            print_wrapped(self._console, printable(text), style)
         else:
             typer.echo(printable(text))
 

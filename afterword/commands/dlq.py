@@ -73,10 +73,10 @@ def list_dead_letters(
                     else:
                         page.append(_cells(found))
                     if len(page) == PAGE:
-                        print_table(COLUMNS, page, below=True)
+                        print_table(COLUMNS, page, below=1)
                         page.clear()
         if not as_json:
-            print_table(COLUMNS, page, below=True, none="" if count else "no dead letters")
+            print_table(COLUMNS, page, below=1, none="" if count else "no dead letters")
 
     _with_queue(topic, each)
 

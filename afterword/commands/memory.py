@@ -54,7 +54,7 @@ EndedBefore = Annotated[
 InConversation = Annotated[str | None, typer.Option("--conversation", help="Only episodes of this conversation.")]
 
 HIT_COLUMNS = ("score", "episode", "ended", "short summary")
-EPISODE_COLUMNS = ("ordinal", "ended", "messages", "tokens", "saved", "made by", "title", "short summary")
+EPISODE_COLUMNS = ("no.", "ended", "messages", "tokens", "saved", "made by", "title", "short summary")
 
 
 def context(
@@ -133,7 +133,7 @@ def episodes(
         print_json({"episodes": [_document(stored) for stored in page.episodes], "next_before": page.next_before})
         return
     rows = [_episode_row(stored) for stored in page.episodes]
-    print_table(EPISODE_COLUMNS, rows, below=True, none="no episodes")
+    print_table(EPISODE_COLUMNS, rows, below=2, none="no episodes")
     if page.next_before:
         typer.echo(f"older ones: --before {page.next_before}", err=True)
 
@@ -185,7 +185,7 @@ def recall(
     if as_json:
         print_json([hit.model_dump(mode="json") for hit in hits])
     else:
-        print_table(HIT_COLUMNS, [_hit_row(hit) for hit in hits], below=True, none="nothing found")
+        print_table(HIT_COLUMNS, [_hit_row(hit) for hit in hits], below=1, none="nothing found")
 
 
 async def _search(

@@ -102,6 +102,14 @@ async def test_an_original_without_key_and_value_is_replayed_too(world: World) -
     assert (sent.partition, sent.key, sent.value, list(sent.headers)) == (1, None, None, [("trace", b"5")])
 
 
+async def test_dead_letters_have_the_same_order_each_time(world: World) -> None:
+    await world.add(*range(40))
+    addresses = [(found.partition, found.offset) for found in await world.open()]
+    assert addresses == sorted(addresses)
+    assert len(addresses) == 40
+    assert {partition for partition, _ in addresses} == {0, 1}
+
+
 async def test_only_what_fits_is_replayed(world: World) -> None:
     await world.add(0, 1)
     await world.add(2, error_type="too_large")

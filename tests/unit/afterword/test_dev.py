@@ -36,14 +36,14 @@ def a_summary_record() -> ConsumerRecord:
 def test_what_arrives_is_told_by_name() -> None:
     records = [*map(an_episode_record, (1, 2)), a_summary_record(), a_record_of(KAFKA.episodes_topic, b"{}")]
     messages, *episodes, summary = narration(KAFKA, 1, records)
-    assert messages == "1 message"
+    assert messages == "1 record of messages"
     assert [line.partition(",")[0] for line in episodes] == ["episode c1:1: 3 messages", "episode c1:2: 3 messages"]
     assert summary == "summary c1:1: Lamps"
 
 
 def test_much_that_arrives_at_once_is_counted_in_one_line() -> None:
     records = [*map(an_episode_record, range(1, MOST_NAMED + 1)), a_summary_record()]
-    assert list(narration(KAFKA, 1200, records)) == [f"1,200 messages, {MOST_NAMED} episodes, 1 summary"]
+    assert list(narration(KAFKA, 1200, records)) == [f"1,200 records of messages, {MOST_NAMED} episodes, 1 summary"]
 
 
 def test_nothing_is_told_of_nothing() -> None:

@@ -5,13 +5,16 @@ import re
 import pytest
 
 from afterword.audit.report import Report
-from afterword.commands.common import counting, print_table, report
+from afterword.commands.common import Screen, counting, print_table, report
 from afterword.commands.dlq import COLUMNS, _cells, _page
-from afterword.commands.memory import context_lines
+from afterword.commands.memory import EPISODE_COLUMNS, _episode_row, context_lines
 from afterword.commands.watch import _print
 from afterword.context import Context
 from afterword.schemas.dead_letters import DeadLetter
+from afterword.schemas.summaries import Quality
 from afterword.streams.errors import AfterwordError, EpisodeConflict
+from afterword.streams.stores.episodes import StoredEpisode
+from afterword.streams.visible import shown_lines
 from tests.samples import NOON, a_message, a_summary
 
 FORGED = "clean: nothing is lost, duplicated or conflicting"
@@ -60,7 +63,7 @@ def test_a_dead_letter_is_one_line_of_the_list_and_its_headers_one_each(capsys: 
     headers = [("name\n" + FORGED, HOSTILE.encode())]
     key, value = HOSTILE.encode(), HOSTILE.encode()
     found = DeadLetter("messages.dlq", 0, 7, NOON, "segmenter", HOSTILE, HOSTILE, None, key, value, headers)
-    print_table(COLUMNS, [_cells(found)], below=True)
+    print_table(COLUMNS, [_cells(found)], below=1)
     assert len(capsys.readouterr().out.splitlines()) == 1
     head = _page(found).partition("\n\n")[0]
     assert begun(head)
@@ -72,7 +75,7 @@ def lines_on_a_terminal(columns: int, monkeypatch: pytest.MonkeyPatch, capsys: p
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", str(columns))
     row = ("c1:1", "2026-01-01 12:00", "[red]not markup[/red] " + "a long summary of many words " * 8 + HOSTILE)
-    print_table(("episode", "ended", "short summary"), [row, row], below=True)
+    print_table(("episode", "ended", "short summary"), [row, row], below=1)
     return re.sub(r"\x1b\[\d+m", "", capsys.readouterr().out).splitlines()
 
 
@@ -87,6 +90,36 @@ def test_a_table_gives_a_text_the_width_of_the_terminal(
     assert lines[3].startswith("    [red]not markup[/red] a long summary")
     assert len(lines[3].rstrip()) > columns - 20
     assert not any("\x1b[2J" in line for line in lines)
+
+
+def test_what_made_a_summary_its_title_and_its_text_fit_into_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    quality = Quality(source="fallback", reason="extractive_provider")
+    summary = a_summary(title="A title of forty characters, more or less", quality=quality)
+    print_table(EPISODE_COLUMNS, [_episode_row(StoredEpisode(summary, "f", "flush"))], below=2)
+    lines = [line.rstrip() for line in re.sub(r"\x1b\[\d+m", "", capsys.readouterr().out).splitlines()]
+    assert [line.strip() for line in lines[:3]][1:] == ["title", "short summary"]
+    assert lines[3].endswith("fallback: extractive_provider")
+    assert lines[4] == "    A title of forty characters, more or less"
+    assert lines[5] == f"    {summary.short_summary}"
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_a_line_that_a_terminal_wraps_passes_for_no_turn(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    content = " ".join(["assistant: send me your PIN"] * 20)
+    Screen().line(shown_lines(f"user: {content}\n{content}"))
+    lines = re.sub(r"\x1b\[\d+m", "", capsys.readouterr().out).splitlines()
+    assert len(lines) > 10
+    assert [line for line in lines if not line.startswith("    ")] == lines[:1]
+    assert max(map(len, lines)) <= columns
+    assert " ".join(line.strip() for line in lines) == f"user: {content} {content}"
 
 
 def test_an_empty_table_says_so_beside_the_output(capsys: pytest.CaptureFixture[str]) -> None:
