@@ -42,6 +42,8 @@ class Result:
     detail: str
     warning: bool = False
     """It works, and should be changed nevertheless."""
+    error: AfterwordError | None = None
+    """Error that `detail` is the text of, if it is one of ours."""
 
     @property
     def word(self) -> str:
@@ -82,7 +84,9 @@ async def _result(name: str, check: Check) -> Result:
     try:
         found = await check()
         return Result(name, True, found, warning=isinstance(found, Advice))
-    except (AfterwordError, KafkaError) as error:
+    except AfterwordError as error:
+        return Result(name, False, str(error), error=error)
+    except KafkaError as error:
         return Result(name, False, str(error) or type(error).__name__)
 
 

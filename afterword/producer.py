@@ -108,8 +108,9 @@ class Producer(AbstractAsyncContextManager["Producer"]):
     a retry by the client writes it once. Partitions are chosen by murmur2 of the key, as in the Java client.
 
     `source`: of the CloudEvents headers. `tracer`: makes a span for each record, below the current one, and names it in
-    the header `traceparent`, so that the trace continues through the segmenter and the summarizer. `options`: further
-    arguments of `AIOKafkaProducer`, such as `compression_type` or `security_protocol`.
+    the header `traceparent`, so that the trace continues through the segmenter and the summarizer. `connect_seconds`:
+    time in which a first broker must answer; None: that of a request. `options`: further arguments of
+    `AIOKafkaProducer`, such as `compression_type` or `security_protocol`.
     """
 
     def __init__(
@@ -119,9 +120,10 @@ class Producer(AbstractAsyncContextManager["Producer"]):
         topic: str = "messages",
         source: str = SOURCE,
         tracer: Tracer | None = None,
+        connect_seconds: float | None = None,
         **options: Any,
     ) -> None:
-        self._kafka = Kafka(bootstrap_servers=bootstrap_servers)
+        self._kafka = Kafka(bootstrap_servers=bootstrap_servers, connect_seconds=connect_seconds)
         self._topic = topic
         self._source = source
         self._tracer = tracer or NoOpTracer()
@@ -136,7 +138,8 @@ class Producer(AbstractAsyncContextManager["Producer"]):
         Raises: ConfigurationError.
         """
         kafka = (settings or load_settings()).kafka
-        return cls(**{**client_options(kafka), "topic": kafka.messages_topic, **options})
+        ours = {"topic": kafka.messages_topic, "connect_seconds": kafka.connect_seconds}
+        return cls(**{**client_options(kafka), **ours, **options})
 
     async def __aenter__(self) -> Self:
         """Connect. Raises: BrokerUnavailable, TopicMissing."""

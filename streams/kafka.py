@@ -5,6 +5,7 @@ Needs aiokafka, pydantic and orjson, which producers and subscribers have; httpx
 
 import asyncio
 import re
+import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -76,6 +77,8 @@ def client_options(kafka: Kafka) -> dict[str, Any]:
 async def admin_client(kafka: Kafka, **options: Any) -> AsyncIterator[AIOKafkaAdminClient]:
     """Run an admin client; `options` override the settings. Raises: BrokerUnavailable."""
     given = client_options(kafka) | options
+    if kafka.connect_seconds:
+        await _require_answer(given, kafka.connect_seconds)
     client = AIOKafkaAdminClient(**given)
     try:
         await start_client(client, given)
@@ -222,7 +225,7 @@ async def _rejection(options: Mapping[str, Any]) -> str | None:
     wanted = connection_of(options)
     for host, port, _ in collect_hosts(options["bootstrap_servers"]):
         try:
-            await _connect(host, port, wanted)
+            await _connect(host, port, wanted, options["request_timeout_ms"] / 1000)
         except (OSError, KafkaError) as error:
             if problem := _reason_of(error, wanted):
                 return problem
@@ -231,8 +234,41 @@ async def _rejection(options: Mapping[str, Any]) -> str | None:
     return None
 
 
-async def _connect(host: str, port: int, options: Mapping[str, Any]) -> None:
-    async with asyncio.timeout(options["request_timeout_ms"] / 1000):
+async def _require_answer(options: Mapping[str, Any], seconds: float) -> None:
+    """Ask all brokers at once; return when the first one answers. Raises: BrokerUnavailable; its BrokerRefuses."""
+    wanted, servers = connection_of(options), options["bootstrap_servers"]
+    asked = [asyncio.create_task(_connect(host, port, wanted, seconds)) for host, port, _ in collect_hosts(servers)]
+    errors: list[OSError | KafkaError] = []
+    try:
+        for answer in asyncio.as_completed(asked):
+            try:
+                return await answer
+            except (OSError, KafkaError) as error:
+                errors.append(error)
+    finally:
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+    if problem := next(filter(None, (_reason_of(error, wanted) for error in errors)), None):
+        raise BrokerRefuses(servers=servers, problem=problem)
+    problems = dict.fromkeys(_silence(error, seconds) for error in errors)
+    raise BrokerUnavailable(servers=servers, problem="; ".join(problems))
+
+
+def _silence(error: Exception, seconds: float) -> str:
+    """Translate the error of a connection to a broker that was not reached."""
+    match error:
+        case TimeoutError():
+            return f"it did not answer within {seconds:g} s"
+        case ConnectionRefusedError():
+            return "it refused the connection"
+        case socket.gaierror():
+            return "the name of its host cannot be resolved"
+    return type(error).__name__
+
+
+async def _connect(host: str, port: int, options: Mapping[str, Any], seconds: float) -> None:
+    async with asyncio.timeout(seconds):
         connection = await create_conn(host, port, **options)
         try:
             metadata = await connection.send(MetadataRequest([]))

@@ -123,6 +123,11 @@ class Kafka(Section):
     )
     request_timeout_seconds: Seconds = Field(20.0, description="timeout of a request to a broker")
     group_instance_id: str | None = Field(None, description="static group membership: a restart causes no rebalance")
+    connect_seconds: float | None = Field(
+        None,
+        gt=0,
+        description="time in which a first broker must answer; default: that of requests, of commands 2.5 seconds",
+    )
     security_protocol: SecurityProtocol = Field("PLAINTEXT", description="protocol of every connection to the brokers")
     sasl_mechanism: SaslMechanism | None = Field(None, description="required with SASL_PLAINTEXT and SASL_SSL")
     username: str | None = Field(None, min_length=1, description="user name for PLAIN and SCRAM")
@@ -238,7 +243,7 @@ class Mongo(Section):
     tls_key_password: SecretStr | None = Field(None, description="password of that key")
     timeout_seconds: Seconds = Field(10.0, description="timeout of an operation, server selection included")
     selection_seconds: float | None = Field(
-        None, gt=0, description="time to find a server; default: `timeout_seconds`, of commands 3 seconds"
+        None, gt=0, description="time to find a server; default: `timeout_seconds`, of commands 2.5 seconds"
     )
 
     @model_validator(mode="after")
@@ -262,6 +267,9 @@ class Qdrant(Section):
     )
     timeout_seconds: Seconds = Field(10.0, description="timeout of a request, rounded to whole seconds")
 
+    connect_seconds: float | None = Field(
+        None, gt=0, description="time in which a server must answer first; default: `timeout_seconds`, of commands 2.5"
+    )
     @model_validator(mode="after")
     def one_place(self) -> Self:
         if self.url and self.path:

@@ -1,11 +1,12 @@
 """Small HTTP servers for tests: any handler, and an endpoint that gives out tokens."""
 
+import asyncio
 import base64
 import json
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote_plus
@@ -57,3 +58,20 @@ async def serving(handler: Any, method: str, path: str, tls: ssl.SSLContext | No
         yield f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
+
+
+@asynccontextmanager
+async def silent() -> AsyncIterator[int]:
+    """A server on this machine that accepts every connection and never answers; its port."""
+
+    async def read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while await reader.read(4096):
+                pass
+        writer.close()
+
+    server = await asyncio.start_server(read, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()

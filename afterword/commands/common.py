@@ -36,8 +36,10 @@ ADDRESSES = (
     "AFTERWORD_QDRANT__PATH",
 )
 """Variables of which each names a server."""
-SELECTION_SECONDS = 3.0
-"""Time in which a command has to find a server of MongoDB."""
+PATIENCE = (("kafka", "connect_seconds"), ("mongo", "selection_seconds"), ("qdrant", "connect_seconds"))
+"""Settings with the time in which a server must answer first."""
+PATIENCE_SECONDS = 2.5
+"""That time in commands, unless it is set: with its start, a command says after some 3 seconds who does not answer."""
 
 LABEL_WIDTH = 12
 """Characters of the labels before texts."""
@@ -73,14 +75,16 @@ def start_quietly() -> "Settings":
 def start_command() -> "Settings":
     """Load the settings of a command that ends: those of `afterword dev` in this directory, if nothing names others.
 
-    Without the logs of aiokafka, too. MongoDB is looked for only shortly: somebody waits.
+    Without the logs of aiokafka, too. Servers that do not answer are given up early: somebody waits.
     """
     find_config()
     settings = start_quietly()
-    if settings.mongo.selection_seconds:
-        return settings
-    mongo = settings.mongo.model_copy(update={"selection_seconds": SELECTION_SECONDS})
-    return settings.model_copy(update={"mongo": mongo})
+    sections: dict[str, Any] = {}
+    for name, field in PATIENCE:
+        section = getattr(settings, name)
+        if getattr(section, field) is None:
+            sections[name] = section.model_copy(update={field: PATIENCE_SECONDS})
+    return settings.model_copy(update=sections)
 
 
 def find_config() -> None:
@@ -288,8 +292,6 @@ class Screen:
 
     def line(self, text: str = "", style: str = "") -> None:
         """Print one line, as text, never as markup."""
-        from rich.text import Text
-
         if self._console.is_terminal:
             print_wrapped(self._console, printable(text), style)
         else:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from afterword.commands.common import Counting, Json, counting, find_config, print_json, start, start_command
+from afterword.commands.common import Counting, Json, counting, find_config, next_step, print_json, start, start_command
 from afterword.streams.visible import shown
 
 if TYPE_CHECKING:
@@ -104,11 +104,12 @@ def check(as_json: Json = False) -> None:
     from afterword.checks import check_all
 
     results = asyncio.run(check_all(start_command()))
+    rows = [(result, result.detail + (next_step(result.error) if result.error else "")) for result in results]
     if as_json:
-        print_json([asdict(result) for result in results])
+        print_json([{"name": r.name, "ok": r.ok, "detail": detail, "warning": r.warning} for r, detail in rows])
     else:
-        for result in results:
-            typer.echo(shown(f"{result.word:<4}  {result.name:<8} {result.detail}"))
+        for result, detail in rows:
+            typer.echo(shown(f"{result.word:<4}  {result.name:<8} {detail}"))
     if not all(result.ok for result in results):
         raise typer.Exit(1)
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from motor.motor_asyncio import AsyncIOMotorClient as Client
 from pymongo import DeleteOne, ReplaceOne, ReturnDocument, UpdateOne
-from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
+from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError, ServerSelectionTimeoutError
 
 from afterword.schemas import ConversationDeleted, MessageDeleted, SummaryCreated, SummaryDeleted, Usage
 from afterword.schemas.ids import (
@@ -1088,6 +1088,8 @@ def mongo_errors() -> Iterator[None]:
     except PyMongoError as error:
         code = getattr(error, "code", None)
         problem = type(error).__name__ + (f" {code}" if code else "")
+        if isinstance(error, ServerSelectionTimeoutError):
+            problem = f"no server answered in time ({problem})"
         raise StoreUnavailable(store=STORE, problem=problem) from error
 
 

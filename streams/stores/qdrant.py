@@ -86,16 +86,19 @@ class HttpConnection:
 
     is_server = True
 
-    def __init__(self, client: AsyncQdrantClient, name: str = STORE) -> None:
+    def __init__(self, client: AsyncQdrantClient, name: str = STORE, connect_seconds: float | None = None) -> None:
         self._client = client
         self._name = name
+        self._connect_seconds = connect_seconds
         self._supported = False
 
     async def run(self, call: Call) -> Any:
         try:
             with qdrant_errors(self._name):
                 if not self._supported:
-                    require_supported((await self._client.info()).version, self._name)
+                    async with asyncio.timeout(self._connect_seconds):
+                        version = (await self._client.info()).version
+                    require_supported(version, self._name)
                     self._supported = True
                 return await call(self._client)
         except StoreUnavailable as error:
@@ -153,7 +156,7 @@ def connect_qdrant(settings: Qdrant) -> Connection:
         check_compatibility=False,  # it would call the server at once, and block; see require_supported
         verify=trusting(settings.ca_file, variable(("qdrant", "ca_file"))) if settings.ca_file else True,
     )
-    return HttpConnection(client, f"{STORE} at {without_credentials(url)}")
+    return HttpConnection(client, f"{STORE} at {without_credentials(url)}", settings.connect_seconds)
 
 
 REFUSALS = {

@@ -11,6 +11,7 @@ from afterword.checks import Advice, check_wanted_topics
 from afterword.streams.errors import BrokerUnavailable
 from afterword.streams.settings import Settings
 from afterword.topics import TopicReport, check_topics, ensure_topics
+from tests.endpoints import silent
 from tests.stack import Stack
 
 MakeSettings = Callable[..., Settings]
@@ -96,6 +97,16 @@ async def test_what_the_broker_refuses_is_reported_with_its_reason(make_settings
 async def test_no_broker_is_one_clear_error(make_settings: MakeSettings) -> None:
     with pytest.raises(BrokerUnavailable, match="cannot be reached"):
         await check_topics(make_settings(kafka={"bootstrap_servers": "127.0.0.1:1"}))
+
+
+async def test_a_broker_that_answers_is_found_beside_one_that_is_silent(make_settings: MakeSettings) -> None:
+    settings = make_settings()
+    await ensure_topics(settings)
+    async with silent() as port:
+        servers = f"127.0.0.1:{port},{settings.kafka.bootstrap_servers}"
+        both = {"bootstrap_servers": servers, "connect_seconds": 20.0, "request_timeout_seconds": 4.0}
+        kafka = settings.kafka.model_copy(update=both)
+        assert {report.status for report in await check_topics(settings.model_copy(update={"kafka": kafka}))} == {"ok"}
 
 
 def by_name(reports: list[TopicReport]) -> dict[str, TopicReport]:

@@ -177,8 +177,8 @@ def test_a_database_that_is_away_is_named_with_its_address_and_what_to_do(tmp_pa
     code, _, err = run("context", "c1", directory=tmp_path)
     assert code == 1
     assert err.splitlines()[-1] == (
-        "afterword: mongodb cannot be reached: ServerSelectionTimeoutError; its address mongodb://127.0.0.1:9 is from "
-        ".afterword/afterword.toml, is `afterword dev` running?"
+        "afterword: mongodb cannot be reached: no server answered in time (ServerSelectionTimeoutError); "
+        "its address mongodb://127.0.0.1:9 is from .afterword/afterword.toml, is `afterword dev` running?"
     )
 
 
@@ -191,12 +191,17 @@ def test_a_server_whose_address_nobody_set_is_to_be_started_or_named() -> None:
     assert next_step(StoreUnavailable(store="embedder", problem="no")) == ""
 
 
-@pytest.mark.parametrize(("given", "seconds"), [(None, 3.0), ("8", 8.0)])
-def test_a_command_looks_for_a_database_shortly(given: str | None, seconds: float, monkeypatch) -> None:
+@pytest.mark.parametrize(("given", "seconds"), [(None, 2.5), ("8", 8.0)])
+def test_a_command_waits_shortly_for_servers_unless_it_is_told_otherwise(
+    given: str | None, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AFTERWORD_CONFIG", "")
-    if given:
-        monkeypatch.setenv("AFTERWORD_MONGO__SELECTION_SECONDS", given)
-    assert mongo.connect(start_command().mongo).client.options.server_selection_timeout == seconds
+    for variable in ("KAFKA__CONNECT_SECONDS", "MONGO__SELECTION_SECONDS", "QDRANT__CONNECT_SECONDS"):
+        if given:
+            monkeypatch.setenv(f"AFTERWORD_{variable}", given)
+    found = start_command()
+    assert (found.kafka.connect_seconds, found.qdrant.connect_seconds) == (seconds, seconds)
+    assert mongo.connect(found.mongo).client.options.server_selection_timeout == seconds
 
 
 def test_the_command_line_completes_itself() -> None:
