@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import (
+    AwareDatetime,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -122,12 +123,12 @@ class Kafka(Section):
         60.0, description="longest time that a rebalance waits for a worker to rejoin"
     )
     request_timeout_seconds: Seconds = Field(20.0, description="timeout of a request to a broker")
-    group_instance_id: str | None = Field(None, description="static group membership: a restart causes no rebalance")
     connect_seconds: float | None = Field(
         None,
         gt=0,
         description="time in which a first broker must answer; default: that of requests, of commands 2.5 seconds",
     )
+    group_instance_id: str | None = Field(None, description="static group membership: a restart causes no rebalance")
     security_protocol: SecurityProtocol = Field("PLAINTEXT", description="protocol of every connection to the brokers")
     sasl_mechanism: SaslMechanism | None = Field(None, description="required with SASL_PLAINTEXT and SASL_SSL")
     username: str | None = Field(None, min_length=1, description="user name for PLAIN and SCRAM")
@@ -266,10 +267,10 @@ class Qdrant(Section):
         description="prefix of the collection's name, which ends with the embedder's model, if any",
     )
     timeout_seconds: Seconds = Field(10.0, description="timeout of a request, rounded to whole seconds")
-
     connect_seconds: float | None = Field(
         None, gt=0, description="time in which a server must answer first; default: `timeout_seconds`, of commands 2.5"
     )
+
     @model_validator(mode="after")
     def one_place(self) -> Self:
         if self.url and self.path:
@@ -756,6 +757,8 @@ class WebhookEndpoint(Section):
     types: tuple[Literal["summary.created", "summary.deleted"], ...] = Field(
         ("summary.created", "summary.deleted"), min_length=1
     )
+    since: AwareDatetime | None = None
+    """Events that were announced before are not sent; None: all that the topics have."""
 
     @property
     def host(self) -> str:
@@ -802,7 +805,7 @@ class Webhooks(Section):
     endpoints: dict[str, WebhookEndpoint] = Field(
         {},
         description='endpoints by name, such as {"crm": {"url": "https://…", "secret": "whsec_…"}}; `types` limits one '
-        "to some types of events",
+        "to some types of events, `since` to those announced from a time on",
         json_schema_extra={"type_name": "JSON object, with secrets", "format": "password"},
     )
     private_hosts: str = Field(
@@ -1110,6 +1113,8 @@ def _presentable(location: Location, value: Any) -> Any:
         return without_credentials(value.get_secret_value()) if location == URI else HIDDEN
     if isinstance(value, str) and "://" in value:
         return without_credentials(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
     return str(value) if isinstance(value, Path) else value
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterable, Awaitable, Callable
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -98,9 +99,11 @@ class Deliveries:
         attempts: Attempts,
         webhooks: Webhooks,
         metrics: Metrics,
+        since: datetime | None = None,
     ) -> None:
-        """`attempts`: of a record on which this code itself fails."""
+        """`attempts`: of a record on which this code itself fails. `since`: time of the first record that is sent."""
         self.name = endpoint.name
+        self._since_ms = since.timestamp() * 1000 if since else 0.0
         self._endpoint = endpoint
         self._read = read
         self._undelivered = undelivered
@@ -122,8 +125,8 @@ class Deliveries:
         event.ack()
 
     async def _settle(self, event: Any, record: KafkaRecord) -> None:
-        """Return when the endpoint has taken the record, or its dead letter is sent."""
-        if header(record.headers, FOR_ENDPOINT) not in (None, self.name):
+        """Return when the endpoint has taken the record, or its dead letter is sent, or it is not for this endpoint."""
+        if header(record.headers, FOR_ENDPOINT) not in (None, self.name) or record.timestamp < self._since_ms:
             return
         try:
             await self._until_taken(event, record)

@@ -52,11 +52,12 @@ async def endpoint_app(
     kafka, webhooks = settings.kafka, settings.webhooks
     group, engine = kafka.webhooks_group(name), metrics.engine.of_group(f"{ROLE}:{name}")
     app = faust_app(settings, group, engine, handling_seconds=float("inf"))
-    endpoint = await closing.enter_async_context(Endpoint(name, webhooks.endpoints[name], webhooks))
+    given = webhooks.endpoints[name]
+    endpoint = await closing.enter_async_context(Endpoint(name, given, webhooks))
     attempts = Attempts(app.breaker, settings.engine.agent_retries, stops=(AfterwordError,))
     undelivered = Undelivered(app, kafka, name, metrics)
-    handler = Deliveries(endpoint, partial(read, opener), undelivered, attempts, webhooks, metrics)
-    lanes = attach_endpoint(app, kafka, webhooks.endpoints[name], webhooks.max_in_flight, handler)
+    handler = Deliveries(endpoint, partial(read, opener), undelivered, attempts, webhooks, metrics, given.since)
+    lanes = attach_endpoint(app, kafka, given, webhooks.max_in_flight, handler)
     closing.push_async_callback(lanes.drain, 0)
     return app
 

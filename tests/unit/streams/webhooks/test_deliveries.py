@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ from afterword.streams.telemetry import Metrics
 from afterword.streams.webhooks.agent import Deliveries, wait_after
 from afterword.streams.webhooks.endpoint import DeliveryFailed, EndpointGone
 from tests.integration.consumers.test_subscriber import event
+from tests.samples import NOON
 
 FOREVER = 1000
 
@@ -35,6 +37,7 @@ class Record:
     headers: tuple[tuple[str, bytes], ...] = ()
     topic: str = "summary.created"
     partition: int = 0
+    timestamp: int = 0
 
     @property
     def key(self) -> bytes:
@@ -111,10 +114,17 @@ async def read(record: Record) -> Any:
     return None if record.number == 0 else event(record.number, record.conversation)
 
 
-def deliveries(endpoint: Taking, letters: Letters, retry_seconds: float = 60.0, retries: int = 0) -> Deliveries:
+def deliveries(
+    endpoint: Taking,
+    letters: Letters,
+    retry_seconds: float = 60.0,
+    retries: int = 0,
+    since: datetime | None = None,
+) -> Deliveries:
     webhooks = Webhooks(retry_wait_seconds=0.001, longest_wait_seconds=0.001, retry_seconds=retry_seconds)
     attempts = Attempts(Breaker(), retries, stops=())
-    return Deliveries(endpoint, read, letters, attempts, webhooks, Metrics("webhooks", "0"))  # type: ignore[arg-type]
+    metrics = Metrics("webhooks", "0")
+    return Deliveries(endpoint, read, letters, attempts, webhooks, metrics, since)  # type: ignore[arg-type]
 
 
 def lanes() -> tuple[Lanes[bytes], list[BaseException]]:
@@ -207,6 +217,18 @@ async def test_a_replay_is_taken_by_the_endpoint_that_it_is_for() -> None:
     for name, taken in (("one", ["c:1:1"]), ("another", [])):
         one, endpoint, _ = await deliver(Record("c", 1, headers=((FOR_ENDPOINT, name.encode()),)))
         assert (endpoint.taken, one.acknowledged) == (taken, 1)
+
+
+async def test_what_was_announced_before_the_endpoint_s_time_is_passed_over() -> None:
+    since_ms = int(NOON.timestamp() * 1000)
+    records = [Record("c", number, timestamp=since_ms + number - 2) for number in (1, 2, 3)]
+    endpoint, letters = Taking({record.id: record for record in records}), Letters()
+    delivering, events = deliveries(endpoint, letters, since=NOON), [Given(record) for record in records]
+    for event_ in events:
+        await delivering.deliver(event_)
+    assert endpoint.taken == ["c:2:1", "c:3:1"]
+    assert [event_.acknowledged for event_ in events] == [1, 1, 1]
+    assert letters.sent == []
 
 
 async def test_nothing_is_acknowledged_after_410_and_a_stop_does_not_wait() -> None:
