@@ -1,6 +1,6 @@
 """Routes that read: conversations, their messages and episodes, context, and recall."""
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
@@ -66,6 +66,8 @@ class ContextQuery(ByAgent):
     """Most tokens of the context."""
     keep_recent: int | None = Field(None, ge=0, le=MOST_RECENT)
     """Number of last messages; absent: that of the trigger's preset."""
+    form: Literal["messages", "text"] | None = None
+    """Form for a prompt that is added: `messages` fills `as_messages`, `text` fills `as_text`."""
 
 
 class EpisodesQuery(ByAgent):
@@ -174,10 +176,18 @@ class ContextAnswer(Model):
     """1 − events / events_full."""
     verbatim: bool
     """The conversation's messages instead of its summaries, which would take more tokens."""
+    as_messages: tuple[dict[str, str], ...] | None = None
+    """With `form=messages`: all of it as OpenAI's chat API takes it; summaries are in the first message, fenced."""
+    as_text: str | None = None
+    """With `form=text`: all of it as one text; further lines of a message are indented."""
 
     @classmethod
-    def of(cls, context: Context) -> Self:
-        return cls(**{name: getattr(context, name) for name in cls.model_fields})
+    def of(cls, context: Context, form: Literal["messages", "text"] | None = None) -> Self:
+        return cls(
+            **{name: getattr(context, name) for name in cls.model_fields if name not in ("as_messages", "as_text")},
+            as_messages=tuple(context.as_messages()) if form == "messages" else None,
+            as_text=context.as_text() if form == "text" else None,
+        )
 
 
 def _services(request: Request) -> Services:
@@ -229,7 +239,7 @@ async def get_context(
     if found is None:
         raise NotFound(what="conversation")
     _count(request, len(found.messages))
-    return ContextAnswer.of(found)
+    return ContextAnswer.of(found, wanted.form)
 
 
 @router.get("/conversations/{conversation_id}/episodes")

@@ -66,7 +66,22 @@ async def test_context_is_what_memory_gives() -> None:
         assert shown["rolling_summary"] == context.rolling_summary != ""
         assert [one["id"] for one in shown["messages"]] == [one.id for one in context.messages]
         assert shown["compression"] == context.compression
-        assert set(shown) == set(context.as_dict())
+        assert set(shown) == {*context.as_dict(), "as_messages", "as_text"}
+        assert (shown["as_messages"], shown["as_text"]) == (None, None)
+
+
+async def test_context_comes_as_a_prompt_takes_it_on_request() -> None:
+    async with serving() as served:
+        await a_conversation(served)
+        wanted = {"keep_recent": "2", "max_tokens": "500"}
+        context = await served.remembered.context(keep_recent=2, max_tokens=500)
+        messages = (await served.client.get(CONTEXT, params={**wanted, "form": "messages"})).json()
+        text = (await served.client.get(CONTEXT, params={**wanted, "form": "text"})).json()
+        assert messages["as_messages"][0]["role"] == "system"
+        assert messages["as_messages"][1:] == context.as_messages()[1:] != []
+        assert context.rolling_summary in messages["as_messages"][0]["content"]
+        assert (text["as_text"], text["as_messages"], messages["as_text"]) == (context.as_text(), None, None)
+        assert (await served.client.get(CONTEXT, params={"form": "xml"})).status_code == 422
 
 
 async def test_episodes_are_listed_and_shown() -> None:
