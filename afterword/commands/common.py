@@ -39,7 +39,7 @@ ADDRESSES = (
 PATIENCE = (("kafka", "connect_seconds"), ("mongo", "selection_seconds"), ("qdrant", "connect_seconds"))
 """Settings with the time in which a server must answer first."""
 PATIENCE_SECONDS = 2.5
-"""That time in commands, unless it is set: with its start, a command says after some 3 seconds who does not answer."""
+"""Value in commands, unless they are set: with its start, a command says after some 3 seconds who does not answer."""
 
 LABEL_WIDTH = 12
 """Characters of the labels before texts."""

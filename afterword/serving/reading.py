@@ -177,9 +177,9 @@ class ContextAnswer(Model):
     verbatim: bool
     """The conversation's messages instead of its summaries, which would take more tokens."""
     as_messages: tuple[dict[str, str], ...] | None = None
-    """With `form=messages`: all of it as OpenAI's chat API takes it; summaries are in the first message, fenced."""
+    """All of it as OpenAI's chat API takes it, with `form=messages`; summaries are in the first message, fenced."""
     as_text: str | None = None
-    """With `form=text`: all of it as one text; further lines of a message are indented."""
+    """All of it as one text, with `form=text`; further lines of a message are indented."""
 
     @classmethod
     def of(cls, context: Context, form: Literal["messages", "text"] | None = None) -> Self:
