@@ -1,16 +1,17 @@
-"""python -m benchmarks.quality [gate] [extractive] [redaction]: all of them unless some are named."""
+"""python -m benchmarks.quality [gate] [extractive] [redaction] [topics]: all of them unless some are named."""
 
 import argparse
 from collections.abc import Callable
 
 from rich.console import Console
 
-from benchmarks.quality import extractive, gate, redaction
+from benchmarks.quality import extractive, gate, redaction, segmentation
 
 PARTS: dict[str, Callable[[Console], None]] = {
     "gate": gate.show,
     "extractive": extractive.show,
     "redaction": redaction.show,
+    "topics": segmentation.show,
 }
 
 

@@ -23,6 +23,7 @@ from benchmarks.quality import spoil
 from benchmarks.quality.episodes import an_episode
 from benchmarks.quality.meetings import MEETINGS, part, spoken
 from benchmarks.quality.pairs import DATA, Pair, Split, write
+from benchmarks.quality.segmentation import DIALOGUES
 
 SEED = 20250901
 CORPORA = ("superseg_validation", "tiage_validation", "tiage_train")
@@ -149,12 +150,22 @@ def copy_meetings(directory: Path) -> None:
     MEETINGS.write_bytes(gzip.compress(lines.encode(), compresslevel=9, mtime=0))
 
 
+def copy_dialogues(directory: Path) -> None:
+    """Write the dialogues with their topic boundaries, for `segmentation`."""
+    rows = [row for name in CORPORA for row in _rows(directory / f"{name}.jsonl")]
+    with DIALOGUES.open("wb") as file, gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0) as packed:
+        for row in rows:
+            turns = [(m.role, m.content, m.is_continuation is False) for m in expand(row["id"], row["dialogue"])]
+            packed.write(json.dumps({"id": row["id"], "turns": turns}, ensure_ascii=False).encode() + b"\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
     directory = parser.parse_args().directory
     write(build(directory))
     copy_meetings(directory)
+    copy_dialogues(directory)
 
 
 if __name__ == "__main__":
