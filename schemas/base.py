@@ -1,5 +1,6 @@
 """Base model, ids and times of all events."""
 
+import re
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -12,7 +13,6 @@ from pydantic import (
     PlainSerializer,
     StringConstraints,
     TypeAdapter,
-    ValidationError,
     WithJsonSchema,
 )
 
@@ -32,14 +32,18 @@ def rfc3339(moment: datetime) -> str:
 
 def utc_milliseconds(moment: datetime) -> datetime:
     """The moment in UTC, cut to what a Kafka timestamp and a BSON date hold, so that no store changes it."""
-    try:
-        utc = moment.astimezone(UTC)
-    except OverflowError:
-        raise ValueError("outside the years 1 to 9999 in UTC") from None
-    return utc.replace(microsecond=utc.microsecond // 1000 * 1000)
+    if moment.tzinfo is not UTC:  # most are: what this costs is paid for each message
+        try:
+            moment = moment.astimezone(UTC)
+        except OverflowError:
+            raise ValueError("outside the years 1 to 9999 in UTC") from None
+    beyond = moment.microsecond % 1000
+    return moment.replace(microsecond=moment.microsecond - beyond) if beyond else moment
 
 
 _LAX_TIME: TypeAdapter[datetime] = TypeAdapter(AwareDatetime)
+_UTC_TIME = re.compile(r"\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):\d\d:\d\d(?:\.\d{1,6})?Z", re.ASCII)
+"""The usual form, which the standard library parses in a tenth of the time, and to the same moment."""
 
 
 def parsed_time(moment: object) -> object:
@@ -47,9 +51,11 @@ def parsed_time(moment: object) -> object:
     if not isinstance(moment, str):
         return moment
     try:
+        if _UTC_TIME.fullmatch(moment):
+            return datetime.fromisoformat(moment)
         if moment[4:5] == "-":
             return _LAX_TIME.validate_python(moment)
-    except ValidationError:
+    except ValueError:  # pydantic's are, too
         pass  # its message repeats the text
     raise ValueError("must be a date and a time with an offset, as in RFC 3339")
 
