@@ -30,17 +30,20 @@ class Quality(Model):
 
 
 class Usage(Model):
-    """Tokens that an LLM used, as its server counts them; 0 if no LLM was asked."""
+    """Tokens that an LLM used, as its server counts them, and time that it took; 0 if no LLM was asked."""
 
     prompt_tokens: int = 0
     """Tokens of all prompts."""
     completion_tokens: int = 0
     """Tokens of all answers."""
+    seconds: float = Field(0.0, ge=0)
+    """Seconds from questions to their answers, added up; those that failed are left out. 0 in older events."""
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
             prompt_tokens=self.prompt_tokens + other.prompt_tokens,
             completion_tokens=self.completion_tokens + other.completion_tokens,
+            seconds=round(self.seconds + other.seconds, 3),
         )
 
 

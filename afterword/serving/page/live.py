@@ -17,6 +17,7 @@ from starlette.responses import HTMLResponse
 
 from afterword.audit.log import Log, open_log
 from afterword.dlq import DeadLetterQueue, Filters, queue_topics
+from afterword.schemas import Usage
 from afterword.schemas.episodes import EPISODE_CLOSED
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.serving.events import ALL, HEARTBEAT_SECONDS, SEND_SECONDS, EventStream
@@ -53,6 +54,10 @@ class LiveView:
     waiting: deque[Published] = field(default_factory=lambda: deque(maxlen=SHOWN_AT_ONCE))
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ALL, 0))
     totals: dict[str, int] = field(default_factory=lambda: dict.fromkeys((*ALL, "fallback"), 0))
+    usage: Usage = Usage()
+    """Tokens and seconds of the LLM, of all summaries that were asked for."""
+    asked: int = 0
+    """Summaries for which an LLM was asked."""
     history: dict[str, deque[int]] = field(
         default_factory=lambda: {kind: deque([0] * HISTORY_TICKS, HISTORY_TICKS) for kind in ALL}
     )
@@ -61,8 +66,14 @@ class LiveView:
         self.waiting.append(event)
         self.counts[event.kind] += 1
         self.totals[event.kind] += 1
-        if event.kind == SUMMARY_CREATED and orjson.loads(event.data)["quality"]["source"] == "fallback":
-            self.totals["fallback"] += 1
+        if event.kind == SUMMARY_CREATED:
+            self._count_summary(orjson.loads(event.data))
+
+    def _count_summary(self, summary: dict[str, Any]) -> None:
+        self.totals["fallback"] += summary["quality"]["source"] == "fallback"
+        usage = Usage(**summary["usage"])
+        self.usage += usage
+        self.asked += bool(usage.prompt_tokens)
 
     def tick(self) -> list[Published]:
         """End a tick; return its events, oldest first."""

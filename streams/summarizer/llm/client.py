@@ -81,13 +81,15 @@ class LlmClient:
         deadline = asking.budget.deadline
         async with deadline.hold(self._calls):
             with self._traced(request.model or self.llm.model) as span:
+                began = time.monotonic()
                 try:
                     async with asyncio.timeout(deadline.left):
                         reply = await self._protocol.chat(request)
                 except TimeoutError:
                     raise ProviderUnavailable(problem=TIME_IS_UP) from None
+                took = time.monotonic() - began
                 self._count(reply, span)
-        asking.used += reply.usage
+        asking.used += reply.usage + Usage(seconds=took)
         return reply, read(reply.complete_text)
 
     @contextmanager

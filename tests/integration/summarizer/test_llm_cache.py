@@ -69,6 +69,7 @@ async def test_after_a_rebuild_no_episode_is_sent_to_the_llm_again(
     assert len(llm_server.requests) == len(EPISODES)
     for before, after in zip(first, again, strict=True):
         assert after.usage == Usage() != before.usage
+        assert before.usage.seconds > 0
         assert after.model_copy(update={"usage": before.usage}) == before
 
 

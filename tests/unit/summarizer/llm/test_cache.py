@@ -28,9 +28,10 @@ def asking(client: LlmClient, *, fresh: bool = False) -> Asking:
 
 
 async def asked(client: LlmClient, question: ChatRequest = QUESTION) -> tuple[str, Usage]:
-    """Text and cost of an answer."""
+    """Text and cost of an answer, without the time that the test happened to take."""
     once = asking(client)
-    return await once.until_usable(lambda _: question, str), once.used
+    text = await once.until_usable(lambda _: question, str)
+    return text, once.used.model_copy(update={"seconds": 0.0})
 
 
 class Endpoint:
@@ -80,6 +81,18 @@ async def test_the_same_question_is_asked_once_and_costs_nothing_the_second_time
     assert len(endpoint.asked) == 1
     assert first == ("Answer 1", USAGE)
     assert second == ("Answer 1", Usage())
+
+
+async def test_time_is_counted_like_tokens_and_a_kept_reply_takes_none() -> None:
+    endpoint, replies = Endpoint(), MemoryReplies()
+    endpoint.answering.clear()
+    first, second = asking(a_client(endpoint, LLM, replies)), asking(a_client(endpoint, LLM, replies))
+    waiting = asyncio.create_task(first.until_usable(lambda _: QUESTION, str))
+    asyncio.get_running_loop().call_later(0.05, endpoint.answering.set)
+    await waiting
+    await second.until_usable(lambda _: QUESTION, str)
+    assert 0.04 < first.used.seconds < 30
+    assert second.used.seconds == 0
 
 
 @pytest.mark.parametrize(
