@@ -22,7 +22,7 @@ from afterword.serving.events import ALL, HEARTBEAT_SECONDS, SEND_SECONDS, Event
 from afterword.serving.feed import Feed, StreamFilter
 from afterword.serving.page.live import happened_at, recent_events
 from afterword.serving.page.marking import figures_in, with_evidence
-from afterword.serving.page.rendering import PageRoute, fragment, html_page
+from afterword.serving.page.rendering import PageRoute, cut_off, fragment, html_page
 from afterword.serving.page.visitor import ReadingVisitor
 from afterword.serving.principal import Principal
 from afterword.serving.problems import NotFound
@@ -65,9 +65,10 @@ class MessageQuery(ByAgent):
 
 @dataclass(frozen=True)
 class EpisodeCard:
-    """An episode, and its long summary with marks."""
+    """An episode, and its summaries with marks."""
 
     stored: StoredEpisode
+    short_summary: Markup
     long_summary: Markup
 
 
@@ -100,8 +101,9 @@ def _cards(messages: Sequence[MessageCreated], episodes: Sequence[StoredEpisode]
     for episode in episodes:
         summary = episode.summary
         sources = figures_in(known[message_id] for message_id in summary.message_ids if message_id in known)
+        texts = cut_off(summary.short_summary), summary.long_summary
         cards[episode.ordinal] = EpisodeCard(
-            episode, with_evidence(summary.long_summary, summary.quality.unsupported, sources)
+            episode, *(with_evidence(text, summary.quality.unsupported, sources) for text in texts)
         )
     return cards
 
