@@ -435,6 +435,7 @@ class Memory:
         conversation_id: str | None = None,
         started_after: datetime | None = None,
         ended_before: datetime | None = None,
+        explain: bool = False,
     ) -> list[Recalled]:
         """The user's episodes that match the query best, best first.
 
@@ -443,7 +444,7 @@ class Memory:
         `tenant_id`: None means episodes without a tenant, never those of all tenants. Raises: OwnerMissing for a user
         None or "", which is what messages have whose producer knew no user.
         `started_after`, `ended_before`: times with an offset, compared with those of an episode's first message, which
-        may be equal, and of its last one.
+        may be equal, and of its last one. `explain`: each hit has its score in each ranking.
         """
         _check_user(user_id)
         _check_tenant(tenant_id)
@@ -451,6 +452,7 @@ class Memory:
         require(str | None, agent_id=agent_id, conversation_id=conversation_id)
         require(datetime | None, started_after=started_after, ended_before=ended_before)
         require(int, k=k)
+        require(bool, explain=explain)
         hits = await self._search(
             Query(
                 text=_cut(query),
@@ -461,6 +463,7 @@ class Memory:
                 conversation_id=conversation_id,
                 started_after=started_after,
                 ended_before=ended_before,
+                explain=explain,
             )
         )
         # in this order: what is settled meanwhile has its next revision when the episodes are read

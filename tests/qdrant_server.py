@@ -179,6 +179,11 @@ def _query(client: QdrantClient, name: str, body: bytes) -> Any:
     )
 
 
+def _query_batch(client: QdrantClient, name: str, body: bytes) -> Any:
+    wanted = models.QueryRequestBatch.model_validate_json(body)
+    return client.query_batch_points(name, wanted.searches)
+
+
 _ONE = "/collections/{collection}"
 ROUTES: tuple[tuple[str, str, Answer], ...] = (
     ("GET", "/collections", _collections),
@@ -191,4 +196,5 @@ ROUTES: tuple[tuple[str, str, Answer], ...] = (
     ("POST", _ONE + "/points", _points),
     ("POST", _ONE + "/points/scroll", _scroll),
     ("POST", _ONE + "/points/query", _query),
+    ("POST", _ONE + "/points/query/batch", _query_batch),
 )

@@ -105,6 +105,8 @@ class RecallBody(Model):
     """Only episodes whose first message was sent at this time or later."""
     ended_before: Time | None = None
     """Only episodes whose last message was sent before this time."""
+    explain: bool = False
+    """Each hit has its score in each ranking, which takes one more request to the index."""
 
 
 class RecallAnswer(Model):
@@ -291,4 +293,4 @@ async def search_episodes(
     return RecallAnswer(hits=tuple(hits))
 
 
-RECALL_FILTERS = ("k", "agent_id", "conversation_id", "started_after", "ended_before")
+RECALL_FILTERS = ("k", "agent_id", "conversation_id", "started_after", "ended_before", "explain")

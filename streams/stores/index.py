@@ -52,6 +52,21 @@ class Query(BaseModel):
     """Only episodes whose first message was sent at this time or later."""
     ended_before: Time | None = None
     """Only episodes whose last message was sent before this time."""
+    explain: bool = False
+    """Hits have `scores`, which takes one more request to the index."""
+
+
+class RankingScores(BaseModel):
+    """Scores of an episode in each ranking, which compare within it only; null: the ranking does not have it."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    text: float | None = None
+    """BM25 of the query's words in the messages."""
+    summary: float | None = None
+    """BM25 of the query's words in the summary."""
+    dense: float | None = None
+    """Cosine of the vectors of query and summary."""
 
 
 class Recalled(BaseModel):
@@ -73,6 +88,8 @@ class Recalled(BaseModel):
     ended_at: Time
     source: Literal["llm", "fallback"]
     """The summary's `quality.source`."""
+    scores: RankingScores | None = None
+    """Scores of the rankings that `score` was fused from; null unless they were asked for."""
 
 
 class EpisodeIndex(Protocol):

@@ -9,6 +9,7 @@ import re
 import socket
 import sqlite3
 import ssl
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ from afterword.streams.stores.index import (
     Dense,
     K,
     Query,
+    RankingScores,
     Recalled,
     summary_text,
 )
@@ -280,7 +282,31 @@ class QdrantIndex:
         if request is None or not await self._exists():
             return []
         found = await self._connection.run(lambda client: client.query_points(self.collection, **request))
-        return [_recalled(point) for point in found.points]
+        hits = [_recalled(point) for point in found.points]
+        if not (query.explain and hits):
+            return hits
+        scores = await self._scores(request["prefetch"], [point.id for point in found.points])
+        return [hit.model_copy(update={"scores": scores[hit.episode_id]}) for hit in hits]
+
+    async def _scores(self, rankings: Sequence[models.Prefetch], points: Sequence[Any]) -> dict[str, RankingScores]:
+        """Scores of these points in each ranking, by `episode_id`: an answer to a fused search has none."""
+        wanted = models.HasIdCondition(has_id=list(points))
+        requests = [
+            models.QueryRequest(
+                query=ranking.query,
+                using=ranking.using,
+                filter=models.Filter(must=[ranking.filter, wanted]),
+                limit=len(points),
+                with_payload=["episode_id"],
+            )
+            for ranking in rankings
+        ]
+        answers = await self._connection.run(lambda client: client.query_batch_points(self.collection, requests))
+        scores: defaultdict[str, dict[str, float]] = defaultdict(dict)
+        for ranking, answer in zip(rankings, answers, strict=True):
+            for point in answer.points:
+                scores[point.payload["episode_id"]][str(ranking.using)] = point.score
+        return defaultdict(RankingScores, {found: RankingScores(**of) for found, of in scores.items()})
 
     async def revisions(self, episode_ids: Sequence[str]) -> dict[str, int]:
         require_texts(episode_ids=episode_ids)

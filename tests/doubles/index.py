@@ -7,7 +7,19 @@ from dataclasses import dataclass
 
 from afterword.schemas import SummaryCreated
 from afterword.streams.stores.arguments import require_texts
-from afterword.streams.stores.index import DENSE, DEPTH, SUMMARY, TEXT, WEIGHTS, Dense, K, Query, Recalled, summary_text
+from afterword.streams.stores.index import (
+    DENSE,
+    DEPTH,
+    SUMMARY,
+    TEXT,
+    WEIGHTS,
+    Dense,
+    K,
+    Query,
+    RankingScores,
+    Recalled,
+    summary_text,
+)
 from afterword.streams.stores.sparse import SparseVector, document_vector, query_vector
 
 
@@ -40,12 +52,16 @@ class MemoryIndex:
             self.removed[episode_id] = max(revision, self.removed.get(episode_id, 0))
 
     async def search(self, query: Query, dense: Dense | None = None) -> list[Recalled]:
-        rankings = {
-            TEXT: self._ranking(query, self._bm25(query.text, lambda point: point.raw_text)),
-            SUMMARY: self._ranking(query, self._bm25(query.text, lambda point: summary_text(point.summary))),
-            DENSE: self._ranking(query, self._cosines(dense) if dense else {}),
+        scores = {
+            TEXT: self._bm25(query.text, lambda point: point.raw_text),
+            SUMMARY: self._bm25(query.text, lambda point: summary_text(point.summary)),
+            DENSE: self._cosines(dense) if dense else {},
         }
-        return [_recalled(self.points[found].summary, score) for found, score in fused(rankings)[: query.k]]
+        hits = fused({name: self._ranking(query, found) for name, found in scores.items()})[: query.k]
+        explained = {hit: RankingScores(**{name: of.get(hit) for name, of in scores.items()}) for hit, _ in hits}
+        return [
+            _recalled(self.points[hit].summary, score, explained[hit] if query.explain else None) for hit, score in hits
+        ]
 
     async def revisions(self, episode_ids: Sequence[str]) -> dict[str, int]:
         require_texts(episode_ids=episode_ids)
@@ -109,8 +125,8 @@ def _allowed(query: Query, summary: SummaryCreated) -> bool:
     )
 
 
-def _recalled(summary: SummaryCreated, score: float) -> Recalled:
+def _recalled(summary: SummaryCreated, score: float, scores: RankingScores | None) -> Recalled:
     copied = {
         name: getattr(summary, name) for name in Recalled.model_fields.keys() & SummaryCreated.model_fields.keys()
     }
-    return Recalled(score=score, source=summary.quality.source, **copied)
+    return Recalled(score=score, scores=scores, source=summary.quality.source, **copied)

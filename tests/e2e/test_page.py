@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shutil
 import socket
 import time
@@ -207,16 +208,101 @@ async def test_an_edit_by_keyboard_alone_becomes_a_revision_of_the_card(world: W
         await expect(page.locator(".messages")).not_to_contain_text("costs 100 euros")
 
 
-async def tab_to(page: Page, name: str) -> None:
-    """Press Tab until the focus is on what has this text."""
-    text = "(document.activeElement.value || document.activeElement.textContent || '').trim()"
-    for _ in range(80):
+async def tab_to(page: Page, name: str = "", selector: str = "*") -> None:
+    """Press Tab until the focus, which must be visible, is on what has this text, as its own, its value or label."""
+    asked = """([name, selector]) => {
+        const at = document.activeElement;
+        const texts = [at.value, at.textContent, ...Array.from(at.labels || [], (label) => label.textContent)];
+        return at !== document.body && at.matches(selector) && texts.some((text) => (text || "").includes(name));
+    }"""
+    for _ in range(200):
         await page.keyboard.press("Tab")
-        if name in await page.evaluate(text):
-            shown = await page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
-            assert shown != "none"
+        if await page.evaluate(asked, [name, selector]):
+            assert await page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
             return
-    raise AssertionError(f"Tab does not lead to {name}")
+    raise AssertionError(f"Tab does not lead to {name} {selector}")
+
+
+async def enter(page: Page, name: str = "", selector: str = "*") -> None:
+    await tab_to(page, name, selector)
+    await page.keyboard.press("Enter")
+
+
+async def test_tab_leads_to_everything_and_shows_where_it_is(world: World) -> None:
+    stops = """() => Array.from(document.querySelectorAll("a[href], button, input, textarea, summary"))
+        .filter((one) => one.checkVisibility()).map(nameOf)"""
+    async with world.page() as page:
+        for path in SCREENS.values():
+            await page.goto(path)
+            await settled(page)
+            await page.evaluate("""() => {
+                window.nameOf = (one) => one.getAttribute("href") || one.id || one.name || one.textContent.trim();
+                window.met = [];
+                document.addEventListener("focusin", (event) => met.push(
+                    [nameOf(event.target), getComputedStyle(event.target).outlineStyle]));
+            }""")
+            wanted = await page.evaluate(stops)
+            for _ in range(len(wanted) + 5):  # some may be renewed meanwhile
+                await page.keyboard.press("Tab")
+            met = await page.evaluate("met")
+            assert set(wanted) <= {name for name, _ in met}, path
+            assert [name for name, outline in met if outline == "none"] == [], path
+
+
+async def test_all_six_screens_are_used_by_keyboard_alone(world: World) -> None:
+    await reject(world.deployment, b"not JSON either", "bad-keys")
+    await world.send("keys", 3, user_id="u-keys")
+    await world.server.until(lambda answer: answer.status_code == 200, "/v1/episodes/keys:1")
+    async with world.page() as page:
+        letter = page.locator(".letter", has_text="bad-keys")
+        await until_there(page, "/dead-letters", letter)
+        await tab_to(page, str(await letter.get_by_role("checkbox").get_attribute("value")), "[type=checkbox]")
+        await page.keyboard.press("Space")
+        await enter(page, "Discard the chosen")
+        await expect(page.get_by_role("status").filter(has_text="1 dead letter was discarded")).to_be_visible()
+
+        await enter(page, "Live", "nav a")
+        await settled(page)
+        await page.keyboard.press("Tab")
+        await page.keyboard.press("Enter")  # Skip to content
+        assert await page.evaluate("document.activeElement.id") == "main"
+        await tab_to(page, "Pause")
+        await page.keyboard.press("Space")
+        await expect(page.locator("#pause")).to_have_attribute("aria-pressed", "true")
+
+        await page.goto("/")
+        await enter(page, "Search", "nav a")
+        await page.wait_for_url("**/search")
+        await tab_to(page, "What was said", "input")
+        await page.keyboard.type("flights to rome")
+        await tab_to(page, "User", "input")
+        await page.keyboard.type("u-keys")
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".card mark").first).to_be_visible()
+        await enter(page, "keys", ".card a")
+
+        await page.wait_for_url("**/conversation?id=keys")
+        await enter(page, "Long summary", "summary")
+        await enter(page, selector="a.source")
+        await expect(page.locator(".message:target")).to_be_visible()
+        await tab_to(page, "Budget in tokens")
+        await page.keyboard.press("Home")
+        await expect(page.locator("#context")).to_contain_text("of at most 50")
+
+        await page.goto("/")
+        await enter(page, "Health", "nav a")
+        await enter(page, "Run the checks")
+        await expect(page.locator("#checks .card").first).to_be_visible()
+
+        await page.goto("/")
+        await enter(page, "Erasures", "nav a")
+        await tab_to(page, "User", "input")
+        await page.keyboard.type("u-keys")
+        await tab_to(page, selector="[type=checkbox]")
+        await page.keyboard.press("Space")
+        await enter(page, "Erase", "main button")
+        await page.wait_for_url("**/erasure?id=*")
+        await expect(page.get_by_text("Done.")).to_be_visible()
 
 
 async def test_a_figure_leads_to_the_message_that_has_it(world: World) -> None:
@@ -245,7 +331,9 @@ async def test_search_marks_words_and_a_deletion_disappears_everywhere(world: Wo
     async with world.page() as page:
         await search(page, "flights to rome", "u-gone")
         await expect(page.locator(".cards mark").first).to_have_text("flight")
-        await expect(page.locator(".card")).to_contain_text("score")
+        await expect(page.locator(".card")).to_contain_text(
+            re.compile(r"score \d.*words in messages \d.*words in summary \d", re.S)
+        )
         await page.locator(".card").get_by_role("link", name="gone").click()
         await page.get_by_text("Delete this conversation").click()
         await page.get_by_role("button", name="Delete the whole conversation").click()

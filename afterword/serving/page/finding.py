@@ -14,9 +14,10 @@ from afterword.serving.page.rendering import PageRoute, html_page
 from afterword.serving.page.visitor import ReadingVisitor, Submitted, field
 from afterword.serving.principal import Principal
 from afterword.serving.services import Services
-from afterword.streams.stores.index import MOST_QUERY_CHARACTERS, Recalled
+from afterword.streams.stores.index import DENSE, MOST_QUERY_CHARACTERS, SUMMARY, TEXT, Recalled
 
 HITS = 10
+RANKINGS = {TEXT: "words in messages", SUMMARY: "words in summary", DENSE: "vector"}
 EXCERPTS = 3
 """Messages of a hit that are shown."""
 
@@ -31,6 +32,8 @@ class ShownHit:
     summary: Markup
     excerpts: list[tuple[str, Markup]]
     """Ids of messages that have the words, each with the place."""
+    scores: list[tuple[str, float]]
+    """Label and score of each ranking that has the episode."""
 
 
 @router.get("/search")
@@ -57,7 +60,7 @@ async def _found(
 ) -> list[ShownHit]:
     services: Services = request.app.state.services
     hits = await services.memory.recall(
-        query, k=HITS, user_id=principal.user(user_id), tenant_id=principal.tenant(tenant_id)
+        query, k=HITS, user_id=principal.user(user_id), tenant_id=principal.tenant(tenant_id), explain=True
     )
     find = word_finder(query)
     shown: list[ShownHit] = []
@@ -67,5 +70,7 @@ async def _found(
         )
         parts = ((message.id, excerpt(message.content, find)) for message in messages)
         excerpts = [(message_id, part) for message_id, part in parts if part is not None][:EXCERPTS]
-        shown.append(ShownHit(hit, with_words(hit.short_summary, find), excerpts))
+        rankings = hit.scores.model_dump() if hit.scores else {}
+        scores = [(label, rankings[name]) for name, label in RANKINGS.items() if rankings.get(name) is not None]
+        shown.append(ShownHit(hit, with_words(hit.short_summary, find), excerpts, scores))
     return shown

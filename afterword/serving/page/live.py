@@ -54,7 +54,7 @@ class LiveView:
     waiting: deque[Published] = field(default_factory=lambda: deque(maxlen=SHOWN_AT_ONCE))
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ALL, 0))
     totals: dict[str, int] = field(default_factory=lambda: dict.fromkeys((*ALL, "fallback"), 0))
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
     """Tokens and seconds of the LLM, of all summaries that were asked for."""
     asked: int = 0
     """Summaries for which an LLM was asked."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from afterword.streams.stores.index import EpisodeIndex, Query
+from afterword.streams.stores.index import EpisodeIndex, Query, Recalled
 from tests.samples import NOON, a_summary
 
 # the client warns that its local mode has no payload indexes, which only a server is asked for
@@ -61,10 +61,30 @@ async def test_a_hit_says_what_an_agent_needs(index: EpisodeIndex) -> None:
     summary = a_summary(agent_id="a1")
     await index.put(summary, "A flight to Rome, please.")
     (hit,) = await index.search(a_query("flights"))
-    copied = hit.model_dump(exclude={"score", "source"})
+    copied = hit.model_dump(exclude={"score", "source", "scores"})
+    assert hit.scores is None
     assert copied == {name: getattr(summary, name) for name in copied}
     assert hit.source == "llm"
     assert hit.score > 0
+
+
+def rankings(hit: Recalled) -> tuple[float, float, float]:
+    """Scores in each ranking; 0 where a ranking does not have it."""
+    assert hit.scores is not None
+    return hit.scores.text or 0, hit.scores.summary or 0, hit.scores.dense or 0
+
+
+async def test_a_search_that_explains_has_the_score_of_each_ranking(index: EpisodeIndex) -> None:
+    await index.put(a_summary(1, title="T", short_summary="A taxi.", long_summary="Paid."), "A taxi to the museum.")
+    await index.put(a_summary(2, title="T", short_summary="An invoice.", long_summary="Unpaid."), "The taxi is late.")
+    plain = await index.search(a_query("taxi museum"))
+    explained = await index.search(a_query("taxi museum", explain=True))
+    assert [(hit.episode_id, hit.score) for hit in explained] == [(hit.episode_id, hit.score) for hit in plain]
+    (text, summary, dense), (other_text, *others) = (rankings(hit) for hit in explained)
+    assert text > other_text > 0
+    assert summary > 0
+    assert (dense, others) == (0, [0, 0])
+    assert await index.search(a_query("taxi", explain=True, user_id="other")) == []
 
 
 async def test_an_episode_is_found_by_its_summary_or_by_its_messages(index: EpisodeIndex) -> None:
@@ -124,8 +144,9 @@ async def test_a_search_may_be_kept_to_an_agent_or_a_conversation(index: Episode
 async def test_a_dense_vector_finds_what_shares_no_word(index: EpisodeIndex) -> None:
     await index.put(a_summary(1), "A flight.", [1.0, 0.0])
     await index.put(a_summary(2), "An invoice.", [0.0, 1.0])
-    hits = await index.search(a_query("aeroplane", k=1), [0.9, 0.1])
+    hits = await index.search(a_query("aeroplane", k=1, explain=True), [0.9, 0.1])
     assert [hit.episode_id for hit in hits] == ["c1:1"]
+    assert rankings(hits[0]) == (0, 0, pytest.approx(0.994, abs=0.001))
     hits = await index.search(a_query("invoice", k=1), [0.9, 0.1])
     assert [hit.episode_id for hit in hits] == ["c1:2"]
 

@@ -6,19 +6,23 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from aiokafka import TopicPartition
 
 from afterword.erasing.receipt import Receipt
+from afterword.schemas import Usage
+from afterword.schemas.summaries import SUMMARY_CREATED
+from afterword.serving.feed import Published
 from afterword.serving.keys import new_key
 from afterword.serving.page import app as page
 from afterword.serving.page.live import LiveView, sparkline
 from afterword.serving.page.marking import excerpt, figures_in, with_evidence, with_words, word_finder
-from afterword.serving.page.rendering import STATIC, link, static_version, visible_text
+from afterword.serving.page.rendering import STATIC, fragment, link, static_version, visible_text
 from afterword.serving.page.visitor import COOKIE
 from afterword.serving.principal import Principal
 from afterword.serving.problems import Unauthenticated
 from afterword.streams.errors import StoreUnavailable
 from tests.nasty_texts import mixed
-from tests.samples import a_message
+from tests.samples import a_message, a_summary
 from tests.unit.afterword.serving.served import Served, serving
 from tests.unit.afterword.serving.test_erasures import running, until
 from tests.unit.afterword.serving.test_hostile_requests import Upload
@@ -365,6 +369,24 @@ def test_a_tick_counts_events_and_starts_anew() -> None:
     assert view.history["episode.closed"][-1] == 3
     assert view.counts["episode.closed"] == 0
     assert sparkline([0, 2]) == "0.0,19.0 60.0,1.0"
+
+
+def test_live_counts_what_the_llm_took() -> None:
+    view = LiveView()
+    nothing = fragment("live_tiles.html", tiles=view.tiles(), view=view, away=False)
+    assert ">–<" in nothing
+    assert "cannot be reached" not in nothing
+    for ordinal, usage in enumerate([Usage(prompt_tokens=1000, completion_tokens=50, seconds=1.5), Usage()], 1):
+        view.take(summarized(ordinal, usage))
+    view.take(summarized(3, Usage(prompt_tokens=500, completion_tokens=50, seconds=3.5)))
+    shown = fragment("live_tiles.html", tiles=view.tiles(), view=view, away=True)
+    for text in (">2.5 s<", "5 s in all", ">1,600<", "1,500 read, 100 written", "Kafka cannot be reached"):
+        assert text in shown, text
+
+
+def summarized(ordinal: int, usage: Usage) -> Published:
+    data = a_summary(ordinal, usage=usage).model_dump_json()
+    return Published("p", SUMMARY_CREATED, data, TopicPartition("summary.created", 0), ordinal, "c1", "t1", "u1")
 
 
 async def test_health_says_what_is_away(served_away: Served) -> None:
