@@ -262,6 +262,7 @@ async def test_all_six_screens_are_used_by_keyboard_alone(world: World) -> None:
         await expect(page.get_by_role("status").filter(has_text="1 dead letter was discarded")).to_be_visible()
 
         await enter(page, "Live", "nav a")
+        await expect(page.get_by_role("heading", name="Live")).to_be_visible()
         await settled(page)
         await page.keyboard.press("Tab")
         await page.keyboard.press("Enter")  # Skip to content
@@ -291,11 +292,13 @@ async def test_all_six_screens_are_used_by_keyboard_alone(world: World) -> None:
 
         await page.goto("/")
         await enter(page, "Health", "nav a")
+        await page.wait_for_url("**/health")
         await enter(page, "Run the checks")
         await expect(page.locator("#checks .card").first).to_be_visible()
 
         await page.goto("/")
         await enter(page, "Erasures", "nav a")
+        await page.wait_for_url("**/erasures")
         await tab_to(page, "User", "input")
         await page.keyboard.type("u-keys")
         await tab_to(page, selector="[type=checkbox]")
