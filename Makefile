@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 MINUTES ?= 20
 SEED ?= 1
 
-.PHONY: help venv demo test test-deploy faults hostile unit model mutants quality bench bench-check lint format docs site lock release sizes clean
+.PHONY: help venv demo test test-deploy faults hostile unit model mutants quality bench bench-check lint format docs diagrams site lock release sizes clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -82,6 +82,9 @@ docs: $(STAMP) ## generate docs/settings.md, docs/reference, schemas/generated a
 	$(BIN)/python -m tools.reference
 	$(BIN)/afterword schema export schemas/generated
 	$(BIN)/python -m helm.generate
+
+diagrams: $(STAMP) ## pictures of the Mermaid diagrams, for the site; needs npm and a Chromium
+	$(BIN)/python -m tools.diagrams
 
 site: $(SITE_STAMP) ## the documentation as a site, in build/site; SITE_URL= says where it will be
 	NO_MKDOCS_2_WARNING=1 build/site-venv/bin/python -m mkdocs build

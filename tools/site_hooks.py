@@ -17,6 +17,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
+from tools.diagrams import DIAGRAM, picture_of, title_of
 from tools.http_api import http_api
 
 ROOT = Path(__file__).parents[1]
@@ -65,7 +66,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Let the links lead to the site's own pages, and lists be lists."""
+    """Let the links lead to the site's own pages, lists be lists, and diagrams be pictures."""
     uri: str = page.file.src_uri
     path = path_of(uri)
     within = path if (ROOT / path).is_dir() else posixpath.dirname(path)
@@ -74,7 +75,13 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         target = posixpath.normpath(posixpath.join(within, link["target"]))
         return f"{link['before']}{posixpath.relpath(page_of(target), posixpath.dirname(uri))}{link['after']}"
 
-    return _outside_fences(lambda text: with_lists(LINK.sub(readdressed, text)), markdown)
+    def drawn(diagram: re.Match[str]) -> str:
+        picture = picture_of(diagram["source"])
+        if not (ROOT / picture).exists():
+            raise PluginError(f"a diagram in {path} has no picture: make diagrams")
+        return f"![{title_of(diagram['source'])}]({posixpath.relpath(picture, within or '.')})"
+
+    return _outside_fences(lambda text: with_lists(LINK.sub(readdressed, text)), DIAGRAM.sub(drawn, markdown))
 
 
 def on_post_build(config: MkDocsConfig) -> None:

@@ -1,0 +1,18 @@
+"""Diagrams of the documentation have pictures, which the site shows without loading anything from elsewhere."""
+
+import re
+
+from tools.diagrams import PICTURES, ROOT, diagrams, picture_of, title_of
+
+
+def test_every_diagram_has_its_picture_and_a_title_and_no_picture_is_left_over() -> None:
+    sources = list(diagrams())
+    kept = {str(path.relative_to(ROOT)) for path in (ROOT / PICTURES).glob("diagram-*.svg")}
+    assert {picture_of(source) for source in sources} == kept, "make diagrams"
+    assert all(map(title_of, sources))
+
+
+def test_pictures_load_nothing() -> None:
+    for source in diagrams():
+        picture = (ROOT / picture_of(source)).read_text()
+        assert not re.search(r"<script|<image|<foreignObject|@import|url\((?!#)|href=.https?:", picture)
