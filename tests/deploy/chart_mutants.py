@@ -43,14 +43,14 @@ MUTANTS = (
     Mutant(
         "NetworkPolicy selects nothing",
         "networkpolicy.yaml",
-        "app.kubernetes.io/instance: {{ .Release.Name }}",
+        "app.kubernetes.io/instance: {{ .Release.Name | quote }}",
         "app.kubernetes.io/instance: {{ .Chart.Name }}",
     ),
     Mutant(
         "NetworkPolicy of the server selects all",
         "networkpolicy.yaml",
         '{{- include "afterword.selector" $it | nindent 6 }}',
-        "app.kubernetes.io/instance: {{ .Release.Name }}",
+        "app.kubernetes.io/instance: {{ .Release.Name | quote }}",
     ),
     Mutant(
         "PodDisruptionBudget selects nothing",
@@ -61,7 +61,7 @@ MUTANTS = (
     Mutant(
         "ServiceMonitor selects nothing",
         "monitoring.yaml",
-        "app.kubernetes.io/instance: {{ .Release.Name }}",
+        "app.kubernetes.io/instance: {{ .Release.Name | quote }}",
         "app.kubernetes.io/instance: {{ .Release.Namespace }}",
     ),
     Mutant(
@@ -143,7 +143,7 @@ MUTANTS = (
     Mutant(
         "a Secret's key is the setting's",
         "_helpers.tpl",
-        "key: {{ $from.key | default $setting }}\n{{- end }}",
+        "key: {{ $from.key | default $setting | quote }}\n{{- end }}",
         "key: {{ $setting }}\n{{- end }}",
     ),
     Mutant(
@@ -248,7 +248,9 @@ MUTANTS = (
         '{{- if eq .component "segmenter" -}}',
         '{{- if eq .component "Segmenter" -}}',
     ),
-    Mutant("another namespace", "_helpers.tpl", "namespace: {{ .root.Release.Namespace }}", "namespace: default"),
+    Mutant(
+        "another namespace", "_helpers.tpl", "namespace: {{ .root.Release.Namespace | quote }}", "namespace: default"
+    ),
     Mutant(
         "common labels are lost",
         "_helpers.tpl",

@@ -39,8 +39,9 @@ CUSTOM = {"ScaledObject", "ServiceMonitor", "PrometheusRule", "KafkaTopic", "Kaf
 
 
 @with_values
-def test_helm_finds_nothing_to_complain_about(helm: Helm, values: Path) -> None:
-    helm.run("lint", "--strict", "--kube-version", KUBERNETES[0], CHART, "--values", values)
+@pytest.mark.parametrize("folder", HELMS)
+def test_helm_finds_nothing_to_complain_about(helm: Helm, values: Path, folder: str) -> None:
+    replace(helm, folder=folder).run("lint", "--strict", "--kube-version", KUBERNETES[0], CHART, "--values", values)
 
 
 @with_values
@@ -48,6 +49,13 @@ def test_helm_finds_nothing_to_complain_about(helm: Helm, values: Path) -> None:
 def test_every_resource_is_one_that_kubernetes_takes(helm: Helm, values: Path, version: str) -> None:
     said = helm.conform(helm.template("--values", values, version=version), version)
     assert "Invalid: 0, Errors: 0, Skipped: 0" in said
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+def test_names_of_digits_stay_names(helm: Helm, version: str) -> None:
+    options = ("--namespace", "17", "--kube-version", version, "--set-string", "secrets.mongo.uri.existingSecret=23")
+    rendered = helm.run("template", "42", helm.chart, *options, "--set-string", "secrets.mongo.uri.key=5")
+    assert "Invalid: 0, Errors: 0, Skipped: 0" in helm.conform(rendered, version)
 
 
 def test_every_suite_of_the_chart_passes(helm: Helm) -> None:

@@ -14,8 +14,8 @@
 {{- end }}
 
 {{- define "afterword.selector" -}}
-app.kubernetes.io/name: {{ include "afterword.name" .root }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/name: {{ include "afterword.name" .root | quote }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
@@ -31,8 +31,8 @@ app.kubernetes.io/component: {{ .component }}
 
 {{/* Metadata of a resource: .root, .component; .name without which it is the component's, .labels, .annotations. */}}
 {{- define "afterword.metadata" -}}
-name: {{ .name | default (printf "%s-%s" (include "afterword.fullname" .root) .component) }}
-namespace: {{ .root.Release.Namespace }}
+name: {{ .name | default (printf "%s-%s" (include "afterword.fullname" .root) .component) | quote }}
+namespace: {{ .root.Release.Namespace | quote }}
 labels:
   {{- include "afterword.labels" . | nindent 2 }}
 {{- with merge (dict) (.annotations | default dict) .root.Values.commonAnnotations }}
@@ -250,8 +250,8 @@ mongo qdrant llm embedder serve webhooks
 - name: AFTERWORD_{{ upper $section }}__{{ upper $setting }}
   valueFrom:
     secretKeyRef:
-      name: {{ $from.existingSecret }}
-      key: {{ $from.key | default $setting }}
+      name: {{ $from.existingSecret | quote }}
+      key: {{ $from.key | default $setting | quote }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -277,9 +277,9 @@ mongo qdrant llm embedder serve webhooks
       {{- if not (has $section $withheld) }}
       {{- range $setting, $from := $settings }}
       - {{ ternary "secret" "configMap" (hasKey $from "existingSecret") }}:
-          name: {{ $from.existingSecret | default $from.existingConfigMap }}
+          name: {{ $from.existingSecret | default $from.existingConfigMap | quote }}
           items:
-            - key: {{ $from.key | default $setting }}
+            - key: {{ $from.key | default $setting | quote }}
               path: {{ $section }}/{{ $setting }}
       {{- end }}
       {{- end }}
