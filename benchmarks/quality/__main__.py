@@ -1,15 +1,16 @@
-"""python -m benchmarks.quality [gate] [extractive] [redaction] [topics]: all of them unless some are named."""
+"""python -m benchmarks.quality [gate] [extractive] [titles] [redaction] [topics]: all of them unless some are named."""
 
 import argparse
 from collections.abc import Callable
 
 from rich.console import Console
 
-from benchmarks.quality import extractive, gate, redaction, segmentation
+from benchmarks.quality import extractive, gate, redaction, segmentation, titles
 
 PARTS: dict[str, Callable[[Console], None]] = {
     "gate": gate.show,
     "extractive": extractive.show,
+    "titles": titles.show,
     "redaction": redaction.show,
     "topics": segmentation.show,
 }

@@ -1,11 +1,9 @@
 """Extractive summaries: an episode's texts made of its most central sentences, and its title of their phrases."""
 
-import math
-import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby
+from itertools import groupby
 
 from afterword.schemas import EpisodeClosed
 from afterword.streams.language import UNDETERMINED, detect, stem_words
@@ -22,6 +20,7 @@ from afterword.streams.summarizer.extractive.ranking import (
     similarity,
     weight,
 )
+from afterword.streams.summarizer.extractive.titles import TITLE_CHARACTERS, title_phrase
 from afterword.streams.summarizer.sentences import cut_at_sentence, cut_at_word
 
 SHORT_CHARACTERS = 400
@@ -34,17 +33,6 @@ ASKED = 1.5
 ENGLISH = "en"
 NO_TEXT_TITLE = "No text"
 NO_TEXT = "No text was exchanged."
-
-TITLE_CHARACTERS = 60
-MAX_PHRASE_WORDS = 7
-FILLER = 0.2
-"""Cost of a stop word inside a phrase: "proof of citizenship" is worth it, a whole clause is not."""
-SINGLE = 5
-"""Stop words that a single word counts as, because it says little alone."""
-NUMBER = 0.3
-"""Highest value of a number: it belongs in the summary, and in a title it is worth less than any word."""
-_WORD = re.compile(r"[^\W_]+(?:['’.,:/&-][^\W_]+)*")
-_CLAUSE_END = re.compile(r"(?<!\d)[,:.]|[,:.](?!\d|\w)|[;!?()\[\]…–—\"“”，、；：。！？「」（）]")
 
 
 @dataclass(frozen=True)
@@ -62,8 +50,9 @@ def summarize(
 ) -> ExtractiveTexts:
     """Summarize an episode by its own sentences: deterministic, in less than a second whatever it contains."""
     found = candidates(episode.messages)
-    terms = _terms_of_language(" ".join(candidate.text for candidate in found))
-    ranked = Ranked(_informative(found, terms), terms, long_characters)
+    language = _language_of(" ".join(candidate.text for candidate in found))
+    terms = _terms_of(language)
+    ranked = Ranked(_informative(found, terms), terms, long_characters, english=language == ENGLISH)
     rolling = carry_forward(previous_rolling, ranked.lines(ROLLING_SENTENCES), rolling_tokens, terms)
     return ExtractiveTexts(
         title=ranked.title() or NO_TEXT_TITLE,
@@ -76,7 +65,10 @@ def summarize(
 class Ranked:
     """Holds an episode's sentences with their weights; `best`: indices, best first."""
 
-    def __init__(self, sentences: Sequence[Candidate], terms: Terms, long_characters: int) -> None:
+    def __init__(
+        self, sentences: Sequence[Candidate], terms: Terms, long_characters: int, *, english: bool = True
+    ) -> None:
+        self.english = english
         self.sentences = sentences
         self.long_characters = long_characters
         self.terms = terms
@@ -91,7 +83,7 @@ class Ranked:
     def title(self) -> str:
         chosen = self.best[:TITLE_SENTENCES]
         weighted = [(self.sentences[i].text, self.weights[i] * self._asked(i)) for i in chosen]
-        found = title_phrase(weighted, self.used, self.terms)
+        found = title_phrase(weighted, self.used, self.terms, self.english)
         return found or (cut_at_word(self.sentences[chosen[0]].text, TITLE_CHARACTERS) if chosen else "")
 
     def short(self) -> str:
@@ -131,50 +123,15 @@ def _informative(found: Sequence[Candidate], terms: Terms) -> Sequence[Candidate
     return [candidate for candidate, n in counted if n and not is_politeness(candidate.text, n)] or [*once.values()]
 
 
-def _terms_of_language(sample: str) -> Terms:
+def _language_of(sample: str) -> str:
     language = detect(sample)
-    language = ENGLISH if language == UNDETERMINED else language
+    return ENGLISH if language == UNDETERMINED else language
+
+
+def _terms_of(language: str) -> Terms:
     fillers = frozenset(stem for filler in FILLERS for stem in stem_words(filler, language))
     return lambda text: [stem for stem in stem_words(text, language) if stem not in fillers]
 
 
 def _ended(sentence: str) -> str:
     return sentence + "." if sentence[-1:].isalnum() and sentence.isascii() else sentence
-
-
-def title_phrase(weighted: Sequence[tuple[str, float]], used: Counter[str], terms: Terms) -> str:
-    """Find the run of words, of at most 60 characters, whose terms are used most, with content words at both ends.
-
-    `weighted`: sentences with their weights; `used`: number of the episode's sentences in which a term occurs.
-
-    The method is that of RAKE (Rose et al., "Automatic keyword extraction from individual documents", 2010), except
-    that stop words may occur inside. Empty when no sentence has a term.
-    """
-    best, best_score = "", 0.0
-    for sentence, factor in weighted:
-        for text, score in _phrases(sentence, used, terms):
-            if score * factor > best_score:
-                best, best_score = text, score * factor
-    return best[:1].upper() + best[1:]
-
-
-def _phrases(sentence: str, used: Counter[str], terms: Terms) -> Iterator[tuple[str, float]]:
-    for clause in _CLAUSE_END.split(sentence):
-        found = list(_WORD.finditer(clause))
-        values = [_word_value(word[0], used, terms) for word in found]
-        yield from _runs(clause, [word.span() for word in found], values)
-
-
-def _runs(clause: str, spans: list[tuple[int, int]], values: list[float]) -> Iterator[tuple[str, float]]:
-    total = [0.0, *accumulate(values)]
-    for first in (i for i, value in enumerate(values) if value):
-        for last in range(first, min(len(values), first + MAX_PHRASE_WORDS)):
-            text = clause[spans[first][0] : spans[last][1]]
-            if values[last] and (len(text) <= TITLE_CHARACTERS or first == last):
-                fillers = values[first:last].count(0.0) + (SINGLE if first == last else 0)
-                yield cut_at_word(text, TITLE_CHARACTERS), (total[last + 1] - total[first]) / (1 + FILLER * fillers)
-
-
-def _word_value(word: str, used: Counter[str], terms: Terms) -> float:
-    value = max((math.log1p(used[term]) for term in terms(word)), default=0.0)
-    return value if any(c.isalpha() for c in word) else min(value, NUMBER)

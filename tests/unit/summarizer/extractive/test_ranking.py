@@ -15,7 +15,7 @@ from afterword.streams.summarizer.extractive.ranking import (
     is_politeness,
     similarity,
 )
-from afterword.streams.summarizer.extractive.summary import title_phrase
+from afterword.streams.summarizer.extractive.titles import title_phrase
 from tests.samples import an_episode_message
 
 ENGLISH = partial(stem_words, language="en")
