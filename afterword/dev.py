@@ -235,7 +235,7 @@ def _episode_line(record: ConsumerRecord) -> str | None:
         event = decode_episode(record.key, record.value, record.headers)
     except InvalidRecord:  # an amendment, or a request
         return None
-    return f"episode {event.episode_id}: {event.message_count} messages, {event.close_reason}"
+    return f"episode {event.episode_id}: {many(event.message_count, 'message', 'messages')}, {event.close_reason}"
 
 
 def _summary_line(record: ConsumerRecord) -> str | None:

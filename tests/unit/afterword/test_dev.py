@@ -13,7 +13,7 @@ from afterword.schemas.headers import cloud_event
 from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Kafka
-from tests.samples import NOON, a_closed_episode, a_summary
+from tests.samples import NOON, a_closed_episode, a_summary, an_episode_message
 
 KAFKA = Kafka()
 
@@ -39,6 +39,12 @@ def test_what_arrives_is_told_by_name() -> None:
     assert messages == "1 record of messages"
     assert [line.partition(",")[0] for line in episodes] == ["episode c1:1: 3 messages", "episode c1:2: 3 messages"]
     assert summary == "summary c1:1: Lamps"
+
+
+def test_one_message_is_told_as_one() -> None:
+    closed = a_closed_episode(messages=(an_episode_message("a"),), message_count=1)
+    [line] = narration(KAFKA, 0, [a_record_of(KAFKA.episodes_topic, closed.to_json())])
+    assert line.startswith("episode c1:1: 1 message, ")
 
 
 def test_much_that_arrives_at_once_is_counted_in_one_line() -> None:
