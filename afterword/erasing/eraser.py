@@ -43,8 +43,10 @@ WAIT_SECONDS = 600.0
 PAGE = 200
 """Conversations that are looked at together."""
 PAGE_EPISODES = 50
+ROUND = 10
+"""Events after which the workers are waited for: live episodes wait behind so many deletions, not behind all."""
 SEALED = "nothing in it can be read without a key that is destroyed"
-FIRST_POLL_SECONDS = 0.05
+FIRST_POLL_SECONDS = 0.02
 LONGEST_POLL_SECONDS = 1.0
 
 
@@ -107,6 +109,7 @@ class Eraser:
         self._log: Log
         self._producer: Producer
         self._queue: DeadLetterQueue
+        self._sent = 0
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
@@ -277,16 +280,25 @@ class Eraser:
 
     async def _delete_conversation(self, run: "Run", conversation_id: str) -> None:
         tenant_id, reason = run.person.tenant_id, run.reason
-        event = ConversationDeleted(conversation_id=conversation_id, tenant_id=tenant_id, reason=reason)
-        await self._producer.enqueue(event)
+        await self._send(run, ConversationDeleted(conversation_id=conversation_id, tenant_id=tenant_id, reason=reason))
 
     async def _delete_each(self, run: "Run", conversation_id: str) -> None:
         user_id, tenant_id, _ = run.person
-        async for found in self._stores.messages.newest(Selection(conversation_id, tenant_id, user_id=user_id)):
+        newest = self._stores.messages.newest(Selection(conversation_id, tenant_id, user_id=user_id))
+        ids = [found.message.id async for found in newest]  # a cursor would not outlive the waits in between
+        for message_id in ids:
             event = MessageDeleted(
-                id=found.message.id, conversation_id=conversation_id, tenant_id=tenant_id, reason=run.reason
+                id=message_id, conversation_id=conversation_id, tenant_id=tenant_id, reason=run.reason
             )
-            await self._producer.enqueue(event)
+            await self._send(run, event)
+
+    async def _send(self, run: "Run", event: ConversationDeleted | MessageDeleted) -> None:
+        """Enqueue an event; after every ROUND of them, wait until the workers have made everything of them."""
+        await self._producer.enqueue(event)
+        self._sent += 1
+        if self._sent % ROUND == 0:
+            await self._producer.drain()
+            await self._until_derived(run)
 
     async def _delete_what_the_archive_lacks(self, run: "Run") -> bool:
         """Delete conversations of the person alone of which only episodes are left; False if there is none.
@@ -516,7 +528,7 @@ class Waiting:
         while number := await left():
             self.check(what, number)
             await asyncio.sleep(wait)
-            wait = min(2 * wait, LONGEST_POLL_SECONDS)
+            wait = min(1.5 * wait, LONGEST_POLL_SECONDS)
 
 
 class Run(NamedTuple):

@@ -11,12 +11,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 import pytest_asyncio
 
 from afterword import Eraser, Memory, MessageCreated, Producer
+from afterword.audit.log import open_log
 from afterword.dev import ROLES
+from afterword.erasing.eraser import ROUND, NotErased
 from afterword.erasing.receipt import Receipt, salted_digest
 from afterword.erasing.verifying import verify
+from afterword.schemas.headers import CE_TYPE, header
+from afterword.schemas.messages import CONVERSATION_DELETED
 from afterword.streams.kafka import running_producer
 from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
@@ -187,6 +192,32 @@ async def test_an_erasure_that_is_killed_at_any_moment_ends_the_same_under_the_s
     assert not [text for text in await documents(settings) if b"'ann'" in text]
     report = await deployment.audit(WAIT_SECONDS)
     assert report.clean, list(report.lines())
+
+
+async def test_an_erasure_waits_for_the_workers_now_and_then(deployment: Deployment) -> None:
+    """Live episodes wait behind a few deletions, not behind all of them."""
+    settings, conversations = deployment.settings, 2 * ROUND + 1
+    async with Producer.from_settings(settings) as producer:
+        for number in range(conversations):
+            await producer.send(message(f"c{number}", 0, "ann", "I fly to Rome."))
+    report = await deployment.audit(WAIT_SECONDS)
+    assert report.clean, list(report.lines())
+    await deployment.stop("summarizer")
+    async with Eraser.from_settings(settings) as eraser:
+        with pytest.raises(NotErased, match="summarizer"):
+            await eraser.erase("ann", TENANT, timeout_seconds=2)
+        assert await deletions(settings) == ROUND
+        deployment.start("summarizer")
+        receipt = await eraser.erase("ann", TENANT, timeout_seconds=WAIT_SECONDS)
+    assert receipt.counts["conversations"] == conversations
+    assert not [text for text in await documents(settings) if b"'ann'" in text]
+
+
+async def deletions(settings: Settings) -> int:
+    """Count the deletions of conversations on `messages`."""
+    async with open_log(settings.kafka) as log:
+        types = [header(one.headers, CE_TYPE) async for one in log.records(settings.kafka.messages_topic)]
+    return types.count(CONVERSATION_DELETED)
 
 
 async def under_way(settings: Settings) -> AsyncIterator[str]:
