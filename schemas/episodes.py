@@ -121,6 +121,8 @@ class EpisodeClosed(Model):
     """`true`: edits made it too large for a record, and the longest contents lost their middle; the archive has all."""
     sealed: bool = False
     """`true`: each `content` is sealed, with its user, sentiment, flows and tools; the user's key opens it."""
+    topic_model: int | None = None
+    """Version of the model that found, in the text of the next message, the topic shift that ended it, or null."""
 
 
 class OpenedEpisode(EpisodeClosed):

@@ -69,6 +69,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 EpisodeScope = Literal["conversation", "agent"]
+TopicShift = Literal["flags", "auto", "off"]
 
 
 def _parsed_trigger(written: object) -> Any:
@@ -314,6 +315,11 @@ class Episodes(Section):
         20, ge=1, description="messages; an episode this long closes even in the middle of a topic"
     )
     max_episode_tokens: int = Field(4000, ge=1, description="tokens of an episode, unless a single message has more")
+    topic_shift: TopicShift = Field(
+        "flags",
+        description="end of an episode at a topic shift: flags: is_continuation = false; auto: that, and where it is "
+        "null a shift in the text (English only, see docs/segmentation.md); off: never",
+    )
     overlap: int = Field(2, ge=0, description="messages of the previous episode that the LLM is also given")
     idle_seconds: Seconds = Field(300.0, description="idle timeout, after which pending messages close as an episode")
     dedupe_window: int = Field(

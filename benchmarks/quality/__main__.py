@@ -1,11 +1,11 @@
-"""python -m benchmarks.quality [gate] [extractive] [titles] [redaction] [topics]: all of them unless some are named."""
+"""python -m benchmarks.quality [PART …]: gate, extractive, titles, redaction, topics, shifts; all by default."""
 
 import argparse
 from collections.abc import Callable
 
 from rich.console import Console
 
-from benchmarks.quality import extractive, gate, redaction, segmentation, titles
+from benchmarks.quality import extractive, gate, redaction, segmentation, shift_training, titles
 
 PARTS: dict[str, Callable[[Console], None]] = {
     "gate": gate.show,
@@ -13,6 +13,7 @@ PARTS: dict[str, Callable[[Console], None]] = {
     "titles": titles.show,
     "redaction": redaction.show,
     "topics": segmentation.show,
+    "shifts": shift_training.show,
 }
 
 

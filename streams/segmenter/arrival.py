@@ -52,6 +52,8 @@ class Arrival(NamedTuple):
     """Trace id, span id and flags, as in `Body`."""
     encrypted: bool = False
     """The message in `json` is sealed, as in `Body`."""
+    topic_model: int = 0
+    """Version of the model that found that it shifts; 0: none did."""
 
     @property
     def event_ms(self) -> int:
@@ -109,7 +111,7 @@ def from_row(row: bytes, body: Body, state: State, message: EpisodeMessage) -> A
         record_ms=state.latest_record_ms,
         tokens=body.tokens,
         episode_bytes=added_bytes(message, body.json),
-        is_continuation=False if body.shifts else None,
+        is_continuation=body.is_continuation,
         is_user=message.role == "user",
         text_bytes=utf8_bytes(message.content),
         length=len(message.content.strip()),
@@ -118,6 +120,7 @@ def from_row(row: bytes, body: Body, state: State, message: EpisodeMessage) -> A
         offset=body.offset,
         trace=body.trace,
         encrypted=body.encrypted,
+        topic_model=body.topic_model,
     )
 
 

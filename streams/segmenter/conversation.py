@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from afterword.schemas import CloseReason
 from afterword.streams.errors import RowUnreadable
+from afterword.streams.segmenter import shifts
 from afterword.streams.segmenter import state as rows
 from afterword.streams.segmenter.arrival import Arrival, from_row, opened_message
 from afterword.streams.segmenter.episodes import ClosedEpisode
@@ -28,6 +29,7 @@ from afterword.streams.segmenter.rules import (
     window_first,
 )
 from afterword.streams.segmenter.state import NOBODY, Body, Rows, Scope, State, decode_body, digest_of, encode_body
+from afterword.streams.settings import Episodes
 
 if TYPE_CHECKING:
     from afterword.streams.sealing.records import Sealing
@@ -120,12 +122,40 @@ class Thread:
         if message.offset < state.taken_to:
             self.keep_id(message)
             return []
+        message = self._judged(state, message, rules.limits)
         decision = decide(state, message, rules, self._now_ms)
         seals = decision.sealed_before, decision.sealed_after
-        shifts = message.is_continuation is False
-        body = Body(message.json, message.tokens, message.offset, *seals, shifts, message.trace, message.encrypted)
+        body = Body(
+            message.json,
+            message.tokens,
+            message.offset,
+            *seals,
+            shifts=message.is_continuation is False,
+            trace=message.trace,
+            encrypted=message.encrypted,
+            continues=message.is_continuation is True and rules.limits.topic_shift == "auto",
+            topic_model=message.topic_model,
+        )
         self._table[self._body_key(state.next_seq)] = encode_body(message.digest, body)
         return self._emit(state, decision.state, decision.cuts)
+
+    def _judged(self, state: State, message: Arrival, limits: Episodes) -> Arrival:
+        """The message with what the settings make of its `is_continuation`, or of its text where it has none.
+
+        Only messages of the open episode are read, so that the decision follows from rows that are in the changelog.
+        """
+        if limits.topic_shift == "flags":
+            return message
+        if limits.topic_shift == "off":
+            return message._replace(is_continuation=None, topic_model=0)
+        if message.is_continuation is not None or message.encrypted or state.open_messages < limits.min_episode_size:
+            return message
+        first = max(state.open_first, state.next_seq - shifts.LOOKED_BACK)
+        bodies = [body_in(row) for row in self._read(range(first, state.next_seq))]
+        before = [shifts.utterance(body.json) for body in bodies if body.json and not body.encrypted]
+        if not before or not shifts.begins_topic(before, shifts.utterance(message.json), state.open_messages):
+            return message
+        return message._replace(is_continuation=False, topic_model=shifts.VERSION)
 
     def keep_id(self, message: Arrival) -> None:
         """Number a message whose body other threads keep: here only its id is."""
@@ -240,7 +270,9 @@ class Thread:
                 continue
             ordinal = state.last_ordinal + len(episodes) + 1
             before = [bodies[seq - first] for seq in overlap]
-            episodes.append(ClosedEpisode(self.scope, state.tenant_id, ordinal, one.reason, core, before))
+            episodes.append(
+                ClosedEpisode(self.scope, state.tenant_id, ordinal, one.reason, core, before, one.topic_model)
+            )
             overlap = self._last(range(one.first, one.end), bodies[one.first - first :])
         overlap_first = overlap[0] if overlap else cut.end
         self._strip(first, found[: overlap_first - first])

@@ -45,6 +45,8 @@ class ClosedEpisode(NamedTuple):
     reason: CloseReason
     core: Sequence[Body]
     overlap: Sequence[Body]
+    topic_model: int = 0
+    """Version of the model that found the topic shift after it; 0: none did."""
 
     @property
     def size_bytes(self) -> int:
@@ -87,6 +89,7 @@ def event_of(
             last_offset=closed.core[-1].offset,
         ),
         sealed=seals(sealing),
+        topic_model=closed.topic_model or None,
     )
 
 

@@ -37,6 +37,8 @@ class Cut(NamedTuple):
     end: int
     reason: CloseReason
     """Reason to close the last episode before `split`, unless that was sealed."""
+    topic_model: int = 0
+    """Version of the model that found the topic shift after it; 0: none did."""
 
 
 class Decision(NamedTuple):
@@ -253,7 +255,8 @@ def split(cut: Cut, bodies: Sequence[Body]) -> list[Cut]:
     start = cut.first
     for seq, body in enumerate(bodies, cut.first):
         if body.sealed_before and start < seq:
-            cuts.append(Cut(start, seq, body.sealed_before))
+            model = body.topic_model if body.sealed_before == "topic_shift" else 0
+            cuts.append(Cut(start, seq, body.sealed_before, model))
             start = seq
         if body.sealed_after and seq < cut.end:
             cuts.append(Cut(start, seq + 1, body.sealed_after))

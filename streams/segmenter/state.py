@@ -48,6 +48,11 @@ HEADER = struct.Struct(">BIqBB")
 HEADER_END = DIGEST_BYTES + HEADER.size
 SHIFTS = 0x80
 """Flag in the byte of `sealed_before`: the message began another topic, whether or not that sealed an episode."""
+CONTINUES = 0x40
+"""Flag in the byte of `sealed_before`: the message says that it goes on, so that no text may say otherwise."""
+RULES_BIT = 2
+RULES = 0b1111 << RULES_BIT
+"""Bits in the byte of `sealed_before`: version of the topic model that found the shift; 0: none did."""
 TRACED = 0x80
 """Flag in the byte of `sealed_after`: a trace stands before the JSON."""
 SEALED = 0x40
@@ -279,6 +284,14 @@ class Body(NamedTuple):
     """Trace id, span id and flags of the message's record, where tracing is on and it had them. Not for the event."""
     encrypted: bool = False
     """The message in `json` is sealed under its user's key."""
+    continues: bool = False
+    """Its `is_continuation` is true; kept only where texts are looked at for topics."""
+    topic_model: int = 0
+    """Version of the model that found that it shifts; 0: none did."""
+
+    @property
+    def is_continuation(self) -> bool | None:
+        return False if self.shifts else True if self.continues else None
 
     @property
     def is_gone(self) -> bool:
@@ -287,7 +300,8 @@ class Body(NamedTuple):
 
 def encode_body(digest: bytes, body: Body) -> bytes:
     """`digest`: of the message's id."""
-    before = SEALS.index(body.sealed_before) | (SHIFTS if body.shifts else 0)
+    flags = (SHIFTS if body.shifts else 0) | (CONTINUES if body.continues else 0)
+    before = SEALS.index(body.sealed_before) | flags | body.topic_model << RULES_BIT
     after = SEALS.index(body.sealed_after) | (TRACED if body.trace else 0) | (SEALED if body.encrypted else 0)
     return digest + HEADER.pack(BODY_VERSION, body.tokens, body.offset, before, after) + body.trace + body.json
 
@@ -300,12 +314,14 @@ def decode_body(value: bytes) -> Body | None:
     if len(value) < HEADER_END:
         raise RowUnreadable(problem="a message's row is cut off")
     _, tokens, offset, before, after = HEADER.unpack_from(value, DIGEST_BYTES)
-    seal_before, seal_after = before & ~SHIFTS, after & ~(TRACED | SEALED)
+    seal_before, seal_after = before & ~(SHIFTS | CONTINUES | RULES), after & ~(TRACED | SEALED)
     if max(seal_before, seal_after) >= len(SEALS):
         raise RowUnreadable(problem="a message's row has an unknown seal")
     end = HEADER_END + (TRACE_BYTES if after & TRACED else 0)
     seals = SEALS[seal_before], SEALS[seal_after]
-    return Body(value[end:], tokens, offset, *seals, bool(before & SHIFTS), value[HEADER_END:end], bool(after & SEALED))
+    shifts, continues, model = bool(before & SHIFTS), bool(before & CONTINUES), (before & RULES) >> RULES_BIT
+    trace, encrypted = value[HEADER_END:end], bool(after & SEALED)
+    return Body(value[end:], tokens, offset, *seals, shifts, trace, encrypted, continues, model)
 
 
 def digest_of(value: bytes) -> bytes:

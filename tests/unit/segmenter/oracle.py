@@ -1,6 +1,7 @@
 """The rules once more, as naively as they can be written: whole lists in memory, no rows, no counters.
 
-It shares no code with the segmenter but the schemas and the settings, so that the two can only agree by being right.
+It shares no code with the segmenter but the schemas, the settings and the topic model, so that the two can only agree
+by being right.
 """
 
 from collections import defaultdict
@@ -19,6 +20,7 @@ from afterword.schemas import (
     MessageEdited,
     decode_input,
 )
+from afterword.streams.segmenter.shifts import begins_topic, utterance_of
 from afterword.streams.settings import Episodes
 from tests.unit.segmenter.chat import Sent
 
@@ -42,6 +44,8 @@ class Taken:
     stamped_ms: int
     gone: bool = False
     """It was deleted."""
+    found: bool = False
+    """Its text was found to begin a topic."""
 
     def amend(self, event: Any) -> None:
         changes = {name: getattr(event, name, None) for name in ("content", "flows", "tools")}
@@ -281,7 +285,8 @@ class Oracle:
         if waiting.pending and self.silent(waiting.taken, new, limits):
             self.close_all((name, ""), "idle")
         elif waiting.pending:
-            moved = [Taken(t.message, max(w.stamped_ms for w in waiting.taken)) for t in waiting.pending]
+            stamped = max(w.stamped_ms for w in waiting.taken)
+            moved = [Taken(t.message, stamped, found=t.found) for t in waiting.pending]
             waiting.placed -= len(moved)
             waiting.sealed, waiting.open, waiting.before, waiting.since = [], [], [], None
             self.touch(waiting)
@@ -290,10 +295,11 @@ class Oracle:
 
     def place(self, name: Name, new: Taken, limits: Episodes, now_ms: int) -> None:
         talk, new = self.talks[name], replace(new)
+        new.found = new.found or self.look_at_text(talk, new, limits)
         late = bool(talk.taken) and self.silent(talk.taken, new, limits)
         if talk.pending and late:
             self.close_all(name, "idle")
-        elif new.message.is_continuation is False and len(living(talk.open)) >= limits.min_episode_size:
+        elif self.shifts(talk, new, limits) and len(living(talk.open)) >= limits.min_episode_size:
             self.seal(talk, "topic_shift")
         elif living(talk.open) and self.too_large([*living(talk.open), new], limits):
             self.seal(talk, "max_size")
@@ -307,6 +313,17 @@ class Oracle:
             self.seal(talk, "max_size")
         self.maybe_trigger(name, talk, limits)
         talk.heard_ms, talk.idle_seconds = now_ms, limits.idle_seconds
+
+    def shifts(self, talk: Talk, new: Taken, limits: Episodes) -> bool:
+        return limits.topic_shift != "off" and (new.found or new.message.is_continuation is False)
+
+    def look_at_text(self, talk: Talk, new: Taken, limits: Episodes) -> bool:
+        if limits.topic_shift != "auto" or new.message.is_continuation is not None:
+            return False
+        known = living(talk.open)
+        before = [utterance_of(t.message.role, t.message.content) for t in living(talk.open[-4:])]
+        now = utterance_of(new.message.role, new.message.content)
+        return len(known) >= limits.min_episode_size and bool(before) and begins_topic(before, now, len(known))
 
     def maybe_trigger(self, name: Name, talk: Talk, limits: Episodes) -> None:
         if limits.auto_summarize and fires(trigger_of(limits), talk):

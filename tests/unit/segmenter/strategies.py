@@ -16,6 +16,7 @@ GAPS = st.sampled_from([0, 0, 0, 1, 1, IDLE, IDLE + 1, -5])
 CONTENTS = st.one_of(
     st.text(max_size=12),
     st.integers(0, 12).map("y".__mul__),
+    st.sampled_from(["Do you like the sea?", "I want to know what this is about", "yes, it is", "how are you?"]),
     st.sampled_from([40_000, 60_000, 200_000, 400_000]).map("z".__mul__),
 )
 
@@ -76,6 +77,7 @@ def episode_limits(draw: st.DrawFn, scopes: tuple[str, ...] = ("conversation", "
         overlap=draw(st.integers(0, longest)),
         idle_seconds=IDLE,
         forget_after_days=draw(st.sampled_from([0, FORGET / 86400, FORGET / 86400, 30])),
+        topic_shift=draw(st.sampled_from(["flags", "auto", "auto", "off"])),
         dedupe_window=draw(st.sampled_from([1, 3, 8, 1000])),
         auto_summarize=draw(st.sampled_from([True] * 9 + [False])),
         max_pending_messages=draw(st.sampled_from([1, 5, 9, 1000])),

@@ -14,6 +14,8 @@ BODIES = st.builds(
     sealed_before=st.sampled_from(SEALS),
     sealed_after=st.sampled_from(SEALS),
     shifts=st.booleans(),
+    continues=st.booleans(),
+    topic_model=st.integers(0, 15),
     trace=st.just(b"") | st.binary(min_size=TRACE_BYTES, max_size=TRACE_BYTES),
 )
 
