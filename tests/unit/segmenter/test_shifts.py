@@ -121,6 +121,11 @@ def test_the_weights_are_whole_numbers_and_the_version_fits_its_bits():
     assert 1 <= shifts.VERSION <= 15
 
 
+def test_what_is_past_the_limit_is_not_read():
+    begun = "so " * (shifts.MAX_CHARACTERS // 3)
+    assert utterance_of("user", begun + "by the way, what is this?") == utterance_of("user", begun)
+
+
 @pytest.mark.parametrize("text", ["a" * 600_000, "what is " * 80_000, "'" * 600_000, "ß?" * 300_000, " " * 600_000])
 def test_no_text_takes_longer_than_its_length_allows(text):
     json = orjson.dumps({"role": "user", "content": text})
