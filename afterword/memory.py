@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import orjson
@@ -23,7 +24,7 @@ from afterword.streams.stores.arguments import require, require_texts, require_w
 from afterword.streams.stores.episodes import Conversation, EpisodeStore, StoredEpisode, agent_of_scope, scope_of
 from afterword.streams.stores.index import MOST_QUERY_CHARACTERS, Dense, Embed, Query, Recalled
 from afterword.streams.stores.messages import ArchivedMessage, MessageArchive, Selection
-from afterword.streams.stores.opening import open_stores
+from afterword.streams.stores.opening import Stores, open_stores
 from afterword.withheld import Withheld, read_withheld
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ class Memory:
         return cls(
             stores.episodes,
             stores.messages,
-            lambda query: stores.index_reader.search(query, embed),
+            partial(_search, stores, embed),
             keep_recent=settings.episodes.preset.keep_recent,
             closing=(embed.close, stores.close),
         )
@@ -506,6 +507,11 @@ class QueryEmbedder:
     async def close(self) -> None:
         if self._embedder is not None:
             await self._embedder.close()
+
+
+async def _search(stores: Stores, embed: Embed, query: Query) -> list[Recalled]:
+    """Raises: StoreUnavailable, ConfigurationError."""
+    return await stores.index.search(query, await embed(query.text))
 
 
 def _owner(user_id: str | Anyone, tenant_id: str | Anyone | None) -> Owner:

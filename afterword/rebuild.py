@@ -87,7 +87,7 @@ class IndexRebuild:
 async def rebuild_index(
     settings: Settings, progress: IndexProgress, after: str | None, everything: bool
 ) -> IndexCounts:
-    """Raises: StoreUnavailable (of which StoreInUse: a summarizer has the directory open), ConfigurationError."""
+    """Raises: StoreUnavailable (of which StoreInUse: an earlier version has the directory open), ConfigurationError."""
     async with AsyncExitStack() as closing:
         stores = await closing.enter_async_context(open_stores(settings))
         if embedder := make_embedder(settings.embedder, settings.redaction.shown()):

@@ -29,9 +29,8 @@ from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.settings import Episodes, Llm
 from afterword.streams.stores.documents import episode_document, message_document, row_document
 from afterword.streams.stores.episodes import first_advance, stored_episode
-from afterword.streams.stores.index import raw_text, summary_text
+from afterword.streams.stores.index import payload, raw_text, summary_text
 from afterword.streams.stores.messages import ArchivedMessage
-from afterword.streams.stores.qdrant import payload
 from afterword.streams.stores.sparse import document_vector
 from afterword.streams.summarizer.prompt import build_prompt
 from afterword.streams.summarizer.providers import ExtractiveProvider

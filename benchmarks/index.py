@@ -1,11 +1,10 @@
-"""The search index: writing an episode and searching, in the client's local mode and, where there is one, on a server.
+"""The search index: writing an episode and searching, in a directory and, where there is one, on a server.
 
 The server is Qdrant's own, started as for the tests. Texts differ by a word of a thousand, so that searches rank.
 """
 
 import asyncio
 import time
-import warnings
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,9 +12,9 @@ from pathlib import Path
 import httpx
 
 from afterword.schemas import SummaryCreated
-from afterword.streams.settings import EmbedderSettings, Qdrant
-from afterword.streams.stores.index import Query
-from afterword.streams.stores.qdrant import QdrantIndex, open_index
+from afterword.streams.settings import Qdrant, Settings
+from afterword.streams.stores.index import EpisodeIndex, Query
+from afterword.streams.stores.opening import open_stores
 from benchmarks.llm import TEXTS
 from benchmarks.quantiles import quantile
 from benchmarks.suite import Finding, Form, Line
@@ -53,14 +52,9 @@ async def server(directory: Path) -> AsyncIterator[str | None]:
 
 
 async def measured(program: str, settings: Qdrant, count: int) -> Line:
-    index = open_index(settings, EmbedderSettings())
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Local mode is not recommended", UserWarning)  # for so many
-            puts = await timed_puts(index, [episode(number) for number in range(1, count + 1)])
-            searches = [await timed_search(index, f"refund number{number % 997}") for number in range(SEARCHES)]
-    finally:
-        await index.close()
+    async with open_stores(Settings(qdrant=settings)) as stores:
+        puts = await timed_puts(stores.index, [episode(number) for number in range(1, count + 1)])
+        searches = [await timed_search(stores.index, f"refund number{number % 997}") for number in range(SEARCHES)]
     return Line(program, {**quantiles("put", puts), **quantiles("search", searches)})
 
 
@@ -68,7 +62,7 @@ def episode(number: int) -> SummaryCreated:
     return a_summary(number, **{**TEXTS, "title": f"{TEXTS['title']} number{number % 997}"})
 
 
-async def timed_puts(index: QdrantIndex, summaries: Sequence[SummaryCreated]) -> list[float]:
+async def timed_puts(index: EpisodeIndex, summaries: Sequence[SummaryCreated]) -> list[float]:
     """Seconds of each."""
     await index.put(summaries[0], TEXTS["long_summary"])  # creates the collection
     slots = asyncio.Semaphore(WRITERS)
@@ -82,7 +76,7 @@ async def timed_puts(index: QdrantIndex, summaries: Sequence[SummaryCreated]) ->
     return await asyncio.gather(*[timed(summary) for summary in summaries])
 
 
-async def timed_search(index: QdrantIndex, text: str) -> float:
+async def timed_search(index: EpisodeIndex, text: str) -> float:
     began = time.monotonic()
     if not await index.search(Query(text=text, **OWNER)):
         raise RuntimeError(f"nothing was found of {text!r}")

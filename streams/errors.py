@@ -70,7 +70,7 @@ class StoreUnavailable(AfterwordError):
 
 
 class StoreInUse(StoreUnavailable):
-    """{store}: another process has its directory open"""
+    """{store}: a process of an earlier version has its directory open"""
 
 
 class StoreRefuses(StoreUnavailable):

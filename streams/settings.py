@@ -258,7 +258,7 @@ class Mongo(Section):
 class Qdrant(Section):
     url: str | None = Field(None, description="address of a Qdrant server; without url and path: http://127.0.0.1:6333")
     path: Path | None = Field(
-        None, description="directory for Qdrant's local mode, in which only one process can open it"
+        None, description="directory of an index without a server, for the processes of one machine; without url"
     )
     api_key: SecretStr | None = Field(None, description="API key of the server; needs an https url in production")
     ca_file: Path | None = Field(None, description="PEM file: trusted CAs for the server; default: those of certifi")

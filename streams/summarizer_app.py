@@ -22,7 +22,7 @@ from afterword.streams.stores.opening import open_stores
 from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.summarizer import agent as summarizer
 from afterword.streams.summarizer.amending import Amendments
-from afterword.streams.summarizer.embedders import make_embedder, query_embedder
+from afterword.streams.summarizer.embedders import make_embedder
 from afterword.streams.summarizer.pipeline import MOST_ASKED, Pipeline
 from afterword.streams.summarizer.providers import maker_of
 from afterword.streams.summarizer.retention import RetentionSweep
@@ -70,11 +70,9 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
         index = stores.index
         summaries = make(settings, stores.budgets, stores.replies, metrics, tracer)
         closing.push_async_callback(summaries.close)
-        views = {**telemetry.views, **stores.index_views(query_embedder(embedder))}
-        server = await closing.enter_async_context(
-            HealthServer(readiness, settings.health.host, settings.health.port, views)
+        await closing.enter_async_context(
+            HealthServer(readiness, settings.health.host, settings.health.port, telemetry.views)
         )
-        stores.announce_index(settings.health.host, server.port)
         sealing = None
         if settings.crypto.key:
             from afterword.streams.sealing.opening import SealingWithKeys

@@ -65,6 +65,6 @@ async def indexed_episodes(settings: Settings, episode_ids: Sequence[str]) -> se
     """Ask the index which of the episodes it has. Raises: IndexNotChecked, StoreUnavailable."""
     try:
         async with open_stores(settings) as stores:
-            return await stores.index_reader.has(episode_ids)
+            return set(await stores.index.revisions(episode_ids))
     except StoreInUse as error:
-        raise IndexNotChecked(reason="in use by another process, which does not answer") from error
+        raise IndexNotChecked(reason="a process of an earlier version has it open") from error

@@ -98,7 +98,7 @@ class EmbeddedStack:
 
     @property
     def qdrant_path(self) -> Path:
-        """Directory for Qdrant's local mode, which admits one process."""
+        """Directory of the index."""
         return self.directory / "qdrant"
 
     @property

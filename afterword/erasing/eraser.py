@@ -416,7 +416,7 @@ class Eraser:
 
     async def _indexed(self, gone: Sequence[str]) -> int:
         """Count deleted episodes that the index still has."""
-        return len(await self._stores.index_reader.has(gone)) if gone else 0
+        return len(await self._stores.index.revisions(gone)) if gone else 0
 
     async def _dead_letters(self, person: Person, erasure: Erasure | None) -> "TheirDeadLetters":
         """Select the person's dead letters, by conversations that were only theirs and by what is in the letters."""

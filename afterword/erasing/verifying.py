@@ -147,6 +147,6 @@ async def _indexed(stores: Stores, receipt: Receipt) -> int:
         if salted_digest(receipt.salt, "conversation", gone.deletion.conversation_id) in meant:
             ids.append(gone.deletion.episode_id)
         if len(ids) == IDS:
-            number += len(await stores.index_reader.has(ids))
+            number += len(await stores.index.revisions(ids))
             ids.clear()
-    return number + (len(await stores.index_reader.has(ids)) if ids else 0)
+    return number + (len(await stores.index.revisions(ids)) if ids else 0)

@@ -1,18 +1,17 @@
 """Prints recall with and without dense vectors: python -m benchmarks.recall
 
-Both by the same search that `Memory.recall` makes, fused in Qdrant (its local mode, in memory), of episodes that were
+Both by the same search that `Memory.recall` makes, in an index in a directory, of episodes that were
 summarized without an LLM; the vectors are those of the embedder that needs no server.
 """
 
 import asyncio
-import warnings
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
-from qdrant_client import AsyncQdrantClient
-
 from afterword.streams.stores.index import EpisodeIndex, Query, raw_text, summary_text
-from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex
+from afterword.streams.stores.sqlite_index import SqliteIndex
 from afterword.streams.summarizer.embedders import LocalEmbedder
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.revisions import now, summary_created
@@ -34,10 +33,10 @@ class Figures(NamedTuple):
     """Mean; 0 where none is among the first ten."""
 
 
-async def measure(corpus: Corpus) -> dict[str, Figures]:
+async def measure(corpus: Corpus, directory: Path) -> dict[str, Figures]:
     """Measure without and with dense vectors, on one collection that has them, for each half of the questions."""
     embedder = LocalEmbedder()
-    index = QdrantIndex(HttpConnection(AsyncQdrantClient(":memory:")), corpus.name, embedder.model)
+    index = SqliteIndex(directory, corpus.name, embedder.model)
     try:
         await fill(index, corpus, embedder)
         words = [await ranked(index, question, None) for question in corpus.questions]
@@ -75,10 +74,11 @@ def figures(questions: Sequence[Question], rankings: Sequence[Sequence[str]]) ->
 
 
 def main() -> None:
-    warnings.filterwarnings("ignore", "Payload indexes have no effect", UserWarning)  # only a server has them
     for corpus in (meetings(), dialogues()):
         print(f"\n{corpus.name}: {len(corpus.questions)} questions, {len(corpus.episodes)} episodes of one user")
-        for name, found in asyncio.run(measure(corpus)).items():
+        with tempfile.TemporaryDirectory() as directory:
+            measured = asyncio.run(measure(corpus, Path(directory)))
+        for name, found in measured.items():
             shares = "  ".join(f"recall@{k} {share:.3f}" for k, share in zip(DEPTHS, found.found, strict=True))
             print(f"  {name:<28} {shares}  MRR {found.reciprocal_rank:.3f}")
 

@@ -1,7 +1,8 @@
 """The protocol of the search index: which texts of an episode it holds, what a query asks, how a search ranks."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from typing import Literal, Protocol
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -34,6 +35,15 @@ The dense vector must not hurt. The summary is for words that are in no message,
 """
 DEPTH = 50
 """Episodes of each ranking that are fused."""
+
+PAYLOAD_FIELDS = {
+    *("event_id", "episode_id", "conversation_id", "user_id", "agent_id", "tenant_id", "message_ids"),
+    *("revision", "ordinal", "short_summary", "started_at", "ended_at", "closed_at", "created_at"),
+}
+DELETED = "deleted"
+"""Marks the point that stays of a deleted episode in Qdrant: without vectors, texts and owner; no search finds it."""
+
+Item = TypeVar("Item")
 
 
 class Query(BaseModel):
@@ -131,3 +141,30 @@ def summary_text(summary: SummaryCreated) -> str:
 def raw_text(contents: Iterable[str]) -> str:
     """The text that is indexed of an episode's core messages, whether from the event or from the archive."""
     return "\n".join(contents)
+
+
+def collection_name(collection: str, embedder_model: str | None) -> str:
+    """`episodes`, or `episodes-nomic-embed-text` with a dense vector of that model."""
+    return f"{collection}-{re.sub(r'[^A-Za-z0-9_.]+', '-', embedder_model)}" if embedder_model else collection
+
+
+def payload(summary: SummaryCreated) -> dict[str, Any]:
+    """All ids, times as RFC 3339, and the fields of `Recalled`: what is stored beside the vectors."""
+    return {
+        **summary.model_dump(mode="json", include=PAYLOAD_FIELDS),
+        "quality": {"source": summary.quality.source},
+    }
+
+
+def recalled(payload: Mapping[str, Any], score: float, scores: RankingScores | None = None) -> Recalled:
+    """The hit of what `payload` made."""
+    return Recalled(**{**payload, "score": score, "scores": scores, "source": payload["quality"]["source"]})
+
+
+def fused(rankings: Mapping[str, Sequence[Item]]) -> list[tuple[Item, float]]:
+    """Best first, with scores. `rankings`: items, best first, by the name of their vector. Ties keep the first seen."""
+    scores: dict[Item, float] = {}
+    for name, ranking in rankings.items():
+        for rank, item in enumerate(ranking):
+            scores[item] = scores.get(item, 0.0) + 1 / ((rank + 1) / WEIGHTS[name] + K - 1)
+    return sorted(scores.items(), key=lambda found: -found[1])

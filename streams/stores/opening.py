@@ -1,23 +1,20 @@
 """Opening the stores: the one place that says which backend holds what."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.budgets import Budgets
 from afterword.streams.stores.episodes import EpisodeStore
 from afterword.streams.stores.erasures import ErasureRequests, Erasures
-from afterword.streams.stores.index import Embed, EpisodeIndex
+from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.keys import ApiKeys
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.stores.user_keys import UserKeys
-
-if TYPE_CHECKING:
-    from afterword.streams.stores.local_index import IndexReader, IndexView
 
 
 class Stores:
@@ -65,18 +62,10 @@ class Stores:
 
     @cached_property
     def index(self) -> EpisodeIndex:
-        """The search index, of whose directory, if it is in one, this process becomes the owner."""
+        """The search index: on a server, or in a directory, which several processes may have open."""
         index = self._open_index()
         self._closing.push_async_callback(index.close)
         return index
-
-    @cached_property
-    def index_reader(self) -> "IndexReader":
-        """The search index for a process that only reads it, and never owns its directory."""
-        from afterword.streams.stores.local_index import IndexReader
-
-        path = self._settings.qdrant.path
-        return IndexReader(path, self._open_index if path else lambda: self.index)
 
     async def prepare_database(self) -> None:
         """Create the indexes that the database lacks; may be repeated. Raises: StoreUnavailable."""
@@ -90,19 +79,6 @@ class Stores:
     async def ping_database(self) -> None:
         """Raises: StoreUnavailable."""
         await mongo.ping(self._database)
-
-    def index_views(self, embed: Embed) -> "Mapping[str, IndexView]":
-        """HTTP views, by path, of an index in a directory for processes that cannot open it; none for a server's."""
-        from afterword.streams.stores import local_index
-
-        return local_index.index_views(self.index, embed, self._token) if self._settings.qdrant.path else {}
-
-    def announce_index(self, host: str, port: int) -> None:
-        """Tell the processes of this machine where `index_views` are served, if there are any."""
-        from afterword.streams.stores import local_index
-
-        if path := self._settings.qdrant.path:
-            local_index.announce(path, host, port, self._token)
 
     async def close(self) -> None:
         """Close what was opened, the last first."""
@@ -120,21 +96,23 @@ class Stores:
         self._closing.push_async_callback(mongo.close, database)
         return database
 
-    @cached_property
-    def _token(self) -> str:
-        from afterword.streams.stores.local_index import new_token
-
-        return new_token()
-
     async def _check_database(self) -> str:
         return await mongo.check(self._database)
 
     async def _check_index(self) -> str:
+        if self._settings.qdrant.path:
+            from afterword.streams.stores.sqlite_index import check_directory
+
+            return await check_directory(self._settings.qdrant, self._settings.embedder)
         from afterword.streams.stores import qdrant
 
         return await qdrant.check(self._settings.qdrant)
 
     def _open_index(self) -> EpisodeIndex:
+        if self._settings.qdrant.path:
+            from afterword.streams.stores.sqlite_index import open_directory
+
+            return open_directory(self._settings.qdrant, self._settings.embedder)
         from afterword.streams.stores.qdrant import open_index
 
         return open_index(self._settings.qdrant, self._settings.embedder)

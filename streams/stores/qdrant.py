@@ -1,4 +1,4 @@
-"""The search index in Qdrant, on a server or in a directory: its local mode, which one process at a time can open.
+"""The search index on a Qdrant server.
 
 A point holds a sparse vector of the summary, one of the raw text, and a dense one if there is an embedder.
 """
@@ -7,29 +7,26 @@ import asyncio
 import math
 import re
 import socket
-import sqlite3
 import ssl
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from json import JSONDecodeError
 from operator import methodcaller
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import httpx
-from qdrant_client import AsyncQdrantClient, QdrantClient, models
+from qdrant_client import AsyncQdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException, ResourceExhaustedResponse
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
 from afterword.schemas import SummaryCreated
 from afterword.schemas.ids import point_id
-from afterword.streams.errors import ConfigurationError, StoreInUse, StoreRefuses, StoreUnavailable
-from afterword.streams.private import private_directory
+from afterword.streams.errors import ConfigurationError, StoreRefuses, StoreUnavailable
 from afterword.streams.settings import EmbedderSettings, Qdrant, variable, without_credentials
 from afterword.streams.stores.arguments import require_texts
 from afterword.streams.stores.index import (
+    DELETED,
     DENSE,
     DEPTH,
     SUMMARY,
@@ -40,6 +37,9 @@ from afterword.streams.stores.index import (
     Query,
     RankingScores,
     Recalled,
+    collection_name,
+    payload,
+    recalled,
     summary_text,
 )
 from afterword.streams.stores.sparse import document_vector, query_vector
@@ -58,35 +58,15 @@ OLDEST_VERSION = (1, 17)
 """The first with the weights of a search's fusion. `update_filter`, the fence of revisions, came with 1.16."""
 
 PAGE_SIZE = 1000
-PAYLOAD_FIELDS = {
-    *("event_id", "episode_id", "conversation_id", "user_id", "agent_id", "tenant_id", "message_ids"),
-    *("revision", "ordinal", "short_summary", "started_at", "ended_at", "closed_at", "created_at"),
-}
-DELETED = "deleted"
-"""Marks the point that stays of a deleted episode: without vectors, texts and owner, so that no search finds it."""
 FILTERED_FIELDS = ("tenant_id", "user_id", "agent_id", "conversation_id")
-"""Indexed on a server; the local mode has no payload indexes."""
+"""Those with an index of the payload."""
 
 Call = Callable[[Any], Any]
-"""Calls one method of a client. Both clients have the same methods; those of the server's are awaited."""
-
-
-class Connection(Protocol):
-    """A server, or a directory."""
-
-    is_server: bool
-
-    async def run(self, call: Call) -> Any:
-        """Raises: StoreUnavailable, of which StoreInUse means that another process has the directory."""
-        ...
-
-    async def close(self) -> None: ...
+"""Calls one method of the client."""
 
 
 class HttpConnection:
     """A Qdrant server, whose version is looked at before its first use and again after it was away."""
-
-    is_server = True
 
     def __init__(self, client: AsyncQdrantClient, name: str = STORE, connect_seconds: float | None = None) -> None:
         self._client = client
@@ -112,44 +92,8 @@ class HttpConnection:
         await self._client.close()
 
 
-class LocalConnection:
-    """Qdrant's local mode on a directory: one process at a time, every call in the one thread that opened it.
-
-    Its client blocks, the asynchronous one too, and must not run in the event loop.
-    """
-
-    is_server = False
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._client: QdrantClient | None = None
-        self._closed = False
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="qdrant")
-
-    async def run(self, call: Call) -> Any:
-        with qdrant_errors():
-            return await asyncio.get_running_loop().run_in_executor(self._thread, self._call, call)
-
-    async def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
-            self._thread.shutdown(wait=False)
-
-    def _call(self, call: Call) -> Any:
-        if self._client is None:
-            self._client = _open(self._path)
-        return call(self._client)
-
-    def _close(self) -> None:
-        if self._client is not None:
-            self._client.close()
-
-
-def connect_qdrant(settings: Qdrant) -> Connection:
-    """A connection, opened at its first use; without url and path, to DEFAULT_URL. Raises: ConfigurationError."""
-    if settings.path:
-        return LocalConnection(settings.path)
+def connect_qdrant(settings: Qdrant) -> HttpConnection:
+    """A connection, opened at its first use; without url, to DEFAULT_URL. Raises: ConfigurationError."""
     url = settings.url or DEFAULT_URL
     client = AsyncQdrantClient(
         url=url,
@@ -185,13 +129,13 @@ BROKEN: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
 
 @contextmanager
 def qdrant_errors(name: str = STORE) -> Iterator[None]:
-    """Turn the client's and the local mode's errors into StoreUnavailable, without their text: it may quote content."""
+    """Turn the client's errors into StoreUnavailable, without their text: it may quote content."""
     try:
         yield
     except (UnexpectedResponse, ResourceExhaustedResponse) as error:
         status = getattr(error, "status_code", None) or TOO_MANY_REQUESTS
         raise StoreRefuses(store=name, problem=_refusal(status), status=status) from error
-    except (ApiException, QdrantException, OSError, sqlite3.Error, JSONDecodeError, UnicodeDecodeError) as error:
+    except (ApiException, QdrantException, OSError, JSONDecodeError, UnicodeDecodeError) as error:
         raise StoreUnavailable(store=name, problem=_problem(error)) from error
 
 
@@ -230,14 +174,6 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__ or error.__context__
 
 
-def _open(path: Path) -> QdrantClient:
-    private_directory(path)
-    try:
-        return QdrantClient(path=str(path))
-    except RuntimeError as error:
-        raise StoreInUse(store=STORE) from error
-
-
 class QdrantIndex:
     """An EpisodeIndex; the first episode creates its collection.
 
@@ -245,7 +181,7 @@ class QdrantIndex:
     means another collection, which `afterword index rebuild` fills.
     """
 
-    def __init__(self, connection: Connection, collection: str, embedder_model: str | None = None) -> None:
+    def __init__(self, connection: HttpConnection, collection: str, embedder_model: str | None = None) -> None:
         self.collection = collection_name(collection, embedder_model)
         self._model = embedder_model
         self._connection = connection
@@ -282,7 +218,7 @@ class QdrantIndex:
         if request is None or not await self._exists():
             return []
         found = await self._connection.run(lambda client: client.query_points(self.collection, **request))
-        hits = [_recalled(point) for point in found.points]
+        hits = [recalled(point.payload, point.score) for point in found.points]
         if not (query.explain and hits):
             return hits
         scores = await self._scores(request["prefetch"], [point.id for point in found.points])
@@ -355,8 +291,7 @@ class QdrantIndex:
                 return
             if await self._exists() or not await self._created(dimension):
                 await self._check_dimension(dimension)
-            if self._connection.is_server:
-                await self._create_payload_indexes()
+            await self._create_payload_indexes()
             self._ready = True
 
     async def _check_dimension(self, dimension: int | None) -> None:
@@ -399,34 +334,17 @@ def open_index(settings: Qdrant, embedder: EmbedderSettings) -> QdrantIndex:
 
 
 async def check(settings: Qdrant) -> str:
-    """Describe the server with its version, or the directory; one that another process has open counts as available.
+    """Describe the server with its version.
 
     Raises: ConfigurationError for a server that is too old, StoreUnavailable.
     """
     connection = connect_qdrant(settings)
     try:
         await connection.run(lambda client: client.get_collections())
-        if not connection.is_server:
-            return str(settings.path)
         version = (await connection.run(lambda client: client.info())).version
-    except StoreInUse:
-        return f"{settings.path}, in use by a running worker"
     finally:
         await connection.close()
     return f"{without_credentials(settings.url) if settings.url else 'at its default address'}, version {version}"
-
-
-def collection_name(collection: str, embedder_model: str | None) -> str:
-    """`episodes`, or `episodes-nomic-embed-text` with a dense vector of that model."""
-    return f"{collection}-{re.sub(r'[^A-Za-z0-9_.]+', '-', embedder_model)}" if embedder_model else collection
-
-
-def payload(summary: SummaryCreated) -> dict[str, Any]:
-    """All ids, times as RFC 3339, and the fields of `Recalled`: what is stored beside the vectors."""
-    return {
-        **summary.model_dump(mode="json", include=PAYLOAD_FIELDS),
-        "quality": {"source": summary.quality.source},
-    }
 
 
 def _point(summary: SummaryCreated, raw_text: str, dense: Dense | None) -> models.PointStruct:
@@ -459,12 +377,6 @@ def _search_request(query: Query, dense: Dense | None) -> dict[str, Any] | None:
     # the filter once more: whatever the prefetches return, no other user's episode gets out
     owned = _owned_by(query)
     return {"prefetch": prefetch, "query": fusion, "query_filter": owned, "limit": query.k, "with_payload": True}
-
-
-def _recalled(point: models.ScoredPoint) -> Recalled:
-    """The hit of a point that `payload` wrote."""
-    found = point.payload or {}
-    return Recalled(**{**found, "score": point.score, "source": found["quality"]["source"]})
 
 
 def _query_vectors(text: str, dense: Dense | None) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from afterword.schemas import SummaryCreated
@@ -12,12 +12,13 @@ from afterword.streams.stores.index import (
     DEPTH,
     SUMMARY,
     TEXT,
-    WEIGHTS,
     Dense,
-    K,
     Query,
     RankingScores,
     Recalled,
+    fused,
+    payload,
+    recalled,
     summary_text,
 )
 from afterword.streams.stores.sparse import SparseVector, document_vector, query_vector
@@ -60,7 +61,8 @@ class MemoryIndex:
         hits = fused({name: self._ranking(query, found) for name, found in scores.items()})[: query.k]
         explained = {hit: RankingScores(**{name: of.get(hit) for name, of in scores.items()}) for hit, _ in hits}
         return [
-            _recalled(self.points[hit].summary, score, explained[hit] if query.explain else None) for hit, score in hits
+            recalled(payload(self.points[hit].summary), score, explained[hit] if query.explain else None)
+            for hit, score in hits
         ]
 
     async def revisions(self, episode_ids: Sequence[str]) -> dict[str, int]:
@@ -91,15 +93,6 @@ class MemoryIndex:
         return sorted(allowed, key=lambda i: -scores[i])[: max(DEPTH, query.k)]
 
 
-def fused(rankings: Mapping[str, Sequence[str]]) -> list[tuple[str, float]]:
-    """Best first, with scores. `rankings`: ids, best first, by the name of their vector. Ties keep the first seen."""
-    scores: dict[str, float] = {}
-    for name, ranking in rankings.items():
-        for rank, item in enumerate(ranking):
-            scores[item] = scores.get(item, 0.0) + 1 / ((rank + 1) / WEIGHTS[name] + K - 1)
-    return sorted(scores.items(), key=lambda found: -found[1])
-
-
 def terms(vector: SparseVector) -> Iterable[tuple[int, float]]:
     return zip(vector.indices, vector.values, strict=True)
 
@@ -123,10 +116,3 @@ def _allowed(query: Query, summary: SummaryCreated) -> bool:
         and (query.started_after is None or summary.started_at >= query.started_after)
         and (query.ended_before is None or summary.ended_at < query.ended_before)
     )
-
-
-def _recalled(summary: SummaryCreated, score: float, scores: RankingScores | None) -> Recalled:
-    copied = {
-        name: getattr(summary, name) for name in Recalled.model_fields.keys() & SummaryCreated.model_fields.keys()
-    }
-    return Recalled(score=score, scores=scores, source=summary.quality.source, **copied)

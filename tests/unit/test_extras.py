@@ -11,7 +11,7 @@ SUBSCRIBERS = (
 )
 AGENTS = """
 import afterword.memory, afterword.streams.summarizer.embedders
-import afterword.streams.stores.local_index, afterword.streams.stores.qdrant
+import afterword.streams.stores.qdrant, afterword.streams.stores.sqlite_index
 """
 ADAPTERS = {
     extra: f"afterword.integrations.{extra.replace('-', '_')}" for extra in ("langchain", "langgraph", "openai-agents")

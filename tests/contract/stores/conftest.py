@@ -26,8 +26,9 @@ from afterword.streams.stores.mongo import (
     MongoReplies,
     MongoUserKeys,
 )
-from afterword.streams.stores.qdrant import LocalConnection, QdrantIndex, connect_qdrant
+from afterword.streams.stores.qdrant import QdrantIndex, connect_qdrant
 from afterword.streams.stores.replies import ReplyCache
+from afterword.streams.stores.sqlite_index import SqliteIndex
 from afterword.streams.stores.user_keys import UserKeys
 from tests.doubles.index import MemoryIndex
 from tests.doubles.stores import (
@@ -101,7 +102,7 @@ def memory() -> EpisodeIndex:
 
 @pytest_asyncio.fixture
 async def local(tmp_path: Path) -> AsyncIterator[EpisodeIndex]:
-    index = QdrantIndex(LocalConnection(tmp_path / "qdrant"), "episodes")
+    index = SqliteIndex(tmp_path / "index", "episodes")
     yield index
     await index.close()
 

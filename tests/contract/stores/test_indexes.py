@@ -7,7 +7,7 @@ import pytest
 from afterword.streams.stores.index import EpisodeIndex, Query, Recalled
 from tests.samples import NOON, a_summary
 
-# the client warns that its local mode has no payload indexes, which only a server is asked for
+# the stand-in answers with the client's local mode, which warns that it has no payload indexes
 pytestmark = pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning")
 
 

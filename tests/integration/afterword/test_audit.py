@@ -1,7 +1,6 @@
 """The audit on real topics and stores that were written by hand: clean, and broken in one place each."""
 
 import asyncio
-import gc
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -26,8 +25,8 @@ from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.episodes import stored_episode
 from afterword.streams.stores.messages import ArchivedMessage
-from afterword.streams.stores.mongo import MongoEpisodes, MongoMessages
-from afterword.streams.stores.qdrant import open_index
+from afterword.streams.stores.mongo import MongoMessages
+from afterword.streams.stores.opening import open_stores
 from afterword.topics import ensure_topics
 from tests.samples import a_message
 
@@ -102,14 +101,13 @@ class Deployment:
         await self.commit(kafka.archiver_id, kafka.messages_topic)
 
     async def store(self) -> None:
-        index = open_index(self.settings.qdrant, self.settings.embedder)
-        for episode in self.episodes():
-            summary = summary_of(episode)
-            await MongoEpisodes(self.database).add(stored_episode(episode, summary))
-            keys = [message_key(episode.conversation_id, m.id, episode.tenant_id) for m in episode.messages]
-            await MongoMessages(self.database).assign(episode.episode_id, keys)
-            await index.put(summary, "text")
-        await index.close()
+        async with open_stores(self.settings) as stores:
+            for episode in self.episodes():
+                summary = summary_of(episode)
+                await stores.episodes.add(stored_episode(episode, summary))
+                keys = [message_key(episode.conversation_id, m.id, episode.tenant_id) for m in episode.messages]
+                await stores.messages.assign(episode.episode_id, keys)
+                await stores.index.put(summary, "text")
 
     async def announce(self, short_summary: str = "short", count: int | None = None) -> None:
         async with self.producer.transaction():
@@ -339,20 +337,12 @@ async def test_a_tenant_that_sends_anothers_next_message_id_first_neither_hides_
     assert set((await audit.run(deployment.settings)).findings) == {"not_archived", "label_wrong"}
 
 
-# the client leaves its lock file to the garbage collector when another has the lock
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_an_index_in_use_is_noted_and_no_finding(deployment):
+async def test_an_index_that_another_process_has_open_is_looked_into(deployment):
     await deployment.everything()
-    index = open_index(deployment.settings.qdrant, deployment.settings.embedder)
-    await index.ping()
-    try:
+    async with open_stores(deployment.settings) as stores:
+        await stores.index.ping()
         report = await audit.run(deployment.settings)
-    finally:
-        await index.close()
-    assert report.clean
-    [note] = report.notes
-    assert note.startswith("index not checked: in use by")
-    gc.collect()
+    assert (report.clean, report.notes) == (True, [])
 
 
 async def test_another_reader_of_the_index_can_be_plugged_in(deployment):

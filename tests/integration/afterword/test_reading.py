@@ -1,9 +1,9 @@
-"""Reading back on a real MongoDB and in Qdrant's local mode: `Memory`, and the commands on top of it."""
+"""Reading back on a real MongoDB and an index in a directory: `Memory`, and the commands on top of it."""
 
 import io
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,20 +14,13 @@ from afterword import Memory
 from afterword.cli import main
 from afterword.rebuild import rebuild_index
 from afterword.schemas import MessageCreated
-from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.settings import Settings
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.opening import open_stores
-from afterword.streams.summarizer.embedders import query_embedder
-from tests.samples import NOON, a_message, a_stored_episode
+from tests.samples import NOON, a_message, a_stored_episode, a_summary
 
 MESSAGES = 1000
 IN_EPISODES = 990
-
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*unclosed file.*"),
-    pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning"),
-]
 
 
 def said(n: int) -> MessageCreated:
@@ -75,23 +68,13 @@ async def test_the_index_is_made_anew_from_mongodb_and_searched(settings: Settin
     assert (await rebuild_index(settings, lambda _: None, after=None, everything=False)).written == 0
 
 
-@asynccontextmanager
-async def owned(settings: Settings) -> AsyncIterator[None]:
-    """Directory opened by a summarizer, as while `afterword dev` runs."""
-    async with open_stores(settings) as stores:
-        views = stores.index_views(query_embedder(None))
-        async with HealthServer(Readiness(), "127.0.0.1", 0, views) as server:
-            await stores.index.ping()
-            stores.announce_index("127.0.0.1", server.port)
-            yield
-
-
-async def test_while_a_worker_has_the_index_open_it_is_asked(settings: Settings) -> None:
+async def test_a_search_needs_no_worker_and_minds_none(settings: Settings) -> None:
     await rebuild_index(settings, lambda _: None, after=None, everything=False)
     async with Memory.from_settings(settings) as memory:
-        async with owned(settings):
+        async with open_stores(settings) as stores:
+            await stores.index.put(a_summary(1000), "…")  # as a summarizer's, while `afterword dev` runs
             during = await memory.recall("topic328", user_id="u1", tenant_id="t1")
-        after = await memory.recall("topic328", user_id="u1", tenant_id="t1")  # its address is still there
+        after = await memory.recall("topic328", user_id="u1", tenant_id="t1")
     assert [hit.episode_id for hit in during] == [hit.episode_id for hit in after] == ["c1:328"]
 
 

@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from pymongo import MongoClient
-from qdrant_client import QdrantClient
+from qdrant_client import AsyncQdrantClient, QdrantClient
 
 from afterword.schemas import Usage
 from afterword.schemas.ids import episode_id, message_key
-from afterword.streams.settings import EmbedderSettings, Settings
+from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.episodes import RollingRow, scope_of
+from afterword.streams.stores.index import collection_name
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.mongo import MongoDatabase, MongoEpisodes, MongoMessages, MongoReplies
-from afterword.streams.stores.qdrant import collection_name, open_index
+from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex
 from afterword.streams.stores.replies import KeptReply, ReplyOrigin
 from tests.samples import NOON, a_message, a_stored_episode
 
@@ -55,11 +56,9 @@ def settings(make_settings: Callable[..., Settings], tmp_path: Path) -> Settings
 
 async def fill(settings: Settings, database: MongoDatabase, conversation: str, text: str) -> None:
     """Everything that Afterword keeps of a conversation and of an agent's part of it."""
-    episodes, messages, index = (
-        MongoEpisodes(database),
-        MongoMessages(database),
-        open_index(settings.qdrant, EmbedderSettings()),
-    )
+    episodes, messages = MongoEpisodes(database), MongoMessages(database)
+    client = AsyncQdrantClient(path=str(settings.qdrant.path))  # its own stand-in for a server
+    index = QdrantIndex(HttpConnection(client), settings.qdrant.collection)
     for ordinal, agent in ((1, None), (2, "agent/1")):
         stored = a_stored_episode(
             ordinal,

@@ -1,16 +1,15 @@
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
-from qdrant_client import QdrantClient, models
+from qdrant_client import AsyncQdrantClient, models
 
 from afterword.schemas.ids import point_id
-from afterword.streams.errors import ConfigurationError, StoreInUse, StoreUnavailable
+from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.settings import EmbedderSettings, Qdrant
-from afterword.streams.stores.qdrant import QdrantIndex, open_index
+from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex, open_index
 from afterword.streams.stores.sparse import query_vector
 from tests.samples import a_summary
 
@@ -18,31 +17,34 @@ NO_EMBEDDER = EmbedderSettings()
 RAW_TEXT = "I need a taxi to the museum in Cambridge."
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "qdrant"
+pytestmark = pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning")
 
 
 @pytest_asyncio.fixture
-async def index(path: Path) -> AsyncIterator[QdrantIndex]:
-    opened = open_index(Qdrant(path=path), NO_EMBEDDER)
+async def client() -> AsyncIterator[AsyncQdrantClient]:
+    """The client's local mode, in memory: its own stand-in for a server."""
+    opened = AsyncQdrantClient(":memory:")
     yield opened
     await opened.close()
 
 
-def read(path: Path, collection: str = "episodes") -> tuple[Any, models.Record]:
-    """Read the index as a second process, after the first one has closed the directory."""
-    client = QdrantClient(path=str(path))
-    info = client.get_collection(collection)
-    (record,) = client.retrieve(collection, [point_id("c1:1")], with_vectors=True)
-    client.close()
+@pytest.fixture
+def index(client: AsyncQdrantClient) -> QdrantIndex:
+    return index_of(client)
+
+
+def index_of(client: AsyncQdrantClient, model: str | None = None) -> QdrantIndex:
+    return QdrantIndex(HttpConnection(client), "episodes", model)
+
+
+async def read(client: AsyncQdrantClient, collection: str = "episodes") -> tuple[Any, models.Record]:
+    info = await client.get_collection(collection)
+    (record,) = await client.retrieve(collection, [point_id("c1:1")], with_vectors=True)
     return info, record
 
 
-def search(path: Path, text: str, vector: str) -> list[tuple[str, float]]:
-    client = QdrantClient(path=str(path))
-    found = client.query_points("episodes", query=_sparse(text), using=vector).points
-    client.close()
+async def search(client: AsyncQdrantClient, text: str, vector: str) -> list[tuple[str, float]]:
+    found = (await client.query_points("episodes", query=_sparse(text), using=vector)).points
     return [(hit.payload["episode_id"], hit.score) for hit in found if hit.payload]
 
 
@@ -51,10 +53,11 @@ def _sparse(text: str) -> models.SparseVector:
     return models.SparseVector(indices=list(vector.indices), values=list(vector.values))
 
 
-async def test_the_payload_has_all_ids_times_and_what_a_search_shows(index: QdrantIndex, path: Path) -> None:
+async def test_the_payload_has_all_ids_times_and_what_a_search_shows(
+    index: QdrantIndex, client: AsyncQdrantClient
+) -> None:
     await index.put(a_summary(agent_id="a1"), RAW_TEXT)
-    await index.close()
-    _, record = read(path)
+    _, record = await read(client)
     assert record.payload == {
         "event_id": "c1:1:1",
         "episode_id": "c1:1",
@@ -74,81 +77,56 @@ async def test_the_payload_has_all_ids_times_and_what_a_search_shows(index: Qdra
     }
 
 
-async def test_an_episode_is_found_by_its_summary_and_by_its_messages(index: QdrantIndex, path: Path) -> None:
+async def test_an_episode_is_found_by_its_summary_and_by_its_messages(
+    index: QdrantIndex, client: AsyncQdrantClient
+) -> None:
     await index.put(a_summary(1), RAW_TEXT)
     await index.put(a_summary(2, short_summary="An invoice.", long_summary="Unpaid.", title="Invoice"), "It is late.")
-    await index.close()
-    assert [episode for episode, _ in search(path, "booking flights", "summary")] == ["c1:1"]
-    assert [episode for episode, _ in search(path, "museums", "text")] == ["c1:1"]
-    assert [episode for episode, _ in search(path, "invoices", "summary")] == ["c1:2"]
+    assert [episode for episode, _ in await search(client, "booking flights", "summary")] == ["c1:1"]
+    assert [episode for episode, _ in await search(client, "museums", "text")] == ["c1:1"]
+    assert [episode for episode, _ in await search(client, "invoices", "summary")] == ["c1:2"]
 
 
-async def test_a_rare_word_counts_more_than_a_common_one(index: QdrantIndex, path: Path) -> None:
+async def test_a_rare_word_counts_more_than_a_common_one(index: QdrantIndex, client: AsyncQdrantClient) -> None:
     for ordinal in range(1, 11):
         await index.put(a_summary(ordinal), "hotel museum" if ordinal == 1 else "hotel station")
-    await index.close()
-    ((_, rare),) = search(path, "museum", "text")
-    common = search(path, "hotel", "text")
+    ((_, rare),) = await search(client, "museum", "text")
+    common = await search(client, "hotel", "text")
     assert rare > max(score for _, score in common)
 
 
-async def test_without_an_embedder_there_is_no_dense_vector(index: QdrantIndex, path: Path) -> None:
+async def test_without_an_embedder_there_is_no_dense_vector(index: QdrantIndex, client: AsyncQdrantClient) -> None:
     await index.put(a_summary(), RAW_TEXT)
-    await index.close()
-    info, record = read(path)
+    info, record = await read(client)
     assert set(info.config.params.sparse_vectors) == {"summary", "text"}
     assert not info.config.params.vectors
     assert isinstance(record.vector, dict)
     assert set(record.vector) == {"summary", "text"}
 
 
-async def test_a_model_has_its_own_collection_which_names_it(path: Path) -> None:
-    index = open_index(Qdrant(path=path), EmbedderSettings(provider="ollama", model="nomic/embed:v1"))
+async def test_a_model_has_its_own_collection_which_names_it(client: AsyncQdrantClient) -> None:
+    index = index_of(client, "nomic/embed:v1")
     await index.put(a_summary(), RAW_TEXT, [0.6, 0.8])
-    await index.close()
-    info, record = read(path, "episodes-nomic-embed-v1")
+    info, record = await read(client, "episodes-nomic-embed-v1")
     assert info.config.metadata == {"embedder_model": "nomic/embed:v1", "dimension": 2}
     assert isinstance(record.vector, dict)
     assert record.vector["dense"] == pytest.approx([0.6, 0.8])
 
 
-async def test_a_model_whose_dimension_changed_is_a_wrong_setting(path: Path) -> None:
-    first = open_index(Qdrant(path=path), EmbedderSettings(provider="ollama", model="m"))
+async def test_a_model_whose_dimension_changed_is_a_wrong_setting(client: AsyncQdrantClient) -> None:
+    first = index_of(client, "m")
     await first.put(a_summary(), RAW_TEXT, [1.0, 0.0])
-    await first.close()
-    second = open_index(Qdrant(path=path), EmbedderSettings(provider="ollama", model="m"))
+    second = index_of(client, "m")
     with pytest.raises(ConfigurationError, match="dimension 2"):
         await second.put(a_summary(), RAW_TEXT, [1.0, 0.0, 0.0])
-    await second.close()
 
 
-async def test_a_lower_revision_does_not_overwrite_a_higher_one(index: QdrantIndex, path: Path) -> None:
+async def test_a_lower_revision_does_not_overwrite_a_higher_one(index: QdrantIndex, client: AsyncQdrantClient) -> None:
     for revision, text in ((1, "one"), (3, "three"), (3, "three again"), (2, "two")):
         await index.put(a_summary(revision=revision, short_summary=text), RAW_TEXT)
-    await index.close()
-    _, record = read(path)
+    _, record = await read(client)
     assert record.payload is not None
     assert (record.payload["revision"], record.payload["short_summary"]) == (3, "three again")
-
-
-async def test_what_was_written_is_there_after_a_restart(index: QdrantIndex, path: Path) -> None:
-    await index.put(a_summary(), RAW_TEXT)
-    await index.close()
-    again = open_index(Qdrant(path=path), NO_EMBEDDER)
-    assert await again.revisions(["c1:1"]) == {"c1:1": 1}
-    await again.close()
-
-
-@pytest.mark.filterwarnings("ignore:.*unclosed file.*")  # the client forgets its lock file when it cannot lock it
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_a_directory_in_use_is_unavailable(index: QdrantIndex, path: Path) -> None:
-    await index.put(a_summary(), RAW_TEXT)
-    second = open_index(Qdrant(path=path), NO_EMBEDDER)
-    with pytest.raises(StoreInUse, match="another process"):
-        await second.put(a_summary(), RAW_TEXT)
-    await index.close()
-    await second.put(a_summary(), RAW_TEXT)
-    await second.close()
 
 
 async def test_writing_does_not_hold_up_the_event_loop(index: QdrantIndex) -> None:

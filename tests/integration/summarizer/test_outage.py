@@ -8,16 +8,15 @@ from typing import Any
 import orjson
 import pytest
 import pytest_asyncio
-from qdrant_client import QdrantClient
 
 from afterword import SummarySubscriber
 from afterword.dev import ROLES
 from afterword.schemas import SummaryCreated
-from afterword.schemas.ids import point_id
 from afterword.streams.kafka import running_consumer, running_producer
 from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.mongo import MongoEpisodes
+from afterword.streams.stores.opening import open_stores
 from tests import openai_server as llm
 from tests.e2e.deployment import Deployment, deployed
 from tests.openai_server import LlmServer
@@ -117,7 +116,7 @@ async def test_fallbacks_are_announced_at_once_and_replaced_everywhere_when_the_
     assert (counts["announced"], counts["stored"], counts["indexed"], counts["superseded"]) == (3, 3, 3, 3)
     assert await dead_letters_of_retries(settings, 2) == 2
     assert await deployment.stop("summarizer") == 0
-    assert points(settings) == dict.fromkeys(CONVERSATIONS, 2)
+    assert await points(settings) == dict.fromkeys(CONVERSATIONS, 2)
 
 
 async def send_what_is_no_episode(settings: Settings) -> None:
@@ -138,13 +137,11 @@ async def dead_letters_of_retries(settings: Settings, count: int) -> int:
     return sources.count(settings.kafka.retry_topic)
 
 
-def points(settings: Settings) -> dict[str, int]:
+async def points(settings: Settings) -> dict[str, int]:
     """Revision of each conversation's point."""
-    client = QdrantClient(path=str(settings.qdrant.path)) if settings.qdrant.path else QdrantClient(settings.qdrant.url)
-    collection = settings.qdrant.collection
-    found = client.retrieve(collection, [point_id(f"{name}:1") for name in CONVERSATIONS])
-    client.close()
-    return {point.payload["conversation_id"]: point.payload["revision"] for point in found if point.payload}
+    async with open_stores(settings) as stores:
+        found = await stores.index.revisions([f"{name}:1" for name in CONVERSATIONS])
+    return {episode_id.removesuffix(":1"): revision for episode_id, revision in found.items()}
 
 
 async def test_a_worker_that_is_killed_while_it_mends_leaves_it_to_the_next(settings, deployment, llm_server, events):

@@ -1,4 +1,4 @@
-"""The pipeline's promises once more, on a real MongoDB server and Qdrant's local mode."""
+"""The pipeline's promises once more, on a real MongoDB server and the index in a directory."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,6 +13,7 @@ from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import EmbedderSettings, Mongo, Qdrant
 from afterword.streams.stores import mongo
 from afterword.streams.stores.mongo import MongoEpisodes, MongoMessages
+from afterword.streams.stores.opening import open_stores
 from afterword.streams.stores.qdrant import open_index
 from tests.samples import NOON
 from tests.summarizer_world import EPISODES, NO_FAULTS, Crash, Faults, Slowly, Worded, World, crash
@@ -20,12 +21,16 @@ from tests.summarizer_world import EPISODES, NO_FAULTS, Crash, Faults, Slowly, W
 
 @pytest_asyncio.fixture
 async def stores(make_settings) -> AsyncIterator[dict[str, Any]]:
-    settings = make_settings()
+    settings = make_settings(embedder={"provider": "ollama", "model": "fixed"})
     database = mongo.connect(settings.mongo)
     await mongo.ensure_indexes(database)
-    index = open_index(settings.qdrant, EmbedderSettings(provider="ollama", model="fixed"))
-    yield {"episodes": MongoEpisodes(database), "messages": MongoMessages(database), "index": index, "raw": database}
-    await index.close()
+    async with open_stores(settings) as opened:
+        yield {
+            "episodes": MongoEpisodes(database),
+            "messages": MongoMessages(database),
+            "index": opened.index,
+            "raw": database,
+        }
     await database.client.drop_database(database.name)
     await mongo.close(database)
 

@@ -25,19 +25,10 @@ asyncio.run(main())
 """
 
 
-def names(directory: Path) -> list[str]:
-    return [file.name for file in directory.iterdir()]
-
-
-async def words_alone(_: str) -> None:
-    return None
-
-
 async def test_nothing_is_connected_before_it_is_used() -> None:
     async with open_stores(Settings(**NOBODY)) as stores:
         assert stores.episodes is stores.episodes
         assert stores.index is stores.index
-        assert stores.index_reader is stores.index_reader
 
 
 async def test_a_wrong_setting_is_reported_when_its_store_is_asked_for() -> None:
@@ -53,21 +44,10 @@ def test_a_process_without_a_search_does_not_load_the_client_of_the_index() -> N
     assert "qdrant_client" not in loaded
 
 
-async def test_only_an_index_in_a_directory_is_served_to_other_processes(tmp_path: Path) -> None:
-    async with open_stores(Settings(**NOBODY)) as stores:
-        assert stores.index_views(words_alone) == {}
-        stores.announce_index("127.0.0.1", 1)
-    path = tmp_path / "qdrant"
-    async with open_stores(Settings(qdrant={"path": path})) as stores:
-        assert set(stores.index_views(words_alone)) == {"/index/episodes", "/index/search"}
-        stores.announce_index("127.0.0.1", 1)
-    assert names(tmp_path) == ["qdrant.address"], "the index itself was not opened"
-
-
 async def test_reading_does_not_create_the_directory_of_the_index(tmp_path: Path) -> None:
     path = tmp_path / "qdrant"
     async with open_stores(Settings(qdrant={"path": path})) as stores:
-        assert await stores.index_reader.has(["c1:1"]) == set()
+        assert await stores.index.revisions(["c1:1"]) == {}
     assert not path.exists()
 
 

@@ -13,8 +13,8 @@ from afterword.embedded.claims import DirectoryLock, remembered_ports
 from afterword.embedded.process import Process
 from afterword.streams.private import private_directory
 from afterword.streams.runtime.database import Database
-from afterword.streams.stores.local_index import announce
-from afterword.streams.stores.qdrant import LocalConnection
+from afterword.streams.stores.sqlite_index import SqliteIndex
+from tests.samples import a_summary
 
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
@@ -45,13 +45,12 @@ def test_state(root: Path) -> None:
     assert open_to_others(root) == []
 
 
-@pytest.mark.filterwarnings("ignore:.*unclosed file.*")
 async def test_an_index_in_a_directory(root: Path) -> None:
-    connection = LocalConnection(root / "deep" / "index")
-    await connection.run(lambda client: client.get_collections())
-    announce(root / "deep" / "index", "127.0.0.1", 1, "token")
-    await connection.close()
+    index = SqliteIndex(root / "deep" / "index", "episodes")
+    await index.put(a_summary(), "text")
+    assert len(list((root / "deep" / "index").iterdir())) > 2, "the log as well"
     assert open_to_others(root) == []
+    await index.close()
 
 
 def test_data_of_an_embedded_server(root: Path) -> None:

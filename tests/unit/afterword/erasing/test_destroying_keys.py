@@ -75,7 +75,7 @@ class ErasesWithoutBroker(Eraser):
         self._world = world
         given = {name: getattr(world, name) for name in ("messages", "episodes", "replies")}
         kept = {name: faults.around(getattr(world, name)) for name in ("erasures", "user_keys")}
-        parts: Any = SimpleNamespace(**given, **kept, index_reader=MemoryIndex(), prepare_database=nothing)
+        parts: Any = SimpleNamespace(**given, **kept, index=MemoryIndex(), prepare_database=nothing)
         self._stores = parts
         self._log = self._producer = self._queue = self  # type: ignore[assignment]
 

@@ -1,0 +1,607 @@
+"""The search index in a directory: an SQLite file in WAL mode, which other processes read while one writes.
+
+An inverted index for each user and tenant, so that a search reads only what its owner has: the postings of a word are
+the numbers of the owner's episodes that have it, with the word's BM25 weight in messages and in summary. A word's
+inverse document frequency is that among the owner's episodes.
+
+What is removed or replaced is in no file afterwards: SQLite overwrites it, and the log is emptied.
+"""
+
+import asyncio
+import fcntl
+import math
+import os
+import shutil
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from afterword.schemas import SummaryCreated
+from afterword.schemas.base import EPOCH
+from afterword.streams.errors import ConfigurationError, StoreInUse, StoreUnavailable
+from afterword.streams.private import OWNER_FILE, private_directory
+from afterword.streams.settings import EmbedderSettings, Qdrant
+from afterword.streams.stores.arguments import require_texts
+from afterword.streams.stores.index import (
+    DELETED,
+    DENSE,
+    DEPTH,
+    SUMMARY,
+    TEXT,
+    Dense,
+    Query,
+    RankingScores,
+    Recalled,
+    collection_name,
+    fused,
+    payload,
+    recalled,
+    summary_text,
+)
+from afterword.streams.stores.sparse import SparseVector, document_vector, query_vector
+
+STORE = "index"
+PAGE_SIZE = 500
+ENTRY = np.dtype([("number", "<u4"), (TEXT, "<f4"), (SUMMARY, "<f4")])
+"""A posting: the episode's number among its owner's, and the word's weights."""
+CHUNK_BYTES = 256 * ENTRY.itemsize
+"""Postings of a word in one row, so that a new episode rewrites little, and a row fits into a page of 4 KiB."""
+TERM = np.dtype("<u4")
+COORDINATE = np.dtype("<f4")
+CACHE_KIB = 32 * 1024
+DAMAGED = {"SQLITE_CORRUPT", "SQLITE_NOTADB"}
+
+SCHEMA = """
+CREATE TABLE facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
+CREATE TABLE owners (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, episodes INTEGER NOT NULL, next INTEGER NOT NULL);
+CREATE TABLE episodes (
+    id INTEGER PRIMARY KEY, episode_id TEXT NOT NULL UNIQUE, revision INTEGER NOT NULL,
+    owner INTEGER, number INTEGER, conversation_id TEXT, agent_id TEXT, started_at INTEGER, ended_at INTEGER,
+    payload BLOB, terms BLOB);
+CREATE INDEX episodes_by_owner ON episodes (owner, number, conversation_id, agent_id, started_at, ended_at);
+CREATE TABLE postings (
+    id INTEGER PRIMARY KEY, owner INTEGER NOT NULL, term INTEGER NOT NULL, first INTEGER NOT NULL,
+    entries BLOB NOT NULL, UNIQUE (owner, term, first));
+CREATE TABLE vectors (
+    id INTEGER PRIMARY KEY, owner INTEGER NOT NULL, number INTEGER NOT NULL, vector BLOB NOT NULL,
+    UNIQUE (owner, number));
+"""
+"""`owner` is null in the row that stays of a removed episode, with its id and revision. Times are microseconds."""
+
+Numbers = NDArray[np.intp]
+Scores = NDArray[np.float64]
+T = TypeVar("T")
+
+
+class SqliteIndex:
+    """An EpisodeIndex; the first episode creates the file, and reading never does.
+
+    Every call runs in one thread of its own: SQLite blocks, and a search computes.
+    """
+
+    def __init__(
+        self, directory: Path, collection: str, embedder_model: str | None = None, timeout_seconds: float = 10.0
+    ) -> None:
+        self._file = IndexFile(directory, collection_name(collection, embedder_model), timeout_seconds)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="index")
+        self._closed = False
+
+    async def put(self, summary: SummaryCreated, raw_text: str, dense: Dense | None = None) -> None:
+        words = await asyncio.to_thread(_words, summary, raw_text)  # stemming a long episode takes a while
+        point = Point(payload(summary), words, dense)
+        await self._run(lambda: self._file.write(lambda connection: _put(connection, point)))
+
+    async def remove(self, episode_id: str, revision: int) -> None:
+        await self._run(lambda: self._file.write(lambda c: _remove(c, episode_id, revision), create=False))
+
+    async def search(self, query: Query, dense: Dense | None = None) -> list[Recalled]:
+        words = await asyncio.to_thread(query_vector, query.text)
+        found = await self._run(lambda: self._file.read(lambda c: _search(c, query, words.indices, dense)))
+        return [recalled(orjson.loads(kept), score, scores) for kept, score, scores in found or ()]
+
+    async def revisions(self, episode_ids: Sequence[str]) -> dict[str, int]:
+        require_texts(episode_ids=episode_ids)
+        return await self._run(lambda: self._file.read(lambda c: _revisions(c, episode_ids))) or {}
+
+    async def all_ids(self) -> AsyncIterator[str]:
+        last = 0
+        while page := await self._page(last):
+            for last, episode_id in page:  # noqa: B007 – the next page follows the last row
+                yield episode_id
+
+    async def ping(self) -> None:
+        await self._run(lambda: self._file.read(lambda c: c.execute("SELECT count(*) FROM facts").fetchone()))
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            await self._run(self._file.close)
+            self._thread.shutdown(wait=False)
+
+    async def _page(self, last: int) -> list[tuple[int, str]]:
+        select = "SELECT id, episode_id FROM episodes WHERE id > ? AND owner IS NOT NULL ORDER BY id LIMIT ?"
+        return await self._run(lambda: self._file.read(lambda c: c.execute(select, (last, PAGE_SIZE)).fetchall())) or []
+
+    async def _run(self, call: Callable[[], T]) -> T:
+        with _errors(self._file.path):
+            return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+
+def open_directory(settings: Qdrant, embedder: EmbedderSettings) -> SqliteIndex:
+    """The configured index in a directory. Opens its file at its first use."""
+    if settings.path is None:
+        raise ValueError("no path is configured")
+    return SqliteIndex(settings.path, settings.collection, embedder.vectors_model, settings.timeout_seconds)
+
+
+async def check_directory(settings: Qdrant, embedder: EmbedderSettings) -> str:
+    """Describe the directory. Raises: StoreUnavailable."""
+    index = open_directory(settings, embedder)
+    try:
+        await index.ping()
+    finally:
+        await index.close()
+    return str(settings.path)
+
+
+class IndexFile:
+    """One thread's connection to the file; opened anew when the file was deleted or made again meanwhile.
+
+    The first to open a directory of Qdrant's local mode, in which earlier versions kept the index, takes its points
+    over and deletes it.
+    """
+
+    def __init__(self, directory: Path, collection: str, timeout_seconds: float) -> None:
+        self.path = directory / f"{quote(collection, safe='')}.sqlite"
+        self._collection = collection
+        self._timeout_seconds = timeout_seconds
+        self._connection: sqlite3.Connection | None = None
+        self._opened: tuple[int, int] | None = None
+
+    def read(self, call: Callable[[sqlite3.Connection], T]) -> T | None:
+        """Call with a connection that sees one state of the file; None if there is no file."""
+        connection = self._current(create=False)
+        if connection is None:
+            return None
+        with connection:
+            connection.execute("BEGIN")
+            return call(connection)
+
+    def write(self, call: Callable[[sqlite3.Connection], bool], create: bool = True) -> None:
+        """Call in a transaction. True means that something is gone: then no file has it when this returns."""
+        connection = self._current(create)
+        if connection is None:
+            return
+        with connection:
+            connection.execute("BEGIN IMMEDIATE")
+            gone = call(connection)
+        if gone:
+            (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            if busy:
+                raise StoreUnavailable(store=STORE, problem="a search keeps its log from being emptied")
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = self._opened = None
+
+    def _current(self, create: bool) -> sqlite3.Connection | None:
+        found = _identity(self.path)
+        if self._connection is None or found != self._opened:
+            self.close()
+            old = LocalMode(self.path.parent, self._collection)
+            if old.exists() or (create and found is None):
+                self._make(old)
+            self._opened = _identity(self.path)
+            if self._opened is not None:
+                self._connection = self._connect(self.path)
+        return self._connection
+
+    def _make(self, old: "LocalMode") -> None:
+        """Create the file, whole or not at all, with what `old` has."""
+        private_directory(self.path.parent)
+        with _alone(self.path.with_suffix(".lock")):
+            if not self.path.exists():
+                unfinished = self.path.with_suffix(".new")
+                _unlink(unfinished)
+                os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_FILE))
+                with closing(self._connect(unfinished)) as connection:
+                    connection.execute("PRAGMA journal_mode = WAL")
+                    connection.executescript(SCHEMA)
+                    for page in old.pages():
+                        with connection:
+                            connection.execute("BEGIN IMMEDIATE")
+                            _take_over(connection, page)
+                _unlink(self.path)  # the log of a file that was deleted
+                os.replace(unfinished, self.path)  # noqa: PTH105 – the atomic one, by its name
+            old.delete()
+
+    def _connect(self, path: Path) -> sqlite3.Connection:
+        connection = sqlite3.connect(path, timeout=self._timeout_seconds, isolation_level=None, check_same_thread=False)
+        for pragma in ("synchronous = FULL", "secure_delete = ON", "temp_store = MEMORY", f"cache_size = -{CACHE_KIB}"):
+            connection.execute(f"PRAGMA {pragma}").close()
+        return connection
+
+
+class Words(NamedTuple):
+    """BM25 weights of an episode's words."""
+
+    text: SparseVector
+    summary: SparseVector
+
+
+class Point(NamedTuple):
+    """An episode as it is indexed."""
+
+    payload: Mapping[str, Any]
+    words: Words
+    dense: Dense | None
+
+    @property
+    def owner(self) -> str:
+        return _owner(self.payload.get("user_id"), self.payload.get("tenant_id"))
+
+
+class LocalMode:
+    """A collection in a directory of Qdrant's local mode, which versions before this index wrote."""
+
+    def __init__(self, directory: Path, collection: str) -> None:
+        self._directory = directory
+        self._collection = collection
+        self._files = directory / "collection" / collection
+
+    def exists(self) -> bool:
+        return self._files.is_dir()
+
+    def pages(self) -> Iterator[Sequence[Any]]:
+        """Records with payloads and vectors. Raises: StoreInUse: a process of an earlier version has it open."""
+        if not self.exists():
+            return
+        with closing(self._client()) as client:
+            offset: Any = None
+            more = client.collection_exists(self._collection)
+            while more:
+                page, offset = client.scroll(self._collection, limit=PAGE_SIZE, offset=offset, with_vectors=True)
+                more = offset is not None
+                yield page
+
+    def delete(self) -> None:
+        """Delete the collection, and with the last one what is around it. Raises: StoreInUse."""
+        if not self.exists():
+            return
+        with closing(self._client()) as client:
+            client.delete_collection(self._collection)
+            others = client.get_collections().collections
+        shutil.rmtree(self._files, ignore_errors=True)  # of one that it does not know
+        if not others:
+            shutil.rmtree(self._files.parent)
+            (self._directory / "meta.json").unlink(missing_ok=True)
+            (self._directory / ".lock").unlink(missing_ok=True)
+
+    def _client(self) -> Any:
+        from qdrant_client import QdrantClient  # which takes a second, and only here
+
+        try:
+            return QdrantClient(path=str(self._directory))
+        except RuntimeError as error:
+            raise StoreInUse(store=STORE) from error
+
+
+def _take_over(connection: sqlite3.Connection, records: Sequence[Any]) -> None:
+    for record in records:
+        if record.payload.get(DELETED):
+            _remove(connection, record.payload["episode_id"], record.payload["revision"])
+        else:
+            vectors = record.vector if isinstance(record.vector, dict) else {}
+            _put(connection, Point(record.payload, Words(*_sparse(vectors)), vectors.get(DENSE)))
+
+
+def _sparse(vectors: Mapping[str, Any]) -> Iterator[SparseVector]:
+    for name in Words._fields:
+        found = vectors.get(name)
+        yield SparseVector(tuple(found.indices), tuple(found.values)) if found else SparseVector()
+
+
+def _words(summary: SummaryCreated, raw_text: str) -> Words:
+    return Words(document_vector(raw_text), document_vector(summary_text(summary)))
+
+
+def _put(connection: sqlite3.Connection, point: Point) -> bool:
+    """Write an episode, unless a later revision is there; returns whether it replaced one."""
+    episode_id, revision = point.payload["episode_id"], point.payload["revision"]
+    kept = _kept(connection, episode_id)
+    if kept and (kept.revision > revision or (kept.owner is None and kept.revision == revision)):
+        return False
+    if kept:
+        _take_out(connection, kept)
+    owner, number = _new_number(connection, point.owner)
+    entries = _entries(number, point.words)
+    for term, entry in entries.items():
+        _append(connection, owner, term, number, entry)
+    if point.dense:
+        _put_vector(connection, owner, number, point.dense)
+    values = {
+        **{name: point.payload.get(name) for name in ("episode_id", "revision", "conversation_id", "agent_id")},
+        **{name: _microseconds(point.payload[name]) for name in ("started_at", "ended_at")},
+        "owner": owner,
+        "number": number,
+        "payload": orjson.dumps(point.payload),
+        "terms": np.fromiter(entries, TERM, len(entries)).tobytes(),
+    }
+    _write_row(connection, values)
+    return kept is not None
+
+
+def _remove(connection: sqlite3.Connection, episode_id: str, revision: int) -> bool:
+    """Take an episode out; True also if it was out: what came before may have been stopped on the way."""
+    kept = _kept(connection, episode_id)
+    if kept and kept.revision > revision:
+        return False
+    if kept:
+        _take_out(connection, kept)
+    gone = dict.fromkeys(("conversation_id", "agent_id", "started_at", "ended_at", "owner", "number"))
+    _write_row(connection, {"episode_id": episode_id, "revision": revision, **gone, "payload": None, "terms": None})
+    return True
+
+
+class IndexedRow(NamedTuple):
+    """A row of `episodes`."""
+
+    revision: int
+    owner: int | None
+    number: int | None
+    terms: bytes | None
+
+
+def _kept(connection: sqlite3.Connection, episode_id: str) -> IndexedRow | None:
+    select = "SELECT revision, owner, number, terms FROM episodes WHERE episode_id = ?"
+    found = connection.execute(select, (episode_id,)).fetchone()
+    return IndexedRow(*found) if found else None
+
+
+def _write_row(connection: sqlite3.Connection, values: Mapping[str, Any]) -> None:
+    names = ", ".join(values)
+    places = ", ".join(f":{name}" for name in values)
+    changed = ", ".join(f"{name} = :{name}" for name in values if name != "episode_id")
+    connection.execute(
+        f"INSERT INTO episodes ({names}) VALUES ({places}) ON CONFLICT (episode_id) DO UPDATE SET {changed}",  # noqa: S608 – names of ours
+        values,
+    )
+
+
+def _new_number(connection: sqlite3.Connection, owner: str) -> tuple[int, int]:
+    """Count an episode of the owner; returns the owner's id, and a number that none of its episodes has."""
+    count = """INSERT INTO owners (name, episodes, next) VALUES (?, 1, 1)
+        ON CONFLICT (name) DO UPDATE SET episodes = episodes + 1, next = next + 1 RETURNING id, next - 1"""
+    [(owner_id, number)] = connection.execute(count, (owner,)).fetchall()
+    return owner_id, number
+
+
+def _entries(number: int, words: Words) -> dict[int, bytes]:
+    """The posting of each word."""
+    text, summary = (dict(zip(vector.indices, vector.values, strict=True)) for vector in words)
+    return {
+        term: np.array([(number, text.get(term, 0.0), summary.get(term, 0.0))], ENTRY).tobytes()
+        for term in text | summary
+    }
+
+
+def _append(connection: sqlite3.Connection, owner: int, term: int, number: int, entry: bytes) -> None:
+    last = "SELECT id, entries FROM postings WHERE owner = ? AND term = ? ORDER BY first DESC LIMIT 1"
+    found = connection.execute(last, (owner, term)).fetchone()
+    if found and len(found[1]) < CHUNK_BYTES:
+        connection.execute("UPDATE postings SET entries = ? WHERE id = ?", (found[1] + entry, found[0]))
+    else:
+        row = owner, term, number, entry
+        connection.execute("INSERT INTO postings (owner, term, first, entries) VALUES (?, ?, ?, ?)", row)
+
+
+def _take_out(connection: sqlite3.Connection, kept: IndexedRow) -> None:
+    """Remove an episode's postings and vector, and its owner with the last episode."""
+    if kept.owner is None or kept.number is None:
+        return
+    holding = """SELECT id, entries FROM postings WHERE owner = ? AND term = ? AND first <= ?
+        ORDER BY first DESC LIMIT 1"""
+    for term in np.frombuffer(kept.terms or b"", TERM).tolist():
+        [(row, entries)] = connection.execute(holding, (kept.owner, term, kept.number)).fetchall()
+        found = np.frombuffer(entries, ENTRY)
+        if left := found[found["number"] != kept.number].tobytes():
+            connection.execute("UPDATE postings SET entries = ? WHERE id = ?", (left, row))
+        else:
+            connection.execute("DELETE FROM postings WHERE id = ?", (row,))
+    connection.execute("DELETE FROM vectors WHERE owner = ? AND number = ?", (kept.owner, kept.number))
+    connection.execute("UPDATE owners SET episodes = episodes - 1 WHERE id = ?", (kept.owner,))
+    connection.execute("DELETE FROM owners WHERE id = ? AND episodes = 0", (kept.owner,))
+
+
+def _put_vector(connection: sqlite3.Connection, owner: int, number: int, dense: Dense) -> None:
+    connection.execute("INSERT OR IGNORE INTO facts VALUES ('dimension', ?)", (len(dense),))
+    _require_dimension(connection, dense)
+    row = owner, number, _unit(dense).tobytes()
+    connection.execute("INSERT INTO vectors (owner, number, vector) VALUES (?, ?, ?)", row)
+
+
+def _require_dimension(connection: sqlite3.Connection, dense: Dense) -> None:
+    """Raises: ConfigurationError."""
+    found = connection.execute("SELECT value FROM facts WHERE name = 'dimension'").fetchone()
+    if found and found[0] != len(dense):
+        problem = f"the index has vectors of dimension {found[0]}, the embedder's have {len(dense)}"
+        raise ConfigurationError(setting="AFTERWORD_EMBEDDER__MODEL", problem=problem)
+
+
+def _unit(dense: Dense) -> NDArray[np.float32]:
+    vector = np.asarray(dense, COORDINATE)
+    length = float(np.linalg.norm(vector))
+    return vector / np.float32(length) if length else vector
+
+
+class Owned(NamedTuple):
+    """An owner's row, and which of its episodes a query is kept to."""
+
+    id: int
+    episodes: int
+    next: int
+    allowed: NDArray[np.bool_] | None
+    """A mask over the numbers; None: all."""
+
+
+def _search(
+    connection: sqlite3.Connection, query: Query, terms: Sequence[int], dense: Dense | None
+) -> list[tuple[bytes, float, RankingScores | None]]:
+    """Payloads and scores of the best episodes, best first; those in each ranking if the query asks for them."""
+    select = "SELECT id, episodes, next FROM owners WHERE name = ?"
+    found = connection.execute(select, (_owner(query.user_id, query.tenant_id),)).fetchone()
+    if found is None or not (terms or dense):
+        return []
+    owner, episodes, following = found
+    owned = Owned(owner, episodes, following, _allowed(connection, query, owner, following))
+    count = max(DEPTH, query.k)
+    scored = _by_words(connection, owned, terms)
+    if dense:
+        scored[DENSE] = _by_vector(connection, owned, dense)
+    best = fused({name: _best(*scores, owned, count) for name, scores in scored.items()})[: query.k]
+    explained = _explained(scored, [number for number, _ in best]) if query.explain else {}
+    # the conditions once more: whatever the rankings have, no other user's episode gets out
+    conditions, values = _conditions(query, owned.id)
+    places = ", ".join("?" * len(best))
+    kept = dict(
+        connection.execute(
+            f"SELECT number, payload FROM episodes WHERE {conditions} AND number IN ({places})",  # noqa: S608 – of ours
+            (*values, *(number for number, _ in best)),
+        )
+    )
+    return [(kept[number], score, explained.get(number)) for number, score in best if number in kept]
+
+
+def _explained(scored: Mapping[str, tuple[Numbers, Scores]], numbers: Sequence[int]) -> dict[int, RankingScores]:
+    """The scores of these episodes in each ranking, by number."""
+    found = {name: dict(zip(held.tolist(), scores.tolist(), strict=True)) for name, (held, scores) in scored.items()}
+    return {number: RankingScores(**{name: of.get(number) for name, of in found.items()}) for number in numbers}
+
+
+def _by_words(connection: sqlite3.Connection, owned: Owned, terms: Sequence[int]) -> dict[str, tuple[Numbers, Scores]]:
+    """BM25 over messages and over summaries: numbers of the episodes that share a word, ascending, and their scores.
+
+    Inverse document frequency like Qdrant's: ln(1 + (N − n + ½) / (n + ½)), among the owner's episodes.
+    """
+    sums = {name: np.zeros(owned.next) for name in (TEXT, SUMMARY)}
+    select = "SELECT entries FROM postings WHERE owner = ? AND term = ?"
+    for term in terms:
+        chunks = connection.execute(select, (owned.id, term))
+        entries = np.frombuffer(b"".join(chunk for (chunk,) in chunks), ENTRY)
+        for name, scores in sums.items():
+            having = np.count_nonzero(entries[name])
+            idf = math.log(1 + (owned.episodes - having + 0.5) / (having + 0.5))
+            scores[entries["number"]] += idf * entries[name]
+    found = {name: np.flatnonzero(scores > 0) for name, scores in sums.items()}
+    return {name: (found[name], scores[found[name]]) for name, scores in sums.items()}
+
+
+def _by_vector(connection: sqlite3.Connection, owned: Owned, dense: Dense) -> tuple[Numbers, Scores]:
+    """Cosine similarities of all the owner's vectors, whose numbers ascend."""
+    _require_dimension(connection, dense)
+    select = "SELECT number, vector FROM vectors WHERE owner = ? ORDER BY number"
+    rows = connection.execute(select, (owned.id,)).fetchall()
+    vectors = np.frombuffer(b"".join(vector for _, vector in rows), COORDINATE).reshape(len(rows), len(dense))
+    return np.array([number for number, _ in rows], np.intp), (vectors @ _unit(dense)).astype(np.float64)
+
+
+def _best(numbers: Numbers, scores: Scores, owned: Owned, count: int) -> list[int]:
+    """The best of the allowed numbers, best first; of equal ones, the earlier episode first."""
+    if owned.allowed is not None:
+        kept = owned.allowed[numbers]
+        numbers, scores = numbers[kept], scores[kept]
+    if len(numbers) > count:
+        enough = scores >= np.partition(scores, -count)[-count]
+        numbers, scores = numbers[enough], scores[enough]
+    order = np.argsort(-scores, kind="stable")[:count]
+    return [int(number) for number in numbers[order]]
+
+
+def _allowed(connection: sqlite3.Connection, query: Query, owner: int, size: int) -> NDArray[np.bool_] | None:
+    conditions, values = _conditions(query, owner)
+    if len(values) == 1:
+        return None
+    found = connection.execute(f"SELECT number FROM episodes WHERE {conditions}", values)  # noqa: S608 – of ours
+    allowed = np.zeros(size, np.bool_)
+    allowed[[number for (number,) in found]] = True
+    return allowed
+
+
+def _conditions(query: Query, owner: int) -> tuple[str, list[Any]]:
+    wanted = {
+        "owner = ?": owner,
+        "agent_id = ?": query.agent_id,
+        "conversation_id = ?": query.conversation_id,
+        "started_at >= ?": query.started_after and _microseconds(query.started_after),
+        "ended_at < ?": query.ended_before and _microseconds(query.ended_before),
+    }
+    given = {condition: value for condition, value in wanted.items() if value is not None}
+    return " AND ".join(given), list(given.values())
+
+
+def _revisions(connection: sqlite3.Connection, episode_ids: Sequence[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for start in range(0, len(episode_ids), PAGE_SIZE):
+        page = episode_ids[start : start + PAGE_SIZE]
+        select = f"""SELECT episode_id, revision FROM episodes
+            WHERE owner IS NOT NULL AND episode_id IN ({", ".join("?" * len(page))})"""  # noqa: S608 – places only
+        found.update(connection.execute(select, page))
+    return found
+
+
+def _owner(user_id: Any, tenant_id: Any) -> str:
+    """The name of a user of a tenant; no tenant is another than one with an empty name."""
+    return orjson.dumps([tenant_id, user_id]).decode()
+
+
+def _microseconds(time: datetime | str) -> int:
+    moment = datetime.fromisoformat(time) if isinstance(time, str) else time
+    return (moment - EPOCH) // timedelta(microseconds=1)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Device and inode; None if there is no such file."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _unlink(path: Path) -> None:
+    """Delete a database with its log."""
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+@contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    """Wait until no other process makes the file."""
+    with open(os.open(lock, os.O_WRONLY | os.O_CREAT, OWNER_FILE), "wb") as held:  # noqa: PTH123 – with a mode
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _errors(path: Path) -> Iterator[None]:
+    """Turn errors of SQLite and the disk into StoreUnavailable."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        name = getattr(error, "sqlite_errorname", type(error).__name__)
+        damaged = any(name.startswith(one) for one in DAMAGED)
+        problem = f"{path} is damaged: delete it, then run `afterword index rebuild`" if damaged else name
+        raise StoreUnavailable(store=STORE, problem=problem) from error
+    except OSError as error:
+        raise StoreUnavailable(store=STORE, problem=f"{path}: {error.strerror}") from error

@@ -1,0 +1,282 @@
+"""The index in a directory: several processes, what earlier versions left there, and that what is gone is gone."""
+
+import asyncio
+import random
+import shutil
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from qdrant_client import AsyncQdrantClient
+
+from afterword.streams.errors import ConfigurationError, StoreInUse, StoreUnavailable
+from afterword.streams.stores.index import Query
+from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex
+from afterword.streams.stores.sqlite_index import SqliteIndex
+from tests.doubles.index import MemoryIndex
+from tests.samples import a_summary
+
+RAW_TEXT = "I need a taxi to the museum in Cambridge."
+WORDS = ("taxi", "museum", "hotel", "flight")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "deep" / "index"
+
+
+@pytest_asyncio.fixture
+async def index(path: Path) -> AsyncIterator[SqliteIndex]:
+    opened = SqliteIndex(path, "episodes")
+    yield opened
+    await opened.close()
+
+
+@pytest_asyncio.fixture
+async def other(path: Path) -> AsyncIterator[SqliteIndex]:
+    """The same directory, as another process has it open."""
+    opened = SqliteIndex(path, "episodes")
+    yield opened
+    await opened.close()
+
+
+async def found(index: SqliteIndex | MemoryIndex, text: str, **fields: Any) -> list[str]:
+    query = Query(**{"text": text, "user_id": "u1", "tenant_id": "t1", "k": 100, **fields})
+    return [hit.episode_id for hit in await index.search(query)]
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(file.name for file in directory.iterdir())
+
+
+def open_to_others(directory: Path) -> list[Path]:
+    return [file for file in (directory, *directory.iterdir()) if file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)]
+
+
+def write(file: Path, content: bytes) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+
+
+async def test_reading_makes_no_directory(index: SqliteIndex, path: Path) -> None:
+    await index.ping()
+    await index.remove("c1:1", 1)
+    assert await index.revisions(["c1:1"]) == {}
+    assert await found(index, "taxi") == []
+    assert names(path.parent.parent) == []
+
+
+async def test_what_one_writes_another_finds_at_once(index: SqliteIndex, other: SqliteIndex) -> None:
+    assert await found(other, "taxi") == []
+    await index.put(a_summary(1), RAW_TEXT)
+    assert await found(other, "taxi") == ["c1:1"]
+    await index.remove("c1:1", 2)
+    assert await found(other, "taxi") == []
+
+
+async def test_two_may_write(index: SqliteIndex, other: SqliteIndex) -> None:
+    await asyncio.gather(*((index, other)[n % 2].put(a_summary(n), RAW_TEXT) for n in range(1, 41)))
+    assert sorted(await found(index, "taxi")) == sorted(f"c1:{n}" for n in range(1, 41))
+
+
+async def test_searches_are_answered_while_another_writes(index: SqliteIndex, other: SqliteIndex) -> None:
+    await index.put(a_summary(1), RAW_TEXT)
+    writing = asyncio.create_task(write_many(index, 50))
+    answers = 0
+    while not writing.done():
+        assert "c1:1" in await found(other, "taxi")
+        answers += 1
+    await writing
+    assert answers > 1
+
+
+async def write_many(index: SqliteIndex, count: int) -> None:
+    for ordinal in range(2, count):
+        await index.put(a_summary(ordinal), RAW_TEXT)
+
+
+async def test_a_long_list_of_a_word_is_whole(index: SqliteIndex) -> None:
+    for ordinal in range(1, 601):
+        await index.put(a_summary(ordinal, title="T", short_summary="S", long_summary="L"), "taxi")
+    for ordinal in (1, 256, 257, 600):
+        await index.remove(f"c1:{ordinal}", 2)
+    rare = a_summary(999, title="T", short_summary="S", long_summary="L")
+    await index.put(rare, "taxi museum")
+    assert (await found(index, "taxi museum"))[0] == "c1:999"
+    assert len(await found(index, "taxi")) == 100
+    assert await found(index, "taxi", k=3) == ["c1:2", "c1:3", "c1:4"]
+    assert await found(index, "taxi", conversation_id="c2") == []
+
+
+async def test_a_later_revision_takes_the_place_of_the_earlier_one(index: SqliteIndex) -> None:
+    await index.put(a_summary(1), "a museum")
+    await index.put(a_summary(1, revision=2), "a hotel")
+    await index.put(a_summary(1, revision=1), "a museum")
+    assert await found(index, "museum") == []
+    assert await found(index, "hotel") == ["c1:1"]
+
+
+async def test_the_files_are_the_user_s_alone(index: SqliteIndex, path: Path) -> None:
+    await index.put(a_summary(1), RAW_TEXT)
+    assert {"episodes.sqlite", "episodes.sqlite-wal"} <= set(names(path))
+    assert open_to_others(path) == []
+
+
+async def test_what_is_removed_or_replaced_is_in_no_byte_of_a_file(
+    index: SqliteIndex, other: SqliteIndex, path: Path
+) -> None:
+    """While another has the directory open, and without anybody who compacts."""
+    chance = random.Random(1)
+    for ordinal in range(1, 301):
+        length = chance.randrange(1, 400)
+        summary = a_summary(ordinal, user_id=f"needle-{ordinal % 7}", short_summary=f"needle {ordinal} " * length)
+        await index.put(summary, f"{RAW_TEXT} {ordinal}")
+        await found(other, "taxi")
+    assert holding(path, b"needle")
+    for ordinal in chance.sample(range(1, 301), 300):
+        if ordinal % 2:
+            await index.remove(f"c1:{ordinal}", 2)
+        else:
+            await index.put(a_summary(ordinal, revision=2), RAW_TEXT)
+    assert holding(path, b"needle") == []
+    assert len(await found(other, "taxi")) == 100
+
+
+def holding(directory: Path, needle: bytes) -> list[str]:
+    return [file.name for file in directory.iterdir() if needle in file.read_bytes()]
+
+
+async def test_a_directory_that_is_deleted_is_made_anew_for_all(
+    index: SqliteIndex, other: SqliteIndex, path: Path
+) -> None:
+    await index.put(a_summary(1), RAW_TEXT)
+    assert await found(other, "taxi") == ["c1:1"]
+    shutil.rmtree(path)
+    assert await found(other, "taxi") == []
+    await index.put(a_summary(2), RAW_TEXT)
+    assert await found(other, "taxi") == ["c1:2"]
+
+
+async def test_a_damaged_file_says_what_to_do(index: SqliteIndex, path: Path) -> None:
+    write(path / "episodes.sqlite", b"no database at all" * 1000)
+    with pytest.raises(StoreUnavailable, match="afterword index rebuild"):
+        await index.put(a_summary(1), RAW_TEXT)
+
+
+async def test_a_file_in_the_place_of_the_directory_is_unavailable(index: SqliteIndex, path: Path) -> None:
+    write(path, b"")
+    with pytest.raises(StoreUnavailable, match="index"):
+        await index.put(a_summary(1), RAW_TEXT)
+
+
+async def test_a_model_has_its_own_file_and_one_dimension(path: Path) -> None:
+    index = SqliteIndex(path, "episodes", "nomic/embed:v1")
+    await index.put(a_summary(1), RAW_TEXT, [0.6, 0.8])
+    with pytest.raises(ConfigurationError, match="dimension 2"):
+        await index.put(a_summary(2), RAW_TEXT, [1.0, 0.0, 0.0])
+    query = Query(text="taxi", user_id="u1", tenant_id="t1")
+    with pytest.raises(ConfigurationError, match="dimension 2"):
+        await index.search(query, [1.0, 0.0, 0.0])
+    assert [hit.episode_id for hit in await index.search(query, [1.0, 0.0])] == ["c1:1"]
+    await index.close()
+    assert "episodes-nomic-embed-v1.sqlite" in names(path)
+
+
+def of_an_earlier_version(path: Path, collection: str, model: str | None = None) -> QdrantIndex:
+    """The index as versions before this one had it in a directory: in Qdrant's local mode."""
+    path.mkdir(parents=True, exist_ok=True)
+    return QdrantIndex(HttpConnection(AsyncQdrantClient(path=str(path))), collection, model)
+
+
+@pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning")
+async def test_the_first_to_open_a_directory_of_an_earlier_version_takes_its_points_over(path: Path) -> None:
+    earlier = of_an_earlier_version(path, "episodes", "m")
+    for ordinal in range(1, 6):
+        await earlier.put(a_summary(ordinal, agent_id="a1"), f"{RAW_TEXT} number{ordinal}", [1.0, float(ordinal)])
+    await earlier.put(a_summary(6, title="", short_summary="…", long_summary=""), "", [1.0, 0.0])
+    await earlier.remove("c1:2", 7)
+    query = Query(text="number3", user_id="u1", tenant_id="t1", agent_id="a1")
+    before = await earlier.search(query, [1.0, 3.0])
+    await earlier.close()
+    index = SqliteIndex(path, "episodes", "m")
+    assert [hit.episode_id for hit in await index.search(query, [1.0, 3.0])] == [hit.episode_id for hit in before]
+    await index.put(a_summary(2, revision=6), "a needle", [1.0, 2.0])
+    assert await index.revisions([f"c1:{n}" for n in range(1, 8)]) == dict.fromkeys(
+        ("c1:1", "c1:3", "c1:4", "c1:5", "c1:6"), 1
+    )
+    await index.close()
+    assert names(path) == ["episodes-m.lock", "episodes-m.sqlite"]
+
+
+@pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning")
+async def test_collections_of_other_models_stay_until_they_are_opened(path: Path) -> None:
+    for model in (None, "m"):
+        earlier = of_an_earlier_version(path, "episodes", model)
+        await earlier.put(a_summary(1), RAW_TEXT, [1.0, 0.0] if model else None)
+        await earlier.close()
+    for model in (None, "m"):
+        index = SqliteIndex(path, "episodes", model)
+        assert await found(index, "taxi") == ["c1:1"]
+        await index.close()
+    assert "collection" not in names(path)
+
+
+@pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*unclosed file.*")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_a_directory_that_an_earlier_version_has_open_is_left_alone(path: Path, index: SqliteIndex) -> None:
+    earlier = of_an_earlier_version(path, "episodes")
+    await earlier.put(a_summary(1), RAW_TEXT)
+    with pytest.raises(StoreInUse, match="earlier version"):
+        await found(index, "taxi")
+    await earlier.close()
+    assert await found(index, "taxi") == ["c1:1"]
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.booleans(),
+        st.integers(1, 4),
+        st.integers(1, 4),
+        st.lists(st.sampled_from(WORDS), max_size=3),
+        st.sampled_from(["u1", "u2"]),
+    ),
+    max_size=20,
+)
+
+
+@given(steps=STEPS)
+@settings(max_examples=60)
+def test_it_has_and_finds_what_the_index_in_memory_does(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[bool, int, int, list[str], str]]
+) -> None:
+    asyncio.run(compared(tmp_path_factory.mktemp("index"), steps))
+
+
+async def compared(path: Path, steps: list[tuple[bool, int, int, list[str], str]]) -> None:
+    ours, expected = SqliteIndex(path, "episodes"), MemoryIndex()
+    await ours.put(a_summary(9), "taxi")  # removals before there is a file leave no mark
+    await expected.put(a_summary(9), "taxi")
+    removed: dict[int, int] = {}
+    for removes, ordinal, revision, words, user in steps:
+        if not removes and removed.get(ordinal) == revision:
+            continue  # the one in memory lets it come back
+        if removes:
+            removed[ordinal] = max(revision, removed.get(ordinal, 0))
+        for index in (ours, expected):
+            if removes:
+                await index.remove(f"c1:{ordinal}", revision)
+            else:
+                summary = a_summary(ordinal, revision=revision, user_id=user, title="T", short_summary=" ".join(words))
+                await index.put(summary, " ".join(words))
+    ids = [f"c1:{n}" for n in range(1, 10)]
+    assert await ours.revisions(ids) == await expected.revisions(ids)
+    for word in WORDS:
+        for user in ("u1", "u2"):
+            assert set(await found(ours, word, user_id=user)) == set(await found(expected, word, user_id=user))
+    await ours.close()
