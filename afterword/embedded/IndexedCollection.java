@@ -4,6 +4,7 @@ import de.bwaldvogel.mongo.backend.CollectionOptions;
 import de.bwaldvogel.mongo.backend.CursorRegistry;
 import de.bwaldvogel.mongo.backend.Index;
 import de.bwaldvogel.mongo.backend.QueryResult;
+import de.bwaldvogel.mongo.backend.ValueComparator;
 import de.bwaldvogel.mongo.backend.h2.H2Collection;
 import de.bwaldvogel.mongo.bson.BsonRegularExpression;
 import de.bwaldvogel.mongo.bson.Document;
@@ -16,6 +17,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.NoSuchElementException;
 import java.util.Set;
+import java.util.TreeSet;
 import java.util.Spliterator;
 import java.util.Spliterators;
 import java.util.stream.Stream;
@@ -231,7 +233,12 @@ class IndexedCollection extends H2Collection {
 
     private static Condition equalTo(Collection<?> values) {
       boolean usable = values.size() <= MOST_VALUES && values.stream().allMatch(OrderedIndex::isSearchable);
-      return usable ? new Condition(new HashSet<>(values), null, null) : NONE;
+      if (!usable) {
+        return NONE;
+      }
+      Set<Object> inOrder = new TreeSet<>(ValueComparator.asc()); // as MongoDB answers an `$in`
+      inOrder.addAll(values);
+      return new Condition(inOrder, null, null);
     }
 
     private static Object bound(Object value) {

@@ -181,6 +181,12 @@ def test_an_index_orders_values_as_mongodb_does(client: MongoClient[dict[str, An
         assert [one["number"] for one in collection.find({"text": text}, sort=[("at", 1)])] == [number]
 
 
+def test_ids_are_answered_in_their_order(client: MongoClient[dict[str, Any]]) -> None:
+    collection, ids = client.test.ids, [f"m{number}" for number in range(30)]
+    collection.insert_many([{"_id": one} for one in ids])
+    assert [one["_id"] for one in collection.find({"_id": {"$in": ids[::-1]}})] == sorted(ids)
+
+
 def test_an_order_that_no_index_has_is_made(client: MongoClient[dict[str, Any]]) -> None:
     collection = client.test.mixed
     collection.create_index([("text", 1), ("at", 1)])

@@ -112,6 +112,10 @@ async def test_workers_in_one_process_that_have_the_same_episode_ask_once(
     assert len(llm_server.requests) == len(EPISODES)
 
 
+def without_seconds(summary: SummaryCreated) -> SummaryCreated:
+    return summary.model_copy(update={"usage": summary.usage.model_copy(update={"seconds": 0.0})})
+
+
 async def test_a_lost_cache_costs_calls_and_nothing_else(
     llm_server: LlmServer, new_worker: MakeProvider, database: MongoDatabase
 ) -> None:
@@ -119,7 +123,7 @@ async def test_a_lost_cache_costs_calls_and_nothing_else(
     await database["llm_cache"].drop()
     again = await summarize(World(), new_worker(), 1)
     assert len(llm_server.requests) == 2 * len(EPISODES)
-    assert again == first
+    assert list(map(without_seconds, again)) == list(map(without_seconds, first))
 
 
 async def test_the_llm_and_the_cache_get_placeholders_and_the_summary_has_the_originals(
