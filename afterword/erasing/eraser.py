@@ -43,11 +43,12 @@ WAIT_SECONDS = 600.0
 PAGE = 200
 """Conversations that are looked at together."""
 PAGE_EPISODES = 50
-ROUND = 10
+ROUND = 5
 """Events after which the workers are waited for: live episodes wait behind so many deletions, not behind all."""
 SEALED = "nothing in it can be read without a key that is destroyed"
 FIRST_POLL_SECONDS = 0.02
 LONGEST_POLL_SECONDS = 1.0
+LONGEST_ROUND_POLL_SECONDS = 0.08
 
 
 class NotErased(AfterwordError):
@@ -298,7 +299,7 @@ class Eraser:
         self._sent += 1
         if self._sent % ROUND == 0:
             await self._producer.drain()
-            await self._until_derived(run)
+            await self._until_nearly_processed(run)
 
     async def _delete_what_the_archive_lacks(self, run: "Run") -> bool:
         """Delete conversations of the person alone of which only episodes are left; False if there is none.
@@ -353,10 +354,31 @@ class Eraser:
 
     async def _until_derived(self, run: "Run") -> None:
         """Wait until segmenter and summarizer have made everything of what was deleted so far."""
+        await self._until_processed(run)
+        await run.waiting.until("changes on the retry topic", lambda: self._changes_put_aside(run))
+
+    async def _until_processed(self, run: "Run") -> None:
+        """Wait until segmenter and summarizer have taken what is there, apart from what they have put aside."""
         kafka = self._settings.kafka
         await self._until_read(run, "segmenter", kafka.segmenter_id, kafka.messages_topic)
         await self._until_read(run, "summarizer", kafka.summarizer_id, kafka.episodes_topic)
-        await run.waiting.until("changes on the retry topic", lambda: self._changes_put_aside(run))
+
+    async def _until_nearly_processed(self, run: "Run") -> None:
+        """Wait as `_until_processed`, but for one record of each partition.
+
+        The last one may be a marker of a transaction, which a worker that has nothing to send passes a second later.
+        """
+        kafka = self._settings.kafka
+        for role, group, topic in (
+            ("segmenter", kafka.segmenter_id, kafka.messages_topic),
+            ("summarizer", kafka.summarizer_id, kafka.episodes_topic),
+        ):
+            ends = await self._ends(topic)
+
+            async def left(group: str = group, topic: str = topic, ends: Mapping[TopicPartition, int] = ends) -> int:
+                return max(0, await self._unread(group, topic, ends) - len(ends))
+
+            await run.waiting.until(f"records that the {role} has not taken", left, LONGEST_ROUND_POLL_SECONDS)
 
     async def _until_read(self, run: "Run", role: str, group: str, topic: str) -> None:
         """Wait until the group has taken everything that is on the topic now."""
@@ -522,13 +544,13 @@ class Waiting:
             if time.monotonic() > self._deadline:
                 raise NotErased(seconds=self._seconds, left=left, what=what)
 
-    async def until(self, what: str, left: Left) -> None:
+    async def until(self, what: str, left: Left, longest_poll: float = LONGEST_POLL_SECONDS) -> None:
         """Wait until nothing is left. Raises: NotErased."""
         wait = FIRST_POLL_SECONDS
         while number := await left():
             self.check(what, number)
             await asyncio.sleep(wait)
-            wait = min(1.5 * wait, LONGEST_POLL_SECONDS)
+            wait = min(1.5 * wait, longest_poll)
 
 
 class Run(NamedTuple):
