@@ -1,6 +1,9 @@
 """`python -m afterword` and the script `afterword`: the command line."""
 
+import os
 import sys
+from contextlib import suppress
+from typing import NoReturn
 
 from afterword.extras import ExtraMissing, extra_required
 from afterword.version import version_line
@@ -16,7 +19,24 @@ def main() -> None:
             sys.stdout.write(f"{version_line()}\n")
             return
         sys.exit(f"afterword: {error}")
-    run()
+    try:
+        run()
+    except SystemExit as ended:
+        leave(ended)
+
+
+def leave(ended: SystemExit) -> NoReturn:
+    """Leave the process at once, with its exit code.
+
+    At the end of a process the database's driver waits up to half a second for its threads, which only sleep then.
+    Raises: SystemExit, if it has a text that is still to be printed.
+    """
+    if not isinstance(ended.code, int | None):
+        raise ended
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(BrokenPipeError):
+            stream.flush()
+    os._exit(ended.code or 0)
 
 
 if __name__ == "__main__":

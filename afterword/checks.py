@@ -4,23 +4,23 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TransactionalIdAuthorizationFailed, for_code
 from opentelemetry.trace import NoOpTracer
 
-from afterword.streams.app import engine_options
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka import admin_client, client_options
-from afterword.streams.runtime.options import Clients
-from afterword.streams.runtime.transaction import fence
 from afterword.streams.settings import Settings, keys_in_clear
 from afterword.streams.stores.opening import Stores, open_stores
 from afterword.streams.summarizer.providers import make_provider
 from afterword.streams.telemetry import Metrics
 from afterword.streams.webhooks.addresses import unreachable
 from afterword.topics import check_topics
+
+if TYPE_CHECKING:
+    from afterword.streams.runtime.options import Options
 
 OFFSET_METADATA = "offset.metadata.max.bytes"
 
@@ -126,16 +126,22 @@ async def check_commits(settings: Settings) -> str:
         asked = [ConfigResource(ConfigResourceType.BROKER, broker, {OFFSET_METADATA: ""}) for broker in brokers]
         responses = await admin.describe_configs(asked)
     resources = [resource for response in responses for resource in response.resources]
+    from afterword.streams.app import engine_options  # here: half a second, for nothing while no broker answers
+
+    options = engine_options(settings)
     await asyncio.gather(
-        *[_open_transactions(settings, app_id) for app_id in (kafka.segmenter_id, kafka.summarizer_id)]
+        *[_open_transactions(settings, options, app_id) for app_id in (kafka.segmenter_id, kafka.summarizer_id)]
     )
-    return f"transactions are permitted; {metadata_limits(resources, engine_options(settings).offset_metadata_bytes)}"
+    return f"transactions are permitted; {metadata_limits(resources, options.offset_metadata_bytes)}"
 
 
-async def _open_transactions(settings: Settings, app_id: str) -> None:
+async def _open_transactions(settings: Settings, engine: "Options", app_id: str) -> None:
     """Open a transactional producer as a worker does, by an id that no partition has: it fences nobody."""
+    from afterword.streams.runtime.options import Clients  # here: the engine, as above
+    from afterword.streams.runtime.transaction import fence
+
     seconds = settings.kafka.request_timeout_seconds
-    options = replace(engine_options(settings), start_timeout_seconds=seconds)
+    options = replace(engine, start_timeout_seconds=seconds)
     try:
         await fence(f"{app_id}-check", Clients(client_options(settings.kafka)), options)
     except TransactionalIdAuthorizationFailed:

@@ -43,8 +43,9 @@ from afterword.streams.runtime.worker import PARTITIONS, StopTimer
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, MessageWriter
 from afterword.streams.stores.opening import Stores, open_stores
-from afterword.streams.telemetry import Metrics, worker_telemetry
+from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import links, open_span, step, trace_in
+from afterword.streams.telemetry.worker import worker_telemetry
 
 if TYPE_CHECKING:  # its libraries take 100 ms to import, and most workers redact nothing
     from afterword.streams.redaction.records import RecordRedaction

@@ -14,7 +14,8 @@ from afterword.streams.runtime.worker import PARTITIONS, run
 from afterword.streams.segmenter import agent as segmenter
 from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import Settings
-from afterword.streams.telemetry import Metrics, worker_telemetry
+from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.worker import worker_telemetry
 
 if TYPE_CHECKING:
     from afterword.streams.sealing.opening import SealingWithKeys

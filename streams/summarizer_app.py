@@ -31,7 +31,8 @@ from afterword.streams.summarizer.revisions import now
 from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.steps import StepRunner
 from afterword.streams.summarizer.summarizer import Summarizer, make_summarizer
-from afterword.streams.telemetry import Metrics, worker_telemetry
+from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.worker import worker_telemetry
 
 MakeSummarizer = Callable[[Settings, Budgets, ReplyCache, Metrics, Tracer], Summarizer]
 

@@ -38,8 +38,8 @@ ADDRESSES = (
 """Variables of which each names a server."""
 PATIENCE = (("kafka", "connect_seconds"), ("mongo", "selection_seconds"), ("qdrant", "connect_seconds"))
 """Settings with the time in which a server must answer first."""
-PATIENCE_SECONDS = 2.5
-"""Value in commands, unless they are set: with its start, a command says after some 3 seconds who does not answer."""
+PATIENCE_SECONDS = 2.0
+"""Value in commands, unless they are set: with its start, a command says within 3 seconds who does not answer."""
 
 LABEL_WIDTH = 12
 """Characters of the labels before texts."""

@@ -1,11 +1,18 @@
-"""Exactly-once, micro-batching engine beneath faust-streaming, through Faust's own plug-in points: see README.md."""
+"""Exactly-once, micro-batching engine beneath faust-streaming, through Faust's own plug-in points: see README.md.
 
-from afterword.streams.runtime.app import App
-from afterword.streams.runtime.at_least_once import AtLeastOnce, joining
-from afterword.streams.runtime.batch import Batches, Output, Tick, failing_batch
-from afterword.streams.runtime.breaker import Breaker
-from afterword.streams.runtime.metrics import EngineMetrics
-from afterword.streams.runtime.options import Options
+Each name is imported when it is first used: commands that only read rows or lag do not load Faust, which takes long.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from afterword.streams.runtime.app import App
+    from afterword.streams.runtime.at_least_once import AtLeastOnce, joining
+    from afterword.streams.runtime.batch import Batches, Output, Tick, failing_batch
+    from afterword.streams.runtime.breaker import Breaker
+    from afterword.streams.runtime.metrics import EngineMetrics
+    from afterword.streams.runtime.options import Options
 
 __all__ = [
     "App",
@@ -19,3 +26,25 @@ __all__ = [
     "failing_batch",
     "joining",
 ]
+
+_MODULES = {
+    "App": "app",
+    **dict.fromkeys(("AtLeastOnce", "joining"), "at_least_once"),
+    **dict.fromkeys(("Batches", "Output", "Tick", "failing_batch"), "batch"),
+    "Breaker": "breaker",
+    "EngineMetrics": "metrics",
+    "Options": "options",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use. Raises: AttributeError."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -3,19 +3,21 @@
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import orjson
 import structlog
 from aiokafka import TopicPartition
 
-from afterword.streams.runtime.batch import Headers
 from afterword.streams.runtime.changelog_topics import check_changelogs
 from afterword.streams.runtime.database import Database, DatabasePosition, RowChange
 from afterword.streams.runtime.errors import ChangelogLost, ChangelogReplaced, ChangelogTruncated
 from afterword.streams.runtime.options import Clients
 from afterword.streams.runtime.sources import check_source
+
+if TYPE_CHECKING:
+    from afterword.streams.runtime.batch import Headers
 
 log = structlog.get_logger()
 
@@ -74,7 +76,7 @@ class Link:
         return orjson.dumps(self)
 
 
-def marked(link: Link | None, source_id: str) -> Headers:
+def marked(link: Link | None, source_id: str) -> "Headers":
     """Return the headers of a bookmark."""
     headers = [(LINK_HEADER, link.encode())] if link else []
     return [*headers, (SOURCE_HEADER, source_id.encode())] if source_id else headers

@@ -1,8 +1,9 @@
 """Opening the stores: the one place that says which backend holds what."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Self
 
 from afterword.streams.settings import Settings
@@ -100,13 +101,19 @@ class Stores:
         return await mongo.check(self._database)
 
     async def _check_index(self) -> str:
+        check = await asyncio.to_thread(
+            self._index_check
+        )  # its client takes a second to import: meanwhile others answer
+        return await check()
+
+    def _index_check(self) -> Callable[[], Awaitable[str]]:
         if self._settings.qdrant.path:
             from afterword.streams.stores.sqlite_index import check_directory
 
-            return await check_directory(self._settings.qdrant, self._settings.embedder)
+            return partial(check_directory, self._settings.qdrant, self._settings.embedder)
         from afterword.streams.stores import qdrant
 
-        return await qdrant.check(self._settings.qdrant)
+        return partial(qdrant.check, self._settings.qdrant)
 
     def _open_index(self) -> EpisodeIndex:
         if self._settings.qdrant.path:

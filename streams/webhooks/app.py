@@ -14,7 +14,8 @@ from afterword.streams.runtime.attempts import Attempts
 from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.runtime.worker import PARTITIONS, run_together
 from afterword.streams.settings import Settings, variable
-from afterword.streams.telemetry import Metrics, worker_telemetry
+from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.worker import worker_telemetry
 from afterword.streams.webhooks.agent import Deliveries, Undelivered, attach_endpoint
 from afterword.streams.webhooks.endpoint import Endpoint
 

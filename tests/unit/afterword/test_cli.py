@@ -27,6 +27,11 @@ def commands(group: Any, *before: str) -> Iterator[list[str]]:
 COMMANDS = list(commands(typer.main.get_command(app)))
 HEAVY = ("aiokafka", "faust", "motor", "pymongo", "qdrant_client", "pydantic_settings", "rich.progress")
 AWAY = {"AFTERWORD_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9"}
+ALL_AWAY = AWAY | {
+    "AFTERWORD_MONGO__URI": "mongodb://127.0.0.1:9",
+    "AFTERWORD_MONGO__SELECTION_SECONDS": "0.1",
+    "AFTERWORD_QDRANT__URL": "http://127.0.0.1:9",
+}
 
 
 def run(*arguments: str, directory: Path | None = None, **environment: str) -> tuple[int, str, str]:
@@ -191,7 +196,7 @@ def test_a_server_whose_address_nobody_set_is_to_be_started_or_named() -> None:
     assert next_step(StoreUnavailable(store="embedder", problem="no")) == ""
 
 
-@pytest.mark.parametrize(("given", "seconds"), [(None, 2.5), ("8", 8.0)])
+@pytest.mark.parametrize(("given", "seconds"), [(None, 2.0), ("8", 8.0)])
 def test_a_command_waits_shortly_for_servers_unless_it_is_told_otherwise(
     given: str | None, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +207,39 @@ def test_a_command_waits_shortly_for_servers_unless_it_is_told_otherwise(
     found = start_command()
     assert (found.kafka.connect_seconds, found.qdrant.connect_seconds) == (seconds, seconds)
     assert mongo.connect(found.mongo).client.options.server_selection_timeout == seconds
+
+
+@pytest.mark.parametrize(
+    ("command", "module"),
+    [
+        *[(command, "faust") for command in ("check", "audit", "dlq list", "topics create")],
+        ("index rebuild", "qdrant_client"),
+    ],
+)
+def test_what_takes_long_to_import_is_not_imported_for_servers_that_are_away(
+    command: str, module: str, tmp_path: Path
+) -> None:
+    code = f"import atexit, sys; atexit.register(lambda: print({module!r} in sys.modules)); "
+    code += f"from afterword.cli import main; main({command.split()})"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=os.environ | ALL_AWAY,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_a_command_that_has_ended_waits_for_nothing() -> None:
+    """Like the driver of the database, which waits for its threads while they sleep."""
+    code = "import atexit, time; atexit.register(time.sleep, 120); from afterword.__main__ import main; main()"
+    for arguments, expected in (["schema", "export", "--check", "/nowhere"], 1), (["--version"], 0):
+        done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, timeout=60, check=False)
+        assert done.returncode == expected
+        assert done.stdout
 
 
 def test_the_command_line_completes_itself() -> None:
