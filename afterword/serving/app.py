@@ -30,6 +30,7 @@ from afterword.serving.rates import Rates
 from afterword.serving.sending import Outbox
 from afterword.serving.services import Services
 from afterword.serving.tokens import token_holders
+from afterword.serving.warming import warm_up
 from afterword.streams.settings import Settings
 from afterword.streams.stores.opening import Stores, open_stores
 from afterword.streams.telemetry import Metrics
@@ -52,7 +53,10 @@ DESCRIPTION = "Long-term memory of chat conversations: messages in; context, epi
 
 @asynccontextmanager
 async def open_services(settings: Settings) -> AsyncIterator[Services]:
-    """Open what the routes use; each store connects with its first use. Raises: ConfigurationError."""
+    """Open what the routes use, and begin to warm it up; nothing that is away is waited for.
+
+    Raises: ConfigurationError.
+    """
     async with AsyncExitStack() as closing:
         stores = await closing.enter_async_context(open_stores(settings))
         memory = await closing.enter_async_context(Memory.from_settings(settings))
@@ -65,6 +69,8 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             stores.erasure_requests, stores.erasures, stores.prepare_database, partial(Eraser.from_settings, settings)
         )
         closing.push_async_callback(_stopped, asyncio.create_task(runner.run()))
+        warming = asyncio.create_task(warm_up(memory, outbox))
+        closing.push_async_callback(_stopped, warming)
         yield Services(
             settings=settings,
             ping_database=stores.ping_database,
@@ -75,6 +81,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             outbox=outbox,
             feed=feed,
             erasures=runner,
+            warming=warming,
         )
 
 

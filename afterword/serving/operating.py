@@ -22,14 +22,20 @@ async def livez() -> dict[str, str]:
 
 @router.get("/readyz")
 async def readyz(request: Request) -> Response:
-    """Answer 200 when the database does, else 503."""
+    """Answer 200 once the server is warm and the database answers, else 503."""
     services: Services = request.app.state.services
+    if services.warming and not services.warming.done():
+        return _unready("server", "is warming up")
     try:
         async with asyncio.timeout(READY_SECONDS):
             await services.ping_database()
     except (StoreUnavailable, TimeoutError):
-        return JSONResponse({"status": "unavailable", "reasons": {"mongodb": "cannot be reached"}}, 503)
+        return _unready("mongodb", "cannot be reached")
     return JSONResponse({"status": "ok", "reasons": {}})
+
+
+def _unready(what: str, why: str) -> Response:
+    return JSONResponse({"status": "unavailable", "reasons": {what: why}}, 503)
 
 
 @router.get("/metrics")

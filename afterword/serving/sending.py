@@ -1,4 +1,4 @@
-"""The server's producer: opened with the first write, so that the server starts, and reads, while Kafka is away."""
+"""The server's producer: opened before the server is ready, or with a write, if Kafka was away then."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -30,17 +30,18 @@ class Outbox:
         """
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                return await (await self._opened()).send_all(records)
+                return await (await self.open()).send_all(records)
         except TimeoutError:
             problem = f"no acknowledgement in {ANSWER_SECONDS:.0f} s"
             raise BrokerUnavailable(servers=self._kafka.bootstrap_servers, problem=problem) from None
 
-    async def close(self) -> None:
-        """Wait for every acknowledgement, then disconnect."""
-        await self._running.aclose()
-
-    async def _opened(self) -> Producer:
+    async def open(self) -> Producer:
+        """Connect, unless it is connected. Raises: BrokerUnavailable, TopicMissing."""
         async with self._opening:
             if self._producer is None:
                 self._producer = await self._running.enter_async_context(self._make())
         return self._producer
+
+    async def close(self) -> None:
+        """Wait for every acknowledgement, then disconnect."""
+        await self._running.aclose()

@@ -1,5 +1,6 @@
 """Parts that the routes use, opened once for a process."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -38,3 +39,5 @@ class Services:
     outbox: RecordSender
     feed: Feed
     erasures: ErasureRunner
+    warming: "asyncio.Task[None] | None" = None
+    """What has to end before the server is ready."""

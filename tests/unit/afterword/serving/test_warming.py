@@ -1,0 +1,126 @@
+"""A server does once what requests do first, and is ready after it."""
+
+import asyncio
+import gc
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any, Self
+
+import httpx
+import pytest
+
+from afterword.memory import Memory
+from afterword.serving.app import make_app
+from afterword.serving.sending import Outbox
+from afterword.serving.warming import warm_up
+from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
+from afterword.streams.settings import Kafka
+from afterword.streams.stores.index import Query, Recalled
+from tests.doubles.stores import MemoryEpisodes, MemoryMessages
+from tests.unit.afterword.serving.served import serving
+
+
+class Connecting:
+    """A producer that connects, unless its broker is away."""
+
+    def __init__(self, away: bool = False) -> None:
+        self.away = away
+        self.connected = 0
+
+    async def __aenter__(self) -> Self:
+        if self.away:
+            raise BrokerUnavailable(servers="kafka.internal:9092", problem="NodeNotReadyError")
+        self.connected += 1
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Nothing to let go of."""
+
+
+class Watched(MemoryEpisodes):
+    """Notes the reads at a time, and is away on request."""
+
+    away = False
+    at_work = most = 0
+
+    async def conversation(self, name: str) -> Any:
+        if self.away:
+            raise StoreUnavailable(store="mongodb", problem="AutoReconnect")
+        self.at_work += 1
+        self.most = max(self.most, self.at_work)
+        await asyncio.sleep(0)
+        self.at_work -= 1
+        return await super().conversation(name)
+
+
+class World:
+    def __init__(self, broker_away: bool = False) -> None:
+        self.searched: list[Query] = []
+        self.producer, self.episodes = Connecting(broker_away), Watched()
+        self.memory = Memory(self.episodes, MemoryMessages(), self.search)
+        self.outbox = Outbox(Kafka(), lambda: self.producer)  # type: ignore[arg-type, return-value]  # as far as it is used
+
+    async def search(self, query: Query) -> list[Recalled]:
+        self.searched.append(query)
+        return []
+
+
+async def test_it_reads_searches_and_connects() -> None:
+    world = World()
+    await warm_up(world.memory, world.outbox)
+    assert world.episodes.most > 1  # each on its own connection
+    assert len(world.searched) == 1
+    assert world.producer.connected == 1
+    await world.outbox.open()
+    assert world.producer.connected == 1
+
+
+@pytest.mark.parametrize("broker_away", [True, False])
+async def test_what_is_away_is_left_to_the_requests(broker_away: bool) -> None:
+    world = World(broker_away)
+    world.episodes.away = not broker_away
+    await warm_up(world.memory, world.outbox)
+    assert len(world.searched) == 1
+    assert world.producer.connected == (0 if broker_away else 1)
+
+
+async def test_the_server_is_ready_when_it_is_warm() -> None:
+    async with serving() as served:
+        cold = asyncio.Event()
+
+        async def warming() -> None:
+            await cold.wait()
+
+        task = asyncio.create_task(warming())
+        app = make_app(replace(served.services, warming=task))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+            answer = await client.get("/readyz")
+            assert (answer.status_code, answer.json()["reasons"]) == (503, {"server": "is warming up"})
+            assert (await client.get("/livez")).status_code == 200
+            cold.set()
+            await task
+            assert (await client.get("/readyz")).status_code == 200
+
+
+def test_the_collector_is_spared_what_a_warm_server_has_loaded() -> None:
+    """In a process of its own, for it cannot be taken back of a part."""
+    code = (
+        "import asyncio, gc, socket, os\n"
+        "from afterword.serving.server import run_server\n"
+        "from afterword.streams.settings import load_settings\n"
+        "async def frozen():\n"
+        "    while not gc.get_freeze_count():\n"
+        "        await asyncio.sleep(0.01)\n"
+        "async def main():\n"
+        "    away = {'bootstrap_servers': '127.0.0.1:9'}, {'uri': 'mongodb://127.0.0.1:9', 'timeout_seconds': 0.2}\n"
+        "    settings = load_settings(kafka=away[0], mongo=away[1], serve={'port': 0})\n"
+        "    serving = asyncio.create_task(run_server(settings, lambda _: None))\n"
+        "    await frozen()\n"
+        "    print(gc.get_freeze_count() > 100_000, flush=True)\n"
+        "    os._exit(0)\n"
+        "asyncio.run(main())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.splitlines()[-1:] == ["True"], done.stderr
+    assert gc.get_freeze_count() == 0
