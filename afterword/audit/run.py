@@ -24,6 +24,9 @@ from afterword.streams.kafka import broker_errors
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES
 from afterword.streams.settings import Kafka, Settings
 
+INDEX_PAGE = 2000
+"""Episodes that the index is asked for at a time."""
+
 
 async def run(
     settings: Settings,
@@ -59,10 +62,8 @@ async def _take_snapshot(log: Log, settings: Settings, index: ReadIndex, progres
     before = await _state_of_work(log, settings.kafka, topics)
     await _read_offsets(log, settings.kafka, topics, snapshot)
     await _read_topics(log, settings, topics, snapshot, progress)
-    progress("reading the stores", 0, None)
-    await read_stores(settings, snapshot)
-    progress("reading the index", 0, None)
-    await _read_index(settings, index, snapshot)
+    await read_stores(settings, snapshot, progress)
+    await _read_index(settings, index, snapshot, progress)
     soon = datetime.now(UTC) + timedelta(milliseconds=CLOCKS_APART_MS)  # by the clock of the worker that removes
     snapshot.messages_before_ms = milliseconds_if_known(settings.retention.messages_before(soon))
     snapshot.episodes_before_ms = milliseconds_if_known(settings.retention.episodes_before(soon))
@@ -115,8 +116,12 @@ async def _read_topics(
     snapshot.quarantined = {damage.conversation_id for damage in state.damaged if damage.conversation_id is not None}
 
 
-async def _read_index(settings: Settings, index: ReadIndex, snapshot: Snapshot) -> None:
+async def _read_index(settings: Settings, index: ReadIndex, snapshot: Snapshot, progress: ReadProgress) -> None:
+    wanted, found = sorted({episode.episode_id for episode in snapshot.closed}), set[str]()
     try:
-        snapshot.indexed = await index(settings, sorted({episode.episode_id for episode in snapshot.closed}))
+        for start in range(0, max(1, len(wanted)), INDEX_PAGE):
+            progress("reading the index", start, len(wanted))
+            found |= await index(settings, wanted[start : start + INDEX_PAGE])
+        snapshot.indexed = found
     except IndexNotChecked as error:
         snapshot.notes.append(str(error))

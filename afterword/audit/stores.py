@@ -1,7 +1,9 @@
 """Reading the stores: episodes, messages, and which episodes are indexed."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TypeVar
 
+from afterword.audit.log import PROGRESS_EVERY, ReadProgress
 from afterword.audit.snapshot import Archived, Position, Snapshot, Stored, digest, digest_of_message
 from afterword.schemas.ids import earlier_message_key, tenant_message_key
 from afterword.streams.errors import AfterwordError, StoreInUse
@@ -14,15 +16,19 @@ ReadIndex = Callable[[Settings, Sequence[str]], Awaitable[set[str]]]
 """Those of the episodes (ids) that are indexed. Raises: IndexNotChecked, StoreUnavailable."""
 
 
+T = TypeVar("T")
+
+
 class IndexNotChecked(AfterwordError):
     """index not checked: {reason}"""
 
 
-async def read_stores(settings: Settings, snapshot: Snapshot) -> None:
-    """Read episodes and messages into the snapshot. Raises: StoreUnavailable."""
+async def read_stores(settings: Settings, snapshot: Snapshot, progress: ReadProgress) -> None:
+    """Read episodes and messages into the snapshot; `progress` is called now and then. Raises: StoreUnavailable."""
     tenants: dict[str | None, str] = {}
     async with open_stores(settings) as stores:
-        async for episode in stores.episodes.all_episodes():
+        total = await stores.episodes.count_following(None)
+        async for episode in _told("reading the stored episodes", stores.episodes.all_episodes(), total, progress):
             snapshot.stored[episode.episode_id] = stored(episode)
             if episode.tenant_id is not None:
                 tenants[episode.episode_id] = episode.tenant_id
@@ -30,7 +36,8 @@ async def read_stores(settings: Settings, snapshot: Snapshot) -> None:
             snapshot.gone[gone.deletion.episode_id] = gone.as_of
             if gone.deletion.reason == "expired":
                 snapshot.expired.add(gone.deletion.episode_id)
-        async for message in stores.messages.all_messages():
+        total = await stores.messages.count_all()
+        async for message in _told("reading the archive", stores.messages.all_messages(), total, progress):
             if message.deleted:
                 snapshot.messages[digest(message.key)] = Archived(None, False, deleted=True, changed=message.changed)
             elif message.archived:
@@ -38,6 +45,16 @@ async def read_stores(settings: Settings, snapshot: Snapshot) -> None:
             else:  # an older version's names no tenant; what is archived of the message knows better
                 key = label_key(message, tenants.get(message.episode_id))
                 snapshot.messages.setdefault(digest(key), Archived(message.episode_id, False))
+
+
+async def _told(what: str, items: AsyncIterator[T], total: int, progress: ReadProgress) -> AsyncIterator[T]:
+    done = 0
+    progress(what, done, total)
+    async for item in items:
+        yield item
+        done += 1
+        if done % PROGRESS_EVERY == 0:
+            progress(what, done, total)
 
 
 def archived(message: MessageRef) -> Archived:

@@ -211,6 +211,10 @@ class MessageArchive(MessageWriter, Protocol):
         """Forget a pending deletion, if this very one is pending: the episodes have it."""
         ...
 
+    async def count_all(self) -> int:
+        """Number of the messages that `all_messages` has."""
+        ...
+
     def all_messages(self) -> AsyncIterator[MessageRef]:
         """Every message, in no particular order."""
         ...

@@ -750,6 +750,11 @@ class MongoMessages:
                 await self._messages.delete_many({"_id": {"$in": [document["_id"] for document in found]}, **older})
         return len(found)
 
+    async def count_all(self) -> int:
+        with mongo_errors():
+            found: int = await self._messages.count_documents({})
+        return found
+
     async def all_messages(self) -> AsyncIterator[MessageRef]:
         async for document in _each(self._messages.find({}, MESSAGE_REF_FIELDS)):
             yield message_ref_from(document)

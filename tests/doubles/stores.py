@@ -461,8 +461,14 @@ class MemoryMessages:
                 part.pop(key, None)
         return len(older)
 
+    def _all_keys(self) -> set[str]:
+        return self.messages.keys() | self.episode_ids.keys() | self.deleted.keys()
+
+    async def count_all(self) -> int:
+        return len(self._all_keys())
+
     async def all_messages(self) -> AsyncIterator[MessageRef]:
-        for key in self.messages.keys() | self.episode_ids.keys() | self.deleted.keys():
+        for key in self._all_keys():
             archived = self.messages.get(key)
             yield MessageRef(
                 key=key,

@@ -48,7 +48,9 @@ def ref(key: str, episode_id: str | None, of: ArchivedMessage) -> MessageRef:
 
 
 async def refs(messages: MessageArchive) -> dict[str, MessageRef]:
-    return {ref.key: ref async for ref in messages.all_messages()}
+    found = {ref.key: ref async for ref in messages.all_messages()}
+    assert await messages.count_all() == len(found)
+    return found
 
 
 async def test_a_message_comes_back_equal_in_every_field(messages: MessageArchive) -> None:

@@ -388,3 +388,14 @@ async def test_the_events_carry_the_id_that_waiting_goes_by(deployment):
 async def test_a_missing_input_topic_is_named(make_settings):
     with pytest.raises(TopicMissing):
         await audit.run(make_settings())
+
+
+async def test_each_reading_tells_how_much_there_is(deployment: Deployment) -> None:
+    await deployment.everything()
+    told: list[tuple[str, int, int | None]] = []
+    await audit.run(deployment.settings, wait_seconds=60, progress=lambda *what: told.append(what))
+    totals = {what: total for what, _, total in told}
+    assert totals["waiting for summaries"] == len(deployment.episodes())
+    assert totals["reading the stored episodes"] == totals["reading the index"] == len(deployment.episodes())
+    assert totals["reading the archive"] == MESSAGES
+    assert None not in totals.values()

@@ -59,6 +59,7 @@ CALLS: dict[str, Callable[[MongoDatabase], Awaitable[object]]] = {
     "get_many": lambda db: MongoMessages(db).get_many(["c1:m1"]),
     "get_reply": lambda db: MongoReplies(db).get("k"),
     "put_reply": lambda db: MongoReplies(db).put("k", KeptReply("text", Usage()), NOON),
+    "count_all": lambda db: MongoMessages(db).count_all(),
     "all_messages": lambda db: drained(MongoMessages(db).all_messages()),
 }
 
