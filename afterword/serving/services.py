@@ -40,4 +40,4 @@ class Services:
     feed: Feed
     erasures: ErasureRunner
     warming: "asyncio.Task[None] | None" = None
-    """What has to end before the server is ready."""
+    """Task that has to end before the server is ready."""
