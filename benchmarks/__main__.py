@@ -39,6 +39,7 @@ from benchmarks.suite import Benchmark, Finding, Form, as_json, as_markdown, sho
 BENCHMARKS: Mapping[str, Benchmark] = {
     "engine": engine.run,
     "segmenter": segmenter.run,
+    "shifts": segmenter.run_topics,
     "partitions": partitions.run,
     "sealing": sealing.run,
     "state": state.run,

@@ -39,10 +39,10 @@ def messages(count: int, conversations: int, seed: int = 1) -> Iterator[tuple[by
         yield conversation.encode(), orjson.dumps(message)
 
 
-def dialogues(count: int, conversations: int, seed: int = 1) -> Iterator[tuple[bytes, bytes]]:
+def dialogues(count: int, conversations: int, seed: int = 1, *, flags: bool = True) -> Iterator[tuple[bytes, bytes]]:
     """Key and value: what people said, so many conversations at once, each with one dialogue after the other.
 
-    400 dialogues of SuperDialseg, which tell where their topics shift.
+    400 dialogues of SuperDialseg, which tell where their topics shift, if `flags`.
     """
     told = [expand(row["id"], row["dialogue"]) for row in dialogue_rows()]
     chance, turns = random.Random(seed), [_one_after_the_other(told, first) for first in range(conversations)]
@@ -56,7 +56,7 @@ def dialogues(count: int, conversations: int, seed: int = 1) -> Iterator[tuple[b
             "role": turn.role,
             "content": turn.content,
             "sent_at": rfc3339(BEGIN + timedelta(milliseconds=number)),
-            "is_continuation": bool(turn.is_continuation),
+            "is_continuation": bool(turn.is_continuation) if flags else None,
         }
         yield conversation.encode(), orjson.dumps(message)
 

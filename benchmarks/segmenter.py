@@ -1,4 +1,7 @@
-"""The segmenter with all its rules, beside the same rules by hand, on quixstreams and on stock Faust."""
+"""The segmenter with all its rules, beside the same rules by hand, on quixstreams and on stock Faust.
+
+And with topics that it finds in the text, beside itself without.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +18,8 @@ DIALOGUE_MESSAGES = 30_000
 DIALOGUE_CONVERSATIONS = 3_000
 OURS = Program("segmenter", python("engine"))
 BY_HAND = Program("by hand", python("by_hand"), 1.2)
+BY_TEXT = Program("topics in the text", ("env", "AFTERWORD_EPISODES__TOPIC_SHIFT=auto", *python("engine")))
+WITHOUT = Program("without", python("engine"), 0.8)
 STOCK_FAUST = Program("stock Faust", python("stock_faust"), 5.0, 1 / 6)
 
 
@@ -35,6 +40,15 @@ async def run(form: Form, directory: Path) -> Sequence[Finding]:
         real = Course("dialogues", DIALOGUE_MESSAGES, PARTITIONS, TABLES)
         await lay(stack, real, dialogues(int(DIALOGUE_MESSAGES * TAIL), DIALOGUE_CONVERSATIONS))
         return [found, await compared(stack, real, programs, rounds, notes)]
+
+
+async def run_topics(form: Form, directory: Path) -> Sequence[Finding]:
+    """Compare on messages that do not say where topics shift: what finds shifts makes more episodes, too."""
+    count, rounds = (20_000, 3) if form.short else (DIALOGUE_MESSAGES, form.rounds)
+    course = Course("shifts", count, PARTITIONS, TABLES)
+    async with EmbeddedStack(directory / "stack") as stack:
+        await lay(stack, course, dialogues(int(count * TAIL), DIALOGUE_CONVERSATIONS, flags=False))
+        return [await compared(stack, course, [BY_TEXT, WITHOUT], rounds)]
 
 
 async def compared(

@@ -1,138 +1,238 @@
-"""Trains the segmenter's topic model: python -m benchmarks.quality.shift_training
+"""Trains the segmenter's topic model: python -m benchmarks.quality.shift_training [--select]
 
-Writes `streams/segmenter/shifts-1.json`, the weights on all labelled dialogues. `make quality` trains it anew on parts
-of them, and scores it on the rest.
+Writes `streams/segmenter/shifts-2.json`, the weights on all labelled dialogues. `make quality` trains it anew on parts
+of them, and scores it on the rest. `--select` prints instead what each feature, of those in use and of those that were
+refused, is worth inside a corpus and on the one that it was not trained on.
 """
 
+import argparse
 import json
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from statistics import mean
 from typing import NamedTuple
 
 import numpy as np
 from rich.console import Console
+from rich.table import Table
 
 from afterword.streams.segmenter import shifts
-from afterword.streams.segmenter.shifts import LOOKED_BACK, Utterance, features, utterance_of
-from benchmarks.quality.segmentation import Dialogue, Scores, labels, read, scores, table, text_tiling
+from afterword.streams.segmenter.shifts import BEGUN, TABLES, TopicRow, Utterance, Weights, utterance_of, weights_of
+from benchmarks.quality.segmentation import Dialogue, Labels, Scores, labels, read, scores, table, text_tiling
 
 WEIGHTS = Path(shifts.__file__).with_name(f"shifts-{shifts.VERSION}.json")
 SHORTEST = 2
 """Default of `min_episode_size`."""
 FOLDS = 5
-STEPS = 150
-RATE = 0.1
-PENALTY = 6.0
-RAREST = 10
-"""Examples that a feature must hold in."""
-CUT_AT = -0.4
-"""Log-odds from which a message begins a topic; chosen once, for SuperDialseg and TIAGE together."""
+STEPS = 6
+"""Of Newton's method: more change no weight by a thousandth."""
+PENALTY = 4.0
+RAREST = 5
+"""Examples that a value must hold in."""
+PULL = 60
+"""Weight of each message saved, in thousandths: of 0, 60 and 120 the best over all rows of `show`."""
+HALVINGS = 12
+MOST = 6000
+"""Log-odds between which the threshold is searched, in thousandths."""
 
-Weights = Mapping[str, int]
+Corpus = Sequence[Dialogue]
+Values = Callable[[TopicRow, Utterance, int], int]
+REFUSED: Mapping[str, tuple[int, Values]] = {
+    "who speaks": (4, lambda topic, now, _: now.is_user << 1 | topic.last & 1),
+    "who speaks, questions": (
+        16,
+        lambda topic, now, _: now.is_user << 3 | (topic.last & 3) << 1 | now.asks,
+    ),
+    "words": (8, lambda _topic, now, _length: min(now.words // 5, 7)),
+    "new words": (8, lambda topic, now, _: min(len(set(now.content) - set(topic.content)), 7)),
+    "share of the last 16 words": (
+        4,
+        lambda topic, now, _: min(len(set(now.content) & set(topic.content[-16:])), 3),
+    ),
+    "ends asking": (4, lambda topic, now, _: now.ends_asking << 1 | topic.last >> 1 & 1),
+}
+"""Features that add little, or nothing on the corpus that they were not trained on: how many values, and which."""
 
 
 class Example(NamedTuple):
-    names: list[str]
+    values: list[int]
     begins: bool
 
 
-def train(dialogues: Sequence[Dialogue]) -> Weights:
-    """Fit on the true episodes, then on those and the ones that the first fit makes: it meets its own mistakes."""
-    said = [[utterance_of(turn.role, turn.text) for turn in dialogue] for dialogue in dialogues]
-    truth = [labels(dialogue) for dialogue in dialogues]
-    right = list(_examples(said, truth, truth))
-    first = _fitted(right)
-    made = [_segmented(first, utterances, shortest=1) for utterances in said]
-    return _fitted([*right, *_examples(said, truth, made)])
+class Fit(NamedTuple):
+    """Weights learnt from examples, in thousandths."""
+
+    bias: int
+    tables: Mapping[str, list[int]]
+
+    def weights(self, cut_at: int = 0, pull: int = PULL) -> Weights:
+        return weights_of(self.bias - cut_at, pull, self.tables)
 
 
-def segment(weights: Weights, dialogue: Dialogue) -> list[bool]:
+def train(corpora: Sequence[Corpus]) -> Weights:
+    """Fit on all dialogues; the threshold is the lowest that cuts no corpus into shorter episodes than people did."""
+    fit = fitted(list(chain.from_iterable(examples(dialogues) for dialogues in corpora)), TABLES)
+    return fit.weights(max(_threshold(fit, dialogues) for dialogues in corpora))
+
+
+def segment(weights: Weights, dialogue: Dialogue, shortest: int = SHORTEST) -> list[bool]:
     """Cut a dialogue as the segmenter does."""
-    return _segmented(weights, [utterance_of(turn.role, turn.text) for turn in dialogue], SHORTEST)
+    said = _said(dialogue)
+    found, length, topic = [False], 1, shifts.after(BEGUN, said[0], opens=True)
+    for now in said[1:]:
+        cuts = length >= shortest and shifts.is_english(topic, now) and shifts.score(weights, topic, now, length) > 0
+        found.append(cuts)
+        topic, length = shifts.after(topic, now, opens=cuts), 1 if cuts else length + 1
+    return found
+
+
+def examples(dialogues: Corpus, others: Mapping[str, tuple[int, Values]] | None = None) -> Iterator[Example]:
+    """The model's view of each message but the first, where episodes end as people ended them."""
+    extra = [values for _, values in (others or {}).values()]
+    for dialogue in dialogues:
+        said, begins = _said(dialogue), labels(dialogue)
+        topic, length = shifts.after(BEGUN, said[0], opens=True), 1
+        for now, opens in zip(said[1:], begins[1:], strict=True):
+            values = shifts.features(topic, now, length) + [value(topic, now, length) for value in extra]
+            yield Example(values, opens)
+            topic, length = shifts.after(topic, now, opens=opens), 1 if opens else length + 1
+
+
+def fitted(found: Sequence[Example], sizes: Mapping[str, int]) -> Fit:
+    """Fit a logistic regression with a quadratic penalty by Newton's method. `sizes`: of the tables, in order."""
+    starts = np.cumsum([1, *sizes.values()])
+    columns = np.array([example.values for example in found]) + starts[:-1]
+    holds = np.zeros((len(found), starts[-1]))
+    holds[:, 0] = 1
+    np.put_along_axis(holds, columns, 1, axis=1)
+    truth = np.array([example.begins for example in found], float)
+    used = np.flatnonzero(holds.sum(0) >= RAREST)
+    seen, penalty, weights = holds[:, used], np.full(len(used), PENALTY), np.zeros(len(used))
+    penalty[0] = 0
+    for _ in range(STEPS):
+        chance = 1 / (1 + np.exp(-seen @ weights))
+        slope = seen.T @ (chance - truth) + penalty * weights
+        bend = (seen * (chance * (1 - chance))[:, None]).T @ seen + np.diag(penalty + 1e-6)
+        weights = weights - np.linalg.solve(bend, slope)
+    whole = np.zeros(starts[-1])
+    whole[used] = weights
+    rounded = [round(weight * 1000) for weight in whole.tolist()]
+    tables = {name: rounded[first : first + size] for (name, size), first in zip(sizes.items(), starts, strict=False)}
+    return Fit(rounded[0], tables)
 
 
 def show(console: Console) -> None:
     corpora = read()
     tasks, chats = corpora["superseg_validation"], corpora["tiage_train"] + corpora["tiage_validation"]
+    of_tasks, of_chats, of_both = train([tasks]), train([chats]), train([tasks, corpora["tiage_train"]])
+    held_out = _held_out(tasks, corpora["tiage_train"], SHORTEST)
     rows = [
-        ("SuperDialseg, trained on other dialogues of both", _folded(tasks, corpora["tiage_train"])),
-        ("TIAGE validation, trained on SuperDialseg and TIAGE train",
-         _scored(train(tasks + corpora["tiage_train"]), corpora["tiage_validation"])),
-        ("SuperDialseg, trained on TIAGE alone", _scored(train(chats), tasks)),
-        ("TIAGE, trained on SuperDialseg alone", _scored(train(tasks), chats)),
+        ("SuperDialseg, trained on other dialogues of both", held_out),
+        ("– with MIN_EPISODE_SIZE 4", _held_out(tasks, corpora["tiage_train"], 4)),
+        ("SuperDialseg, trained on TIAGE alone", _scored(of_chats, tasks)),
         ("SuperDialseg, TextTiling", scores([labels(d) for d in tasks], [text_tiling(d) for d in tasks])),
+        ("SuperDialseg, people", scores([labels(d) for d in tasks], [labels(d) for d in tasks])),
+        ("TIAGE validation, trained on SuperDialseg and TIAGE train",
+         _scored(of_both, corpora["tiage_validation"])),
+        ("TIAGE, trained on SuperDialseg alone", _scored(of_tasks, chats)),
         ("TIAGE, TextTiling", scores([labels(d) for d in chats], [text_tiling(d) for d in chats])),
+        ("TIAGE, people", scores([labels(d) for d in chats], [labels(d) for d in chats])),
     ]  # fmt: skip
     console.print(table("Topic shifts found by the segmenter's model", rows))
 
 
-def _scored(weights: Weights, dialogues: Sequence[Dialogue]) -> Scores:
+def show_selection(console: Console) -> None:
+    """Print the area under the ROC curve without each table, and with each that was refused."""
+    corpora = read()
+    tasks, chats = corpora["superseg_validation"], corpora["tiage_train"] + corpora["tiage_validation"]
+    sizes = {**TABLES, **{name: size for name, (size, _) in REFUSED.items()}}
+    found = [list(examples(dialogues, REFUSED)) for dialogues in (tasks, chats)]
+    made = Table("features", "SuperDialseg", "TIAGE", "SuperDialseg → TIAGE", "TIAGE → SuperDialseg")
+    trials = [("all in use", list(TABLES))]
+    trials += [(f"– {name}", [each for each in TABLES if each != name]) for name in TABLES]
+    trials += [(f"+ {name}", [*TABLES, name]) for name in REFUSED]
+    for title, names in trials:
+        inside, across = _areas(*found, sizes, names)
+        made.add_row(title, *(f"{area:.3f}" for area in (*inside, *across)))
+    console.print(made)
+
+
+def _areas(
+    tasks: Sequence[Example], chats: Sequence[Example], sizes: Mapping[str, int], names: Sequence[str]
+) -> tuple[list[float], list[float]]:
+    """Areas of both corpora on halves of themselves, and of each trained on the other."""
+    places = [n for n, name in enumerate(sizes) if name in names]
+    kept = {name: size for name, size in sizes.items() if name in names}
+    both = [[Example([e.values[n] for n in places], e.begins) for e in found] for found in (tasks, chats)]
+    inside = [mean(_area(fitted(one[n::2], kept), one[1 - n :: 2]) for n in (0, 1)) for one in both]
+    return inside, [_area(fitted(one, kept), other) for one, other in (both, both[::-1])]
+
+
+def _area(fit: Fit, found: Sequence[Example]) -> float:
+    """Chance that a message that begins a topic has a higher score than one that does not."""
+    odds = [sum(tables[value] for tables, value in zip(fit.tables.values(), e.values, strict=True)) for e in found]
+    _, place, number = np.unique(odds, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(number) - (number - 1) / 2)[place]
+    begins = np.array([example.begins for example in found])
+    yes, no = begins.sum(), (~begins).sum()
+    return float((ranks[begins].sum() - yes * (yes + 1) / 2) / (yes * no))
+
+
+def _threshold(fit: Fit, dialogues: Corpus) -> int:
+    """Search, on every other dialogue, the lowest threshold whose episodes are not shorter than people's."""
+    sample = dialogues[::2]
+    lowest, highest, aim = -MOST, MOST, turns_each([labels(dialogue) for dialogue in sample])
+    for _ in range(HALVINGS):
+        middle = (lowest + highest) // 2
+        weights = fit.weights(middle)
+        if turns_each([segment(weights, dialogue) for dialogue in sample]) < aim:
+            lowest = middle
+        else:
+            highest = middle
+    return highest
+
+
+def turns_each(found: Sequence[Labels]) -> float:
+    """Mean number of turns of the segments."""
+    return sum(map(len, found)) / sum(1 + sum(each[1:]) for each in found)
+
+
+def _scored(weights: Weights, dialogues: Corpus) -> Scores:
     return scores([labels(d) for d in dialogues], [segment(weights, d) for d in dialogues])
 
 
-def _folded(dialogues: Sequence[Dialogue], others: Sequence[Dialogue]) -> Scores:
-    """Score each dialogue by weights that were trained without its fold."""
+def _held_out(dialogues: Corpus, others: Corpus, shortest: int) -> Scores:
+    """Score each dialogue by weights, and by a threshold, that were found without its fold."""
     truth, found = [], []
     for fold in range(FOLDS):
-        rest = [d for n, d in enumerate(dialogues) if n % FOLDS != fold]
-        weights = train([*rest, *others])
+        weights = train([[d for n, d in enumerate(dialogues) if n % FOLDS != fold], others])
         for dialogue in dialogues[fold::FOLDS]:
             truth.append(labels(dialogue))
-            found.append(segment(weights, dialogue))
+            found.append(segment(weights, dialogue, shortest))
     return scores(truth, found)
 
 
-def _segmented(weights: Weights, said: Sequence[Utterance], shortest: int) -> list[bool]:
-    found, start = [False] * len(said), 0
-    for at in range(1, len(said)):
-        if at - start < shortest:
-            continue
-        names = features(said[max(start, at - LOOKED_BACK) : at], said[at], at - start)
-        if sum(weights.get(name, 0) for name in names) > 0:
-            found[at], start = True, at
-    return found
+def _said(dialogue: Dialogue) -> list[Utterance]:
+    return [utterance_of(turn.role == "user", turn.text) for turn in dialogue]
 
 
-def _examples(
-    said: Sequence[Sequence[Utterance]], truth: Sequence[Sequence[bool]], cuts: Sequence[Sequence[bool]]
-) -> Iterator[Example]:
-    for utterances, begins, cut in zip(said, truth, cuts, strict=True):
-        start = 0
-        for at in range(1, len(utterances)):
-            before = utterances[max(start, at - LOOKED_BACK) : at]
-            yield Example(features(before, utterances[at], at - start), begins[at])
-            if cut[at]:
-                start = at
-
-
-def _fitted(examples: Sequence[Example]) -> Weights:
-    """Fit a logistic regression with a quadratic penalty by Adam over all examples at once; weights in thousandths."""
-    counts = Counter(chain.from_iterable(example.names for example in examples))
-    names = sorted(name for name, count in counts.items() if count >= RAREST)
-    place = {name: n for n, name in enumerate(names)}
-    pairs = [(n, place[name]) for n, each in enumerate(examples) for name in each.names if name in place]
-    row, column = np.array(pairs).T
-    truth = np.array([example.begins for example in examples], float)
-    weights, mean, square = np.zeros((3, len(names)))
-    penalty = np.where(np.array(names) == "bias", 0, PENALTY)
-    for step in range(1, STEPS + 1):
-        odds = np.bincount(row, weights[column], len(truth))
-        error = 1 / (1 + np.exp(-odds)) - truth
-        slope = (np.bincount(column, error[row], len(names)) + penalty * weights) / len(truth)
-        mean, square = 0.9 * mean + 0.1 * slope, 0.99 * square + 0.01 * slope**2
-        rate = RATE if step < STEPS * 2 / 3 else RATE / 3
-        weights = weights - rate * (mean / (1 - 0.9**step)) / (np.sqrt(square / (1 - 0.99**step)) + 1e-9)
-    weights[place["bias"]] -= CUT_AT
-    return {
-        name: round(weight * 1000) for name, weight in zip(names, weights.tolist(), strict=True) if abs(weight) > 0.01
-    }
+def write() -> None:
+    corpora = read()
+    tasks, chats = corpora["superseg_validation"], corpora["tiage_train"] + corpora["tiage_validation"]
+    fit = fitted(list(chain(examples(tasks), examples(chats))), TABLES)
+    cut_at = max(_threshold(fit, dialogues) for dialogues in (tasks, chats))
+    found = {"bias": fit.bias - cut_at, "pull": PULL, "tables": fit.tables}
+    WEIGHTS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
 
 
 def main() -> None:
-    weights = train(list(chain.from_iterable(read().values())))
-    WEIGHTS.write_text(json.dumps(weights, indent=0, ensure_ascii=True, sort_keys=True) + "\n")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--select", action="store_true", help="print what each feature is worth")
+    if parser.parse_args().select:
+        show_selection(Console(width=120))
+    else:
+        write()
 
 
 if __name__ == "__main__":

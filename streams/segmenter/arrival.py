@@ -50,6 +50,8 @@ class Arrival(NamedTuple):
     """Offset of its record."""
     trace: bytes
     """Trace id, span id and flags, as in `Body`."""
+    content: str
+    """The text, readable."""
     encrypted: bool = False
     """The message in `json` is sealed, as in `Body`."""
     topic_model: int = 0
@@ -90,6 +92,7 @@ def from_record(
         digest=digest,
         offset=record.offset,
         trace=trace,
+        content=message.content,
         encrypted=seals(sealing),
     )
 
@@ -119,6 +122,7 @@ def from_row(row: bytes, body: Body, state: State, message: EpisodeMessage) -> A
         digest=digest_of(row),
         offset=body.offset,
         trace=body.trace,
+        content=message.content,
         encrypted=body.encrypted,
         topic_model=body.topic_model,
     )

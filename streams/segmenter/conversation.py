@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from afterword.schemas import CloseReason
 from afterword.streams.errors import RowUnreadable
-from afterword.streams.segmenter import shifts
 from afterword.streams.segmenter import state as rows
 from afterword.streams.segmenter.arrival import Arrival, from_row, opened_message
 from afterword.streams.segmenter.episodes import ClosedEpisode
@@ -21,6 +20,7 @@ from afterword.streams.segmenter.rules import (
     emitted,
     is_duplicate,
     is_silent,
+    judged,
     nothing_pending,
     overfull,
     overlap_size,
@@ -29,7 +29,6 @@ from afterword.streams.segmenter.rules import (
     window_first,
 )
 from afterword.streams.segmenter.state import NOBODY, Body, Rows, Scope, State, decode_body, digest_of, encode_body
-from afterword.streams.settings import Episodes
 
 if TYPE_CHECKING:
     from afterword.streams.sealing.records import Sealing
@@ -122,8 +121,8 @@ class Thread:
         if message.offset < state.taken_to:
             self.keep_id(message)
             return []
-        message = self._judged(state, message, rules.limits)
-        decision = decide(state, message, rules, self._now_ms)
+        message, seen = judged(state, message, rules.limits)
+        decision = decide(state, message, rules, self._now_ms, seen)
         seals = decision.sealed_before, decision.sealed_after
         body = Body(
             message.json,
@@ -133,29 +132,11 @@ class Thread:
             shifts=message.is_continuation is False,
             trace=message.trace,
             encrypted=message.encrypted,
-            continues=message.is_continuation is True and rules.limits.topic_shift == "auto",
+            continues=message.is_continuation is True and seen is not None,
             topic_model=message.topic_model,
         )
         self._table[self._body_key(state.next_seq)] = encode_body(message.digest, body)
         return self._emit(state, decision.state, decision.cuts)
-
-    def _judged(self, state: State, message: Arrival, limits: Episodes) -> Arrival:
-        """The message with what the settings make of its `is_continuation`, or of its text where it has none.
-
-        Only messages of the open episode are read, so that the decision follows from rows that are in the changelog.
-        """
-        if limits.topic_shift == "flags":
-            return message
-        if limits.topic_shift == "off":
-            return message._replace(is_continuation=None, topic_model=0)
-        if message.is_continuation is not None or message.encrypted or state.open_messages < limits.min_episode_size:
-            return message
-        first = max(state.open_first, state.next_seq - shifts.LOOKED_BACK)
-        bodies = [body_in(row) for row in self._read(range(first, state.next_seq))]
-        before = [shifts.utterance(body.json) for body in bodies if body.json and not body.encrypted]
-        if not before or not shifts.begins_topic(before, shifts.utterance(message.json), state.open_messages):
-            return message
-        return message._replace(is_continuation=False, topic_model=shifts.VERSION)
 
     def keep_id(self, message: Arrival) -> None:
         """Number a message whose body other threads keep: here only its id is."""
@@ -170,7 +151,7 @@ class Thread:
             return []
         found = self._read(range(state.overlap_first, state.next_seq))
         self._strip(state.overlap_first, found)
-        self._step(state, nothing_pending(state)._replace(since_ms=None))
+        self._step(state, nothing_pending(state)._replace(since_ms=None, topic=b""))
         pending = found[state.first_pending - state.overlap_first :]
         return [message for message in (self._message(row, state) for row in pending) if message]
 
@@ -210,7 +191,7 @@ class Thread:
         if self.state is None or self.state.is_stub:
             return
         self._strip_to(self.state.next_seq)
-        self._step(self.state, nothing_pending(self.state)._replace(since_ms=None))
+        self._step(self.state, nothing_pending(self.state)._replace(since_ms=None, topic=b""))
 
     def close(self, reason: CloseReason) -> list[ClosedEpisode]:
         """Emit everything pending, and return the episodes that it makes."""

@@ -9,6 +9,7 @@ from itertools import accumulate, islice, takewhile
 from typing import Any, NamedTuple
 
 from afterword.schemas import CloseReason
+from afterword.streams.segmenter import shifts
 from afterword.streams.segmenter.arrival import Arrival
 from afterword.streams.segmenter.state import MAX_DEADLINE_MS, Body, State
 from afterword.streams.settings import Episodes
@@ -56,18 +57,41 @@ def episode_rules(limits: Episodes) -> EpisodeRules:
     return EpisodeRules(limits, compile_trigger(limits.conditions()) if limits.auto_summarize else _never)
 
 
-def decide(state: State, message: Arrival, rules: EpisodeRules, now_ms: int) -> Decision:
-    """Silence, boundary, append, full, trigger, limit: in this order. `now_ms`: wall clock, milliseconds since 1970."""
+def decide(
+    state: State, message: Arrival, rules: EpisodeRules, now_ms: int, seen: shifts.Utterance | None = None
+) -> Decision:
+    """Silence, boundary, append, full, trigger, limit: in this order.
+
+    `now_ms`: wall clock, milliseconds since 1970; `seen`: the message as the topic model sees it, if one looks at it.
+    """
     limits = rules.limits
     silence = close_all(state, "idle") if is_silent(state, message, limits) else None
     state = emitted(state, silence)
     before = boundary(state, message, limits)
-    state = appended(sealed(state) if before else state, message, limits, now_ms)
+    state = appended(sealed(state) if before else state, message, limits, now_ms, seen)
     after: CloseReason | None = "max_size" if is_complete(state, limits) else None
     state = sealed(state) if after else state
     triggered = trigger(state, rules) or overfull(state, limits)
     state = emitted(state, triggered)
     return Decision(before, after, tuple(cut for cut in (silence, triggered) if cut), state)
+
+
+def judged(state: State, message: Arrival, limits: Episodes) -> tuple[Arrival, shifts.Utterance | None]:
+    """The message with what the settings make of its `is_continuation`, or the model of its text where it has none.
+
+    The model is the one that opened the episode: `state` has its row. Beside it, the message as the model sees it.
+    """
+    if limits.topic_shift == "off":
+        message = message._replace(is_continuation=None, topic_model=0)
+    decides = bool(state.topic and state.open_messages)
+    if message.encrypted or not (decides or limits.topic_shift == "auto"):
+        return message, None
+    seen = shifts.utterance_of(message.is_user, message.content)
+    if message.is_continuation is None and decides and state.open_messages >= limits.min_episode_size:
+        topic = shifts.decode_topic(state.topic)
+        if shifts.begins_topic(topic, seen, state.open_messages):
+            message = message._replace(is_continuation=False, topic_model=topic.version)
+    return message, seen
 
 
 def is_duplicate(state: State, seq: int | None, window: int) -> bool:
@@ -144,10 +168,11 @@ def sealed(state: State) -> State:
         open_text_bytes=0,
         open_longest=0,
         open_gone=0,
+        topic=state.topic[: shifts.HEADER_BYTES],
     )
 
 
-def appended(state: State, message: Arrival, limits: Episodes, now_ms: int) -> State:
+def appended(state: State, message: Arrival, limits: Episodes, now_ms: int, seen: shifts.Utterance | None) -> State:
     return state._replace(
         next_seq=state.next_seq + 1,
         open_tokens=state.open_tokens + message.tokens,
@@ -165,7 +190,19 @@ def appended(state: State, message: Arrival, limits: Episodes, now_ms: int) -> S
         latest_record_ms=max(state.latest_record_ms, message.record_ms) if state.next_seq else message.record_ms,
         latest_event_ms=max(state.latest_event_ms, message.event_ms) if state.next_seq else message.event_ms,
         deadline_ms=deadline(limits, now_ms),
+        topic=topic_after(state, seen, limits),
     )
+
+
+def topic_after(state: State, seen: shifts.Utterance | None, limits: Episodes) -> bytes:
+    """The topic model's row after the message. An episode keeps the model that opened it, or none."""
+    opens = not state.open_messages
+    if opens and (limits.topic_shift != "auto" or seen is None):
+        return b""
+    if seen is None or not (opens or state.topic):
+        return state.topic
+    topic = shifts.decode_topic(state.topic) if state.topic else shifts.BEGUN
+    return shifts.encode_topic(shifts.after(topic, seen, opens=opens))
 
 
 def since(state: State, message: Arrival, limits: Episodes) -> int:
@@ -211,11 +248,20 @@ def recounted(state: State, pending: Sequence[Arrival | None]) -> State:
     whole, unsealed = _counted(pending), _counted(pending[state.open_first - state.first_pending :])
     counters: dict[str, Any] = {f"open_{name}": number for name, number in unsealed.items()}
     state = state._replace(**counters, **{f"pending_{name}": number for name, number in whole.items()})
+    state = state._replace(topic=recollected(state, pending))
     if state.pending_messages:
         return state
     end = state.next_seq
     overlap_first = state.overlap_first if end - state.overlap_first < MOST_GONE else end
     return sealed(state)._replace(first_pending=end, pending_gone=0, overlap_first=overlap_first, deadline_ms=0)
+
+
+def recollected(state: State, pending: Sequence[Arrival | None]) -> bytes:
+    """The topic model's row with no words but those of living messages. `pending`: as in `recounted`."""
+    living = [message for message in pending[state.open_first - state.first_pending :] if message is not None]
+    if not state.topic or any(message.encrypted for message in living):
+        return state.topic[: shifts.HEADER_BYTES]
+    return shifts.reworded(state.topic, (shifts.utterance_of(each.is_user, each.content) for each in living))
 
 
 def _counted(messages: Sequence[Arrival | None]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import orjson
 from afterword.schemas import CloseReason
 from afterword.streams.errors import RowUnreadable, StateUnreadable
 from afterword.streams.runtime.database import Expiry
+from afterword.streams.segmenter import shifts
 
 CONVERSATIONS = "conversations"
 MESSAGES = "messages"
@@ -26,7 +27,10 @@ WITHOUT_GONE = 4
 """Version of a row without the counts of deleted messages, as most conversations have it."""
 STUB_VERSION = 6
 """Version of a row of which only the stub is left."""
+TOPIC_VERSION = 7
+"""Version of a row with what the topic model keeps: its length in one byte, and itself, stand before the JSON."""
 DEADLINE_BYTES = 8
+TOPIC_START = DEADLINE_BYTES + 2
 SILENT = 1 << 63
 """Flag in the deadline's bytes: they say since when nothing is pending."""
 MAX_DEADLINE_MS = 2**53
@@ -117,6 +121,8 @@ class State(NamedTuple):
     """Wall clock, milliseconds since 1970; 0: nothing is pending."""
     silent_ms: int = 0
     """Wall clock since which nothing is pending, milliseconds since 1970; 0: something is, or it is not known."""
+    topic: bytes = b""
+    """Row of the topic model that decides about the open episode, see `shifts.encode_topic`; empty: none does."""
 
     @property
     def open_messages(self) -> int:
@@ -142,7 +148,14 @@ COUNTERS_V1 = State._fields.index("open_turns")
 COUNTERS_V2 = State._fields.index("pending_bytes")
 COUNTERS_V3 = State._fields.index("taken_to")
 COUNTERS_V4 = State._fields.index("open_gone")
-FIELDS = {1: COUNTERS_V1, 2: COUNTERS_V2, 3: COUNTERS_V3, WITHOUT_GONE: COUNTERS_V4, STATE_VERSION: COUNTERS}
+FIELDS = {
+    1: COUNTERS_V1,
+    2: COUNTERS_V2,
+    3: COUNTERS_V3,
+    WITHOUT_GONE: COUNTERS_V4,
+    STATE_VERSION: COUNTERS,
+    TOPIC_VERSION: COUNTERS,
+}
 """Number of the state's fields that a row has, by its version."""
 LATER_VERSIONS = range(1, 32)
 """Versions that a later release may write, beside those known here; any other one is damage."""
@@ -166,10 +179,12 @@ def encode_state(state: State) -> bytes:
     if state.is_stub:
         stub = [state.tenant_id, state.last_ordinal] + ([] if state.agents is None else [state.agents])
         return bytes(DEADLINE_BYTES) + bytes((STUB_VERSION,)) + orjson.dumps(stub)
+    moment = (state.deadline_ms or (state.silent_ms and state.silent_ms | SILENT)).to_bytes(DEADLINE_BYTES)
+    if state.topic:
+        return moment + bytes((TOPIC_VERSION, len(state.topic))) + state.topic + orjson.dumps(state[:COUNTERS])
     has_gone = state.open_gone or state.pending_gone
     version = STATE_VERSION if has_gone else WITHOUT_GONE  # shorter, and the release before can read it
-    moment = state.deadline_ms or (state.silent_ms and state.silent_ms | SILENT)
-    return moment.to_bytes(DEADLINE_BYTES) + bytes((version,)) + orjson.dumps(state[: FIELDS[version]])
+    return moment + bytes((version,)) + orjson.dumps(state[: FIELDS[version]])
 
 
 def decode_state(row: bytes) -> State:
@@ -184,7 +199,8 @@ def decode_state(row: bytes) -> State:
         return State(tenant_id, last_ordinal=last_ordinal, agents=[] if agents else None)
     moment = int.from_bytes(row[:DEADLINE_BYTES])
     deadline_ms, silent_ms = (0, moment ^ SILENT) if moment & SILENT else (moment, 0)
-    state = State(*fields)._replace(deadline_ms=deadline_ms, silent_ms=silent_ms)
+    topic = row[TOPIC_START : _start(row, version)]
+    state = State(*fields)._replace(deadline_ms=deadline_ms, silent_ms=silent_ms, topic=topic)
     if len(fields) >= COUNTERS_V3:
         return state
     return state._replace(
@@ -197,14 +213,24 @@ def _fields_of(row: bytes) -> tuple[int, list[Any]]:
     """Version and fields of a row. Raises: StateUnreadable."""
     version = int.from_bytes(row[DEADLINE_BYTES : DEADLINE_BYTES + 1])
     check_version(version, SIGNATURES, "a conversation's row")
+    start = _start(row, version)
+    if version == TOPIC_VERSION and start - TOPIC_START not in shifts.ROW_BYTES:
+        raise RowUnreadable(problem="a conversation's row has another length of topic")
     try:
-        found = orjson.loads(row[DEADLINE_BYTES + 1 :])
+        found = orjson.loads(row[start:])
     except orjson.JSONDecodeError:
         raise RowUnreadable(problem="a conversation's row is not JSON") from None
     fields = found[: FIELDS.get(version, len(STUB_TYPES))] if isinstance(found, list) else []
     if tuple(map(type, fields)) not in SIGNATURES[version]:
         raise RowUnreadable(problem="a conversation's row has other fields")
     return version, fields
+
+
+def _start(row: bytes, version: int) -> int:
+    """Position of the JSON in a row."""
+    if version != TOPIC_VERSION:
+        return DEADLINE_BYTES + 1
+    return TOPIC_START + int.from_bytes(row[TOPIC_START - 1 : TOPIC_START])
 
 
 def check_version(version: int, known: Container[int], row: str) -> None:

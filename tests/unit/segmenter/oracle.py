@@ -20,7 +20,7 @@ from afterword.schemas import (
     MessageEdited,
     decode_input,
 )
-from afterword.streams.segmenter.shifts import begins_topic, utterance_of
+from afterword.streams.segmenter.shifts import BEGUN, REMEMBERED, TopicRow, Utterance, after, begins_topic, utterance_of
 from afterword.streams.settings import Episodes
 from tests.unit.segmenter.chat import Sent
 
@@ -103,6 +103,8 @@ class Talk:
     """Messages that are in its episodes, or pending."""
     silent_ms: int | None = None
     """Wall clock of the last thing that was done with it; None: it is forgotten, or nothing was."""
+    topic: TopicRow | None = None
+    """What was said, in numbers; its words are those of `open`."""
 
     @property
     def rows(self) -> list[Taken]:
@@ -156,7 +158,7 @@ class Oracle:
     def clear(self, conversation: str) -> None:
         for talk in (self.talks[name] for name in self.reachable(conversation)):
             talk.placed -= len(talk.pending)
-            talk.sealed, talk.open, talk.before, talk.since = [], [], [], None
+            talk.sealed, talk.open, talk.before, talk.since, talk.topic = [], [], [], None, None
             self.touch(talk)
         if conversation in self.rooms:
             self.rooms[conversation].limits = self.limits
@@ -208,7 +210,7 @@ class Oracle:
         if room and is_root and any(self.talks[other].pending for other in self.reachable(name[0])):
             room.silent_ms = now_ms
             return True
-        talk.taken, talk.before, talk.since, talk.silent_ms = [], [], None, None
+        talk.taken, talk.before, talk.since, talk.silent_ms, talk.topic = [], [], None, None, None
         if room and is_root:
             room.forgotten, room.active, room.limits, room.silent_ms = len(room.taken), [], self.limits, None
         return True
@@ -288,7 +290,7 @@ class Oracle:
             stamped = max(w.stamped_ms for w in waiting.taken)
             moved = [Taken(t.message, stamped, found=t.found) for t in waiting.pending]
             waiting.placed -= len(moved)
-            waiting.sealed, waiting.open, waiting.before, waiting.since = [], [], [], None
+            waiting.sealed, waiting.open, waiting.before, waiting.since, waiting.topic = [], [], [], None, None
             self.touch(waiting)
             for each in moved:
                 self.place((name, agent), each, limits, now_ms)
@@ -305,6 +307,8 @@ class Oracle:
             self.seal(talk, "max_size")
         if talk.since is None or (late and not talk.pending):
             talk.since = new.sent
+        if limits.topic_shift == "auto":
+            talk.topic = after(self.topic(talk), said_in(new), opens=not living(talk.open))
         talk.taken.append(new)
         self.touch(talk)
         talk.open.append(new)
@@ -320,10 +324,12 @@ class Oracle:
     def look_at_text(self, talk: Talk, new: Taken, limits: Episodes) -> bool:
         if limits.topic_shift != "auto" or new.message.is_continuation is not None:
             return False
-        known = living(talk.open)
-        before = [utterance_of(t.message.role, t.message.content) for t in living(talk.open[-4:])]
-        now = utterance_of(new.message.role, new.message.content)
-        return len(known) >= limits.min_episode_size and bool(before) and begins_topic(before, now, len(known))
+        known = len(living(talk.open))
+        return known >= limits.min_episode_size and begins_topic(self.topic(talk), said_in(new), known)
+
+    def topic(self, talk: Talk) -> TopicRow:
+        words = [word for taken in living(talk.open) for word in said_in(taken).content]
+        return (talk.topic or BEGUN)._replace(content=tuple(words[-REMEMBERED:]))
 
     def maybe_trigger(self, name: Name, talk: Talk, limits: Episodes) -> None:
         if limits.auto_summarize and fires(trigger_of(limits), talk):
@@ -408,6 +414,10 @@ def fires(trigger: Any, talk: Talk) -> bool:
 
 def living(taken: list[Taken]) -> list[Taken]:
     return [t for t in taken if not t.gone]
+
+
+def said_in(taken: Taken) -> Utterance:
+    return utterance_of(taken.message.role == "user", taken.message.content)
 
 
 def said(taken: list[Taken]) -> tuple[Said, ...]:

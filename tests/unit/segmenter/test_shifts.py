@@ -1,21 +1,25 @@
 """Topic shifts found in the text: what the model may look at, and what becomes of its decisions."""
 
 import time
+from dataclasses import replace
+from itertools import chain, count
 
-import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from afterword.schemas import EpisodeClosed
 from afterword.streams.segmenter import shifts
-from afterword.streams.segmenter.shifts import begins_topic, utterance, utterance_of
+from afterword.streams.segmenter.shifts import BEGUN, TopicRow, begins_topic, utterance_of
+from afterword.streams.segmenter.state import decode_state
 from afterword.streams.settings import Episodes
-from tests.unit.segmenter.chat import Chat, Sent, delete, edit, episodes, flush, say
+from tests.unit.segmenter.chat import Chat, Sent, delete, delete_conversation, edit, episodes, flush, say
 
 TALK = [
     ("user", "Do you like to travel?"),
     ("assistant", "yes, i do. i was in italy last summer with my family."),
-    ("user", "wow, that is great! what did you like about it?"),
-    ("assistant", "the food was really good."),
+    ("user", "wow, that is great! my family likes italy too."),
+    ("assistant", "the food was really good there."),
     ("user", "How do I apply for disability benefits?"),
     ("assistant", "You can apply for them online or by phone."),
     ("user", "ok, thank you."),
@@ -23,6 +27,8 @@ TALK = [
 ]
 SHIFT = 4
 """The one message of TALK that begins another topic."""
+ROW = "02040000ab001400090067000033b5407899cea9a0e5e240784e7d99ce29f7"
+SCORE = 1615
 
 OTHERS = {
     "de": ["Ich möchte meinen Pass verlängern.", "Gern, wann läuft er ab?", "Im Mai.", "Dann geht das online.",
@@ -108,27 +114,108 @@ def test_another_language_is_cut_as_without_detection(language):
     assert sizes("auto", records(talk)) == sizes("flags", records(talk)) == [len(talk)]
 
 
+def heard(*said: str) -> TopicRow:
+    topic = BEGUN
+    for n, text in enumerate(said):
+        topic = shifts.after(topic, utterance_of(n % 2 == 0, text), opens=n == 0)
+    return topic
+
+
 def test_an_english_word_or_two_make_no_english_text():
-    said = [
-        utterance_of("user", text)
-        for text in ("この API を know したいです、ありがとうございます。", "what: これは何ですか?")
-    ]
-    assert not shifts.is_english(said)
+    topic = heard("この API を know したいです、ありがとうございます。")
+    assert not shifts.is_english(topic, utterance_of(False, "what: これは何ですか?"))
+    assert shifts.is_english(heard("what is this about?"), utterance_of(False, "it is about your passport"))
 
 
-def test_the_weights_are_whole_numbers_and_the_version_fits_its_bits():
-    assert all(type(weight) is int for weight in shifts._weights().values())
-    assert 1 <= shifts.VERSION <= 15
+def test_the_weights_are_whole_numbers_and_every_version_has_its_file_and_fits_its_bits():
+    for version in shifts.KNOWN_VERSIONS:
+        bias, pull, *tables = shifts.weights(version)
+        assert {type(weight) for weight in chain([bias, pull], *tables)} == {int}
+    assert max(shifts.KNOWN_VERSIONS) == shifts.VERSION <= 15
+
+
+def test_the_same_is_decided_on_every_machine():
+    """Scores and rows of one machine: whoever computes others cuts a log elsewhere."""
+    topic = heard(*(text for _, text in TALK[:SHIFT]))
+    assert shifts.encode_topic(topic).hex() == ROW
+    assert shifts.score(shifts.weights(2), topic, utterance_of(True, TALK[SHIFT][1]), SHIFT) == SCORE
+
+
+SAID = st.lists(st.text(max_size=80) | st.sampled_from([text for _, text in TALK]), min_size=1, max_size=30)
+
+
+@given(SAID)
+def test_a_row_is_small_and_read_as_it_was_written(said):
+    row = shifts.encode_topic(heard(*said))
+    assert len(row) in shifts.ROW_BYTES
+    assert max(shifts.ROW_BYTES) <= 200
+    assert shifts.decode_topic(row) == heard(*said)
+
+
+@given(SAID, st.text(max_size=80), st.integers(1, 30))
+def test_a_score_is_the_sum_of_the_weights_of_its_features(said, text, length):
+    numbers = count(1)
+    tables = {name: [next(numbers) ** 2 for _ in range(size)] for name, size in shifts.TABLES.items()}
+    topic, now = heard(*said), utterance_of(True, text)
+    values = zip(tables.values(), shifts.features(topic, now, length), strict=True)
+    expected = 7 + 3 * topic.saved + sum(table[value] for table, value in values)
+    assert shifts.score(shifts.weights_of(7, 3, tables), topic, now, length) == expected
+
+
+def test_an_open_episode_keeps_the_rules_that_opened_it():
+    sent = records()
+    assert [len(e.messages) for e in changed_at(2, "auto", "flags", sent)] == [SHIFT, len(TALK) - SHIFT]
+    assert [len(e.messages) for e in changed_at(2, "flags", "auto", sent)] == [len(TALK)]
+
+
+def test_the_next_episode_has_the_rules_of_today():
+    again = [replace(each, value=each.value.replace(b'"m', b'"n')) for each in records()]
+    chat = Chat(limits())
+    chat.process(records()[:2])
+    chat.limits = limits("flags")
+    assert [len(e.messages) for e in closed(chat, records()[2:])] == [SHIFT, len(TALK) - SHIFT]
+    assert [len(e.messages) for e in closed(chat, again)] == [len(TALK)]
+
+
+def changed_at(cut: int, before: str, after: str, sent: list[Sent]) -> list[EpisodeClosed]:
+    """The episodes where the setting changes between two messages."""
+    chat = Chat(limits(before))
+    assert episodes(chat.process(sent[:cut]).outgoing) == []
+    return closed(replace(chat, limits=limits(after)), sent[cut:])
+
+
+def test_an_episode_that_a_model_opened_which_is_not_known_any_more_is_not_cut_by_the_text():
+    topic = heard(*(text for _, text in TALK[:SHIFT]))
+    now = utterance_of(True, TALK[SHIFT][1])
+    assert begins_topic(topic, now, SHIFT)
+    assert not begins_topic(topic._replace(version=15), now, SHIFT)
+
+
+def test_no_word_is_kept_longer_than_its_message_is_pending():
+    chat = Chat(limits())
+    chat.process([*records()[:3], flush()])
+    assert topic_of(chat).content == ()
+    chat.process(records()[3:5])
+    kept = topic_of(chat)
+    chat.process([delete("m4")])
+    assert topic_of(chat) == kept._replace(content=utterance_of(False, TALK[3][1]).content)
+    chat.process([edit("m3", content="nothing of it")])
+    assert set(topic_of(chat).content) == set(utterance_of(False, "nothing of it").content)
+    chat.process([delete_conversation()])
+    assert decode_state(chat.conversations[b"c"]).topic == b""
+
+
+def topic_of(chat: Chat) -> TopicRow:
+    return shifts.decode_topic(decode_state(chat.conversations[b"c"]).topic)
 
 
 def test_what_is_past_the_limit_is_not_read():
     begun = "so " * (shifts.MAX_CHARACTERS // 3)
-    assert utterance_of("user", begun + "by the way, what is this?") == utterance_of("user", begun)
+    assert utterance_of(True, begun + "by the way, what is this?") == utterance_of(True, begun)
 
 
 @pytest.mark.parametrize("text", ["a" * 600_000, "what is " * 80_000, "'" * 600_000, "ß?" * 300_000, " " * 600_000])
 def test_no_text_takes_longer_than_its_length_allows(text):
-    json = orjson.dumps({"role": "user", "content": text})
     begun = time.process_time()
-    begins_topic([utterance(json)] * 4, utterance(json), 4)
+    shifts.after(heard(text), utterance_of(True, text), opens=False)
     assert time.process_time() - begun < 0.5

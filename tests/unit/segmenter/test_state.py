@@ -2,7 +2,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from afterword.streams.errors import StateUnreadable
+from afterword.streams.errors import RowUnreadable, StateUnreadable
+from afterword.streams.segmenter.shifts import ROW_BYTES
 from afterword.streams.segmenter.state import MAX_DEADLINE_MS, State, deadline_of, decode_state, encode_state
 
 COUNTER = st.integers(0, 2**53)
@@ -37,6 +38,7 @@ STATES = st.builds(
     pending_gone=st.one_of(st.just(0), COUNTER),
     deadline_ms=st.integers(0, MAX_DEADLINE_MS),
     silent_ms=st.one_of(st.just(0), st.integers(1, MAX_DEADLINE_MS)),
+    topic=st.sampled_from([0, *ROW_BYTES]).flatmap(lambda size: st.binary(min_size=size, max_size=size)),
 ).map(lambda state: state._replace(deadline_ms=0) if state.silent_ms else state)
 """Something is pending, or it is known since when nothing is."""
 
@@ -49,7 +51,7 @@ def test_a_row_is_read_as_it_was_written(state):
 @given(STATES)
 def test_a_row_is_small_whatever_it_counts(state):
     texts = [state.tenant_id or "", state.overrides, *(state.agents or [])]
-    assert len(encode_state(state)) <= 491 + 6 * len("".join(texts).encode()) + 3 * len(texts)
+    assert len(encode_state(state)) <= 491 + 6 * len("".join(texts).encode()) + 3 * len(texts) + 1 + len(state.topic)
 
 
 @given(st.integers(1, MAX_DEADLINE_MS))
@@ -77,7 +79,7 @@ def test_a_row_of_version_1_is_read_and_counts_what_it_did_not_count_from_there_
 
 @given(STATES)
 def test_a_row_of_version_3_is_read_and_nothing_was_taken_before_it(state):
-    state = state._replace(taken_to=0, open_gone=0, pending_gone=0)
+    state = state._replace(taken_to=0, open_gone=0, pending_gone=0, topic=b"")
     assume(not state.is_stub)
     row = encode_state(state)
     assert row.endswith(b",0]")
@@ -89,6 +91,16 @@ def test_a_row_of_another_version_is_refused():
     row[8] = 9
     with pytest.raises(StateUnreadable, match="a conversation's row is of version 9"):
         decode_state(bytes(row))
+
+
+@given(STATES.filter(lambda state: state.topic), st.integers(0, 255))
+def test_a_row_whose_topic_has_another_length_is_damaged(state, length):
+    row = bytearray(encode_state(state))
+    assume(length != row[9])
+    row[9] = length
+    with pytest.raises(RowUnreadable):
+        decode_state(bytes(row))
+    assert deadline_of(bytes(row)) is None
 
 
 def test_a_row_of_version_2_is_read_and_what_is_pending_has_at_least_the_bytes_of_its_text():
