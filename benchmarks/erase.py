@@ -27,7 +27,7 @@ from afterword import MessageCreated, Producer, audit
 from afterword.embedded import EmbeddedStack
 from afterword.streams.settings import Settings, load_settings
 from afterword.topics import ensure_topics
-from benchmarks.processes import Worker, worker
+from benchmarks.processes import Worker, status_bytes, worker
 from benchmarks.quantiles import milliseconds, quantile
 
 USER, TENANT = "ann", "acme"
@@ -37,7 +37,7 @@ BEFORE_SECONDS = 30.0
 """Time that others talk before the erasure."""
 EPISODES_A_SECOND = 5.0
 SETTLING_SECONDS = 120.0
-KIBIBYTE = 1024
+SAMPLE_SECONDS = 0.2
 
 
 async def fill(settings: Settings, messages: int, conversations: int, *, shared: bool) -> None:
@@ -128,10 +128,14 @@ def erase(environment: Mapping[str, str], receipt: Path) -> tuple[float, float, 
     began = time.monotonic()
     command = [sys.executable, "-m", "afterword", *arguments, "--receipt", str(receipt)]
     process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=subprocess.DEVNULL)
-    used = os.wait4(process.pid, 0)
-    if used[1]:
-        raise RuntimeError(f"afterword erase ended with {used[1]}")
-    return time.monotonic() - began, used[2].ru_utime + used[2].ru_stime, used[2].ru_maxrss * KIBIBYTE
+    status, peak = Path(f"/proc/{process.pid}/status"), 0
+    while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
+        if "VmHWM" in (text := status.read_text()):  # not that of a process that has just ended
+            peak = status_bytes(text, "VmHWM")  # ru_maxrss has what the parent had when it forked
+        time.sleep(SAMPLE_SECONDS)
+    if ended[1]:
+        raise RuntimeError(f"afterword erase ended with {ended[1]}")
+    return time.monotonic() - began, ended[2].ru_utime + ended[2].ru_stime, peak
 
 
 async def run(messages: int, conversations: int, *, shared: bool) -> None:

@@ -13,6 +13,7 @@ import math
 import os
 import shutil
 import sqlite3
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -58,6 +59,8 @@ CHUNK_BYTES = 256 * ENTRY.itemsize
 TERM = np.dtype("<u4")
 COORDINATE = np.dtype("<f4")
 CACHE_KIB = 32 * 1024
+MOST_WRITES = 64
+"""Episodes that are committed together: others who write to the file wait no longer than that."""
 DAMAGED = {"SQLITE_CORRUPT", "SQLITE_NOTADB"}
 
 SCHEMA = """
@@ -83,6 +86,31 @@ Scores = NDArray[np.float64]
 T = TypeVar("T")
 
 
+Change = Callable[[sqlite3.Connection], bool]
+"""Makes a change in the transaction that is open; tells whether it has taken something out."""
+
+
+class Write(NamedTuple):
+    """A change that waits to be committed."""
+
+    call: Change
+    create: bool
+    """Whether it makes the file if there is none."""
+    done: "asyncio.Future[None]"
+    alone: bool = False
+    """In a transaction of its own, as the one that it shared has failed."""
+
+
+def _settle(waited: "asyncio.Future[None]", done: "asyncio.Future[None]") -> None:
+    """Answer as `done` was answered."""
+    if done.cancelled():
+        waited.cancel()
+    elif error := done.exception():
+        waited.set_exception(error)
+    else:
+        waited.set_result(None)
+
+
 class SqliteIndex:
     """An EpisodeIndex; the first episode creates the file, and reading never does.
 
@@ -94,15 +122,17 @@ class SqliteIndex:
     ) -> None:
         self._file = IndexFile(directory, collection_name(collection, embedder_model), timeout_seconds)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="index")
+        self._waiting: deque[Write] = deque()
+        self._writing: asyncio.Future[None] | None = None
         self._closed = False
 
     async def put(self, summary: SummaryCreated, raw_text: str, dense: Dense | None = None) -> None:
         words = await asyncio.to_thread(_words, summary, raw_text)  # stemming a long episode takes a while
         point = Point(payload(summary), words, dense)
-        await self._run(lambda: self._file.write(lambda connection: _put(connection, point)))
+        await self._write(lambda connection: _put(connection, point))
 
     async def remove(self, episode_id: str, revision: int) -> None:
-        await self._run(lambda: self._file.write(lambda c: _remove(c, episode_id, revision), create=False))
+        await self._write(lambda connection: _remove(connection, episode_id, revision), create=False)
 
     async def search(self, query: Query, dense: Dense | None = None) -> list[Recalled]:
         words = await asyncio.to_thread(query_vector, query.text)
@@ -127,6 +157,36 @@ class SqliteIndex:
             self._closed = True
             await self._run(self._file.close)
             self._thread.shutdown(wait=False)
+
+    async def _write(self, call: Change, create: bool = True) -> None:
+        """Commit the change, with all that come while the disk is busy with those before: it takes long, not they."""
+        mine = Write(call, create, asyncio.get_running_loop().create_future())
+        self._waiting.append(mine)
+        if self._writing is None:
+            self._commit()
+        await mine.done
+
+    def _commit(self) -> None:
+        taken = [self._waiting.popleft()]
+        while self._waiting and len(taken) < MOST_WRITES and not (taken[0].alone or self._waiting[0].alone):
+            taken.append(self._waiting.popleft())
+        calls, create = [write.call for write in taken], any(write.create for write in taken)
+        self._writing = asyncio.ensure_future(self._run(lambda: self._file.write(calls, create)))
+        self._writing.add_done_callback(lambda done: self._committed(taken, done))
+
+    def _committed(self, taken: Sequence[Write], writing: "asyncio.Future[None]") -> None:
+        """Answer; writes that failed together are made one by one, so that only the one that fails does."""
+        self._writing = None
+        error = None if writing.cancelled() else writing.exception()
+        living = [write for write in taken if not write.done.done()]  # the others' tasks were cancelled
+        if error and len(taken) > 1:
+            self._waiting.extendleft(write._replace(alone=True) for write in reversed(living))
+        else:
+            for write in living:
+                _settle(write.done, writing)
+        self._waiting = deque(write for write in self._waiting if not write.done.done())
+        if self._waiting:
+            self._commit()
 
     async def _page(self, last: int) -> list[tuple[int, str]]:
         select = "SELECT id, episode_id FROM episodes WHERE id > ? AND owner IS NOT NULL ORDER BY id LIMIT ?"
@@ -177,15 +237,15 @@ class IndexFile:
             connection.execute("BEGIN")
             return call(connection)
 
-    def write(self, call: Callable[[sqlite3.Connection], bool], create: bool = True) -> None:
-        """Call in a transaction. True means that something is gone: then no file has it when this returns."""
+    def write(self, changes: Sequence[Change], create: bool = True) -> None:
+        """Make all changes in one transaction; what they have taken out is in no file when this returns."""
         connection = self._current(create)
         if connection is None:
             return
         with connection:
             connection.execute("BEGIN IMMEDIATE")
-            gone = call(connection)
-        if gone:
+            gone = [change(connection) for change in changes]
+        if any(gone):
             (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             if busy:
                 raise StoreUnavailable(store=STORE, problem="a search keeps its log from being emptied")

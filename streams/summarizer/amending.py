@@ -45,6 +45,8 @@ from afterword.streams.together import together
 from afterword.streams.tokens import count_tokens
 
 PAGE_EPISODES = 50
+ENDED_TOGETHER = 8
+"""Episodes of a deleted conversation that are deleted at a time: the stores have others to serve."""
 WAIT_SECONDS = 5.0
 """Time for the archiver to catch up before the record is put aside: usually it is ahead."""
 UNKNOWN_WAIT_SECONDS = 0.25
@@ -434,10 +436,7 @@ class Amendments(Revisions):
         after: str | None = None
         while page := await self._page(amended, after):
             check_episodes_tenant(page, amended)
-            for episode in page:
-                if (gone := await self._gone(episode, amended)) is not None:
-                    known = ended.get(scope_of(gone.event), gone)
-                    ended[scope_of(gone.event)] = max(known, gone, key=lambda e: e.ordinal)
+            await together(*[self._end(episode, amended, ended) for episode in page])
             after = page[-1].event.episode_id
         for scope, last in ended.items():
             await self._forget_replies(last, 0)
@@ -449,11 +448,17 @@ class Amendments(Revisions):
 
     async def _page(self, amended: EpisodeAmended, after: str | None) -> list[Episode]:
         return await self._retry_until_success(
-            "find", lambda: self._episodes.of_conversation(amended.conversation_id, after, PAGE_EPISODES)
+            "find", lambda: self._episodes.of_conversation(amended.conversation_id, after, ENDED_TOGETHER)
         )
 
+    async def _end(self, episode: Episode, amended: EpisodeAmended, ended: dict[str, Episode]) -> None:
+        """Delete an episode of before the change, and announce it. `ended`: gets the last of each scope."""
+        if (gone := await self._gone(episode, amended)) is not None:
+            known = ended.get(scope_of(gone.event), gone)
+            ended[scope_of(gone.event)] = max(known, gone, key=lambda e: e.ordinal)
+
     async def _gone(self, episode: Episode, amended: EpisodeAmended) -> DeletedEpisode | None:
-        """Delete an episode of before the change, and announce it; None for a later one."""
+        """As `_end`; None for an episode of after the change."""
         while isinstance(episode, StoredEpisode):
             if episode.last_offset is not None and episode.last_offset > amended.offset:
                 return None

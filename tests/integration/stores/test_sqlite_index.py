@@ -71,6 +71,34 @@ async def test_reading_makes_no_directory(index: SqliteIndex, path: Path) -> Non
     assert names(path.parent.parent) == []
 
 
+async def test_many_that_write_at_once_are_all_written(index: SqliteIndex, other: SqliteIndex) -> None:
+    episodes = [a_summary(ordinal) for ordinal in range(1, 201)]
+    await asyncio.gather(*[index.put(episode, RAW_TEXT) for episode in episodes])
+    gone = [episode.episode_id for episode in episodes[::2]]
+    await asyncio.gather(*[index.remove(name, 2) for name in gone])
+    assert await found(other, "taxi") == await found(index, "taxi")
+    assert {*await found(other, "taxi")} == {episode.episode_id for episode in episodes[1::2]}
+    assert await other.revisions(gone) == dict.fromkeys(gone, 2)
+
+
+async def test_a_write_that_fails_does_so_alone(index: SqliteIndex) -> None:
+    most = 2**63  # SQLite has no larger integer
+    steps = [index.remove("c1:1", most) if n == 50 else index.put(a_summary(n), RAW_TEXT) for n in range(1, 101)]
+    await index.put(a_summary(101), RAW_TEXT)  # there is a file to remove from
+    outcomes = await asyncio.gather(*steps, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes if outcome] == [OverflowError]
+    assert len(await found(index, "taxi")) == 100
+
+
+async def test_a_write_that_nobody_waits_for_any_more_holds_up_no_other(index: SqliteIndex) -> None:
+    tasks = [asyncio.ensure_future(index.put(a_summary(n), RAW_TEXT)) for n in range(1, 61)]
+    await tasks[0]
+    for task in tasks[1::2]:
+        task.cancel()
+    await asyncio.wait_for(asyncio.gather(*tasks[2::2]), 60)
+    assert {a_summary(n).episode_id for n in range(1, 61, 2)} <= {*await found(index, "taxi")}
+
+
 async def test_what_one_writes_another_finds_at_once(index: SqliteIndex, other: SqliteIndex) -> None:
     assert await found(other, "taxi") == []
     await index.put(a_summary(1), RAW_TEXT)
