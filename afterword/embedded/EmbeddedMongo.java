@@ -16,6 +16,7 @@ import java.io.IOException;
 import java.util.List;
 import java.util.Locale;
 import java.util.Set;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.Lock;
 import java.util.concurrent.locks.ReadWriteLock;
 import java.util.concurrent.locks.ReentrantReadWriteLock;
@@ -29,7 +30,10 @@ public class EmbeddedMongo {
   private static final int COMPACTION_MILLISECONDS = 2000;
   private static final int TIDY_MILLISECONDS = 1000;
   private static final int TIDY_BYTES = 4 << 20; // rewritten at a time
+  private static final int TIDY_BYTES_UNDER_LOAD = 256 << 10; // every write waits meanwhile
   private static final int LEAST_FILL_PERCENT = 60;
+  private static final int LEAST_FILL_PERCENT_UNDER_LOAD = 25;
+  private static final int LOAD = 20; // writes between two looks
 
   public static void main(String[] arguments) throws IOException {
     MVStore store = new MVStore.Builder().fileName(arguments[2]).autoCommitDisabled().autoCommitBufferSize(0).open();
@@ -55,7 +59,10 @@ public class EmbeddedMongo {
     try {
       while (true) {
         Thread.sleep(TIDY_MILLISECONDS);
-        backend.betweenCommands(() -> store.compact(LEAST_FILL_PERCENT, TIDY_BYTES));
+        boolean isLoaded = backend.takeWrites() > LOAD;
+        int fill = isLoaded ? LEAST_FILL_PERCENT_UNDER_LOAD : LEAST_FILL_PERCENT;
+        int bytes = isLoaded ? TIDY_BYTES_UNDER_LOAD : TIDY_BYTES;
+        backend.betweenCommands(() -> store.compact(fill, bytes));
       }
     } catch (InterruptedException stopped) {
       Thread.currentThread().interrupt();
@@ -86,6 +93,8 @@ public class EmbeddedMongo {
 
     private final ReadWriteLock commands = new ReentrantReadWriteLock(); // held by commands to read, by commits to write
 
+    private final AtomicLong writes = new AtomicLong(); // commands since they were last taken
+
     DurableBackend(MVStore store) {
       super(store);
     }
@@ -96,6 +105,7 @@ public class EmbeddedMongo {
       if (READS.contains(command)) {
         return super.handleMessage(message);
       }
+      writes.incrementAndGet();
       Lock lock = command.equals(MAKES_INDEXES) ? commands.writeLock() : commands.readLock();
       Document reply;
       lock.lock();
@@ -106,6 +116,11 @@ public class EmbeddedMongo {
       }
       betweenCommands(getMvStore()::commit);
       return reply;
+    }
+
+    /** Commands that were not reads since the last call. */
+    long takeWrites() {
+      return writes.getAndSet(0);
     }
 
     /** Returns after the action, before and after which every command is done as a whole. */

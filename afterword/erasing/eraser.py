@@ -44,7 +44,7 @@ PAGE = 200
 """Conversations that are looked at together."""
 PAGE_EPISODES = 50
 ROUND = 5
-"""Events after which the workers are waited for: live episodes wait behind so many deletions, not behind all."""
+"""Episodes that change before the workers are waited for: live ones wait behind so many, not behind all."""
 SEALED = "nothing in it can be read without a key that is destroyed"
 FIRST_POLL_SECONDS = 0.02
 LONGEST_POLL_SECONDS = 1.0
@@ -110,7 +110,7 @@ class Eraser:
         self._log: Log
         self._producer: Producer
         self._queue: DeadLetterQueue
-        self._sent = 0
+        self._changing = 0
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
@@ -274,14 +274,15 @@ class Eraser:
             if row.conversation_id in look.shared:
                 await self._delete_each(run, row.conversation_id)
             else:
-                await self._delete_conversation(run, row.conversation_id)
+                await self._delete_conversation(run, row.conversation_id, row.episodes)
         await self._producer.drain()
         settled = [replace(row, messages=row.messages + row.open_messages, open_messages=0) for row in rows]
         await self._stores.erasures.put(run.erasure, settled)
 
-    async def _delete_conversation(self, run: "Run", conversation_id: str) -> None:
+    async def _delete_conversation(self, run: "Run", conversation_id: str, episodes: int) -> None:
         tenant_id, reason = run.person.tenant_id, run.reason
-        await self._send(run, ConversationDeleted(conversation_id=conversation_id, tenant_id=tenant_id, reason=reason))
+        event = ConversationDeleted(conversation_id=conversation_id, tenant_id=tenant_id, reason=reason)
+        await self._send(run, event, episodes)
 
     async def _delete_each(self, run: "Run", conversation_id: str) -> None:
         user_id, tenant_id, _ = run.person
@@ -291,13 +292,14 @@ class Eraser:
             event = MessageDeleted(
                 id=message_id, conversation_id=conversation_id, tenant_id=tenant_id, reason=run.reason
             )
-            await self._send(run, event)
+            await self._send(run, event, 1)
 
-    async def _send(self, run: "Run", event: ConversationDeleted | MessageDeleted) -> None:
-        """Enqueue an event; after every ROUND of them, wait until the workers have made everything of them."""
+    async def _send(self, run: "Run", event: ConversationDeleted | MessageDeleted, episodes: int) -> None:
+        """Enqueue an event; when so many `episodes` change as ROUND, wait until the workers have changed them."""
         await self._producer.enqueue(event)
-        self._sent += 1
-        if self._sent % ROUND == 0:
+        self._changing += max(1, episodes)
+        if self._changing >= ROUND:
+            self._changing = 0
             await self._producer.drain()
             await self._until_nearly_processed(run)
 
@@ -319,7 +321,7 @@ class Eraser:
                 else:
                     row = ErasedConversation(name, whole=True, episodes=number)
                     await self._stores.erasures.put(run.erasure, [row])
-                    await self._delete_conversation(run, name)
+                    await self._delete_conversation(run, name, number)
                     deleted += 1
             await self._producer.drain()
         if unknown and not deleted:

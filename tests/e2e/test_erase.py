@@ -194,19 +194,23 @@ async def test_an_erasure_that_is_killed_at_any_moment_ends_the_same_under_the_s
     assert report.clean, list(report.lines())
 
 
-async def test_an_erasure_waits_for_the_workers_now_and_then(deployment: Deployment) -> None:
-    """Live episodes wait behind a few deletions, not behind all of them."""
+@pytest.mark.parametrize(("episodes", "sent"), [(0, ROUND), (ROUND, 1)])
+async def test_an_erasure_waits_for_the_workers_now_and_then(deployment: Deployment, episodes: int, sent: int) -> None:
+    """Live episodes wait behind a few that are deleted, not behind all of them."""
     settings, conversations = deployment.settings, 2 * ROUND + 1
     async with Producer.from_settings(settings) as producer:
         for number in range(conversations):
-            await producer.send(message(f"c{number}", 0, "ann", "I fly to Rome."))
+            for episode in range(max(1, episodes)):
+                await producer.send(message(f"c{number}", episode, "ann", "I fly to Rome."))
+                if episodes:
+                    await producer.flush(f"c{number}", tenant_id=TENANT)
     report = await deployment.audit(WAIT_SECONDS)
     assert report.clean, list(report.lines())
     await deployment.stop("summarizer")
     async with Eraser.from_settings(settings) as eraser:
         with pytest.raises(NotErased, match="summarizer"):
             await eraser.erase("ann", TENANT, timeout_seconds=2)
-        assert await deletions(settings) == ROUND
+        assert await deletions(settings) == sent
         deployment.start("summarizer")
         receipt = await eraser.erase("ann", TENANT, timeout_seconds=WAIT_SECONDS)
     assert receipt.counts["conversations"] == conversations
