@@ -75,9 +75,13 @@ class Log:
 
     async def left(self, group_id: str, topic: str, ends: Mapping[TopicPartition, int]) -> int:
         """Count what the group has not committed yet before these ends. Raises: TopicStalled."""
-        committed = await self.committed(group_id, topic)
-        lag = sum(max(0, end - committed.get(tp.partition, 0)) for tp, end in ends.items())
+        lag = sum((await self.lags(group_id, topic, ends)).values())
         return lag if lag > FEW else sum([1 async for _ in self.unread(group_id, topic, ends)])
+
+    async def lags(self, group_id: str, topic: str, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Offsets between the group's and these ends, those of the marks of transactions included."""
+        committed = await self.committed(group_id, topic)
+        return {tp: max(0, end - committed.get(tp.partition, 0)) for tp, end in ends.items()}
 
     async def ends(self, topic: str) -> dict[TopicPartition, int]:
         """High watermarks, which include records of open transactions."""

@@ -378,7 +378,9 @@ class Eraser:
             ends = await self._ends(topic)
 
             async def left(group: str = group, topic: str = topic, ends: Mapping[TopicPartition, int] = ends) -> int:
-                return max(0, await self._unread(group, topic, ends) - len(ends))
+                with broker_errors(self._settings.kafka.bootstrap_servers):
+                    lags = await self._log.lags(group, topic, ends)
+                return sum(max(0, lag - 1) for lag in lags.values())
 
             await run.waiting.until(f"records that the {role} has not taken", left, LONGEST_ROUND_POLL_SECONDS)
 
