@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 from uuid import uuid4
 
-from aiokafka import TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from afterword.audit.log import Log, open_log
 from afterword.dlq import DeadLetterQueue, open_queue, queue_topics
@@ -43,7 +43,7 @@ WAIT_SECONDS = 600.0
 PAGE = 200
 """Conversations that are looked at together."""
 PAGE_EPISODES = 50
-ROUND = 5
+ROUND = 10
 """Episodes that change before the workers are waited for: live ones wait behind so many, not behind all."""
 SEALED = "nothing in it can be read without a key that is destroyed"
 FIRST_POLL_SECONDS = 0.02
@@ -109,8 +109,11 @@ class Eraser:
         self._stores: Stores
         self._log: Log
         self._producer: Producer
+        self._episodes_reader: AIOKafkaConsumer
         self._queue: DeadLetterQueue
+        self._round: list[ConversationDeleted | MessageDeleted] = []
         self._changing = 0
+        """Episodes that the round changes."""
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
@@ -129,6 +132,10 @@ class Eraser:
             self._queue = await opening.enter_async_context(open_queue(kafka))
             self._log = await opening.enter_async_context(open_log(kafka))
             self._producer = await opening.enter_async_context(Producer.from_settings(self._settings))
+            with broker_errors(kafka.bootstrap_servers):
+                reader = self._log.reader(kafka.episodes_topic, isolation_level="read_uncommitted")
+                self._episodes_reader = await opening.enter_async_context(reader)
+            self._episodes_reader.pause(*self._episodes_reader.assignment())  # only the ends are read
             self._running = opening.pop_all()
         return self
 
@@ -175,6 +182,7 @@ class Eraser:
         Raises: NotErased when the time is over; UserNotArchived.
         """
         person = person_of(user_id, tenant_id, conversation_id)
+        self._round, self._changing = [], 0
         run = await self._begin(fresh_erasure(person, asked_by, receipt_id), person, Waiting(timeout_seconds, progress))
         await self._delete_everything(run)
         await self._stores.erasures.add_keys(run.erasure, await self._retire_keys(run))
@@ -275,7 +283,7 @@ class Eraser:
                 await self._delete_each(run, row.conversation_id)
             else:
                 await self._delete_conversation(run, row.conversation_id, row.episodes)
-        await self._producer.drain()
+        await self._send_round()
         settled = [replace(row, messages=row.messages + row.open_messages, open_messages=0) for row in rows]
         await self._stores.erasures.put(run.erasure, settled)
 
@@ -295,13 +303,23 @@ class Eraser:
             await self._send(run, event, 1)
 
     async def _send(self, run: "Run", event: ConversationDeleted | MessageDeleted, episodes: int) -> None:
-        """Enqueue an event; when so many `episodes` change as ROUND, wait until the workers have changed them."""
-        await self._producer.enqueue(event)
+        """Send an event with others; when so many `episodes` change as ROUND, wait until the workers have changed them.
+
+        What is left of a round is sent by `_send_round`.
+        """
+        self._round.append(event)
         self._changing += max(1, episodes)
         if self._changing >= ROUND:
-            self._changing = 0
-            await self._producer.drain()
-            await self._until_nearly_processed(run)
+            await self._until_nearly_processed(run, await self._send_round())
+
+    async def _send_round(self) -> dict[TopicPartition, int]:
+        """Send what waits; returns the offset after it on each partition of `messages`."""
+        events, self._round, self._changing = self._round, [], 0
+        ends: dict[TopicPartition, int] = {}
+        for partition, offset in await self._producer.send_all(events):
+            where = TopicPartition(self._settings.kafka.messages_topic, partition)
+            ends[where] = max(offset + 1, ends.get(where, 0))
+        return ends
 
     async def _delete_what_the_archive_lacks(self, run: "Run") -> bool:
         """Delete conversations of the person alone of which only episodes are left; False if there is none.
@@ -323,7 +341,7 @@ class Eraser:
                     await self._stores.erasures.put(run.erasure, [row])
                     await self._delete_conversation(run, name, number)
                     deleted += 1
-            await self._producer.drain()
+            await self._send_round()
         if unknown and not deleted:
             raise UserNotArchived(number=len(unknown), first=unknown[0])
         run.waiting.check("conversations with episodes", deleted)
@@ -365,24 +383,27 @@ class Eraser:
         await self._until_read(run, "segmenter", kafka.segmenter_id, kafka.messages_topic)
         await self._until_read(run, "summarizer", kafka.summarizer_id, kafka.episodes_topic)
 
-    async def _until_nearly_processed(self, run: "Run") -> None:
-        """Wait as `_until_processed`, but for one record of each partition.
+    async def _until_nearly_processed(self, run: "Run", sent: Mapping[TopicPartition, int]) -> None:
+        """Wait until segmenter and summarizer have taken what was `sent`: the offset after it, by partition.
 
-        The last one may be a marker of a transaction, which a worker that has nothing to send passes a second later.
+        The last record of a partition is not waited for where it may be a marker of a transaction, which a worker that
+        has nothing to send passes a second later.
         """
         kafka = self._settings.kafka
-        for role, group, topic in (
-            ("segmenter", kafka.segmenter_id, kafka.messages_topic),
-            ("summarizer", kafka.summarizer_id, kafka.episodes_topic),
-        ):
-            ends = await self._ends(topic)
+        await self._until_near(run, "segmenter", kafka.segmenter_id, kafka.messages_topic, sent, 0)
+        with broker_errors(kafka.bootstrap_servers):
+            ends = await self._episodes_reader.end_offsets(list(self._episodes_reader.assignment()))
+        await self._until_near(run, "summarizer", kafka.summarizer_id, kafka.episodes_topic, ends, 1)
 
-            async def left(group: str = group, topic: str = topic, ends: Mapping[TopicPartition, int] = ends) -> int:
-                with broker_errors(self._settings.kafka.bootstrap_servers):
-                    lags = await self._log.lags(group, topic, ends)
-                return sum(max(0, lag - 1) for lag in lags.values())
+    async def _until_near(
+        self, run: "Run", role: str, group: str, topic: str, ends: Mapping[TopicPartition, int], slack: int
+    ) -> None:
+        async def left() -> int:
+            with broker_errors(self._settings.kafka.bootstrap_servers):
+                lags = await self._log.lags(group, topic, ends)
+            return sum(max(0, lag - slack) for lag in lags.values())
 
-            await run.waiting.until(f"records that the {role} has not taken", left, LONGEST_ROUND_POLL_SECONDS)
+        await run.waiting.until(f"records that the {role} has not taken", left, LONGEST_ROUND_POLL_SECONDS)
 
     async def _until_read(self, run: "Run", role: str, group: str, topic: str) -> None:
         """Wait until the group has taken everything that is on the topic now."""
