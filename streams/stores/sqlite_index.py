@@ -95,10 +95,10 @@ class Write(NamedTuple):
 
     call: Change
     create: bool
-    """Whether it makes the file if there is none."""
+    """It makes the file if there is none."""
     done: "asyncio.Future[None]"
     alone: bool = False
-    """In a transaction of its own, as the one that it shared has failed."""
+    """It has a transaction of its own, as the one that it shared has failed."""
 
 
 def _settle(waited: "asyncio.Future[None]", done: "asyncio.Future[None]") -> None:

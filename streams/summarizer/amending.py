@@ -458,7 +458,7 @@ class Amendments(Revisions):
             ended[scope_of(gone.event)] = max(known, gone, key=lambda e: e.ordinal)
 
     async def _gone(self, episode: Episode, amended: EpisodeAmended) -> DeletedEpisode | None:
-        """As `_end`; None for an episode of after the change."""
+        """Delete and announce as `_end`; None for an episode of after the change."""
         while isinstance(episode, StoredEpisode):
             if episode.last_offset is not None and episode.last_offset > amended.offset:
                 return None
