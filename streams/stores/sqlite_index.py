@@ -86,14 +86,14 @@ Scores = NDArray[np.float64]
 T = TypeVar("T")
 
 
-Change = Callable[[sqlite3.Connection], bool]
+IndexChange = Callable[[sqlite3.Connection], bool]
 """Makes a change in the transaction that is open; tells whether it has taken something out."""
 
 
 class Write(NamedTuple):
     """A change that waits to be committed."""
 
-    call: Change
+    call: IndexChange
     create: bool
     """It makes the file if there is none."""
     done: "asyncio.Future[None]"
@@ -158,7 +158,7 @@ class SqliteIndex:
             await self._run(self._file.close)
             self._thread.shutdown(wait=False)
 
-    async def _write(self, call: Change, create: bool = True) -> None:
+    async def _write(self, call: IndexChange, create: bool = True) -> None:
         """Commit the change, with all that come while the disk is busy with those before: it takes long, not they."""
         mine = Write(call, create, asyncio.get_running_loop().create_future())
         self._waiting.append(mine)
@@ -237,7 +237,7 @@ class IndexFile:
             connection.execute("BEGIN")
             return call(connection)
 
-    def write(self, changes: Sequence[Change], create: bool = True) -> None:
+    def write(self, changes: Sequence[IndexChange], create: bool = True) -> None:
         """Make all changes in one transaction; what they have taken out is in no file when this returns."""
         connection = self._current(create)
         if connection is None:
