@@ -203,9 +203,39 @@ async def test_an_edit_by_keyboard_alone_becomes_a_revision_of_the_card(world: W
         await expect(page.get_by_role("status").filter(has_text="on its way")).to_be_visible()
         card = page.locator(".episode-card")
         await expect(card).to_contain_text("revision 2")
-        await expect(card).to_contain_text("edited")
+        await expect(card).to_contain_text("a message was edited")
         await expect(page.locator(".messages")).to_contain_text("Vienna")
         await expect(page.locator(".messages")).not_to_contain_text("costs 100 euros")
+
+
+async def test_a_card_says_why_it_changed_and_marks_what_is_new_but_never_shows_what_is_gone(world: World) -> None:
+    await world.send("revised", 4)
+    await world.server.until(lambda answer: answer.status_code == 200, "/v1/episodes/revised:1")
+    async with world.page() as page, world.server.client() as client:
+        await page.goto(address("/conversation", id="revised"))
+        card = page.locator(".episode-card[data-episode]")
+        await expect(card).to_contain_text("revision 1")
+        await expect(card).to_contain_text("as it closed")
+        assert await card.locator("ins").count() == 0
+        await card.locator("summary").click()
+        changed = {"content": "The flight to Vienna on day 9 costs 777 euros."}
+        assert (await client.patch("/v1/conversations/revised/messages/m0", json=changed)).status_code == 202
+        await expect(card).to_contain_text("revision 2")
+        await expect(card).to_contain_text("a message was edited")
+        await expect(card.get_by_role("status")).to_have_text("Changed just now: new words are marked.")
+        marked = card.locator("[data-part=long] ins")
+        await expect(marked.filter(has_text="Vienna")).to_be_visible()
+        await expect(marked.filter(has_text="flight")).to_have_count(0)
+        # the marks stay while something else of the conversation changes
+        assert (await client.post("/v1/messages", json=messages("revised", 1, 4))).status_code == 202
+        await expect(page.locator(".message")).to_have_count(5)
+        await expect(marked.filter(has_text="Vienna")).to_be_visible()
+        assert (await Axe().run(page)).violations_count == 0
+        assert (await client.delete("/v1/conversations/revised/messages/m0")).status_code == 202
+        await expect(card).to_contain_text("revision 3")
+        await expect(card).to_contain_text("a message was deleted")
+        for gone in ("Vienna", "777", "100 euros"):
+            assert gone not in await page.content()
 
 
 async def tab_to(page: Page, name: str = "", selector: str = "*") -> None:

@@ -1,7 +1,7 @@
 """Templates of the page. Whatever is shown is foreign: it is escaped, and its control characters are made visible."""
 
 import hashlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from afterword.context import ANYONE
+from afterword.schemas import SummaryCreated
 from afterword.schemas.base import rfc3339
+from afterword.schemas.summaries import RevisionReason
 from afterword.serving.principal import Principal
 from afterword.serving.problems import AWAY, RETRY_SECONDS, STATUS, TITLES, RequestInvalid, Unauthenticated
 from afterword.serving.services import Services
@@ -36,6 +38,13 @@ SHOWN_CHARACTERS = 4000
 TONES = 6
 """Colours of episodes, which take turns."""
 ERRORS = (AfterwordError, RequestValidationError, HTTPException, KafkaError)
+REASONS: Mapping[RevisionReason | None, str] = {
+    "edited": "a message was edited",
+    "deleted": "a message was deleted",
+    "redone": "redone on request",
+    None: "in place of a fallback",
+}
+"""Words for the reason of a revision."""
 MESSAGES = {
     403: "Your key does not permit this.",
     404: "There is no such thing here, or your key may not see it.",
@@ -76,6 +85,13 @@ def percent(share: float | None) -> str:
     return "–" if share is None else f"{share:.0%}"
 
 
+def revised(summary: SummaryCreated) -> str:
+    """Say why there is this revision of an episode."""
+    if summary.revision == 1:
+        return "as it closed"
+    return REASONS[summary.reason]
+
+
 @cache
 def static_version() -> str:
     """Hash all static files: their addresses change with them."""
@@ -95,7 +111,9 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(line=shown, cut=cut_off, time=short_time, rfc3339=rfc3339, percent=percent, many=many)
+    made.filters.update(
+        line=shown, cut=cut_off, time=short_time, rfc3339=rfc3339, percent=percent, many=many, revised=revised
+    )
     made.globals.update(
         link=link, anchor=anchor, static=f"/static/{static_version()}", tones=TONES, shown_characters=SHOWN_CHARACTERS
     )

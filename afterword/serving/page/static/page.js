@@ -1,4 +1,5 @@
-// Small things around htmx: the notice when the server is away, the pause of Live, and a bounded list there.
+// Small things around htmx: the notice when the server is away, what is new in a revision, the pause of Live, and a
+// bounded list there.
 (function () {
   "use strict";
   const MOST_ENTRIES = 120;
@@ -30,7 +31,7 @@
   document.addEventListener("htmx:beforeSwap", (event) => {
     const target = event.detail.target;
     if (target && target.id === "thread" && event.detail.shouldSwap) {
-      keep = { opened: opened(target), focus: place(target, document.activeElement) };
+      keep = { opened: opened(target), focus: place(target, document.activeElement), cards: readCards(target) };
     }
   });
   let keep = null;
@@ -46,9 +47,101 @@
         const again = part.querySelectorAll("a, button, summary")[keep.focus];
         if (again) again.focus();
       }
+      part.querySelectorAll(CARD).forEach((card) => markNew(card, keep.cards.get(card.dataset.episode)));
     }
     keep = null;
   });
+
+  // A revision that arrives while somebody looks marks the words that are new in it. Those that are gone are neither
+  // shown nor kept: they may be what somebody has just taken away.
+  const CARD = ".episode-card[data-episode]";
+  const WORD = /[\p{L}\p{M}\p{N}]+/gu;
+  const MOST_WORDS = 1200;
+
+  function textsOf(element) {
+    const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+    const found = [];
+    while (walker.nextNode()) found.push(walker.currentNode);
+    return found;
+  }
+  const wordsOf = (element) => textsOf(element).flatMap((text) => text.data.match(WORD) || []);
+
+  function readCards(part) {
+    const found = new Map();
+    part.querySelectorAll(CARD).forEach((card) => {
+      const words = {};
+      card.querySelectorAll("[data-part]").forEach((one) => (words[one.dataset.part] = wordsOf(one)));
+      found.set(card.dataset.episode, { revision: Number(card.dataset.revision), words: words, isNew: card.isNew });
+    });
+    return found;
+  }
+
+  function markNew(card, before) {
+    if (!before) return;
+    const renewed = Number(card.dataset.revision) > before.revision;
+    if (!renewed && !before.isNew) return;
+    card.isNew = {};  // which words, not those of before: it is kept as long as the revision is shown
+    card.querySelectorAll("[data-part]").forEach((one) => {
+      const name = one.dataset.part;
+      const words = wordsOf(one);
+      card.isNew[name] = renewed ? newWords(before.words[name] || [], words) : before.isNew[name];
+      mark(one, card.isNew[name]);
+    });
+    const note = document.createElement("p");
+    note.className = "muted";
+    note.setAttribute("role", "status");
+    const any = Object.values(card.isNew).some((flags) => flags.includes(true));
+    note.textContent = "Changed just now: " + (any ? "new words are marked." : "no word is new.");
+    card.append(note);
+  }
+
+  function mark(element, isNew) {
+    let at = 0;
+    textsOf(element).forEach((text) => {
+      const runs = [];
+      let inRun = false;
+      for (const word of text.data.matchAll(WORD)) {
+        const to = word.index + word[0].length;
+        if (isNew[at] && inRun) runs[runs.length - 1].to = to;
+        else if (isNew[at]) runs.push({ from: word.index, to: to });
+        inRun = isNew[at++];
+      }
+      // from the end, so that what comes before keeps its place
+      runs.reverse().forEach((run) => {
+        const fresh = text.splitText(run.from);
+        fresh.splitText(run.to - run.from);
+        const ins = document.createElement("ins");
+        fresh.replaceWith(ins);
+        ins.append(fresh);
+      });
+    });
+  }
+
+  // Tell of each word whether it is outside of the longest common subsequence.
+  function newWords(before, after) {
+    if (before.length > MOST_WORDS || after.length > MOST_WORDS) {
+      const known = new Set(before);
+      return after.map((word) => !known.has(word));
+    }
+    const width = after.length + 1;
+    const common = new Uint16Array((before.length + 1) * width);
+    for (let i = before.length - 1; i >= 0; i--)
+      for (let j = after.length - 1; j >= 0; j--)
+        common[i * width + j] =
+          before[i] === after[j]
+            ? common[(i + 1) * width + j + 1] + 1
+            : Math.max(common[(i + 1) * width + j], common[i * width + j + 1]);
+    const isNew = after.map(() => true);
+    for (let i = 0, j = 0; i < before.length && j < after.length; ) {
+      if (before[i] === after[j]) {
+        isNew[j] = false;
+        i++;
+        j++;
+      } else if (common[(i + 1) * width + j] >= common[i * width + j + 1]) i++;
+      else j++;
+    }
+    return isNew;
+  }
 
   document.addEventListener("click", (event) => {
     const button = event.target.closest("#pause");
