@@ -47,6 +47,7 @@
         const again = part.querySelectorAll("a, button, summary")[keep.focus];
         if (again) again.focus();
       }
+      document.title = part.dataset.title;
       part.querySelectorAll(CARD).forEach((card) => markNew(card, keep.cards.get(card.dataset.episode)));
     }
     keep = null;
