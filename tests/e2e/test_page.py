@@ -209,33 +209,43 @@ async def test_an_edit_by_keyboard_alone_becomes_a_revision_of_the_card(world: W
 
 
 async def test_a_card_says_why_it_changed_and_marks_what_is_new_but_never_shows_what_is_gone(world: World) -> None:
-    await world.send("revised", 4)
-    await world.server.until(lambda answer: answer.status_code == 200, "/v1/episodes/revised:1")
+    await world.send("rewritten", 4)
+    await world.server.until(lambda answer: answer.status_code == 200, "/v1/episodes/rewritten:1")
     async with world.page() as page, world.server.client() as client:
-        await page.goto(address("/conversation", id="revised"))
+        await page.goto(address("/conversation", id="rewritten"))
         card = page.locator(".episode-card[data-episode]")
         await expect(card).to_contain_text("revision 1")
         await expect(card).to_contain_text("as it closed")
         assert await card.locator("ins").count() == 0
         await card.locator("summary").click()
-        changed = {"content": "The flight to Vienna on day 9 costs 777 euros."}
-        assert (await client.patch("/v1/conversations/revised/messages/m0", json=changed)).status_code == 202
+        changed = {"content": "The flight to Kyoto on day 9 costs 4711 euros."}
+        assert (await client.patch("/v1/conversations/rewritten/messages/m0", json=changed)).status_code == 202
         await expect(card).to_contain_text("revision 2")
         await expect(card).to_contain_text("a message was edited")
         await expect(card.get_by_role("status")).to_have_text("Changed just now: new words are marked.")
         marked = card.locator("[data-part=long] ins")
-        await expect(marked.filter(has_text="Vienna")).to_be_visible()
+        await expect(marked.filter(has_text="Kyoto")).to_be_visible()
         await expect(marked.filter(has_text="flight")).to_have_count(0)
         # the marks stay while something else of the conversation changes
-        assert (await client.post("/v1/messages", json=messages("revised", 1, 4))).status_code == 202
+        assert (await client.post("/v1/messages", json=messages("rewritten", 1, 4))).status_code == 202
         await expect(page.locator(".message")).to_have_count(5)
-        await expect(marked.filter(has_text="Vienna")).to_be_visible()
+        await expect(marked.filter(has_text="Kyoto")).to_be_visible()
+        await expect(page.locator("#context")).to_contain_text("Kyoto")
         assert (await Axe().run(page)).violations_count == 0
-        assert (await client.delete("/v1/conversations/revised/messages/m0")).status_code == 202
+        assert (await client.delete("/v1/conversations/rewritten/messages/m0")).status_code == 202
         await expect(card).to_contain_text("revision 3")
         await expect(card).to_contain_text("a message was deleted")
-        for gone in ("Vienna", "777", "100 euros"):
-            assert gone not in await page.content()
+        for gone in ("Kyoto", "4711", "100 euros"):
+            await expect(page.locator("html")).not_to_contain_text(gone)
+            assert gone not in await page.title()
+        await page.goto("/")
+        await expect(page.locator("#entries .entry-summary-created", has_text="rewritten")).to_contain_text(
+            "revision 3"
+        )
+        await expect(page.locator("#entries")).not_to_contain_text("Kyoto")
+        await page.goto(address("/conversation", id="rewritten"))
+        assert (await client.delete("/v1/conversations/rewritten")).status_code == 202
+        await expect(page.locator("main")).to_have_text("This is not here any more.")
 
 
 async def tab_to(page: Page, name: str = "", selector: str = "*") -> None:

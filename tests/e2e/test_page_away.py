@@ -29,7 +29,12 @@ async def own_stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[E
 async def world(own_stack: EmbeddedStack, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
     """A server, the workers that need no LLM, and a browser; a conversation is in the archive."""
     directory = tmp_path_factory.mktemp("page")
-    overrides = {"kafka": {"partitions": 1}, "engine": {"tick_seconds": 0.2}, "drain_seconds": 1}
+    overrides = {
+        "kafka": {"partitions": 1},
+        "mongo": {"timeout_seconds": 2},  # each request that needs it takes this long
+        "engine": {"tick_seconds": 0.2},
+        "drain_seconds": 1,
+    }
     settings = stack_settings(own_stack, "", "page", directory, **overrides)
     async with deployed(settings, directory) as deployment, serving(deployment) as server, async_playwright() as driver:
         for role in ("segmenter", "archiver"):

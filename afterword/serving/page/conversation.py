@@ -131,10 +131,10 @@ def choices(principal: Principal) -> dict[str, bool]:
 @router.get("/conversations/recent")
 async def show_recent_conversations(request: Request, principal: ReadingVisitor) -> HTMLResponse:
     """List the conversations that were summarized last, as far as the last events tell."""
-    feed = _services(request).feed
+    feed, memory = _services(request).feed, _services(request).memory
     feed.require_running()
     found: dict[tuple[str, str | None], dict[str, Any]] = {}
-    for event in await recent_events(feed, StreamFilter(principal.owner, frozenset({SUMMARY_CREATED}))):
+    for event in await recent_events(feed, StreamFilter(principal.owner, frozenset({SUMMARY_CREATED})), memory):
         summary = orjson.loads(event.data)
         place = event.conversation_id, event.tenant_id
         found.pop(place, None)

@@ -17,9 +17,17 @@
     const status = event.detail.xhr.status;
     if (status === 503) say("A server that this page needs is away. It tries again by itself.");
     else if (status === 429) say("Too many requests. This page waits a little.");
-    else if (status === 404) say("This is not here any more.");
+    else if (status === 404) leave(event.detail.target);
     else if (status !== 401) say("The server answered with an error (" + status + ").");
   });
+  // what was deleted does not stay on a page that was open
+  function leave(target) {
+    const gone = "This is not here any more.";
+    if (target && target.id === "thread") {
+      document.title = gone;
+      byId("main").replaceChildren(Object.assign(document.createElement("p"), { className: "notice", textContent: gone }));
+    } else say(gone);
+  }
   document.addEventListener("htmx:sendError", () => say("The server cannot be reached. This page tries again by itself."));
   document.addEventListener("htmx:sseError", () => say("Live updates are interrupted. This page tries again by itself."));
   document.addEventListener("htmx:sseOpen", () => say(""));
@@ -48,6 +56,7 @@
         if (again) again.focus();
       }
       document.title = part.dataset.title;
+      htmx.trigger(document.body, "renewed");
       part.querySelectorAll(CARD).forEach((card) => markNew(card, keep.cards.get(card.dataset.episode)));
     }
     keep = null;
@@ -158,6 +167,11 @@
   document.addEventListener("htmx:sseMessage", () => {
     const list = byId("entries");
     if (!list) return;
+    const seen = new Set(); // of an episode the last summary is shown, or that it was deleted
+    list.querySelectorAll("[data-episode]").forEach((one) => {
+      if (seen.has(one.dataset.episode)) one.remove();
+      seen.add(one.dataset.episode);
+    });
     const placeholder = list.querySelector(".placeholder");
     if (placeholder && list.children.length > 1) placeholder.remove();
     while (list.children.length > MOST_ENTRIES) list.lastElementChild.remove();
