@@ -14,12 +14,13 @@ import structlog
 from pydantic import ConfigDict
 
 from afterword.context import ANYONE, Anyone, Context, ContextRequest, Owner, read_context
+from afterword.recalling.reranking import CANDIDATES, reranked
 from afterword.schemas import MessageCreated, SummaryCreated
 from afterword.schemas.base import EPOCH, Time
 from afterword.schemas.ids import conversation_of_scope, message_key, scope_id
 from afterword.schemas.messages import INT64_MAX
 from afterword.streams.errors import AfterwordError, OwnerMissing
-from afterword.streams.settings import EmbedderSettings, Settings, load_settings
+from afterword.streams.settings import EmbedderSettings, Rerank, Settings, load_settings
 from afterword.streams.stores.arguments import require, require_texts, require_within
 from afterword.streams.stores.episodes import Conversation, EpisodeStore, StoredEpisode, agent_of_scope, scope_of
 from afterword.streams.stores.index import MOST_QUERY_CHARACTERS, Dense, Embed, Query, Recalled
@@ -154,11 +155,13 @@ class Memory:
         search: Search,
         *,
         keep_recent: int = KEEP_RECENT,
+        rerank: Rerank = "passages",
         closing: tuple[Close, ...] = (),
     ) -> None:
         self._episodes = episodes
         self._messages = messages
         self._search = search
+        self._rerank = rerank
         self._keep_recent = keep_recent
         self._closing = closing
 
@@ -171,6 +174,7 @@ class Memory:
             stores.messages,
             partial(_search, stores, embed),
             keep_recent=settings.episodes.preset.keep_recent,
+            rerank=settings.recall.rerank,
             closing=(embed.close, stores.close),
         )
 
@@ -454,24 +458,34 @@ class Memory:
         require(datetime | None, started_after=started_after, ended_before=ended_before)
         require(int, k=k)
         require(bool, explain=explain)
-        hits = await self._search(
-            Query(
-                text=_cut(query),
-                user_id=user_id,
-                tenant_id=tenant_id,
-                k=k,
-                agent_id=agent_id,
-                conversation_id=conversation_id,
-                started_after=started_after,
-                ended_before=ended_before,
-                explain=explain,
-            )
+        wanted = Query(
+            text=_cut(query),
+            user_id=user_id,
+            tenant_id=tenant_id,
+            k=k,
+            agent_id=agent_id,
+            conversation_id=conversation_id,
+            started_after=started_after,
+            ended_before=ended_before,
+            explain=explain,
         )
+        hits = await self._ranked(wanted)
         # in this order: what is settled meanwhile has its next revision when the episodes are read
         withheld = await read_withheld(self._messages, list({hit.conversation_id for hit in hits}))
         stored = await self._episodes.find_many([hit.episode_id for hit in hits])
         known = [(hit, stored[hit.episode_id]) for hit in hits if hit.episode_id in stored]
-        return [_as_stored(hit, episode) for hit, episode in known if not withheld.hides(episode)]
+        return [
+            _as_stored(hit, episode)
+            for hit, episode in known
+            if wanted.allows(episode.summary) and not withheld.hides(episode)
+        ]
+
+    async def _ranked(self, query: Query) -> list[Recalled]:
+        """The best `k` episodes by both stages, best first."""
+        if self._rerank == "none":
+            return await self._search(query)
+        hits = await self._search(query.model_copy(update={"k": max(query.k, CANDIDATES)}))
+        return (await reranked(self._messages, query, hits))[: query.k]
 
     async def close(self) -> None:
         """Close the connections."""
@@ -550,13 +564,14 @@ def _names(known: Conversation) -> tuple[str, str | None]:
 
 
 def _as_stored(hit: Recalled, episode: StoredEpisode) -> Recalled:
-    """The hit with the texts of the stored revision, if the index has an earlier one."""
+    """The hit with the texts and messages of the stored revision, if the index has an earlier one."""
     summary = episode.summary
     if summary.revision <= hit.revision:
         return hit
     names = Recalled.model_fields.keys() & SummaryCreated.model_fields.keys()
     later = {name: getattr(summary, name) for name in names}
-    return hit.model_copy(update={**later, "source": summary.quality.source})
+    matching = tuple(message_id for message_id in hit.matching_ids if message_id in summary.message_ids)
+    return hit.model_copy(update={**later, "source": summary.quality.source, "matching_ids": matching})
 
 
 def _cut(query: str) -> str:

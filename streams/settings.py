@@ -69,6 +69,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 EpisodeScope = Literal["conversation", "agent"]
+Rerank = Literal["passages", "none"]
 TopicShift = Literal["flags", "auto", "off"]
 
 
@@ -462,6 +463,14 @@ class EmbedderSettings(Section):
         if self.provider == "local":
             return LOCAL_EMBEDDER
         return self.model if self.provider != "none" else None
+
+
+class RecallSettings(Section):
+    rerank: Rerank = Field(
+        "passages",
+        description="second stage of recall: passages: the best 50 episodes are ranked anew by passages of three "
+        "messages; none: no second stage, and hits do not say which messages match",
+    )
 
 
 class SummarizerSettings(Section):
@@ -933,6 +942,7 @@ class Settings(BaseSettings):
     qdrant: Qdrant = Qdrant()
     llm: Llm = Llm()
     embedder: EmbedderSettings = EmbedderSettings()
+    recall: RecallSettings = RecallSettings()
     summarizer: SummarizerSettings = SummarizerSettings()
     rolling: Rolling = Rolling()
     quality: QualitySettings = QualitySettings()

@@ -204,7 +204,7 @@ def _print_listing(columns: Sequence[str], rows: Sequence[Sequence[str]], below:
         cells = zip(row[:-below], widths, strict=False)
         line = "  ".join(" ".join(cell.split()).ljust(width) for cell, width in cells)
         print_wrapped(console, line.rstrip(), own)
-        for text in row[-below:]:
+        for text in filter(None, row[-below:]):
             console.print(Padding(Text(text, bold), (0, 0, 0, len(INDENT))))
 
 

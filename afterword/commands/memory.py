@@ -53,7 +53,7 @@ EndedBefore = Annotated[
 ]
 InConversation = Annotated[str | None, typer.Option("--conversation", help="Only episodes of this conversation.")]
 
-HIT_COLUMNS = ("score", "episode", "ended", "short summary")
+HIT_COLUMNS = ("score", "episode", "ended", "short summary", "messages that match")
 EPISODE_COLUMNS = ("no.", "ended", "messages", "tokens", "saved", "made by", "title", "short summary")
 
 
@@ -185,7 +185,7 @@ def recall(
     if as_json:
         print_json([hit.model_dump(mode="json") for hit in hits])
     else:
-        print_table(HIT_COLUMNS, [_hit_row(hit) for hit in hits], below=1, none="nothing found")
+        print_table(HIT_COLUMNS, [_hit_row(hit) for hit in hits], below=2, none="nothing found")
 
 
 async def _search(
@@ -215,4 +215,6 @@ async def _search(
 
 def _hit_row(hit: "Recalled") -> tuple[str, ...]:
     fallback = " (fallback)" if hit.source == "fallback" else ""
-    return f"{hit.score:.2f}", hit.episode_id, f"{hit.ended_at:%Y-%m-%d %H:%M}", hit.short_summary + fallback
+    matching = "matches: " + ", ".join(hit.matching_ids) if hit.matching_ids else ""
+    ended = f"{hit.ended_at:%Y-%m-%d %H:%M}"
+    return f"{hit.score:.2f}", hit.episode_id, ended, hit.short_summary + fallback, matching

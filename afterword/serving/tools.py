@@ -39,7 +39,7 @@ from afterword.serving.reading import (
 from afterword.serving.services import RecordSender
 from afterword.serving.writing import NewMessage, owned_message, require_own, write_events
 from afterword.streams.settings import Serve
-from afterword.streams.stores.index import MOST_HITS, MOST_QUERY_CHARACTERS
+from afterword.streams.stores.index import MOST_HITS, MOST_QUERY_CHARACTERS, Recalled
 from afterword.streams.summarizer.prompt.fences import cleaned, fence_of, fenced_text, indented
 from afterword.streams.visible import printable, shown
 
@@ -163,8 +163,7 @@ class Toolbox:
             started_after=given.since,
             ended_before=given.until,
         )
-        lines = (_episode_line(hit.episode_id, hit.started_at, hit.ended_at, hit.short_summary) for hit in hits)
-        return ToolAnswer(RecallAnswer(hits=tuple(hits)), quoted(lines), len(hits))
+        return ToolAnswer(RecallAnswer(hits=tuple(hits)), quoted(map(_hit_line, hits)), len(hits))
 
     async def get_context(self, given: ContextArguments) -> ToolAnswer:
         """Load a conversation to continue it: its summary and its last messages, in at most `max_tokens` tokens."""
@@ -332,6 +331,12 @@ def id_shown(name: str) -> str:
 def _episode_line(episode_id: str, started_at: datetime, ended_at: datetime, *texts: str) -> str:
     times = f"{started_at:%Y-%m-%d %H:%M} to {ended_at:%Y-%m-%d %H:%M} UTC"
     return f"episode {id_shown(episode_id)} ({times}): {said('. '.join(text for text in texts if text))}"
+
+
+def _hit_line(hit: Recalled) -> str:
+    line = _episode_line(hit.episode_id, hit.started_at, hit.ended_at, hit.short_summary)
+    matching = ", ".join(map(id_shown, hit.matching_ids))
+    return f"{line} (messages that match: {matching})" if matching else line
 
 
 def _context_lines(found: Context) -> Iterable[str]:

@@ -9,7 +9,7 @@ the rest of the dialogue answers it.
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,29 +78,30 @@ def _episodes(conversation: str, messages: list[EpisodeMessage]) -> Iterator[Epi
     for message in messages:
         adds = count_tokens(message.content)
         if core and (len(core) == EPISODE_MESSAGES or tokens + adds > EPISODE_TOKENS):
-            yield _closed(conversation, ordinal, core, tokens)
+            yield closed_episode(conversation, ordinal, core)
             ordinal, core, tokens = ordinal + 1, [], 0
         core.append(message)
         tokens += adds
-    yield _closed(conversation, ordinal, core, tokens)
+    yield closed_episode(conversation, ordinal, core)
 
 
-def _closed(conversation: str, ordinal: int, core: list[EpisodeMessage], tokens: int) -> EpisodeClosed:
+def closed_episode(conversation: str, ordinal: int, core: Sequence[EpisodeMessage], user: str = USER) -> EpisodeClosed:
+    """An episode of these messages."""
     return EpisodeClosed(
         episode_id=episode_id(conversation, ordinal),
         revision=1,
         conversation_id=conversation,
-        user_id=USER,
+        user_id=user,
         ordinal=ordinal,
         close_reason="trigger",
         fingerprint=fingerprint(core),
-        started_at=FIRST_SENT_AT,
-        ended_at=FIRST_SENT_AT,
-        closed_at=FIRST_SENT_AT,
+        started_at=core[0].sent_at,
+        ended_at=core[-1].sent_at,
+        closed_at=core[-1].sent_at,
         messages=tuple(core),
         message_count=len(core),
         turn_count=len(core),
-        token_count=tokens,
+        token_count=sum(count_tokens(message.content) for message in core),
         metrics=EpisodeMetrics(),
         source=Source(topic="messages", partition=0, first_offset=0, last_offset=0),
     )

@@ -30,6 +30,7 @@ MESSAGE_NAME_FIELDS = (
     *("conversation_id", "id", "tenant_id", "source", "episode_id", "agent_scopes"),
     *("deleted", "offset"),
 )
+CONTENT_FIELDS = ("conversation_id", "id", "tenant_id", "source")
 MESSAGE_REF_FIELDS = (*MESSAGE_NAME_FIELDS, "skip_summarization", "content")
 
 VERSION = "key_version"

@@ -65,6 +65,16 @@ class Query(BaseModel):
     explain: bool = False
     """Hits have `scores`, which takes one more request to the index."""
 
+    def allows(self, summary: SummaryCreated) -> bool:
+        """Tell whether an episode has the owner, and passes the filters, of this query."""
+        return (
+            (summary.user_id, summary.tenant_id) == (self.user_id, self.tenant_id)
+            and self.agent_id in (None, summary.agent_id)
+            and self.conversation_id in (None, summary.conversation_id)
+            and (self.started_after is None or summary.started_at >= self.started_after)
+            and (self.ended_before is None or summary.ended_at < self.ended_before)
+        )
+
 
 class RankingScores(BaseModel):
     """Scores of an episode in each ranking, which compare within it only; null: the ranking does not have it."""
@@ -77,6 +87,8 @@ class RankingScores(BaseModel):
     """BM25 of the query's words in the summary."""
     dense: float | None = None
     """Cosine of the vectors of query and summary."""
+    passages: float | None = None
+    """BM25 of the query's words in the best passage of a few messages; among the candidates of the second stage."""
 
 
 class Recalled(BaseModel):
@@ -98,6 +110,8 @@ class Recalled(BaseModel):
     ended_at: Time
     source: Literal["llm", "fallback"]
     """The summary's `quality.source`."""
+    matching_ids: tuple[str, ...] = ()
+    """Ids of the messages that match: those of the best passage that have words of the query, in their order."""
     scores: RankingScores | None = None
     """Scores of the rankings that `score` was fused from; null unless they were asked for."""
 

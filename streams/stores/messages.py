@@ -187,6 +187,10 @@ class MessageArchive(MessageWriter, Protocol):
         """Archived messages by their `message_key`; those that are not archived, or another tenant's, are left out."""
         ...
 
+    async def contents(self, keys: Sequence[str], characters: int) -> dict[str, str]:
+        """Get the contents, to so many characters, of the messages that `get_many` gets."""
+        ...
+
     async def states(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
         """Get messages like `get_many`, deleted ones included."""
         ...

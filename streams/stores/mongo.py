@@ -33,6 +33,7 @@ from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.settings import Mongo, variable
 from afterword.streams.stores.arguments import require, require_texts, require_within
 from afterword.streams.stores.documents import (
+    CONTENT_FIELDS,
     EPISODE_OWNER_FIELDS,
     EPISODE_REF_FIELDS,
     EPISODE_VERSION_FIELDS,
@@ -643,6 +644,22 @@ class MongoMessages:
             async for document in _each(self._messages.find({"_id": {"$in": list(batch)}})):
                 if is_archived(document) and (key := stored_key(document)) in wanted:
                     found[key] = message_from(document)
+        return found
+
+    async def contents(self, keys: Sequence[str], characters: int) -> dict[str, str]:
+        require_texts(keys=keys)
+        earlier = [name for key in keys if (name := earlier_message_key(key))]
+        wanted, found = set(keys), dict[str, str]()
+        beginning = {
+            "$substrCP": ["$content", 0, characters]
+        }  # on the server: a reply is short enough to hold them all
+        fields = {**dict.fromkeys(CONTENT_FIELDS, 1), "content": beginning}
+        for batch in batches([*keys, *earlier]):
+            with mongo_errors():
+                stages = [{"$match": {"_id": {"$in": list(batch)}}}, {"$project": fields}]
+                documents = await self._messages.aggregate(stages, batchSize=BATCH_SIZE).to_list(None)
+            there = ((stored_key(document), document) for document in documents if is_archived(document))
+            found.update((key, document["content"]) for key, document in there if key in wanted)
         return found
 
     async def states(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:

@@ -89,7 +89,7 @@ class MemoryIndex:
         return {i: _cosine(dense, point.dense) for i, point in self.points.items() if point.dense}
 
     def _ranking(self, query: Query, scores: dict[str, float]) -> list[str]:
-        allowed = [i for i in scores if _allowed(query, self.points[i].summary)]
+        allowed = [i for i in scores if query.allows(self.points[i].summary)]
         return sorted(allowed, key=lambda i: -scores[i])[: max(DEPTH, query.k)]
 
 
@@ -106,13 +106,3 @@ def _idf(wanted: Sequence[int], documents: Iterable[SparseVector]) -> dict[int, 
 
 def _cosine(one: Dense, other: Dense) -> float:
     return sum(a * b for a, b in zip(one, other, strict=True)) / (math.hypot(*one) * math.hypot(*other) or 1.0)
-
-
-def _allowed(query: Query, summary: SummaryCreated) -> bool:
-    return (
-        (summary.user_id, summary.tenant_id) == (query.user_id, query.tenant_id)
-        and query.agent_id in (None, summary.agent_id)
-        and query.conversation_id in (None, summary.conversation_id)
-        and (query.started_after is None or summary.started_at >= query.started_after)
-        and (query.ended_before is None or summary.ended_at < query.ended_before)
-    )

@@ -446,6 +446,9 @@ class MemoryMessages:
         require_texts(keys=keys)
         return {key: self.messages[key] for key in keys if key in self.messages}
 
+    async def contents(self, keys: Sequence[str], characters: int) -> dict[str, str]:
+        return {key: found.message.content[:characters] for key, found in (await self.get_many(keys)).items()}
+
     async def missing(self, keys: Sequence[str]) -> set[str]:
         require_texts(keys=keys)
         return set(keys) - self.messages.keys() - self.deleted.keys() - self.episode_ids.keys()

@@ -8,6 +8,7 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
 from afterword.context import ANYONE
+from afterword.memory import MOST_FOUND_MESSAGES
 from afterword.serving.page.conversation import choices
 from afterword.serving.page.marking import excerpt, with_words, word_finder
 from afterword.serving.page.rendering import PageRoute, html_page
@@ -17,7 +18,12 @@ from afterword.serving.services import Services
 from afterword.streams.stores.index import DENSE, MOST_QUERY_CHARACTERS, SUMMARY, TEXT, Recalled
 
 HITS = 10
-RANKINGS = {TEXT: "words in messages", SUMMARY: "words in summary", DENSE: "vector"}
+RANKINGS = {
+    "passages": "words in a passage",
+    TEXT: "words in messages",
+    SUMMARY: "words in summary",
+    DENSE: "vector",
+}
 EXCERPTS = 3
 """Messages of a hit that are shown."""
 
@@ -31,7 +37,7 @@ class ShownHit:
     hit: Recalled
     summary: Markup
     excerpts: list[tuple[str, Markup]]
-    """Ids of messages that have the words, each with the place."""
+    """Ids of messages that match, each with the place."""
     scores: list[tuple[str, float]]
     """Label and score of each ranking that has the episode."""
 
@@ -65,9 +71,8 @@ async def _found(
     find = word_finder(query)
     shown: list[ShownHit] = []
     for hit in hits:
-        messages = await services.memory.find_messages(
-            hit.conversation_id, hit.message_ids[:1000], **principal.owner._asdict()
-        )
+        wanted = hit.matching_ids or hit.message_ids[:MOST_FOUND_MESSAGES]  # without a second stage, any may match
+        messages = await services.memory.find_messages(hit.conversation_id, wanted, **principal.owner._asdict())
         parts = ((message.id, excerpt(message.content, find)) for message in messages)
         excerpts = [(message_id, part) for message_id, part in parts if part is not None][:EXCERPTS]
         rankings = hit.scores.model_dump() if hit.scores else {}

@@ -1,0 +1,132 @@
+"""Passages: the few messages of an episode that match a query best, by BM25.
+
+An episode has several subjects, and its score as a whole says little about one of them. A passage is a window of
+WINDOW messages in a row: a question is often answered by a message that has none of its words, beside one that has.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from itertools import chain
+from typing import NamedTuple
+
+from afterword.streams.language import UNDETERMINED, detect, plausible, stems, words
+
+WINDOW = 3
+MESSAGE_CHARACTERS = 4000
+"""Characters of a message that are read: most of an episode's tokens, and so the time of a search, could be one."""
+K1, B = 1.2, 0.75
+"""Robertson and Zaragoza's defaults, as for whole episodes."""
+FUSION_K = 10
+"""Constant of the fusion of both stages, which have the same weight."""
+ABOUT_AS_GOOD = 1.1
+"""Ratio of the scores within one step."""
+LIKELY_LANGUAGES = 2
+"""Languages of a query: a few words are plausible in many, and each costs a stem of every word that is read."""
+SAMPLE_CHARACTERS = 100
+
+_Place = int
+
+
+class Passage(NamedTuple):
+    """The best window of an episode."""
+
+    score: float
+    """BM25 among all windows of the episodes that were compared."""
+    matching: tuple[_Place, ...]
+    """Places, among the episode's messages, of those in the window that have a word of the query."""
+
+
+class _Counted(NamedTuple):
+    """A message, or several."""
+
+    terms: Counter[str]
+    """Stems of the query in it."""
+    words: int
+
+
+class _Vocabulary(dict[str, str | None]):
+    """Words that were read, each with the stem of the query that it has, if any; a new word is stemmed once."""
+
+    def __init__(self, query: str, languages: Iterable[str]) -> None:
+        super().__init__()
+        self._wanted = [(language, frozenset(stems(words(query), language))) for language in languages]
+
+    def __missing__(self, word: str) -> str | None:
+        found = (stem for language, wanted in self._wanted for stem in stems([word], language) if stem in wanted)
+        self[word] = stem = next(found, None)
+        return stem
+
+
+def best_passages(query: str, episodes: Sequence[Sequence[str]]) -> list[Passage | None]:
+    """Find the best passage of each episode, given by the texts of its messages in their order; None: no word matches.
+
+    Inverse document frequencies are those among all windows of these episodes, so a word that every candidate has
+    counts little. Linear in the texts, of which MESSAGE_CHARACTERS of each message are read.
+    """
+    vocabulary = _Vocabulary(query, _languages(query, episodes))
+    windows = [_windows([_counted(text, vocabulary) for text in texts]) for texts in episodes]
+    every = list(chain.from_iterable(windows))
+    having = Counter(chain.from_iterable(window.terms for _, window in every))
+    weights = {term: math.log(1 + (len(every) - n + 0.5) / (n + 0.5)) for term, n in having.items()}
+    average = sum(window.words for _, window in every) / len(every) if every else 0.0
+    return [_best(each, weights, average) for each in windows]
+
+
+def _languages(query: str, episodes: Sequence[Sequence[str]]) -> list[str]:
+    """Languages in which words are stemmed: those that the query may be in, and that of the episodes."""
+    sample = " ".join(text[:SAMPLE_CHARACTERS] for texts in episodes for text in texts[:2])
+    likely = [language for language in plausible(query) if language != UNDETERMINED][:LIKELY_LANGUAGES]
+    return list(dict.fromkeys([detect(sample), *likely]))
+
+
+def _counted(text: str, vocabulary: _Vocabulary) -> _Counted:
+    found = words(text[:MESSAGE_CHARACTERS])
+    return _Counted(Counter(stem for word in found if (stem := vocabulary[word]) is not None), len(found))
+
+
+_Window = tuple[Sequence[_Place], _Counted]
+"""Places of the messages that have a word of the query, and the counts of all messages of the window."""
+
+
+def _windows(messages: Sequence[_Counted]) -> list[_Window]:
+    starts = range(max(1, len(messages) - WINDOW + 1)) if messages else ()
+    return [_window(messages, range(start, min(start + WINDOW, len(messages)))) for start in starts]
+
+
+def _window(messages: Sequence[_Counted], places: range) -> _Window:
+    terms = Counter[str]()
+    for place in places:
+        terms.update(messages[place].terms)
+    return [place for place in places if messages[place].terms], _Counted(terms, sum(messages[p].words for p in places))
+
+
+def _best(windows: Sequence[_Window], weights: dict[str, float], average: float) -> Passage | None:
+    scored = [(_score(window, weights, average), places) for places, window in windows if places]
+    if not scored:
+        return None
+    score, places = max(scored, key=lambda found: found[0])
+    return Passage(score, tuple(places))
+
+
+def _score(window: _Counted, weights: dict[str, float], average: float) -> float:
+    length = K1 * (1 - B + B * window.words / average)
+    return sum(weights[term] * n * (K1 + 1) / (n + length) for term, n in window.terms.items())
+
+
+def fused_ranks(episodes: Sequence[tuple[float | None, datetime]]) -> list[tuple[int, float]]:
+    """Fuse the order of some episodes with that of their passages: places, best first, with new scores.
+
+    `episodes`: score of the best passage, and time of the last message. Of passages that are about as good, the newer
+    one is first: what was told again is what holds. Reciprocal rank fusion, ranks from 0.
+    """
+    new = {place: 1 / (FUSION_K + place) for place in range(len(episodes))}
+    scored = [(_step(score), ended_at, -place) for place, (score, ended_at) in enumerate(episodes) if score]
+    for rank, (_, _, place) in enumerate(sorted(scored, reverse=True)):
+        new[-place] += 1 / (FUSION_K + rank)
+    return sorted(new.items(), key=lambda found: -found[1])
+
+
+def _step(score: float) -> int:
+    return math.floor(math.log(score, ABOUT_AS_GOOD))

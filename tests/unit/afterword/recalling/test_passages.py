@@ -1,0 +1,117 @@
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterword.recalling.passages import MESSAGE_CHARACTERS, WINDOW, best_passages, fused_ranks
+from tests.samples import NOON
+
+DIVING = (
+    "I am tired today.",
+    "Shall we rest?",
+    "Where did we dive?",
+    "Near the wreck.",
+    "It rained a lot.",
+    "Bye now.",
+)
+COOKING = ("What is for dinner?", "Soup with beans.", "And then?", "A cake.", "We dive into it.", "Good night to you.")
+
+
+def test_the_messages_that_match_are_those_of_the_best_window_that_have_words_of_the_query() -> None:
+    (diving, cooking) = best_passages("diving near a wreck", [DIVING, COOKING])
+    assert diving is not None
+    assert cooking is not None
+    assert diving.matching == (2, 3)
+    assert cooking.matching == (4,)
+    assert diving.score > cooking.score > 0
+
+
+def test_words_close_together_are_worth_more_than_the_same_ones_far_apart() -> None:
+    together = ("one", "two", "the red boat", "in the harbour", "five", "six", "seven")
+    apart = ("the red boat", "two", "three", "four", "five", "six", "in the harbour")
+    (near, far) = best_passages("red boat in the harbour", [together, apart])
+    assert near is not None
+    assert far is not None
+    assert near.score > far.score
+
+
+def test_a_word_that_every_candidate_has_counts_little() -> None:
+    episodes = [("we talked about the boat",) * 3, ("the boat has a leak",), ("the boat is blue",)]
+    (every, leak, _) = best_passages("boat leak", episodes)
+    assert leak is not None
+    assert every is not None
+    assert leak.score > every.score
+
+
+def test_inflected_words_match_in_the_language_of_the_episodes() -> None:
+    (found,) = best_passages("Verträge", [("Guten Tag.", "Der Vertrag ist gestern in Berlin unterschrieben worden.")])
+    assert found is not None
+    assert found.matching == (1,)
+    (found,) = best_passages("京都", [("昨日は大阪", "来週は京都に行きます")])
+    assert found is not None
+    assert found.matching == (1,)
+
+
+@pytest.mark.parametrize("episodes", [[], [()], [(), ("nothing of it",)], [("", " ")]])
+def test_without_a_word_of_the_query_there_is_no_passage(episodes: list[tuple[str, ...]]) -> None:
+    assert best_passages("quince", episodes) == [None] * len(episodes)
+    assert best_passages("", episodes) == [None] * len(episodes)
+
+
+WORDS = ("boat", "blue", "red", "harbour", "of", "the", "in", "Ömer", "京都", ",", "...")
+texts = st.lists(st.lists(st.sampled_from(WORDS), max_size=6), max_size=9)
+
+
+@given(st.lists(texts, max_size=6), st.sampled_from(["red boat", "the", "京都 boat", "Ömer in the blue harbour"]))
+def test_a_passage_is_a_window_and_its_messages_have_words(episodes: list[list[list[str]]], query: str) -> None:
+    said = [[" ".join(words) for words in messages] for messages in episodes]
+    found = best_passages(query, said)
+    assert len(found) == len(said)
+    for passage, messages in zip(found, said, strict=True):
+        if passage is None:
+            continue
+        assert passage.score > 0
+        assert list(passage.matching) == sorted(set(passage.matching))
+        assert passage.matching[-1] - passage.matching[0] < WINDOW
+        assert all(set(messages[place].split()) & set(query.split()) for place in passage.matching)
+
+
+def test_a_long_message_is_read_to_a_limit_and_in_linear_time() -> None:
+    assert best_passages("boat", [("x " * MESSAGE_CHARACTERS + "boat",)]) == [None]
+    hostile = [("boat " * 800, "a" * MESSAGE_CHARACTERS, "\u0301" * MESSAGE_CHARACTERS, "京" * MESSAGE_CHARACTERS)] * 50
+    began = time.process_time()
+    best_passages("boat harbour", hostile)
+    assert time.process_time() - began < 5
+
+
+def order(*scores: float | None, days: Sequence[int] = ()) -> list[int]:
+    """Places by fused ranks, of episodes that ended on these days; by default, all on the same."""
+    ends = [NOON + timedelta(days=day) for day in days or [0] * len(scores)]
+    return [place for place, _ in fused_ranks(list(zip(scores, ends, strict=True)))]
+
+
+def test_fused_ranks_keep_the_order_where_no_passage_says_otherwise() -> None:
+    assert order(None, None, None) == [0, 1, 2]
+    assert order(3.0, 2.0, 1.0) == [0, 1, 2]
+    assert order(3.0, 3.0, 3.0) == [0, 1, 2]
+    assert order() == []
+
+
+def test_a_better_passage_brings_an_episode_forward() -> None:
+    assert order(1.0, None, 2.0, 9.0) == [0, 3, 2, 1]
+    assert order(1.0, 2.0, 9.0, 8.0) == [2, 0, 1, 3]
+
+
+def test_of_passages_about_as_good_the_newer_one_is_first() -> None:
+    assert order(1.0, 5.0, 5.02, days=(0, 9, 1)) == [1, 0, 2]
+    assert order(1.0, 5.0, 9.0, days=(0, 9, 1)) == [0, 2, 1]
+
+
+@given(st.lists(st.tuples(st.none() | st.floats(1e-9, 50), st.datetimes(timezones=st.just(UTC))), max_size=60))
+def test_fused_ranks_are_all_places_best_first(episodes: list[tuple[float | None, datetime]]) -> None:
+    found = fused_ranks(episodes)
+    assert sorted(place for place, _ in found) == list(range(len(episodes)))
+    assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
