@@ -229,7 +229,10 @@ class Thread:
     def _step(self, before: State, after: State) -> None:
         """Make `after` the state. The window moves with each step, so that batches make no difference to it."""
         silent_ms = 0 if after.pending_messages else self._now_ms
-        self.state = after._replace(window_first=window_first(before, after, self._window), silent_ms=silent_ms)
+        first = window_first(before, after, self._window)
+        if first != after.window_first or silent_ms != after.silent_ms:  # not so with most messages
+            after = after._replace(window_first=first, silent_ms=silent_ms)
+        self.state = after
 
     def _emit(self, before: State, state: State, cuts: Iterable[Cut]) -> list[ClosedEpisode]:
         episodes: list[ClosedEpisode] = []

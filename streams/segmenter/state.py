@@ -157,6 +157,8 @@ FIELDS = {
     TOPIC_VERSION: COUNTERS,
 }
 """Number of the state's fields that a row has, by its version."""
+ABSENT = {version: State(None)[count:COUNTERS] for version, count in FIELDS.items()}
+"""Values of the counters that it does not have."""
 LATER_VERSIONS = range(1, 32)
 """Versions that a later release may write, beside those known here; any other one is damage."""
 NULL = type(None)
@@ -200,7 +202,7 @@ def decode_state(row: bytes) -> State:
     moment = int.from_bytes(row[:DEADLINE_BYTES])
     deadline_ms, silent_ms = (0, moment ^ SILENT) if moment & SILENT else (moment, 0)
     topic = row[TOPIC_START : _start(row, version)]
-    state = State(*fields)._replace(deadline_ms=deadline_ms, silent_ms=silent_ms, topic=topic)
+    state = State._make((*fields, *ABSENT[version], deadline_ms, silent_ms, topic))
     if len(fields) >= COUNTERS_V3:
         return state
     return state._replace(
