@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from math import fsum
-from typing import Literal
+from typing import Literal, Protocol
 
 import orjson
 from pydantic import Field
@@ -180,22 +180,41 @@ class EpisodeRedo(Model):
     """Time of the request."""
 
 
-def fingerprint(messages: Iterable[EpisodeMessage]) -> str:
+class Told(Protocol):
+    """A message as far as fingerprint, turns and metrics look at it: an `EpisodeMessage`, or its fields."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def role(self) -> str: ...
+    @property
+    def content(self) -> str: ...
+    @property
+    def user_id(self) -> str: ...
+    @property
+    def sentiment(self) -> float | None: ...
+    @property
+    def flows(self) -> Sequence[str]: ...
+    @property
+    def tools(self) -> Sequence[str]: ...
+
+
+def fingerprint(messages: Iterable[Told]) -> str:
     """Compute the SHA-256, in hexadecimal, of the UTF-8 JSON array `[[id, content], …]` without white space."""
     return hashlib.sha256(orjson.dumps([[m.id, m.content] for m in messages])).hexdigest()
 
 
-def user_of(core: Sequence[EpisodeMessage]) -> str:
+def user_of(core: Sequence[Told]) -> str:
     """User of the first `user` message, or of the first message when no user speaks."""
     return next((m.user_id for m in core if m.role == "user"), core[0].user_id)
 
 
-def turns(core: Sequence[EpisodeMessage]) -> int:
+def turns(core: Sequence[Told]) -> int:
     """Number of turns: a user message and all up to the next; what comes before the first user message is one too."""
     return sum(1 for m in core if m.role == "user") + (core[0].role != "user")
 
 
-def metrics(core: Sequence[EpisodeMessage]) -> EpisodeMetrics:
+def metrics(core: Sequence[Told]) -> EpisodeMetrics:
     sentiments = [m.sentiment for m in core if m.sentiment is not None]
     mean = fsum(sentiments) / len(sentiments) if sentiments else None
     return EpisodeMetrics(

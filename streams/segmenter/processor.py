@@ -21,20 +21,21 @@ from afterword.schemas import (
     MessageEdited,
     decode_input,
 )
+from afterword.schemas.base import EPOCH
 from afterword.schemas.dead_letters import DeadLetterRecord, dead_letter, withheld
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_CLOSED
 from afterword.schemas.headers import Headers, KafkaRecord, cloud_event
 from afterword.schemas.ids import escape, event_id
 from afterword.streams.errors import RowUnreadable, StateUnreadable
 from afterword.streams.sealing import seals
-from afterword.streams.segmenter.arrival import deleted, edited, from_record
+from afterword.streams.segmenter.arrival import MILLISECOND, deleted, edited, from_record
 from afterword.streams.segmenter.conversation import Amended, PerAgent, PerConversation, SegmentedConversation, Thread
 from afterword.streams.segmenter.episodes import (
+    REVISION,
     Amendment,
     ClosedEpisode,
     amended_event,
-    event_of,
-    fitting_json,
+    json_of,
     span_headers,
 )
 from afterword.streams.segmenter.overrides import Rulebook
@@ -432,14 +433,13 @@ class _Batch:
         Raises: RowUnreadable, KeysNeeded.
         """
         segmenter = self._segmenter
-        events = [(closed, event_of(closed, topic, partition, self._now_ms, segmenter.sealing)) for closed in episodes]
-        values = [fitting_json(event, segmenter.sealing) for _, event in events]
-        for (closed, event), value in zip(events, values, strict=True):
-            ce_id = event_id(event.episode_id, event.revision)
-            headers = cloud_event(EPISODE_CLOSED, ce_id, CE_SOURCE, event.closed_at)
+        values = [(closed, json_of(closed, topic, partition, self._now_ms, segmenter.sealing)) for closed in episodes]
+        for closed, value in values:
+            ce_id = event_id(closed.episode_id, REVISION)
+            headers = cloud_event(EPISODE_CLOSED, ce_id, CE_SOURCE, EPOCH + self._now_ms * MILLISECOND)
             if segmenter.traced:
                 headers += span_headers(segmenter.tracer, closed, segmenter.episodes_topic, ce_id)
-            key = record_key(event.conversation_id)
+            key = record_key(closed.scope.conversation_id)
             self._put(Outgoing(segmenter.episodes_topic, key, value, headers))
             self._outcome.episodes[closed.reason] += 1
 

@@ -6,6 +6,7 @@ another language, or too short to tell, it finds nothing. Trained by `python -m 
 """
 
 import json
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib import resources
@@ -68,8 +69,9 @@ _CUES: dict[bytes, int] = {}
 for _number, _words in enumerate(CUES.values()):
     for _word in _words.encode().split():
         _CUES[_word] = _CUES.get(_word, 0) | 1 << _number
+_CUE_WORDS = frozenset(_CUES)
 _REFERS = frozenset(CUES["refers"].encode().split())
-_KNOWN = _ENGLISH | _CUES.keys() | frozenset(_OTHER_FUNCTION_WORDS.encode().split())
+_KNOWN = _ENGLISH | _CUE_WORDS | frozenset(_OTHER_FUNCTION_WORDS.encode().split())
 """Function words and cues: all other words are content."""
 _CASE = {byte: byte + 32 for byte in range(65, 91)}
 _LETTERS = bytes(_CASE.get(byte, byte if chr(byte).isalnum() and byte < 128 else 32) for byte in range(256))
@@ -101,7 +103,7 @@ def utterance_of(is_user: bool, content: str) -> Utterance:
     words = plain.translate(_LETTERS, b"'").split()
     different = frozenset(words)
     cues = 0
-    for word in different & _CUES.keys():
+    for word in different & _CUE_WORDS:
         cues |= _CUES[word]
     if cues >> REFERS & 1 and _REFERS.isdisjoint(words[:REFERS_WITHIN]):
         cues ^= 1 << REFERS
@@ -273,10 +275,10 @@ def _seen(topic: TopicRow, now: Utterance, length: int) -> tuple[int, int, int, 
     last, asks = topic.last, now.asks
     asked = last >> 1 & 1
     return (
-        _step(share, (1, 120, 250, 400, 600)),
-        _step(share - topic.mean_share, (-150, -50, 50, 150, 300)),
-        _step(length, (2, 3, 4, 5, 6, 7, 8, 10, 14)),
-        _step(topic.saved, (-4, 0, 3, 6, 9)),
+        bisect_right((1, 120, 250, 400, 600), share),
+        bisect_right((-150, -50, 50, 150, 300), share - topic.mean_share),
+        bisect_right((2, 3, 4, 5, 6, 7, 8, 10, 14), length),
+        bisect_right((-4, 0, 3, 6, 9), topic.saved),
         (last & 6) << 1 | asks << 1 | (now.is_user == last & LAST_USER),
         asked << 1 | asks,
     )
@@ -286,8 +288,3 @@ def _share(topic: TopicRow, now: Utterance) -> int:
     """Share of the message's content words that the episode has, in thousandths."""
     content = now.content
     return len(frozenset(content).intersection(topic.content)) * 1000 // len(content) if content else 0
-
-
-def _step(number: int, edges: tuple[int, ...]) -> int:
-    """Number of edges that are reached."""
-    return sum([number >= edge for edge in edges])
