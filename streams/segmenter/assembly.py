@@ -18,7 +18,7 @@ from afterword.streams.segmenter.state import Body
 
 FIELDS = tuple(EpisodeMessage.model_fields)
 FIELDS_BUT_LAST = FIELDS[:-1]
-"""Fields of a message that was never changed: `changed`, the last one, is not in its row."""
+"""RowFields of a message that was never changed: `changed`, the last one, is not in its row."""
 UNCHANGED = b',"changed":null}'
 NULL = type(None)
 _TYPES: dict[str, tuple[type, ...]] = dict.fromkeys(FIELDS, (str,)) | {
@@ -36,8 +36,8 @@ MOST_CHARACTERS = 256
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
 
 
-class Fields(NamedTuple):
-    """Fields of an `EpisodeMessage`; the time is a text."""
+class RowFields(NamedTuple):
+    """RowFields of an `EpisodeMessage`; the time is a text."""
 
     id: str
     role: str
@@ -51,14 +51,14 @@ class Fields(NamedTuple):
     changed: int | None = None
 
 
-class Written(NamedTuple):
+class RowMessage(NamedTuple):
     """A message, and its JSON for the event."""
 
-    fields: Fields
+    fields: RowFields
     json: orjson.Fragment
 
 
-def all_written(bodies: Sequence[Body]) -> list[Written] | None:
+def all_written(bodies: Sequence[Body]) -> list[RowMessage] | None:
     """None where one of them is sealed, damaged, or not as this release would write it."""
     found = []
     for body in bodies:
@@ -69,7 +69,7 @@ def all_written(bodies: Sequence[Body]) -> list[Written] | None:
     return found
 
 
-def _written(json: bytes) -> Written | None:
+def _written(json: bytes) -> RowMessage | None:
     try:
         found = orjson.loads(json)
     except orjson.JSONDecodeError:
@@ -79,12 +79,12 @@ def _written(json: bytes) -> Written | None:
     names = tuple(found)
     if names != FIELDS and names != FIELDS_BUT_LAST:
         return None
-    fields = Fields(*found.values())
+    fields = RowFields(*found.values())
     whole = json if len(names) == len(FIELDS) else json[:-1] + UNCHANGED
-    return Written(fields, orjson.Fragment(whole)) if _is_valid(fields) else None
+    return RowMessage(fields, orjson.Fragment(whole)) if _is_valid(fields) else None
 
 
-def _is_valid(fields: Fields) -> bool:
+def _is_valid(fields: RowFields) -> bool:
     if (fields.flows or fields.tools) and not all(type(name) is str for name in (*fields.flows, *fields.tools)):
         return False
     longest = max(len(fields.id), len(fields.user_id), len(fields.agent_id or ""))

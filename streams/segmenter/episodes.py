@@ -25,7 +25,7 @@ from afterword.schemas.headers import Headers, KafkaRecord
 from afterword.schemas.ids import episode_id
 from afterword.streams.sealing import seals
 from afterword.streams.segmenter.arrival import MILLISECOND, message_in, opened_message
-from afterword.streams.segmenter.assembly import Written, all_written
+from afterword.streams.segmenter.assembly import RowMessage, all_written
 from afterword.streams.segmenter.state import Body, Scope
 from afterword.streams.telemetry.tracing import context_of, links, traceparent
 
@@ -75,8 +75,8 @@ def json_of(closed: ClosedEpisode, topic: str, partition: int, now_ms: int, seal
 
 def _assembled(
     closed: ClosedEpisode,
-    core: Sequence[Written],
-    overlap: Sequence[Written],
+    core: Sequence[RowMessage],
+    overlap: Sequence[RowMessage],
     topic: str,
     partition: int,
     now_ms: int,
