@@ -18,7 +18,7 @@ from afterword.streams.segmenter.state import Body
 
 FIELDS = tuple(EpisodeMessage.model_fields)
 FIELDS_BUT_LAST = FIELDS[:-1]
-"""RowFields of a message that was never changed: `changed`, the last one, is not in its row."""
+"""Fields of a message that was never changed: `changed`, the last one, is not in its row."""
 UNCHANGED = b',"changed":null}'
 NULL = type(None)
 _TYPES: dict[str, tuple[type, ...]] = dict.fromkeys(FIELDS, (str,)) | {
@@ -37,7 +37,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
 
 
 class RowFields(NamedTuple):
-    """RowFields of an `EpisodeMessage`; the time is a text."""
+    """Fields of an `EpisodeMessage`; the time is a text."""
 
     id: str
     role: str

@@ -167,7 +167,7 @@ def decode_topic(row: bytes) -> TopicRow:
 
 def after(topic: TopicRow, now: Utterance, *, opens: bool) -> TopicRow:
     """The row after a message. `opens`: it is the first one of an episode."""
-    share = _share(topic, now)
+    share = 0 if opens else _share(topic, now)
     saved = topic.saved + 1 - (TYPICAL_EPISODE if opens else 0)
     last = now.is_user | now.ends_asking << 1 | (topic.last & LAST_ENDED_ASKING) << 1
     return TopicRow(

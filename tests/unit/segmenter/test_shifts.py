@@ -28,7 +28,7 @@ TALK = [
 SHIFT = 4
 """The one message of TALK that begins another topic."""
 ROW = "02040000ab001400090067000033b5407899cea9a0e5e240784e7d99ce29f7"
-SCORE = 1615
+SCORE = 1515
 
 OTHERS = {
     "de": ["Ich möchte meinen Pass verlängern.", "Gern, wann läuft er ab?", "Im Mai.", "Dann geht das online.",
