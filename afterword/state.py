@@ -154,7 +154,8 @@ async def rebuild_state(settings: Settings) -> list[RebuiltPartition]:
         if not has_state:
             tables: Tables = {CONVERSATIONS: rows_of(found), MESSAGES: {}}
             async with owned(kafka, source.partition) as producer:
-                await _commit(producer, kafka, source, Bookmark(start, new_lineage(), sorted(TABLES)), tables)
+                bookmark = Bookmark(start, new_lineage(), sorted(TABLES))
+                await _commit(producer, kafka, source, len(starts), bookmark, tables)
         conversations = len({seed.scope.conversation_id for seed in found})
         done.append(RebuiltPartition(source.partition, 0 if has_state else conversations, start, has_state))
     return done
@@ -211,7 +212,8 @@ async def _reset(log: Log, settings: Settings, conversation_id: str, partition: 
         links = {table: rows.bookmarks[partition, table][1] for table in TABLES}
         gone = {table: rows.keys[partition, table] - tables[table].keys() for table in TABLES}
         source = TopicPartition(kafka.messages_topic, partition)
-        await _commit(producer, kafka, source, bookmark, tables, outcome, gone, links)
+        layout = len(await log.ends(kafka.messages_topic))
+        await _commit(producer, kafka, source, layout, bookmark, tables, outcome, gone, links)
     ordinal = max((seed.state.last_ordinal for seed in seeds), default=0)
     pending = sum(decode_state(row).pending_messages for row in tables[CONVERSATIONS].values())
     return Reset(partition, ordinal, pending, outcome.episodes.total())
@@ -268,13 +270,17 @@ async def _commit(
     producer: TransactionalProducer,
     kafka: Kafka,
     source: TopicPartition,
+    layout: int,
     bookmark: Bookmark,
     tables: Tables,
     outcome: Outcome | None = None,
     gone: dict[str, set[bytes]] | None = None,
     links: dict[str, int] | None = None,
 ) -> None:
-    """Write rows and outputs in one transaction, as the segmenter does. `links`: offsets of the bookmarks before."""
+    """Write rows and outputs in one transaction, as the segmenter does.
+
+    `layout`: number of partitions of `messages`. `links`: offsets of the bookmarks before.
+    """
     changelogs = {table: TopicPartition(kafka.changelog(table), source.partition) for table in TABLES}
     rows: dict[TopicPartition, list[RowChange]] = {}
     for table, changelog in changelogs.items():
@@ -289,7 +295,7 @@ async def _commit(
         if outcome
         else []
     )
-    await producer.commit(outputs, rows, bookmark, source, kafka.segmenter_id, marks)
+    await producer.commit(outputs, rows, bookmark, source, kafka.segmenter_id, marks, layout=layout)
 
 
 @asynccontextmanager

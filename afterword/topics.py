@@ -9,11 +9,20 @@ from typing import Any, Literal
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
+from aiokafka.errors import (
+    GroupAuthorizationFailedError,
+    GroupCoordinatorNotAvailableError,
+    KafkaError,
+    NotCoordinatorForGroupError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
 
 from afterword.schemas.decoding import MAX_INPUT_BYTES
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.kafka import admin_client
+from afterword.streams.runtime.layouts import Layout, layout_of
 from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import DAY_MS, Settings
 
@@ -196,7 +205,7 @@ async def ensure_topics(settings: Settings) -> list[TopicReport]:
         refused = await _create_missing(admin, wanted, seconds)
         # one request: the next broker that answers may not know a new topic yet
         existing = await _until_visible(admin, {topic.name for topic in wanted} - set(refused), seconds)
-        reports = await _compare_all(admin, wanted, existing)
+        reports = await _with_layout(admin, settings, existing, await _compare_all(admin, wanted, existing))
     return [_outcome(report, report.name in before, refused.get(report.name)) for report in reports]
 
 
@@ -204,7 +213,48 @@ async def check_topics(settings: Settings) -> list[TopicReport]:
     """Compare without creating anything. Raises: BrokerUnavailable, StoreUnavailable."""
     async with _admin(settings) as admin:
         existing = await _existing(admin)
-        return await _compare_all(admin, _wanted(settings, existing), existing)
+        reports = await _compare_all(admin, _wanted(settings, existing), existing)
+        return await _with_layout(admin, settings, existing, reports)
+
+
+async def _with_layout(
+    admin: AIOKafkaAdminClient,
+    settings: Settings,
+    existing: Mapping[str, FoundTopic],
+    reports: Sequence[TopicReport],
+) -> list[TopicReport]:
+    """Report the topic of messages as different if it has more partitions than what reads it has state for."""
+    name = settings.kafka.messages_topic
+    if name not in existing:
+        return list(reports)
+    groups = settings.kafka.segmenter_id, settings.kafka.archiver_id
+    found = {group: await _layout(admin, group, name, existing[name].partitions) for group in groups}
+    problem = "; ".join(_grown(group, layout) for group, layout in found.items() if layout.grown)
+    if not problem:
+        return list(reports)
+    return [
+        replace(report, status="different", detail="; ".join(filter(None, (report.detail, problem))))
+        if report.name == name
+        else report
+        for report in reports
+    ]
+
+
+def _grown(group: str, layout: Layout) -> str:
+    """Say what a topic that got more partitions means for a group of ours, and what to do."""
+    return (
+        f"it has {layout.found} partitions, and {group} has read it with {layout.partitions}: conversations have moved "
+        "away from their state, and are not read; see docs/how-to/grow-partitions.md"
+    )
+
+
+async def _layout(admin: AIOKafkaAdminClient, group: str, topic: str, partitions: int) -> Layout:
+    """Ask for the layout by which the group reads the topic. What a user may not ask, or nobody knows, names none."""
+    try:
+        offsets = await admin.list_consumer_group_offsets(group)
+    except (GroupAuthorizationFailedError, GroupCoordinatorNotAvailableError, NotCoordinatorForGroupError):
+        offsets = {}
+    return layout_of((found.metadata for source, found in offsets.items() if source.topic == topic), partitions)
 
 
 def _wanted(settings: Settings, existing: Mapping[str, FoundTopic]) -> list[Topic]:

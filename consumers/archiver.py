@@ -26,16 +26,17 @@ from aiokafka.errors import (
 )
 from opentelemetry.trace import SpanKind, Tracer
 
+from afterword.consumers.admission import Admission
 from afterword.schemas import ConversationFlush, InvalidRecord, MessageCreated, decode_input
 from afterword.schemas.dead_letters import ARCHIVE, UNFORESEEN, DeadLetterRecord, dead_letter, withheld
 from afterword.streams.errors import AfterwordError, BrokerUnavailable, StoreUnavailable
-from afterword.streams.kafka import running_consumer, running_producer
+from afterword.streams.kafka import client_options, running_consumer, running_producer
 from afterword.streams.runtime import Breaker, EngineMetrics
 from afterword.streams.runtime.attempts import Attempts
 from afterword.streams.runtime.errors import FATAL, TRANSIENT, place_of
 from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.runtime.lag import Lags, Standing, Work, regularly
-from afterword.streams.runtime.options import wall_clock_ms
+from afterword.streams.runtime.options import Clients, wall_clock_ms
 from afterword.streams.runtime.positions import readable
 from afterword.streams.runtime.refusals import REFUSED_SECONDS, Refusals
 from afterword.streams.runtime.session import size_of
@@ -86,7 +87,8 @@ async def run_archiver(settings: Settings, stop: asyncio.Event | None = None) ->
     readiness, kafka = Readiness(*CONDITIONS), settings.kafka
     async with worker_telemetry("archiver", settings, readiness) as telemetry:
         metrics, tracer = telemetry.metrics, telemetry.tracer
-        listener = RebalanceTimer(metrics.engine)
+        admission = Admission(Clients(client_options(kafka)), kafka.archiver_id, kafka.messages_topic, metrics.engine)
+        listener = RebalanceTimer(metrics.engine, admission)
         async with (
             HealthServer(readiness, settings.health.host, settings.health.port, telemetry.views),
             connected_archive(settings, readiness) as archive,
@@ -105,12 +107,16 @@ async def run_archiver(settings: Settings, stop: asyncio.Event | None = None) ->
                 queue,
                 settings.redaction.of_records(),
                 seals=settings.crypto.is_on,
+                admission=admission,
             )
-            reporting = asyncio.create_task(report_lag(consumer, archiver, metrics.engine))
+            admission.attach(consumer)
+            beside = [report_lag(consumer, archiver, metrics.engine), admission.watch()]
+            tasks = [asyncio.create_task(one) for one in beside]
             try:
                 await until_stopped(archiver, stop, settings.drain_seconds)
             finally:
-                reporting.cancel()
+                for task in tasks:
+                    task.cancel()
             log.info("archiver_stopped", **archiver.counts)
 
 
@@ -134,10 +140,12 @@ class Archiver:
         redaction: "RecordRedaction | None" = None,
         *,
         seals: bool = False,
+        admission: Admission | None = None,
     ) -> None:
         """`redaction`: takes personal data and secrets out of what is archived, and out of dead letters.
 
-        `seals`: what the topics of ours hold is sealed, so that a dead letter only names its original.
+        `seals`: what the topics of ours hold is sealed, so that a dead letter only names its original. `admission`:
+        says which partitions are read; None: all.
         """
         self.counts: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
         """Records since the start, by outcome."""
@@ -152,6 +160,7 @@ class Archiver:
         self._reject = reject
         self._redaction = redaction
         self._seals = seals
+        self._admission = admission
         self._span_name = f"process {kafka.messages_topic}"
         self._span_attributes = {
             "messaging.system": "kafka",
@@ -189,7 +198,8 @@ class Archiver:
         try:
             start = await readable(self._consumer, source, position, self._metrics.engine)
             self._consumer.seek(source, start)
-            await self._commit({source: start})
+            if self._admission is None or self._admission.admits(source):  # else it waits there, and has no layout yet
+                await self._commit({source: start})
         except FATAL:
             raise
         except TRANSIENT as error:  # no broker, or a rebalance: the next fetch raises again
@@ -287,7 +297,7 @@ class Archiver:
 
     async def _commit(self, offsets: dict[TopicPartition, int]) -> None:
         try:
-            await self._consumer.commit(offsets)
+            await self._consumer.commit(self._admission.commits(offsets) if self._admission else offsets)
         except (CommitFailedError, IllegalStateError):
             # a rebalance came first: the new owner writes the same messages again, without effect
             log.info("commit_overtaken", stage=STAGE)
@@ -295,7 +305,9 @@ class Archiver:
     def _note_assignment(self) -> None:
         assigned = self._consumer.assignment()
         self._work = {source: work for source, work in self._work.items() if source in assigned}
-        if assigned:
+        if self._admission and (reason := self._admission.unready_reason):
+            self._readiness.not_ready(PARTITIONS, reason)
+        elif assigned:
             self._readiness.ready(PARTITIONS)
         else:
             self._readiness.not_ready(PARTITIONS, "none_assigned")
@@ -442,16 +454,22 @@ def group_options(kafka: Kafka) -> dict[str, object]:
 
 
 class RebalanceTimer(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is not typed
-    """Measures each rebalance, as the engine does for the other roles; the first assignment counts from the start."""
+    """Measures each rebalance, as the engine does for the other roles; the first assignment counts from the start.
 
-    def __init__(self, metrics: EngineMetrics) -> None:
+    `admission`: holds what is assigned until it is known to be admitted.
+    """
+
+    def __init__(self, metrics: EngineMetrics, admission: Admission | None = None) -> None:
         self._metrics = metrics
+        self._admission = admission
         self._began = time.monotonic()
 
     def on_partitions_revoked(self, _revoked: Iterable[TopicPartition]) -> None:
         self._began = time.monotonic()
 
-    def on_partitions_assigned(self, _assigned: Iterable[TopicPartition]) -> None:
+    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        if self._admission:
+            self._admission.hold(assigned)
         self._metrics.rebalanced(time.monotonic() - self._began)
 
 

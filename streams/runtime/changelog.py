@@ -128,18 +128,19 @@ async def recover(
     topic: str,
     stale_seconds: float,
     replayed: Callable[[int], None] = lambda _: None,
+    layout: int = 0,
 ) -> Recovered:
     """Replay the changelog records that the local state lacks; the caller has fenced all other writers.
 
     State older than `stale_seconds` is rebuilt: compaction may have removed tombstones that it has not seen.
-    `replayed` is given the number of records so far.
+    `replayed` is given the number of records so far. `layout`: as of `check_changelogs`.
 
     Raises: ChangelogMismatch, ChangelogDeletes, ChangelogTruncated, ChangelogReplaced, ChangelogLost, SourceRecreated,
     StoreFailed, KafkaError, TimeoutError.
     """
     began = time.monotonic()
     names = [changelog.topic for changelog in changelogs.values()]
-    source_id = await check_changelogs(clients, names, topic, stale_seconds)
+    source_id = await check_changelogs(clients, names, topic, stale_seconds, layout)
     consumer = clients.consumer(
         isolation_level="read_committed",
         enable_auto_commit=False,

@@ -29,6 +29,7 @@ from aiokafka.protocol.types import (
 from aiokafka.structs import OffsetAndMetadata
 
 OFFSET_FETCH, VERSION = 9, 7
+NO_TAGS: dict[int, bytes] = {}
 UNSTABLE_OFFSET_COMMIT = 88
 MOVED = (CoordinatorNotAvailableError, NotCoordinatorError)
 RETRY_SECONDS = 0.02
@@ -84,18 +85,16 @@ class _Question(RequestStruct):
     )
 
 
-class StableOffsetFetch(Request[_Question]):
-    """Asks for the committed offset of one partition, and for an error while a transaction may change it."""
+class OffsetFetch(Request[_Question]):
+    """Asks for committed offsets of one topic; where `stable`, for an error while a transaction may change them."""
 
     API_KEY = OFFSET_FETCH
 
-    def __init__(self, group: str, source: TopicPartition) -> None:
-        self._group = group
-        self._source = source
+    def __init__(self, group: str, topic: str, partitions: list[int], *, stable: bool) -> None:
+        self._asked: tuple[Any, ...] = (group, [(topic, partitions, NO_TAGS)], stable, NO_TAGS)
 
     def build(self, request_struct_class: type[_Question]) -> _Question:
-        topic, partition = self._source
-        return request_struct_class(self._group, [(topic, [partition], {})], True, {})
+        return request_struct_class(*self._asked)
 
 
 async def committed(kafka: Any, group: str, source: TopicPartition) -> OffsetAndMetadata | None:
@@ -104,11 +103,26 @@ async def committed(kafka: Any, group: str, source: TopicPartition) -> OffsetAnd
     `kafka`: the group's aiokafka consumer. Waits for transactions that are under way, without a limit of its own.
     Raises: KafkaError.
     """
+    found = await _answer(kafka, OffsetFetch(group, source.topic, [source.partition], stable=True))
+    return found.get(source.partition)
+
+
+async def committed_metadata(kafka: Any, group: str, topic: str, partitions: int) -> list[str]:
+    """Return the metadata of the group's commits in a topic, of those that have any; transactions are not waited for.
+
+    `kafka`: the group's aiokafka consumer. Raises: KafkaError.
+    """
+    found = await _answer(kafka, OffsetFetch(group, topic, list(range(partitions)), stable=False))
+    return [committed.metadata for committed in found.values() if committed.metadata]
+
+
+async def _answer(kafka: Any, request: OffsetFetch) -> dict[int, OffsetAndMetadata]:
+    """Return what is committed, by partition. Raises: KafkaError."""
     wait = RETRY_SECONDS
     coordinator = kafka._coordinator  # noqa: SLF001 – aiokafka has no seam: it is pinned exactly
     while True:
         await coordinator.ensure_coordinator_known()
-        answer = await coordinator._send_req(StableOffsetFetch(group, source))  # noqa: SLF001 – see above
+        answer = await coordinator._send_req(request)  # noqa: SLF001 – see above
         code, found = _read(answer)
         error = for_code(code)
         if error in MOVED:
@@ -121,11 +135,10 @@ async def committed(kafka: Any, group: str, source: TopicPartition) -> OffsetAnd
         wait = min(2 * wait, LONGEST_RETRY_SECONDS)
 
 
-def _read(answer: Any) -> tuple[int, OffsetAndMetadata | None]:
-    """Return the error code and what is committed."""
-    if answer.error_code:
-        return answer.error_code, None
-    for _, partitions, _ in answer.topics:
-        for _, offset, _, metadata, error_code, _ in partitions:
-            return error_code, OffsetAndMetadata(offset, metadata or "") if offset >= 0 else None
-    return 0, None
+def _read(answer: Any) -> tuple[int, dict[int, OffsetAndMetadata]]:
+    """Return the first error code, and what is committed by partition."""
+    answered = [of_partition for _, partitions, _ in answer.topics for of_partition in partitions]
+    codes = [answer.error_code, *(error_code for *_, error_code, _ in answered)]
+    found = {partition: OffsetAndMetadata(offset, metadata or "") for partition, offset, _, metadata, _, _ in answered}
+    committed = {partition: one for partition, one in found.items() if one.offset >= 0}
+    return next(filter(None, codes), 0), committed

@@ -93,6 +93,12 @@ class SourceRecreated(EngineError):
     group's offsets and the changelog topics to start over, or give the application another id"""
 
 
+class SourceGrown(EngineError):
+    """{topic} has {found} partitions, its state was made with {expected}: keys have moved away from their state. New
+    partitions are not read, and none at all unless {found} is a multiple of {expected}. See
+    docs/how-to/grow-partitions.md"""
+
+
 class ChangelogMismatch(EngineError):
     """changelog {changelog} has {found} partitions, its source {topic} has {expected}: they must be equal"""
 

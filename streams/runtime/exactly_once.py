@@ -14,6 +14,7 @@ from afterword.streams.runtime.changelog import recover
 from afterword.streams.runtime.errors import FATAL, TRANSIENT, AgentFailed, ChangelogLost, StateLost
 from afterword.streams.runtime.isolation import Isolation
 from afterword.streams.runtime.lag import Work
+from afterword.streams.runtime.layouts import Layout, read_layout
 from afterword.streams.runtime.options import Clients
 from afterword.streams.runtime.positions import readable
 from afterword.streams.runtime.session import Delivery, Session
@@ -52,6 +53,10 @@ class ExactlyOncePartition:
         self._start = 0
         """Source offset at which it was opened last."""
         self._written: set[str] = set()
+        self._is_refused = False
+        """The source's layout does not admit this partition."""
+        self._reopens = False
+        """The layout has changed: the open session ends."""
         self.last_error = ""
         """Class of the error that it started over for; empty after the next commit."""
         self.session: Session | None = None
@@ -71,6 +76,8 @@ class ExactlyOncePartition:
     async def to_do(self, end: int) -> dict[str, Mark]:
         """Return the marks of unfinished work, for the watchdog. `end`: where the source ends."""
         session = self.session
+        if self._is_refused:
+            return {}
         if session is not None:
             position = session.database.position
             saved = position.source, position.bookmarks
@@ -99,7 +106,7 @@ class ExactlyOncePartition:
     async def _run(self) -> None:
         while not self._draining:
             try:
-                async with self._opened() as session:
+                async with self._opened(await self._admitted()) as session:
                     await self._work(session)
             except FATAL:
                 raise
@@ -113,9 +120,32 @@ class ExactlyOncePartition:
                 # If we were fenced, another worker owns the partition: the next heartbeat's answer will say so
                 await asyncio.sleep(1.5 * self._app.conf.broker_heartbeat_interval)
 
+    async def _admitted(self) -> int:
+        """Wait until the layout of the source admits the partition; return that layout, 0 for an app without tables.
+
+        Raises: KafkaError, OSError, TimeoutError.
+        """
+        self._reopens = False
+        while self._tables:
+            consumer, topic = self._consumer, self._source.topic
+            layout = await read_layout(consumer.clients(), consumer.kafka, self._app.conf.id, topic)
+            consumer.layouts.note(topic, layout)
+            self._is_refused = not layout.admits(self._source.partition)
+            if not self._is_refused:
+                return layout.partitions
+            await asyncio.sleep(self._options.source_look_seconds)
+        return 0
+
+    def follow(self, layout: Layout) -> None:
+        """End the open session if its layout is not that of the source any more."""
+        session = self.session
+        if session is not None:
+            admitted = layout.admits(self._source.partition) and layout.partitions == session.layout
+            self._reopens = not admitted
+
     async def _work(self, session: Session) -> None:
         loop, horizon, looked, more = asyncio.get_running_loop(), None, 0.0, False
-        while not self._draining:
+        while not self._draining and not self._reopens:
             await session.poll(wait=not more)
             if horizon is None and loop.time() - looked >= self._options.tick_seconds:
                 horizon, looked = await session.horizon(), loop.time()
@@ -124,7 +154,7 @@ class ExactlyOncePartition:
                 horizon = horizon if more else None  # keys that are due together share one horizon
 
     @asynccontextmanager
-    async def _opened(self) -> AsyncIterator[Session]:
+    async def _opened(self, layout: int) -> AsyncIterator[Session]:
         clients = self._consumer.clients()
         async with AsyncExitStack() as closing:
             ours = transactional_id(self._app.conf.id, self._source)
@@ -147,6 +177,7 @@ class ExactlyOncePartition:
                 options=self._options,
                 written=self._written,
                 isolation=self._isolation,
+                layout=layout,
             )
             if self.last_error and self._written:  # the failure may be a topic that was deleted
                 await require_outputs(clients, self._written)
@@ -191,6 +222,7 @@ class ExactlyOncePartition:
                 self._source.topic,
                 self._options.stale_seconds,
                 self._note_replayed,
+                session.layout,
             )
             for _ in chain(session.database.reindex(), session.database.count_scheduled()):
                 await asyncio.sleep(0)

@@ -9,7 +9,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 
-from afterword.streams.runtime.committed import committed
+from afterword.streams.runtime.committed import committed, committed_metadata
 from afterword.streams.runtime.refusals import REFUSED_SECONDS
 from afterword.streams.runtime.topic_ids import Admin
 
@@ -100,3 +100,7 @@ class Clients:
     async def committed(self, kafka: Any, group: str, source: TopicPartition) -> OffsetAndMetadata | None:
         """Return what the group has committed, as `committed` does."""
         return await committed(kafka, group, source)
+
+    async def metadata(self, kafka: Any, group: str, topic: str, partitions: int) -> list[str]:
+        """Return the metadata of the group's commits, as `committed_metadata` does."""
+        return await committed_metadata(kafka, group, topic, partitions)

@@ -56,6 +56,8 @@ class Session:
     written: set[str]
     """Topics that the agent has sent to; kept by the partition, so that its next session knows them."""
     isolation: Isolation
+    layout: int = 0
+    """Number of the source's partitions that the state belongs to; 0: not known."""
     rejected: list[Output] = field(default_factory=list)
     """Dead letters that are not committed yet: of the records before the next slice."""
 
@@ -193,7 +195,9 @@ class Session:
         bookmark = Bookmark(next_offset, before.lineage or new_lineage(), sorted(changes))
         rows = {changelogs[name]: changed for name, changed in changes.items()}
         links = {changelogs[name]: Link(before.bookmarks.get(name, -1), len(changes[name]) + 1) for name in changes}
-        marks = await self.producer.commit(outputs, rows, bookmark, self.source, self.group, links, before.source_id)
+        marks = await self.producer.commit(
+            outputs, rows, bookmark, self.source, self.group, links, before.source_id, self.layout
+        )
         for changelog, link in links.items():
             link.check(changelog, marks[changelog])
         bookmarks = {**before.bookmarks, **{name: marks[changelogs[name]] for name in changes}}

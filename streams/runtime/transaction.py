@@ -18,6 +18,7 @@ from afterword.streams.runtime.batch import Headers, Output
 from afterword.streams.runtime.changelog import BOOKMARK_KEY, Bookmark, Link, changelog_key, marked
 from afterword.streams.runtime.database import RowChange
 from afterword.streams.runtime.errors import TRANSIENT, OutputMissing
+from afterword.streams.runtime.layouts import encode_layout
 from afterword.streams.runtime.options import Clients, Options
 from afterword.streams.runtime.slices import Slices
 
@@ -148,10 +149,12 @@ class TransactionalProducer:
         group: str,
         links: Mapping[TopicPartition, Link] = MappingProxyType({}),
         source_id: str = "",
+        layout: int = 0,
     ) -> dict[TopicPartition, int]:
         """Commit all of it; return the offset of the bookmark in each changelog. Raises: KafkaError.
 
-        `links`: for the bookmarks of these changelogs. `source_id`: of the source topic, if it is known.
+        `links`: for the bookmarks of these changelogs. `source_id`: of the source topic, if it is known. `layout`: its
+        number of partitions that the state belongs to; 0: not known.
         """
         sent = await self._begin(outputs)
         last = {}
@@ -159,7 +162,7 @@ class TransactionalProducer:
             batches = await self._send(target, _with_bookmark(changes, bookmark, marked(links.get(target), source_id)))
             last[target] = batches[-1]
             sent += batches
-        await self._end(sent, {source: bookmark.source}, group)
+        await self._end(sent, {source: OffsetAndMetadata(bookmark.source, encode_layout(layout))}, group)
         return {target: batch.last_offset() for target, batch in last.items()}
 
     async def commit_outputs(

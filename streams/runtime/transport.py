@@ -24,6 +24,7 @@ from afterword.streams.runtime.batch import Batch, Batches, Headers, Output, cur
 from afterword.streams.runtime.database import Database, DeadlineOf
 from afterword.streams.runtime.errors import AgentFailed, described
 from afterword.streams.runtime.exactly_once import ExactlyOncePartition
+from afterword.streams.runtime.layouts import GROWN, Layouts
 from afterword.streams.runtime.options import LIFE_CYCLE, Clients
 
 log = structlog.get_logger()
@@ -77,6 +78,7 @@ class Consumer(base.Consumer):
         self.kafka: Any = None
         self.fenced: set[TopicPartition] = set()
         """Partitions whose owner of an earlier version was fenced: see `ExactlyOncePartition`."""
+        self.layouts = Layouts(self.app.engine_metrics)
         self._was_assigned = False
         self.joined = False
         """True while the worker is in its group and no rebalance is under way."""
@@ -186,7 +188,14 @@ class Consumer(base.Consumer):
     @property
     def ready(self) -> bool:
         """True when the worker is in its group and every assigned partition is open; it may have none."""
+        if self.layouts.grown:
+            return False
         return self._was_assigned and all(partition.ready for partition in self.partitions.values())
+
+    @property
+    def unready_reason(self) -> str:
+        """Reason why it is not ready, in a word."""
+        return GROWN if self.layouts.grown else "recovering"
 
     # -- for Faust
 

@@ -14,6 +14,7 @@ from afterword.streams.runtime.app import App
 from afterword.streams.runtime.errors import Stalled
 from afterword.streams.runtime.health import Readiness
 from afterword.streams.runtime.lag import standings
+from afterword.streams.runtime.layouts import watch_layouts
 from afterword.streams.runtime.moved import remove_regularly
 from afterword.streams.runtime.sources import watch_sources
 from afterword.streams.runtime.watchdog import Watchdog
@@ -85,7 +86,8 @@ class _Run:
         try:
             async with running(app):
                 watches = (self._show(), self._guard(), _measure(app))
-                watchers = [asyncio.create_task(w) for w in (*watches, watch_sources(app), remove_regularly(app))]
+                others = (watch_sources(app), watch_layouts(app), remove_regularly(app))
+                watchers = [asyncio.create_task(w) for w in (*watches, *others)]
                 watchers.append(asyncio.create_task(crash_with(app, tuple(watchers))))
                 try:
                     await app.wait_first(ended)
@@ -115,7 +117,7 @@ class _Run:
             if self._app.consumer.ready:
                 self._readiness.ready(self._condition)
             else:
-                self._readiness.not_ready(self._condition, "recovering")
+                self._readiness.not_ready(self._condition, self._app.consumer.unready_reason)
             await asyncio.sleep(WATCH_SECONDS)
 
 

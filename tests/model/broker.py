@@ -18,7 +18,7 @@ DELETE_RETENTION_MS = 24 * 3600 * 1000
 """Kafka's default: tombstones stay for so long."""
 
 
-Offset = int | OffsetAndMetadata
+Offset = OffsetAndMetadata
 """Offset as a transaction was given it."""
 
 

@@ -36,13 +36,21 @@ class Clients:
 
     async def committed(self, _kafka: Any, _group: str, source: TopicPartition) -> OffsetAndMetadata | None:
         """The group's, once it is stable."""
-        found: Offset | None = await self.network.call(
+        return await self.network.call(
             self.process,
             "committed",
             lambda: self.broker.offsets.get(source),
             ready=lambda: self.broker.is_stable(source),
         )
-        return OffsetAndMetadata(found, "") if isinstance(found, int) else found
+
+    async def metadata(self, _kafka: Any, _group: str, topic: str, _partitions: int) -> list[str]:
+        """Of all that the group has committed in the topic."""
+        offsets = self.broker.offsets
+        return await self.network.call(
+            self.process,
+            "describe",
+            lambda: [one.metadata for source, one in offsets.items() if source.topic == topic],
+        )
 
 
 class Builder:
@@ -105,9 +113,10 @@ class Producer:
         self._last[where] = self._in_background(sent())
         return self._last[where]
 
-    async def send_offsets_to_transaction(self, offsets: dict[TopicPartition, Offset], group: str) -> None:
+    async def send_offsets_to_transaction(self, offsets: dict[TopicPartition, int | Offset], group: str) -> None:
         note = self._note
-        await self._call("offsets", lambda: self._broker.add_offsets(self._id, self._epoch, note, offsets))
+        given = {source: Offset(one, "") if isinstance(one, int) else one for source, one in offsets.items()}
+        await self._call("offsets", lambda: self._broker.add_offsets(self._id, self._epoch, note, given))
 
     async def abort_transaction(self) -> None:
         await self._call("abort", lambda: self._broker.abort(self._id, self._epoch))
@@ -169,7 +178,8 @@ class Consumer:
         return await self._call("end_offsets", lambda: {s: self._end(s) for s in sources})
 
     async def committed(self, source: TopicPartition) -> int | None:
-        return await self._call("committed", lambda: self._broker.offsets.get(source))
+        found: Offset | None = await self._call("committed", lambda: self._broker.offsets.get(source))
+        return found and found.offset
 
     async def getmany(
         self, *sources: TopicPartition, timeout_ms: int, max_records: int | None = None

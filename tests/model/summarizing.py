@@ -422,7 +422,7 @@ class World:
     def check_offsets(self, transaction: Transaction) -> None:
         """Check offsets without raising: a caller of commit might take an error for an answer."""
         causes = {cause_of(record) for record in self.outputs()}
-        for source, (offset, metadata) in transaction.offsets.items():  # type: ignore[misc]  # with metadata
+        for source, (offset, metadata) in transaction.offsets.items():
             self.too_long |= len(metadata) > ENGINE.offset_metadata_bytes
             progress = Progress.read(offset, metadata)
             sent_for = [of for topic, of in map(cause_of, transaction.written) if topic == source.topic]

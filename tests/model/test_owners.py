@@ -1,5 +1,7 @@
 """Histories that the model check has found, told by themselves."""
 
+from aiokafka.structs import OffsetAndMetadata
+
 from tests.model.machine import MOST_STEPS
 from tests.model.segmenter_oracle import check
 from tests.model.segmenting import SECOND, SOURCE, World, changelogs, copied
@@ -27,7 +29,7 @@ def test_an_owner_that_is_overtaken_while_it_recovers_does_not_take_the_newer_co
     slow.frozen = True  # before it learns how far the group is
     world.produce(says("a", "b"))
     go_on(world, 60)
-    assert world.broker.offsets == {SOURCE: 2}
+    assert world.broker.offsets == {SOURCE: OffsetAndMetadata(2, "partitions=1")}
     slow.frozen = False
     go_on(world, 60)
     errors = [worker.error for worker in world.workers]

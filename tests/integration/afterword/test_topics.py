@@ -1,14 +1,21 @@
 """Topics on a real broker."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 import pytest_asyncio
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka.structs import OffsetAndMetadata
 
-from afterword.checks import Advice, check_wanted_topics
+from afterword.checks import Advice, CheckFailed, check_wanted_topics
 from afterword.streams.errors import BrokerUnavailable
+from afterword.streams.kafka import client_options
+from afterword.streams.runtime.layouts import encode_layout
+from afterword.streams.runtime.options import Clients, Options
+from afterword.streams.runtime.transaction import TransactionalProducer
 from afterword.streams.settings import Settings
 from afterword.topics import TopicReport, check_topics, ensure_topics
 from tests.endpoints import silent
@@ -53,6 +60,33 @@ async def test_a_wrong_count_of_partitions_is_reported_and_left(
     messages = reports[settings.kafka.messages_topic]
     assert (messages.status, messages.detail) == ("different", "partitions is 3, should be 4")
     assert reports[settings.kafka.changelog("messages")].status == "ok"  # as many as the messages have
+
+
+@pytest.mark.parametrize("reader", ["segmenter_id", "archiver_id"])
+async def test_messages_with_more_partitions_than_they_were_read_with_fail_both_commands_with_the_reason(
+    make_settings: MakeSettings, settings: Settings, admin: AIOKafkaAdminClient, reader: str
+) -> None:
+    await ensure_topics(settings)
+    kafka, group = settings.kafka, getattr(settings.kafka, reader)
+    producer = TransactionalProducer(f"{group}-test", Clients(client_options(kafka)), Options())
+    await producer.open(20)
+    first = TopicPartition(kafka.messages_topic, 0)
+    await producer.commit_outputs([], {first: OffsetAndMetadata(0, encode_layout(3))}, group)
+    await producer.close()
+    assert by_name(await check_topics(settings))[kafka.messages_topic].status == "ok"
+    for topic in (kafka.messages_topic, kafka.changelog("messages"), kafka.changelog("conversations")):
+        await admin.create_partitions({topic: NewPartitions(6)})
+        while len((await admin.describe_topics([topic]))[0]["partitions"]) < 6:  # noqa: ASYNC110 – nobody sets an event
+            await asyncio.sleep(0.05)
+    more = make_settings(kafka={"partitions": 6})
+    problem = f"it has 6 partitions, and {group} has read it with 3"
+    for reports in (await ensure_topics(more), await check_topics(more)):
+        found = by_name(reports)[kafka.messages_topic]
+        assert found.status == "different"
+        assert problem in found.detail
+        assert all(report.fine for report in reports if report is not found)
+    with pytest.raises(CheckFailed, match=problem):
+        await check_wanted_topics(more)
 
 
 async def test_a_changelog_unlike_its_messages_is_reported(settings: Settings, admin: AIOKafkaAdminClient) -> None:

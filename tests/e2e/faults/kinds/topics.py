@@ -4,6 +4,7 @@ import random
 import time
 from typing import ClassVar
 
+import httpx
 from aiokafka.admin import NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
@@ -155,7 +156,7 @@ class OutputDeleted(Fault):
 
 class Grown(Fault):
     name = "messages grown from 4 to 8 partitions"
-    outcome = "start refused with the reason, no silent state loss"
+    outcome = "not read, not ready, with the reason; no silent state loss"
     company = "clocks"
     changes = False
     recovers = False
@@ -164,12 +165,24 @@ class Grown(Fault):
 
     async def inject(self, world: World, chance: random.Random) -> None:
         kafka = world.deployment.settings.kafka
+        topics = kafka.messages_topic, *map(kafka.changelog, TABLES)
         async with world.admin() as admin:
-            await admin.create_partitions({kafka.messages_topic: NewPartitions(2 * kafka.partitions)})
-        await world.busy()
+            await admin.create_partitions(dict.fromkeys(topics, NewPartitions(2 * kafka.partitions)))
+        for name in (*world.running("segmenter"), *world.running("archiver")):
+            await self._until_refused(world, name, 0)
+        sizes = {}
         for name in world.running("segmenter"):
-            world.deployment.workers.pop(name).kill()  # it may have noticed already, and not end with 0
-        world.start("segmenter")
-        async with world.ending("segmenter", "they must be equal"):
-            pass
-        world.deployment.workers.pop("segmenter").kill()
+            stopped = world.deployment.workers.pop(name)
+            stopped.kill()
+            sizes[stopped.log] = stopped.log.stat().st_size
+        again = world.start("segmenter")
+        await self._until_refused(world, again, sizes.get(world.worker(again).log, 0))
+        world.deployment.workers.pop(again).kill()
+
+    async def _until_refused(self, world: World, name: str, begin: int) -> None:
+        """Wait until the worker's log, from there on, names the cause, and it is not ready for it."""
+        log, port = world.worker(name).log, world.listening(name)
+        await until(lambda: b"source_grown" in log.read_bytes()[begin:], f"{name} does not say that messages has grown")
+        async with httpx.AsyncClient() as client:
+            answer = await client.get(f"http://127.0.0.1:{port}/readyz")
+        assert "source_grown" in answer.text, answer.text
