@@ -43,7 +43,7 @@ class Layout(NamedTuple):
 
     @property
     def grown(self) -> bool:
-        """Whether the source has more partitions than the state was made with. With fewer it was recreated."""
+        """True if the source has more partitions than the state was made with. With fewer it was recreated."""
         return any(partitions < self.found for partitions in self.recorded)
 
     @property
@@ -110,12 +110,12 @@ async def watch_layouts(app: Any) -> None:
     while True:
         await asyncio.sleep(app.engine.source_look_seconds)
         try:
-            await look(app)
+            await look_at_layouts(app)
         except (KafkaError, OSError, TimeoutError, AssertionError):  # no broker, or one that names none yet
             continue
 
 
-async def look(app: Any) -> None:
+async def look_at_layouts(app: Any) -> None:
     """Tell each partition of a source with state which layout it has now. Raises: KafkaError, OSError, TimeoutError."""
     consumer = app.consumer
     subscribed = consumer.kafka.subscription()
