@@ -42,7 +42,7 @@ def counted_in(lab: Lab) -> set[int]:
 
 async def test_a_running_worker_reads_no_new_partition_and_goes_on_when_the_state_was_handed_over(lab: Lab) -> None:
     await lab.produce((number, {}) for number in range(8))
-    worker = lab.worker(static=True)
+    worker = lab.worker()
     await lab.all_counted()
     await grow(lab, 4)
     await until(lambda: "source_grown" in lab.logs(), watching=lab)
@@ -54,7 +54,7 @@ async def test_a_running_worker_reads_no_new_partition_and_goes_on_when_the_stat
     assert len(lab.counted()) == 12
     await lab.stop(worker)
     await hand_over(lab)
-    lab.worker(static=True)
+    lab.worker()
     for partition in range(4):  # from the beginning of the new partitions: nothing is passed over
         await lab.until_committed(2, partition)
 
