@@ -194,10 +194,13 @@ class World:
                 await asyncio.sleep(LOOK_SECONDS)
         return found
 
+    def said(self, name: str) -> bytes:
+        """Return its log since it was started last."""
+        return self.worker(name).log.read_bytes()[self._log_begins[name] :]
+
     def listening(self, name: str) -> int | None:
         """Its health port, once it has come up."""
-        log = self.worker(name).log.read_bytes()[self._log_begins[name] :]
-        port = re.search(rb'"port": (\d+), "event": "health_server_started"', log)
+        port = re.search(rb'"port": (\d+), "event": "health_server_started"', self.said(name))
         return int(port[1]) if port else None
 
     def targets(self) -> dict[str, tuple[int, int]]:

@@ -169,20 +169,17 @@ class Grown(Fault):
         async with world.admin() as admin:
             await admin.create_partitions(dict.fromkeys(topics, NewPartitions(2 * kafka.partitions)))
         for name in (*world.running("segmenter"), *world.running("archiver")):
-            await self._until_refused(world, name, 0)
-        sizes = {}
+            await self._until_refused(world, name)
         for name in world.running("segmenter"):
-            stopped = world.deployment.workers.pop(name)
-            stopped.kill()
-            sizes[stopped.log] = stopped.log.stat().st_size
+            world.deployment.workers.pop(name).kill()
         again = world.start("segmenter")
-        await self._until_refused(world, again, sizes.get(world.worker(again).log, 0))
+        await self._until_refused(world, again)
         world.deployment.workers.pop(again).kill()
 
-    async def _until_refused(self, world: World, name: str, begin: int) -> None:
-        """Wait until the worker's log, from there on, names the cause, and it is not ready for it."""
-        log, port = world.worker(name).log, world.listening(name)
-        await until(lambda: b"source_grown" in log.read_bytes()[begin:], f"{name} does not say that messages has grown")
+    async def _until_refused(self, world: World, name: str) -> None:
+        """Wait until the worker names the cause, and is not ready for it."""
+        await until(lambda: b"source_grown" in world.said(name), f"{name} does not say that messages has grown")
+        await until(lambda: world.listening(name) is not None, f"{name} does not come up")
         async with httpx.AsyncClient() as client:
-            answer = await client.get(f"http://127.0.0.1:{port}/readyz")
+            answer = await client.get(f"http://127.0.0.1:{world.listening(name)}/readyz")
         assert "source_grown" in answer.text, answer.text
