@@ -1,5 +1,6 @@
 """Topics that refuse writes, are compacted hard, or have the wrong number of partitions."""
 
+import asyncio
 import random
 import time
 from typing import ClassVar
@@ -14,7 +15,7 @@ from tests.e2e.faults.access import allow_again, forbid_writing
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.kinds.records import everything
 from tests.e2e.faults.load import Sent
-from tests.e2e.faults.world import World, until
+from tests.e2e.faults.world import LOOK_SECONDS, PATIENCE_SECONDS, World, until
 
 CLEANER_SECONDS = 400.0
 HARD = {
@@ -168,9 +169,10 @@ class Grown(Fault):
         topics = kafka.messages_topic, *map(kafka.changelog, TABLES)
         async with world.admin() as admin:
             await admin.create_partitions(dict.fromkeys(topics, NewPartitions(2 * kafka.partitions)))
-        for name in (*world.running("segmenter"), *world.running("archiver")):
+        readers = (*world.running("segmenter"), *world.running("archiver"))
+        for name in readers:
             await self._until_refused(world, name)
-        for name in world.running("segmenter"):
+        for name in readers:
             world.deployment.workers.pop(name).kill()
         again = world.start("segmenter")
         await self._until_refused(world, again)
@@ -180,6 +182,7 @@ class Grown(Fault):
         """Wait until the worker names the cause, and is not ready for it."""
         await until(lambda: b"source_grown" in world.said(name), f"{name} does not say that messages has grown")
         await until(lambda: world.listening(name) is not None, f"{name} does not come up")
-        async with httpx.AsyncClient() as client:
-            answer = await client.get(f"http://127.0.0.1:{world.listening(name)}/readyz")
-        assert "source_grown" in answer.text, answer.text
+        async with asyncio.timeout(PATIENCE_SECONDS), httpx.AsyncClient() as client:
+            address = f"http://127.0.0.1:{world.listening(name)}/readyz"
+            while "source_grown" not in (await client.get(address)).text:  # noqa: ASYNC110 – it is another process
+                await asyncio.sleep(LOOK_SECONDS)
