@@ -13,6 +13,8 @@ from afterword.streams.sealing.codec import digest_of_owner
 from afterword.streams.sealing.opening import SealingWithKeys
 from afterword.streams.segmenter.agent import owners_of
 from afterword.streams.segmenter.processor import ROOMY, Outcome, Outgoing, Room
+from afterword.streams.segmenter.shifts import HEADER_BYTES
+from afterword.streams.segmenter.state import decode_state
 from afterword.streams.settings import Crypto, Episodes
 from afterword.streams.stores.user_keys import KeyOwner
 from tests.doubles.stores import MemoryUserKeys
@@ -225,3 +227,13 @@ def test_a_sealed_message_that_was_changed_puts_its_conversation_in_quarantine()
     letter = read_dead_letter(Sent(dead.key, dead.value, headers=tuple(dead.headers)))
     assert letter.error_type == "state_unreadable"
     assert letter.problem.endswith("a sealed message was changed")
+
+
+def test_no_word_of_a_sealed_message_is_kept_for_the_topic_model():
+    said = [say(f"m{n}", "what is it about the passport of my sister?", at=n) for n in range(4)]
+    sealed = SealedChat(limits(topic_shift="auto"), sealing=sealing())
+    sealed.process(said)
+    assert decode_state(sealed.conversations[b"c"]).topic == b""
+    readable = Chat(limits(topic_shift="auto"))
+    readable.process(said)
+    assert len(decode_state(readable.conversations[b"c"]).topic) > HEADER_BYTES
