@@ -123,6 +123,10 @@ class ProviderMisconfigured(ProviderError):
     """the LLM rejects this configuration: {problem}"""
 
 
+class ContextExceeded(ProviderError):
+    """the prompt is longer than the model's context ({status}): set AFTERWORD_LLM__CONTEXT_TOKENS to the server's"""
+
+
 class BudgetExhausted(ProviderError):
     """the LLM is not asked: the budget of {whose} is used up, {limit} tokens an hour"""
 

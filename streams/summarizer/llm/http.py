@@ -20,6 +20,7 @@ from afterword.schemas.decoding import json_object
 from afterword.streams.errors import (
     AnswerInvalid,
     ConfigurationError,
+    ContextExceeded,
     ProviderError,
     ProviderMisconfigured,
     ProviderRateLimited,
@@ -40,9 +41,12 @@ CONFIGURATION = {
     HTTPStatus.FORBIDDEN: "the API key may not do this",
     HTTPStatus.NOT_FOUND: "it knows no such model or address",
 }
+TOO_LONG = {"context_length_exceeded", "exceed_context_size_error"}
+"""Codes of OpenAI and llama.cpp for a prompt that the model's context does not hold."""
 MESSAGE_CHARACTERS = 2000
 """Characters of a server's error message that are read."""
 _CODE = re.compile(r"[a-z][a-z0-9_.]{0,63}")
+_TOO_LONG = re.compile(r"(?:maximum|available|model'?s) context (?:length|size|window)", re.I)
 _UNKNOWN_MODEL = re.compile(r"model\b.{0,200}\b(?:not found|not exist|unknown|not supported|invalid)", re.I | re.S)
 
 
@@ -230,7 +234,10 @@ def _retry_after(response: httpx.Response) -> float:
 
 def _rejection(status: int, error: dict[str, Any]) -> ProviderError:
     code = _text(error, "code") or _text(error, "type")
-    unknown_model = _UNKNOWN_MODEL.search(_text(error, "message")[:MESSAGE_CHARACTERS])
+    message = _text(error, "message")[:MESSAGE_CHARACTERS]
+    if code in TOO_LONG or _TOO_LONG.search(message):
+        return ContextExceeded(status=status)
+    unknown_model = _UNKNOWN_MODEL.search(message)
     if code == "model_not_found" or _text(error, "param") == "model" or unknown_model:
         return ProviderMisconfigured(problem=f"it knows no such model ({status})")
     named = f" {code}" if _CODE.fullmatch(code) else ""  # a code is an identifier; anything else may quote the prompt

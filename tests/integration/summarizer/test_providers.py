@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from afterword.streams.errors import (
     AnswerInvalid,
+    ContextExceeded,
     ProviderError,
     ProviderMisconfigured,
     ProviderRateLimited,
@@ -209,8 +210,17 @@ async def test_a_wrong_configuration_fails_at_once(llm_server: LlmServer, protoc
 async def test_any_other_refused_request_fails_without_a_retry(
     llm_server: LlmServer, protocol: str, status: int
 ) -> None:
-    llm_server.script(llm.fails(status, {"code": "context_length_exceeded", "message": f"too long: {SECRET}"}))
-    assert "context_length_exceeded" in str(await failing(provider_of(llm_server, protocol), ProviderError))
+    llm_server.script(llm.fails(status, {"code": "invalid_prompt", "message": f"not this: {SECRET}"}))
+    assert "invalid_prompt" in str(await failing(provider_of(llm_server, protocol), ProviderError))
+    assert len(llm_server.requests) == 1
+
+
+async def test_a_prompt_that_is_too_long_for_the_model_fails_without_a_retry(
+    llm_server: LlmServer, protocol: str
+) -> None:
+    error = {"code": 400, "type": "exceed_context_size_error", "message": f"exceeds the context: {SECRET}"}
+    llm_server.script(llm.fails(400, error))
+    await failing(provider_of(llm_server, protocol), ContextExceeded)
     assert len(llm_server.requests) == 1
 
 
@@ -282,6 +292,7 @@ async def test_a_check_says_that_nobody_is_there(llm_server: LlmServer, protocol
         (llm.rate_limited(retry_after="3600"), "provider_rate_limited"),
         (llm.answers("no JSON"), "answer_invalid"),
         (llm.fails(400), "provider_error"),
+        (llm.fails(400, {"code": 400, "type": "exceed_context_size_error"}), "context_exceeded"),
     ],
 )
 async def test_a_failed_provider_ends_in_a_marked_extractive_summary(

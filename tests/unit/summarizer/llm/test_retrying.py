@@ -8,6 +8,7 @@ import pytest
 from afterword.streams.errors import (
     AnswerInvalid,
     ConfigurationError,
+    ContextExceeded,
     ProviderError,
     ProviderMisconfigured,
     ProviderRateLimited,
@@ -69,6 +70,27 @@ def test_a_status_has_one_meaning(status: int, error: type[ProviderError]) -> No
 )
 def test_a_bad_request_about_the_model_is_a_wrong_configuration(body: dict[str, object]) -> None:
     assert type(failed(httpx.Response(400, json=body))) is ProviderMisconfigured
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        # llama.cpp, whose code is a number; OpenAI; vLLM
+        {
+            "code": 400,
+            "type": "exceed_context_size_error",
+            "message": "too long",
+            "n_prompt_tokens": 9031,
+            "n_ctx": 4096,
+        },
+        {"code": "context_length_exceeded", "message": "x", "param": "messages"},
+        {"type": "BadRequestError", "message": "This model's maximum context length is 4096 tokens. However, you …"},
+    ],
+)
+def test_a_prompt_that_the_models_context_does_not_hold_has_a_reason_of_its_own(error: dict[str, object]) -> None:
+    found = failed(httpx.Response(400, json={"error": error}))
+    assert (type(found), found.error_type) == (ContextExceeded, "context_exceeded")
+    assert "AFTERWORD_LLM__CONTEXT_TOKENS" in str(found)
 
 
 @pytest.mark.parametrize("body", ["", "<html>", "[]", '"x"', '{"error": null}', '{"error": ["a"]}'])
