@@ -8,12 +8,14 @@ STAMP := .venv/installed
 BENCH_STAMP := build/bench-venv/installed
 RELEASE_STAMP := build/release-venv/installed
 SITE_STAMP := build/site-venv/installed
+LLM_STAMP := build/llm-venv/installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 MINUTES ?= 20
 SEED ?= 1
+THREADS ?= 1
 
-.PHONY: help venv demo test test-deploy faults hostile unit model mutants quality bench bench-check lint format docs diagrams site lock release sizes clean
+.PHONY: help venv demo test test-deploy test-llm faults hostile unit model mutants quality bench bench-check lint format docs diagrams site lock release sizes clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -41,6 +43,14 @@ hostile: $(STAMP) ## hostile input of every kind under load, and a table; MINUTE
 
 test-deploy: $(STAMP) ## the image, the compose file and the chart; fetches Helm, and an engine where none runs (Debian, root)
 	$(BIN)/pytest tests/deploy -m deploy
+
+test-llm: $(STAMP) $(LLM_STAMP) ## the whole path with a real, small LLM on this machine, and a table; THREADS=1 are the model's
+	AFTERWORD_TEST_LLM=build/llm-venv/bin/python AFTERWORD_TEST_LLM_THREADS=$(THREADS) nice -n 10 $(BIN)/pytest tests/llm -s -q
+
+$(LLM_STAMP): requirements-llm.lock
+	test -x build/llm-venv/bin/python || $(PYTHON) -m venv build/llm-venv
+	build/llm-venv/bin/pip install --quiet --no-deps --only-binary :all: --require-hashes -r requirements-llm.lock
+	@touch $@
 
 unit: $(STAMP) ## the tests that need no server
 	$(BIN)/pytest tests/unit
@@ -112,8 +122,8 @@ sizes: $(STAMP) build/uv/bin/uv ## packages and megabytes that each extra instal
 	  echo "afterword$$extra: $$(ls -d build/sizes/x"$$extra"/*.dist-info | wc -l) packages, $$(du -sm build/sizes/x"$$extra" | cut -f1) MB"; \
 	done
 
-LOCK := build/uv/bin/uv pip compile pyproject.toml --universal --generate-hashes \
-	--no-emit-index-url --no-emit-find-links --no-header --quiet
+COMPILE := build/uv/bin/uv pip compile --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --quiet
+LOCK := $(COMPILE) pyproject.toml
 
 lock: build/uv/bin/uv ## renew the locks, after pyproject.toml has changed: ours, the image's part of it, the benchmarks' other
 	$(LOCK) --extra test -o requirements.lock
@@ -121,6 +131,7 @@ lock: build/uv/bin/uv ## renew the locks, after pyproject.toml has changed: ours
 	$(LOCK) --extra bench --no-annotate -o requirements-bench.lock
 	$(LOCK) --extra release --no-annotate -o requirements-release.lock
 	$(LOCK) --extra site --no-annotate -o requirements-site.lock
+	$(COMPILE) --group llm --no-deps --no-annotate -o requirements-llm.lock
 
 build/uv/bin/uv:
 	$(PYTHON) -m venv build/uv

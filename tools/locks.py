@@ -19,35 +19,47 @@ LOCKS = {
     "requirements-site.lock": ("site",),
 }
 """The extras that each lock is made for; `make lock` says the same."""
+GROUP_LOCKS = {"requirements-llm.lock": "llm"}
+"""The dependency group that each other lock is made for."""
 ENTRY = re.compile(r"^([\w.-]+)(?:\[[\w,-]*\])?==([^ ;\\]+)", re.M)
 
 
-def problems(project: dict[str, Any], lock: str, extras: Iterable[str]) -> Iterator[str]:
-    """Yield each requirement of the project, with these extras, that the text of a lock does not meet."""
+def problems(required: Iterable[Requirement], lock: str) -> Iterator[str]:
+    """Yield each requirement that the text of a lock does not meet."""
     locked: dict[str, set[str]] = {}
     for name, version in ENTRY.findall(lock):
         locked.setdefault(canonicalize_name(name), set()).add(version)
-    for wanted in _requirements(project, extras):
+    for wanted in required:
         versions = locked.get(canonicalize_name(wanted.name), set())
         if not any(wanted.specifier.contains(version, prereleases=True) for version in versions):
             yield f"{wanted}: the lock has {', '.join(sorted(versions)) or 'no version'}"
 
 
-def _requirements(project: dict[str, Any], extras: Iterable[str]) -> Iterator[Requirement]:
+def requirements(project: dict[str, Any], extras: Iterable[str]) -> Iterator[Requirement]:
+    """Yield what the project requires with these extras."""
     named = [*project["dependencies"], *(one for extra in extras for one in project["optional-dependencies"][extra])]
     for wanted in map(Requirement, named):
         if wanted.name == project["name"]:
-            yield from _requirements(project, wanted.extras)
+            yield from requirements(project, wanted.extras)
         else:
             yield wanted
 
 
+def required_of_locks() -> dict[str, list[Requirement]]:
+    """What each lock has to meet, by its file's name."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    groups = declared["dependency-groups"]
+    return {
+        **{name: list(requirements(declared["project"], extras)) for name, extras in LOCKS.items()},
+        **{name: [Requirement(one) for one in groups[group]] for name, group in GROUP_LOCKS.items()},
+    }
+
+
 def main() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     found = [
         f"{name}: {problem}"
-        for name, extras in LOCKS.items()
-        for problem in problems(project, (ROOT / name).read_text(), extras)
+        for name, required in required_of_locks().items()
+        for problem in problems(required, (ROOT / name).read_text())
     ]
     if found:
         sys.exit("\n".join([*dict.fromkeys(found), "run: make lock"]))

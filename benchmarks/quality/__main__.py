@@ -1,15 +1,16 @@
-"""python -m benchmarks.quality [PART …]: gate, extractive, titles, redaction, topics, shifts; all by default."""
+"""python -m benchmarks.quality [PART …]: gate, extractive, golden, titles, redaction, topics, shifts; or all."""
 
 import argparse
 from collections.abc import Callable
 
 from rich.console import Console
 
-from benchmarks.quality import extractive, gate, redaction, segmentation, shift_training, titles
+from benchmarks.quality import extractive, gate, golden, redaction, segmentation, shift_training, titles
 
 PARTS: dict[str, Callable[[Console], None]] = {
     "gate": gate.show,
     "extractive": extractive.show,
+    "golden": golden.show,
     "titles": titles.show,
     "redaction": redaction.show,
     "topics": segmentation.show,

@@ -206,9 +206,9 @@ class Summarizer:
 
 
 def make_summarizer(
-    settings: Settings, budgets: Budgets, replies: ReplyCache, metrics: Metrics, tracer: Tracer
+    settings: Settings, budgets: Budgets | None, replies: ReplyCache | None, metrics: Metrics, tracer: Tracer
 ) -> Summarizer:
-    """Make the configured summarizer. It connects with its first question.
+    """Make the configured summarizer. It connects with its first question. Without `budgets` it is bound by none.
 
     Its control tokens are those of the process from now on. Raises: ConfigurationError when a setting of the LLM cannot
     be used.
@@ -218,7 +218,7 @@ def make_summarizer(
     return Summarizer(
         provider,
         planner=planner_of(provider, settings),
-        budget=TokenBudget(settings.budget, budgets, metrics),
+        budget=TokenBudget(settings.budget, budgets, metrics) if budgets else None,
         check=SummaryCheck(settings.quality, metrics, instructions(settings)),
         redactor=settings.redaction.redactor() if masks(settings) else None,
         waits=waited_for(settings),

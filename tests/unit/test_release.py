@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.extras import embedded_project, project_of
-from tools.locks import LOCKS, problems
+from tools.locks import GROUP_LOCKS, LOCKS, problems, required_of_locks, requirements
 from tools.release import EMBEDDED, ReleaseError, build_chart, check_changelog, committed, version_of
 
 ROOT = Path(__file__).parents[2]
@@ -97,12 +97,14 @@ def test_hooks_run_what_make_lint_runs_and_fetch_nothing() -> None:
 def test_each_lock_is_made_for_the_extras_that_it_is_compared_with() -> None:
     made = re.findall(r"^\t\$\(LOCK\) ((?:--extra \S+ )+).*-o (\S+)$", (ROOT / "Makefile").read_text(), re.M)
     assert {name: tuple(extras.split()[1::2]) for extras, name in made} == LOCKS
+    groups = re.findall(r"^\t\$\(COMPILE\) --group (\S+) .*-o (\S+)$", (ROOT / "Makefile").read_text(), re.M)
+    assert {name: group for group, name in groups} == GROUP_LOCKS
+    assert {*LOCKS, *GROUP_LOCKS} == {lock.name for lock in ROOT.glob("requirements*.lock")}
 
 
 def test_the_locks_are_those_of_the_project() -> None:
-    project = project_of(ROOT)
-    for name, extras in LOCKS.items():
-        assert list(problems(project, (ROOT / name).read_text(), extras)) == []
+    for name, required in required_of_locks().items():
+        assert list(problems(required, (ROOT / name).read_text())) == []
 
 
 def test_what_the_embedded_servers_require_is_locked_for_the_tests() -> None:
@@ -117,7 +119,7 @@ def test_a_lock_that_is_older_than_the_project_is_found() -> None:
         "optional-dependencies": {"worker": ["afterword[memory]"], "memory": ["motor>=3.8", "mmh3"]},
     }
     lock = "orjson==3.11.0 \\\n    --hash=sha256:0\nmotor==3.7.1 ; python_version > '3'\n"
-    assert list(problems(project, lock, ["worker"])) == [
+    assert list(problems(requirements(project, ["worker"]), lock)) == [
         "motor>=3.8: the lock has 3.7.1",
         "mmh3: the lock has no version",
     ]

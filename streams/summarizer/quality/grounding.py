@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from afterword.streams.dates import DATE, MONTH_OF_YEAR, MONTHS, WEEKDAYS
 from afterword.streams.language import normalized, stem_words, stems, words
@@ -35,6 +35,10 @@ class Grounding:
     """The other tokens as they were written, figures first, at most UNSUPPORTED."""
     wrong_figure: bool
     """True if a number, a date, an amount, a code or an address is among them."""
+    figures: int = field(default=0, compare=False)
+    """Number of distinct figures and addresses that were checked."""
+    right_figures: int = field(default=0, compare=False)
+    """Number of these that the source has."""
 
 
 class Evidence:
@@ -118,7 +122,8 @@ class _Tally:
     def result(self) -> Grounding:
         unsupported = [token for token, supported in {**self._figures, **self._names}.items() if not supported]
         listed = tuple(token[:TOKEN_CHARACTERS] for token in unsupported[:UNSUPPORTED])
-        return Grounding(min(_share(self._figures), _share(self._names)), listed, not all(self._figures.values()))
+        figures, right = len(self._figures), sum(self._figures.values())
+        return Grounding(min(_share(self._figures), _share(self._names)), listed, right < figures, figures, right)
 
 
 def _share(tokens: Mapping[str, bool]) -> float:

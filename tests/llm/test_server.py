@@ -1,0 +1,95 @@
+"""What a real LLM server answers in trouble: while it loads, out of time, out of tokens, out of context."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from afterword.streams.errors import AnswerInvalid, ContextExceeded, ProviderUnavailable
+from afterword.streams.settings import Llm, SummarizerSettings
+from afterword.streams.summarizer.providers import Provider
+from afterword.streams.summarizer.summarizer import Summarizer
+from afterword.streams.summarizer.summary import Summary, SummaryRequest
+from tests.doubles.llm import a_provider
+from tests.llm.conftest import CONTEXT_TOKENS, SLOTS, Llama
+from tests.samples import a_closed_episode, an_episode_message
+
+SAID = (
+    "I want to cancel order 4711, it has not arrived.",
+    "I am sorry. Order 4711 is cancelled. The refund takes three days.",
+    "Thank you. Will it be on my card?",
+)
+FEW_TOKENS = 64
+
+
+def a_request(*contents: str) -> SummaryRequest:
+    messages = tuple(an_episode_message(f"m{n}", n, content=said) for n, said in enumerate(contents or SAID))
+    return SummaryRequest(a_closed_episode(messages=messages), "", 100)
+
+
+async def asked(llm: Llm, request: SummaryRequest) -> Summary:
+    provider = a_provider(llm)
+    try:
+        return await provider.summarize(request)
+    finally:
+        await provider.close()
+
+
+async def fallen_back(llm: Llm, request: SummaryRequest) -> Summary:
+    provider: Provider = a_provider(llm)
+    try:
+        return await Summarizer(provider).summarize(request)
+    finally:
+        await provider.close()
+
+
+async def test_a_server_that_loads_its_model_is_unavailable_until_it_has(start_llama: Callable[[], Llama]) -> None:
+    llama = start_llama()
+    try:
+        await llama.listening()
+        once, patient = (a_provider(llama.settings(attempts=n, retry_budget_seconds=120)) for n in (1, 100))
+        with pytest.raises(ProviderUnavailable, match="503"):
+            await once.check()
+        with pytest.raises(ProviderUnavailable, match="503"):
+            await once.summarize(a_request())
+        # a server that knows one model takes any name: the check asks it something, as the name is not listed
+        await llama.ready()
+        await patient.check()
+        await asyncio.gather(once.close(), patient.close())
+    finally:
+        llama.stop()
+    assert llama.process.returncode is not None
+
+
+async def test_an_answer_that_ends_at_the_token_limit_is_no_answer(llama: Llama) -> None:
+    llm = llama.settings(max_output_tokens=FEW_TOKENS, json_attempts=2)
+    with pytest.raises(AnswerInvalid, match="token limit") as raised:
+        await asked(llm, a_request())
+    assert raised.value.usage is not None
+    assert raised.value.usage.completion_tokens == 2 * FEW_TOKENS
+
+
+async def test_a_prompt_that_the_context_does_not_hold_falls_back_with_that_reason(llama: Llama) -> None:
+    request = a_request("word " * CONTEXT_TOKENS)
+    with pytest.raises(ContextExceeded):
+        await asked(llama.settings(), request)
+    summary = await fallen_back(llama.settings(), request)
+    assert (summary.quality.source, summary.quality.reason) == ("fallback", "context_exceeded")
+
+
+async def test_a_call_that_takes_too_long_falls_back_and_the_server_serves_the_next(llama: Llama) -> None:
+    impatient = llama.settings(timeout_seconds=0.2, attempts=2, retry_budget_seconds=1)
+    summary = await fallen_back(impatient, a_request())
+    assert (summary.quality.source, summary.quality.reason) == ("fallback", "provider_unavailable")
+    provider = a_provider(llama.settings())
+    await provider.check()
+    await provider.close()
+
+
+async def test_more_at_a_time_than_it_has_slots_are_all_answered(llama: Llama) -> None:
+    llm = llama.settings(max_output_tokens=FEW_TOKENS, max_concurrency=3 * SLOTS, json_attempts=1)
+    provider = a_provider(llm, SummarizerSettings(preset="plain_3_5"))
+    requests = [a_request(*SAID, f"My number is {n}.") for n in range(3 * SLOTS)]
+    answers = await asyncio.gather(*map(provider.summarize, requests), return_exceptions=True)
+    await provider.close()
+    assert all(isinstance(answer, Summary | AnswerInvalid) for answer in answers), answers

@@ -1,0 +1,116 @@
+"""Twenty real dialogues through the whole path with a real, bad LLM: what is stored is right all the same."""
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from statistics import median
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from afterword.dev import ROLES
+from afterword.schemas import EpisodeClosed, SummaryCreated
+from afterword.streams.settings import Settings
+from afterword.streams.stores.opening import open_stores
+from afterword.streams.summarizer.checking import source_of
+from afterword.streams.summarizer.extractive import summarize
+from afterword.streams.summarizer.providers import ExtractiveProvider
+from afterword.streams.summarizer.quality import QualityRules, Texts, assess
+from afterword.streams.summarizer.summarizer import instructions
+from afterword.streams.summarizer.summary import SummaryRequest
+from afterword.streams.telemetry.metrics import REFUSALS
+from tests.e2e.deployment import deployed
+from tests.llm.conftest import MODEL, Llama
+
+DIALOGUES = Path(__file__).parents[1] / "data" / "dialogues.jsonl"
+COUNT = 20
+WAIT_SECONDS = 1500
+ANSWERS = {"answer_invalid", "provider_unavailable"}
+"""Reasons of a fallback beside a refusal: an answer that is no summary, and none in time."""
+ANSWER_TOKENS = 300
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("preset", ["episodic", "plain_3_5"])
+async def test_every_summary_that_is_stored_is_grounded_or_a_fallback_with_a_reason(
+    llama: Llama, make_settings: Callable[..., Settings], tmp_path: Path, preset: str
+) -> None:
+    """`episodic` asks for JSON by a schema, which the server turns into a grammar; `plain_3_5` for plain text."""
+    llm = llama.settings(max_output_tokens=ANSWER_TOKENS, json_attempts=1).model_dump(exclude_defaults=True)
+    settings = make_settings(
+        kafka={"partitions": 2},
+        episodes={"auto_summarize": False},  # an episode for each dialogue: the flush at its end
+        llm=llm,
+        summarizer={"preset": preset},
+        retry={"attempts": 0},  # a fallback stays
+    )
+    dialogues = sorted(DIALOGUES.read_bytes().splitlines(), key=len)[:COUNT]
+    async with deployed(settings, tmp_path) as deployment:
+        for role in ROLES:
+            deployment.start(role)
+        produced = await deployment.produce(dialogues)
+        report = await deployment.audit(WAIT_SECONDS)
+        assert report.clean, report.lines()
+        assert report.messages["in_an_episode"] == produced.messages
+        assert report.summaries["stored"] == report.summaries["announced"] == report.episodes["total"] == COUNT
+        closed = {episode.episode_id: episode for episode in await deployment.episodes()}
+    stored = await stored_summaries(settings)
+    show(preset, stored)
+    assert stored.keys() == closed.keys()
+    for name, summary in stored.items():
+        if summary.quality.source == "llm":
+            check_grounded(summary, closed[name], settings)
+        else:
+            check_fallback(summary, closed[name], settings)
+
+
+async def stored_summaries(settings: Settings) -> dict[str, SummaryCreated]:
+    async with AsyncExitStack() as closing:
+        stores = await closing.enter_async_context(open_stores(settings))
+        found = await stores.episodes.following(None, 2 * COUNT)
+    return {stored.summary.episode_id: stored.summary for stored in found}
+
+
+def check_grounded(summary: SummaryCreated, episode: EpisodeClosed, settings: Settings) -> None:
+    """An LLM's: the gate, asked anew about what is stored, finds nothing."""
+    request = SummaryRequest(episode, "", settings.rolling.max_tokens)
+    texts = Texts(summary.title, summary.short_summary, summary.long_summary, summary.rolling_summary)
+    found = assess(source_of(request, instructions(settings)), texts, QualityRules())
+    assert found.problems == (), (summary.episode_id, found)
+    assert (summary.model, summary.quality.reason) == (MODEL, None)
+    assert summary.prompt_version
+    assert summary.usage.prompt_tokens > 0
+    assert summary.usage.completion_tokens > 0
+
+
+def check_fallback(summary: SummaryCreated, episode: EpisodeClosed, settings: Settings) -> None:
+    """A fallback: it says why, and is word for word what is made without an LLM."""
+    assert summary.quality.reason in REFUSALS | ANSWERS
+    assert summary.model == ExtractiveProvider.name
+    made = summarize(episode, "", settings.rolling.max_tokens)
+    texts = (summary.title, summary.short_summary, summary.long_summary)
+    assert texts == (made.title, made.short_summary, made.long_summary)
+
+
+def show(preset: str, stored: dict[str, SummaryCreated]) -> None:
+    """Print the table of docs/quality.md."""
+    summaries = list(stored.values())
+    reasons = Counter(one.quality.reason for one in summaries if one.quality.reason)
+    accepted = [one for one in summaries if one.quality.source == "llm"]
+    table = Table("preset", "accepted", "grounding", "seconds, median", "prompt tokens", "answer tokens", "fallbacks")
+    table.add_row(
+        preset,
+        f"{len(accepted)} of {len(summaries)}",
+        f"{median(one.quality.grounding for one in accepted):.2f}" if accepted else "",
+        f"{median(one.usage.seconds for one in summaries):.0f}",
+        f"{median(one.usage.prompt_tokens for one in summaries):.0f}",
+        f"{median(one.usage.completion_tokens for one in summaries):.0f}",
+        ", ".join(f"{reason} {count}" for reason, count in reasons.most_common()),
+    )
+    console = Console(width=140)
+    console.print()
+    console.print(table)
+    for one in accepted:
+        console.print(f"{one.title}: {one.long_summary}", markup=False, highlight=False, soft_wrap=True)
