@@ -5,7 +5,7 @@ import binascii
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -14,7 +14,8 @@ import structlog
 from pydantic import ConfigDict
 
 from afterword.context import ANYONE, Anyone, Context, ContextRequest, Owner, read_context
-from afterword.recalling.reranking import CANDIDATES, reranked
+from afterword.recalling.reranking import CANDIDATES, reranked, together_with
+from afterword.recalling.times import asked_time
 from afterword.schemas import MessageCreated, SummaryCreated
 from afterword.schemas.base import EPOCH, Time
 from afterword.schemas.ids import conversation_of_scope, message_key, scope_id
@@ -57,6 +58,11 @@ MOST_PAGE_MESSAGES = 200
 MOST_FOUND_MESSAGES = 1000
 
 log = structlog.get_logger(__name__)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
 
 Search = Callable[[Query], Awaitable[list[Recalled]]]
 Close = Callable[[], Awaitable[None]]
@@ -144,7 +150,8 @@ class MessagePage:
 class Memory:
     """Reads conversations and their episodes, and searches them; to be closed, or used with `async with`.
 
-    `keep_recent`: the number of last messages that `context` returns by default. All methods raise StoreUnavailable,
+    `keep_recent`: the number of last messages that `context` returns by default. `rerank`: second stage of `recall`.
+    `zone`, `now`: of the days that words such as "yesterday" in a query mean. All methods raise StoreUnavailable,
     and for an argument from a request's JSON that is of another type, TypeError, or out of bounds, ValueError.
     """
 
@@ -156,12 +163,16 @@ class Memory:
         *,
         keep_recent: int = KEEP_RECENT,
         rerank: Rerank = "passages",
+        zone: tzinfo = UTC,
+        now: Callable[[], datetime] = _now,
         closing: tuple[Close, ...] = (),
     ) -> None:
         self._episodes = episodes
         self._messages = messages
         self._search = search
         self._rerank = rerank
+        self._zone = zone
+        self._now = now
         self._keep_recent = keep_recent
         self._closing = closing
 
@@ -175,6 +186,7 @@ class Memory:
             partial(_search, stores, embed),
             keep_recent=settings.episodes.preset.keep_recent,
             rerank=settings.recall.rerank,
+            zone=settings.summarizer.zone,
             closing=(embed.close, stores.close),
         )
 
@@ -449,7 +461,8 @@ class Memory:
         `tenant_id`: None means episodes without a tenant, never those of all tenants. Raises: OwnerMissing for a user
         None or "", which is what messages have whose producer knew no user.
         `started_after`, `ended_before`: times with an offset, compared with those of an episode's first message, which
-        may be equal, and of its last one. `explain`: each hit has its score in each ranking.
+        may be equal, and of its last one. `explain`: each hit has its score in each ranking. Episodes of a time that
+        the query names ("last week") come forward.
         """
         _check_user(user_id)
         _check_tenant(tenant_id)
@@ -485,7 +498,10 @@ class Memory:
         if self._rerank == "none":
             return await self._search(query)
         hits = await self._search(query.model_copy(update={"k": max(query.k, CANDIDATES)}))
-        return (await reranked(self._messages, query, hits))[: query.k]
+        asked = asked_time(query.text, self._now(), self._zone)
+        if asked:
+            hits = together_with(hits, await self._search(query.within(*asked).model_copy(update={"k": CANDIDATES})))
+        return (await reranked(self._messages, query, hits, asked))[: query.k]
 
     async def close(self) -> None:
         """Close the connections."""

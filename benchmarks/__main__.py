@@ -26,6 +26,7 @@ from benchmarks import (
     latency,
     memory,
     partitions,
+    recalling,
     sealing,
     segmenter,
     serve,
@@ -51,6 +52,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "archiver": archiver.run,
     "context": context.run,
     "index": index.run,
+    "recall": recalling.run,
     "serve": serve.run,
 }
 

@@ -11,7 +11,7 @@ import orjson
 from afterword.dialogues import expand
 from afterword.schemas import MessageCreated
 from afterword.schemas.base import rfc3339
-from benchmarks.recall.questions import dialogue_rows
+from benchmarks.recall.corpora import dialogue_rows
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 SENTENCE = (

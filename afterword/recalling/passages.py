@@ -6,7 +6,7 @@ WINDOW messages in a row: a question is often answered by a message that has non
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from typing import NamedTuple
@@ -20,6 +20,9 @@ K1, B = 1.2, 0.75
 """Robertson and Zaragoza's defaults, as for whole episodes."""
 FUSION_K = 10
 """Constant of the fusion of both stages, which have the same weight."""
+ASKED_TIME_WEIGHT = 1.5
+"""Weight of a third ranking: of the episodes at the time that a query names. No filter: what is planned for May is
+said in April."""
 ABOUT_AS_GOOD = 1.1
 """Ratio of the scores within one step."""
 LIKELY_LANGUAGES = 2
@@ -115,17 +118,34 @@ def _score(window: _Counted, weights: dict[str, float], average: float) -> float
     return sum(weights[term] * n * (K1 + 1) / (n + length) for term, n in window.terms.items())
 
 
-def fused_ranks(episodes: Sequence[tuple[float | None, datetime]]) -> list[tuple[int, float]]:
+class Ranked(NamedTuple):
+    """An episode in the order of the first stage."""
+
+    passage_score: float | None
+    """Of its best passage, if any."""
+    ended_at: datetime
+    at_asked_time: bool = False
+    """It was at the time that the query names; counts only with a passage: vectors find something at any time."""
+
+
+def fused_ranks(episodes: Sequence[Ranked]) -> list[tuple[int, float]]:
     """Fuse the order of some episodes with that of their passages: places, best first, with new scores.
 
-    `episodes`: score of the best passage, and time of the last message. Of passages that are about as good, the newer
-    one is first: what was told again is what holds. Reciprocal rank fusion, ranks from 0.
+    Of passages that are about as good, the newer one is first: what was told again is what holds. Reciprocal rank
+    fusion, ranks from 0.
     """
     new = {place: 1 / (FUSION_K + place) for place in range(len(episodes))}
-    scored = [(_step(score), ended_at, -place) for place, (score, ended_at) in enumerate(episodes) if score]
+    scored = [(_step(e.passage_score), e.ended_at, -place) for place, e in enumerate(episodes) if e.passage_score]
     for rank, (_, _, place) in enumerate(sorted(scored, reverse=True)):
         new[-place] += 1 / (FUSION_K + rank)
-    return sorted(new.items(), key=lambda found: -found[1])
+    asked = [place for place, _ in _best_first(new) if episodes[place].at_asked_time and episodes[place].passage_score]
+    for rank, place in enumerate(asked):
+        new[place] += ASKED_TIME_WEIGHT / (FUSION_K + rank)
+    return _best_first(new)
+
+
+def _best_first(scores: Mapping[int, float]) -> list[tuple[int, float]]:
+    return sorted(scores.items(), key=lambda found: -found[1])
 
 
 def _step(score: float) -> int:

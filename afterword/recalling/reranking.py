@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from itertools import accumulate
 
-from afterword.recalling.passages import MESSAGE_CHARACTERS, Passage, best_passages, fused_ranks
+from afterword.recalling.passages import MESSAGE_CHARACTERS, Passage, Ranked, best_passages, fused_ranks
+from afterword.recalling.times import AskedTime
 from afterword.schemas.ids import message_key
 from afterword.streams.stores.index import Query, RankingScores, Recalled
 from afterword.streams.stores.messages import MessageArchive
@@ -18,8 +19,12 @@ _Message = tuple[str, str]
 """Id and text."""
 
 
-async def reranked(archive: MessageArchive, query: Query, hits: Sequence[Recalled]) -> list[Recalled]:
+async def reranked(
+    archive: MessageArchive, query: Query, hits: Sequence[Recalled], asked: AskedTime | None = None
+) -> list[Recalled]:
     """Rank the first CANDIDATES hits anew by their best passages, and name the messages that match.
+
+    `asked`: the time that the query names; episodes of it come forward.
 
     The texts are read from the archive at once: what was deleted there is not read, and matches nothing.
     Raises: StoreUnavailable.
@@ -29,9 +34,22 @@ async def reranked(archive: MessageArchive, query: Query, hits: Sequence[Recalle
     texts = [[text for _, text in messages] for messages in episodes]
     passages = await asyncio.to_thread(best_passages, query.text, texts)  # which computes
     found = [_matched(query, *each) for each in zip(read, episodes, passages, strict=True)]
-    ranks = fused_ranks([(p and p.score, hit.ended_at) for p, hit in zip(passages, read, strict=True)])
+    ranks = fused_ranks([_ranked(*each, asked) for each in zip(found, passages, strict=True)])
     best = [found[place].model_copy(update={"score": score}) for place, score in ranks]
     return [*best, *hits[len(read) :]]
+
+
+def _ranked(hit: Recalled, passage: Passage | None, asked: AskedTime | None) -> Ranked:
+    at_asked_time = asked is not None and asked.meets(hit.started_at, hit.ended_at)
+    return Ranked(passage and passage.score, hit.ended_at, at_asked_time)
+
+
+def together_with(hits: Sequence[Recalled], others: Sequence[Recalled]) -> list[Recalled]:
+    """The hits, and those of the others that are not among them, so that both have their share of the candidates."""
+    known = {hit.episode_id for hit in hits}
+    more = [hit for hit in others if hit.episode_id not in known]
+    kept = max(CANDIDATES - len(more), CANDIDATES // 2)
+    return [*hits[:kept], *more, *hits[kept:]]
 
 
 def _readable(hits: Sequence[Recalled]) -> int:

@@ -17,9 +17,9 @@ from itertools import accumulate, chain
 from random import Random
 from typing import NamedTuple
 
-from afterword.schemas import EpisodeClosed, EpisodeMessage
+from afterword.schemas import EpisodeClosed, EpisodeMessage, EpisodeMetrics, Source, fingerprint
 from afterword.schemas.ids import episode_id
-from benchmarks.recall.questions import closed_episode
+from afterword.streams.tokens import count_tokens
 
 BEGAN = datetime(2024, 3, 4, 18, tzinfo=UTC)
 """First session; a Monday."""
@@ -27,6 +27,7 @@ HISTORIES, SESSIONS, DAYS_APART = 8, 48, (4, 5, 6, 7)
 OTHER_SUBJECTS, TURNS, SECONDS_A_MESSAGE = 2, 2, 40
 HABIT_MONTHS, PLANNED_AHEAD = 5, 8
 SEED = 15
+USER = "somebody"
 
 
 class Fact(NamedTuple):
@@ -444,7 +445,7 @@ class History(NamedTuple):
     asked_at: datetime
 
 
-def histories() -> Iterator[History]:
+def histories_by_rules() -> Iterator[History]:
     """Make the same histories with every call."""
     for number in range(HISTORIES):
         yield _History(f"person-{number}", Random(SEED + number)).made()
@@ -546,3 +547,25 @@ class _History:
 def _week(moment: datetime) -> int:
     """Number of the week, counted from Monday to Sunday."""
     return (moment.date() - BEGAN.date()).days // 7
+
+
+def closed_episode(conversation: str, ordinal: int, core: Sequence[EpisodeMessage], user: str = USER) -> EpisodeClosed:
+    """An episode of these messages."""
+    return EpisodeClosed(
+        episode_id=episode_id(conversation, ordinal),
+        revision=1,
+        conversation_id=conversation,
+        user_id=user,
+        ordinal=ordinal,
+        close_reason="trigger",
+        fingerprint=fingerprint(core),
+        started_at=core[0].sent_at,
+        ended_at=core[-1].sent_at,
+        closed_at=core[-1].sent_at,
+        messages=tuple(core),
+        message_count=len(core),
+        turn_count=len(core),
+        token_count=sum(count_tokens(message.content) for message in core),
+        metrics=EpisodeMetrics(),
+        source=Source(topic="messages", partition=0, first_offset=0, last_offset=0),
+    )

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -64,6 +65,11 @@ class Query(BaseModel):
     """Only episodes whose last message was sent before this time."""
     explain: bool = False
     """Hits have `scores`, which takes one more request to the index."""
+
+    def within(self, begin: datetime, end: datetime) -> "Query":
+        """The same query, of episodes that were at this time alone."""
+        after, before = self.started_after or begin, self.ended_before or end
+        return self.model_copy(update={"started_after": max(after, begin), "ended_before": min(before, end)})
 
     def allows(self, summary: SummaryCreated) -> bool:
         """Tell whether an episode has the owner, and passes the filters, of this query."""

@@ -10,7 +10,7 @@ from benchmarks import partitions
 from benchmarks.contest import Program, Results, group_id, table
 from benchmarks.load import MESSAGE_BYTES, amounts, dialogues
 from benchmarks.measure import Round, Work, between
-from benchmarks.recall.questions import dialogue_rows
+from benchmarks.recall.corpora import dialogue_rows
 
 WORK = Work("", "group", "topic", 100)
 OURS, THEIRS = Program("ours", []), Program("theirs", [], 1.5)

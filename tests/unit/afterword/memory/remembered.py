@@ -90,6 +90,8 @@ class Remembered:
             "token_count": tokens,
             "agent_id": agent_id,
             "user_id": messages[0].user_id,
+            "started_at": core[0].sent_at,
+            "ended_at": core[-1].sent_at,
         }
         ids = {"episode_id": episode_id(conversation, ordinal, agent_id)}
         closed = a_closed_episode(ordinal, conversation, messages=core, overlap=(), **given, **ids)

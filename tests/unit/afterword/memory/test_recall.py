@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -142,6 +143,24 @@ async def test_no_more_messages_are_read_than_the_limit(world: Remembered) -> No
     assert len(hits) == 4
     assert world.messages.loaded <= MOST_MESSAGES
     assert [bool(hit.matching_ids) for hit in hits] == [True, True, True, False]
+
+
+async def test_episodes_of_the_time_that_a_query_names_come_first(world: Remembered) -> None:
+    months = ("March", "April", "May", "June")
+    for n in range(60):  # more than there are candidates; the last ones are the worst for the first stage
+        at = datetime(2025, 3 + n % 4, 10, tzinfo=UTC)
+        filling = "And something else. " * n
+        texts = f"We cooked dish number {n}. {filling}", "I see."
+        await world.summarise(await world.say(*texts, conversation_id=f"{months[n % 4]}-{n}", sent_at=at))
+    memory = _memory(world, now=lambda: datetime(2025, 7, 2, tzinfo=UTC))
+    for question, month in (("in May 2025", "May"), ("last month", "June"), ("in April", "April")):
+        hits = await memory.recall(f"What did we cook {question}?", **OWNER, k=3)
+        assert {hit.conversation_id.partition("-")[0] for hit in hits} == {month}, question
+    hits = await memory.recall(
+        "What did we cook in May 2025?", **OWNER, k=5, ended_before=datetime(2025, 5, 1, tzinfo=UTC)
+    )
+    assert hits
+    assert all(hit.ended_at < datetime(2025, 5, 1, tzinfo=UTC) for hit in hits), "a filter stays one"
 
 
 def _memory(world: Remembered, search: Any = None, **given: Any) -> Memory:

@@ -1,12 +1,12 @@
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.recalling.passages import MESSAGE_CHARACTERS, WINDOW, best_passages, fused_ranks
+from afterword.recalling.passages import MESSAGE_CHARACTERS, WINDOW, Ranked, best_passages, fused_ranks
 from tests.samples import NOON
 
 DIVING = (
@@ -87,10 +87,11 @@ def test_a_long_message_is_read_to_a_limit_and_in_linear_time() -> None:
     assert time.process_time() - began < 5
 
 
-def order(*scores: float | None, days: Sequence[int] = ()) -> list[int]:
+def order(*scores: float | None, days: Sequence[int] = (), asked: int | None = None) -> list[int]:
     """Places by fused ranks, of episodes that ended on these days; by default, all on the same."""
     ends = [NOON + timedelta(days=day) for day in days or [0] * len(scores)]
-    return [place for place, _ in fused_ranks(list(zip(scores, ends, strict=True)))]
+    ranked = [Ranked(score, ends[place], place == asked) for place, score in enumerate(scores)]
+    return [place for place, _ in fused_ranks(ranked)]
 
 
 def test_fused_ranks_keep_the_order_where_no_passage_says_otherwise() -> None:
@@ -110,8 +111,17 @@ def test_of_passages_about_as_good_the_newer_one_is_first() -> None:
     assert order(1.0, 5.0, 9.0, days=(0, 9, 1)) == [0, 2, 1]
 
 
-@given(st.lists(st.tuples(st.none() | st.floats(1e-9, 50), st.datetimes(timezones=st.just(UTC))), max_size=60))
-def test_fused_ranks_are_all_places_best_first(episodes: list[tuple[float | None, datetime]]) -> None:
+def test_an_episode_of_the_asked_time_comes_forward() -> None:
+    assert order(9.0, 8.0, 7.0, 1.0, asked=3) == [3, 0, 1, 2]
+    assert order(9.0, None, None, *[8.0] * 40, 1.0, asked=43)[:2] == [0, 43]
+    assert order(9.0, None, None, *[8.0] * 40, None, asked=43)[-1] == 43, "none of the words was said then"
+
+
+times = st.datetimes(timezones=st.just(UTC))
+
+
+@given(st.lists(st.builds(Ranked, st.none() | st.floats(1e-9, 50), times, st.booleans()), max_size=60))
+def test_fused_ranks_are_all_places_best_first(episodes: list[Ranked]) -> None:
     found = fused_ranks(episodes)
     assert sorted(place for place, _ in found) == list(range(len(episodes)))
     assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)

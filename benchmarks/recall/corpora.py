@@ -1,22 +1,26 @@
-"""Questions whose episode is known, from real meetings and dialogues.
+"""Questions whose episode is known, from real meetings and dialogues, and from histories made by rules.
 
 Meetings (QMSum's validation split): people wrote questions about a part of a meeting; an episode answers one if it
 has a turn of that part.
 
 Dialogues (SuperDialseg): what a user said once is the question, and is taken out of the dialogue before it is indexed;
-the rest of the dialogue answers it.
+the rest of the dialogue answers it. In sessions, an episode is three such dialogues in a row, and a user has few.
+
+Histories: `benchmarks/recall/histories.py`.
 """
 
 import gzip
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
+from random import Random
 from typing import Any, NamedTuple
 
 from afterword.dialogues import FIRST_SENT_AT, expand
-from afterword.schemas import EpisodeClosed, EpisodeMessage, EpisodeMetrics, MessageCreated, Source, fingerprint
-from afterword.schemas.ids import episode_id
+from afterword.schemas import EpisodeClosed, EpisodeMessage, MessageCreated
 from afterword.streams.tokens import count_tokens
+from benchmarks.recall.histories import USER, closed_episode, histories_by_rules
 
 MEETINGS = Path(__file__).parents[1] / "quality" / "data" / "meetings.jsonl.gz"
 DIALOGUES = Path(__file__).parent / "data" / "dialogues.jsonl.gz"
@@ -24,19 +28,26 @@ EPISODE_MESSAGES, EPISODE_TOKENS = 20, 4000
 """Size at which the default settings close episodes."""
 LEAST_WORDS = 6
 """A shorter message, such as "Yes, please", asks nothing."""
-USER = "somebody"
+
+
+SESSION_DIALOGUES, USER_SESSIONS = 3, 27
+SEED = 15
 
 
 class Question(NamedTuple):
     text: str
     answers: frozenset[str]
     """Ids of the episodes that answer it."""
+    category: str = ""
+    user_id: str = USER
+    asked_at: datetime = FIRST_SENT_AT
 
 
 class Corpus(NamedTuple):
     name: str
     episodes: list[EpisodeClosed]
     questions: list[Question]
+    has_aims: bool = False
 
 
 def meetings() -> Corpus:
@@ -62,6 +73,31 @@ def dialogues() -> Corpus:
     return Corpus("dialogues", episodes, questions)
 
 
+def sessions() -> Corpus:
+    rows = list(dialogue_rows())
+    Random(SEED).shuffle(rows)
+    episodes, questions = [], []
+    for number, at in enumerate(range(0, len(rows) - SESSION_DIALOGUES + 1, SESSION_DIALOGUES)):
+        user = f"user-{number // USER_SESSIONS}"
+        dialogues = [expand(row["id"], row["dialogue"]) for row in rows[at : at + SESSION_DIALOGUES]]
+        asked = [_question(said) for said in dialogues]
+        told = [_copied(m) for said, q in zip(dialogues, asked, strict=True) for m in said if m is not q]
+        episode = closed_episode(f"session-{number}", 1, told, user)
+        episodes.append(episode)
+        questions += [Question(q.content, frozenset({episode.episode_id}), user_id=user) for q in asked if q]
+    return Corpus("sessions", episodes, questions)
+
+
+def histories() -> Corpus:
+    made = list(histories_by_rules())
+    questions = [
+        Question(asked.text, asked.answers, asked.category, history.user_id, history.asked_at)
+        for history in made
+        for asked in history.questions
+    ]
+    return Corpus("histories", [e for history in made for e in history.episodes], questions, has_aims=True)
+
+
 def _question(said: list[MessageCreated]) -> MessageCreated | None:
     """Out of the middle of what the user says, where it says enough."""
     long = [m for m in said if m.role == "user" and len(m.content.split()) >= LEAST_WORDS]
@@ -83,28 +119,6 @@ def _episodes(conversation: str, messages: list[EpisodeMessage]) -> Iterator[Epi
         core.append(message)
         tokens += adds
     yield closed_episode(conversation, ordinal, core)
-
-
-def closed_episode(conversation: str, ordinal: int, core: Sequence[EpisodeMessage], user: str = USER) -> EpisodeClosed:
-    """An episode of these messages."""
-    return EpisodeClosed(
-        episode_id=episode_id(conversation, ordinal),
-        revision=1,
-        conversation_id=conversation,
-        user_id=user,
-        ordinal=ordinal,
-        close_reason="trigger",
-        fingerprint=fingerprint(core),
-        started_at=core[0].sent_at,
-        ended_at=core[-1].sent_at,
-        closed_at=core[-1].sent_at,
-        messages=tuple(core),
-        message_count=len(core),
-        turn_count=len(core),
-        token_count=sum(count_tokens(message.content) for message in core),
-        metrics=EpisodeMetrics(),
-        source=Source(topic="messages", partition=0, first_offset=0, last_offset=0),
-    )
 
 
 def _message(conversation: str, at: int, role: Any, text: str) -> EpisodeMessage:

@@ -1,0 +1,50 @@
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from afterword.recalling.times import asked_time
+
+NOW = datetime(2024, 6, 12, 23, 30, tzinfo=UTC)
+
+
+def day(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("query", "begin", "end"),
+    [
+        ("What did I cook in May 2023?", "2023-05-01", "2023-06-03"),
+        ("What did we talk about last week?", "2024-06-03", "2024-06-12"),
+        ("Was haben wir gestern besprochen?", "2024-06-11", "2024-06-14"),
+        ("Who came on 2024-02-29?", "2024-02-29", "2024-03-03"),
+        ("What happened in 2022?", "2022-01-01", "2023-01-03"),
+    ],
+)
+def test_a_query_may_name_a_time(query: str, begin: str, end: str) -> None:
+    assert asked_time(query, NOW) == (day(begin), day(end))
+
+
+@pytest.mark.parametrize("query", ["", "Which boat did I buy?", "May I ask you something?", "Who wrote in 9999?"])
+def test_others_name_none(query: str) -> None:
+    assert asked_time(query, NOW) is None
+
+
+def test_the_end_of_the_calendar_is_no_error() -> None:
+    assert asked_time("What is today?", datetime(9999, 12, 31, tzinfo=UTC)) is None
+
+
+def test_days_are_those_of_the_zone() -> None:
+    asked = asked_time("What did I say yesterday?", NOW, ZoneInfo("Europe/Berlin"))
+    assert asked is not None
+    assert asked.begin == datetime(2024, 6, 11, 22, tzinfo=UTC)  # it is the 13th there
+
+
+def test_an_episode_meets_a_time_that_it_shares_a_moment_with() -> None:
+    asked = asked_time("in May 2023", NOW)
+    assert asked is not None
+    assert asked.meets(day("2023-04-30"), day("2023-05-01"))
+    assert asked.meets(day("2023-01-01"), day("2024-01-01"))
+    assert not asked.meets(day("2023-04-01"), day("2023-04-30"))
+    assert not asked.meets(day("2023-06-03"), day("2023-06-04"))
