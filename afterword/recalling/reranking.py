@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from itertools import accumulate
 
-from afterword.recalling.passages import MESSAGE_CHARACTERS, Passage, Ranked, best_passages, fused_ranks
+from afterword.recalling.passages import MESSAGE_CHARACTERS, FirstRanked, Passage, best_passages, fused_ranks
 from afterword.recalling.times import AskedTime
 from afterword.schemas.ids import message_key
 from afterword.streams.stores.index import Query, RankingScores, Recalled
@@ -39,9 +39,9 @@ async def reranked(
     return [*best, *hits[len(read) :]]
 
 
-def _ranked(hit: Recalled, passage: Passage | None, asked: AskedTime | None) -> Ranked:
+def _ranked(hit: Recalled, passage: Passage | None, asked: AskedTime | None) -> FirstRanked:
     at_asked_time = asked is not None and asked.meets(hit.started_at, hit.ended_at)
-    return Ranked(passage and passage.score, hit.ended_at, at_asked_time)
+    return FirstRanked(passage and passage.score, hit.ended_at, at_asked_time)
 
 
 def together_with(hits: Sequence[Recalled], others: Sequence[Recalled]) -> list[Recalled]:

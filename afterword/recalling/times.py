@@ -7,7 +7,7 @@ from afterword.streams.dates import asked_period
 from afterword.streams.language import plausible
 
 TOLD_LATER = timedelta(days=2)
-"""What happened on a day is often told a day or two after it."""
+"""Time after a day in which what happened on it is often told."""
 
 
 class AskedTime(NamedTuple):

@@ -648,18 +648,22 @@ class MongoMessages:
 
     async def contents(self, keys: Sequence[str], characters: int) -> dict[str, str]:
         require_texts(keys=keys)
-        earlier = [name for key in keys if (name := earlier_message_key(key))]
-        wanted, found = set(keys), dict[str, str]()
-        beginning = {
-            "$substrCP": ["$content", 0, characters]
-        }  # on the server: a reply is short enough to hold them all
+        wanted = set(keys)
+        found = await self._contents(keys, characters)
+        missing = (key for key in keys if key not in found)
+        earlier = await self._contents([name for key in missing if (name := earlier_message_key(key))], characters)
+        return {key: text for key, text in (earlier | found).items() if key in wanted}
+
+    async def _contents(self, names: Sequence[str], characters: int) -> dict[str, str]:
+        """Contents of the documents of these names, by the keys of their messages."""
+        beginning = {"$substrCP": ["$content", 0, characters]}  # on the server: then a reply can hold all
         fields = {**dict.fromkeys(CONTENT_FIELDS, 1), "content": beginning}
-        for batch in batches([*keys, *earlier]):
+        found: dict[str, str] = {}
+        for batch in batches(names):
             with mongo_errors():
                 stages = [{"$match": {"_id": {"$in": list(batch)}}}, {"$project": fields}]
                 documents = await self._messages.aggregate(stages, batchSize=BATCH_SIZE).to_list(None)
-            there = ((stored_key(document), document) for document in documents if is_archived(document))
-            found.update((key, document["content"]) for key, document in there if key in wanted)
+            found.update((stored_key(document), document["content"]) for document in documents if is_archived(document))
         return found
 
     async def states(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.recalling.passages import MESSAGE_CHARACTERS, WINDOW, Ranked, best_passages, fused_ranks
+from afterword.recalling.passages import MESSAGE_CHARACTERS, WINDOW, FirstRanked, best_passages, fused_ranks
 from tests.samples import NOON
 
 DIVING = (
@@ -90,7 +90,7 @@ def test_a_long_message_is_read_to_a_limit_and_in_linear_time() -> None:
 def order(*scores: float | None, days: Sequence[int] = (), asked: int | None = None) -> list[int]:
     """Places by fused ranks, of episodes that ended on these days; by default, all on the same."""
     ends = [NOON + timedelta(days=day) for day in days or [0] * len(scores)]
-    ranked = [Ranked(score, ends[place], place == asked) for place, score in enumerate(scores)]
+    ranked = [FirstRanked(score, ends[place], place == asked) for place, score in enumerate(scores)]
     return [place for place, _ in fused_ranks(ranked)]
 
 
@@ -120,8 +120,8 @@ def test_an_episode_of_the_asked_time_comes_forward() -> None:
 times = st.datetimes(timezones=st.just(UTC))
 
 
-@given(st.lists(st.builds(Ranked, st.none() | st.floats(1e-9, 50), times, st.booleans()), max_size=60))
-def test_fused_ranks_are_all_places_best_first(episodes: list[Ranked]) -> None:
+@given(st.lists(st.builds(FirstRanked, st.none() | st.floats(1e-9, 50), times, st.booleans()), max_size=60))
+def test_fused_ranks_are_all_places_best_first(episodes: list[FirstRanked]) -> None:
     found = fused_ranks(episodes)
     assert sorted(place for place, _ in found) == list(range(len(episodes)))
     assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
