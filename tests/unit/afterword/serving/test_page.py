@@ -19,7 +19,7 @@ from afterword.serving.keys import new_key
 from afterword.serving.page import app as page
 from afterword.serving.page.live import RECENT_RECORDS, LiveView, recent_events, sparkline
 from afterword.serving.page.marking import excerpt, figures_in, with_evidence, with_words, word_finder
-from afterword.serving.page.rendering import STATIC, fragment, link, static_version, visible_text
+from afterword.serving.page.rendering import STATIC, anchor, fragment, link, static_version, visible_text
 from afterword.serving.page.visitor import COOKIE
 from afterword.serving.principal import Principal
 from afterword.serving.problems import Unauthenticated
@@ -115,6 +115,18 @@ async def test_the_thread_is_sent_again_only_if_it_has_changed() -> None:
         changed = await served.client.get(path)
         assert changed.status_code == 200
         assert "Something new." in changed.text
+
+
+async def test_a_search_shows_the_messages_that_match_and_leads_to_them() -> None:
+    async with serving() as served:
+        said = await served.remembered.say("Hello.", "Good day.", "A flight to Rome.", "When?", "On Monday.", "Booked.")
+        await served.remembered.summarise(said)
+        form = {"user_id": "u1", "tenant_id": "t1", "query": "flights to Rome"}
+        page = (await served.client.post("/search", data=form, headers=OURS)).text
+        assert page.count("<blockquote") == 1
+        assert "A <mark>flight</mark> to <mark>Rome</mark>." in page
+        assert f'href="/conversation?id=c1#{anchor("m2")}"' in page
+        assert "words in a passage" in page
 
 
 HOSTILE = "<script>alert(1)</script>\"' onx=1 \u202e\x1b[31m\x00 {{ 7 * 7 }}"
