@@ -1,6 +1,7 @@
 """An OpenAI-compatible stand-in: it takes as long as it is told to, and notes who had a slot and when."""
 
 import asyncio
+import hashlib
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from afterword.schemas.base import rfc3339
 from benchmarks.load import WORDS
 
 MODEL = "stand-in"
+VECTOR_SIZE = 256
 TEXTS = {
     "title": "Refund of the delivery fee",
     "short_summary": "The order arrived late and the customer wants a refund of the delivery fee.",
@@ -50,6 +52,7 @@ class StandIn:
     async def __aenter__(self) -> Self:
         app = web.Application()
         app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_post("/v1/embeddings", _embed)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
@@ -72,6 +75,22 @@ class StandIn:
         await asyncio.sleep(self._seconds(conversation))
         self.spans.append(Span(conversation, began, time.monotonic()))
         return web.Response(body=REPLY, content_type="application/json")
+
+
+async def _embed(request: web.Request) -> web.Response:
+    """Answer with a vector that is the same for the same text, and else any."""
+    asked = orjson.loads(await request.read())
+    texts = asked["input"] if isinstance(asked["input"], list) else [asked["input"]]
+    data = [{"object": "embedding", "index": n, "embedding": vector_of(text)} for n, text in enumerate(texts)]
+    usage = {"prompt_tokens": len(texts), "total_tokens": len(texts)}
+    answer = {"object": "list", "model": MODEL, "data": data, "usage": usage}
+    return web.Response(body=orjson.dumps(answer), content_type="application/json")
+
+
+def vector_of(text: str) -> list[float]:
+    """VECTOR_SIZE numbers between -1 and 1."""
+    hashed = hashlib.shake_256(text.encode()).digest(VECTOR_SIZE)
+    return [byte / 127.5 - 1 for byte in hashed]
 
 
 def conversation_of(body: bytes) -> str:

@@ -21,6 +21,7 @@ from afterword.embedded import EmbeddedStack, Process
 from afterword.embedded.claims import HOST, free_ports
 from afterword.streams.settings import load_settings
 from afterword.topics import ensure_topics
+from benchmarks import programs
 from benchmarks.llm import StandIn
 from benchmarks.processes import status_bytes, worker
 from benchmarks.quantiles import quantile
@@ -39,6 +40,11 @@ READY_SECONDS, ANSWER_SECONDS, STOP_SECONDS = 180.0, 30.0, 20.0
 UNLIMITED = httpx.Limits(max_connections=None)
 """The client's own queue would be in the figures."""
 P50_SECONDS, P99_SECONDS, MESSAGES_A_SECOND, CLIENT_BYTES = 0.010, 0.050, 5000, 100_000_000
+MEM0 = Path("build/mem0-venv/bin/python")
+WITHOUT_MEM0 = (
+    f"mem0 is left out: {MEM0} is missing; python3 -m venv build/mem0-venv && "
+    "build/mem0-venv/bin/pip install mem0ai==2.2.1 fastapi uvicorn"
+)
 SHARED = "Servers, workers, clients and rival share the machine's cores."
 
 Ask = Callable[[int], Awaitable[httpx.Response]]
@@ -69,9 +75,10 @@ async def run(form: Form, directory: Path) -> Sequence[Finding]:
         context = await timed(seconds, lambda n: server.client.get(f"/v1/conversations/c{n % CONVERSATIONS}/context"))
         rival = await timed(seconds, lambda n: by_hand.client.get(f"/context/c{n % CONVERSATIONS}"))
         recalled = await timed(seconds, lambda n: server.client.post("/v1/recall", json=query(n)))
+        of_mem0 = await recalled_by_mem0(directory, llm, seconds) if has_mem0() else None
         idle = await bytes_of_clients(server)
         rate = await written(server.client, writing)
-    return findings(context, rival, recalled, rate, idle)
+    return findings(context, rival, (recalled, of_mem0), rate, idle)
 
 
 @asynccontextmanager
@@ -91,6 +98,26 @@ async def served_by_hand(directory: Path, environment: dict[str, str]) -> AsyncI
     process = Process("by-hand", command, directory / "logs" / "by-hand.log", environment=environment)
     async with answering(process, port, "/context/none") as service:
         yield service
+
+
+def has_mem0() -> bool:
+    return MEM0.exists()
+
+
+async def recalled_by_mem0(directory: Path, llm: StandIn, seconds: float) -> list[float]:
+    """Seconds of each search in mem0, which holds as many texts of the user as there are episodes."""
+    (port,) = free_ports(1)
+    store = directory / "mem0"
+    store.mkdir()
+    url = llm.environment(slots=1)["AFTERWORD_LLM__BASE_URL"]
+    command = [str(MEM0), str(Path(programs.__path__[0]) / "serve_mem0.py"), str(port), str(store), url]
+    environment = {"MEM0_TELEMETRY": "False", "MEM0_DIR": str(store), "HOME": str(store)}
+    process = Process("mem0", command, directory / "logs" / "mem0.log", environment=environment)
+    async with answering(process, port, "/ready") as mem0:
+        for n in range(2 * CONVERSATIONS):
+            text = {"text": message(f"c{n}", n)["content"], "user_id": "u1"}
+            (await mem0.client.post("/memories", json=text)).raise_for_status()
+        return await timed(seconds, lambda n: mem0.client.post("/recall", json=query(n)))
 
 
 @asynccontextmanager
@@ -200,14 +227,22 @@ def resident_bytes(server: Service) -> int:
 
 
 def findings(
-    context: Sequence[float], rival: Sequence[float], recalled: Sequence[float], rate: float, idle: int
+    context: Sequence[float],
+    rival: Sequence[float],
+    recalls: tuple[Sequence[float], Sequence[float] | None],
+    rate: float,
+    idle: int,
 ) -> list[Finding]:
+    recalled, of_mem0 = recalls
     p50, theirs = quantile(context, 0.5), quantile(rival, 0.5)
     lines = [
         line("GET context", context),
         Line("– by hand, FastAPI + motor", figures(rival), theirs / p50),
         line("POST recall", recalled),
     ]
+    if of_mem0:
+        ratio = quantile(of_mem0, 0.5) / quantile(recalled, 0.5)
+        lines.append(Line("– mem0, local store, embedder that answers at once", figures(of_mem0), ratio))
     writes = Line(
         f"POST messages, {BATCH} to a request, {WRITERS} at a time",
         {"measured": f"{rate:,.0f} messages/s"},
@@ -221,7 +256,8 @@ def findings(
         met=idle <= CLIENT_BYTES,
     )
     title = f"serve: reads at {REQUESTS_A_SECOND} requests/s, beside running workers"
-    return [Finding(title, lines, [SHARED]), Finding("serve: writes and listeners", [writes, clients], [SHARED])]
+    notes = [SHARED] if of_mem0 else [SHARED, WITHOUT_MEM0]
+    return [Finding(title, lines, notes), Finding("serve: writes and listeners", [writes, clients], [SHARED])]
 
 
 def line(program: str, seconds: Sequence[float]) -> Line:
