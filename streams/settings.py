@@ -738,6 +738,7 @@ class Serve(Section):
     max_body_bytes: int = Field(8_000_000, ge=1000, description="largest body of a request")
     max_connections: int = Field(2000, ge=1, description="open connections above which requests get 503")
     request_timeout_seconds: Seconds = Field(30.0, description="time in which a request must have arrived")
+    acknowledge_seconds: Seconds = Field(15.0, description="time for Kafka to acknowledge a write; then 503")
     access_log: bool = Field(False, description="log each request by key, route and count, never with content")
     cors_origins: str = Field(
         "", description="origins of web pages whose scripts may call the server, separated by commas"

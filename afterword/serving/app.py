@@ -48,6 +48,9 @@ ROUTERS = (
     manual.router,
     page.router,
 )
+BATCH_BYTES = 256 * 1024
+"""Most bytes of a batch, a single larger message aside. With the client's 16 KiB a request of 100 messages is three
+batches, each of which waits for the acknowledgement of the one before."""
 DESCRIPTION = "Long-term memory of chat conversations: messages in; context, episodes, recall and events out."
 
 
@@ -60,7 +63,11 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     async with AsyncExitStack() as closing:
         stores = await closing.enter_async_context(open_stores(settings))
         memory = await closing.enter_async_context(Memory.from_settings(settings))
-        outbox = Outbox(settings.kafka, lambda: Producer.from_settings(settings))
+        outbox = Outbox(
+            settings.kafka,
+            lambda: Producer.from_settings(settings, max_batch_size=BATCH_BYTES),
+            settings.serve.acknowledge_seconds,
+        )
         closing.push_async_callback(outbox.close)
         metrics = Metrics(ROLE, running_version())
         feed = Feed(settings.kafka, metrics)

@@ -8,16 +8,18 @@ from afterword.producer import Producer, ProducerRecord, WrittenAt
 from afterword.streams.errors import BrokerUnavailable
 from afterword.streams.settings import Kafka
 
-ANSWER_SECONDS = 15.0
-"""Time for the acknowledgement of all records of a request; the client itself would go on for minutes."""
-
 
 class Outbox:
-    """Sends records to the topic `messages`; to be closed. `make`: builds a producer that is not connected yet."""
+    """Sends records to the topic `messages`; to be closed.
 
-    def __init__(self, kafka: Kafka, make: Callable[[], Producer]) -> None:
+    `make`: builds a producer that is not connected yet. `seconds`: for the acknowledgement of all records of a request;
+    the client itself would go on for minutes.
+    """
+
+    def __init__(self, kafka: Kafka, make: Callable[[], Producer], seconds: float) -> None:
         self._kafka = kafka
         self._make = make
+        self._seconds = seconds
         self._opening = asyncio.Lock()
         self._running = AsyncExitStack()
         self._producer: Producer | None = None
@@ -29,10 +31,10 @@ class Outbox:
         and a repeated message is dropped as a duplicate.
         """
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(self._seconds):
                 return await (await self.open()).send_all(records)
         except TimeoutError:
-            problem = f"no acknowledgement in {ANSWER_SECONDS:.0f} s"
+            problem = f"no acknowledgement in {self._seconds:g} s"
             raise BrokerUnavailable(servers=self._kafka.bootstrap_servers, problem=problem) from None
 
     async def open(self) -> Producer:

@@ -200,6 +200,8 @@ def owned_message(message: NewMessage, principal: Principal) -> MessageCreated:
         named["tenant_id"] = principal.tenant(message.tenant_id)
     if principal.user_id is not ANYONE:
         named["user_id"] = principal.user(message.user_id or None)
+    if not named and message.user_id:
+        return message
     return MessageCreated.model_construct(**{**dict(message), **named})
 
 

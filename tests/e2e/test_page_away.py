@@ -32,6 +32,7 @@ async def world(own_stack: EmbeddedStack, tmp_path_factory: pytest.TempPathFacto
     overrides = {
         "kafka": {"partitions": 1},
         "mongo": {"timeout_seconds": 2},  # each request that needs it takes this long
+        "serve": {"acknowledge_seconds": 4},
         "engine": {"tick_seconds": 0.2},
         "drain_seconds": 1,
     }
@@ -71,12 +72,14 @@ async def test_mongodb_goes_and_comes_back(world: World, own_stack: EmbeddedStac
         await expect(page.locator("#connection")).to_contain_text("is away")
         await expect(page.locator(".message")).to_have_count(4)  # what was there can still be read
         await expect(tile).to_contain_text("away")
-        answer = await other.goto(address("/conversation", id="trip"))
+        answer, *_ = await asyncio.gather(
+            other.goto(address("/conversation", id="trip")),
+            refused(world, "GET", "/v1/conversations/trip"),
+            refused(world, "GET", "/v1/conversations/trip/context"),
+        )
         assert answer is not None
         assert (answer.status, answer.headers["retry-after"]) == (503, str(RETRY_SECONDS))
         await expect(other.get_by_text("A store cannot be reached.")).to_be_visible()
-        await refused(world, "GET", "/v1/conversations/trip")
-        await refused(world, "GET", "/v1/conversations/trip/context")
         # what does not need it goes on
         async with world.server.client() as client:
             assert (await client.post("/v1/messages", json=messages("trip", 2, 4))).status_code == 202

@@ -59,7 +59,7 @@ class World:
         self.searched: list[Query] = []
         self.producer, self.episodes = Connecting(broker_away), Watched()
         self.memory = Memory(self.episodes, MemoryMessages(), self.search)
-        self.outbox = Outbox(Kafka(), lambda: self.producer)  # type: ignore[arg-type, return-value]  # as far as it is used
+        self.outbox = Outbox(Kafka(), lambda: self.producer, 1)  # type: ignore[arg-type, return-value]  # as far as it is used
 
     async def search(self, query: Query) -> list[Recalled]:
         self.searched.append(query)
