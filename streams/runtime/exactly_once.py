@@ -92,10 +92,12 @@ class ExactlyOncePartition:
         """Finish the running batch, or drop it whole; returns when nothing can be written any more."""
         self._draining = True
         delivery = self.session.delivery if self.session else None
-        if delivery is None or not delivery.begun:
-            self.task.cancel()  # not begun: the next owner processes it
-        else:
+        if delivery is not None and delivery.begun:
             delivery.stop()
+        else:  # not begun: the next owner processes it
+            if delivery is not None:
+                delivery.withdraw()
+            self.task.cancel()
         await asyncio.wait([self.task], timeout=within_seconds)
         if not self.task.done():
             if delivery is not None:
@@ -105,6 +107,7 @@ class ExactlyOncePartition:
 
     async def _run(self) -> None:
         while not self._draining:
+            await self._consumer.in_group.wait()  # the rebalance that is under way may give it to another worker
             try:
                 async with self._opened(await self._admitted()) as session:
                     await self._work(session)

@@ -81,7 +81,8 @@ class EngineMetrics:
         )
         self._rebalance_seconds = families.histogram(
             "rebalance_duration_seconds",
-            "Time from the revocation of partitions to the next assignment; the first assignment counts too.",
+            "Time from the news of a rebalance to its assignment; the first assignment counts too. The partitions of a "
+            "segmenter are at work meanwhile.",
             MOVE_SECONDS,
             "role",
         )

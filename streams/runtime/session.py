@@ -27,6 +27,8 @@ from afterword.streams.runtime.transaction import TransactionalProducer, in_time
 log = structlog.get_logger()
 
 NOT_TAKEN_WAIT_SECONDS = 0.1
+WITHDRAWN = -1
+"""Generation of a message that Faust skips: it never has this one."""
 SHORTER = 0.1
 """Share of the usual wait after a failure that another one follows anyway."""
 MOST_REJECTED = FAILURES
@@ -85,7 +87,8 @@ class Session:
 
     async def lag(self) -> int:
         """Return the number of unread records, as of the last fetch."""
-        return int((self.kafka.highwater(self.source) or 0) - await self.kafka.position(self.source))
+        position = await self.kafka.position(self.source)  # raises if it was given away; `highwater` asserts
+        return int((self.kafka.highwater(self.source) or 0) - position)
 
     async def horizon(self) -> Horizon | None:
         """Return the present moment if some deadline has passed, else None.
@@ -234,6 +237,11 @@ class Delivery:
     def stop(self) -> None:
         """Do not retry a failure from now on."""
         self.stopping = True
+
+    def withdraw(self) -> None:
+        """Let the agent skip the batch that it has not begun."""
+        if self._current is not None:
+            self._current.generation_id = WITHDRAWN
 
     def abandon(self) -> None:
         """Drop whatever the agent still writes."""

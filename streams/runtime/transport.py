@@ -4,13 +4,11 @@ Membership of the group and callbacks into the app are Faust's; fetching and com
 """
 
 import asyncio
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import structlog
-from aiokafka import ConsumerRebalanceListener, TopicPartition
-from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka import TopicPartition
 from aiokafka.errors import ProducerClosed
 from faust import current_event
 from faust.exceptions import NotReady
@@ -19,6 +17,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types.tuples import TP, RecordMetadata
 from rocksdict import Cache
 
+from afterword.streams.runtime.assignor import StickyAssignor
 from afterword.streams.runtime.at_least_once import AtLeastOnce, AtLeastOncePartition, ConcurrentMessage
 from afterword.streams.runtime.batch import Batch, Batches, Headers, Output, current_batch
 from afterword.streams.runtime.database import Database, DeadlineOf
@@ -26,6 +25,7 @@ from afterword.streams.runtime.errors import AgentFailed, described
 from afterword.streams.runtime.exactly_once import ExactlyOncePartition
 from afterword.streams.runtime.layouts import GROWN, Layouts
 from afterword.streams.runtime.options import LIFE_CYCLE, Clients
+from afterword.streams.runtime.rebalance import KeptPositions, RebalanceListener
 
 log = structlog.get_logger()
 
@@ -34,36 +34,6 @@ UNKNOWN_OFFSET = -1
 """Offset of a record in a batch: it has none before the commit."""
 
 Partition = ExactlyOncePartition | AtLeastOncePartition
-
-
-class RebalanceListener(ConsumerRebalanceListener):
-    """Releases every partition before a rebalance; each recovers by itself after it."""
-
-    def __init__(self, consumer: "Consumer") -> None:
-        self._consumer = consumer
-        self._began = time.monotonic()
-
-    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        consumer = self._consumer
-        self._began = time.monotonic()
-        consumer.joined = False
-        # the agent skips what it has not begun: the partition and its state are about to be closed
-        consumer.app.consumer_generation_id += 1
-        await consumer.release(consumer.app.engine.revoke_drain_seconds)
-        consumer.app.on_rebalance_start()
-        await consumer.on_partitions_revoked({TP(*source) for source in revoked})
-
-    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        consumer, app = self._consumer, self._consumer.app
-        sources = list(assigned)
-        consumer.kafka.pause(*sources)
-        app.consumer_generation_id += 1
-        await consumer.on_partitions_assigned({TP(*source) for source in sources}, app.consumer_generation_id)
-        consumer.resume_flow()
-        app.flow_control.resume()
-        app.on_rebalance_end()
-        consumer.take(sources)
-        app.engine_metrics.rebalanced(time.monotonic() - self._began)
 
 
 class Consumer(base.Consumer):
@@ -80,8 +50,9 @@ class Consumer(base.Consumer):
         """Partitions whose owner of an earlier version was fenced: see `ExactlyOncePartition`."""
         self.layouts = Layouts(self.app.engine_metrics)
         self._was_assigned = False
-        self.joined = False
-        """True while the worker is in its group and no rebalance is under way."""
+        self.assignor = StickyAssignor(lambda: self.kafka._coordinator.generation)  # noqa: SLF001 – aiokafka has no seam: it is pinned exactly
+        self.in_group = asyncio.Event()
+        """Set while the worker is in its group and no rebalance is under way."""
         self.handled = 0
         """Number of finished records of all partitions (at-least-once)."""
         self._cache = Cache(self.app.engine.block_cache_bytes)
@@ -104,27 +75,29 @@ class Consumer(base.Consumer):
             max_poll_interval_ms=int(conf.broker_max_poll_interval * 1000),
             fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
             max_partition_fetch_bytes=conf.consumer_max_fetch_size,
-            partition_assignment_strategy=[RoundRobinPartitionAssignor],
+            partition_assignment_strategy=[self.assignor],
         )
+        self.kafka._subscription = KeptPositions()  # noqa: SLF001 – aiokafka has no seam: it is pinned exactly
         await self.kafka.start()
 
     async def wait_empty(self) -> None:
         """Drain; the app calls this when it stops, before the agents are cancelled."""
-        await self.release(self.app.engine.drain_seconds)
+        await self.release(self.partitions, self.app.engine.drain_seconds)
 
     async def on_stop(self) -> None:
-        await self.release(0)
+        await self.release(self.partitions, 0)
         if self.kafka is not None:
             await self.kafka.stop()
 
-    async def release(self, within_seconds: float) -> None:
-        """Release every partition; work in flight is finished in time or dropped whole."""
-        partitions, self.partitions = self.partitions, {}
-        await asyncio.gather(*[partition.stop(within_seconds) for partition in partitions.values()])
+    async def release(self, sources: Iterable[TopicPartition], within_seconds: float) -> None:
+        """Release the partitions; work in flight is finished in time or dropped whole."""
+        partitions = [self.partitions.pop(source) for source in list(sources)]
+        await asyncio.gather(*[partition.stop(within_seconds) for partition in partitions])
 
     def take(self, sources: Iterable[TopicPartition]) -> None:
         """Open the partitions; each recovers in its own task, so that none delays the rebalance."""
-        self._was_assigned = self.joined = True
+        self._was_assigned = True
+        self.in_group.set()
         if not self.app.should_stop:
             for source in sources:
                 self.partitions[source] = self._new_partition(source)
@@ -184,6 +157,15 @@ class Consumer(base.Consumer):
         for partition in self.partitions.values():
             if partition.session is not None:
                 yield partition.session.database
+
+    @property
+    def joined(self) -> bool:
+        return self.in_group.is_set()
+
+    @property
+    def works_on(self) -> bool:
+        """True if its partitions need not be released before a rebalance."""
+        return not any(isinstance(partition, AtLeastOncePartition) for partition in self.partitions.values())
 
     @property
     def ready(self) -> bool:

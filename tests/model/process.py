@@ -54,6 +54,8 @@ class Process:
             consumer=self,
         )
         self.kafka = Consumer(network, broker, self)
+        self.in_group = asyncio.Event()
+        self.in_group.set()
         self.partition: Any = None
         self.generation = 0
         self.dead = False

@@ -103,3 +103,52 @@ def test_the_id_of_an_earlier_version_is_fenced_once_however_often_the_partition
     assert worker.error is None
     assert world.broker.open_producer("copier-in-put-0") == earlier + 1, "it was left alone"
     world.close()
+
+
+def test_a_partition_that_fails_during_a_rebalance_is_opened_after_it_only() -> None:
+    """Before the assignment is known it may have another owner, whom it would fence."""
+    world = World()
+    worker = world.take()
+    world.go_on()
+    worker.in_group.clear()
+    world.produce(b"a")
+    world.go_on()
+    assert world.copied == [b"a"], "it went on working"
+    world.produce(b"b")
+    while (call := world.network.next_call()) is None or call.name != "commit":
+        world.network.step()
+    world.network.fail(call, KafkaConnectionError(), after=False)
+    world.go_on()
+    next_owner = world.broker.open_producer("copier-in-0")
+    world.go_on()
+    assert world.broker.open_producer("copier-in-0") == next_owner + 1, "it has fenced its next owner"
+    assert world.copied == [b"a"]
+    with world.loop.running():
+        worker.in_group.set()
+    world.go_on()
+    assert world.copied == [b"a", b"b"]
+    assert worker.error is None
+    world.close()
+
+
+def test_a_batch_that_is_not_begun_when_its_partition_is_given_away_is_skipped() -> None:
+    """The agent is busy with another partition, and would find this one's database closed."""
+    world = World()
+    worker = world.take()
+    world.go_on()
+    given: list[Any] = []
+
+    async def keep(message: Any) -> None:
+        message.incref()
+        given.append(message)
+
+    worker.callback = keep  # type: ignore[method-assign]
+    world.produce(b"a")
+    world.go_on()
+    assert [message.generation_id for message in given] == [worker.app.consumer_generation_id]
+    with world.loop.running():
+        world.loop.create_task(worker.partition.stop(1.0))
+    world.go_on()
+    assert given[0].generation_id != worker.app.consumer_generation_id
+    assert worker.partition.task.done()
+    world.close()

@@ -1,0 +1,99 @@
+"""A rebalance moves only what must move, and what stays is neither closed nor held up."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest_asyncio
+
+from afterword.embedded.process import Process
+from tests.integration.runtime.lab import Lab, laboratory, until
+from tests.stack import Stack
+
+PARTITIONS = 6
+
+
+@pytest_asyncio.fixture
+async def wide(stack: Stack, unique: Callable[[str], str], tmp_path: Path) -> AsyncIterator[Lab]:
+    async with laboratory(stack.bootstrap_servers, unique("wide"), tmp_path, partitions=PARTITIONS) as ready:
+        yield ready
+
+
+async def test_only_what_must_move_is_closed_when_workers_come_and_go(wide: Lab) -> None:
+    async with wide.loaded(per_second=100):
+        first, second = wide.worker("a"), wide.worker("b")
+        await until(lambda: owned(wide) == {first.pid: 3, second.pid: 3}, watching=wide)
+        opened = len(said(first, "recovered")) + len(said(second, "recovered"))
+        third = wide.worker("c")
+        await until(lambda: owned(wide) == {first.pid: 2, second.pid: 2, third.pid: 2}, watching=wide)
+        for worker in (first, second):
+            assert (last(worker)["kept"], last(worker)["opened"], last(worker)["closed"]) == (2, 0, 1)
+        assert len(said(first, "recovered")) + len(said(second, "recovered")) == opened, "one was opened again"
+        await wide.stop(third)
+        await until(lambda: owned(wide) == {first.pid: 3, second.pid: 3}, watching=wide)
+        for worker in (first, second):
+            assert (last(worker)["kept"], last(worker)["opened"], last(worker)["closed"]) == (2, 1, 0)
+    await wide.all_counted()
+    assert not said(first, "partition_restarted")
+    assert not said(second, "partition_restarted")
+
+
+async def test_records_are_handled_and_deadlines_met_while_a_rebalance_waits_for_a_member(wide: Lab) -> None:
+    """One member is suspended, so that the others wait for it for its whole session."""
+    first, second = wide.worker("a"), wide.worker("b")
+    await wide.produce((number, {}) for number in range(12))
+    await until(lambda: owned(wide) == {first.pid: 3, second.pid: 3}, watching=wide)
+    ours = next(seen.partition for seen in wide.counted() if seen.value["pid"] == first.pid)
+    rebalances = len(said(first, "rebalanced"))
+    second.suspend()
+    third = wide.worker("c")
+    await wide.produce([(ours, {"due_ms": 1500})])
+    await until(lambda: wide.ticks(), watching=wide)
+    await wide.produce([(ours, {})])
+    await until(lambda: len([seen for seen in wide.counted() if seen.partition == ours]) == 4, watching=wide)
+    assert len(said(first, "rebalanced")) == rebalances, "the rebalance was over before"
+    await until(lambda: len(said(third, "recovered")) == PARTITIONS / 2, watching=wide)
+    assert last(first)["kept"] == 3
+    second.resume()
+    await wide.produce((number, {}) for number in range(12))
+    await wide.all_counted()
+
+
+async def test_workers_are_upgraded_one_after_the_other(wide: Lab) -> None:
+    """Whichever version leads, everything is assigned, and counted once."""
+    async with wide.loaded(per_second=100):
+        old = [wide.worker("a", by_turns=True), wide.worker("b", by_turns=True)]
+        await until(lambda: owned(wide) == {worker.pid: 3 for worker in old}, watching=wide)
+        new = [wide.worker("c")]
+        await until(lambda: owned(wide) == {worker.pid: 2 for worker in (*old, *new)}, watching=wide)
+        await wide.stop(old.pop(0))
+        new.append(wide.worker("d"))
+        await until(lambda: owned(wide) == {worker.pid: 2 for worker in (*old, *new)}, watching=wide)
+        await wide.stop(old.pop(0))
+        await until(lambda: owned(wide) == {worker.pid: 3 for worker in new}, watching=wide)
+        new.append(wide.worker("another"))
+        await until(lambda: owned(wide) == {worker.pid: 2 for worker in new}, watching=wide)
+        assert last(new[0])["kept"] == last(new[1])["kept"] == 2
+    await wide.all_counted()
+
+
+def owned(lab: Lab) -> dict[int, int]:
+    """Number of partitions whose last output is of this process."""
+    last = {seen.partition: seen.value["pid"] for seen in lab.counted()}
+    return {pid: list(last.values()).count(pid) for pid in last.values()}
+
+
+def said(worker: Process, event: str) -> list[dict[str, Any]]:
+    return [line for line in _lines(worker) if line.get("event") == event]
+
+
+def last(worker: Process) -> dict[str, Any]:
+    """The last rebalance that it went through."""
+    return said(worker, "rebalanced")[-1]
+
+
+def _lines(worker: Process) -> Iterator[dict[str, Any]]:
+    for line in worker.log.read_text(errors="replace").splitlines():
+        if line.startswith("{"):
+            yield orjson.loads(line)

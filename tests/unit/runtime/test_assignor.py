@@ -1,0 +1,191 @@
+"""Shares of a group's members: whole, balanced, the same whoever leads, and as little moves as balance allows."""
+
+from collections.abc import Collection, Mapping
+from itertools import product
+from types import SimpleNamespace
+from typing import Any
+
+from aiokafka import TopicPartition
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from afterword.streams.runtime.assignor import Claim, StickyAssignor, read_claim, shares
+
+TOPICS = ("a", "b")
+Shares = Mapping[str, list[TopicPartition]]
+
+sizes = st.fixed_dictionaries({topic: st.integers(0, 12) for topic in TOPICS})
+sources = st.builds(TopicPartition, st.sampled_from((*TOPICS, "gone")), st.integers(0, 14))
+claims = st.builds(
+    Claim,
+    topics=st.frozensets(st.sampled_from(TOPICS), min_size=1),
+    owned=st.frozensets(sources, max_size=12),
+    generation=st.integers(-1, 3),
+)
+groups = st.dictionaries(st.sampled_from("vwxyz"), claims, min_size=1)
+
+
+def numbered(partitions: Mapping[str, int]) -> dict[str, set[int]]:
+    return {topic: set(range(number)) for topic, number in partitions.items()}
+
+
+def of_topic(found: Shares, topic: str) -> dict[str, set[TopicPartition]]:
+    return {member: {source for source in share if source.topic == topic} for member, share in found.items()}
+
+
+@given(sizes, groups)
+def test_every_partition_that_is_read_has_one_owner_and_shares_differ_by_one_at_most(
+    partitions: dict[str, int], members: dict[str, Claim]
+) -> None:
+    found = shares(numbered(partitions), members)
+    assert found.keys() == members.keys()
+    for topic in TOPICS:
+        readers = [member for member, claim in members.items() if topic in claim.topics]
+        owned = of_topic(found, topic)
+        assert sorted(source.partition for share in owned.values() for source in share) == (
+            list(range(partitions[topic])) if readers else []
+        )
+        had = [len(owned[member]) for member in readers]
+        assert not had or max(had) - min(had) <= 1
+        assert all(not owned[member] for member in members.keys() - set(readers))
+
+
+@given(sizes, groups)
+def test_the_shares_depend_on_no_order_of_members_or_partitions(
+    partitions: dict[str, int], members: dict[str, Claim]
+) -> None:
+    turned = {topic: sorted(numbers, reverse=True) for topic, numbers in reversed(numbered(partitions).items())}
+    assert shares(turned, dict(reversed(members.items()))) == shares(numbered(partitions), members)
+
+
+@given(st.integers(0, 6), st.dictionaries(st.sampled_from("xyz"), st.frozensets(st.integers(0, 6)), min_size=1))
+@example(5, {"x": frozenset(range(5)), "y": frozenset(), "z": frozenset()})
+def test_no_other_balanced_assignment_moves_less(number: int, owned: dict[str, frozenset[int]]) -> None:
+    """Compared with every assignment there is."""
+    members = {
+        member: Claim(frozenset("a"), frozenset(TopicPartition("a", partition) for partition in numbers), generation)
+        for generation, (member, numbers) in enumerate(owned.items())
+    }
+    last: dict[int, str] = {}
+    for member, numbers in owned.items():
+        last |= dict.fromkeys(numbers, member)
+
+    def kept(owners: tuple[str, ...]) -> int:
+        return sum(last.get(partition) == owner for partition, owner in enumerate(owners))
+
+    def is_balanced(owners: tuple[str, ...]) -> bool:
+        had = [owners.count(member) for member in members]
+        return max(had) - min(had) <= 1
+
+    found = shares({"a": range(number)}, members)
+    ours = {source.partition: member for member, share in found.items() for source in share}
+    best = max(kept(owners) for owners in product(sorted(members), repeat=number) if is_balanced(owners))
+    assert kept(tuple(ours[partition] for partition in range(number))) == best
+
+
+def test_one_worker_more_or_less_moves_its_share_and_nothing_else() -> None:
+    """32 partitions, from four to five workers and back: by turns 26 of them would move."""
+    group = Group(a=32)
+    before = group.rebalance("one", "two", "three", "four")
+    joined = group.rebalance("one", "two", "three", "four", "five")
+    assert moved(before, joined) == 6
+    left = group.rebalance("one", "two", "three", "four")
+    assert moved(joined, left) == 6
+
+
+@given(sizes, st.lists(st.frozensets(st.sampled_from("vwxyz"), min_size=1), min_size=2, max_size=8))
+def test_over_many_generations_nobody_loses_more_than_balance_asks_for(
+    partitions: dict[str, int], generations: list[frozenset[str]]
+) -> None:
+    group = Group(**partitions)
+    before: Shares = {}
+    for members in generations:
+        after = group.rebalance(*members)
+        for topic, number in partitions.items():
+            least = number // len(members)
+            for member, share in of_topic(before, topic).items():
+                if member in after:
+                    kept = share & of_topic(after, topic)[member]
+                    assert len(kept) >= min(len(share), least)
+        assert all(group.members[member].unbroken == (member in before) for member in members)
+        before = after
+
+
+def test_a_member_that_missed_an_assignment_is_told_so_and_claims_less_than_one_that_did_not() -> None:
+    group = Group(a=2)
+    group.rebalance("one")
+    group.rebalance("two")
+    assert group.rebalance("one", "two") == {"two": [TopicPartition("a", 0)], "one": [TopicPartition("a", 1)]}
+    assert not group.members["one"].unbroken
+    assert group.members["two"].unbroken
+    group.rebalance("one", "two")
+    assert group.members["one"].unbroken
+
+
+def test_members_of_an_earlier_version_are_understood_and_understand() -> None:
+    """A rolling upgrade, with a leader of each version."""
+    group = Group(a=6)
+    group.rebalance("one", "two")
+    mixed = group.rebalance("one", "two", earlier={"old"})
+    assert {member: len(share) for member, share in mixed.items()} == {"one": 2, "two": 2, "old": 2}
+    assert group.members["one"].unbroken
+    by_turns = group.rebalance("one", "two", earlier={"old"}, leader="old")
+    assert {member: len(share) for member, share in by_turns.items()} == {"one": 2, "two": 2, "old": 2}
+    after = group.rebalance("one", "two")
+    assert set(by_turns["one"]) <= set(after["one"])
+    assert set(by_turns["two"]) <= set(after["two"])
+
+
+@given(st.one_of(st.binary(), st.recursive(st.none() | st.integers() | st.text(), st.lists).map(repr).map(str.encode)))
+@example(b'{"generation": -2, "owned": {"a": ["x", 1.5, 3]}}')
+@example(b'{"generation": 99999999999999999, "owned": {"a": 3}}')
+@example(b'{"generation": "1", "owned": [["a", 3]]}')
+@example(b"[]")
+def test_whatever_another_member_says_of_itself_is_read_or_left(said: bytes) -> None:
+    claim = read_claim(ConsumerProtocolMemberMetadata(0, ["a"], said))
+    assert claim.topics == {"a"}
+    assert -1 <= claim.generation < 2**31
+    assert claim.owned <= {TopicPartition("a", 3)}
+
+
+def test_a_topic_that_is_not_there_stops_nobody() -> None:
+    assert Group(a=1).rebalance("one") == {"one": [TopicPartition("a", 0)]}
+    assert Group().rebalance("one") == {"one": []}
+
+
+def test_the_claim_of_many_partitions_stays_small() -> None:
+    group = Group(a=372)
+    group.rebalance("one")
+    assert len(group.members["one"].metadata(["a"]).user_data) < 2000
+
+
+class Group:
+    """A consumer group of which everybody encodes and decodes what it says, as on the wire."""
+
+    def __init__(self, **partitions: int) -> None:
+        self.members: dict[str, StickyAssignor] = {}
+        self._generation = 0
+        self._cluster = SimpleNamespace(partitions_for_topic=lambda topic: set(range(partitions.get(topic, 0))))
+
+    def rebalance(self, *members: str, earlier: Collection[str] = (), leader: str = "") -> Shares:
+        self._generation += 1
+        for name in members:
+            self.members.setdefault(name, StickyAssignor(lambda: self._generation))
+        said = {name: self.members[name].metadata(TOPICS) for name in members}
+        said |= {name: RoundRobinPartitionAssignor.metadata(TOPICS) for name in earlier}
+        heard = {name: ConsumerProtocolMemberMetadata.decode(one.encode()) for name, one in said.items()}
+        leading: Any = RoundRobinPartitionAssignor if leader in earlier else self.members[min(members)]
+        found: dict[str, list[TopicPartition]] = {}
+        for name, assignment in leading.assign(self._cluster, heard).items():
+            told = ConsumerProtocolMemberAssignment.decode(assignment.encode())
+            found[name] = sorted(told.partitions())
+            if name not in earlier:
+                self.members[name].on_assignment(told)
+        return found
+
+
+def moved(before: Shares, after: Shares) -> int:
+    owners = {source: member for member, share in before.items() for source in share}
+    return sum(owners[source] != member for member, share in after.items() for source in share)
