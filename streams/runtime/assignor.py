@@ -27,7 +27,7 @@ LAST_GENERATION = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class MemberClaim:
     """Topics of a member, and what it was assigned last."""
 
     topics: frozenset[str]
@@ -36,7 +36,9 @@ class Claim:
     """Generation of the group in which it was assigned that."""
 
 
-def shares(partitions: Mapping[str, Collection[int]], claims: Mapping[str, Claim]) -> dict[str, list[TopicPartition]]:
+def shares(
+    partitions: Mapping[str, Collection[int]], claims: Mapping[str, MemberClaim]
+) -> dict[str, list[TopicPartition]]:
     """Share out the partitions of each topic among the members that read it; return each member's, sorted.
 
     The shares in one topic differ by one at most, and as few partitions move as that allows. Of two members that claim
@@ -65,7 +67,7 @@ def shares(partitions: Mapping[str, Collection[int]], claims: Mapping[str, Claim
     return {member: sorted(sources) for member, sources in found.items()}
 
 
-def _owners(partitions: Mapping[str, Collection[int]], claims: Mapping[str, Claim]) -> dict[TopicPartition, str]:
+def _owners(partitions: Mapping[str, Collection[int]], claims: Mapping[str, MemberClaim]) -> dict[TopicPartition, str]:
     """Return the last owner of each partition that is claimed by a member that reads it."""
     existing = {TopicPartition(topic, number) for topic, numbers in partitions.items() for number in numbers}
     owners: dict[TopicPartition, str] = {}
@@ -120,9 +122,9 @@ class StickyAssignor(AbstractPartitionAssignor):
         self._owned = frozenset(assignment.partitions())
 
 
-def read_claim(metadata: ConsumerProtocolMemberMetadata) -> Claim:
+def read_claim(metadata: ConsumerProtocolMemberMetadata) -> MemberClaim:
     """Read what a member says; one of an earlier version, or one that cannot be understood, claims nothing."""
-    nothing = Claim(frozenset(metadata.subscription))
+    nothing = MemberClaim(frozenset(metadata.subscription))
     try:
         said = orjson.loads(metadata.user_data or b"")
     except orjson.JSONDecodeError:
@@ -134,7 +136,7 @@ def read_claim(metadata: ConsumerProtocolMemberMetadata) -> Claim:
     generation = said.get("generation")
     if not isinstance(generation, int) or not 0 <= generation <= LAST_GENERATION:
         generation = UNKNOWN
-    return Claim(nothing.topics, frozenset(TopicPartition(*source) for source in sources), generation)
+    return MemberClaim(nothing.topics, frozenset(TopicPartition(*source) for source in sources), generation)
 
 
 def _by_topic(sources: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:

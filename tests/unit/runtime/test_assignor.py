@@ -11,7 +11,7 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, Cons
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from afterword.streams.runtime.assignor import Claim, StickyAssignor, read_claim, shares
+from afterword.streams.runtime.assignor import MemberClaim, StickyAssignor, read_claim, shares
 
 TOPICS = ("a", "b")
 Shares = Mapping[str, list[TopicPartition]]
@@ -19,7 +19,7 @@ Shares = Mapping[str, list[TopicPartition]]
 sizes = st.fixed_dictionaries({topic: st.integers(0, 12) for topic in TOPICS})
 sources = st.builds(TopicPartition, st.sampled_from((*TOPICS, "gone")), st.integers(0, 14))
 claims = st.builds(
-    Claim,
+    MemberClaim,
     topics=st.frozensets(st.sampled_from(TOPICS), min_size=1),
     owned=st.frozensets(sources, max_size=12),
     generation=st.integers(-1, 3),
@@ -37,7 +37,7 @@ def of_topic(found: Shares, topic: str) -> dict[str, set[TopicPartition]]:
 
 @given(sizes, groups)
 def test_every_partition_that_is_read_has_one_owner_and_shares_differ_by_one_at_most(
-    partitions: dict[str, int], members: dict[str, Claim]
+    partitions: dict[str, int], members: dict[str, MemberClaim]
 ) -> None:
     found = shares(numbered(partitions), members)
     assert found.keys() == members.keys()
@@ -54,7 +54,7 @@ def test_every_partition_that_is_read_has_one_owner_and_shares_differ_by_one_at_
 
 @given(sizes, groups)
 def test_the_shares_depend_on_no_order_of_members_or_partitions(
-    partitions: dict[str, int], members: dict[str, Claim]
+    partitions: dict[str, int], members: dict[str, MemberClaim]
 ) -> None:
     turned = {topic: sorted(numbers, reverse=True) for topic, numbers in reversed(numbered(partitions).items())}
     assert shares(turned, dict(reversed(members.items()))) == shares(numbered(partitions), members)
@@ -65,7 +65,9 @@ def test_the_shares_depend_on_no_order_of_members_or_partitions(
 def test_no_other_balanced_assignment_moves_less(number: int, owned: dict[str, frozenset[int]]) -> None:
     """Compared with every assignment there is."""
     members = {
-        member: Claim(frozenset("a"), frozenset(TopicPartition("a", partition) for partition in numbers), generation)
+        member: MemberClaim(
+            frozenset("a"), frozenset(TopicPartition("a", partition) for partition in numbers), generation
+        )
         for generation, (member, numbers) in enumerate(owned.items())
     }
     last: dict[int, str] = {}
