@@ -1,13 +1,17 @@
 """A rebalance moves only what must move, and what stays is neither closed nor held up."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest_asyncio
+from aiokafka import AIOKafkaConsumer
 
 from afterword.embedded.process import Process
+from afterword.streams.runtime.assignor import StickyAssignor
 from tests.integration.runtime.lab import Lab, laboratory, until
 from tests.stack import Stack
 
@@ -45,17 +49,36 @@ async def test_records_are_handled_and_deadlines_met_while_a_rebalance_waits_for
     ours = next(seen.partition for seen in wide.counted() if seen.value["pid"] == first.pid)
     rebalances = len(said(first, "rebalanced"))
     second.suspend()
-    third = wide.worker("c")
-    await wide.produce([(ours, {"due_ms": 1500})])
-    await until(lambda: wide.ticks(), watching=wide)
-    await wide.produce([(ours, {})])
-    await until(lambda: len([seen for seen in wide.counted() if seen.partition == ours]) == 4, watching=wide)
-    assert len(said(first, "rebalanced")) == rebalances, "the rebalance was over before"
-    await until(lambda: len(said(third, "recovered")) == PARTITIONS / 2, watching=wide)
-    assert last(first)["kept"] == 3
+    async with one_more_member(wide) as joined:
+        await wide.produce([(ours, {"due_ms": 1500})])
+        await until(lambda: wide.ticks(), watching=wide)
+        await wide.produce([(ours, {})])
+        await until(lambda: len([seen for seen in wide.counted() if seen.partition == ours]) == 4, watching=wide)
+        assert len(said(first, "rebalanced")) == rebalances, "the rebalance was over before"
+        await joined
+        await until(lambda: len(said(first, "rebalanced")) > rebalances, watching=wide)
+        assert (last(first)["kept"], last(first)["closed"]) == (3, 0)
     second.resume()
     await wide.produce((number, {}) for number in range(12))
     await wide.all_counted()
+
+
+@asynccontextmanager
+async def one_more_member(lab: Lab) -> AsyncIterator["asyncio.Task[None]"]:
+    """A member of the workers' group that handles nothing, and the task in which it joins."""
+    member = AIOKafkaConsumer(
+        lab.source,
+        bootstrap_servers=lab.brokers,
+        group_id=lab.app_id,
+        enable_auto_commit=False,
+        partition_assignment_strategy=[StickyAssignor(lambda: member._coordinator.generation)],
+    )
+    joining = asyncio.create_task(member.start())
+    try:
+        yield joining
+    finally:
+        await asyncio.wait([joining])
+        await member.stop()
 
 
 async def test_workers_are_upgraded_one_after_the_other(wide: Lab) -> None:
