@@ -44,16 +44,18 @@ async def test_only_what_must_move_is_closed_when_workers_come_and_go(wide: Lab)
 async def test_records_are_handled_and_deadlines_met_while_a_rebalance_waits_for_a_member(wide: Lab) -> None:
     """One member is suspended, so that the others wait for it for its whole session."""
     first, second = wide.worker("a"), wide.worker("b")
-    await wide.produce((number, {}) for number in range(12))
-    await until(lambda: owned(wide) == {first.pid: 3, second.pid: 3}, watching=wide)
-    ours = next(seen.partition for seen in wide.counted() if seen.value["pid"] == first.pid)
+    async with wide.loaded(per_second=100):
+        await until(lambda: owned(wide) == {first.pid: 3, second.pid: 3}, watching=wide)
+    await wide.all_counted()
+    before = len(wide.counted())
+    ours = next(seen.partition for seen in reversed(wide.counted()) if seen.value["pid"] == first.pid)
     rebalances = len(said(first, "rebalanced"))
     second.suspend()
     async with one_more_member(wide) as joined:
         await wide.produce([(ours, {"due_ms": 1500})])
         await until(lambda: wide.ticks(), watching=wide)
         await wide.produce([(ours, {})])
-        await until(lambda: len([seen for seen in wide.counted() if seen.partition == ours]) == 4, watching=wide)
+        await until(lambda: len(wide.counted()) == before + 2, watching=wide)
         assert len(said(first, "rebalanced")) == rebalances, "the rebalance was over before"
         await joined
         await until(lambda: len(said(first, "rebalanced")) > rebalances, watching=wide)
