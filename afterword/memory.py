@@ -14,7 +14,7 @@ import structlog
 from pydantic import ConfigDict
 
 from afterword.context import ANYONE, Anyone, Context, ContextRequest, Owner, read_context
-from afterword.recalling.reranking import CANDIDATES, reranked, together_with
+from afterword.recalling.reranking import CANDIDATES, EpisodeTexts, reranked, together_with
 from afterword.recalling.times import asked_time
 from afterword.schemas import MessageCreated, SummaryCreated
 from afterword.schemas.base import EPOCH, Time
@@ -171,6 +171,7 @@ class Memory:
         self._messages = messages
         self._search = search
         self._rerank = rerank
+        self._texts = EpisodeTexts(messages)
         self._zone = zone
         self._now = now
         self._keep_recent = keep_recent
@@ -501,7 +502,7 @@ class Memory:
         asked = asked_time(query.text, self._now(), self._zone)
         if asked:
             hits = together_with(hits, await self._search(query.within(*asked).model_copy(update={"k": CANDIDATES})))
-        return (await reranked(self._messages, query, hits, asked))[: query.k]
+        return (await reranked(self._texts, query, hits, asked))[: query.k]
 
     async def close(self) -> None:
         """Close the connections."""

@@ -1,8 +1,10 @@
 """Second stage of a search: the messages of the best episodes are read, and the episodes ranked anew."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 from afterword.recalling.passages import MESSAGE_CHARACTERS, FirstRanked, Passage, best_passages, fused_ranks
 from afterword.recalling.times import AskedTime
@@ -15,24 +17,85 @@ CANDIDATES = 50
 MOST_MESSAGES = 2000
 """Messages that are read for one search; of longer episodes, fewer are ranked anew."""
 
+MOST_CHARACTERS = 4_000_000
+"""Characters of messages that are kept for later searches."""
+
 _Message = tuple[str, str]
 """Id and text."""
+_Key = tuple[str | None, str]
+"""Tenant and episode id."""
+
+
+class _Kept(NamedTuple):
+    """An episode's messages, as of a revision."""
+
+    revision: int
+    messages: Sequence[_Message]
+    characters: int
+
+
+class EpisodeTexts:
+    """Messages of the episodes that searches have read lately: most candidates of a user are candidates again.
+
+    An edit or a deletion makes another revision of the episode, which is read anew; of an earlier one nothing is kept
+    then. An episode is kept once all of its messages are in the archive.
+    """
+
+    def __init__(self, archive: MessageArchive, most_characters: int = MOST_CHARACTERS) -> None:
+        self._archive = archive
+        self._most_characters = most_characters
+        self._characters = 0
+        self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
+
+    async def read(self, query: Query, hits: Sequence[Recalled]) -> list[Sequence[_Message]]:
+        """Messages of each hit, those of the query's tenant alone. Raises: StoreUnavailable."""
+        found = {hit.episode_id: self._known(query, hit) for hit in hits}
+        unknown = [hit for hit in hits if found[hit.episode_id] is None]
+        keys = {
+            hit.episode_id: [(one, message_key(hit.conversation_id, one, query.tenant_id)) for one in hit.message_ids]
+            for hit in unknown
+        }
+        wanted = [key for each in keys.values() for _, key in each]
+        texts = await self._archive.contents(wanted, MESSAGE_CHARACTERS) if wanted else {}
+        for hit in unknown:
+            messages = [(one, texts[key]) for one, key in keys[hit.episode_id] if key in texts]
+            found[hit.episode_id] = messages
+            if len(messages) == len(hit.message_ids):
+                self._keep(query, hit, messages)
+        return [found[hit.episode_id] or () for hit in hits]
+
+    def _known(self, query: Query, hit: Recalled) -> Sequence[_Message] | None:
+        key = query.tenant_id, hit.episode_id
+        kept = self._kept.get(key)
+        if kept is None or kept.revision != hit.revision:
+            return None
+        self._kept.move_to_end(key)
+        return kept.messages
+
+    def _keep(self, query: Query, hit: Recalled, messages: Sequence[_Message]) -> None:
+        key, characters = (query.tenant_id, hit.episode_id), sum(len(text) for _, text in messages)
+        self._forget(key)
+        self._kept[key] = _Kept(hit.revision, messages, characters)
+        self._characters += characters
+        while self._characters > self._most_characters:
+            self._forget(next(iter(self._kept)))
+
+    def _forget(self, key: _Key) -> None:
+        if (gone := self._kept.pop(key, None)) is not None:
+            self._characters -= gone.characters
 
 
 async def reranked(
-    archive: MessageArchive, query: Query, hits: Sequence[Recalled], asked: AskedTime | None = None
+    texts: EpisodeTexts, query: Query, hits: Sequence[Recalled], asked: AskedTime | None = None
 ) -> list[Recalled]:
     """Rank the first CANDIDATES hits anew by their best passages, and name the messages that match.
 
-    `asked`: the time that the query names; episodes of it come forward.
-
-    The texts are read from the archive at once: what was deleted there is not read, and matches nothing.
-    Raises: StoreUnavailable.
+    `asked`: the time that the query names; episodes of it come forward. Raises: StoreUnavailable.
     """
     read = hits[: _readable(hits)]
-    episodes = await _messages(archive, query, read)
-    texts = [[text for _, text in messages] for messages in episodes]
-    passages = await asyncio.to_thread(best_passages, query.text, texts)  # which computes
+    episodes = await texts.read(query, read)
+    said = [[text for _, text in messages] for messages in episodes]
+    passages = await asyncio.to_thread(best_passages, query.text, said)  # which computes
     found = [_matched(query, *each) for each in zip(read, episodes, passages, strict=True)]
     ranks = fused_ranks([_ranked(*each, asked) for each in zip(found, passages, strict=True)])
     best = [found[place].model_copy(update={"score": score}) for place, score in ranks]
@@ -56,16 +119,6 @@ def _readable(hits: Sequence[Recalled]) -> int:
     """Number of hits whose messages are read."""
     so_far = accumulate(len(hit.message_ids) for hit in hits[:CANDIDATES])
     return sum(count <= MOST_MESSAGES for count in so_far)
-
-
-async def _messages(archive: MessageArchive, query: Query, hits: Sequence[Recalled]) -> list[list[_Message]]:
-    """Archived messages of each hit, those of the query's tenant alone."""
-    keys = [
-        [(message_id, message_key(hit.conversation_id, message_id, query.tenant_id)) for message_id in hit.message_ids]
-        for hit in hits
-    ]
-    texts = await archive.contents([key for each in keys for _, key in each], MESSAGE_CHARACTERS)
-    return [[(message_id, texts[key]) for message_id, key in each if key in texts] for each in keys]
 
 
 def _matched(query: Query, hit: Recalled, messages: Sequence[_Message], passage: Passage | None) -> Recalled:

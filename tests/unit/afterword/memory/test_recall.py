@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from afterword import Memory
-from afterword.recalling.reranking import CANDIDATES, MOST_MESSAGES
-from afterword.schemas import MessageDeleted
+from afterword.recalling.reranking import CANDIDATES, MOST_MESSAGES, EpisodeTexts
+from afterword.schemas import MessageDeleted, MessageEdited
 from afterword.streams.stores.index import Query, Recalled
 from afterword.streams.stores.messages import ArchiveChange
 from tests.unit.afterword.memory.remembered import Remembered
@@ -64,6 +64,51 @@ async def test_without_a_second_stage_no_message_is_read(world: Remembered) -> N
     hits = await _memory(world, rerank="none").recall("blue boat", **OWNER)
     assert [hit.matching_ids for hit in hits] == [()]
     assert world.messages.loaded == 0
+
+
+async def test_messages_of_an_episode_are_read_once_for_each_of_its_revisions(world: Remembered) -> None:
+    said = await world.say(*TRIP)
+    await world.summarise(said)
+    for _ in range(2):
+        (hit,) = await world.memory.recall("blue boat", **OWNER)
+        assert hit.matching_ids == (said[3].id, said[4].id)
+    read, world.messages.loaded = world.messages.loaded, 0
+    assert read == len(said)
+    edited = MessageEdited(conversation_id="c1", id=said[4].id, tenant_id="t1", content="The red one.")
+    await world.messages.change(ArchiveChange(edited, 0, 100))
+    point = world.index.points["c1:1"]
+    world.index.points["c1:1"] = replace(point, summary=point.summary.model_copy(update={"revision": 2}))
+    (hit,) = await world.memory.recall("blue boat", **OWNER)
+    assert hit.matching_ids == (said[3].id,)
+    assert world.messages.loaded == len(said)
+
+
+async def test_texts_that_are_kept_for_later_searches_are_few(world: Remembered) -> None:
+    for n in range(20):
+        await world.summarise(await world.say(f"A boat, number {n}.", "Aye.", conversation_id=f"c{n}"))
+    query = Query(text="boat", **OWNER, k=100)
+    hits, texts = await world.index.search(query), EpisodeTexts(world.messages, most_characters=100)
+    assert [len(messages) for messages in await texts.read(query, hits)] == [2] * 20
+    world.messages.loaded = 0
+    for hit in hits[-4:]:
+        await texts.read(query, [hit])
+    assert world.messages.loaded == 0
+    await texts.read(query, hits[:1])
+    assert world.messages.loaded == 2
+    await texts.read(query.model_copy(update={"tenant_id": "t2"}), hits[:1])
+    assert world.messages.loaded == 2
+
+
+async def test_an_episode_that_the_archive_has_in_part_is_read_again(world: Remembered) -> None:
+    said = await world.say(*TRIP)
+    await world.summarise(said)
+    (key, archived) = next((k, one) for k, one in world.messages.messages.items() if one.message.id == said[4].id)
+    del world.messages.messages[key]
+    (hit,) = await world.memory.recall("blue boat", **OWNER)
+    assert hit.matching_ids == (said[3].id,)
+    world.messages.messages[key] = archived
+    (hit,) = await world.memory.recall("blue boat", **OWNER)
+    assert hit.matching_ids == (said[3].id, said[4].id)
 
 
 async def test_a_deleted_message_matches_nothing(world: Remembered) -> None:
