@@ -178,12 +178,14 @@ class Pipeline(Revisions):
     async def _look_again(self, episode: EpisodeClosed, stored: StoredEpisode) -> tuple[Episode, Basis | None]:
         """Read what is stored by now, and what it would be made of now if that is newer and no record of a change's.
 
-        Changes of its core messages come after the episode on its topic: their own records make a revision.
+        Changes after its last message come after the episode on its topic: their own records make a revision, and
+        announce it. A revision that is made here may be that of a former owner, which announces nothing any more.
         """
         own = stored.summary.event_id
-        states, sources = await asyncio.gather(
+        changed, sources = await asyncio.gather(
             self._changed(episode, stored.overlap_ids), self._read_now((own, *(stored.built_on or ())))
         )
+        states = {one: state for one, state in changed.items() if state.changed <= episode.source.last_offset}
         now = sources.pop(own, None)
         if now is not None and now.revision != stored.summary.revision:
             return await self._lookup(episode) or stored, None
