@@ -33,7 +33,9 @@ demo: $(STAMP) ## a real dialogue through the embedded stack, from its messages 
 	@$(BIN)/afterword demo
 
 test: $(STAMP) ## every test; AFTERWORD_TEST_STACK=containers takes the official images
-	$(BIN)/pytest -n 3 --dist loadfile  # most tests wait for servers, so three at a time on two cores; each process has a stack of its own
+	@# most tests wait for servers, so there are more processes than cores, each with a stack of its own; those of e2e have bounds in seconds
+	$(BIN)/pytest -n 2 --dist loadfile tests/e2e; e2e=$$?; \
+	$(BIN)/pytest -n 3 --dist loadfile tests --ignore tests/e2e && exit $$e2e
 
 faults: $(STAMP) ## every kind of fault under load, and a table; MINUTES= and SEED= choose how long and which
 	$(BIN)/python -m tests.e2e.faults --minutes $(MINUTES) --seed $(SEED)

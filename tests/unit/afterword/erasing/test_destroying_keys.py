@@ -1,7 +1,7 @@
 """Keys of a person that are being destroyed when the process is killed, or their store is away: the end is the same."""
 
 from base64 import b64encode
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -9,10 +9,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiokafka import TopicPartition
 
 from afterword.dlq import DeadLetterCounts
 from afterword.erasing.eraser import Eraser
 from afterword.erasing.receipt import Receipt
+from afterword.producer import WrittenAt
 from afterword.schemas import ConversationDeleted, MessageDeleted
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.sealing.codec import digest_of_owner
@@ -77,12 +79,22 @@ class ErasesWithoutBroker(Eraser):
         kept = {name: faults.around(getattr(world, name)) for name in ("erasures", "user_keys")}
         parts: Any = SimpleNamespace(**given, **kept, index=MemoryIndex(), prepare_database=nothing)
         self._stores = parts
-        self._log = self._producer = self._queue = self  # type: ignore[assignment]
+        self._log = self._producer = self._queue = self._episodes_reader = self  # type: ignore[assignment]
 
-    async def enqueue(self, event: ConversationDeleted | MessageDeleted) -> None:
-        await self._world.messages.change(ArchiveChange(event, 0, next(self._world.offsets)))
+    async def send_all(self, events: Sequence[ConversationDeleted | MessageDeleted]) -> list[WrittenAt]:
+        written = [WrittenAt(0, next(self._world.offsets)) for _ in events]
+        for event, (partition, offset) in zip(events, written, strict=True):
+            await self._world.messages.change(ArchiveChange(event, partition, offset))
+        return written
 
-    async def drain(self) -> None: ...
+    def assignment(self) -> tuple[()]:
+        return ()
+
+    async def end_offsets(self, _: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return {}
+
+    async def lags(self, *_: Any) -> dict[TopicPartition, int]:
+        return {}
 
     async def ends(self, _topic: str) -> dict[Any, int]:
         return {}
