@@ -40,15 +40,15 @@ from afterword.streams.visible import many
 from afterword.topics import read_configs
 
 WAIT_SECONDS = 600.0
-PAGE = 200
-"""Conversations that are looked at together."""
+PAGE = 20
+"""Conversations that are looked at together: others wait for MongoDB meanwhile."""
 PAGE_EPISODES = 50
 ROUND = 10
 """Episodes that change before the workers are waited for: live ones wait behind so many, not behind all."""
 SEALED = "nothing in it can be read without a key that is destroyed"
 FIRST_POLL_SECONDS = 0.02
 LONGEST_POLL_SECONDS = 1.0
-LONGEST_ROUND_POLL_SECONDS = 0.08
+LONGEST_ROUND_POLL_SECONDS = 0.04
 
 
 class NotErased(AfterwordError):

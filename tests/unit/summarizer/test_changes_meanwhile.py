@@ -21,6 +21,7 @@ from afterword.streams.summarizer.summary import Summary, SummaryRequest, is_rep
 from tests.doubles.provider import ScriptedProvider
 from tests.summarizer_world import Crash, Faults, Slowly, World, crash
 from tests.unit.summarizer.test_amending import (
+    DELETE_ALL,
     LATER,
     NUMBERED,
     Changed,
@@ -445,3 +446,19 @@ async def test_nor_what_it_answers_to_the_retry_of_a_change(is_killed: bool) -> 
         assert "<m7>" in repr(world.replies.kept)
     await world.amendments(provider=provider, rules=RULES).replace_fallbacks(*retried)
     assert "<m7>" not in repr(world.replies.kept)
+
+
+@pytest.mark.parametrize("change", [DELETE_ALL, delete(OVERLAP), edit(OVERLAP, "<edited>")])
+async def test_what_a_former_owner_stores_is_announced_all_the_same(change: Changed) -> None:
+    """It handles the episode once more, after the change and before the change's own record; nobody hears of it."""
+    world = await two_of_three()
+    await world.pipeline().process(NEW)
+    await archive(world, change, 100)
+    heard = list(world.topic.events)
+    await world.pipeline().process(NEW)
+    world.topic.events[:] = heard  # its transaction is aborted
+    await world.amendments().apply(amended(change, 100))
+    check(world)
+    last = {event.episode_id: event.event_id for event in world.topic.events}
+    stored = {**world.episodes.episodes, **world.episodes.deleted}
+    assert last["c1:3"] == stored["c1:3"].event.event_id
