@@ -43,7 +43,7 @@ WAIT_SECONDS = 600.0
 PAGE = 20
 """Conversations that are looked at together: others wait for MongoDB meanwhile."""
 PAGE_EPISODES = 50
-ROUND = 10
+ROUND = 20
 """Episodes that change before the workers are waited for: live ones wait behind so many, not behind all."""
 SEALED = "nothing in it can be read without a key that is destroyed"
 FIRST_POLL_SECONDS = 0.02

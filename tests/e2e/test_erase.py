@@ -197,7 +197,7 @@ async def test_an_erasure_that_is_killed_at_any_moment_ends_the_same_under_the_s
 @pytest.mark.parametrize(("episodes", "sent"), [(0, ROUND), (ROUND, 1)])
 async def test_an_erasure_waits_for_the_workers_now_and_then(deployment: Deployment, episodes: int, sent: int) -> None:
     """Live episodes wait behind a few that are deleted, not behind all of them."""
-    settings, conversations = deployment.settings, 2 * ROUND + 1
+    settings, conversations = deployment.settings, 3 if episodes else 2 * ROUND + 1
     async with Producer.from_settings(settings) as producer:
         for number in range(conversations):
             for episode in range(max(1, episodes)):
