@@ -103,7 +103,7 @@ def verify(
     else:
         lines = [one.line(found.looked_at) for one in found.findings]
         lines += [f"{topic}: never goes, by its settings" for topic in found.unbounded]
-        typer.echo(shown("\n".join(lines) or "nothing is left"))
+        typer.echo("\n".join(map(shown, lines)) or "nothing is left")
     if found.late:
         raise typer.Exit(1)
 

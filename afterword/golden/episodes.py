@@ -43,10 +43,11 @@ def golden_episodes() -> list[GoldenEpisode]:
 
 def _read(row: dict[str, Any]) -> GoldenEpisode:
     facts = tuple(Fact(f["kind"], f["fact"], tuple(map(tuple, f["needs"]))) for f in row["facts"])
-    return GoldenEpisode(row["id"], _episode(row["id"], row["turns"]), facts)
+    return GoldenEpisode(row["id"], episode_of_turns(row["id"], row["turns"]), facts)
 
 
-def _episode(name: str, turns: Iterable[tuple[str, str]]) -> EpisodeClosed:
+def episode_of_turns(name: str, turns: Iterable[tuple[str, str]]) -> EpisodeClosed:
+    """Return the one episode of a conversation of this name, of pairs of a role and a text."""
     messages = tuple(
         EpisodeMessage.model_validate(
             {

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from afterword.dialogues import expand
+from afterword.golden import episode_of_turns
 from afterword.streams.summarizer.extractive import summarize
 from afterword.streams.summarizer.sentences import split_sentences
 from benchmarks.quality import spoil
-from benchmarks.quality.episodes import an_episode
 from benchmarks.quality.meetings import MEETINGS, part, spoken
 from benchmarks.quality.pairs import DATA, Pair, Split, write
 from benchmarks.quality.segmentation import DIALOGUES
@@ -85,8 +85,7 @@ def _translated(written: Sequence[Pair]) -> Iterator[Pair]:
 
 
 def _extractive(dialogue_id: str, turns: Turns, n: int) -> Pair:
-    roles, contents = zip(*turns, strict=True)
-    made = summarize(an_episode(contents, roles), "", 800)
+    made = summarize(episode_of_turns(dialogue_id, turns), "", 800)
     texts = {"title": made.title, "short": made.short_summary, "long": made.long_summary}
     return Pair(id=dialogue_id, split=_split(n), kind="faithful", origin="extractive", turns=turns, **texts)
 

@@ -6,10 +6,10 @@ from statistics import mean
 from rich.console import Console
 from rich.table import Table
 
+from afterword.golden import episode_of_turns
 from afterword.streams.summarizer.extractive import summarize
 from afterword.streams.summarizer.quality import QualityRules, SourceTexts, Texts, assess
 from afterword.streams.summarizer.sentences import cut_at_word, split_sentences
-from benchmarks.quality.episodes import an_episode
 from benchmarks.quality.meetings import Meeting, read
 from benchmarks.quality.rouge import rouge
 
@@ -22,7 +22,8 @@ Method = Callable[[Meeting], str]
 
 
 def extractive(meeting: Meeting) -> str:
-    return summarize(an_episode(meeting.turns), "", ROLLING_TOKENS).long_summary
+    turns = [("user", text) for text in meeting.turns]
+    return summarize(episode_of_turns("meeting", turns), "", ROLLING_TOKENS).long_summary
 
 
 def lead(meeting: Meeting) -> str:

@@ -2,9 +2,9 @@
 
 from rich.console import Console
 
+from afterword.golden import episode_of_turns
 from afterword.streams.language import detect
 from afterword.streams.summarizer.extractive import summarize
-from benchmarks.quality.episodes import an_episode
 from benchmarks.quality.pairs import Pair, read
 
 TITLES = 100
@@ -33,5 +33,4 @@ def show(console: Console) -> None:
 
 
 def _title(pair: Pair) -> str:
-    roles, contents = zip(*pair.turns, strict=True)
-    return summarize(an_episode(contents, roles), "", ROLLING_TOKENS).title
+    return summarize(episode_of_turns(pair.id, pair.turns), "", ROLLING_TOKENS).title

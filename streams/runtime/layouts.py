@@ -5,13 +5,12 @@ commits name the layout, so that a source with another one is not read as if not
 or by one that starts.
 """
 
-import asyncio
 import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import structlog
-from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
+from aiokafka.errors import UnknownTopicOrPartitionError
 
 from afterword.streams.runtime.errors import SourceGrown
 from afterword.streams.runtime.metrics import EngineMetrics
@@ -103,16 +102,6 @@ class Layouts:
             log.error(
                 GROWN, topic=topic, stage="consume", error_type=error.error_type, error=" ".join(str(error).split())
             )
-
-
-async def watch_layouts(app: Any) -> None:
-    """Look every `source_look_seconds` at the sources of which there is state."""
-    while True:
-        await asyncio.sleep(app.engine.source_look_seconds)
-        try:
-            await look_at_layouts(app)
-        except (KafkaError, OSError, TimeoutError, AssertionError):  # no broker, or one that names none yet
-            continue
 
 
 async def look_at_layouts(app: Any) -> None:

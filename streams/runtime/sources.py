@@ -8,6 +8,7 @@ from aiokafka.errors import KafkaError
 
 from afterword.streams.runtime.database import DatabasePosition
 from afterword.streams.runtime.errors import SourceRecreated
+from afterword.streams.runtime.layouts import look_at_layouts
 
 log = structlog.get_logger()
 
@@ -19,22 +20,23 @@ def check_source(topic: str, known: DatabasePosition, found: str) -> None:
 
 
 async def watch_sources(app: Any) -> None:
-    """Stop the worker when a source of its open partitions was recreated; look every `source_look_seconds`.
+    """Look every `source_look_seconds` at ids and layouts of the sources; stop the worker when one was recreated.
 
     aiokafka goes on in the new topic without a word, if that reaches beyond the position.
     """
     while True:
         await asyncio.sleep(app.engine.source_look_seconds)
-        try:
-            await look(app)
-        except (KafkaError, OSError, TimeoutError, AssertionError):  # no broker, or one that names none yet
-            continue
-        except SourceRecreated as error:
-            app.consumer.stop_worker(error)
-            return
+        for look in (look_at_ids, look_at_layouts):
+            try:
+                await look(app)
+            except (KafkaError, OSError, TimeoutError, AssertionError):  # no broker, or one that names none yet
+                continue
+            except SourceRecreated as error:
+                app.consumer.stop_worker(error)
+                return
 
 
-async def look(app: Any) -> None:
+async def look_at_ids(app: Any) -> None:
     """Compare the ids of the sources with those of the state. Raises: SourceRecreated, KafkaError, OSError."""
     opened = [(s.topic, p.session.database) for s, p in app.consumer.partitions.items() if p.session is not None]
     if not opened:

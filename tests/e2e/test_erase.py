@@ -124,6 +124,8 @@ async def test_a_person_is_erased_alone_and_among_others_and_again_to_no_effect(
     assert code == 0, errors
     assert settings.kafka.episodes_topic in said
     assert "goes by" in said
+    assert len(said.splitlines()) > 1
+    assert "\N{REPLACEMENT CHARACTER}" not in said
     code, _, errors = await afterword(settings, tmp_path, *verified, "--user", "bob", "--tenant", TENANT)
     assert (code, "the receipt is not of this user" in errors) == (2, True)
     late = await verify(settings, receipt, "ann", TENANT, receipt.finished_at + timedelta(days=60))
