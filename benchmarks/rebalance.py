@@ -17,6 +17,7 @@ import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
+from aiokafka.errors import GroupCoordinatorNotAvailableError
 
 from afterword.embedded import EmbeddedStack
 from afterword.topics import ensure_topics
@@ -125,7 +126,11 @@ class Group:
     async def owners(self) -> Owners | None:
         """Return who owns which partition; None while a rebalance is under way."""
         group = self._deployment.settings.kafka.segmenter_id
-        for response in await self._admin.describe_consumer_groups([group]):
+        try:
+            described = await self._admin.describe_consumer_groups([group])
+        except GroupCoordinatorNotAvailableError:  # until the first member of any group has come
+            return None
+        for response in described:
             for _, _, state, _, _, members, *_ in response.groups:
                 if state != "Stable" or len(members) != self.size:
                     return None
