@@ -5,14 +5,15 @@ from collections.abc import Coroutine
 from typing import Any
 
 
-async def together(*steps: Coroutine[Any, Any, None]) -> None:
-    """Run all steps, each in a task. The first error cancels the others, and is raised when they have ended.
+async def together(*steps: Coroutine[Any, Any, Any]) -> list[Any]:
+    """Run all steps, each in a task, and return their results. The first error cancels the others, and is raised when
+    they have ended.
 
     Not a task group, which counts a cancelled step as done.
     """
     tasks = [asyncio.ensure_future(step) for step in steps]
     try:
-        await asyncio.gather(*tasks)
+        return await asyncio.gather(*tasks)
     finally:
         for task in tasks:
             task.cancel()

@@ -85,18 +85,15 @@ class Pipeline(Revisions):
         asks, unannounced = self._asks(), None
         if stored is None or _is_older(stored, episode):
             stored, basis = await self._make(episode, stored, basis, asks)
-        await self._store_the_rest(episode, stored, basis)
-        while isinstance(stored, StoredEpisode) and stored.summary.made_from == episode.revision:
-            now, newer = await self._look_again(episode, stored)
-            if newer is None and now == stored:
-                break
+        now, newer = await self._store_the_rest(episode, stored, basis)
+        while isinstance(stored, StoredEpisode) and (newer is not None or now != stored):
             unannounced = stored if is_announced_by_episode(stored) else unannounced
             if newer is not None:
                 stored, basis = await self._make(episode, stored, newer, asks)
-                await self._store_the_rest(episode, stored, basis)
+                now, newer = await self._store_the_rest(episode, stored, basis)
             else:  # a change came between, and its record does the rest
                 stored = now
-                await self._follow(stored, basis.history)
+                now, newer = await self._follow_and_look(episode, stored, basis.history)
         if unannounced is not None and not is_announced_by_episode(stored):
             await self._announce(unannounced)  # what is stored supersedes it
         return await self._announced(stored)
@@ -174,6 +171,15 @@ class Pipeline(Revisions):
         if self._summarizer.name == ExtractiveProvider.name:
             return summary
         return replace(summary, quality=summary.quality.model_copy(update={"reason": CHANGED}))
+
+    async def _follow_and_look(
+        self, episode: EpisodeClosed, stored: Episode, history: History
+    ) -> tuple[Episode, Basis | None]:
+        """Let the conversation follow, and only then look again: what a change stores later finds all that followed."""
+        await self._follow(stored, history)
+        if isinstance(stored, StoredEpisode) and stored.summary.made_from == episode.revision:
+            return await self._look_again(episode, stored)
+        return stored, None
 
     async def _look_again(self, episode: EpisodeClosed, stored: StoredEpisode) -> tuple[Episode, Basis | None]:
         """Read what is stored by now, and what it would be made of now if that is newer and no record of a change's.
@@ -301,26 +307,32 @@ class Pipeline(Revisions):
             await self._announce(stored)
         return stored.event
 
-    async def _store_the_rest(self, episode: EpisodeClosed, stored: Episode, basis: Basis) -> None:
-        """Store all that follows from what is stored, unless a later close was. Raises: EpisodeConflict."""
+    async def _store_the_rest(
+        self, episode: EpisodeClosed, stored: Episode, basis: Basis
+    ) -> tuple[Episode, Basis | None]:
+        """Store all that follows from what is stored, unless a later close was; returns as `_look_again`.
+
+        The writes are concurrent: each is fenced by its own version and reads none of the others.
+
+        Raises: EpisodeConflict.
+        """
         if isinstance(stored, DeletedEpisode):
             await self._remove_point(stored.deletion)
-            return
+            return stored, None
         check_same(episode, stored)
-        if stored.summary.made_from == episode.revision:
-            await self._write_the_rest(episode, stored, basis)
-
-    async def _write_the_rest(self, episode: EpisodeClosed, stored: StoredEpisode, basis: Basis) -> None:
-        """Write concurrently: each write is fenced by its own version and reads none of the others."""
+        if stored.summary.made_from != episode.revision:
+            return stored, None
         summary, expired = stored.summary, self._expired(episode)
         kept = [one for one in summary.message_ids if one not in expired]
         keys = [message_key(summary.conversation_id, one, summary.tenant_id) for one in kept]
         living = basis.current.episode.messages if basis.current.episode else ()
-        await together(
-            self._follow(stored, basis.history),
+        found: tuple[Episode, Basis | None]
+        found, *_ = await together(
+            self._follow_and_look(episode, stored, basis.history),
             self._retry_until_success("store_messages", lambda: self._messages.assign(summary.episode_id, keys)),
             self._put_point(summary, (message.content for message in living)),
         )
+        return found
 
     async def _follow(self, stored: Episode, history: History) -> None:
         """Let the conversation follow its last episode. `history`: of it, as it was read last."""

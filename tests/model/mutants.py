@@ -308,8 +308,8 @@ MUTANTS = (
         "what was stored before is only announced, not stored everywhere",
         SUMMARIZER,
         PIPELINE,
-        "        if stored.summary.made_from == episode.revision:\n            await self._write",
-        "        if stored.summary.title == '':\n            await self._write",
+        "        if stored.summary.made_from != episode.revision:\n            return stored, None\n        summary,",
+        "        if stored.summary.title != '':\n            return stored, None\n        summary,",
     ),
     Mutant(
         "a row that another worker wrote meanwhile is written over",
