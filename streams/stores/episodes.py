@@ -244,12 +244,11 @@ class EpisodeStore(Protocol):
         """Rows whose last ordinal is this or a higher one, oldest first."""
         ...
 
-    async def delete_row(self, row: RollingRow) -> None:
-        """Delete the row, unless another writer has changed it."""
-        ...
-
     async def recount(self, event: SummaryCreated | SummaryDeleted) -> None:
-        """Set counts and title of the scope from its counted episodes; without any, it is not known any more."""
+        """Set counts and title of the scope from its counted episodes; without any, it is not known any more.
+
+        What stays then, an ordinal, keeps those episodes from being counted again by a writer that was suspended.
+        """
         ...
 
     async def advance(self, summary: SummaryCreated) -> None:

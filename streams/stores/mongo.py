@@ -144,7 +144,10 @@ AGES = {"messages": "sent_at", "episodes": "ended_at"}
 HOLDING = ("message_ids", "overlap_ids", "changes.message_id")
 """Fields of an episode with the messages that it has, or had."""
 
-COUNTERS = ("episode_count", "message_count", "token_count", "counted_episodes")
+EPISODES = "episode_count"
+LIVING = {EPISODES: {"$ne": 0}}
+"""Selects conversations of which something is left."""
+COUNTERS = (EPISODES, "message_count", "token_count", "counted_episodes")
 REVISED = ("title", "last_revision", "updated_at")
 """Fields of a conversation that a higher revision of its last episode changes."""
 
@@ -336,22 +339,14 @@ class MongoEpisodes:
         own = {"conversation_id": {"$eq": conversation_id}, "last_ordinal": {"$gte": ordinal}, **_own(conversation_id)}
         return [row_from(document) async for document in _each(self._rows.find(own, sort=[("row", 1)]))]
 
-    async def delete_row(self, row: RollingRow) -> None:
-        fence = {"last_ordinal": row.last_ordinal, "last_revision": _revision_of(row)}
-        with mongo_errors():
-            await self._rows.delete_one({"_id": row_id(row.conversation_id, row.row), **fence})
-
     async def recount(self, event: SummaryCreated | SummaryDeleted) -> None:
         key = scope_of(event)
         while known := await _find(self._conversations, key):
             unchanged = {"_id": key, **{name: known[name] for name in ("last_ordinal", *COUNTERS) if name in known}}
             change = await self._recounted(event, known["last_ordinal"])
             with mongo_errors():
-                if not change:
-                    done = (await self._conversations.delete_one(unchanged)).deleted_count
-                else:
-                    done = (await self._conversations.update_one(unchanged, {"$set": change})).matched_count
-            if done:
+                result = await self._conversations.update_one(unchanged, {"$set": change})
+            if result.matched_count:
                 return
 
     async def expired(self, before: datetime, limit: int) -> list[StoredEpisode]:
@@ -374,7 +369,7 @@ class MongoEpisodes:
         return True
 
     async def _recounted(self, event: SummaryCreated | SummaryDeleted, last_ordinal: int) -> dict[str, Any]:
-        """Counts, title and user of the scope's episodes up to this ordinal; empty if none is left.
+        """Counts, title and user of the scope's episodes up to this ordinal; nobody's and none if none is left.
 
         Later ones are not counted yet: whoever has stored one is about to.
         """
@@ -386,7 +381,7 @@ class MongoEpisodes:
         with mongo_errors():
             found = await self._episodes.aggregate(counted).to_list(1)
         if not found:
-            return {}
+            return {**dict.fromkeys(COUNTERS, 0), "title": "", "user_id": ""}
         [total] = found
         first, last = await asyncio.gather(*[self.find(sibling_id(event, total[name])) for name in ends])
         if first is None or last is None:  # deleted meanwhile
@@ -422,11 +417,11 @@ class MongoEpisodes:
     async def advance(self, summary: SummaryCreated) -> None:
         key = scope_of(summary)
         upsert = not _earlier_keys(key)
-        while not await self._advanced(key, summary, upsert):
+        while not (await self._advanced(key, summary, upsert) or await self._begun_again(key, summary)):
             upsert = True
             await self._adopt(key)
-            known = await self.conversation(key)
-            if known and known.last_ordinal >= summary.ordinal:
+            known = await _find(self._conversations, key)
+            if known and known["last_ordinal"] >= summary.ordinal:
                 await self._revise(key, summary)
                 return
 
@@ -434,7 +429,7 @@ class MongoEpisodes:
         document = await _find(self._conversations, conversation_id)
         if document is None or not _is_own(document, conversation_id):
             document = await self._earlier(conversation_id)
-        return conversation_from(document) if document else None
+        return conversation_from(document) if document and document.get(EPISODES) != 0 else None
 
     async def conversations(
         self, user_id: str, tenant_id: str | None, limit: int, before: tuple[datetime, str] | None = None
@@ -443,7 +438,7 @@ class MongoEpisodes:
         require(str | None, tenant_id=tenant_id)
         require(int, limit=limit)
         require_within(1, limit=limit)
-        wanted: dict[str, Any] = {"tenant_id": {"$eq": tenant_id}, "user_id": {"$eq": user_id}}
+        wanted: dict[str, Any] = {"tenant_id": {"$eq": tenant_id}, "user_id": {"$eq": user_id}, **LIVING}
         if before is not None:
             updated_at, scope = before
             require(datetime, before=updated_at)
@@ -549,7 +544,7 @@ class MongoEpisodes:
     async def _advanced(self, key: str, summary: SummaryCreated, upsert: bool) -> bool:
         """Count the episode; False if nothing was changed: it is counted already, or the key has another document."""
         first = first_advance(summary)
-        behind = {"_id": key, "last_ordinal": {"$lt": summary.ordinal}, **_own(key)}
+        behind = {"_id": key, "last_ordinal": {"$lt": summary.ordinal}, **LIVING, **_own(key)}
         change = {
             "$set": {VERSION: KEY_VERSION, **{name: getattr(first, name) for name in ("last_ordinal", *REVISED)}},
             "$inc": {name: getattr(first, name) for name in COUNTERS},
@@ -562,13 +557,24 @@ class MongoEpisodes:
                 return False
         return upsert or bool(result.matched_count)
 
+    async def _begun_again(self, key: str, summary: SummaryCreated) -> bool:
+        """Count the episode as the first one after all before it are gone; False if that is not so."""
+        gone = {"_id": key, "last_ordinal": {"$lt": summary.ordinal}, EPISODES: 0, **_own(key)}
+        names = ("last_ordinal", *REVISED, *COUNTERS, "user_id", "tenant_id")
+        first = first_advance(summary)
+        with mongo_errors():
+            result = await self._conversations.update_one(
+                gone, {"$set": {name: getattr(first, name) for name in names}}
+            )
+        return bool(result.matched_count)
+
     async def _revise(self, key: str, summary: SummaryCreated) -> None:
         first = first_advance(summary)
         older = {"$not": {"$gte": summary.revision}}
         change = {"$set": {name: getattr(first, name) for name in REVISED}}
         with mongo_errors():
             await self._conversations.update_one(
-                {"_id": key, "last_ordinal": summary.ordinal, "last_revision": older}, change
+                {"_id": key, "last_ordinal": summary.ordinal, "last_revision": older, **LIVING}, change
             )
 
 

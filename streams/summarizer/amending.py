@@ -39,7 +39,7 @@ from afterword.streams.summarizer.current import Current, MessageState, from_arc
 from afterword.streams.summarizer.extractive import condense
 from afterword.streams.summarizer.providers import Maker
 from afterword.streams.summarizer.revisions import Ask, Episode, Revisions, summary_created, summary_deleted
-from afterword.streams.summarizer.rolling import TextBefore, read_text_before
+from afterword.streams.summarizer.rolling import TextBefore, emptied, read_text_before
 from afterword.streams.summarizer.summary import is_replaceable
 from afterword.streams.together import together
 from afterword.streams.tokens import count_tokens
@@ -403,21 +403,19 @@ class Amendments(Revisions):
         known: RollingRow | None = row
         while known is not None:
             renewed = await self._renewed(known, first, offset)
-            if renewed is None:
-                await self._episodes.delete_row(known)
-            elif renewed == known or await self._episodes.put_row(renewed, after=known):
+            if renewed == known or await self._episodes.put_row(renewed, after=known):
                 return
-            rows = await self._episodes.rows_from(known.conversation_id, first.ordinal)
+            rows = await self._episodes.rows_from(known.conversation_id, known.last_ordinal)
             known = next((found for found in rows if found.row == row.row), None)
 
-    async def _renewed(self, row: RollingRow, first: Episode, offset: int) -> RollingRow | None:
-        """The row as it is to be; None if nothing is left that it was made of."""
+    async def _renewed(self, row: RollingRow, first: Episode, offset: int) -> RollingRow:
+        """The row as it is to be, without a text if nothing is left that it was made of."""
         last = await self._episodes.lookup(sibling_id(first.event, row.last_ordinal))
         episodes = [last] if isinstance(last, StoredEpisode) and last.summary.rolling_range else []
         episodes = episodes or await self._latest(first, row.last_ordinal + 1, MOST_PENDING_EPISODES)
         source = next((e for e in episodes if e.summary.rolling_range is not None), None)
         if source is None:
-            return None
+            return emptied(row, offset)
         content = source.summary.rolling_summary
         if content == row.content and row.as_of >= offset:
             return row
@@ -443,7 +441,7 @@ class Amendments(Revisions):
             rows = await self._retry_until_success("find", lambda: self._episodes.rows_from(scope, 0))  # noqa: B023 – awaited here
             for row in rows:
                 if row.last_ordinal <= last.ordinal:
-                    await self._retry_until_success("store_rolling", lambda: self._episodes.delete_row(row))  # noqa: B023 – awaited here
+                    await self._retry_until_success("store_rolling", lambda: self._renew_row(row, last, amended.offset))  # noqa: B023 – awaited here
             await self._retry_until_success("store_conversation", lambda: self._episodes.recount(last.event))  # noqa: B023 – awaited here
 
     async def _page(self, amended: EpisodeAmended, after: str | None) -> list[Episode]:

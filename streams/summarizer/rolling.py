@@ -197,8 +197,8 @@ async def read_text_before(
         if stored is not None:
             pending.append(stored.summary)
             as_of = max(as_of, stored.as_of)
-    if row is None:
-        return TextBefore("", tuple(pending[::-1]), as_of, None)
+    if row is None or not row.content:
+        return TextBefore("", tuple(pending[::-1]), max(as_of, row.as_of) if row else as_of, None)
     of_row = event_id(sibling_id(episode, row.last_ordinal), row.last_revision)
     return TextBefore(row.content, tuple(pending[::-1]), max(as_of, row.as_of), of_row)
 
@@ -242,8 +242,18 @@ def next_row(
         return _revised(latest, summary, as_of)
     row = _row(summary, summary.rolling_range, 1 if latest is None else latest.row + 1, as_of)
     if latest is not None and _continues(latest, max_tokens):
-        return replace(row, row=latest.row, first_ordinal=latest.first_ordinal)
+        return replace(row, row=latest.row, first_ordinal=latest.first_ordinal if latest.content else row.first_ordinal)
     return row
+
+
+def emptied(row: RollingRow, as_of: int) -> RollingRow:
+    """The row when nothing is left that it was made of.
+
+    It stays, without its text, and as another revision: else a writer that was suspended would put its text back.
+    """
+    if not row.content and row.as_of >= as_of:
+        return row
+    return replace(row, content="", token_count=0, last_revision=row.last_revision + 1, as_of=max(row.as_of, as_of))
 
 
 def _revised(latest: RollingRow, summary: SummaryCreated, as_of: int) -> RollingRow | None:

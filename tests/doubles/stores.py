@@ -147,9 +147,6 @@ class MemoryEpisodes:
         require(str, conversation_id=conversation_id)
         return [row for row in self.rows.get(conversation_id, ()) if row.last_ordinal >= ordinal]
 
-    async def delete_row(self, row: RollingRow) -> None:
-        self.rows[row.conversation_id] = [known for known in self.rows.get(row.conversation_id, ()) if known != row]
-
     async def recount(self, event: SummaryCreated | SummaryDeleted) -> None:
         key = scope_of(event)
         known = self.known.get(key)
@@ -158,7 +155,8 @@ class MemoryEpisodes:
             return
         counted = [e.summary for e in living if e.ordinal <= known.last_ordinal]
         if not counted:
-            del self.known[key]
+            counts = {"episode_count": 0, "message_count": 0, "token_count": 0, "counted_episodes": 0}
+            self.known[key] = replace(known, title="", user_id="", **counts)
             return
         last = max(counted, key=lambda summary: summary.ordinal)
         self.known[key] = replace(
@@ -223,7 +221,10 @@ class MemoryEpisodes:
     async def advance(self, summary: SummaryCreated) -> None:
         first = first_advance(summary)
         known = self.known.setdefault(scope_of(summary), first)
-        if (known.last_ordinal, known.last_revision) < (summary.ordinal, summary.revision):
+        if not known.episode_count:
+            if known.last_ordinal < summary.ordinal:
+                self.known[scope_of(summary)] = first
+        elif (known.last_ordinal, known.last_revision) < (summary.ordinal, summary.revision):
             new = known.last_ordinal < summary.ordinal
             self.known[scope_of(summary)] = replace(
                 known,
@@ -239,7 +240,8 @@ class MemoryEpisodes:
 
     async def conversation(self, conversation_id: str) -> Conversation | None:
         require(str, id=conversation_id)
-        return self.known.get(conversation_id)
+        known = self.known.get(conversation_id)
+        return known if known and known.episode_count else None
 
     async def conversations(
         self, user_id: str, tenant_id: str | None, limit: int, before: tuple[datetime, str] | None = None
@@ -251,7 +253,8 @@ class MemoryEpisodes:
         if before is not None:
             require(datetime, before=before[0])
             require(str, before=before[1])
-        owned = [known for known in self.known.values() if (known.user_id, known.tenant_id) == (user_id, tenant_id)]
+        living = [known for known in self.known.values() if known.episode_count]
+        owned = [known for known in living if (known.user_id, known.tenant_id) == (user_id, tenant_id)]
         found = [known for known in owned if before is None or _place(known) < (before[0], before[1].encode())]
         return sorted(found, key=_place, reverse=True)[:limit]
 

@@ -189,7 +189,8 @@ class SummarizerMachine(FaultMachine):
             assert episode.summary.quality.source == "llm", "a fallback has stayed"
             assert shared.index.points[episode.summary.episode_id].summary == episode.summary
             assert marks(shared.index.points[episode.summary.episode_id].raw_text) == core
-        counted, rows = stores.known.get(talk.name), stores.rows.get(talk.name, [])
+        counted = done_at_once(stores.conversation, talk.name)
+        rows = [row for row in stores.rows.get(talk.name, []) if row.content]
         living = {message.content for message in talk.left.values()}
         for held in (*stored, *rows, counted, *shared.messages.messages.values()):
             old = {mark for mark in marks(repr(held)) if mark[0] == talk.name} - living

@@ -12,6 +12,7 @@ from afterword.streams.stores.episodes import (
     EpisodeStore,
     EpisodeVersion,
     RollingRow,
+    first_advance,
     scope_of,
 )
 from tests.samples import NOON, a_stored_episode, a_summary
@@ -311,17 +312,18 @@ async def test_episodes_are_found_by_the_messages_that_they_have_or_had(episodes
     assert [e.ordinal for e in await episodes.later(a_summary(1), 5, 1)] == [2]
 
 
-async def test_rows_are_read_and_deleted_from_an_ordinal_on(episodes: EpisodeStore) -> None:
+async def test_rows_are_read_from_an_ordinal_on(episodes: EpisodeStore) -> None:
     rows = [replace(ROW, row=n, first_ordinal=n, last_ordinal=n) for n in (1, 2, 3)]
     for before, row in zip([None, *rows], rows, strict=False):
         assert await episodes.put_row(row, after=before)
     assert await episodes.rows_from("c1", 2) == rows[1:]
     renewed = replace(rows[1], content="New.", last_revision=2, as_of=7)
     assert await episodes.put_row(renewed, after=rows[1])
-    await episodes.delete_row(rows[1])
-    assert await episodes.rows_from("c1", 2) == [renewed, rows[2]], "another writer has changed it"
-    await episodes.delete_row(rows[2])
-    assert await episodes.latest_row("c1") == renewed
+    assert not await episodes.put_row(replace(renewed, content="Newer."), after=rows[1]), (
+        "another writer has changed it"
+    )
+    assert not await episodes.put_row(rows[1], after=rows[0]), "it is there"
+    assert await episodes.rows_from("c1", 2) == [renewed, rows[2]]
 
 
 async def test_counts_and_title_are_those_of_the_living(episodes: EpisodeStore) -> None:
@@ -340,6 +342,25 @@ async def test_counts_and_title_are_those_of_the_living(episodes: EpisodeStore) 
     await episodes.recount(deleted(1).deletion)
     await episodes.recount(deleted(1).deletion)
     assert await episodes.conversation("c1") is None
+
+
+async def test_a_conversation_of_which_nothing_is_left_is_not_counted_again(episodes: EpisodeStore) -> None:
+    for ordinal in (1, 2):
+        await episodes.add(a_stored_episode(ordinal))
+        await episodes.advance(a_summary(ordinal))
+    for ordinal in (1, 2):
+        await episodes.remove(deleted(ordinal))
+    await episodes.recount(deleted(2).deletion)
+    for late in (a_summary(1), a_summary(2), a_summary(2, revision=2)):
+        await episodes.advance(late)
+        assert await episodes.conversation("c1") is None
+    assert await episodes.conversations("u1", None, 10) == await episodes.conversations("", None, 10) == []
+    await episodes.advance(a_summary(3))
+    assert await episodes.conversation("c1") == first_advance(a_summary(3))
+    await episodes.advance(a_summary(4))
+    found = await episodes.conversation("c1")
+    assert found is not None
+    assert (found.title, found.episode_count, found.last_ordinal) == ("Title 4", 2, 4)
 
 
 async def test_conversations_are_found_by_everybody_who_takes_part(episodes: EpisodeStore) -> None:
