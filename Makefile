@@ -15,7 +15,7 @@ MINUTES ?= 20
 SEED ?= 1
 THREADS ?= 1
 
-.PHONY: help venv demo test test-deploy test-llm faults hostile unit model mutants quality bench bench-check lint format docs diagrams site lock release sizes clean
+.PHONY: help venv demo test test-deploy test-llm faults hostile soak unit model mutants quality bench bench-check lint format docs diagrams site lock release sizes clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -42,6 +42,10 @@ faults: $(STAMP) ## every kind of fault under load, and a table; MINUTES= and SE
 
 hostile: $(STAMP) ## hostile input of every kind under load, and a table; MINUTES= and SEED= choose how long and which
 	$(BIN)/python -m tests.e2e.faults.hostile --minutes $(MINUTES) --seed $(SEED)
+
+soak: MINUTES = 60
+soak: $(STAMP) ## a steady load for an hour while workers come and go: curves, slopes, leaks; MINUTES=, SEED=, RATE=
+	$(BIN)/python -m tests.e2e.faults.soak --minutes $(MINUTES) --seed $(SEED) $(if $(RATE),--rate $(RATE))
 
 test-deploy: $(STAMP) ## the image, the compose file and the chart; fetches Helm, and an engine where none runs (Debian, root)
 	$(BIN)/pytest tests/deploy -m deploy

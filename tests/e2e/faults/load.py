@@ -123,7 +123,7 @@ class Load:
         self.failure: BaseException | None = None
         self._topic = settings.kafka.messages_topic
         self._conversations = conversations
-        self._pause = 1 / per_second
+        self.per_second = per_second
         self._producer = AIOKafkaProducer(
             bootstrap_servers=settings.kafka.bootstrap_servers,
             enable_idempotence=True,
@@ -138,7 +138,7 @@ class Load:
         try:
             while not stop.is_set():
                 await self.put(*self._conversations.next())
-                await asyncio.sleep(self._pause)
+                await asyncio.sleep(1 / self.per_second)
             for name, value in self._conversations.close():
                 await self.put(name, value)
             async with asyncio.timeout(LAST_SECONDS):

@@ -6,7 +6,7 @@ import random
 import subprocess
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,10 @@ class Form:
     """Workers are static members of their groups, as those of a StatefulSet are."""
     hostile: bool = False
     """Real dialogues are the load; event loops and the groups of all roles are measured."""
+    workers: Mapping[str, int] = field(default_factory=dict)
+    """Workers of a role at the start; one of those that are not named."""
+    redone: bool = True
+    """Where messages are changed, summaries are redone as well, about as fast as they are announced."""
 
     @property
     def long(self) -> bool:
@@ -71,7 +75,21 @@ class Result:
         return not (self.lost or self.duplicated or self.problems)
 
 
-async def run(servers: Servers, directory: Path, kinds: Sequence[type[Fault]], form: Form) -> Result:
+Beside = Callable[[World], contextlib.AbstractAsyncContextManager[None]]
+"""Entered while faults are injected: for whoever measures meanwhile."""
+
+
+def nothing_beside(_: World) -> contextlib.AbstractAsyncContextManager[None]:
+    return contextlib.nullcontext()
+
+
+async def run(
+    servers: Servers,
+    directory: Path,
+    kinds: Sequence[type[Fault]],
+    form: Form,
+    beside: Beside = nothing_beside,
+) -> Result:
     """Injects these kinds, all of them into one deployment, and judges it in the end."""
     faults = [kind() for kind in kinds]
     result = Result(faults)
@@ -86,7 +104,7 @@ async def run(servers: Servers, directory: Path, kinds: Sequence[type[Fault]], f
         deployment = await opened_ones.enter_async_context(
             deployed(settings, directory, form.static or kinds[0].static)
         )
-        world = World(servers, deployment, load, {}, Loops(), form.long)
+        world = World(servers, deployment, load, {}, Loops(), form.long, form.workers)
         if form.hostile:
             await opened_ones.enter_async_context(probed(world.targets, world.loops))
         for role in watched(form):
@@ -94,7 +112,7 @@ async def run(servers: Servers, directory: Path, kinds: Sequence[type[Fault]], f
                 measured(watched_of(kafka, role), world.loops.clock if form.hostile else time.monotonic)
             )
         try:
-            async with loaded(world, faults, form):
+            async with loaded(world, faults, form), beside(world):
                 await inject_all(world, faults, form)
             await judge(world, faults, result)
             if has_changes:
@@ -139,11 +157,12 @@ async def loaded(world: World, faults: Sequence[Fault], form: Form) -> AsyncIter
     supervising = asyncio.create_task(world.supervise())
     requests = changes.Requests(world.deployment.settings, random.Random(form.seed))
     has_changes = changed([type(fault) for fault in faults], form)
-    asking = asyncio.create_task(requests.run()) if has_changes else None
+    asking = asyncio.create_task(requests.run()) if has_changes and form.redone else None
     tasks = [loading, supervising, *([asking] if asking else [])]
     try:
         for role in faults[0].roles:
-            world.start(role)
+            for name in [role, *(f"{role}-{number}" for number in range(2, form.workers.get(role, 1) + 1))]:
+                world.start(role, name)
         await world.busy(1)
         await world.progress()
         for stalls in world.groups.values():
@@ -158,6 +177,7 @@ async def loaded(world: World, faults: Sequence[Fault], form: Form) -> AsyncIter
             await requests.enough()
             asking.cancel()
             note(world, f"{requests.sent} requests to redo summaries were sent")
+        if has_changes:
             await changes.until_summarizer_is_done(world.deployment.settings.kafka)
     finally:
         for task in tasks:

@@ -26,6 +26,8 @@ class Stalls:
         """Offsets of all partitions together, at the last look."""
         self.offsets: dict[int, int] = {}
         """The same, by partition."""
+        self.lag = 0
+        """Records that are not committed, of all partitions together, at the last look."""
         self.looks = 0
         self._lap = 0.0
         self._since: dict[int, tuple[int, float]] = {}
@@ -34,6 +36,7 @@ class Stalls:
         """Take committed offset and end by partition. `now`: seconds of a monotonic clock."""
         self.committed = sum(committed.values())
         self.offsets = dict(committed)
+        self.lag = sum(max(0, end - committed.get(partition, 0)) for partition, end in ends.items())
         self.looks += 1
         for partition, end in ends.items():
             at = committed.get(partition, 0)
