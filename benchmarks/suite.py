@@ -24,6 +24,8 @@ class Form(NamedTuple):
     loads: tuple[float, ...] = ()
     """Messages a second of the benchmark `latency`, to compare versions at equal loads; otherwise shares of the
     capacity that it finds."""
+    messages: tuple[int, ...] = ()
+    """Sizes of the benchmark `sizes`, instead of its own."""
 
 
 @dataclass(frozen=True)
