@@ -10,6 +10,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TransactionalIdAuthorizationFailed, for_code
 from opentelemetry.trace import NoOpTracer
 
+from afterword.recalling.opening import make_reranker
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka import admin_client, client_options
 from afterword.streams.settings import Settings, keys_in_clear
@@ -70,6 +71,7 @@ def checks(settings: Settings, stores: Stores) -> dict[str, Check]:
         **stores.checks,
         "sealing": partial(check_sealing, settings, stores),
         "llm": partial(check_llm, settings),
+        "reranker": partial(check_reranker, settings),
         "webhooks": partial(check_webhooks, settings),
     }
 
@@ -198,3 +200,14 @@ async def check_llm(settings: Settings) -> str:
     finally:
         await provider.close()
     return " ".join(part for part in (settings.llm.provider, settings.llm.model) if part)
+
+
+async def check_reranker(settings: Settings) -> str:
+    """Ask a server for reranking, where one is configured, for the order of two short texts."""
+    reranker = make_reranker(settings, None, None)
+    if reranker is None:
+        return settings.recall.rerank
+    try:
+        return await reranker.check()
+    finally:
+        await reranker.close()

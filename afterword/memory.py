@@ -14,7 +14,9 @@ import structlog
 from pydantic import ConfigDict
 
 from afterword.context import ANYONE, Anyone, Context, ContextRequest, Owner, read_context
+from afterword.recalling.opening import open_third_stage
 from afterword.recalling.reranking import CANDIDATES, EpisodeTexts, reranked, together_with
+from afterword.recalling.third_stage import ThirdStage
 from afterword.recalling.times import asked_time
 from afterword.schemas import MessageCreated, SummaryCreated
 from afterword.schemas.base import EPOCH, Time
@@ -31,6 +33,7 @@ from afterword.withheld import Withheld, read_withheld
 
 if TYPE_CHECKING:
     from afterword.streams.summarizer.embedders import Embedder as OpenEmbedder
+    from afterword.streams.telemetry import Metrics
 
 __all__ = [
     "ANYONE",
@@ -150,9 +153,10 @@ class MessagePage:
 class Memory:
     """Reads conversations and their episodes, and searches them; to be closed, or used with `async with`.
 
-    `keep_recent`: the number of last messages that `context` returns by default. `rerank`: second stage of `recall`.
-    `zone`, `now`: of the days that words such as "yesterday" in a query mean. All methods raise StoreUnavailable,
-    and for an argument from a request's JSON that is of another type, TypeError, or out of bounds, ValueError.
+    `keep_recent`: the number of last messages that `context` returns by default. `rerank`: `none` for no second stage
+    of `recall`. `third_stage`: what comes after that. `zone`, `now`: of the days that words such as "yesterday" in a
+    query mean. All methods raise StoreUnavailable, and for an argument from a request's JSON that is of another type,
+    TypeError, or out of bounds, ValueError.
     """
 
     def __init__(
@@ -163,6 +167,7 @@ class Memory:
         *,
         keep_recent: int = KEEP_RECENT,
         rerank: Rerank = "passages",
+        third_stage: ThirdStage | None = None,
         zone: tzinfo = UTC,
         now: Callable[[], datetime] = _now,
         closing: tuple[Close, ...] = (),
@@ -171,6 +176,7 @@ class Memory:
         self._messages = messages
         self._search = search
         self._rerank = rerank
+        self._third_stage = third_stage
         self._texts = EpisodeTexts(messages)
         self._zone = zone
         self._now = now
@@ -178,17 +184,22 @@ class Memory:
         self._closing = closing
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> Self:
-        """Open the stores of these settings; each connects with its first use. Raises: ConfigurationError."""
+    def from_settings(cls, settings: Settings, metrics: "Metrics | None" = None) -> Self:
+        """Open the stores of these settings; each connects with its first use. Raises: ConfigurationError.
+
+        `metrics`: None counts nothing.
+        """
         stores, embed = open_stores(settings), QueryEmbedder(settings.embedder)
+        third_stage = open_third_stage(settings, stores, metrics)
         return cls(
             stores.episodes,
             stores.messages,
             partial(_search, stores, embed),
             keep_recent=settings.episodes.preset.keep_recent,
             rerank=settings.recall.rerank,
+            third_stage=third_stage,
             zone=settings.summarizer.zone,
-            closing=(embed.close, stores.close),
+            closing=(embed.close, *([third_stage.close] if third_stage else []), stores.close),
         )
 
     @classmethod
@@ -488,21 +499,25 @@ class Memory:
         withheld = await read_withheld(self._messages, list({hit.conversation_id for hit in hits}))
         stored = await self._episodes.find_many([hit.episode_id for hit in hits])
         known = [(hit, stored[hit.episode_id]) for hit in hits if hit.episode_id in stored]
-        return [
+        shown = [
             _as_stored(hit, episode)
             for hit, episode in known
             if wanted.allows(episode.summary) and not withheld.hides(episode)
         ]
+        if self._third_stage is not None:
+            shown = await self._third_stage.reordered(wanted, shown)
+        return shown[:k]
 
     async def _ranked(self, query: Query) -> list[Recalled]:
-        """The best `k` episodes by both stages, best first."""
+        """The best `k` episodes by both stages, best first; where a third one follows, as many as that is shown."""
         if self._rerank == "none":
             return await self._search(query)
         hits = await self._search(query.model_copy(update={"k": max(query.k, CANDIDATES)}))
         asked = asked_time(query.text, self._now(), self._zone)
         if asked:
             hits = together_with(hits, await self._search(query.within(*asked).model_copy(update={"k": CANDIDATES})))
-        return (await reranked(self._texts, query, hits, asked))[: query.k]
+        shown = self._third_stage.candidates if self._third_stage is not None else 0
+        return (await reranked(self._texts, query, hits, asked))[: max(query.k, shown)]
 
     async def close(self) -> None:
         """Close the connections."""

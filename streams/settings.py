@@ -69,7 +69,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 EpisodeScope = Literal["conversation", "agent"]
-Rerank = Literal["passages", "none"]
+Rerank = Literal["passages", "endpoint", "llm", "none"]
 TopicShift = Literal["flags", "auto", "off"]
 
 
@@ -468,8 +468,33 @@ class EmbedderSettings(Section):
 class RecallSettings(Section):
     rerank: Rerank = Field(
         "passages",
-        description="second stage of recall: passages: the best 50 episodes are ranked anew by passages of three "
-        "messages; none: no second stage, and hits do not say which messages match",
+        description="stages of recall after the first: passages: the best 50 episodes are ranked anew by passages of "
+        "three messages; endpoint: after that, by a server for reranking; llm: after that, the best ten by the LLM; "
+        "none: no further stage, and hits do not say which messages match",
+    )
+
+
+MOST_RERANKED = 50
+
+
+class RerankerSettings(Section):
+    """Server of `recall.rerank = endpoint`, and bounds of what it, or the LLM, is shown."""
+
+    base_url: str | None = Field(None, description="address of the server before `/rerank`; required for endpoint")
+    api: Literal["cohere", "tei"] = Field(
+        "cohere",
+        description="names in requests: cohere: as Cohere, Jina and vLLM have them; tei: Text Embeddings Inference",
+    )
+    model: str | None = Field(None, min_length=1, description="name of the model, for a server that has several")
+    api_key: SecretStr | None = Field(None, description="sent as a bearer token")
+    ca_file: Path | None = Field(None, description="PEM file: trusted CAs for the server; default: those of certifi")
+    timeout_seconds: Seconds = Field(2.0, description="time for the server's answer; then the order of passages holds")
+    llm_timeout_seconds: Seconds = Field(10.0, description="the same for the LLM's answer, with llm")
+    candidates: int = Field(
+        MOST_RERANKED, ge=2, le=MOST_RERANKED, description="episodes that the server is shown; with llm, at most ten"
+    )
+    document_characters: int = Field(
+        2000, ge=200, le=20_000, description="most characters that are shown of an episode: passage, then summary"
     )
 
 
@@ -944,6 +969,7 @@ class Settings(BaseSettings):
     llm: Llm = Llm()
     embedder: EmbedderSettings = EmbedderSettings()
     recall: RecallSettings = RecallSettings()
+    reranker: RerankerSettings = RerankerSettings()
     summarizer: SummarizerSettings = SummarizerSettings()
     rolling: Rolling = Rolling()
     quality: QualitySettings = QualitySettings()
@@ -1068,6 +1094,7 @@ KEYS = (
     (("qdrant", "url"), ("qdrant", "api_key")),
     (("llm", "base_url"), ("llm", "api_key")),
     (("embedder", "base_url"), ("embedder", "api_key")),
+    (("reranker", "base_url"), ("reranker", "api_key")),
 )
 """Addresses, and the keys that are sent to them."""
 

@@ -62,14 +62,14 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     """
     async with AsyncExitStack() as closing:
         stores = await closing.enter_async_context(open_stores(settings))
-        memory = await closing.enter_async_context(Memory.from_settings(settings))
+        metrics = Metrics(ROLE, running_version())
+        memory = await closing.enter_async_context(Memory.from_settings(settings, metrics))
         outbox = Outbox(
             settings.kafka,
             lambda: Producer.from_settings(settings, max_batch_size=BATCH_BYTES),
             settings.serve.acknowledge_seconds,
         )
         closing.push_async_callback(outbox.close)
-        metrics = Metrics(ROLE, running_version())
         feed = Feed(settings.kafka, metrics)
         closing.push_async_callback(_stopped, asyncio.create_task(feed.run()))
         runner = ErasureRunner(

@@ -1,12 +1,13 @@
 """Prints what recall finds, without and with its second stage: python -m benchmarks.recall
 
 By `Memory.recall` itself, with an index in a directory and the other stores in memory, of episodes that were
-summarized without an LLM; the vectors are those of the embedder that needs no server.
+summarized without an LLM; the vectors are those of the embedder that needs no server. A reranker that the environment
+configures (AFTERWORD_RECALL__RERANK) has rows of its own.
 """
 
 import asyncio
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -16,8 +17,10 @@ from rich.console import Console
 from rich.table import Table
 
 from afterword.memory import Memory, Search
+from afterword.recalling.opening import make_reranker
+from afterword.recalling.third_stage import ThirdStage
 from afterword.schemas import EpisodeClosed, MessageCreated
-from afterword.streams.settings import Rerank
+from afterword.streams.settings import Rerank, load_settings
 from afterword.streams.stores.episodes import stored_episode
 from afterword.streams.stores.index import Query, Recalled, raw_text, summary_text
 from afterword.streams.stores.messages import ArchivedMessage
@@ -26,6 +29,7 @@ from afterword.streams.summarizer.embedders import LocalEmbedder
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.revisions import now, summary_created
 from afterword.streams.summarizer.summary import SummaryRequest
+from afterword.streams.telemetry import Metrics
 from benchmarks.recall.corpora import Corpus, Question, dialogues, histories, meetings, sessions
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
 
@@ -78,9 +82,9 @@ async def measured(corpus: Corpus, directory: Path) -> Mapping[Way, Mapping[str,
         found: dict[Way, Mapping[str, Figures]] = {}
         for way in WAYS:
             search = partial(with_vectors, index, embedder) if way.vectors else index.search
-            ranked = [await ranking(episodes, messages, search, way.rerank, q) for q in corpus.questions]
-            found[way] = figures(corpus.questions, ranked)
-        return found
+            memory = partial(Memory, episodes, messages, search, rerank=way.rerank)
+            found[way] = await figures_of(corpus, memory)
+        return {**found, **await with_reranker(corpus, episodes, messages, index.search)}
     finally:
         await index.close()
 
@@ -95,10 +99,28 @@ async def with_vectors(index: SqliteIndex, embedder: LocalEmbedder, query: Query
     return await index.search(query, await embedder.embed(query.text))
 
 
-async def ranking(
-    episodes: MemoryEpisodes, messages: MemoryMessages, search: Search, rerank: Rerank, question: Question
-) -> list[str]:
-    memory = Memory(episodes, messages, search, rerank=rerank, now=lambda: question.asked_at)
+async def with_reranker(
+    corpus: Corpus, episodes: MemoryEpisodes, messages: MemoryMessages, search: Search
+) -> Mapping[Way, Mapping[str, Figures]]:
+    """Figures with the reranker that the environment configures, if any. Raises: ProviderError if it does not work."""
+    settings, metrics = load_settings(), Metrics("benchmark", "")
+    reranker = make_reranker(settings, None, metrics)
+    if reranker is None:
+        return {}
+    name = await reranker.check()
+    third_stage = ThirdStage(reranker, messages, settings.reranker.document_characters, metrics=metrics)
+    figures = await figures_of(corpus, partial(Memory, episodes, messages, search, third_stage=third_stage))
+    await reranker.close()
+    ordered = metrics.registry.get_sample_value("afterword_rerankings_total", {"outcome": "ok"}) or 0
+    return {Way(f"{name}, which ordered {ordered:.0f}", settings.recall.rerank): figures}
+
+
+async def figures_of(corpus: Corpus, make_memory: Callable[..., Memory]) -> Mapping[str, Figures]:
+    return figures(corpus.questions, [await ranking(make_memory, question) for question in corpus.questions])
+
+
+async def ranking(make_memory: Callable[..., Memory], question: Question) -> list[str]:
+    memory = make_memory(now=lambda: question.asked_at)
     hits = await memory.recall(question.text, user_id=question.user_id, tenant_id=None, k=DEPTH)
     return [hit.episode_id for hit in hits]
 

@@ -39,7 +39,7 @@ class Counter:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Tokens taken from the counters for a summary that is under way."""
+    """Tokens taken from the counters for a summary, or an order of episodes, that is under way."""
 
     counters: tuple[Counter, ...]
     amount: int
@@ -70,9 +70,13 @@ class TokenBudget:
         """Take the estimate of a summary. Raises: BudgetExhausted when nothing is left."""
         if not self._budget.limited:
             return Estimate((), 0)
-        now, amount, taken = self._clock(), estimate(request), list[Counter]()
+        return await self.take_tokens(estimate(request), request.episode.tenant_id)
+
+    async def take_tokens(self, amount: int, tenant_id: str | None) -> Estimate:
+        """Take so many tokens, an estimate. Raises: BudgetExhausted when nothing is left."""
+        now, taken = self._clock(), list[Counter]()
         try:
-            for counter in self._counters(now, request.episode.tenant_id):
+            for counter in self._counters(now, tenant_id):
                 if not await self._budgets.take(counter.key, amount, counter.limit, now + KEPT):
                     await self._correct(taken, -amount)
                     self._shown.used(counter.budget, counter.hour, counter.limit, counter.limit)

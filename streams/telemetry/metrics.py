@@ -152,7 +152,9 @@ class Metrics:
             "budget_left_tokens", "The limit minus what this worker saw used; not below 0.", "budget"
         )
         self.budget_refusals = counter(
-            "budget_refusals_total", "Summaries for which no LLM was asked, because this budget was used up.", "budget"
+            "budget_refusals_total",
+            "Summaries, and searches, for which no LLM was asked, because this budget was used up.",
+            "budget",
         )
         self.dead_letters = counter("dead_letters_total", "Records sent to a dead-letter queue.", "stage", "error_type")
         self.in_flight = gauge("episodes_in_flight", "Episodes in flight in the summarizer, queued ones included.")
@@ -162,6 +164,17 @@ class Metrics:
             "unavailable servers.",
             STEP_SECONDS,
             "step",
+        )
+        self.rerankings = counter(
+            "rerankings_total",
+            "Searches whose hits a reranker was to put in order: ok, the type of the error, or paused (not asked, "
+            "because it was away a moment ago). All but ok have the order of passages.",
+            "outcome",
+        )
+        self.reranking_seconds = histogram(
+            "reranking_duration_seconds",
+            "Seconds from asking a reranker to its order or the error.",
+            STEP_SECONDS,
         )
         self.requests = counter("requests_total", "Requests that the server answered, by route.", "route", "status")
         self.request_seconds = histogram(

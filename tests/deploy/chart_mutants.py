@@ -149,8 +149,8 @@ MUTANTS = (
     Mutant(
         "the segmenter is given MongoDB's URI",
         "_helpers.tpl",
-        "mongo qdrant llm embedder serve webhooks\n{{- end -}}",
-        "qdrant llm embedder serve webhooks\n{{- end -}}",
+        "mongo qdrant llm embedder reranker serve webhooks\n{{- end -}}",
+        "qdrant llm embedder reranker serve webhooks\n{{- end -}}",
     ),
     Mutant(
         "hooks without secrets",

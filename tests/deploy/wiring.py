@@ -20,7 +20,7 @@ SECRETS = {
     "summarizer": {"kafka", "crypto", "redaction", "mongo", "qdrant", "llm", "embedder"},
     "archiver": {"kafka", "crypto", "redaction", "mongo"},
     "webhooks": {"kafka", "crypto", "redaction", "mongo", "webhooks"},
-    "server": {"kafka", "crypto", "redaction", "mongo", "qdrant", "embedder", "serve"},
+    "server": {"kafka", "crypto", "redaction", "mongo", "qdrant", "embedder", "reranker", "serve"},
     "topics": {"kafka", "crypto", "redaction"},
     "smoke": {"kafka", "crypto", "redaction"},
 }

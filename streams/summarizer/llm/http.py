@@ -1,4 +1,4 @@
-"""Calls of an LLM or embedding server over HTTP: how many at a time, for how long, and what each failure means."""
+"""Calls of an LLM, embedding or reranking server over HTTP: how many, for how long, what each failure means."""
 
 import asyncio
 import re
@@ -26,7 +26,7 @@ from afterword.streams.errors import (
     ProviderRateLimited,
     ProviderUnavailable,
 )
-from afterword.streams.settings import EmbedderSettings, Llm, is_loopback, variable
+from afterword.streams.settings import EmbedderSettings, Llm, RerankerSettings, is_loopback, variable
 from afterword.streams.tls import trusting
 
 if TYPE_CHECKING:  # an embedder of the extra `memory` has no metrics
@@ -55,8 +55,8 @@ class HttpClient:
 
     def __init__(
         self,
-        server: Llm | EmbedderSettings,
-        section: Literal["llm", "embedder"],
+        server: Llm | EmbedderSettings | RerankerSettings,
+        section: Literal["llm", "embedder", "reranker"],
         default_url: str,
         calls_at_a_time: int = CALLS_AT_A_TIME,
         seconds: "Histogram | None" = None,
@@ -89,16 +89,20 @@ class HttpClient:
 
     async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """Return the JSON object of the response. Raises: ProviderError."""
+        return _json_answer(await self.post_for_bytes(path, body))
+
+    async def post_for_bytes(self, path: str, body: dict[str, Any]) -> bytes:
+        """Return the decoded body of the response, at most MOST_RESPONSE_BYTES. Raises: ProviderError."""
         return await self._call("POST", path, orjson.dumps(body))
 
     async def get(self, path: str) -> dict[str, Any]:
         """Return the JSON object of the response. Raises: ProviderError."""
-        return await self._call("GET", path, None)
+        return _json_answer(await self._call("GET", path, None))
 
     async def close(self) -> None:
         await self._pool.close()
 
-    async def _call(self, method: str, path: str, content: bytes | None) -> dict[str, Any]:
+    async def _call(self, method: str, path: str, content: bytes | None) -> bytes:
         async with self._pool.connection() as connection:
             began = time.monotonic()
             try:
@@ -107,7 +111,7 @@ class HttpClient:
                 if content is not None and self._seconds:
                     self._seconds.observe(time.monotonic() - began)
         if response.is_success:
-            return _json_answer(body)
+            return body
         raise failure(response, body)
 
     async def _send(

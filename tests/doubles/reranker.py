@@ -1,0 +1,131 @@
+"""Rerankers: one that plays a script, and an HTTP server on 127.0.0.1 that ranks by shared words."""
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+
+from aiohttp import web
+
+from afterword.recalling.third_stage import RankingQuestion
+from afterword.streams.errors import ProviderError
+
+Form = Literal["cohere_v1", "cohere_v2", "jina", "vllm", "voyage", "tei"]
+FORMS: tuple[Form, ...] = ("cohere_v1", "cohere_v2", "jina", "vllm", "voyage", "tei")
+MODEL = "a-reranker"
+KEY = "key-of-the-reranker"
+
+
+def shared_words(query: str, document: str) -> float:
+    """Share of the query's words that a document has, from 0 to 1."""
+    wanted, words = (set(re.findall(r"\w+", text.lower())) for text in (query, document))
+    return len(wanted & words) / len(wanted) if wanted else 0.0
+
+
+class ScriptedReranker:
+    """Gives the next order of its script, or raises it; after the last one the documents' own order reversed."""
+
+    def __init__(self, script: Sequence[list[int] | ProviderError] = (), candidates: int = 50) -> None:
+        self.script = deque(script)
+        self.candidates = candidates
+        self.timeout_seconds = 5.0
+        self.delay_seconds = 0.0
+        self.questions: list[RankingQuestion] = []
+        self.asked = asyncio.Event()
+        self.closed = False
+
+    async def order(self, question: RankingQuestion) -> list[int]:
+        """Raises: the ProviderError that is next in the script."""
+        self.questions.append(question)
+        self.asked.set()
+        await asyncio.sleep(self.delay_seconds)
+        step = self.script.popleft() if self.script else [*reversed(range(len(question.documents)))]
+        if isinstance(step, ProviderError):
+            raise step
+        return step
+
+    async def check(self) -> str:
+        return "scripted"
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class RerankServer:
+    """What was asked, in order; `answer` takes the place of a ranking, and may be changed at any time."""
+
+    def __init__(self, form: Form = "cohere_v2") -> None:
+        self.form = form
+        self.answer: Answer | None = None
+        self.requests: list[dict[str, Any]] = []
+        self.url = ""
+        self._runner: web.AppRunner
+
+    async def start(self) -> None:
+        app = web.Application(client_max_size=8_000_000)
+        app.router.add_post("/v1/rerank", self._rerank)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
+
+    async def stop(self) -> None:
+        await self._runner.cleanup()
+
+    async def _rerank(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        self.requests.append(body)
+        if self.answer is not None:
+            return await self.answer(request)
+        if request.headers.get("authorization") != f"Bearer {KEY}":
+            return web.json_response({"message": "invalid api token"}, status=401)
+        return web.json_response(_ranking(self.form, body))
+
+
+def _ranking(form: Form, body: dict[str, Any]) -> Any:
+    documents = body["texts" if form == "tei" else "documents"]
+    scores = {index: shared_words(body["query"], text) for index, text in enumerate(documents)}
+    best = sorted(scores, key=lambda index: -scores[index])[: body.get("top_n")]
+    if form == "tei":
+        return [{"index": index, "score": scores[index]} for index in best]
+    assert body["model"] == MODEL
+    named = [{"index": index, "relevance_score": scores[index]} for index in best]
+    shown = [{**one, "document": {"text": documents[one["index"]]}} for one in named]
+    return {
+        "cohere_v1": {"id": "a", "results": named, "meta": {"api_version": {"version": "1"}}},
+        "cohere_v2": {"id": "a", "results": named, "meta": {"billed_units": {"search_units": 1}}},
+        "jina": {"model": MODEL, "usage": {"total_tokens": 9}, "results": shown},
+        "vllm": {"id": "rerank-a", "model": MODEL, "usage": {"total_tokens": 9}, "results": shown},
+        "voyage": {"object": "list", "data": named, "model": MODEL, "usage": {"total_tokens": 9}},
+    }[form]
+
+
+def says(body: bytes, status: int = 200, **headers: str) -> Answer:
+    """An answer of these bytes."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.Response(body=body, status=status, headers=named)
+
+    return answer
+
+
+def scores(*given: tuple[object, object]) -> bytes:
+    """A ranking in Cohere's form, of places and scores as they would be written in JSON."""
+    results = ", ".join(f'{{"index": {index}, "relevance_score": {score}}}' for index, score in given)
+    return f'{{"results": [{results}]}}'.encode()
+
+
+@asynccontextmanager
+async def reranking(form: Form = "cohere_v2") -> AsyncIterator[RerankServer]:
+    server = RerankServer(form)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
