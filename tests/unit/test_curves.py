@@ -3,7 +3,7 @@
 import xml.etree.ElementTree as ElementTree
 from math import isclose
 
-from tests.e2e.faults.curves import Bound, Curves, Panel, ceiling, rows, slope, stretches, svg, table
+from tests.e2e.faults.curves import Bound, Curves, Panel, ceiling, rows, slope, stretches, svg, table, verdict_of
 
 MEMORY = Panel("memory", "MB", Bound(share=0.1, least=20), frozenset({"steady"}))
 DISK = Panel("disk", "MB", None)
@@ -43,6 +43,13 @@ def test_a_slope_beyond_share_and_least_is_a_leak() -> None:
     assert not flat.leaks
     assert table([leak])[-1].endswith("| 20.0 MB | LEAK |")
     assert table([flat])[-1].endswith("| flat |")
+
+
+def test_a_lag_that_rises_says_that_the_load_is_too_much() -> None:
+    leaking = rows(curves(steady=[float(at) for at in MINUTES]), [MEMORY])
+    assert verdict_of(leaking, "lag") == "LEAKS: memory of steady"
+    assert verdict_of(leaking, "memory").startswith("SATURATED")
+    assert verdict_of([], "lag") == "no leak"
 
 
 def test_those_that_come_and_go_are_drawn_but_not_judged() -> None:

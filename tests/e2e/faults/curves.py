@@ -14,8 +14,10 @@ from typing import NamedTuple
 SECONDS_AN_HOUR = 3600
 LEAST_SECONDS = 600
 """Length of a run below which a slope an hour says nothing."""
-COLUMNS, WIDTH, HEIGHT = 2, 460, 200
-LEFT, RIGHT, TOP, BOTTOM = 52, 12, 44, 22
+COLUMNS, WIDTH, HEIGHT = 2, 460, 220
+LEFT, RIGHT, TOP, BOTTOM = 62, 30, 58, 22
+LETTER, LINE = 6, 14
+"""Width of a letter and height of a line in the legend."""
 """Margins of a panel: scales are left and below, its title and legend above."""
 COLORS = ("#1f6fb2", "#d1601f", "#2e8b57", "#8e44ad", "#b03a48", "#5f6a72", "#b8860b", "#1ba3a3", "#c2569b")
 
@@ -132,6 +134,15 @@ def cells(row: Row) -> tuple[str, ...]:
     return (panel.title, row.name, level, an_hour, f"{number(most)} {panel.unit}", "LEAK" if row.leaks else "flat")
 
 
+def verdict_of(found: Sequence[Row], lag: str) -> str:
+    """Name the leaks. `lag`: title of the panel whose rise means that work piles up, which makes all else rise too."""
+    leaks = [row for row in found if row.leaks]
+    named = ", ".join(f"{row.panel.title} of {row.name}" for row in leaks)
+    if any(row.panel.title == lag for row in leaks):
+        return f"SATURATED, no steady load, so that nothing is said of leaks: {named}"
+    return f"LEAKS: {named}" if leaks else "no leak"
+
+
 def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.1f}"
 
@@ -162,17 +173,17 @@ def _plot(panel: Panel, curves: Curves) -> list[str]:
         f'<text x="{LEFT}" y="14" font-weight="bold" fill="#222">{escape(panel.title)}, {escape(panel.unit)}</text>'
     ]
     for share in (0.0, 0.5, 1.0):
-        y = TOP + high * (1 - share)
-        parts.append(f'<path d="M{LEFT} {y:.1f}h{wide}" stroke="#ddd"/>')
-        parts.append(f'<text x="{LEFT - 5}" y="{y + 4:.1f}" text-anchor="end" fill="#555">{share * top:,.4g}</text>')
-        x = LEFT + wide * share
-        parts.append(
-            f'<text x="{x:.1f}" y="{HEIGHT - 6}" text-anchor="middle" fill="#555">{end * share / 60:,.3g} min</text>'
-        )
-    legend = LEFT
+        right, down = LEFT + wide * share, TOP + high * (1 - share)
+        parts.append(f'<path d="M{LEFT} {down:.1f}h{wide}" stroke="#ddd"/>')
+        parts.append(f'<text x="{LEFT - 5}" y="{down + 4:.1f}" text-anchor="end" fill="#555">{share * top:,.9g}</text>')
+        minutes = f"{end * share / 60:,.3g} min"
+        parts.append(f'<text x="{right:.1f}" y="{HEIGHT - 6}" text-anchor="middle" fill="#555">{minutes}</text>')
+    x, y = LEFT, 30
     for (name, values), color in zip(named.items(), (COLORS * len(named))[: len(named)], strict=True):
-        parts.append(f'<text x="{legend}" y="30" fill="{color}">{escape(name)}</text>')
-        legend += 12 + 6 * len(name)
+        if x > LEFT and x + LETTER * len(name) > WIDTH:
+            x, y = LEFT, y + LINE
+        parts.append(f'<text x="{x}" y="{y}" fill="{color}">{escape(name)}</text>')
+        x += 2 * LETTER + LETTER * len(name)
         for points in stretches(curves.seconds, values):
             line = " ".join(f"{LEFT + wide * at / end:.1f},{TOP + high * (1 - v / top):.1f}" for at, v in points)
             parts.append(f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="1.3"/>')

@@ -30,7 +30,7 @@ from afterword.embedded.process import Process, Server
 from benchmarks.processes import status_bytes
 from benchmarks.quantiles import quantile
 from benchmarks.suite import machine
-from tests.e2e.faults.curves import Bound, Curves, Panel, rows, svg, table
+from tests.e2e.faults.curves import Bound, Curves, Panel, rows, svg, table, verdict_of
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.run import Form, Result, note, run
 from tests.e2e.faults.stalls import Group, Stalls, measured
@@ -326,8 +326,7 @@ def kept(options: Options, soak: Soak, result: Result | None) -> dict[str, Any]:
 def report(result: Result, soak: Soak) -> list[str]:
     judged = f"{result.lost} lost, {result.duplicated} duplicated"
     counts = f"{result.messages:,} messages, {result.episodes:,} episodes, {judged}"
-    leaks = [f"{row.panel.title} of {row.name}" for row in rows(soak.curves, PANELS) if row.leaks]
-    verdict = f"LEAKS: {', '.join(leaks)}" if leaks else "no leak"
+    verdict = verdict_of(rows(soak.curves, PANELS), LAG)
     audited = "audit clean" if result.clean else "NOT CLEAN"
     return [*table(rows(soak.curves, PANELS)), "", counts, *result.notes, *result.problems, f"{audited}, {verdict}"]
 
