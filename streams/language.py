@@ -107,6 +107,14 @@ def stems(words: Iterable[str], language: str) -> list[str]:
     return [_stem(word, name) if len(word) <= LONGEST_STEMMED else word for word in kept] if name else kept
 
 
+def stem(word: str, language: str) -> str | None:
+    """Reduce one word as `stems` does, without its lists; None for a stop word."""
+    if word in _stop_words(language):
+        return None
+    name = _stemmer_name(language)
+    return _stem(word, name) if name and len(word) <= LONGEST_STEMMED else word
+
+
 def is_common(word: str, language: str) -> bool:
     """True for a word in the stop-words package's list, which is long for English."""
     return word.casefold() in _common_words(language)

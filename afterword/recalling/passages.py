@@ -8,10 +8,10 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from itertools import chain
+from itertools import accumulate, chain
 from typing import NamedTuple
 
-from afterword.streams.language import UNDETERMINED, detect, plausible, stems, words
+from afterword.streams.language import UNDETERMINED, detect, plausible, stem, stems, words
 
 WINDOW = 3
 MESSAGE_CHARACTERS = 4000
@@ -57,9 +57,14 @@ class _Vocabulary(dict[str, str | None]):
         self._wanted = [(language, frozenset(stems(words(query), language))) for language in languages]
 
     def __missing__(self, word: str) -> str | None:
-        found = (stem for language, wanted in self._wanted for stem in stems([word], language) if stem in wanted)
-        self[word] = stem = next(found, None)
-        return stem
+        found = None
+        for language, wanted in self._wanted:
+            if (found := stem(word, language)) in wanted:
+                break
+        else:
+            found = None
+        self[word] = found
+        return found
 
 
 def best_passages(query: str, episodes: Sequence[Sequence[str]]) -> list[Passage | None]:
@@ -70,11 +75,11 @@ def best_passages(query: str, episodes: Sequence[Sequence[str]]) -> list[Passage
     """
     vocabulary = _Vocabulary(query, _languages(query, episodes))
     windows = [_windows([_counted(text, vocabulary) for text in texts]) for texts in episodes]
-    every = list(chain.from_iterable(windows))
-    having = Counter(chain.from_iterable(window.terms for _, window in every))
-    weights = {term: math.log(1 + (len(every) - n + 0.5) / (n + 0.5)) for term, n in having.items()}
-    average = sum(window.words for _, window in every) / len(every) if every else 0.0
-    return [_best(each, weights, average) for each in windows]
+    number, read = sum(each.number for each in windows), sum(each.words for each in windows)
+    having = Counter(chain.from_iterable(window.terms for each in windows for _, window in each.matching))
+    weights = {term: math.log(1 + (number - n + 0.5) / (n + 0.5)) for term, n in having.items()}
+    average = read / number if number else 0.0
+    return [_best(each.matching, weights, average) for each in windows]
 
 
 def _languages(query: str, episodes: Sequence[Sequence[str]]) -> list[str]:
@@ -87,8 +92,8 @@ def _languages(query: str, episodes: Sequence[Sequence[str]]) -> list[str]:
 def _counted(text: str, vocabulary: _Vocabulary) -> _Counted:
     found = words(text[:MESSAGE_CHARACTERS])
     terms: dict[str, int] = {}
-    for stem in [stem for word in found if (stem := vocabulary[word])]:
-        terms[stem] = terms.get(stem, 0) + 1
+    for term in filter(None, map(vocabulary.__getitem__, found)):
+        terms[term] = terms.get(term, 0) + 1
     return _Counted(terms, len(found))
 
 
@@ -96,22 +101,37 @@ _Window = tuple[Sequence[_Place], _Counted]
 """Places of the messages that have a word of the query, and the counts of all messages of the window."""
 
 
-def _windows(messages: Sequence[_Counted]) -> list[_Window]:
-    starts = range(max(1, len(messages) - WINDOW + 1)) if messages else ()
-    return [_window(messages, range(start, min(start + WINDOW, len(messages)))) for start in starts]
+class _Windows(NamedTuple):
+    """Windows of an episode: those that have a word of the query, and of all of them number and words."""
+
+    matching: Sequence[_Window]
+    number: int
+    words: int
 
 
-def _window(messages: Sequence[_Counted], places: range) -> _Window:
-    having = [place for place in places if messages[place].terms]
-    terms = dict(messages[having[0]].terms) if having else {}
-    for place in having[1:]:
-        for term, count in messages[place].terms.items():
+def _windows(messages: Sequence[_Counted]) -> _Windows:
+    until = [0, *accumulate(message.words for message in messages)]
+    size = min(WINDOW, len(messages))
+    lengths = [until[start + size] - until[start] for start in range(len(messages) - size + 1)] if messages else []
+    matching: list[_Window] = []
+    for start, length in enumerate(lengths):
+        if having := [place for place in range(start, start + size) if messages[place].terms]:
+            matching.append((having, _Counted(_terms([messages[place].terms for place in having]), length)))
+    return _Windows(matching, len(lengths), sum(lengths))
+
+
+def _terms(counts: Sequence[Mapping[str, int]]) -> Mapping[str, int]:
+    if len(counts) == 1:
+        return counts[0]
+    terms = dict(counts[0])
+    for one in counts[1:]:
+        for term, count in one.items():
             terms[term] = terms.get(term, 0) + count
-    return having, _Counted(terms, sum([messages[place].words for place in places]))
+    return terms
 
 
 def _best(windows: Sequence[_Window], weights: dict[str, float], average: float) -> Passage | None:
-    scored = [(_score(window, weights, average), places) for places, window in windows if places]
+    scored = [(_score(window, weights, average), places) for places, window in windows]
     if not scored:
         return None
     score, places = max(scored, key=lambda found: found[0])

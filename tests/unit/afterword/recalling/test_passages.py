@@ -1,12 +1,29 @@
+import json
+import math
 import time
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, timedelta
+from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.recalling.passages import MESSAGE_CHARACTERS, WINDOW, FirstRanked, best_passages, fused_ranks
+from afterword.recalling.passages import (
+    K1,
+    LIKELY_LANGUAGES,
+    MESSAGE_CHARACTERS,
+    SAMPLE_CHARACTERS,
+    WINDOW,
+    B,
+    FirstRanked,
+    Passage,
+    best_passages,
+    fused_ranks,
+)
+from afterword.streams.language import UNDETERMINED, detect, plausible, stems, words
 from tests.samples import NOON
 
 DIVING = (
@@ -125,3 +142,61 @@ def test_fused_ranks_are_all_places_best_first(episodes: list[FirstRanked]) -> N
     found = fused_ranks(episodes)
     assert sorted(place for place, _ in found) == list(range(len(episodes)))
     assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
+
+
+def by_definition(query: str, episodes: Sequence[Sequence[str]]) -> list[Passage | None]:
+    """The best passages, each step written down as it is defined, without sparing any time."""
+    sample = " ".join(text[:SAMPLE_CHARACTERS] for texts in episodes for text in texts[:2])
+    likely = [language for language in plausible(query) if language != UNDETERMINED][:LIKELY_LANGUAGES]
+    wanted = {language: set(stems(words(query), language)) for language in (detect(sample), *likely)}
+
+    def terms(word: str) -> list[str]:
+        return [stem for language, of in wanted.items() for stem in stems([word], language) if stem in of][:1]
+
+    def counted(text: str) -> tuple[list[str], int]:
+        found = words(text[:MESSAGE_CHARACTERS])
+        return [term for word in found for term in terms(word)], len(found)
+
+    windows: list[list[tuple[tuple[int, ...], Counter[str], int]]] = []
+    for texts in episodes:
+        said = [counted(text) for text in texts]
+        starts = range(max(1, len(said) - WINDOW + 1)) if said else range(0)
+        spans = [range(start, min(start + WINDOW, len(said))) for start in starts]
+        windows.append(
+            [
+                (
+                    tuple(place for place in span if said[place][0]),
+                    Counter(term for place in span for term in said[place][0]),
+                    sum(said[place][1] for place in span),
+                )
+                for span in spans
+            ]
+        )
+    every = [window for each in windows for window in each]
+    having = Counter(term for _, counts, _ in every for term in counts)
+    weights = {term: math.log(1 + (len(every) - n + 0.5) / (n + 0.5)) for term, n in having.items()}
+    average = sum(length for _, _, length in every) / len(every) if every else 0.0
+
+    def passage(window: tuple[tuple[int, ...], Counter[str], int]) -> Passage:
+        matching, counts, length = window
+        norm = K1 * (1 - B + B * length / average)
+        return Passage(sum(weights[term] * n * (K1 + 1) / (n + norm) for term, n in counts.items()), matching)
+
+    return [max([passage(one) for one in each if one[0]], key=lambda p: p.score, default=None) for each in windows]
+
+
+TERMS = ("dive", "diving", "dives", "wreck", "the", "Die", "Häuser", "haus", "潜水", "x", "", "12")
+said = st.lists(st.sampled_from(TERMS), max_size=6).map(" ".join)
+
+
+@given(said, st.lists(st.lists(said, max_size=7), max_size=5))
+def test_passages_are_those_of_the_definition(query: str, episodes: list[list[str]]) -> None:
+    assert best_passages(query, episodes) == by_definition(query, episodes)
+
+
+def test_passages_of_real_dialogues_are_those_of_the_definition() -> None:
+    lines = (Path(__file__).parents[3] / "data" / "dialogues.jsonl").read_text().splitlines()
+    turns = [json.loads(line)["dialogue"].replace("[BOUNDARY]", "").split("[NEWLINE]") for line in lines]
+    random, every = Random(15), [text for texts in turns for text in texts]
+    for query in random.sample(every, 40):
+        assert best_passages(query, turns[:50]) == by_definition(query, turns[:50])
