@@ -193,6 +193,13 @@ class EpisodeStore(Protocol):
         """Record that its rolling summary has all changes up to this log offset, unless another revision is stored."""
         ...
 
+    async def refuse(self, episode_id: str, position: str) -> "StoredEpisode | DeletedEpisode | None":
+        """Store no revision with this `announced_by` from now on; return what is stored.
+
+        For a record of which nothing comes: a writer that was suspended may be about to store what it asked for.
+        """
+        ...
+
     async def holding(self, conversation_id: str, message_id: str) -> list[StoredEpisode | DeletedEpisode]:
         """Episodes that have the message in their core or overlap, or had it; by ordinal."""
         ...

@@ -144,6 +144,10 @@ AGES = {"messages": "sent_at", "episodes": "ended_at"}
 HOLDING = ("message_ids", "overlap_ids", "changes.message_id")
 """Fields of an episode with the messages that it has, or had."""
 
+REFUSED = "refused"
+"""Positions of an episode's records of which nothing may be stored any more; the next revision has none."""
+MOST_REFUSED = 20
+"""The last ones: an older one would have to come from a writer that was suspended during all of these."""
 EPISODES = "episode_count"
 LIVING = {EPISODES: {"$ne": 0}}
 """Selects conversations of which something is left."""
@@ -276,6 +280,9 @@ class MongoEpisodes:
     async def _put_revision(self, document: dict[str, Any]) -> StoredEpisode | DeletedEpisode | None:
         """Store the document; or return what is stored, if that is as new or deleted."""
         older = {"_id": document["_id"], "revision": {"$lt": document["revision"]}, "deleted": None}
+        position = document.get("announced_by")
+        if position is not None:
+            older[REFUSED] = {"$ne": position}
         replaces = document["revision"] > 1  # most likely one that is there
         while True:
             with mongo_errors():
@@ -286,7 +293,20 @@ class MongoEpisodes:
             known = await self.lookup(document["_id"])
             if known and (isinstance(known, DeletedEpisode) or known.summary.revision >= document["revision"]):
                 return known
+            if known and position is not None and await self._refuses(document["_id"], position):
+                return known
             replaces = known is not None
+
+    async def _refuses(self, episode_id: str, position: str) -> bool:
+        with mongo_errors():
+            return await self._episodes.find_one({"_id": episode_id, REFUSED: position}, {"_id": 1}) is not None
+
+    async def refuse(self, episode_id: str, position: str) -> StoredEpisode | DeletedEpisode | None:
+        require(str, episode_id=episode_id, position=position)
+        change = {"$push": {REFUSED: {"$each": [position], "$slice": -MOST_REFUSED}}}
+        with mongo_errors():
+            await self._episodes.update_one({"_id": {"$eq": episode_id}, "deleted": None}, change)
+        return await self.lookup(episode_id)
 
     async def mark(self, episode: StoredEpisode, as_of: int) -> None:
         require(int, as_of=as_of)

@@ -5,7 +5,7 @@ had, and up to which log offset its rolling summary has all changes of the conve
 """
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Coroutine
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -22,7 +22,7 @@ from afterword.schemas import (
 from afterword.schemas.base import utc_milliseconds
 from afterword.schemas.ids import event_id, message_key
 from afterword.schemas.summaries import REDONE, RevisionReason
-from afterword.streams.errors import AfterwordError
+from afterword.streams.errors import AfterwordError, ProviderError, ProviderUnavailable
 from afterword.streams.settings import MOST_PENDING_EPISODES
 from afterword.streams.stores.episodes import (
     NEVER,
@@ -116,7 +116,7 @@ class Amendments(Revisions):
         check_episodes_tenant([found], redo)
         made: Episode = found
         if found.summary.revision == redo.revision:
-            made = await self._redone(found, position)
+            made = await self._or_refused(found, position, self._redone(found, position))
         if not (isinstance(made, StoredEpisode) and is_answer(made.summary, redo)):
             raise NotRedone(problem="another revision is stored")
         if made.announced_by not in (None, position):  # None: an older version made it
@@ -143,10 +143,25 @@ class Amendments(Revisions):
             if episode.made_by != amended.offset:  # as in Pipeline.replace_fallback
                 await self._forget_replies(episode, episode.ordinal)
             again = _is_fallback(episode)
-            made = await self._revised(episode, amended, self._ask_without_fallback, again, position)
+            revised = self._revised(episode, amended, self._ask_without_fallback, again, position)
+            made = await self._or_refused(episode, position, revised)
             if made.announced_by == position:
                 await self._index_and_announce(made)
             await self._renew_conversation(made, amended.offset)
+
+    async def _or_refused(self, episode: Episode, position: str, making: Coroutine[Any, Any, Episode]) -> Episode:
+        """Make a revision that the record at this position announces. Raises: as `making`, of which nothing comes then.
+
+        A former owner of the partition may be about to store it, or has just done so: then it is announced here.
+        """
+        try:
+            return await making
+        except (NotRedone, ProviderError):
+            name = episode.event.episode_id
+            found = await self._retry_until_success("store_episode", lambda: self._episodes.refuse(name, position))
+            if found is None or found.announced_by != position:
+                raise
+            return found
 
     async def _held(self, amended: EpisodeAmended, seconds: float) -> list[list[Episode]]:
         """Wait so long for the archive; returns the episodes that have the message, grouped by scope, in order.
@@ -250,7 +265,7 @@ class Amendments(Revisions):
             gone = DeletedEpisode(
                 deletion, current.changes, as_of, amended.offset, position, last_offset=before.last_offset
             )
-            return await self._retry_until_success("store_episode", lambda: self._episodes.remove(gone))
+            return taken(gone, await self._retry_until_success("store_episode", lambda: self._episodes.remove(gone)))
         offset, change = amended.offset, amended.change
         return await self._summarized(before, current, current.episode, change, offset, ask, position)
 
@@ -275,7 +290,7 @@ class Amendments(Revisions):
         as_of = max(before.as_of, offset, history.as_of)
         made = stored_episode(closed, summary, current.changes, as_of, offset, history.sources)
         made = replace(made, announced_by=position)
-        found = await self._retry_until_success("store_episode", lambda: self._episodes.add(made))
+        found = taken(made, await self._retry_until_success("store_episode", lambda: self._episodes.add(made)))
         if found != made:  # a change that came first had no such answer to forget yet
             await self._forget_replies(found, found.ordinal)
         return found
@@ -539,6 +554,16 @@ def next_summary(before: SummaryCreated, fields: dict[str, object], created_at: 
 
 def _has_made_any(amended: EpisodeAmended, episodes: Collection[Episode]) -> bool:
     return any(episode.made_by == amended.offset for episode in episodes)
+
+
+def taken(made: Episode, found: Episode) -> Episode:
+    """Return what is stored. Raises: ProviderUnavailable if that is older: the store refuses what was made.
+
+    Its record has come before, and nothing was to come of it: it has to be tried from another position.
+    """
+    if found.event.revision < made.event.revision:
+        raise ProviderUnavailable(problem="the record was given up before")
+    return found
 
 
 def _is_fallback(episode: Episode) -> bool:

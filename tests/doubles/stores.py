@@ -49,6 +49,8 @@ class MemoryEpisodes:
         self.deleted: dict[str, DeletedEpisode] = {}
         self.rows: dict[str, list[RollingRow]] = {}
         self.known: dict[str, Conversation] = {}
+        self.refused: set[tuple[str, int, str | None]] = set()
+        """Episode, the revision that refuses, position."""
 
     async def find(self, episode_id: str) -> StoredEpisode | None:
         require(str, id=episode_id)
@@ -94,6 +96,8 @@ class MemoryEpisodes:
         name = deleted.deletion.episode_id
         known = await self.lookup(name)
         if isinstance(known, DeletedEpisode) or (known and known.summary.revision >= deleted.deletion.revision):
+            return known
+        if known and (name, known.summary.revision, deleted.announced_by) in self.refused:
             return known
         self.episodes.pop(name, None)
         self.deleted[name] = deleted
@@ -196,10 +200,18 @@ class MemoryEpisodes:
     async def add(self, episode: StoredEpisode) -> StoredEpisode | DeletedEpisode:
         if gone := self.deleted.get(episode.summary.episode_id):
             return gone
-        known = self.episodes.get(episode.summary.episode_id)
-        if known is None or known.summary.revision < episode.summary.revision:
-            self.episodes[episode.summary.episode_id] = episode
-        return self.episodes[episode.summary.episode_id]
+        name = episode.summary.episode_id
+        known = self.episodes.get(name)
+        refused = known and (name, known.summary.revision, episode.announced_by) in self.refused
+        if known is None or (known.summary.revision < episode.summary.revision and not refused):
+            self.episodes[name] = episode
+        return self.episodes[name]
+
+    async def refuse(self, episode_id: str, position: str) -> StoredEpisode | DeletedEpisode | None:
+        require(str, episode_id=episode_id, position=position)
+        if known := self.episodes.get(episode_id):
+            self.refused.add((episode_id, known.summary.revision, position))
+        return await self.lookup(episode_id)
 
     async def latest_row(self, conversation_id: str) -> RollingRow | None:
         require(str, conversation_id=conversation_id)

@@ -59,6 +59,7 @@ class SummarizerMachine(FaultMachine):
         "holding",
         "states",
         "remove",
+        "refuse",
         "recount",
     )
 

@@ -344,6 +344,21 @@ async def test_counts_and_title_are_those_of_the_living(episodes: EpisodeStore) 
     assert await episodes.conversation("c1") is None
 
 
+async def test_what_a_record_asked_for_is_not_stored_once_it_is_refused(episodes: EpisodeStore) -> None:
+    first, position = a_stored_episode(1), "episode.closed/0/7"
+    await episodes.add(first)
+    late = replace(first, summary=a_summary(1, revision=2), announced_by=position)
+    gone = replace(deleted(1), announced_by=position)
+    for _ in range(2):
+        assert await episodes.refuse("c1:1", position) == first
+    assert await episodes.add(late) == first
+    assert await episodes.remove(gone) == first
+    other = replace(late, announced_by="episode.closed/0/8")
+    assert await episodes.add(other) == other
+    assert await episodes.refuse("c1:1", "episode.closed/0/8") == other, "it was stored before"
+    assert await episodes.refuse("c9:1", position) is None
+
+
 async def test_a_conversation_of_which_nothing_is_left_is_not_counted_again(episodes: EpisodeStore) -> None:
     for ordinal in (1, 2):
         await episodes.add(a_stored_episode(ordinal))

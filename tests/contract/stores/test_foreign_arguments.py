@@ -47,6 +47,8 @@ EPISODES: dict[str, tuple[Call, Sequence[Any]]] = {
     "conversations_of tenant": (lambda store, x: store.conversations_of("u1", x, None, 5), FOREIGN),
     "conversations_of after": (lambda store, x: store.conversations_of("u1", None, x, 5), FOREIGN),
     "conversations_of limit": (lambda store, x: store.conversations_of("u1", None, None, x), NOT_EVEN_NONE),
+    "refuse": (lambda store, x: store.refuse(x, "episode.closed/0/1"), NOT_EVEN_NONE),
+    "refuse position": (lambda store, x: store.refuse("c1:1", x), NOT_EVEN_NONE),
     "find_many": (lambda store, x: store.find_many(["c1:1", x]), NOT_EVEN_NONE),
     "versions": (lambda store, x: store.versions(["c1:1", x]), NOT_EVEN_NONE),
     "has_any": (lambda store, x: store.has_any("c1", None, ["m1", x]), NOT_EVEN_NONE),

@@ -38,6 +38,7 @@ CALLS: dict[str, Callable[[MongoDatabase], Awaitable[object]]] = {
     "ensure_indexes": mongo.ensure_indexes,
     "find": lambda db: MongoEpisodes(db).find("c1:1"),
     "add": lambda db: MongoEpisodes(db).add(a_stored_episode()),
+    "refuse": lambda db: MongoEpisodes(db).refuse("c1:1", "episode.closed/0/1"),
     "latest_row": lambda db: MongoEpisodes(db).latest_row("c1"),
     "put_row": lambda db: MongoEpisodes(db).put_row(ROW, None),
     "replace_row": lambda db: MongoEpisodes(db).put_row(ROW, ROW),

@@ -205,17 +205,17 @@ async def test_a_change_that_the_archive_has_already_is_in_the_new_revision_and_
     check(world)
 
 
-def record(event: EpisodeRedo) -> Any:
+def record(event: EpisodeRedo, offset: int) -> Any:
     headers = cloud_event(EPISODE_REDO, "c1:3:1:redo", "test", LATER)
-    where = {"topic": "episode.closed", "partition": 0, "offset": 7, "timestamp": 0}
+    where = {"topic": "episode.closed", "partition": 0, "offset": offset, "timestamp": 0}
     return SimpleNamespace(key=b"c1", value=event.to_json(), headers=headers, **where)
 
 
-async def handled(world: World, event: EpisodeRedo, provider: ScriptedProvider) -> DeadLetterTopic:
+async def handled(world: World, event: EpisodeRedo, provider: ScriptedProvider, offset: int = 7) -> DeadLetterTopic:
     """Handle the request as the agent does; it is acknowledged, whatever comes of it."""
     outputs: Any = DeadLetterTopic()
     amendments = world.amendments(summarizer=Summarizer(provider))
-    acknowledged = Event(record(event), outputs)
+    acknowledged = Event(record(event, offset), outputs)
     await a_handler(world.pipeline(), outputs, Retry(), amendments=amendments).summarize(acknowledged)
     assert acknowledged.acknowledged == [len(outputs.taken)]
     return outputs  # type: ignore[no-any-return] – declared for the handler
@@ -227,9 +227,26 @@ async def test_the_agent_makes_it_and_leaves_what_cannot_be_made_as_it_is() -> N
     assert (await handled(world, request(3), away)).taken == []
     assert announced(world) == []
     assert (await handled(world, request(3), Todays())).taken == []
+    assert announced(world) == [], "it was given up: an owner before this one may not store what nobody announces"
+    assert (await handled(world, request(3), Todays(), 8)).taken == []
     assert announced(world) == ["c1:3:2"]
     assert (await handled(world, request(3, revision=7), Todays())).taken == []
     assert len((await handled(world, request(3, tenant_id="t2"), Todays())).taken) == 1
+
+
+async def test_what_a_former_owner_has_stored_of_a_request_is_announced_where_the_llm_is_away() -> None:
+    world, former = await a_world(), await a_world()
+    await redo(former, request(3))
+
+    class Slow(ScriptedProvider):
+        """Learns that the LLM is away when a former owner has stored its answer."""
+
+        async def summarize(self, request: SummaryRequest) -> Summary:
+            await world.episodes.add(former.episodes.episodes["c1:3"])
+            return await super().summarize(request)
+
+    assert (await handled(world, request(3), Slow([ProviderUnavailable(problem="away")]))).taken == []
+    assert announced(world) == ["c1:3:2"]
 
 
 STEPS = st.lists(st.one_of(CHANGES.map(lambda changes: changes[0]), st.integers(1, 3)), min_size=1, max_size=8)
