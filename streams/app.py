@@ -37,6 +37,7 @@ def engine_options(settings: Settings, handling_seconds: float = 0.0) -> Options
         commit_interval_seconds=engine.commit_interval_seconds,
         watchdog_seconds=engine.watchdog_seconds,
         handling_seconds=handling_seconds,
+        standbys=engine.standbys,
     )
 
 

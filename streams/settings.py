@@ -297,6 +297,9 @@ class Engine(Section):
     watchdog_seconds: float = Field(
         120.0, ge=5, description="a worker that has work but makes no progress for this long exits, to be restarted"
     )
+    standbys: int = Field(
+        0, ge=0, le=2, description="other segmenters that keep a copy of each partition's state; see docs/engine.md"
+    )
 
 
 class Episodes(Section):

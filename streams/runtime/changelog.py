@@ -1,7 +1,9 @@
 """Changelogs: the bookmark that ends each transaction in one, and the replay that recovers local state from them."""
 
+import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -107,6 +109,11 @@ def new_lineage() -> str:
     return uuid4().hex
 
 
+def changelogs_of(tables: Mapping[str, Any], partition: int) -> dict[str, TopicPartition]:
+    """Return the changelog partition of each table, by its name. `tables`: Faust's."""
+    return {name: TopicPartition(table.changelog_topic.get_topic_name(), partition) for name, table in tables.items()}
+
+
 class OtherChangelog(Exception):
     """The local state was made from another changelog than the one on the broker."""
 
@@ -121,6 +128,145 @@ class Recovered:
     """The local state was discarded and rebuilt."""
 
 
+class Pace:
+    """Share of the event loop that the replays of one worker may take together, and the most records of one poll.
+
+    With a share below 1 they take turns, so that the share is that of all of them.
+    """
+
+    def __init__(self, most_records: int = MAX_RECORDS, share: float = 1.0) -> None:
+        self.most_records = most_records
+        self._rest = 1 / share - 1
+        self._turn = asyncio.Lock()
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Apply records within it; it ends after the rest that their time costs."""
+        if not self._rest:
+            yield
+            return
+        async with self._turn:
+            began = time.perf_counter()
+            yield
+            await asyncio.sleep((time.perf_counter() - began) * self._rest)
+
+
+@dataclass
+class Replay:
+    """Replay of the changelogs of one source partition into its database.
+
+    `changelogs`: by table. `topic`: the source. State older than `stale_seconds` is rebuilt: compaction may have
+    removed tombstones that it has not seen. `replayed` is given the number of records so far. `is_alone`: all other
+    writers are fenced; else the end of one changelog may be of a later transaction than that of another.
+    """
+
+    database: Database
+    changelogs: Mapping[str, TopicPartition]
+    topic: str
+    stale_seconds: float
+    replayed: Callable[[int], None] = lambda _: None
+    pace: Pace = field(default_factory=Pace)
+    is_alone: bool = True
+    consumer: Any = None
+    source_id: str = ""
+    """Id of the source topic when it was opened; empty from a broker that has none."""
+    truncated: set[TopicPartition] = field(default_factory=set)
+    """Changelogs of which it was told that their beginning was deleted."""
+    left: int = 0
+    """Offsets up to the ends of the changelogs at the last look, those of markers among them."""
+
+    @asynccontextmanager
+    async def opened(self, clients: Clients, layout: int = 0, fetch_wait_ms: int = 50) -> AsyncIterator[None]:
+        """Check the changelogs, and read them within the block.
+
+        `layout`: as of `check_changelogs`. `fetch_wait_ms`: longest wait of a request for records that are not there.
+
+        Raises: ChangelogMismatch, ChangelogDeletes, KafkaError.
+        """
+        names = [changelog.topic for changelog in self.changelogs.values()]
+        self.source_id = await check_changelogs(clients, names, self.topic, self.stale_seconds, layout)
+        self.consumer = clients.consumer(
+            isolation_level="read_committed",
+            enable_auto_commit=False,
+            auto_offset_reset="none",  # what is deleted during the replay must not be passed over
+            fetch_max_wait_ms=fetch_wait_ms,
+            max_partition_fetch_bytes=FETCH_BYTES,
+        )
+        await self.consumer.start()
+        try:
+            self.consumer.assign(list(self.changelogs.values()))
+            yield
+        finally:
+            await self.consumer.stop()
+
+    async def catch_up(self) -> Recovered:
+        """Replay the records that the local state lacks, up to the present end; rebuild it if it cannot be completed.
+
+        Raises: ChangelogTruncated, ChangelogReplaced, ChangelogLost, SourceRecreated, StoreFailed, KafkaError,
+        TimeoutError.
+        """
+        began = time.monotonic()
+        try:
+            if self.database.age_seconds > self.stale_seconds:
+                raise OtherChangelog
+            records, rebuilt = await self._catch_up(), False
+        except OtherChangelog:
+            self.database.wipe()
+            records, rebuilt = await self._catch_up(), True
+        known = self.database.position
+        check_source(self.topic, known, self.source_id)
+        if self.source_id not in ("", known.source_id):
+            self.database.write({}, replace(known, source_id=self.source_id), as_of_ms=known.written_ms)
+        return Recovered(records, time.monotonic() - began, rebuilt)
+
+    async def _catch_up(self) -> int:
+        """Replay, and check at the end that the state did not become too old meanwhile.
+
+        The state keeps its age until all is replayed: a process may be suspended halfway for a day, or crash there
+        repeatedly.
+        """
+        database = self.database
+        began, known_ms = database.clock(), database.position.written_ms
+        records = await self._replay(known_ms or began)
+        if database.clock() - (known_ms or began) > self.stale_seconds * 1000:
+            raise OtherChangelog if known_ms else TimeoutError("compaction may have overtaken the replay")
+        database.write({}, database.position, as_of_ms=began)
+        return records
+
+    async def _replay(self, as_of_ms: int) -> int:
+        tables = {changelog: table for table, changelog in self.changelogs.items()}
+        consumer, database = self.consumer, self.database
+        first = await consumer.beginning_offsets(list(tables))
+        end = await consumer.end_offsets(list(tables))
+        for changelog, table in tables.items():
+            bookmark = database.position.bookmarks.get(table, -1)
+            if bookmark >= end[changelog]:
+                raise OtherChangelog
+            if _is_truncated(changelog, first[changelog], bookmark) and changelog not in self.truncated:
+                self.truncated.add(changelog)
+                where = {"topic": changelog.topic, "partition": changelog.partition, "first": first[changelog]}
+                log.error("changelog_truncated", stage="recover", error_type="changelog_truncated", **where)
+            consumer.seek(changelog, max(bookmark, first[changelog]))
+        known, marks, records = set(database.position.bookmarks), dict[str, Bookmark](), 0
+        while await self._is_behind(end):
+            fetched = await consumer.getmany(timeout_ms=POLL_MS, max_records=self.pace.most_records)
+            async with self.pace.turn():
+                for changelog, found in fetched.items():
+                    marks.update(_apply(database, tables[changelog], found, as_of_ms))
+                    records += len(found)
+                    self.replayed(records)
+        if known - set(marks):  # our last bookmark is gone, although compaction always keeps one
+            raise OtherChangelog
+        if self.is_alone:
+            _check_bookmarks(marks, self.changelogs)
+        return records
+
+    async def _is_behind(self, end: Mapping[TopicPartition, int]) -> bool:
+        left = [end[changelog] - await self.consumer.position(changelog) for changelog in self.changelogs.values()]
+        self.left = sum(max(0, offsets) for offsets in left)
+        return self.left > 0
+
+
 async def recover(
     database: Database,
     changelogs: Mapping[str, TopicPartition],
@@ -132,100 +278,24 @@ async def recover(
 ) -> Recovered:
     """Replay the changelog records that the local state lacks; the caller has fenced all other writers.
 
-    State older than `stale_seconds` is rebuilt: compaction may have removed tombstones that it has not seen.
-    `replayed` is given the number of records so far. `layout`: as of `check_changelogs`.
+    `stale_seconds`, `replayed`: as of `Replay`. `layout`: as of `check_changelogs`.
 
     Raises: ChangelogMismatch, ChangelogDeletes, ChangelogTruncated, ChangelogReplaced, ChangelogLost, SourceRecreated,
     StoreFailed, KafkaError, TimeoutError.
     """
-    began = time.monotonic()
-    names = [changelog.topic for changelog in changelogs.values()]
-    source_id = await check_changelogs(clients, names, topic, stale_seconds, layout)
-    consumer = clients.consumer(
-        isolation_level="read_committed",
-        enable_auto_commit=False,
-        auto_offset_reset="none",  # what is deleted during the replay must not be passed over
-        fetch_max_wait_ms=50,
-        max_partition_fetch_bytes=FETCH_BYTES,
-    )
-    await consumer.start()
-    try:
-        consumer.assign(list(changelogs.values()))
-        try:
-            if database.age_seconds > stale_seconds:
-                raise OtherChangelog
-            records, rebuilt = await _catch_up(consumer, database, changelogs, stale_seconds, replayed), False
-        except OtherChangelog:
-            database.wipe()
-            records, rebuilt = await _catch_up(consumer, database, changelogs, stale_seconds, replayed), True
-    finally:
-        await consumer.stop()
-    known = database.position
-    check_source(topic, known, source_id)
-    database.write({}, replace(known, source_id=source_id or known.source_id), as_of_ms=known.written_ms)
-    return Recovered(records, time.monotonic() - began, rebuilt)
+    replay = Replay(database, changelogs, topic, stale_seconds, replayed)
+    async with replay.opened(clients, layout):
+        return await replay.catch_up()
 
 
-async def _catch_up(
-    consumer: Any,
-    database: Database,
-    changelogs: Mapping[str, TopicPartition],
-    stale_seconds: float,
-    replayed: Callable[[int], None],
-) -> int:
-    """Replay, and check at the end that the state did not become too old meanwhile.
-
-    The state keeps its age until all is replayed: a process may be suspended halfway for a day, or crash there
-    repeatedly.
-    """
-    began, known_ms = database.clock(), database.position.written_ms
-    records = await _replay(consumer, database, changelogs, known_ms or began, replayed)
-    if database.clock() - (known_ms or began) > stale_seconds * 1000:
-        raise OtherChangelog if known_ms else TimeoutError("compaction may have overtaken the replay")
-    database.write({}, database.position, as_of_ms=began)
-    return records
-
-
-async def _replay(
-    consumer: Any,
-    database: Database,
-    changelogs: Mapping[str, TopicPartition],
-    as_of_ms: int,
-    replayed: Callable[[int], None],
-) -> int:
-    tables = {changelog: table for table, changelog in changelogs.items()}
-    first = await consumer.beginning_offsets(list(tables))
-    end = await consumer.end_offsets(list(tables))
-    for changelog, table in tables.items():
-        bookmark = database.position.bookmarks.get(table, -1)
-        if bookmark >= end[changelog]:
-            raise OtherChangelog
-        _check_start(changelog, first[changelog], bookmark)
-        consumer.seek(changelog, max(bookmark, first[changelog]))
-    known, marks, records = set(database.position.bookmarks), dict[str, Bookmark](), 0
-    while any([await consumer.position(changelog) < end[changelog] for changelog in tables]):
-        fetched = await consumer.getmany(timeout_ms=POLL_MS, max_records=MAX_RECORDS)
-        for changelog, found in fetched.items():
-            table = tables[changelog]
-            marks.update(_apply(database, table, found, as_of_ms))
-            records += len(found)
-            replayed(records)
-    if known - set(marks):  # our last bookmark is gone, although compaction always keeps one
-        raise OtherChangelog
-    _check_bookmarks(marks, changelogs)
-    return records
-
-
-def _check_start(changelog: TopicPartition, first: int, bookmark: int) -> None:
-    """Refuse a log whose beginning was deleted: compaction leaves the log start at 0. Raises: ChangelogTruncated.
+def _is_truncated(changelog: TopicPartition, first: int, bookmark: int) -> bool:
+    """Return whether the log's beginning was deleted: compaction leaves the log start at 0. Raises: ChangelogTruncated.
 
     `bookmark`: of the local state, which is whole if the deleted records are before it; −1 without one.
     """
     if first > max(bookmark, 0):
         raise ChangelogTruncated(changelog=f"{changelog.topic}-{changelog.partition}", first=first)
-    if first > 0:
-        where = {"topic": changelog.topic, "partition": changelog.partition}
-        log.error("changelog_truncated", stage="recover", error_type="changelog_truncated", first=first, **where)
+    return first > 0
 
 
 def _check_bookmarks(marks: Mapping[str, Bookmark], changelogs: Mapping[str, TopicPartition]) -> None:

@@ -71,6 +71,7 @@ class RebalanceListener(ConsumerRebalanceListener):
         kept = consumer.partitions.keys() & sources if consumer.assignor.unbroken else set()
         left, new = consumer.partitions.keys() - kept, sources - kept
         consumer.kafka.pause(*new)
+        await consumer.stop_standbys(but=consumer.assignor.standbys)
         if left:
             await consumer.release(left, min(HANDOVER_SECONDS, app.engine.revoke_drain_seconds))
             await app.on_partitions_revoked.send({TP(*source) for source in left})

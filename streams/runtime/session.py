@@ -15,7 +15,7 @@ from faust.types.tuples import TP
 
 from afterword.streams.runtime.batch import Batch, BatchMessage, NotTaken, Output, Tick
 from afterword.streams.runtime.breaker import FAILURES
-from afterword.streams.runtime.changelog import Bookmark, Link, new_lineage
+from afterword.streams.runtime.changelog import Bookmark, Link, changelogs_of, new_lineage
 from afterword.streams.runtime.database import Database, RowChange
 from afterword.streams.runtime.errors import AgentFailed, NoAgent, place_of
 from afterword.streams.runtime.isolation import Isolation
@@ -66,10 +66,7 @@ class Session:
     @cached_property
     def changelogs(self) -> Mapping[str, TopicPartition]:
         """Changelog partition of each table."""
-        return {
-            name: TopicPartition(table.changelog_topic.get_topic_name(), self.source.partition)
-            for name, table in self.tables.items()
-        }
+        return changelogs_of(self.tables, self.source.partition)
 
     async def poll(self, *, wait: bool = True) -> None:
         """Process up to `max_batch` fetched records; pause afterwards if a little lag makes the next batch larger.

@@ -4,7 +4,7 @@ Membership of the group and callbacks into the app are Faust's; fetching and com
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import structlog
@@ -20,12 +20,14 @@ from rocksdict import Cache
 from afterword.streams.runtime.assignor import StickyAssignor
 from afterword.streams.runtime.at_least_once import AtLeastOnce, AtLeastOncePartition, ConcurrentMessage
 from afterword.streams.runtime.batch import Batch, Batches, Headers, Output, current_batch
+from afterword.streams.runtime.changelog import Pace
 from afterword.streams.runtime.database import Database, DeadlineOf
 from afterword.streams.runtime.errors import AgentFailed, described
 from afterword.streams.runtime.exactly_once import ExactlyOncePartition
 from afterword.streams.runtime.layouts import GROWN, Layouts
 from afterword.streams.runtime.options import LIFE_CYCLE, Clients
 from afterword.streams.runtime.rebalance import KeptPositions, RebalanceListener
+from afterword.streams.runtime.standby import MOST_RECORDS, SHARE, Standby
 
 log = structlog.get_logger()
 
@@ -50,7 +52,14 @@ class Consumer(base.Consumer):
         """Partitions whose owner of an earlier version was fenced: see `ExactlyOncePartition`."""
         self.layouts = Layouts(self.app.engine_metrics)
         self._was_assigned = False
-        self.assignor = StickyAssignor(lambda: self.kafka._coordinator.generation)  # noqa: SLF001 – aiokafka has no seam: it is pinned exactly
+        self.assignor = StickyAssignor(
+            lambda: self.kafka._coordinator.generation,  # noqa: SLF001 – aiokafka has no seam: it is pinned exactly
+            self.app.engine.standbys if self.app.tables else 0,
+            lambda: {source: standby.offset for source, standby in self.standbys.items() if not standby.task.done()},
+        )
+        self.standbys: dict[TopicPartition, Standby] = {}
+        self.pace = Pace(MOST_RECORDS, SHARE)
+        """Pace of the standbys, which they share."""
         self.in_group = asyncio.Event()
         """Set while the worker is in its group and no rebalance is under way."""
         self.handled = 0
@@ -85,6 +94,7 @@ class Consumer(base.Consumer):
         await self.release(self.partitions, self.app.engine.drain_seconds)
 
     async def on_stop(self) -> None:
+        await self.stop_standbys()
         await self.release(self.partitions, 0)
         if self.kafka is not None:
             await self.kafka.stop()
@@ -94,13 +104,21 @@ class Consumer(base.Consumer):
         partitions = [self.partitions.pop(source) for source in list(sources)]
         await asyncio.gather(*[partition.stop(within_seconds) for partition in partitions])
 
+    async def stop_standbys(self, but: Collection[TopicPartition] = ()) -> None:
+        """Close the standbys, except those of `but` that are at work."""
+        over = [source for source, standby in self.standbys.items() if source not in but or standby.task.done()]
+        await asyncio.gather(*[self.standbys.pop(source).stop() for source in over])
+
     def take(self, sources: Iterable[TopicPartition]) -> None:
-        """Open the partitions; each recovers in its own task, so that none delays the rebalance."""
+        """Open the partitions; each recovers in its own task, so that none delays the rebalance. Then the standbys."""
         self._was_assigned = True
         self.in_group.set()
         if not self.app.should_stop:
             for source in sources:
                 self.partitions[source] = self._new_partition(source)
+            for source in self.assignor.standbys - self.standbys.keys():
+                if any(table.takes(source.topic) for table in self.app.tables.values()):
+                    self.standbys[source] = Standby(self, source)
 
     def _new_partition(self, source: TopicPartition) -> Partition:
         schemas = [topic.schema for topic in self.app.topics if source.topic in topic.topics]

@@ -43,6 +43,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", metavar="WORD", default="", help="kinds whose name has this word in it")
     parser.add_argument("--from", dest="first", metavar="WORD", default="", help="go on with the first such kind")
     parser.add_argument("--rate", type=float, default=30, help="records a second")
+    parser.add_argument("--standbys", type=int, default=0, help="of each partition, where segmenters are several")
     parser.add_argument("--short", action="store_true", help="the short form of each kind, as the tests run it")
     return parser.parse_args()
 
@@ -63,7 +64,9 @@ async def run_all(directory: Path, given: argparse.Namespace) -> tuple[list[Resu
                 place = directory / kind.__name__.lower()
                 place.mkdir()
                 began = time.monotonic()
-                result = await run(servers, place, [kind], Form(given.seed, given.rate, seconds))
+                result = await run(
+                    servers, place, [kind], Form(given.seed, given.rate, seconds, standbys=given.standbys)
+                )
                 results.append(result)
                 # at once, so that a run that is cut off has shown what it found
                 tell("\n".join([*rows(result), *details(result), f"  took {time.monotonic() - began:.0f} s"]))

@@ -6,7 +6,7 @@ import shutil
 import sys
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -266,3 +266,14 @@ async def laboratory(
         await asyncio.wait([collecting])
         for closing in (lab.reader.stop, lab.producer.stop, lab.admin.close):
             await closing()
+
+
+def said(worker: Process, event: str) -> list[dict[str, Any]]:
+    """Return the worker's log lines of that event."""
+    return [line for line in _lines(worker) if line.get("event") == event]
+
+
+def _lines(worker: Process) -> Iterator[dict[str, Any]]:
+    for line in worker.log.read_text(errors="replace").splitlines():
+        if line.startswith("{"):
+            yield orjson.loads(line)

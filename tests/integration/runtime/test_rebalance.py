@@ -1,18 +1,17 @@
 """A rebalance moves only what must move, and what stays is neither closed nor held up."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest_asyncio
 from aiokafka import AIOKafkaConsumer
 
 from afterword.embedded.process import Process
 from afterword.streams.runtime.assignor import StickyAssignor
-from tests.integration.runtime.lab import Lab, laboratory, until
+from tests.integration.runtime.lab import Lab, laboratory, said, until
 from tests.stack import Stack
 
 PARTITIONS = 6
@@ -107,16 +106,6 @@ def owned(lab: Lab) -> dict[int, int]:
     return {pid: list(last.values()).count(pid) for pid in last.values()}
 
 
-def said(worker: Process, event: str) -> list[dict[str, Any]]:
-    return [line for line in _lines(worker) if line.get("event") == event]
-
-
 def last(worker: Process) -> dict[str, Any]:
     """The last rebalance that it went through."""
     return said(worker, "rebalanced")[-1]
-
-
-def _lines(worker: Process) -> Iterator[dict[str, Any]]:
-    for line in worker.log.read_text(errors="replace").splitlines():
-        if line.startswith("{"):
-            yield orjson.loads(line)

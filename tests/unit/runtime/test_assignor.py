@@ -1,6 +1,6 @@
 """Shares of a group's members: whole, balanced, the same whoever leads, and as little moves as balance allows."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +11,7 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, Cons
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from afterword.streams.runtime.assignor import MemberClaim, StickyAssignor, read_claim, shares
+from afterword.streams.runtime.assignor import MemberClaim, StickyAssignor, read_claim, shares, standby_shares
 
 TOPICS = ("a", "b")
 Shares = Mapping[str, list[TopicPartition]]
@@ -152,6 +152,101 @@ def test_whatever_another_member_says_of_itself_is_read_or_left(said: bytes) -> 
     assert claim.owned <= {TopicPartition("a", 3)}
 
 
+standing = st.dictionaries(sources, st.integers(-1, 50), max_size=12)
+with_standbys = st.dictionaries(
+    st.sampled_from("vwxyz"),
+    st.builds(
+        MemberClaim,
+        topics=st.frozensets(st.sampled_from(TOPICS), min_size=1),
+        owned=st.frozensets(sources, max_size=6),
+        generation=st.integers(-1, 3),
+        standbys=st.integers(0, 2),
+        standing=standing,
+    ),
+    min_size=1,
+)
+
+
+@given(sizes, with_standbys)
+def test_every_partition_has_as_many_standbys_as_are_wanted_and_possible_and_never_its_owner(
+    partitions: dict[str, int], members: dict[str, MemberClaim]
+) -> None:
+    owned = shares(numbered(partitions), members)
+    found = standby_shares(owned, members)
+    wanted = max(claim.standbys for claim in members.values())
+    for owner, sources_of in owned.items():
+        for source in sources_of:
+            holders = [member for member, share in found.items() for other in share if other == source]
+            able = [m for m, c in members.items() if c.standbys and source.topic in c.topics and m != owner]
+            assert set(holders) <= set(able)
+            assert len(holders) == len(set(holders)) == min(wanted, len(able))
+    turned = {member: list(reversed(share)) for member, share in reversed(owned.items())}
+    assert standby_shares(turned, dict(reversed(members.items()))) == found
+
+
+@given(sizes, groups)
+def test_without_standbys_nothing_is_different(partitions: dict[str, int], members: dict[str, MemberClaim]) -> None:
+    owned = shares(numbered(partitions), members)
+    assert not any(standby_shares(owned, members).values())
+    for name in members:
+        assert b"stand" not in StickyAssignor(lambda: 3).metadata([name]).user_data
+
+
+def test_a_partition_without_an_owner_goes_to_the_standby_that_is_furthest() -> None:
+    def claim(*owned: int, **at: int) -> MemberClaim:
+        standing = {TopicPartition("a", int(number[1:])): offset for number, offset in at.items()}
+        return MemberClaim(frozenset("a"), frozenset(TopicPartition("a", n) for n in owned), 1, 2, standing)
+
+    survivors = {"x": claim(0, p2=50, p3=70), "y": claim(1, p2=60, p3=60)}
+    assert shares({"a": range(4)}, survivors) == {
+        "x": [TopicPartition("a", 0), TopicPartition("a", 3)],
+        "y": [TopicPartition("a", 1), TopicPartition("a", 2)],
+    }
+    newer = {"w": claim(), **survivors}
+    assert {source.partition for source in shares({"a": range(3)}, newer)["w"]} == {2}, "balance comes first"
+
+
+def test_standbys_are_spread_so_that_all_take_over_when_one_is_gone_and_stay_where_they_are() -> None:
+    """32 partitions, five workers: the partitions of the lost one are opened by standbys."""
+    names = ("one", "two", "three", "four", "five")
+    group = Group(standbys=1, a=32)
+    group.rebalance(*names)
+    had = group.standbys()
+    assert all(5 <= len(sources) <= 7 for sources in had.values())
+    assert group.rebalance(*names)
+    assert group.standbys() == had, "nothing moves without a reason"
+    before = {name: frozenset(group.members[name]._owned) for name in names}
+    after = group.rebalance(*names[:4])
+    taken = {name: set(after[name]) - before[name] for name in names[:4]}
+    assert sum(map(len, taken.values())) == len(before["five"])
+    ready = sum(len(sources & had[name]) for name, sources in taken.items())
+    assert ready >= len(before["five"]) - 1
+    settled = group.standbys()
+    group.rebalance(*names)
+    joined = group.standbys()
+    moved_ones = sum(len(sources - settled.get(name, set())) for name, sources in joined.items())
+    assert moved_ones <= 7 + 6 + 1, "to the one that joined, and for the partitions that it has taken over"
+
+
+def test_what_a_worker_loses_in_a_rebalance_is_its_standby() -> None:
+    group = Group(standbys=1, a=4)
+    group.rebalance("one")
+    group.rebalance("one", "two")
+    assert group.standbys()["one"] == group.members["two"]._owned
+
+
+@given(st.binary())
+@example(b'{"owned": {}, "standbys": 7, "standing": {"a": [3, [1], [1, 2, 3], ["x", 1]]}}')
+@example(b'{"owned": {}, "standbys": "1", "standing": {"a": 3}}')
+@example(b'{"owned": {}, "standing": []}')
+def test_whatever_another_member_says_of_its_standbys_is_read_or_left(said: bytes) -> None:
+    claim = read_claim(ConsumerProtocolMemberMetadata(0, ["a"], said))
+    assert (claim.standbys, claim.standing) == (0, {})
+    member = StickyAssignor(lambda: 1, standbys=1)
+    member.on_assignment(ConsumerProtocolMemberAssignment(0, [], said))
+    assert member.standbys == frozenset()
+
+
 def test_a_topic_that_is_not_there_stops_nobody() -> None:
     assert Group(a=1).rebalance("one") == {"one": [TopicPartition("a", 0)]}
     assert Group().rebalance("one") == {"one": []}
@@ -166,15 +261,17 @@ def test_the_claim_of_many_partitions_stays_small() -> None:
 class Group:
     """A consumer group of which everybody encodes and decodes what it says, as on the wire."""
 
-    def __init__(self, **partitions: int) -> None:
+    def __init__(self, *, standbys: int = 0, **partitions: int) -> None:
         self.members: dict[str, StickyAssignor] = {}
         self._generation = 0
+        self._wanted = standbys
         self._cluster = SimpleNamespace(partitions_for_topic=lambda topic: set(range(partitions.get(topic, 0))))
 
     def rebalance(self, *members: str, earlier: Collection[str] = (), leader: str = "") -> Shares:
         self._generation += 1
         for name in members:
-            self.members.setdefault(name, StickyAssignor(lambda: self._generation))
+            if name not in self.members:
+                self.members[name] = StickyAssignor(lambda: self._generation, self._wanted, self._standing(name))
         said = {name: self.members[name].metadata(TOPICS) for name in members}
         said |= {name: RoundRobinPartitionAssignor.metadata(TOPICS) for name in earlier}
         heard = {name: ConsumerProtocolMemberMetadata.decode(one.encode()) for name, one in said.items()}
@@ -185,7 +282,15 @@ class Group:
             found[name] = sorted(told.partitions())
             if name not in earlier:
                 self.members[name].on_assignment(told)
+        self._joined = members
         return found
+
+    def standbys(self) -> dict[str, set[TopicPartition]]:
+        """Standbys of each member that was in the last generation."""
+        return {name: set(self.members[name].standbys) for name in self._joined}
+
+    def _standing(self, name: str) -> Callable[[], dict[TopicPartition, int]]:
+        return lambda: dict.fromkeys(self.members[name].standbys, 9)
 
 
 def moved(before: Shares, after: Shares) -> int:

@@ -1,7 +1,7 @@
 """What a worker does with its partitions in a rebalance, and what aiokafka remembers of them."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -90,7 +90,7 @@ class Worker:
         self.partitions = {source: SimpleNamespace(ready=ready) for source, ready in partitions.items()}
         self.in_group = asyncio.Event()
         self.works_on = True
-        self.assignor = SimpleNamespace(unbroken=True)
+        self.assignor = SimpleNamespace(unbroken=True, standbys=frozenset())
         self.paused: set[TopicPartition] = set()
         self.released: list[tuple[set[TopicPartition], float]] = []
         self.taken: list[set[TopicPartition]] = []
@@ -105,6 +105,10 @@ class Worker:
             self.released.append((gone, within_seconds))
         for source in gone:
             del self.partitions[source]
+
+    async def stop_standbys(self, but: Collection[TopicPartition]) -> None:
+        assert but is self.assignor.standbys
+        assert not self.taken, "what is to be opened may be open as a standby"
 
     async def on_partitions_revoked(self, revoked: set[Any]) -> None:
         self.revoked.append(revoked)

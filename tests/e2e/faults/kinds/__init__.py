@@ -26,6 +26,7 @@ from tests.e2e.faults.kinds.workers import (
     Kill,
     Membership,
     Sigterm,
+    StandbyTakesOver,
     StateLost,
     SummarizersMembership,
 )
@@ -33,6 +34,7 @@ from tests.e2e.faults.kinds.workers import (
 FAULTS: tuple[type[Fault], ...] = (
     Kill,
     StateLost,
+    StandbyTakesOver,
     Membership,
     SummarizersMembership,
     ArchiversMembership,

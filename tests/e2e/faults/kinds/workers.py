@@ -22,6 +22,8 @@ WORKERS, MEMBERS, WITH_QDRANT = "workers", "members", "qdrant"
 MARGIN_SECONDS = 5.0
 AT_WORK = 0.8
 """Share of kills."""
+TAKEN = 2
+"""Partitions of each of two segmenters."""
 MORE = 2
 """Segmenters that join, and leave, at most."""
 
@@ -93,6 +95,55 @@ class StateLost(Fault):
         self.notes.append(f"{len(found)} recoveries of partitions, {rebuilt} of them from nothing")
         self.notes.append(f"each of at most {records:,} records in {seconds:.1f} s")
         assert rebuilt >= self.injected // 3, "state from the future was kept"
+
+
+class StandbyTakesOver(Fault):
+    name = "kill -9 and lost disk of one of two segmenters that have standbys"
+    outcome = "audit clean, the other replays the tail only"
+    settings: ClassVar = {"engine": {"standbys": 1}}
+    share = 60.0
+    at_least = 5
+    pause_seconds = (1.0, 3.0)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._replayed: list[int] = []
+        self._pauses: list[float] = []
+
+    async def inject(self, world: World, chance: random.Random) -> None:
+        names = ["segmenter", "segmenter-2"]
+        for name in names:
+            if name not in world.running("segmenter"):
+                world.start("segmenter", name)
+        await until(lambda: all(stands_by(world.said(name)) for name in names), "no standby catches up")
+        gone, heir = chance.sample(names, 2)
+        recovered = len(events(world.said(heir), "recovered"))
+        world.stalls.lap()
+        world.deployment.workers.pop(gone).kill()
+        world.deployment.lose_state(gone)
+        await until(
+            lambda: len(events(world.said(heir), "recovered")) >= recovered + TAKEN, f"{heir} takes nothing over"
+        )
+        self._replayed += [one["records"] for one in events(world.said(heir), "recovered")[recovered:]]
+        await world.progress()
+        self._pauses.append(world.stalls.lap())
+
+    async def check(self, world: World) -> None:
+        self.notes.append(
+            f"{len(self._replayed)} partitions taken over, each after {max(self._replayed)} records at most"
+        )
+        self.notes.append(f"longest pause {max(self._pauses):.1f} s, with a session of {SESSION_SECONDS:.0f} s")
+
+
+def stands_by(said: bytes) -> bool:
+    """Return whether all standbys of its last rebalance have caught up, where two workers share the partitions."""
+    last = said[max(said.rfind(b'"rebalanced"'), 0) :]
+    return len(events(last, "standby_caught_up")) >= TAKEN
+
+
+def events(said: bytes, name: str) -> list[dict[str, Any]]:
+    lines = [line for line in said.splitlines() if b'"event": "%s"' % name.encode() in line and line.startswith(b"{")]
+    return [orjson.loads(line) for line in lines if line.endswith(b"}")]
 
 
 def ahead_of_its_changelogs(path: Path) -> None:
