@@ -116,6 +116,8 @@ class StandbyTakesOver(Fault):
             if name not in world.running("segmenter"):
                 world.start("segmenter", name)
         await until(lambda: all(stands_by(world.said(name)) for name in names), "no standby catches up")
+        for name in names:
+            await world.ready(name)
         gone, heir = chance.sample(names, 2)
         recovered = len(events(world.said(heir), "recovered"))
         world.stalls.lap()
