@@ -128,7 +128,7 @@ class Recovered:
     """The local state was discarded and rebuilt."""
 
 
-class Pace:
+class ReplayPace:
     """Share of the event loop that the replays of one worker may take together, and the most records of one poll.
 
     With a share below 1 they take turns, so that the share is that of all of them.
@@ -165,7 +165,7 @@ class Replay:
     topic: str
     stale_seconds: float
     replayed: Callable[[int], None] = lambda _: None
-    pace: Pace = field(default_factory=Pace)
+    pace: ReplayPace = field(default_factory=ReplayPace)
     is_alone: bool = True
     consumer: Any = None
     source_id: str = ""

@@ -20,7 +20,7 @@ from rocksdict import Cache
 from afterword.streams.runtime.assignor import StickyAssignor
 from afterword.streams.runtime.at_least_once import AtLeastOnce, AtLeastOncePartition, ConcurrentMessage
 from afterword.streams.runtime.batch import Batch, Batches, Headers, Output, current_batch
-from afterword.streams.runtime.changelog import Pace
+from afterword.streams.runtime.changelog import ReplayPace
 from afterword.streams.runtime.database import Database, DeadlineOf
 from afterword.streams.runtime.errors import AgentFailed, described
 from afterword.streams.runtime.exactly_once import ExactlyOncePartition
@@ -58,8 +58,8 @@ class Consumer(base.Consumer):
             lambda: {source: standby.offset for source, standby in self.standbys.items() if not standby.task.done()},
         )
         self.standbys: dict[TopicPartition, Standby] = {}
-        self.pace = Pace(MOST_RECORDS, SHARE)
-        """Pace of the standbys, which they share."""
+        self.pace = ReplayPace(MOST_RECORDS, SHARE)
+        """ReplayPace of the standbys, which they share."""
         self.in_group = asyncio.Event()
         """Set while the worker is in its group and no rebalance is under way."""
         self.handled = 0

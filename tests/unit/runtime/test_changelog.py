@@ -15,7 +15,7 @@ from afterword.streams.runtime.changelog import (
     LINK_HEADER,
     Bookmark,
     Link,
-    Pace,
+    ReplayPace,
     changelog_key,
     decode_bookmark,
     decode_link,
@@ -110,7 +110,7 @@ def test_tombstones_that_go_before_old_state_is_rebuilt_are_warned_of() -> None:
 
 
 async def test_replays_at_a_share_take_turns_and_leave_the_rest_of_the_time_to_others() -> None:
-    pace, inside, most = Pace(share=0.5), 0, 0
+    pace, inside, most = ReplayPace(share=0.5), 0, 0
     began, worked = time.perf_counter(), 0.0
 
     async def replay() -> None:
