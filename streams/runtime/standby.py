@@ -79,7 +79,7 @@ class Standby:
                     "standby_closed", partition=self._where, stage="standby", error_type=name, error=described(error)
                 )
                 return
-            except TRANSIENT as error:
+            except (*TRANSIENT, AssertionError) as error:  # aiokafka asserts that a broker names some topic
                 name = type(error).__name__
                 log.warning("standby_restarted", partition=self._where, stage="standby", error_type=name)
             await asyncio.sleep(1.5 * self._app.conf.broker_heartbeat_interval)
