@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -20,16 +20,20 @@ from aiokafka.errors import (
 )
 
 from afterword.schemas.decoding import MAX_INPUT_BYTES
-from afterword.streams.errors import StoreUnavailable
-from afterword.streams.kafka import admin_client
+from afterword.streams.errors import BrokerUnavailable, StoreUnavailable, TopicMissing
+from afterword.streams.kafka import admin_client, broker_errors, require_topics
 from afterword.streams.runtime.layouts import Layout, layout_of
 from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import DAY_MS, Settings
 
-__all__ = ["TopicReport", "check_topics", "ensure_topics"]
+__all__ = ["TopicReport", "await_topics", "check_topics", "ensure_topics"]
 
 POLL_SECONDS = 0.05
 CONFIGS_SECONDS = 20.0
+AWAIT_SECONDS = 1.0
+"""Pause between two looks at a Kafka that is waited for."""
+AWAIT_REQUEST_SECONDS = 5.0
+"""Time for each of these looks."""
 LARGE_RECORD_BYTES = 2 * 1024 * 1024
 """An episode, a row of state or a dead letter may be larger than the record that it came from, which may have the
 broker's default limit of 1 MiB."""
@@ -215,6 +219,30 @@ async def check_topics(settings: Settings) -> list[TopicReport]:
         existing = await _existing(admin)
         reports = await _compare_all(admin, _wanted(settings, existing), existing)
         return await _with_layout(admin, settings, existing, reports)
+
+
+async def await_topics(settings: Settings, seconds: float, tell: Callable[[str], None]) -> int:
+    """Wait until Kafka takes our credentials and has every topic. Returns their number.
+
+    `tell` gets what is waited for, once for each kind of it. Raises the last of these when the time is over, at most
+    one look later: BrokerUnavailable, TopicMissing.
+    """
+    kafka, until, told = settings.kafka, time.monotonic() + seconds, ""
+    names = [topic.name for topic in wanted_topics(settings)]
+    request_ms = int(min(AWAIT_REQUEST_SECONDS, kafka.request_timeout_seconds) * 1000)
+    while True:
+        try:
+            with broker_errors(kafka.bootstrap_servers):
+                await require_topics(kafka, *names, request_timeout_ms=request_ms)
+        except (BrokerUnavailable, TopicMissing) as error:
+            if time.monotonic() + AWAIT_SECONDS > until:
+                raise
+            if (kind := type(error).__name__) != told:
+                told = kind
+                tell(str(error))
+        else:
+            return len(names)
+        await asyncio.sleep(AWAIT_SECONDS)
 
 
 async def _with_layout(

@@ -30,6 +30,7 @@ Wait = Annotated[
     float,
     typer.Option(min=0, metavar="SECONDS", help="First wait until everything is consumed and summarized."),
 ]
+AtMost = Annotated[float, typer.Option("--timeout", min=0, metavar="SECONDS", help="Maximum wait; then exit 1.")]
 After = Annotated[str | None, typer.Option("--after", metavar="EPISODE", help="Start after this episode id.")]
 All = Annotated[bool, typer.Option("--all", help="Write episodes that are already indexed, too.")]
 
@@ -62,6 +63,16 @@ def create_topics(as_json: Json = False) -> None:
                 typer.echo(shown(f"{'':<{width}}  warning: {report.warning}"))
     if not all(report.fine for report in reports):
         raise typer.Exit(1)
+
+
+@topics.command("wait")
+def wait_for_topics(timeout: AtMost = 240) -> None:
+    """Wait until Kafka accepts the credentials and every topic exists; says once what it waits for."""
+    from afterword.topics import await_topics
+
+    settings = start_command()
+    count = asyncio.run(await_topics(settings, timeout, lambda reason: typer.echo(shown(f"waiting: {reason}"))))
+    typer.echo(f"all {count} topics exist")
 
 
 @config.command("show")

@@ -261,6 +261,37 @@ MUTANTS = (
         "PrometheusRule is not selected", "monitoring.yaml", '"labels" .Values.prometheusRule.labels', '"labels" dict'
     ),
     Mutant("sidecars are lost", "_pod.tpl", "{{- with $values.sidecars }}", "{{- with list }}"),
+    # the wait for topics
+    Mutant("no wait", "_pod.tpl", "{{- if $waits }}", "{{- if false }}"),
+    Mutant("a wait that nobody wanted", "_pod.tpl", "and $root.Values.topics.wait.enabled", "and true", "small"),
+    Mutant("the server waits", "_pod.tpl", '(ne .component "server") }}', '(ne .component "nobody") }}'),
+    Mutant("the wait has its own bound", "_pod.tpl", "{{ $root.Values.topics.wait.timeoutSeconds | quote }}", '"9"'),
+    Mutant("the wait is another command", "_pod.tpl", "[topics, wait,", "[topics, create,"),
+    Mutant("the wait has no password", "_pod.tpl", '  env: {{- include "afterword.env" . | nindent 4 }}\n', ""),
+    Mutant(
+        "the wait asks another Kafka",
+        "_pod.tpl",
+        '{name: {{ include "afterword.fullname" $root }}-{{ .component }}}',
+        '{name: {{ include "afterword.fullname" $root }}-server}',
+    ),
+    Mutant(
+        "the wait is not restricted",
+        "_pod.tpl",
+        "  securityContext: {{- toYaml $root.Values.securityContext | nindent 4 }}\n",
+        "",
+    ),
+    Mutant(
+        "the wait has no resources",
+        "_pod.tpl",
+        "  resources: {{- toYaml (index $root.Values .component).resources | nindent 4 }}\n",
+        "",
+    ),
+    Mutant(
+        "the wait has no certificates",
+        "_pod.tpl",
+        '    - {name: tmp, mountPath: /tmp}\n    {{- include "afterword.filesMount" . | nindent 4 }}\n',
+        "    - {name: tmp, mountPath: /tmp}\n",
+    ),
     # order
     Mutant(
         "topics are made after the workers", "topics-job.yaml", "pre-install,pre-upgrade", "post-install,post-upgrade"

@@ -28,6 +28,7 @@ SECRETS = {
 TOPICS_READ = {"segmenter": ("messages_topic",), "archiver": ("messages_topic",)} | {
     "summarizer": ("episodes_topic", "retry_topic")
 }
+WAIT = "topics-wait"
 OF_ALL_PODS = ("schedulerName", "runtimeClassName", "imagePullSecrets")
 PLACEMENT = ("nodeSelector", "tolerations", "affinity", "priorityClassName")
 Findings = Iterator[str]
@@ -256,10 +257,27 @@ def check_containers(release: Release) -> Findings:
         if one.get("lifecycle", {}) != values.get("lifecycle", {}):
             yield f"{who} lacks its lifecycle hooks"
         beside = [each for each in pod.spec["containers"] if each["name"] != pod.component]
-        if beside != values.get("sidecars", []) or pod.spec.get("initContainers", []) != values.get(
-            "initContainers", []
-        ):
+        before = [each for each in (pod.spec.get("initContainers") or []) if each["name"] != WAIT]
+        if beside != values.get("sidecars", []) or before != values.get("initContainers", []):
             yield f"{who} lacks containers of the user's"
+
+
+def check_wait(release: Release) -> Findings:
+    wanted = release.values["topics"]["wait"]
+    for pod in release.pods:
+        who, one = _name(pod.owner), pod.container
+        first = [each for each in (pod.spec.get("initContainers") or [])[:1] if each["name"] == WAIT]
+        is_wanted = wanted["enabled"] and pod in release.workers and pod.component != "server"
+        if bool(first) != is_wanted:
+            yield f"{who} waits for topics: {bool(first)}"
+        for each in first:
+            if each["args"] != ["topics", "wait", "--timeout", str(wanted["timeoutSeconds"])]:
+                yield f"{who} waits with {each['args']}"
+            same = ("image", "imagePullPolicy", "env", "envFrom", "resources", "securityContext")
+            if different := [name for name in same if each.get(name) != one.get(name)]:
+                yield f"{who} waits with other {different} than it works with"
+            if each["volumeMounts"] != [mount for mount in one["volumeMounts"] if mount["name"] != "state"]:
+                yield f"{who} waits with other files than it works with"
 
 
 def check_probes(release: Release) -> Findings:
@@ -547,7 +565,15 @@ def check_strimzi(release: Release) -> Findings:
 
 CHECKS: tuple[Callable[[Release], Findings], ...] = (
     *(check_metadata, check_workloads, check_life, check_state, check_pods, check_rights, check_containers),
-    *(check_probes, check_settings, check_settings_of_commands, check_secrets, check_services, check_routes),
-    *(check_budgets, check_policies, check_peers, check_monitoring, check_prometheus, check_scaling),
+    *(
+        check_wait,
+        check_probes,
+        check_settings,
+        check_settings_of_commands,
+        check_secrets,
+        check_services,
+        check_routes,
+    ),
+    *(check_routes, check_budgets, check_policies, check_peers, check_monitoring, check_prometheus, check_scaling),
     *(check_smoke_test, check_topics_job, check_strimzi),
 )

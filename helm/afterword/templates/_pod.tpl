@@ -27,9 +27,15 @@ spec:
           {{- include "afterword.selector" $ | nindent 10 }}
     {{- end }}
   {{- end }}
-  {{- with $values.initContainers }}
+  {{- $waits := and $root.Values.topics.wait.enabled (ne .component "server") }}
+  {{- if or $waits $values.initContainers }}
   initContainers:
+    {{- if $waits }}
+    {{- include "afterword.topicsWait" . | nindent 4 }}
+    {{- end }}
+    {{- with $values.initContainers }}
     {{- toYaml . | nindent 4 }}
+    {{- end }}
   {{- end }}
   containers:
     - name: {{ .component }}
@@ -150,4 +156,25 @@ volumes:
   {{- with $root.Values.extraVolumes }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
+{{- end }}
+
+{{/* The init container of a worker that waits for Kafka and its topics, with all that the worker has: .root, .component. */}}
+{{- define "afterword.topicsWait" -}}
+{{- $root := .root -}}
+- name: topics-wait
+  image: {{ include "afterword.image" $root }}
+  imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+  args: [topics, wait, --timeout, {{ $root.Values.topics.wait.timeoutSeconds | quote }}]
+  envFrom:
+    - configMapRef: {name: {{ include "afterword.fullname" $root }}-{{ .component }}}
+  env: {{- include "afterword.env" . | nindent 4 }}
+  terminationMessagePolicy: FallbackToLogsOnError
+  resources: {{- toYaml (index $root.Values .component).resources | nindent 4 }}
+  securityContext: {{- toYaml $root.Values.securityContext | nindent 4 }}
+  volumeMounts:
+    - {name: tmp, mountPath: /tmp}
+    {{- include "afterword.filesMount" . | nindent 4 }}
+    {{- with $root.Values.extraVolumeMounts }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
 {{- end }}

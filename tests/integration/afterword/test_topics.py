@@ -1,6 +1,7 @@
 """Topics on a real broker."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -11,13 +12,13 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.structs import OffsetAndMetadata
 
 from afterword.checks import Advice, CheckFailed, check_wanted_topics
-from afterword.streams.errors import BrokerUnavailable
+from afterword.streams.errors import BrokerUnavailable, TopicMissing
 from afterword.streams.kafka import client_options
 from afterword.streams.runtime.layouts import encode_layout
 from afterword.streams.runtime.options import Clients, Options
 from afterword.streams.runtime.transaction import TransactionalProducer
 from afterword.streams.settings import Settings
-from afterword.topics import TopicReport, check_topics, ensure_topics
+from afterword.topics import TopicReport, await_topics, check_topics, ensure_topics
 from tests.endpoints import silent
 from tests.stack import Stack
 
@@ -49,6 +50,54 @@ async def test_a_check_creates_nothing(settings: Settings, admin: AIOKafkaAdminC
     reports = await check_topics(settings)
     assert {report.status for report in reports} == {"missing"}
     assert not {report.name for report in reports} & set(await admin.list_topics())
+
+
+async def test_a_wait_for_topics_that_come_later_ends_when_all_of_them_are_there(settings: Settings) -> None:
+    told: list[str] = []
+    waiting = asyncio.create_task(await_topics(settings, 60, told.append))
+    while not told:
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+    created = await ensure_topics(settings)
+    assert await waiting == len(created)
+    [reason] = told
+    assert f"topic {settings.kafka.messages_topic} does not exist" in reason
+
+
+async def test_a_wait_for_kafka_that_comes_later_says_so_and_goes_on(
+    make_settings: MakeSettings, settings: Settings, stack: Stack
+) -> None:
+    await ensure_topics(settings)
+    host, port = stack.bootstrap_servers.rsplit(":", 1)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        later = taken.getsockname()[1]
+    names = settings.kafka.model_dump() | {"bootstrap_servers": f"127.0.0.1:{later}", "connect_seconds": 1}
+    told: list[str] = []
+    waiting = asyncio.create_task(await_topics(make_settings(kafka=names), 60, told.append))
+    while not told:
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+    assert "cannot be reached" in told[0]
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        inner, outer = await asyncio.open_connection(host, int(port))
+        await asyncio.gather(pipe(reader, outer), pipe(inner, writer))
+
+    async with await asyncio.start_server(forward, "127.0.0.1", later):
+        assert await waiting > 0
+
+
+async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65536):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+
+
+async def test_a_wait_ends_with_what_was_missing(settings: Settings) -> None:
+    with pytest.raises(TopicMissing, match=settings.kafka.messages_topic):
+        await await_topics(settings, 0, lambda _: None)
 
 
 async def test_a_wrong_count_of_partitions_is_reported_and_left(
