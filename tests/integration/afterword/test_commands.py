@@ -124,7 +124,18 @@ async def test_check_is_content_with_a_complete_deployment(settings):
     assert code == 0, out
     assert [line.split()[:2] for line in out.splitlines()] == [
         ["OK", name]
-        for name in ("kafka", "topics", "commits", "mongodb", "qdrant", "sealing", "llm", "webhooks", "keys")
+        for name in (
+            "kafka",
+            "topics",
+            "commits",
+            "mongodb",
+            "qdrant",
+            "sealing",
+            "llm",
+            "reranker",
+            "webhooks",
+            "keys",
+        )
     ]
 
 
