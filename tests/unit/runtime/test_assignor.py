@@ -197,10 +197,10 @@ def test_a_partition_without_an_owner_goes_to_the_standby_that_is_furthest() -> 
         standing = {TopicPartition("a", int(number[1:])): offset for number, offset in at.items()}
         return MemberClaim(frozenset("a"), frozenset(TopicPartition("a", n) for n in owned), 1, 2, standing)
 
-    survivors = {"x": claim(0, p2=50, p3=70), "y": claim(1, p2=60, p3=60)}
+    survivors = {"x": claim(0, p2=70, p3=50), "y": claim(1, p2=60, p3=60)}
     assert shares({"a": range(4)}, survivors) == {
-        "x": [TopicPartition("a", 0), TopicPartition("a", 3)],
-        "y": [TopicPartition("a", 1), TopicPartition("a", 2)],
+        "x": [TopicPartition("a", 0), TopicPartition("a", 2)],
+        "y": [TopicPartition("a", 1), TopicPartition("a", 3)],
     }
     newer = {"w": claim(), **survivors}
     assert {source.partition for source in shares({"a": range(3)}, newer)["w"]} == {2}, "balance comes first"
