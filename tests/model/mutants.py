@@ -126,7 +126,7 @@ MUTANTS = (
         "state that is older than compaction's memory is used",
         SEGMENTER,
         CHANGELOG,
-        "if database.age_seconds > stale_seconds:",
+        "if self.database.age_seconds > self.stale_seconds:",
         "if False:",
     ),
     Mutant(
@@ -214,8 +214,8 @@ MUTANTS = (
         "one changelog may lack what the other has",
         DAMAGED,
         CHANGELOG,
-        "    _check_bookmarks(marks, changelogs)\n    return records\n",
-        "    return records\n",
+        "        if self.is_alone:\n            _check_bookmarks(marks, self.changelogs)\n        return records\n",
+        "        return records\n",
     ),
     Mutant(
         "the highest finished offset is committed instead of the lowest unfinished",
