@@ -126,8 +126,8 @@ MUTANTS = (
         "state that is older than compaction's memory is used",
         SEGMENTER,
         CHANGELOG,
-        "if self.database.age_seconds > self.stale_seconds:",
-        "if False:",
+        "        return await replay.catch_up()\n",
+        "        replay.stale_seconds = 1e12\n        return await replay.catch_up()\n",
     ),
     Mutant(
         "what a failed agent left is committed",
