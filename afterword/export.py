@@ -95,10 +95,10 @@ class Export:
                     yield {"type": "episode", **stored.summary.model_dump(mode="json")}
             after = page[-1].event.episode_id
         for scope, ordinal in scopes.items():
-            rows = await self._episodes.rows_from(scope, ordinal)
-            for row in (row for row in rows if row.content):
-                self._counts.rolling_summaries += 1
-                yield row_line(conversation, row)
+            for row in await self._episodes.rows_from(scope, ordinal):
+                if row.content:
+                    self._counts.rolling_summaries += 1
+                    yield row_line(conversation, row)
 
     async def _took_part(self, stored: StoredEpisode) -> bool:
         summary = stored.summary

@@ -102,13 +102,11 @@ def stem_words(text: str, language: str) -> list[str]:
 
 def stems(words: Iterable[str], language: str) -> list[str]:
     """Drop stop words and reduce the rest to stems; `words` as from the function `words`."""
-    ignored, name = _stop_words(language), _stemmer_name(language)
-    kept = [word for word in words if word not in ignored]
-    return [_stem(word, name) if len(word) <= LONGEST_STEMMED else word for word in kept] if name else kept
+    return [found for word in words if (found := stem(word, language)) is not None]
 
 
 def stem(word: str, language: str) -> str | None:
-    """Reduce one word as `stems` does, without its lists; None for a stop word."""
+    """Reduce a word to its stem; None for a stop word."""
     if word in _stop_words(language):
         return None
     name = _stemmer_name(language)

@@ -59,7 +59,7 @@ class Consumer(base.Consumer):
         )
         self.standbys: dict[TopicPartition, Standby] = {}
         self.pace = ReplayPace(MOST_RECORDS, SHARE)
-        """ReplayPace of the standbys, which they share."""
+        """Pace of the standbys, which they share."""
         self.in_group = asyncio.Event()
         """Set while the worker is in its group and no rebalance is under way."""
         self.handled = 0

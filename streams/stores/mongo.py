@@ -437,12 +437,14 @@ class MongoEpisodes:
     async def advance(self, summary: SummaryCreated) -> None:
         key = scope_of(summary)
         upsert = not _earlier_keys(key)
-        while not (await self._advanced(key, summary, upsert) or await self._begun_again(key, summary)):
+        while not await self._advanced(key, summary, upsert):
             upsert = True
             await self._adopt(key)
             known = await _find(self._conversations, key)
             if known and known["last_ordinal"] >= summary.ordinal:
                 await self._revise(key, summary)
+                return
+            if known and known.get(EPISODES) == 0 and await self._begun_again(key, summary):
                 return
 
     async def conversation(self, conversation_id: str) -> Conversation | None:

@@ -121,7 +121,7 @@ class Pipeline(Revisions):
             found = await self._add(made)
             if found != made:
                 await self._forget_replies(stored, stored.ordinal)  # a change that came first had no such answer yet
-        await self._store_the_rest(episode, found, basis)
+        await self._store_the_rest(episode, found, basis)  # a change that came since has a record of its own
         await self._announced(found)
 
     async def _all_changes(self, episode: EpisodeClosed, before: StoredEpisode, made: StoredEpisode) -> ChangeOffsets:

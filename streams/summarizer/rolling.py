@@ -247,7 +247,7 @@ def next_row(
 
 
 def emptied(row: RollingRow, as_of: int) -> RollingRow:
-    """The row when nothing is left that it was made of.
+    """The row when nothing is left that it was made of: all episodes up to its last one are gone.
 
     It stays, without its text, and as another revision: else a writer that was suspended would put its text back.
     """

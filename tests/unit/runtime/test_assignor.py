@@ -228,6 +228,16 @@ def test_standbys_are_spread_so_that_all_take_over_when_one_is_gone_and_stay_whe
     assert moved_ones <= 7 + 6 + 1, "to the one that joined, and for the partitions that it has taken over"
 
 
+def test_standbys_of_one_owner_are_spread_over_the_others() -> None:
+    names = [f"worker {number}" for number in range(4)]
+    members = {name: MemberClaim(frozenset("a"), standbys=1) for name in names}
+    owned = {name: [TopicPartition("a", 3 * place + n) for n in range(3)] for place, name in enumerate(names)}
+    found = standby_shares(owned, members)
+    for owner in names:
+        held = [sum(source in owned[owner] for source in found[name]) for name in names if name != owner]
+        assert held == [1, 1, 1], f"{owner}: nobody takes over all that it leaves"
+
+
 def test_what_a_worker_loses_in_a_rebalance_is_its_standby() -> None:
     group = Group(standbys=1, a=4)
     group.rebalance("one")

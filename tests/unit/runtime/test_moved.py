@@ -124,6 +124,20 @@ async def test_the_state_of_a_standby_stays(tmp_path: Path) -> None:
     assert names_in(tmp_path) == {"orders-1"}
 
 
+async def test_so_does_that_of_a_partition_that_becomes_one_meanwhile(tmp_path: Path) -> None:
+    put_state(tmp_path, "orders-1", "orders-2")
+    standbys: set[TopicPartition] = set()
+    worker = a_worker(tmp_path, standbys=standbys)
+
+    async def committed(source: TopicPartition) -> int:
+        standbys.add(ORDERS[1])
+        return 9
+
+    worker.consumer.kafka.committed = committed
+    await remove_moved(worker)
+    assert names_in(tmp_path) == {"orders-1"}
+
+
 async def test_nothing_is_removed_during_a_rebalance(tmp_path: Path) -> None:
     put_state(tmp_path, "orders-1")
     await remove_moved(a_worker(tmp_path, joined=False))
