@@ -10,6 +10,7 @@ from afterword.streams.dates import (
     MONTH_OF_YEAR,
     MONTHS,
     SPOKEN,
+    DatePattern,
     Period,
     days_apart,
     month_of_year,
@@ -144,7 +145,7 @@ def _apart(text: str) -> str:
 Claims = Callable[[re.Match[str]], list[Claim]]
 
 
-def _taken(text: str, pattern: re.Pattern[str], claims: Claims, found: list[Claim]) -> str:
+def _taken(text: str, pattern: re.Pattern[str] | DatePattern, claims: Claims, found: list[Claim]) -> str:
     """Move claims from the text to `found`; returns the rest of the text."""
 
     def take(match: re.Match[str]) -> str:
@@ -172,14 +173,14 @@ def _site(address: str) -> Iterator[Claim]:
 
 def _phone(match: re.Match[str]) -> list[Claim]:
     groups = re.findall(r"\d+", match[0])
-    if len("".join(groups)) < LEAST_PHONE_DIGITS or DATE.search(match[0]) or AMOUNT.fullmatch(match[0]):
+    if len("".join(groups)) < LEAST_PHONE_DIGITS or DATE.whole.search(match[0]) or AMOUNT.fullmatch(match[0]):
         return []
     number = f"phone {''.join(groups)[-NATIONAL_DIGITS:]}"
     return [Claim(match[0].strip(), frozenset({number}), (frozenset(map(integer, groups)),))]
 
 
 def _code(match: re.Match[str]) -> list[Claim]:
-    if any(pattern.fullmatch(match[0]) for pattern in (_MEASURE, _TIMESTAMP, DATE, TIME)):
+    if any(pattern.fullmatch(match[0]) for pattern in (_MEASURE, _TIMESTAMP, DATE.whole, TIME)):
         return []
     return [Claim(match[0], frozenset({f"code {_letters_and_digits(match[0])}"}))]
 

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.streams.dates import SPOKEN, Period, asked_period, named_periods
+from afterword.streams.dates import (
+    DATE,
+    MONTH_OF_YEAR,
+    SPOKEN,
+    DatePattern,
+    Period,
+    asked_period,
+    named_periods,
+    spoken_dates,
+)
 
 TUESDAY = date(2023, 5, 9)
 
@@ -66,3 +75,25 @@ NUMBERED = st.tuples(st.integers(0, 999), st.sampled_from(["days", "weeks", "wee
 def test_no_number_of_anything_leads_out_of_the_calendar(number: tuple[int, str], today: date, form: str) -> None:
     text = form.format(f"{number[0]} {number[1]}")
     assert all(isinstance(period, Period) for period in named_periods(text, today, ["en"]))
+
+
+PATTERNS = [DATE, MONTH_OF_YEAR, *map(spoken_dates, sorted(SPOKEN))]
+
+
+@given(st.data(), st.sampled_from(PATTERNS), st.lists(st.text(max_size=5) | st.sampled_from(" .,-"), max_size=4))
+def test_a_text_that_is_not_searched_has_no_date(data: st.DataObject, dates: DatePattern, around: list[str]) -> None:
+    place = data.draw(st.integers(0, len(around)))
+    written = data.draw(st.from_regex(dates.whole, fullmatch=True))
+    text = "".join([*around[:place], written, *around[place:]])
+    assert [found.span() for found in dates.finditer(text)] == [found.span() for found in dates.whole.finditer(text)]
+    assert dates.sub("", text) == dates.whole.sub("", text)
+
+
+def test_a_text_without_dates_is_not_searched() -> None:
+    dates = DatePattern(r"\bmay \d\b", needed=["may"], other="!")
+    assert [found[0] for text in ("may 5", "MAY 5", "maybe 5 may be") for found in dates.finditer(text)] == [
+        "may 5",
+        "MAY 5",
+    ]
+    unsearched = DatePattern(r"\d", needed=["may"], other="!")
+    assert (list(unsearched.finditer("5")), unsearched.sub("", "5"), unsearched.sub("", "5!")) == ([], "5", "!")
