@@ -13,6 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 MINUTES ?= 20
 SEED ?= 1
+STANDBYS ?= 0
 THREADS ?= 1
 
 .PHONY: help venv demo test test-deploy test-llm faults hostile soak unit model mutants quality bench bench-check lint format docs diagrams site lock release sizes clean
@@ -37,8 +38,8 @@ test: $(STAMP) ## every test; AFTERWORD_TEST_STACK=containers takes the official
 	$(BIN)/pytest -n 2 --dist loadfile tests/e2e; e2e=$$?; \
 	$(BIN)/pytest -n 3 --dist loadfile tests --ignore tests/e2e && exit $$e2e
 
-faults: $(STAMP) ## every kind of fault under load, and a table; MINUTES= and SEED= choose how long and which
-	$(BIN)/python -m tests.e2e.faults --minutes $(MINUTES) --seed $(SEED)
+faults: $(STAMP) ## every kind of fault under load, and a table; MINUTES= and SEED= choose how long and which, STANDBYS=1
+	$(BIN)/python -m tests.e2e.faults --minutes $(MINUTES) --seed $(SEED) --standbys $(STANDBYS)
 
 hostile: $(STAMP) ## hostile input of every kind under load, and a table; MINUTES= and SEED= choose how long and which
 	$(BIN)/python -m tests.e2e.faults.hostile --minutes $(MINUTES) --seed $(SEED)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -73,12 +74,16 @@ class Worker:
 
 @asynccontextmanager
 async def worker(role: str, directory: Path, environment: Mapping[str, str]) -> AsyncIterator[Worker]:
-    """`afterword worker ROLE`, logging below `directory`; drained at the end. Raises: RuntimeError when it is not."""
+    """`afterword worker ROLE`, logging below `directory`; drained at the end.
+
+    Raises: RuntimeError when it is not, unless it was killed before.
+    """
     (port,) = free_ports(1)
     process = start_worker(role, directory, {**environment, "AFTERWORD_HEALTH__PORT": str(port)})
     try:
         yield Worker(process, port)
     finally:
+        killed = process.returncode == -signal.SIGKILL
         code = await asyncio.to_thread(process.stop, STOP_SECONDS)
-    if code:
+    if code and not killed:
         raise RuntimeError(f"{role} ended with {code}: {process.tail()}")

@@ -6,15 +6,12 @@ asks to join, until the group has settled and a little beyond. It includes the u
 """
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import orjson
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from aiokafka.errors import GroupCoordinatorNotAvailableError
@@ -22,7 +19,7 @@ from aiokafka.errors import GroupCoordinatorNotAvailableError
 from afterword.embedded import EmbeddedStack
 from afterword.topics import ensure_topics
 from benchmarks.deployment import Deployment, environment
-from benchmarks.llm import chat, name_of
+from benchmarks.probing import VALUES, Probe, probing
 from benchmarks.processes import worker
 from benchmarks.quantiles import milliseconds, quantile
 from benchmarks.suite import Finding, Form, Line
@@ -37,47 +34,9 @@ SETTLING_SECONDS = 120.0
 AFTER_SECONDS = 2.0
 MOVED_SHARE, PAUSE_SECONDS = 0.2, 0.050
 TITLE = f"rebalance: one of {WORKERS} segmenters joins or leaves, {PARTITIONS} partitions"
-VALUES = {"episodes": {"trigger": 1, "min_episode_size": 1}}
 
 Owners = Mapping[int, str]
 """Member of the group, by partition."""
-
-
-@dataclass
-class Probe:
-    """Messages sent to each partition, and how long each took."""
-
-    sent: dict[str, float] = field(default_factory=dict)
-    """Seconds of the monotonic clock, by message id, of those that are under way."""
-    trips: list[tuple[int, float, float]] = field(default_factory=list)
-    """Partition, moment of sending, seconds until its episode could be read."""
-
-    async def send(self, producer: AIOKafkaProducer, topic: str) -> None:
-        """Send for ever, one partition after the other."""
-        began, count = time.monotonic(), 0
-        while True:
-            ordinal, partition = divmod(count, PARTITIONS)
-            [(message, value)] = chat(name_of(partition), ordinal, 1)
-            self.sent[message] = time.monotonic()
-            await producer.send(topic, value, key=name_of(partition).encode(), partition=partition)
-            count += 1
-            await asyncio.sleep(began + count * INTERVAL_SECONDS / PARTITIONS - time.monotonic())
-
-    async def receive(self, episodes: AIOKafkaConsumer) -> None:
-        async for record in episodes:
-            now = time.monotonic()
-            for message in orjson.loads(record.value)["messages"]:
-                began = self.sent.pop(message["id"], None)
-                if began is not None:
-                    self.trips.append((int(message["id"].split("-")[-2]), began, now - began))
-
-    def longest(self, since: float, until: float) -> dict[int, float]:
-        """The longest trip of each partition's messages sent in that time."""
-        found: dict[int, float] = {}
-        for partition, began, seconds in self.trips:
-            if since <= began <= until:
-                found[partition] = max(seconds, found.get(partition, 0.0))
-        return found
 
 
 @dataclass
@@ -148,27 +107,6 @@ class Group:
         return found
 
 
-@asynccontextmanager
-async def probing(deployment: Deployment) -> AsyncIterator[Probe]:
-    kafka, probe = deployment.settings.kafka, Probe()
-    servers = kafka.bootstrap_servers
-    async with (
-        AIOKafkaProducer(bootstrap_servers=servers, acks="all") as producer,
-        AIOKafkaConsumer(bootstrap_servers=servers, isolation_level="read_committed") as episodes,
-    ):
-        episodes.assign([TopicPartition(kafka.episodes_topic, number) for number in range(PARTITIONS)])
-        await episodes.seek_to_end()
-        tasks = [asyncio.create_task(probe.receive(episodes))]
-        tasks.append(asyncio.create_task(probe.send(producer, kafka.messages_topic)))
-        try:
-            yield probe
-        finally:
-            for task in tasks:
-                task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.gather(*tasks)
-
-
 async def changed(group: Group, probe: Probe, pauses: Pauses, *, joins: bool) -> None:
     """One worker more or less, and what that does."""
     before = await group.settled()
@@ -201,7 +139,7 @@ async def run(form: Form, directory: Path) -> Sequence[Finding]:
             await group.join()
         await group.settled()
         pauses = Pauses()
-        async with probing(deployment) as probe:
+        async with probing(deployment, INTERVAL_SECONDS) as probe:
             await asyncio.sleep(AFTER_SECONDS)
             for number in range(form.rounds * CHANGES_A_ROUND):
                 await changed(group, probe, pauses, joins=number % 2 == 0)

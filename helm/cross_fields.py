@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Any, get_args
 
 from afterword.streams.settings import (
-    HEARTBEATS_IN_SESSION,
     JWT,
     PASSWORD,
     SASL,
@@ -55,10 +54,6 @@ def _others(choices: tuple[str, ...], chosen: list[str]) -> list[str]:
 
 
 def _bounds() -> Iterator[Rule]:
-    learn = (
-        f"a rebalance is learned of within 1/{HEARTBEATS_IN_SESSION} of the session timeout, and less than a request"
-    )
-    yield _most("kafka", "session_timeout_seconds", 1, "request_timeout_seconds", HEARTBEATS_IN_SESSION, learn)
     yield _most("episodes", "overlap", 1, "max_episode_size", 1, "it is part of an episode")
     yield _most("episodes", "min_episode_size", 1, "max_episode_size", 1, "no episode would be long enough")
     yield _most("llm", "max_output_tokens", 2, "context_tokens", 1, "at most half of the context is for the answer")
@@ -66,9 +61,9 @@ def _bounds() -> Iterator[Rule]:
 
 
 def _most(section: str, smaller: str, smaller_times: int, larger: str, larger_times: int, meaning: str) -> Rule:
-    """Require smaller × smaller_times ≤ larger × larger_times; of a session strictly less."""
+    """Require smaller × smaller_times ≤ larger × larger_times."""
     bound = {"smaller": smaller, "smaller_times": smaller_times, "larger": larger, "larger_times": larger_times}
-    return _rule(section, most={**bound, "strictly": section == "kafka", "meaning": meaning})
+    return _rule(section, most={**bound, "meaning": meaning})
 
 
 def _rule(section: str, **parts: Any) -> Rule:

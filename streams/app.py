@@ -13,7 +13,7 @@ from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.runtime.worker import PARTITIONS, run
 from afterword.streams.segmenter import agent as segmenter
 from afterword.streams.segmenter.state import TABLES
-from afterword.streams.settings import Settings
+from afterword.streams.settings import HEARTBEAT_SECONDS, Settings
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
 
@@ -55,7 +55,7 @@ def faust_app(
         engine=engine_options(settings, handling_seconds),
         datadir=settings.state_dir,
         broker_session_timeout=kafka.session_timeout_seconds,
-        broker_heartbeat_interval=kafka.heartbeat_seconds,
+        broker_heartbeat_interval=HEARTBEAT_SECONDS,
         broker_rebalance_timeout=kafka.rebalance_timeout_seconds,
         broker_request_timeout=kafka.request_timeout_seconds,
         consumer_group_instance_id=kafka.group_instance_id,

@@ -29,6 +29,8 @@ If it depends on more than the row, its attribute `rule` says on what: the index
 """
 
 META = b"\0meta"
+COUNTED = b"\0count"
+"""Time of the write, as in the position, and the number of scheduled rows after it."""
 RULES = b"\0rules"
 """The rules by which the rows were indexed: JSON, by table."""
 DUE = b"\0due\0"
@@ -105,16 +107,20 @@ class Database:
 
         A row counts until its removed deadline has passed.
         """
+        self._is_counted = True
         self._open()
 
     def _open(self) -> None:
         with failures_named(self.path):
             private_directory(self.path)
             self._db = Rdict(str(self.path), self._options)
-            raw = self._db.get(META)
+            raw, counted = self._db.get(META), self._db.get(COUNTED)
             if raw is None:
                 self._db.put(RULES, self._rules())
         self.position = DatabasePosition(**orjson.loads(raw)) if raw else DatabasePosition()
+        written_ms, self.scheduled = orjson.loads(counted) if counted else (0, 0)
+        # a version that keeps no count moves the position only
+        self._is_counted = raw is None or (counted is not None and written_ms == self.position.written_ms)
 
     def _rules(self) -> bytes:
         rules = {table: getattr(deadline_of, "rule", "") for table, deadline_of in self._deadlines.items()}
@@ -137,23 +143,26 @@ class Database:
                     for key in part:
                         if (value := self.get(table, key)) is not None:
                             self._schedule(entries, table, key, value)
-                    self._db.write(entries)
+                    self._write(entries, self.position)
                 yield
         with failures_named(self.path):
             self._db.put(RULES, self._rules())
 
     def count_scheduled(self) -> Iterator[None]:
-        """Count the rows in the index of deadlines, after a replay that may have written one row several times.
+        """Count the rows in the index of deadlines, unless their number was kept with them.
 
         Reads each of them, a second for a million: yields between two parts, for others to go on.
         """
+        if self._is_counted:
+            return
         count = 0
         with failures_named(self.path):
             for number, (_, moment) in enumerate(self._scan(SCHEDULED, _read_once()), 1):
                 count += not _expires(moment)
                 if number % MOST_MOVES == 0:
                     yield
-        self.scheduled = count
+            self.scheduled, self._is_counted = count, True
+            self._write(WriteBatch(raw_mode=True), self.position)
 
     def close(self) -> None:
         """Close, and only log a failure: what is not in the file, as on a full disk, is in the changelog."""
@@ -212,8 +221,14 @@ class Database:
             for table, rows in changes.items():
                 self._put_rows(batch, table, rows)
             batch.put(META, orjson.dumps(position))
-            self._db.write(batch)
+            self._write(batch, position)
         self.position = position
+
+    def _write(self, batch: WriteBatch, position: DatabasePosition) -> None:
+        """Write the batch, and the number of rows that are scheduled then, if it is known."""
+        if self._is_counted:
+            batch.put(COUNTED, orjson.dumps((position.written_ms, self.scheduled)))
+        self._db.write(batch)
 
     def due(self, now_ms: int, limit: int) -> list[tuple[str, bytes]] | None:
         """Return at most `limit` keys, with their tables, whose deadline has passed; the earliest first, each once.
@@ -229,7 +244,7 @@ class Database:
                 found, moved = self._look(now_ms, limit, moves, left)
                 if not moved:
                     return found
-                self._db.write(moves)
+                self._write(moves, self.position)
             left -= moved
         return None
 

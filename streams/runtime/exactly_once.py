@@ -1,6 +1,7 @@
 """A source partition processed exactly once: batch after batch, each committed before the next begins."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import chain
@@ -30,6 +31,8 @@ from afterword.streams.runtime.watchdog import Mark
 log = structlog.get_logger()
 
 CANCEL_SECONDS = 6.0
+LONGEST_RESTART_SECONDS, MOST_DOUBLINGS = 2.0, 10
+"""Longest wait before a partition is opened again: many partitions of many workers ask a broker that is down."""
 
 
 class ExactlyOncePartition:
@@ -106,10 +109,12 @@ class ExactlyOncePartition:
             await asyncio.wait([self.task], timeout=CANCEL_SECONDS)
 
     async def _run(self) -> None:
+        failures = 0
         while not self._draining:
             await self._consumer.in_group.wait()  # the rebalance that is under way may give it to another worker
             try:
                 async with self._opened(await self._admitted()) as session:
+                    failures = 0
                     await self._work(session)
             except FATAL:
                 raise
@@ -120,8 +125,8 @@ class ExactlyOncePartition:
                 if not self._draining:
                     raise
             if not self._draining:
-                # If we were fenced, another worker owns the partition: the next heartbeat's answer will say so
-                await asyncio.sleep(1.5 * self._app.conf.broker_heartbeat_interval)
+                failures += 1
+                await asyncio.sleep(restart_seconds(self._app.conf.broker_heartbeat_interval, failures))
 
     async def _admitted(self) -> int:
         """Wait until the layout of the source admits the partition; return that layout, 0 for an app without tables.
@@ -257,3 +262,12 @@ class ExactlyOncePartition:
             raise StateLost(where=self._where, committed=committed, source=max(recovered, 0))
         self._start = await readable(kafka, source, recovered, self._app.engine_metrics, counted=self._start)
         return self._start
+
+
+def restart_seconds(heartbeat_seconds: float, failures: int) -> float:
+    """Return the wait before a partition is opened again that could not be opened `failures` times in a row.
+
+    If it was fenced, another worker owns it: the answer to the next heartbeat will say so.
+    """
+    shortest = 1.5 * heartbeat_seconds
+    return max(shortest, min(LONGEST_RESTART_SECONDS, math.ldexp(shortest, min(failures, MOST_DOUBLINGS) - 1)))

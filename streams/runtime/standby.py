@@ -26,6 +26,8 @@ FOLLOW_SECONDS = 1.0
 """Pause between two looks at the ends of the changelogs: what comes meanwhile is the tail that is left to replay."""
 FETCH_WAIT_MS = 500
 CLOSE_SECONDS = 1.0
+RESTART_SECONDS = 2.0
+"""Wait after an error: nobody waits for a standby."""
 
 
 class Standby:
@@ -82,7 +84,7 @@ class Standby:
             except (*TRANSIENT, AssertionError) as error:  # aiokafka asserts that a broker names some topic
                 name = type(error).__name__
                 log.warning("standby_restarted", partition=self._where, stage="standby", error_type=name)
-            await asyncio.sleep(1.5 * self._app.conf.broker_heartbeat_interval)
+            await asyncio.sleep(RESTART_SECONDS)
 
     async def _follow(self) -> None:
         """Open the state and follow the changelogs; return if the source's layout does not admit the partition."""

@@ -155,7 +155,7 @@ annotations:
 {{- if and (hasKey $values .smaller) (hasKey $values .larger) -}}
 {{- $left := mulf (get $values .smaller) .smaller_times -}}
 {{- $right := mulf (get $values .larger) .larger_times -}}
-{{- if or (gt $left $right) (and .strictly (eq $left $right)) -}}
+{{- if gt $left $right -}}
 {{- fail (printf "%s.%s (%v) is too large for %s.%s (%v): %s" $prefix .smaller (get $values .smaller) $prefix .larger (get $values .larger) .meaning) -}}
 {{- end -}}
 {{- end -}}

@@ -205,9 +205,46 @@ def test_after_a_rebuild_early_deadlines_are_moved_and_counted_in_parts(tmp_path
         assert database.due(50, 100) is None
         assert len(read) == MOST_MOVES
     assert database.due(50, 100) == [("rows", b"due")]
-    assert len(list(database.count_scheduled())) == 2
     assert database.scheduled == len(many) + 1
     database.close()
+
+
+def test_the_number_of_deadlines_is_known_when_it_is_opened_again_however_many_there_are(tmp_path: Path) -> None:
+    now = iter(range(1, 100))
+    database = opened(tmp_path / "db", clock=lambda: next(now))
+    many = [(b"%d" % number, b"10") for number in range(MOST_MOVES + 1)]
+    database.write({"rows": many}, DatabasePosition())
+    database.write({"rows": [(b"0", b"-"), (b"1", b"20"), (b"another", b"x30")]}, DatabasePosition())
+    while database.due(15, len(many)) is None:
+        pass
+    database.close()
+    again = opened(tmp_path / "db", clock=lambda: next(now))
+    assert again.scheduled == MOST_MOVES
+    assert list(again.count_scheduled()) == []
+    again.wipe()
+    assert again.scheduled == 0
+    again.close()
+
+
+def test_deadlines_that_a_version_without_their_number_wrote_are_counted_in_parts(
+    tmp_path: Path,
+) -> None:
+    now = iter(range(1, 100))
+    database = opened(tmp_path / "db", clock=lambda: next(now))
+    database.write({"rows": [(b"first", b"10")]}, DatabasePosition())
+    database._is_counted = False  # it writes none from here on
+    many = [(b"%d" % number, b"10") for number in range(MOST_MOVES)]
+    database.write({"rows": many}, DatabasePosition())
+    database.close()
+    again = opened(tmp_path / "db", clock=lambda: next(now))
+    again.write({"rows": [(b"last", b"10")]}, again.position)
+    assert len(list(again.count_scheduled())) == 1
+    assert again.scheduled == MOST_MOVES + 2
+    again.close()
+    third = opened(tmp_path / "db")
+    assert list(third.count_scheduled()) == []
+    assert third.scheduled == MOST_MOVES + 2
+    third.close()
 
 
 def test_rows_that_only_expire_come_last_and_are_not_counted(open_database: Open, tmp_path: Path) -> None:
@@ -274,7 +311,6 @@ def test_whatever_is_asked_of_a_lost_database_fails_with_its_path(tmp_path: Path
         lambda: database.get("rows", b"a"),
         lambda: list(database.keys("rows")),
         lambda: database.due(5, 1),
-        lambda: list(database.count_scheduled()),
         lambda: list(database.reindex()),
         database.next_deadline,
         database.next_expiry,

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from afterword.streams.app import engine_options
+from afterword.streams.app import engine_options, faust_app
 from afterword.streams.runtime.at_least_once import LAST_COMMIT_SECONDS
-from afterword.streams.settings import Settings
+from afterword.streams.settings import HEARTBEAT_SECONDS, Settings
 
 ENGINE = {
     "max_batch": 7,
@@ -47,19 +47,26 @@ def test_a_revoke_ends_while_the_others_still_wait_for_their_request_to_join(
     settings = Settings(drain_seconds=drain, kafka=kafka)  # type: ignore[arg-type]  # validated by pydantic
     drained = engine_options(settings).revoke_drain_seconds
     assert 0 < drained <= drain
-    assert settings.kafka.heartbeat_seconds + drained < request
+    assert HEARTBEAT_SECONDS + drained < request
     assert drained <= rebalance / 2
 
 
 def test_with_the_default_timeouts_a_last_commit_has_time_too() -> None:
     settings = Settings()
-    spent = settings.kafka.heartbeat_seconds + engine_options(settings).revoke_drain_seconds + LAST_COMMIT_SECONDS
+    spent = HEARTBEAT_SECONDS + engine_options(settings).revoke_drain_seconds + LAST_COMMIT_SECONDS
     assert spent < settings.kafka.request_timeout_seconds
 
 
 def test_a_request_that_ends_before_a_rebalance_is_noticed_is_a_wrong_setting() -> None:
-    with pytest.raises(ValidationError, match=r"request_timeout_seconds must be more than .* = 5"):
-        Settings(kafka={"session_timeout_seconds": 30, "request_timeout_seconds": 5})  # type: ignore[arg-type]  # validated by pydantic
+    with pytest.raises(ValidationError, match=r"kafka\.request_timeout_seconds\n.*greater than or equal to 1"):
+        Settings(kafka={"request_timeout_seconds": HEARTBEAT_SECONDS})  # type: ignore[arg-type]  # validated by pydantic
+
+
+@pytest.mark.parametrize("session_seconds", [6, 45])
+def test_a_rebalance_is_noticed_as_soon_with_a_long_session_as_with_a_short_one(session_seconds: float) -> None:
+    app = faust_app(Settings(kafka={"session_timeout_seconds": session_seconds}), "app")  # type: ignore[arg-type]  # validated by pydantic
+    assert app.conf.broker_heartbeat_interval <= 0.3
+    assert app.conf.broker_session_timeout == session_seconds
 
 
 def test_the_records_in_flight_are_limited_as_set() -> None:
