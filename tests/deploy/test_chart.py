@@ -14,6 +14,7 @@ from afterword.streams.settings import Kafka, Settings
 from afterword.topics import wanted_topics
 from tests.deploy.helm import HELMS, KUBERNETES, Helm, Resource
 from tests.deploy.wiring import Release
+from tests.promql import exported, of_the_dashboard, problems
 
 CHART = Path(__file__).parents[2] / "helm" / "afterword"
 SECRETS = {
@@ -155,6 +156,8 @@ def test_the_alerts_fire_when_they_should_and_only_then(helm: Helm) -> None:
 def test_prometheus_takes_the_alerts_of_a_release(helm: Helm, values: Path, tmp_path: Path) -> None:
     file = rules_of(helm, tmp_path, "--values", values, "--set", "prometheusRule.enabled=true")
     assert "SUCCESS" in helm.promtool("check", "rules", "--lint=all", "--lint-fatal", file)
+    [group] = yaml.safe_load(file.read_text())["groups"]
+    assert [found for rule in group["rules"] for found in problems(rule["expr"], exported())] == []
 
 
 def rules_of(helm: Helm, directory: Path, *arguments: str | Path) -> Path:
@@ -191,11 +194,7 @@ def test_the_alerts_of_a_release_are_about_no_other(helm: Helm, tmp_path: Path) 
 
 
 def test_prometheus_takes_every_question_of_the_dashboard(helm: Helm, tmp_path: Path) -> None:
-    panels = yaml.safe_load((CHART / "dashboards" / "afterword.json").read_text())["panels"]
-    asked = {
-        target["expr"].replace("$__rate_interval", "5m") for panel in panels for target in panel.get("targets", [])
-    }
-    rules = [{"record": f"asked:{n}", "expr": expr} for n, expr in enumerate(sorted(asked))]
+    rules = [{"record": f"asked:{n}", "expr": expr} for n, expr in enumerate(sorted(set(of_the_dashboard())))]
     file = tmp_path / "asked.yaml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "asked", "rules": rules}]}))
     helm.promtool("check", "rules", file)

@@ -8,46 +8,32 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.promql import DASHBOARD, exported, family, of_the_dashboard, of_the_pages, problems, selections
+
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "helm" / "afterword"
 RUNBOOK = ROOT / "docs" / "runbook.md"
-METRICS = ROOT / "docs" / "reference" / "metrics.md"
-METRIC = re.compile(r"\bafterword_[a-z_]+\b")
-SELECTED = re.compile(r"(\w+)(?:=|!=|=~|!~)\"")
-LABELS = {"namespace", "instance"}
-"""Given by Prometheus, not by us."""
-
 Rule = dict[str, Any]
 
 
-@pytest.fixture(scope="module")
+ALERTS: list[Rule] = yaml.safe_load((CHART / "rules" / "afterword.yaml").read_text())["groups"][0]["rules"]
+ASKED = [
+    *((rule["alert"], rule["expr"]) for rule in ALERTS),
+    *((f"dashboard {n}", expr) for n, expr in enumerate(of_the_dashboard())),
+    *of_the_pages(),
+]
+"""Every expression, and where it is."""
+
+
+@pytest.fixture
 def rules() -> list[Rule]:
-    [group] = yaml.safe_load((CHART / "rules" / "afterword.yaml").read_text())["groups"]
-    found: list[Rule] = group["rules"]
-    return found
+    return ALERTS
 
 
 @pytest.fixture(scope="module")
 def dashboard() -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads((CHART / "dashboards" / "afterword.json").read_text())
+    loaded: dict[str, Any] = json.loads(DASHBOARD.read_text())
     return loaded
-
-
-@pytest.fixture(scope="module")
-def expressions(rules: list[Rule], dashboard: dict[str, Any]) -> list[str]:
-    shown = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
-    return [rule["expr"] for rule in rules] + shown
-
-
-def exported() -> dict[str, set[str]]:
-    """Labels by metric, from the generated reference: | `name` | type | `label`, `label` | meaning |."""
-    rows = [line.split("|")[1:-1] for line in METRICS.read_text().splitlines() if line.startswith("| `afterword_")]
-    return {name.strip(" `"): set(re.findall(r"`(\w+)`", "".join(rest))) for name, *rest in rows}
-
-
-def without_suffix(name: str) -> str:
-    """Name of the histogram that a series belongs to."""
-    return re.sub("_(bucket|sum|count)$", "", name) if "_seconds_" in name else name
 
 
 def test_each_alert_has_a_section_in_the_runbook_and_the_runbook_no_other(rules: list[Rule]) -> None:
@@ -65,30 +51,45 @@ def test_each_alert_says_what_is_wrong_and_how_urgent_it_is(rules: list[Rule]) -
     assert all(rule["annotations"]["summary"] and rule["annotations"]["description"] for rule in rules)
 
 
-def test_every_metric_that_is_named_exists(expressions: list[str]) -> None:
-    named = {without_suffix(name) for expression in expressions for name in METRIC.findall(expression)}
-    assert named - exported().keys() == set()
-    assert len(named) > 20
+@pytest.mark.parametrize(("where", "expression"), ASKED, ids=[where for where, _ in ASKED])
+def test_prometheus_takes_every_expression_and_the_code_exports_what_it_names(where: str, expression: str) -> None:
+    assert problems(expression, exported()) == []
 
 
-def test_every_label_that_is_named_is_one_of_the_metrics(expressions: list[str]) -> None:
-    labels = {label for known in exported().values() for label in known} | LABELS | {"le"}
-    grouped = {name.strip() for e in expressions for by in re.findall(r"by \(([^)]*)\)", e) for name in by.split(",")}
-    selected = {name for e in expressions for name in re.findall(SELECTED, e)}
-    assert (grouped | selected) - labels == set()
+def test_expressions_of_alerts_dashboard_and_pages_are_found() -> None:
+    selectors = [selector for _, expression in ASKED for selector in selections(expression).selectors]
+    assert len({family(name) for name, _ in selectors}) > 20
+    assert len([labels for _, labels in selectors if labels]) > 20
+    assert [where for where, _ in ASKED if where.startswith("docs/")]
 
 
-def test_every_label_that_selects_series_of_a_metric_is_one_of_its_own(expressions: list[str]) -> None:
-    labels = exported()
-    pairs = [pair for e in expressions for pair in re.findall(r"\b(afterword_[a-z_]+)\{([^}]*)\}", e)]
-    foreign = {
-        (metric, label)
-        for metric, selection in pairs
-        for label in re.findall(SELECTED, selection)
-        if label not in labels[without_suffix(metric)] | LABELS
-    }
-    assert foreign == set()
-    assert len(pairs) > 20
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "sum by (role (afterword_ready)",
+        'afterword_ready{role="segmenter"',
+        "increase(afterword_dead_letters_total)",
+        "afterword_ready >",
+        "",
+    ],
+)
+def test_a_broken_expression_is_found(broken: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        problems(broken, exported())
+
+
+@pytest.mark.parametrize(
+    ("expression", "problem"),
+    [
+        ("rate(afterword_made_up_total[5m])", "no metric afterword_made_up_total"),
+        ("up == 0", "no metric up"),
+        ('afterword_ready{topic="messages"}', "no label topic of afterword_ready"),
+        ("sum by (rolle) (afterword_ready)", "no label rolle"),
+        ("afterword_ready * on (colour) afterword_build_info", "no label colour"),
+    ],
+)
+def test_a_name_that_the_code_does_not_export_is_found(expression: str, problem: str) -> None:
+    assert problems(expression, exported()) == [problem]
 
 
 def test_the_dashboard_asks_the_data_source_that_was_chosen(dashboard: dict[str, Any]) -> None:
