@@ -130,7 +130,8 @@ class Kafka(Section):
     connect_seconds: float | None = Field(
         None,
         gt=0,
-        description="time in which a first broker must answer; default: that of requests, of commands 2 seconds",
+        description="time in which a first broker must answer; default: that of requests, "
+        "of commands what is left of 2.2 seconds since their start, at least 1",
     )
     group_instance_id: str | None = Field(None, description="static group membership: a restart causes no rebalance")
     security_protocol: SecurityProtocol = Field("PLAINTEXT", description="protocol of every connection to the brokers")
@@ -240,7 +241,10 @@ class Mongo(Section):
     tls_key_password: SecretStr | None = Field(None, description="password of that key")
     timeout_seconds: Seconds = Field(10.0, description="timeout of an operation, server selection included")
     selection_seconds: float | None = Field(
-        None, gt=0, description="time to find a server; default: `timeout_seconds`, of commands 2 seconds"
+        None,
+        gt=0,
+        description="time to find a server; default: `timeout_seconds`, "
+        "of commands what is left of 2.2 seconds since their start, at least 1",
     )
 
     @model_validator(mode="after")
@@ -264,7 +268,10 @@ class Qdrant(Section):
     )
     timeout_seconds: Seconds = Field(10.0, description="timeout of a request, rounded to whole seconds")
     connect_seconds: float | None = Field(
-        None, gt=0, description="time in which a server must answer first; default: `timeout_seconds`, of commands 2"
+        None,
+        gt=0,
+        description="time in which a server must answer first; default: `timeout_seconds`, "
+        "of commands what is left of 2.2 seconds since their start, at least 1",
     )
 
     @model_validator(mode="after")

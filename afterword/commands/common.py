@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -38,8 +39,13 @@ ADDRESSES = (
 """Variables of which each names a server."""
 PATIENCE = (("kafka", "connect_seconds"), ("mongo", "selection_seconds"), ("qdrant", "connect_seconds"))
 """Settings with the time in which a server must answer first."""
-PATIENCE_SECONDS = 2.0
-"""Value in commands, unless they are set: with its start, a command says within 3 seconds who does not answer."""
+ANSWERED_BY_SECONDS = 2.2
+"""Time after a command's start when its servers must have answered, unless those are set: with the start of Python
+before it and the end after it, it says within 3 seconds who does not."""
+LEAST_PATIENCE_SECONDS = 1.0
+"""Value for a command that took most of that time to start, on a busy machine."""
+STARTED = time.monotonic()
+"""Start of this process, by `time.monotonic`, but for Python itself: this module is among the first."""
 
 LABEL_WIDTH = 12
 """Characters of the labels before texts."""
@@ -72,19 +78,26 @@ def start_quietly() -> "Settings":
     return settings
 
 
-def start_command() -> "Settings":
+def start_command(started: float = STARTED) -> "Settings":
     """Load the settings of a command that ends: those of `afterword dev` in this directory, if nothing names others.
 
-    Without the logs of aiokafka, too. Servers that do not answer are given up early: somebody waits.
+    Without the logs of aiokafka, too. Servers that do not answer are given up early: somebody waits. Import first what
+    the command needs: their time counts from now, and ends ANSWERED_BY_SECONDS after `started`, by `time.monotonic`.
     """
     find_config()
     settings = start_quietly()
+    seconds = patience(time.monotonic() - started)
     sections: dict[str, Any] = {}
     for name, field in PATIENCE:
         section = getattr(settings, name)
         if getattr(section, field) is None:
-            sections[name] = section.model_copy(update={field: PATIENCE_SECONDS})
+            sections[name] = section.model_copy(update={field: seconds})
     return settings.model_copy(update=sections)
+
+
+def patience(spent_seconds: float) -> float:
+    """Seconds in which a server must answer a command that has spent so many already."""
+    return round(max(LEAST_PATIENCE_SECONDS, ANSWERED_BY_SECONDS - spent_seconds), 1)
 
 
 def find_config() -> None:

@@ -199,8 +199,12 @@ async def _search(
     until: datetime | None,
 ) -> "list[Recalled]":
     from afterword.memory import Memory
+    from afterword.streams.stores.opening import open_stores
 
-    async with Memory.from_settings(start_command()) as memory:
+    settings = start_command()
+    async with open_stores(settings) as stores:
+        await stores.reach()
+    async with Memory.from_settings(settings) as memory:
         return await memory.recall(
             query,
             user_id=user,

@@ -16,6 +16,7 @@ from afterword.streams.stores.keys import ApiKeys
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.stores.user_keys import UserKeys
+from afterword.streams.together import together
 
 
 class Stores:
@@ -81,6 +82,13 @@ class Stores:
         """Raises: StoreUnavailable."""
         await mongo.ping(self._database)
 
+    async def reach(self) -> None:
+        """Wait until every server answers, for all at the same time. Raises: ConfigurationError, StoreUnavailable.
+
+        The index's client is not imported: a server that is away is known before.
+        """
+        await together(self.ping_database(), self._ping_index())
+
     async def close(self) -> None:
         """Close what was opened, the last first."""
         await self._closing.aclose()
@@ -100,7 +108,15 @@ class Stores:
     async def _check_database(self) -> str:
         return await mongo.check(self._database)
 
+    async def _ping_index(self) -> None:
+        if self._settings.qdrant.path:
+            return
+        from afterword.streams.stores import qdrant_server
+
+        await qdrant_server.ping_server(self._settings.qdrant)
+
     async def _check_index(self) -> str:
+        await self._ping_index()
         check = await asyncio.to_thread(
             self._index_check
         )  # its client takes a second to import: meanwhile others answer

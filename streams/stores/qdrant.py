@@ -6,8 +6,6 @@ A point holds a sparse vector of the summary, one of the raw text, and a dense o
 import asyncio
 import math
 import re
-import socket
-import ssl
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -42,12 +40,8 @@ from afterword.streams.stores.index import (
     recalled,
     summary_text,
 )
+from afterword.streams.stores.qdrant_server import STORE, causes, problem_of, rest_address, server_name, verification
 from afterword.streams.stores.sparse import document_vector, query_vector
-from afterword.streams.tls import trusting
-
-STORE = "qdrant"
-DEFAULT_URL = "http://127.0.0.1:6333"
-"""Default address of a Qdrant server."""
 
 NOT_FOUND = 404
 CONFLICT = 409
@@ -93,16 +87,15 @@ class HttpConnection:
 
 
 def connect_qdrant(settings: Qdrant) -> HttpConnection:
-    """A connection, opened at its first use; without url, to DEFAULT_URL. Raises: ConfigurationError."""
-    url = settings.url or DEFAULT_URL
+    """A connection, opened at its first use. Raises: ConfigurationError."""
     client = AsyncQdrantClient(
-        url=url,
+        url=rest_address(settings),
         api_key=settings.api_key.get_secret_value() if settings.api_key else None,
         timeout=math.ceil(settings.timeout_seconds),
         check_compatibility=False,  # it would call the server at once, and block; see require_supported
-        verify=trusting(settings.ca_file, variable(("qdrant", "ca_file"))) if settings.ca_file else True,
+        verify=verification(settings),
     )
-    return HttpConnection(client, f"{STORE} at {without_credentials(url)}", settings.connect_seconds)
+    return HttpConnection(client, server_name(settings), settings.connect_seconds)
 
 
 REFUSALS = {
@@ -115,17 +108,6 @@ REFUSALS = {
 }
 """Meaning of a server's status; any other one failed or refused."""
 
-BROKEN: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
-    ((ssl.SSLCertVerificationError,), "its certificate is not trusted"),
-    ((ssl.SSLError,), "no TLS connection could be made"),
-    ((socket.gaierror,), "the name of its host cannot be resolved"),
-    ((ConnectionRefusedError,), "it refused the connection"),
-    ((TimeoutError, httpx.TimeoutException), "it did not answer in time"),
-    ((ConnectionResetError, BrokenPipeError, httpx.RemoteProtocolError), "it closed the connection"),
-    ((ValueError,), "what answers is no Qdrant server"),
-)
-"""Meaning of an error below the client's; the first match applies."""
-
 
 @contextmanager
 def qdrant_errors(name: str = STORE) -> Iterator[None]:
@@ -136,7 +118,8 @@ def qdrant_errors(name: str = STORE) -> Iterator[None]:
         status = getattr(error, "status_code", None) or TOO_MANY_REQUESTS
         raise StoreRefuses(store=name, problem=_refusal(status), status=status) from error
     except (ApiException, QdrantException, OSError, JSONDecodeError, UnicodeDecodeError) as error:
-        raise StoreUnavailable(store=name, problem=_problem(error)) from error
+        met = error.source if isinstance(error, ResponseHandlingException) else error
+        raise StoreUnavailable(store=name, problem=problem_of(met)) from error
 
 
 def require_supported(version: str, name: str = STORE) -> None:
@@ -154,24 +137,10 @@ def _refusal(status: int) -> str:
     return said if str(status) in said else f"{said} ({status})"
 
 
-def _problem(error: Exception) -> str:
-    """Describe the outermost cause that is known; the class of what the client met otherwise."""
-    met = error.source if isinstance(error, ResponseHandlingException) else error
-    known = (said for cause in _causes(met) for kinds, said in BROKEN if isinstance(cause, kinds))
-    return next(known, type(met).__name__)
-
-
 def _is_lost(error: StoreUnavailable) -> bool:
     """Tell whether another server may answer next: not after one that refused, or took too long."""
     slow = httpx.ReadTimeout, httpx.WriteTimeout, httpx.PoolTimeout
-    return not isinstance(error, StoreRefuses) and not any(isinstance(cause, slow) for cause in _causes(error))
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and what it came from. Of several at once, one for each address of a host, the first."""
-    while error is not None:
-        yield error
-        error = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__ or error.__context__
+    return not isinstance(error, StoreRefuses) and not any(isinstance(cause, slow) for cause in causes(error))
 
 
 class QdrantIndex:

@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 import typer.main
 
 from afterword.cli import app, main
-from afterword.commands.common import next_step, start_command
+from afterword.commands.common import ANSWERED_BY_SECONDS, LEAST_PATIENCE_SECONDS, next_step, start_command
 from afterword.streams.errors import BrokerRefuses, BrokerUnavailable, StoreUnavailable
 from afterword.streams.stores import mongo
 
@@ -197,24 +198,36 @@ def test_a_server_whose_address_nobody_set_is_to_be_started_or_named() -> None:
     assert next_step(StoreUnavailable(store="embedder", problem="no")) == ""
 
 
-@pytest.mark.parametrize(("given", "seconds"), [(None, 2.0), ("8", 8.0)])
-def test_a_command_waits_shortly_for_servers_unless_it_is_told_otherwise(
-    given: str | None, seconds: float, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("given", "spent_seconds", "seconds"),
+    [
+        (None, 0.0, ANSWERED_BY_SECONDS),
+        (None, 0.5, ANSWERED_BY_SECONDS - 0.5),
+        (None, 60.0, LEAST_PATIENCE_SECONDS),
+        ("8", 0.5, 8.0),
+    ],
+)
+def test_all_servers_have_what_is_left_of_one_time_since_the_command_began_unless_it_is_told_otherwise(
+    given: str | None, spent_seconds: float, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AFTERWORD_CONFIG", "")
     for variable in ("KAFKA__CONNECT_SECONDS", "MONGO__SELECTION_SECONDS", "QDRANT__CONNECT_SECONDS"):
         if given:
             monkeypatch.setenv(f"AFTERWORD_{variable}", given)
-    found = start_command()
-    assert (found.kafka.connect_seconds, found.qdrant.connect_seconds) == (seconds, seconds)
-    assert mongo.connect(found.mongo).client.options.server_selection_timeout == seconds
+    began = time.monotonic()
+    found = start_command(began - spent_seconds)
+    loading_seconds = time.monotonic() - began + 0.1  # rounded
+    assert seconds - loading_seconds <= found.kafka.connect_seconds <= seconds
+    assert found.qdrant.connect_seconds == found.mongo.selection_seconds == found.kafka.connect_seconds
+    selection = mongo.connect(found.mongo).client.options.server_selection_timeout
+    assert selection == found.mongo.selection_seconds
 
 
 @pytest.mark.parametrize(
     ("command", "module"),
     [
         *[(command, "faust") for command in ("check", "audit", "dlq list", "topics create")],
-        ("index rebuild", "qdrant_client"),
+        *[(command, "qdrant_client") for command in ("index rebuild", "check", "recall pin --user u --no-tenant")],
     ],
 )
 def test_what_takes_long_to_import_is_not_imported_for_servers_that_are_away(

@@ -16,8 +16,9 @@ from afterword.embedded.claims import HOST, free_ports
 from afterword.producer import Producer
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.kafka import admin_client
-from afterword.streams.settings import Kafka, Mongo, Qdrant, load_settings
+from afterword.streams.settings import Kafka, Mongo, Qdrant, Settings, load_settings
 from afterword.streams.stores import mongo
+from afterword.streams.stores.opening import open_stores
 from afterword.streams.stores.qdrant import connect_qdrant
 from tests.endpoints import silent
 
@@ -84,6 +85,37 @@ async def test_a_silent_index_is_away_after_the_time_to_connect(silent_port: int
     finally:
         await connection.close()
     assert str(raised.value) == f"qdrant at {url} cannot be reached: it did not answer in time"
+
+
+@pytest.mark.parametrize(("database", "index"), [(PATIENCE, 30), (30, PATIENCE)])
+async def test_servers_that_are_silent_together_are_waited_for_together(
+    database: float, index: float, silent_port: int
+) -> None:
+    """Whichever has the shorter time ends it: neither waits for the other."""
+    ours = {"uri": f"mongodb://{HOST}:{silent_port}", "selection_seconds": database, "timeout_seconds": 30}
+    server = {"url": f"http://{HOST}:{silent_port}", "connect_seconds": index, "timeout_seconds": 30}
+    async with open_stores(Settings(mongo=ours, qdrant=server)) as stores:
+        with soon(), pytest.raises(StoreUnavailable, match="mongodb" if database < index else "qdrant at http"):
+            await stores.reach()
+
+
+async def test_a_search_asks_both_silent_servers_and_says_who_is_silent(silent_port: int, tmp_path: Path) -> None:
+    """The patience with the database is long: it is the index's server that ends the command."""
+    (tmp_path / "afterword.toml").write_text(
+        f'[mongo]\nuri = "mongodb://{HOST}:{silent_port}"\nselection_seconds = 60\ntimeout_seconds = 60\n'
+        f'[qdrant]\nurl = "http://{HOST}:{silent_port}"\n'
+    )
+    command = [sys.executable, "-m", "afterword", "recall", "pin", "--user", "u", "--no-tenant"]
+    running = await asyncio.create_subprocess_exec(
+        *command, cwd=tmp_path, env={"AFTERWORD_CONFIG": "afterword.toml"}, stderr=subprocess.PIPE
+    )
+    with soon():
+        _, err = await running.communicate()
+    assert running.returncode == 1
+    assert err.decode() == (
+        f"afterword: qdrant at http://{HOST}:{silent_port} cannot be reached: it did not answer in time; "
+        "its address is from afterword.toml\n"
+    )
 
 
 async def test_a_check_names_each_silent_server_its_address_and_what_to_do(silent_port: int, tmp_path: Path) -> None:
