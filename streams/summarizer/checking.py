@@ -1,9 +1,8 @@
 """Checks of a summary against its source before it is used."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 
 import structlog
 
@@ -28,7 +27,6 @@ DECIMALS = 4
 
 Checked = tuple[Summary, Sequence[Problem]]
 """A summary with its measures, and the faults for which it is refused, worst first."""
-Assess = Callable[[Summary], Awaitable[Checked]]
 
 log = structlog.get_logger()
 
@@ -46,11 +44,12 @@ class SummaryCheck:
         self._metrics = metrics
         self._instructions = instructions
 
-    def of(self, request: SummaryRequest) -> Assess:
-        """Return the check of this request's summaries. It reads the source once, with the first of them."""
-        return partial(self._check, request, source_of(request, self._instructions))
+    def of(self, request: SummaryRequest) -> "RequestCheck":
+        """Return the check of this request's summaries."""
+        return RequestCheck(self, request, source_of(request, self._instructions))
 
-    async def _check(self, request: SummaryRequest, source: SourceTexts, made: Summary) -> Checked:
+    async def check(self, request: SummaryRequest, source: SourceTexts, made: Summary) -> Checked:
+        """Measure a summary. Returns no problems where none is to be refused."""
         summary = trimmed(made)
         texts = texts_of(request, summary)
         # in a thread: the first one loads models, and a huge source takes its time, in which other lanes go on
@@ -64,6 +63,34 @@ class SummaryCheck:
         about = {"grounding": measured["grounding"], "episode_id": request.episode.episode_id}
         log.warning("summary_refused", stage=STAGE, error_type=worst, **about)
         return summary, found.problems
+
+
+class RequestCheck:
+    """Checks the summaries of one request against its source, which is read once."""
+
+    def __init__(self, check: SummaryCheck, request: SummaryRequest, source: SourceTexts) -> None:
+        self._check = check
+        self._request = request
+        self._source = source
+
+    async def read_source(self) -> None:
+        """Read the source ahead, while the summary is being written: that is most of the work."""
+        await asyncio.to_thread(self._source.read)
+
+    async def __call__(self, made: Summary) -> Checked:
+        return await self._check.check(self._request, self._source, made)
+
+
+class Unchecked:
+    """Finds no fault."""
+
+    async def read_source(self) -> None: ...
+
+    async def __call__(self, made: Summary) -> Checked:
+        return made, ()
+
+
+Assess = RequestCheck | Unchecked
 
 
 def trimmed(summary: Summary) -> Summary:

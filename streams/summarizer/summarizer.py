@@ -23,7 +23,7 @@ from afterword.streams.settings import Settings
 from afterword.streams.stores.budgets import Budgets
 from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.summarizer.budget import TokenBudget
-from afterword.streams.summarizer.checking import Assess, Checked, SummaryCheck
+from afterword.streams.summarizer.checking import Assess, SummaryCheck, Unchecked
 from afterword.streams.summarizer.control_tokens import use_control_tokens
 from afterword.streams.summarizer.llm.retrying import Deadline
 from afterword.streams.summarizer.long_input import COMBINED_AT_LEAST, Plan, Planner, combining
@@ -81,21 +81,25 @@ class Summarizer:
 
     async def summarize(self, request: SummaryRequest) -> Summary:
         """Make a summary, if need be without the LLM. Raises: the ProviderErrors on which the episode waits."""
+        check = self._check_of(request)
         try:
-            return await self.summarize_without_fallback(request)
+            return await self._summarize(request, check)
         except self._waits:
             raise
         except ProviderError as error:
-            return await self._fall_back(request, error)
+            return await self._fall_back(request, check, error)
 
     async def summarize_without_fallback(self, request: SummaryRequest) -> Summary:
         """Make a summary within budget and deadline. Raises: ProviderError with the `usage` of all calls."""
+        return await self._summarize(request, self._check_of(request))
+
+    async def _summarize(self, request: SummaryRequest, check: Assess) -> Summary:
         request = replace(request, deadline=Deadline(self._seconds))
         if self._budget is None:
-            return await self._ask_until_good(request)
+            return await self._ask_until_good(request, check)
         taken = await self._budget.take(request)
         try:
-            summary = await self._ask_until_good(request)
+            summary = await self._ask_until_good(request, check)
         except ProviderError as error:
             await self._budget.settle(taken, usage_of(error))
             raise
@@ -109,12 +113,12 @@ class Summarizer:
     async def close(self) -> None:
         await self._provider.close()
 
-    async def _ask_until_good(self, request: SummaryRequest) -> Summary:
+    async def _ask_until_good(self, request: SummaryRequest, check: Assess) -> Summary:
         """Ask, check, and ask once more with what was wrong. Raises: ProviderError, a SummaryRefused in the end."""
-        check, used, asked = self._check_of(request), Usage(), request
+        used, asked = Usage(), request
         while True:
             try:
-                made = await self._ask(asked)
+                made, _ = await asyncio.gather(self._ask(asked), check.read_source())
             except ProviderError as error:
                 error.usage = used + usage_of(error)
                 raise
@@ -130,7 +134,7 @@ class Summarizer:
             asked = replace(request, problem=feedback, fresh=asked is not request)
 
     def _check_of(self, request: SummaryRequest) -> Assess:
-        return self._check.of(request) if self._check else accept
+        return self._check.of(request) if self._check else Unchecked()
 
     async def _ask(self, request: SummaryRequest) -> Summary:
         """Ask; with a `redactor`, the provider is shown placeholders, and the summary has the originals."""
@@ -192,7 +196,7 @@ class Summarizer:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _fall_back(self, request: SummaryRequest, error: ProviderError) -> Summary:
+    async def _fall_back(self, request: SummaryRequest, check: Assess, error: ProviderError) -> Summary:
         log.warning(
             "summary_fell_back",
             stage=STAGE,
@@ -200,7 +204,7 @@ class Summarizer:
             problem=str(error),
             episode_id=request.episode.episode_id,
         )
-        summary, _ = await self._check_of(request)(await self._fallback.summarize(request))
+        summary, _ = await check(await self._fallback.summarize(request))
         quality = summary.quality.model_copy(update={"source": "fallback", "reason": error.error_type})
         return replace(summary, quality=quality, usage=usage_of(error))
 
@@ -251,11 +255,6 @@ def waited_for(settings: Settings) -> tuple[type[ProviderError], ...]:
     if settings.budget.on_exhausted == "wait":
         kinds.append(BudgetExhausted)
     return tuple(kinds)
-
-
-async def accept(made: Summary) -> Checked:
-    """Find no fault."""
-    return made, ()
 
 
 def usage_of(error: ProviderError) -> Usage:

@@ -82,6 +82,10 @@ class SourceTexts:
     messages: tuple[Message, ...] = ()
     """All messages that the writer was shown, with their times: what "yesterday" means, and when it was said."""
 
+    def read(self) -> None:
+        """Make the readings on which every verdict depends. A second call takes nothing."""
+        _ = self.evidence
+
     @cached_property
     def plain_episode(self) -> str:
         return plain(self.episode)
