@@ -38,9 +38,8 @@ def homes(layouts: Mapping[str, Layout]) -> dict[int, int]:
     found = max((layout.found for layout in layouts.values()), default=0)
     common = Layout(frozenset().union(*(layout.recorded for layout in layouts.values())), found)
     if not common.grown:
-        raise CannotReturn(
-            problem=f"the topic has {found} partitions, no more than it was read with: nothing to return"
-        )
+        names = " and ".join(layouts)
+        raise CannotReturn(problem=f"the topic has {found} partitions, no more than the commits of {names} say")
     old = [partition for partition in range(found) if common.admits(partition)]
     if not old:
         read = ", ".join(map(str, sorted(common.recorded)))
@@ -48,7 +47,7 @@ def homes(layouts: Mapping[str, Layout]) -> dict[int, int]:
     return {partition: partition % len(old) for partition in range(found) if not common.admits(partition)}
 
 
-async def return_messages(kafka: Kafka, tell: Tell, follow: bool = False) -> int:
+async def bring_back(kafka: Kafka, tell: Tell, follow: bool = False) -> int:
     """Move the records of the new partitions of `messages`; return their number. With `follow` until cancelled.
 
     After an interruption some records may be moved a second time: by their ids they are repeats.

@@ -198,7 +198,7 @@ async def start_client(client: Client, options: Mapping[str, Any]) -> None:
 
 
 class Content(Protocol):
-    """What a record carries."""
+    """Contents of a record."""
 
     @property
     def key(self) -> bytes | None: ...

@@ -83,13 +83,13 @@ def return_messages(follow: Follow = False) -> None:
     A record is deleted from its new partition when the old one has it. Can be repeated; exit 1 if there is nothing to
     return, or no multiple of the partitions before.
     """
-    from afterword.returning import return_messages
+    from afterword.returning import bring_back
 
     def tell(new: int, old: int, count: int) -> None:
         typer.echo(f"{count} records of partition {new} to partition {old}")
 
     try:
-        total = asyncio.run(return_messages(start_command().kafka, tell, follow))
+        total = asyncio.run(bring_back(start_command().kafka, tell, follow))
     except KeyboardInterrupt:
         raise typer.Exit from None
     typer.echo(f"{total} records in all")
