@@ -8,12 +8,18 @@ import pytest_asyncio
 from playwright.async_api import async_playwright, expect
 
 from afterword.embedded import EmbeddedStack
+from afterword.embedded.kafka import Access
 from afterword.serving.problems import RETRY_SECONDS
 from tests.conftest import stack_settings
 from tests.e2e.deployment import deployed
-from tests.e2e.test_page import BROWSERS, EXECUTABLE, World, address
+from tests.e2e.test_page import BROWSERS, EXECUTABLE, World, address, settled
 from tests.e2e.test_serve import feed_runs, messages, serving
 from tests.stack import chosen_jars
+
+SHORT_SESSION = Access(
+    properties={"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"},
+)
+"""A broker that was killed is registered again when its old session has ended: after 9 s by default."""
 
 pytestmark = pytest.mark.skipif(EXECUTABLE is None, reason=f"no Chromium: none of {', '.join(BROWSERS)} is installed")
 
@@ -21,7 +27,8 @@ pytestmark = pytest.mark.skipif(EXECUTABLE is None, reason=f"no Chromium: none o
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def own_stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedStack]:
     """Servers that no other test has, to be killed."""
-    async with EmbeddedStack(tmp_path_factory.mktemp("away") / "stack", jars=chosen_jars()) as started:
+    directory = tmp_path_factory.mktemp("away") / "stack"
+    async with EmbeddedStack(directory, jars=chosen_jars(), access=SHORT_SESSION) as started:
         yield started
 
 
@@ -97,6 +104,7 @@ async def test_kafka_goes_and_comes_back(world: World, own_stack: EmbeddedStack)
         await health.goto("/health")
         tile = health.locator(".tile", has_text="Kafka")
         await expect(tile).to_contain_text("ready")
+        await settled(page)  # a reading of the lag that the kill interrupts would go on for its ten seconds
         await asyncio.to_thread(own_stack.kafka.kill)
         refusing = asyncio.create_task(refused(world, "POST", "/v1/messages", messages("lost", 1)))
         await expect(page.locator("#connection")).to_contain_text("is away")
