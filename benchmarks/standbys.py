@@ -30,7 +30,8 @@ PARTITIONS = 4
 SHARE = PARTITIONS // 2
 OPEN, FEW = 200_000, 4_000
 """Open conversations in all partitions together: each is three records of the changelogs."""
-KILLS = {0: 1, 1: 4}
+WITH_STANDBY, REPLACED, WITHOUT = "one standby", "the same, replaced at once", "none, disk lost"
+KILLS = {1: {WITH_STANDBY: 2, REPLACED: 2}, 0: {WITHOUT: 1}}
 """By standbys. Without one the replay is what takes long, every time."""
 INTERVAL_SECONDS = 0.1
 LOOK_SECONDS = 0.05
@@ -46,10 +47,9 @@ class Pause:
 
     records: int
     """Records of the changelogs that were replayed."""
-    noticed: float
-    """Time from the end of the session to the news of it at the next owner; the broker counts from the last heartbeat,
-    so that it may be less than nothing."""
-    rebalance: float
+    assigned: float
+    """Time from the end of the session until the next owner is told; the broker counts from the last heartbeat, so that
+    it may be less than nothing."""
     opening: float
     """Time to fence the last owner, and to begin the replay."""
     replay: float
@@ -58,42 +58,47 @@ class Pause:
 
     @property
     def own(self) -> float:
-        """Time from the news on."""
-        return self.rebalance + self.opening + self.replay + self.commit
+        """Time from the assignment on."""
+        return self.opening + self.replay + self.commit
 
     @property
     def beyond(self) -> float:
-        return self.noticed + self.own
+        return self.assigned + self.own
 
 
 async def run(form: Form, directory: Path) -> Sequence[Finding]:
     conversations = FEW if form.short else OPEN
     async with EmbeddedStack(directory / "stack") as stack:
-        found = {}
+        found: dict[str, list[Pause]] = {}
         for standbys, kills in KILLS.items():
             values = {**VALUES, "engine": {"standbys": standbys}}
             deployed = Deployment(stack, directory, f"standbys-{standbys}", PARTITIONS, values)
             await deployed.make_topics()
             await fill(deployed, conversations)
-            found[standbys] = await pauses(deployed, standbys, 1 if form.short else kills)
-    return [finding(conversations, found[1], found[0])]
+            found |= await pauses(deployed, dict.fromkeys(kills, 1) if form.short else kills)
+    return [finding(conversations, found)]
 
 
-async def pauses(deployed: Deployment, standbys: int, kills: int) -> list[Pause]:
-    found = []
+async def pauses(deployed: Deployment, kills: Mapping[str, int]) -> dict[str, list[Pause]]:
+    """Pauses of each kind. Replaced at once: the new worker starts when the elder is killed, else when that is over."""
+    found: dict[str, list[Pause]] = {kind: [] for kind in kills}
     async with AsyncExitStack() as closing:
-        elder = await closing.enter_async_context(segmenter(deployed, "worker-0"))
+
+        async def joined(number: int) -> Worker:
+            return await closing.enter_async_context(segmenter(deployed, f"worker-{number}"))
+
+        elder = await joined(0)
         await until(lambda: len(told(elder, "recovered")) == PARTITIONS)
+        younger = await joined(1)
         async with probing(deployed, INTERVAL_SECONDS) as probe:
-            for number in range(kills):
-                younger = await closing.enter_async_context(segmenter(deployed, f"worker-{number + 1}"))
-                await until(lambda: share(elder) == share(younger) == SHARE)  # noqa: B023 – it is over in this turn
-                await until(lambda: len(told(younger, "recovered")) == SHARE)  # noqa: B023 – see above
-                await until(lambda: len(told(younger, "standby_caught_up")) >= standbys * SHARE)  # noqa: B023 – see above
-                began = time.monotonic()
-                await until(lambda: len(probe.first_end(began)) == PARTITIONS)  # noqa: B023 – see above
-                found += await killed(deployed, elder, younger, probe)
-                elder = younger
+            plan = [kind for kind, times in kills.items() for _ in range(times)]
+            for number, kind in enumerate(plan, 2):
+                await settled(deployed, elder, younger, probe)
+                kill = Kill(deployed, elder, younger)
+                third = await joined(number) if kind == REPLACED else None
+                found[kind] += await kill.pauses([younger, third] if third else [younger], probe)
+                elder, younger = younger, third or await joined(number)
+                await until(lambda: share(younger) == SHARE)  # noqa: B023 – it is over in this turn
     return found
 
 
@@ -103,32 +108,44 @@ def segmenter(deployed: Deployment, name: str) -> Any:
     return worker("segmenter", directory, environment({**deployed.all_values, "state_dir": directory}))
 
 
-async def killed(deployed: Deployment, elder: Worker, younger: Worker, probe: Probe) -> list[Pause]:
-    """Kill the elder; return the pauses of its partitions."""
-    session_seconds = deployed.settings.kafka.session_timeout_seconds
-    began, wall = time.monotonic(), time.time()
-    os.killpg(elder.process.pid, signal.SIGKILL)
+async def settled(deployed: Deployment, elder: Worker, younger: Worker, probe: Probe) -> None:
+    """Wait until both have their share, the younger one has its standbys, and all partitions are at work."""
+    standbys = deployed.settings.engine.standbys * SHARE
+    await until(lambda: share(elder) == share(younger) == len(told(younger, "recovered")) == SHARE)
+    await until(lambda: len(partitions(younger, "standby_caught_up") - partitions(younger, "recovered")) >= standbys)
+    began = time.monotonic()
+    await until(lambda: len(probe.first_end(began)) == PARTITIONS)
 
-    def recovered() -> list[LogLine]:
-        return [line for line in told(younger, "recovered") if moment(line) > wall]
 
-    await until(lambda: len(recovered()) >= SHARE)
-    await until(lambda: {number_of(line) for line in recovered()} <= probe.first_end(began).keys())
-    rebalance = next(line for line in told(younger, "rebalanced") if moment(line) > wall)
-    ends = {number: wall + end - began for number, end in probe.first_end(began).items()}
-    return [pause(wall + session_seconds, rebalance, line, ends[number_of(line)]) for line in recovered()]
+class Kill:
+    """The end of the elder of two workers, and what becomes of its partitions."""
+
+    def __init__(self, deployed: Deployment, elder: Worker, younger: Worker) -> None:
+        self._session_seconds = deployed.settings.kafka.session_timeout_seconds
+        self._orphans = set(range(PARTITIONS)) - partitions(younger, "recovered")
+        self._began, self._wall = time.monotonic(), time.time()
+        os.killpg(elder.process.pid, signal.SIGKILL)
+
+    async def pauses(self, heirs: Sequence[Worker], probe: Probe) -> list[Pause]:
+        await until(lambda: self._orphans <= probe.first_end(self._began).keys())
+        ends = probe.first_end(self._began)
+        return [self._pause(number, heirs, self._wall + ends[number] - self._began) for number in self._orphans]
+
+    def _pause(self, number: int, heirs: Sequence[Worker], committed: float) -> Pause:
+        """Pause of one of the partitions, by the log of who opened it first."""
+        opened = [(line, heir) for heir in heirs for line in told(heir, "recovered") if number_of(line) == number]
+        line, heir = min((one for one in opened if moment(one[0]) > self._wall), key=lambda one: moment(one[0]))
+        *_, rebalance = [one for one in told(heir, "rebalanced") if moment(one) < moment(line)]
+        return pause(self._wall + self._session_seconds, rebalance, line, committed)
 
 
 def pause(session_end: float, rebalance: LogLine, recovered: LogLine, committed: float) -> Pause:
     """Phases of a partition by the log of its next owner. Moments in seconds since 1970."""
-    shared_out = moment(rebalance)
-    began = shared_out - rebalance["seconds"]
-    done = moment(recovered)
+    assigned, done = moment(rebalance), moment(recovered)
     return Pause(
         recovered["records"],
-        noticed=began - session_end,
-        rebalance=rebalance["seconds"],
-        opening=done - recovered["seconds"] - shared_out,
+        assigned=assigned - session_end,
+        opening=done - recovered["seconds"] - assigned,
         replay=recovered["seconds"],
         commit=committed - done,
     )
@@ -150,6 +167,11 @@ def number_of(line: LogLine) -> int:
     return int(line["partition"].rpartition("-")[2])
 
 
+def partitions(worker: Worker, event: str) -> set[int]:
+    """Partitions that its log tells that of."""
+    return {number_of(line) for line in told(worker, event)}
+
+
 def share(worker: Worker) -> int:
     """Number of partitions that it has since the last rebalance."""
     rebalances = told(worker, "rebalanced")
@@ -163,30 +185,31 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(LOOK_SECONDS)
 
 
-def finding(conversations: int, ours: Sequence[Pause], without: Sequence[Pause]) -> Finding:
+def finding(conversations: int, found: Mapping[str, Sequence[Pause]]) -> Finding:
     title = f"standbys: a segmenter is killed, {PARTITIONS} partitions, {conversations:,} open conversations"
-    gain = median(without, "own") / median(ours, "own")
-    longest = max(pause.beyond for pause in ours)
-    lines = [
-        Line("one standby", figures(ours), None, f"≤ {AIM_SECONDS:g} s, longest", longest <= AIM_SECONDS),
-        Line("none, disk lost", figures(without), gain),
-    ]
     notes = [
         "From the end of the session timeout, counted from the kill: p50 and longest pause of a partition of the dead",
-        "worker, and the medians of its phases. noticed: the news of the rebalance; the broker counts from the last",
-        "heartbeat, so it may come before that. opening: fence the last owner. commit: the first one that was read.",
-        "ratio: of the time since it was noticed.",
+        "worker, and the medians of its phases. assigned: the news of the death and the rebalance; the broker counts",
+        "from the last heartbeat, so it may come before that. opening: fence the last owner. commit: the first one",
+        "that was read. replaced at once: the new worker joins before the session ends. ratio: since assigned.",
     ]
-    return Finding(title, lines, notes)
+    return Finding(title, [line(kind, pauses, found[WITH_STANDBY]) for kind, pauses in found.items()], notes)
+
+
+def line(kind: str, pauses: Sequence[Pause], ours: Sequence[Pause]) -> Line:
+    if kind == WITHOUT:
+        return Line(kind, figures(pauses), median(pauses, "own") / median(ours, "own"))
+    longest = max(pause.beyond for pause in pauses)
+    return Line(kind, figures(pauses), None, f"≤ {AIM_SECONDS:g} s, longest", longest <= AIM_SECONDS)
 
 
 def figures(pauses: Sequence[Pause]) -> dict[str, str]:
-    phases = ("noticed", "rebalance", "opening", "replay", "commit")
+    phases = ("assigned", "opening", "replay", "commit")
     return {
         "partitions": str(len(pauses)),
         "records replayed": f"{max(pause.records for pause in pauses):,}",
         **{phase: milliseconds(median(pauses, phase)) for phase in phases},
-        "since noticed": milliseconds(median(pauses, "own")),
+        "since assigned": milliseconds(median(pauses, "own")),
         "p50": milliseconds(median(pauses, "beyond")),
         "longest": milliseconds(max(pause.beyond for pause in pauses)),
     }

@@ -1,7 +1,8 @@
 """Shares of the members of a consumer group: balanced, and nothing moves that need not.
 
 Each member says in its request to join what it was assigned last, in which generation of the group, and how far its
-standbys are. A partition whose owner is gone goes to the standby that is furthest, if that has room.
+standbys are. A partition whose owner is gone goes to the standby that is furthest, if that has room. With standbys no
+partition moves to a member without its state, if another one has it: that one keeps it until the other has caught up.
 
 It is offered under the name of Kafka's `roundrobin`, whose members read assignments of any shape and ignore what others
 say of themselves: so members of earlier versions, which share out by turns, and of this one work in one group, whoever
@@ -43,7 +44,11 @@ class MemberClaim:
     standbys: int = 0
     """Standbys that each partition should have; a member that says 0 is none."""
     standing: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Next source offset of each of its standbys; −1 before the first transaction."""
+    """Next source offset of each of its standbys; −1 of one that has not caught up yet."""
+
+    def has_state(self, source: TopicPartition) -> bool:
+        """Return whether a standby of the partition has caught up."""
+        return self.standing.get(source, UNKNOWN) > UNKNOWN
 
 
 def shares(
@@ -68,7 +73,10 @@ def shares(
         # the larger shares go to those that would else lose a partition, then to those with the least so far
         order = sorted(readers, key=lambda member: (len(had[member]) <= least, len(found[member])))
         sizes = {member: least + (place < larger) for place, member in enumerate(order)}
+        short = [claims[member] for member, size in sizes.items() if len(had[member]) < size]
         for member, size in sizes.items():
+            # what is given up first is what another one waits for
+            had[member].sort(key=lambda source: any(claim.has_state(source) for claim in short))
             free += had[member][size:]
             del had[member][size:]
         left = iter(_promoted(sorted(free), had, sizes, claims))
@@ -92,6 +100,40 @@ def _promoted(
         else:
             left.append(source)
     return left
+
+
+def held_back(
+    target: Mapping[str, Iterable[TopicPartition]],
+    partitions: Mapping[str, Collection[int]],
+    claims: Mapping[str, MemberClaim],
+) -> tuple[dict[str, list[TopicPartition]], dict[str, list[TopicPartition]]]:
+    """Leave partitions where their state is until the member that is to have them has caught up.
+
+    `target`: the shares. Returns what each member has until then, and of which partitions it is to become the owner.
+    """
+    owners = _owners(partitions, claims)
+    now: dict[str, list[TopicPartition]] = {member: [] for member in target}
+    later: dict[str, list[TopicPartition]] = {member: [] for member in target}
+    for member, sources in target.items():
+        for source in sources:
+            holder = _holder(source, member, owners, claims)
+            now[holder].append(source)
+            if holder != member:
+                later[member].append(source)
+    return {member: sorted(sources) for member, sources in now.items()}, later
+
+
+def _holder(
+    source: TopicPartition, member: str, owners: Mapping[TopicPartition, str], claims: Mapping[str, MemberClaim]
+) -> str:
+    """Return who has the partition now that the member is to have: the last owner, or the furthest standby."""
+    claim = claims[member]
+    if not claim.standbys or claim.has_state(source):
+        return member
+    if source in owners:
+        return owners[source]
+    ready = [one for one, other in claims.items() if source.topic in other.topics and other.has_state(source)]
+    return max(ready, key=lambda one: (claims[one].standing[source], one), default=member)
 
 
 def standby_shares(
@@ -186,6 +228,8 @@ class StickyAssignor(AbstractPartitionAssignor):
         self._standing = standing
         self.standbys: frozenset[TopicPartition] = frozenset()
         """Partitions of other members of which this one is to keep a standby."""
+        self.warming: frozenset[TopicPartition] = frozenset()
+        """Those of the standbys that this one is to own once they have caught up."""
         self.unbroken = False
         """The last two assignments are of generations in a row: what is in both was nobody else's in between."""
 
@@ -209,10 +253,12 @@ class StickyAssignor(AbstractPartitionAssignor):
             partitions[topic] = cluster.partitions_for_topic(topic) or set()
             if not partitions[topic]:
                 log.warning("topic_without_partitions", stage="engine", topic=topic)
-        owned = shares(partitions, claims)
+        owned, warming = held_back(shares(partitions, claims), partitions, claims)
         standbys = standby_shares(owned, claims)
         return {
-            member: ConsumerProtocolMemberAssignment(VERSION, _by_topic(share), _encode_standbys(standbys[member]))
+            member: ConsumerProtocolMemberAssignment(
+                VERSION, _by_topic(share), _encode_standbys(standbys[member], warming[member])
+            )
             for member, share in owned.items()
         }
 
@@ -221,8 +267,9 @@ class StickyAssignor(AbstractPartitionAssignor):
         before, self._generation = self._generation, self._current()
         self.unbroken = before != UNKNOWN and self._generation == before + 1
         self._owned = frozenset(assignment.partitions())
-        standbys = read_standbys(assignment) if self._wanted else frozenset()
-        self.standbys = standbys - self._owned
+        standbys, warming = read_standbys(assignment) if self._wanted else (frozenset(), frozenset())
+        self.standbys = (standbys | warming) - self._owned
+        self.warming = warming - self._owned
 
 
 def read_claim(metadata: ConsumerProtocolMemberMetadata) -> MemberClaim:
@@ -241,14 +288,17 @@ def read_claim(metadata: ConsumerProtocolMemberMetadata) -> MemberClaim:
     return MemberClaim(nothing.topics, owned, generation, standbys, _read_standing(said.get("standing")))
 
 
-def read_standbys(assignment: ConsumerProtocolMemberAssignment) -> frozenset[TopicPartition]:
-    """Read the standbys of an assignment; a leader of an earlier version assigns none."""
-    return _read_sources(_read_object(assignment.user_data).get("standbys")) or frozenset()
+def read_standbys(
+    assignment: ConsumerProtocolMemberAssignment,
+) -> tuple[frozenset[TopicPartition], frozenset[TopicPartition]]:
+    """Read the standbys of an assignment, and those that are to be owners; a leader of an earlier version has none."""
+    said = _read_object(assignment.user_data)
+    return _read_sources(said.get("standbys")) or frozenset(), _read_sources(said.get("warming")) or frozenset()
 
 
-def _encode_standbys(sources: Iterable[TopicPartition]) -> bytes:
-    by_topic = dict(_by_topic(sources))
-    return orjson.dumps({"standbys": by_topic}) if by_topic else b""
+def _encode_standbys(standbys: Iterable[TopicPartition], warming: Iterable[TopicPartition]) -> bytes:
+    said = {"standbys": dict(_by_topic(standbys)), "warming": dict(_by_topic(warming))}
+    return orjson.dumps(said) if any(said.values()) else b""
 
 
 def _read_object(user_data: bytes | None) -> dict[str, Any]:

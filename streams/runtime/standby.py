@@ -40,14 +40,16 @@ class Standby:
         self._where = f"{source.topic}-{source.partition}"
         self._tables = {table.name: table for table in self._app.tables.values() if table.takes(source.topic)}
         self._database: Database | None = None
+        self.has_caught_up = False
+        """Its state was up to date since it was opened."""
         self._replay: Replay | None = None
         self.task = asyncio.create_task(self._run(), name=f"standby {self._where}")
         self.task.add_done_callback(self._note_exit)
 
     @property
     def offset(self) -> int:
-        """Next source offset of its state; −1 while it is not open, and before the first transaction."""
-        return -1 if self._database is None else self._database.position.source
+        """Next source offset of its state; −1 until it has caught up."""
+        return -1 if self._database is None or not self.has_caught_up else max(0, self._database.position.source)
 
     def standing(self) -> Following | None:
         """Return lag and size; None while it is not open."""
@@ -65,6 +67,7 @@ class Standby:
         if self._database is not None:
             self._database.close()
         self._database = self._replay = None
+        self.has_caught_up = False
 
     def _note_exit(self, task: "asyncio.Task[None]") -> None:
         """Log what was not foreseen: the worker goes on with its own partitions."""
@@ -104,6 +107,8 @@ class Standby:
                 log.info("standby_caught_up", partition=self._where, records=done.records, rebuilt=done.rebuilt)
                 for _ in database.reindex():
                     await asyncio.sleep(0)
+                self.has_caught_up = True
+                self._consumer.rejoin_when_warm()
                 while True:
                     replay.consumer.pause(*changelogs.values())
                     await asyncio.sleep(FOLLOW_SECONDS)

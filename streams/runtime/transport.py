@@ -58,6 +58,7 @@ class Consumer(base.Consumer):
             lambda: {source: standby.offset for source, standby in self.standbys.items() if not standby.task.done()},
         )
         self.standbys: dict[TopicPartition, Standby] = {}
+        self._asked_to_rejoin = False
         self.pace = ReplayPace(MOST_RECORDS, SHARE)
         """Pace of the standbys, which they share."""
         self.in_group = asyncio.Event()
@@ -119,6 +120,26 @@ class Consumer(base.Consumer):
             for source in self.assignor.standbys - self.standbys.keys():
                 if any(table.takes(source.topic) for table in self.app.tables.values()):
                     self.standbys[source] = Standby(self, source)
+            self._asked_to_rejoin = False
+            self.rejoin_when_warm()
+
+    def rejoin_when_warm(self) -> None:
+        """Ask for a rebalance, once, when the standbys that are to be owners have caught up; those that failed wait."""
+        warm = [standby for standby in self._coming if standby.has_caught_up]
+        if warm and not self._is_warming and self.joined and not self._asked_to_rejoin:
+            self._asked_to_rejoin = True
+            log.info("standbys_ready", app=self.app.conf.id, partitions=len(warm))
+            self.kafka._coordinator.request_rejoin()  # noqa: SLF001 – aiokafka has no seam: it is pinned exactly
+
+    @property
+    def _is_warming(self) -> bool:
+        """True while some standby that is to be an owner has not caught up."""
+        return any(not standby.has_caught_up and not standby.task.done() for standby in self._coming)
+
+    @property
+    def _coming(self) -> list[Standby]:
+        """Standbys that are to be owners."""
+        return [self.standbys[source] for source in self.assignor.warming & self.standbys.keys()]
 
     def _new_partition(self, source: TopicPartition) -> Partition:
         schemas = [topic.schema for topic in self.app.topics if source.topic in topic.topics]
@@ -187,8 +208,11 @@ class Consumer(base.Consumer):
 
     @property
     def ready(self) -> bool:
-        """True when the worker is in its group and every assigned partition is open; it may have none."""
-        if self.layouts.grown:
+        """True when the worker is in its group and every assigned partition is open; it may have none.
+
+        Those that it is to have when its standbys have caught up count as assigned: a rollout waits for them.
+        """
+        if self.layouts.grown or self._is_warming:
             return False
         return self._was_assigned and all(partition.ready for partition in self.partitions.values())
 

@@ -46,6 +46,29 @@ async def test_a_killed_workers_partition_is_at_work_on_its_standby_after_the_ta
     await until(lambda: last_opened(second) == last_opened(third) == 1, watching=lab)
 
 
+async def test_a_worker_that_replaces_a_dead_one_at_once_without_its_disk_gets_partitions_when_it_has_caught_up(
+    lab: Lab,
+) -> None:
+    """It is in the group when the session of the dead one ends: its state is at the standby only."""
+    first, second = lab.worker("a", options=WITH_STANDBY), lab.worker("b", options=WITH_STANDBY)
+    await until(lambda: last_opened(first) == last_opened(second) == 1, watching=lab)
+    await count_some(lab)
+    await until_followed(lab, "a", "b")
+    opened = len(said(second, "recovered"))
+    first.kill()
+    third = lab.worker("c", options=WITH_STANDBY)
+    await until(lambda: len(said(second, "recovered")) > opened, watching=lab)
+    taken = said(second, "recovered")[-1]
+    assert not taken["rebuilt"]
+    assert taken["records"] <= TAIL
+    assert not said(third, "recovered")
+    await until(lambda: last_opened(second) == last_opened(third) == 1, watching=lab)
+    assert said(third, "standbys_ready")
+    await until(lambda: said(third, "recovered"), watching=lab)
+    assert said(third, "recovered")[-1]["records"] <= TAIL
+    await count_some(lab)
+
+
 async def test_a_standby_of_a_truncated_changelog_closes_and_its_worker_goes_on(lab: Lab) -> None:
     first = lab.worker("a", options=WITH_STANDBY)
     await count_some(lab)

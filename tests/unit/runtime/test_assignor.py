@@ -11,7 +11,14 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, Cons
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from afterword.streams.runtime.assignor import MemberClaim, StickyAssignor, read_claim, shares, standby_shares
+from afterword.streams.runtime.assignor import (
+    MemberClaim,
+    StickyAssignor,
+    held_back,
+    read_claim,
+    shares,
+    standby_shares,
+)
 
 TOPICS = ("a", "b")
 Shares = Mapping[str, list[TopicPartition]]
@@ -228,6 +235,74 @@ def test_standbys_are_spread_so_that_all_take_over_when_one_is_gone_and_stay_whe
     assert moved_ones <= 7 + 6 + 1, "to the one that joined, and for the partitions that it has taken over"
 
 
+@given(sizes, with_standbys)
+def test_a_partition_waits_at_who_has_its_state_for_a_member_that_has_not(
+    partitions: dict[str, int], members: dict[str, MemberClaim]
+) -> None:
+    target = shares(numbered(partitions), members)
+    now, later = held_back(target, numbered(partitions), members)
+    before = {source: member for member, share in target.items() for source in share}
+    assert sorted(source for share in now.values() for source in share) == sorted(before)
+    latest = {source: claim.generation for claim in members.values() for source in claim.owned}
+    for member, share in now.items():
+        for source in share:
+            heir = before[source]
+            assert (source in later[heir]) == (heir != member)
+            if heir != member:
+                assert source in members[member].owned or members[member].standing[source] >= 0
+                assert members[heir].standbys
+                assert members[heir].standing.get(source, -1) < 0
+            elif members[heir].standbys and source not in members[heir].owned | members[heir].standing.keys():
+                assert source not in latest or all(
+                    source.topic not in claim.topics for claim in members.values() if source in claim.owned
+                )
+    assert held_back(dict(reversed(target.items())), numbered(partitions), dict(reversed(members.items()))) == (
+        now,
+        later,
+    )
+
+
+@given(
+    st.integers(1, 12),
+    st.integers(1, 2),
+    st.lists(st.frozensets(st.sampled_from("vwxyz"), min_size=1), min_size=2, max_size=6),
+)
+def test_workers_come_and_go_and_state_is_where_work_goes_on_until_all_is_balanced(
+    number: int, standbys: int, generations: list[frozenset[str]]
+) -> None:
+    group = Group(standbys=standbys, a=number)
+    before: Shares = {}
+    for members in generations:
+        for name in group.members.keys() - members:
+            del group.members[name]  # with its disk
+        state = {name: frozenset(before.get(name, ())) | group.standing(name) for name in members}
+        after = group.rebalance(*members)
+        for name, share in after.items():
+            for source in share:
+                assert source in state[name] or not any(source in held for held in state.values())
+        rounds = 0
+        while any(group.members[name].warming for name in members):
+            after = group.rebalance(*members)
+            rounds += 1
+        assert rounds <= 2
+        sizes_now = [len(share) for share in after.values()]
+        assert max(sizes_now) - min(sizes_now) <= 1
+        before = after
+
+
+def test_a_worker_that_replaces_a_dead_one_at_once_gets_partitions_when_it_has_their_state() -> None:
+    """Before, it replayed all of it while the standby looked on."""
+    group = Group(standbys=1, a=4)
+    for _ in range(3):
+        settled = group.rebalance("one", "two")
+    assert {len(share) for share in settled.values()} == {2}
+    joined = group.rebalance("two", "three")
+    assert (len(joined["two"]), joined["three"]) == (4, [])
+    assert group.members["three"].warming == set(settled["one"])
+    assert [len(share) for share in group.rebalance("two", "three").values()] == [2, 2]
+    assert not group.members["three"].warming
+
+
 def test_standbys_of_one_owner_are_spread_over_the_others() -> None:
     names = [f"worker {number}" for number in range(4)]
     members = {name: MemberClaim(frozenset("a"), standbys=1) for name in names}
@@ -298,6 +373,10 @@ class Group:
     def standbys(self) -> dict[str, set[TopicPartition]]:
         """Standbys of each member that was in the last generation."""
         return {name: set(self.members[name].standbys) for name in self._joined}
+
+    def standing(self, name: str) -> frozenset[TopicPartition]:
+        """Partitions of which the member has caught up as a standby."""
+        return self.members[name].standbys if name in self.members else frozenset()
 
     def _standing(self, name: str) -> Callable[[], dict[TopicPartition, int]]:
         return lambda: dict.fromkeys(self.members[name].standbys, 9)

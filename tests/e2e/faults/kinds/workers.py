@@ -24,6 +24,8 @@ AT_WORK = 0.8
 """Share of kills."""
 TAKEN = 2
 """Partitions of each of two segmenters."""
+TOLD = ("recovered", "standby_caught_up")
+"""Events that say what a worker is for a partition."""
 MORE = 2
 """Segmenters that join, and leave, at most."""
 
@@ -138,9 +140,12 @@ class StandbyTakesOver(Fault):
 
 
 def stands_by(said: bytes) -> bool:
-    """Return whether all standbys of its last rebalance have caught up, where two workers share the partitions."""
-    last = said[max(said.rfind(b'"rebalanced"'), 0) :]
-    return len(events(last, "standby_caught_up")) >= TAKEN
+    """Return whether it has its half of the partitions, and is a standby of the others, where two share them."""
+    rebalances = events(said, "rebalanced")
+    told = sorted((one["timestamp"], name, one["partition"]) for name in TOLD for one in events(said, name))
+    last = {partition: name for _, name, partition in told}
+    has_half = bool(rebalances) and rebalances[-1]["kept"] + rebalances[-1]["opened"] == TAKEN
+    return has_half and list(last.values()).count("standby_caught_up") >= TAKEN
 
 
 def events(said: bytes, name: str) -> list[dict[str, Any]]:
