@@ -50,12 +50,14 @@ class Revisions:
         summarizer: Summarizer,
         embedder: Embedder | None,
         publish: Publish,
+        expect: Callable[[], None] = lambda: None,
         steps: StepRunner,
         rules: SummaryRules,
         replies: ReplyCache,
         clock: Clock = now,
         sealing: "SealingWithKeys | None" = None,
     ) -> None:
+        """`expect`: called when the LLM has answered, moments before an event is published."""
         self._episodes = episodes
         self._messages = messages
         # these are read for every episode, of which many are in flight
@@ -65,6 +67,7 @@ class Revisions:
         self._summarizer = summarizer
         self._embedder = embedder
         self._publish = publish
+        self._expect = expect
         self._retry_until_success = steps.retry_until_success
         self._rules = rules
         self._replies = replies
@@ -88,7 +91,9 @@ class Revisions:
         return {keys[key]: state for key, state in found.items()}
 
     async def _ask(self, request: SummaryRequest) -> Summary:
-        return await self._retry_until_success("summarize", lambda: self._summarizer.summarize(request))
+        summary = await self._retry_until_success("summarize", lambda: self._summarizer.summarize(request))
+        self._expect()
+        return summary
 
     async def _ask_without_fallback(self, request: SummaryRequest) -> Summary:
         """Ask the LLM once. Raises: ProviderError, also if no LLM is configured any more."""

@@ -19,7 +19,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 
 from afterword.streams import logs
 from afterword.streams.runtime import App, AtLeastOnce, Batches, Options, Output, Tick, failing_batch
-from afterword.streams.runtime.batch import current_batch
+from afterword.streams.runtime.batch import current_batch, expect_outputs
 from afterword.streams.runtime.worker import run
 from afterword.streams.settings import Logs
 
@@ -221,6 +221,8 @@ class Slowness:
         record = event.value
         self._note("begun", record)
         asked = orjson.loads(record.value)
+        if "expect" in asked:
+            expect_outputs()
         await asyncio.sleep(asked.get("sleep", 0))
         if "until" in asked:
             await self._until(asked["until"])

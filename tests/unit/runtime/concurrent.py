@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from aiokafka import TopicPartition
-from aiokafka.errors import ProducerFenced
+from aiokafka.errors import IllegalOperation, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 
 from afterword.streams.runtime import AtLeastOnce, Options, Output
@@ -40,6 +40,9 @@ class Broker:
         """Time after which a transaction is aborted, and its producer fenced."""
         self.before_commit: Callable[[], None] = lambda: None
         """Raises what a commit fails with."""
+        self.before_registering: Callable[[], None] = lambda: None
+        self.begun = self.registered = self.aborted = 0
+        """Transactions."""
 
     @property
     def outputs(self) -> list[int]:
@@ -85,6 +88,7 @@ class Producer:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._in_transaction = False
         self._values: list[bytes] = []
         self._offset = OffsetAndMetadata(0, "")
 
@@ -93,7 +97,18 @@ class Producer:
     async def stop(self) -> None: ...
 
     async def begin_transaction(self) -> None:
-        self._values = []
+        if self._in_transaction:
+            raise IllegalOperation("in a transaction already")
+        self._in_transaction, self._values = True, []
+        self._broker.begun += 1
+
+    async def register(self, *_: Any) -> None:
+        self._broker.before_registering()
+        self._broker.registered += 1
+
+    async def abort_transaction(self) -> None:
+        self._in_transaction = False
+        self._broker.aborted += 1
 
     def create_batch(self) -> Builder:
         return Builder()
@@ -112,6 +127,7 @@ class Producer:
 
     async def commit_transaction(self) -> None:
         await self._broker.commit(self._values, self._offset)
+        self._in_transaction = False
 
 
 class Consumer:
