@@ -28,7 +28,7 @@ from afterword.schemas.dead_letters import (
 )
 from afterword.schemas.headers import RESERVED_PREFIX, Headers, KafkaRecord, header
 from afterword.streams.errors import AfterwordError
-from afterword.streams.kafka import broker_errors, client_options, require_topics, start_client
+from afterword.streams.kafka import broker_errors, client_options, require_topics, send_copy, start_client
 from afterword.streams.settings import Kafka
 from afterword.topics import LARGE_RECORD_BYTES
 
@@ -237,9 +237,7 @@ class DeadLetterQueue:
         assert found.origin is not None  # noqa: S101 – `_count` rejects dead letters without an origin
         topic, partition, _ = found.origin
         target = partition if partition in await producer.partitions_for(topic) else None
-        if found.key is None and found.value is None:  # other producers may send it, but aiokafka's `send` refuses
-            return await _send_empty(producer, topic, target or 0, found.headers)
-        return await _sent(producer.send(topic, found.value, key=found.key, partition=target, headers=found.headers))
+        return await send_copy(producer, topic, found, target)
 
     @asynccontextmanager
     async def _producer(self, topic: str) -> AsyncIterator[AIOKafkaProducer]:
@@ -304,12 +302,6 @@ def raise_first_error(results: Sequence[object]) -> None:
 async def _send_resolution(producer: AIOKafkaProducer, found: DeadLetter, action: Action) -> Awaitable[object]:
     headers = resolution(found, action, datetime.now(UTC))
     return await _sent(producer.send(found.topic, b"", partition=found.partition, headers=headers))
-
-
-async def _send_empty(producer: AIOKafkaProducer, topic: str, partition: int, headers: Headers) -> Awaitable[object]:
-    batch = producer.create_batch()
-    batch.append(key=None, value=None, timestamp=None, headers=headers)
-    return await _sent(producer.send_batch(batch, topic, partition=partition))
 
 
 async def _sent(sending: Awaitable[Awaitable[object]]) -> Awaitable[object]:

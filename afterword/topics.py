@@ -24,9 +24,9 @@ from afterword.streams.errors import BrokerUnavailable, StoreUnavailable, TopicM
 from afterword.streams.kafka import admin_client, broker_errors, require_topics
 from afterword.streams.runtime.layouts import Layout, layout_of
 from afterword.streams.segmenter.state import TABLES
-from afterword.streams.settings import DAY_MS, Settings
+from afterword.streams.settings import DAY_MS, Kafka, Settings
 
-__all__ = ["TopicReport", "await_topics", "check_topics", "ensure_topics"]
+__all__ = ["TopicReport", "await_topics", "check_topics", "ensure_topics", "layouts_of_messages"]
 
 POLL_SECONDS = 0.05
 CONFIGS_SECONDS = 20.0
@@ -255,8 +255,7 @@ async def _with_layout(
     name = settings.kafka.messages_topic
     if name not in existing:
         return list(reports)
-    groups = settings.kafka.segmenter_id, settings.kafka.archiver_id
-    found = {group: await _layout(admin, group, name, existing[name].partitions) for group in groups}
+    found = await layouts_of_messages(admin, settings.kafka)
     problem = "; ".join(_grown(group, layout) for group, layout in found.items() if layout.grown)
     if not problem:
         return list(reports)
@@ -274,6 +273,15 @@ def _grown(group: str, layout: Layout) -> str:
         f"it has {layout.found} partitions, and {group} has read it with {layout.partitions}: conversations have moved "
         "away from their state, and are not read; see docs/how-to/grow-partitions.md"
     )
+
+
+async def layouts_of_messages(admin: AIOKafkaAdminClient, kafka: Kafka) -> dict[str, Layout]:
+    """Ask for the layouts by which segmenter and archiver read the topic of messages, by group. Raises: KafkaError."""
+    topic = kafka.messages_topic
+    [described] = await admin.describe_topics([topic])
+    if not (partitions := len(described["partitions"])):
+        raise TopicMissing(topic=topic)
+    return {group: await _layout(admin, group, topic, partitions) for group in (kafka.segmenter_id, kafka.archiver_id)}
 
 
 async def _layout(admin: AIOKafkaAdminClient, group: str, topic: str, partitions: int) -> Layout:

@@ -197,6 +197,37 @@ async def start_client(client: Client, options: Mapping[str, Any]) -> None:
         raise BrokerUnavailable(servers=options["bootstrap_servers"], problem=str(error)) from None
 
 
+class Content(Protocol):
+    """Contents of a record."""
+
+    @property
+    def key(self) -> bytes | None: ...
+
+    @property
+    def value(self) -> bytes | None: ...
+
+    @property
+    def headers(self) -> Any: ...
+
+
+async def send_copy(
+    producer: AIOKafkaProducer, topic: str, record: Content, partition: int | None, timestamp_ms: int | None = None
+) -> "asyncio.Future[Any]":
+    """Send what any producer may have sent; the future is done with the acknowledgement.
+
+    aiokafka's `send` refuses a record without key and value; without a partition that one goes to 0.
+    """
+    sending: asyncio.Future[Any]
+    if record.key is None and record.value is None:
+        batch = producer.create_batch()
+        batch.append(key=None, value=None, timestamp=timestamp_ms, headers=list(record.headers))
+        sending = await producer.send_batch(batch, topic, partition=partition or 0)
+    else:
+        content = {"key": record.key, "headers": list(record.headers), "timestamp_ms": timestamp_ms}
+        sending = await producer.send(topic, record.value, partition=partition, **content)
+    return sending
+
+
 @contextmanager
 def broker_errors(servers: str) -> Iterator[None]:
     """Turn aiokafka's errors into BrokerUnavailable, those that a broker answered with into its RequestRefused."""

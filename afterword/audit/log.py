@@ -123,10 +123,15 @@ class Log:
             first = await consumer.beginning_offsets(list(ends))
         for where in sorted(ends):
             if first[where] < ends[where]:
-                async with self._reader_of([where], "read_committed") as consumer:
-                    await consumer.seek_to_beginning()
-                    async for record in _until(consumer, topic, {where: ends[where]}):
-                        yield record
+                async for record in self.records_of(where, ends[where]):
+                    yield record
+
+    async def records_of(self, where: TopicPartition, end: int) -> AsyncGenerator[ConsumerRecord, None]:
+        """Yield the committed records of one partition before this offset. Raises: TopicStalled."""
+        async with self._reader_of([where], "read_committed") as consumer:
+            await consumer.seek_to_beginning()
+            async for record in _until(consumer, where.topic, {where: end}):
+                yield record
 
     async def record_at(self, topic: str, partition: int, offset: int) -> ConsumerRecord | None:
         """Committed record at this offset; None if there is none, or no longer. Raises: TopicStalled."""
