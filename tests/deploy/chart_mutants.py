@@ -261,6 +261,62 @@ MUTANTS = (
         "PrometheusRule is not selected", "monitoring.yaml", '"labels" .Values.prometheusRule.labels', '"labels" dict'
     ),
     Mutant("sidecars are lost", "_pod.tpl", "{{- with $values.sidecars }}", "{{- with list }}"),
+    # settings and secrets of one role
+    Mutant(
+        "a role's settings are lost, as the segmenter's standbys",
+        "_helpers.tpl",
+        "mergeOverwrite (deepCopy .root.Values.settings) (deepCopy $own)",
+        "deepCopy .root.Values.settings",
+    ),
+    Mutant(
+        "settings of all roles are lost",
+        "_helpers.tpl",
+        "mergeOverwrite (deepCopy .root.Values.settings) (deepCopy $own)",
+        'mergeOverwrite (dict "drain_seconds" .root.Values.settings.drain_seconds) (deepCopy $own)',
+    ),
+    Mutant(
+        "every role has standbys",
+        "_helpers.tpl",
+        '$own := dig .component "settings" dict',
+        '$own := dig (ternary .component "segmenter" (eq .component "server")) "settings" dict',
+    ),
+    Mutant(
+        "standbys are not in the ConfigMap",
+        "_helpers.tpl",
+        "{{- range $key, $inner := $value }}",
+        '{{- range $key, $inner := omit $value "standbys" }}',
+    ),
+    Mutant(
+        "the server has no key of the reranker",
+        "_helpers.tpl",
+        '"llm" }}llm {{ end }}webhooks',
+        '"llm" }}llm {{ end }}reranker webhooks',
+    ),
+    Mutant(
+        "the summarizer is given the reranker's key",
+        "_helpers.tpl",
+        'reranker serve webhooks\n{{- else if eq .component "archiver"',
+        'serve webhooks\n{{- else if eq .component "archiver"',
+    ),
+    Mutant(
+        "the segmenter is given the reranker's key",
+        "_helpers.tpl",
+        "mongo qdrant llm embedder reranker serve webhooks\n{{- end -}}",
+        "mongo qdrant llm embedder serve webhooks\n{{- end -}}",
+    ),
+    Mutant(
+        "the server is always given the LLM's key",
+        "_helpers.tpl",
+        '"llm" }}llm {{ end }}webhooks',
+        '"llm" }}{{ end }}webhooks',
+    ),
+    Mutant(
+        "a server that ranks with the LLM has no key of it",
+        "_helpers.tpl",
+        '"llm" }}llm {{ end }}webhooks',
+        '"llm" }}{{ end }}llm webhooks',
+        "secured",
+    ),
     # the wait for topics
     Mutant("no wait", "_pod.tpl", "{{- if $waits }}", "{{- if false }}"),
     Mutant("a wait that nobody wanted", "_pod.tpl", "and $root.Values.topics.wait.enabled", "and true", "small"),

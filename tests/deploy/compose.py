@@ -5,6 +5,7 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.deploy.builds import Builds
 from tests.deploy.engine import Engine
 
 
@@ -44,9 +45,18 @@ class Compose:
         return done.stdout
 
 
-def program(engine: Engine, script: Path, prefix: Path) -> tuple[str, ...]:
+def program(engine: Engine, builds: Builds, prefix: Path) -> tuple[str, ...]:
     """The engine's own, or one that is built from its Go module."""
-    if engine.docker("compose", "version", "--short", check=False).removeprefix("v").startswith(("2.", "5.")):
+    if has_compose(engine.client):
         return engine.client, "compose"
-    subprocess.run([script, prefix], check=True)
+    builds.need("compose.sh")
     return (os.fspath(prefix / "bin" / "docker-compose"),)
+
+
+def has_compose(client: str) -> bool:
+    """Return whether Docker's client has the plugin."""
+    try:
+        done = subprocess.run([client, "compose", "version", "--short"], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return False
+    return done.returncode == 0 and done.stdout.strip().removeprefix("v").startswith(("2.", "5."))

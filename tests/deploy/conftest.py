@@ -1,13 +1,14 @@
 """Helm's tools, a container engine and the image, each made when a test first asks for it; a second run finds them."""
 
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from afterword.embedded.java import cache_directory
+from tests.deploy.builds import Builds
+from tests.deploy.compose import has_compose
 from tests.deploy.engine import Engine, running_engine
 from tests.deploy.helm import Helm
 
@@ -25,6 +26,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if TOOLS.parent in item.path.parents:
             item.add_marker(pytest.mark.deploy)
             item.add_marker(pytest.mark.timeout(PATIENCE_SECONDS))
+    items.sort(key=_waits_for)
+
+
+def _waits_for(item: pytest.Item) -> int:
+    """Rank by what has to be built first, so that the others run meanwhile."""
+    if TOOLS.parent not in item.path.parents:
+        return 0
+    needed = getattr(item, "fixturenames", ())
+    return 2 if "compose" in needed else int("helm" in needed)
 
 
 @pytest.fixture(scope="session")
@@ -33,9 +43,22 @@ def prefix() -> Path:
     return cache_directory() / "deploy-tools"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def builds(request: pytest.FixtureRequest, prefix: Path) -> Iterator[Builds]:
+    """What the chosen tests need is begun with the first of them."""
+    chosen = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
+    builds = Builds(TOOLS, prefix)
+    if "helm" in chosen:
+        builds.begin("helm.sh")
+    if "compose" in chosen and not has_compose("docker"):
+        builds.begin("compose.sh")
+    yield builds
+    builds.close()
+
+
 @pytest.fixture(scope="session")
-def helm(prefix: Path) -> Helm:
-    subprocess.run([TOOLS / "helm.sh", prefix], check=True)
+def helm(prefix: Path, builds: Builds) -> Helm:
+    builds.need("helm.sh")
     return Helm(prefix, ROOT / "helm" / "afterword", TOOLS.parent / "schemas")
 
 

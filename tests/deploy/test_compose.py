@@ -17,8 +17,9 @@ import pytest
 from afterword.dev import ROLES, SERVER
 from afterword.embedded.claims import free_ports
 from tests.deploy import stand_in_images
+from tests.deploy.builds import Builds
 from tests.deploy.compose import Compose, program
-from tests.deploy.conftest import BASE, ROOT, TOOLS
+from tests.deploy.conftest import BASE, ROOT
 from tests.deploy.engine import Engine
 from tests.deploy.helm import Helm
 
@@ -33,10 +34,10 @@ SUMMARIES = 12
 
 
 @pytest.fixture(scope="module")
-def compose(engine: Engine, prefix: Path) -> Compose:
+def compose(engine: Engine, builds: Builds, prefix: Path) -> Compose:
     """Project on free ports, so that it can run beside the developer's own."""
     ports = dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
-    return Compose(program(engine, TOOLS / "compose.sh", prefix), engine.environment, (FILE, OURS), variables=ports)
+    return Compose(program(engine, builds, prefix), engine.environment, (FILE, OURS), variables=ports)
 
 
 @pytest.fixture(scope="module", params=["stand-ins", "official images"])

@@ -3,6 +3,7 @@
 `findings` lists what is wrong, as a cluster would treat it; it knows the values that were given, not the templates.
 """
 
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +25,8 @@ SECRETS = {
     "topics": {"kafka", "crypto", "redaction"},
     "smoke": {"kafka", "crypto", "redaction"},
 }
-"""Sections of settings whose secrets and files each pod gets; MongoDB's are the webhooks' with sealing only."""
+"""Sections of settings whose secrets and files each pod gets; MongoDB's are the webhooks' with sealing only, the LLM's
+the server's where that ranks what is recalled."""
 TOPICS_READ = {"segmenter": ("messages_topic",), "archiver": ("messages_topic",)} | {
     "summarizer": ("episodes_topic", "retry_topic")
 }
@@ -81,10 +83,18 @@ class Release:
         found: Mapping[str, Any] = commands.get(component) or self.values[component]
         return found
 
+    def settings_of(self, component: str) -> Mapping[str, Any]:
+        """Settings of all roles with those of the component over them: sections, and values without one."""
+        found = dict(self.values["settings"])
+        for name, own in (self.of_component(component).get("settings") or {}).items():
+            found[name] = {**found.get(name, {}), **own} if isinstance(own, dict) else own
+        return found
+
     def secrets_of(self, component: str) -> set[str]:
         """Sections of which a component gets secrets and files."""
         unsealed = component == "webhooks" and not self.values["secrets"].get("crypto", {}).get("key")
-        return SECRETS[component] - ({"mongo"} if unsealed else set())
+        ranks = component == "server" and self.settings_of("server").get("recall", {}).get("rerank") == "llm"
+        return SECRETS[component] - ({"mongo"} if unsealed else set()) | ({"llm"} if ranks else set())
 
     def kind(self, *kinds: str) -> list[Resource]:
         return [resource for resource in self.resources if resource["kind"] in kinds]
@@ -302,6 +312,34 @@ def check_settings(release: Release) -> Findings:
                 yield f"{_name(pod.owner)} has the settings of {source}"
         if not pod.container.get("envFrom"):
             yield f"{_name(pod.owner)} has no settings"
+
+
+OF_THE_CHART = ("AFTERWORD_HEALTH__", "AFTERWORD_SERVE__HOST", "AFTERWORD_SERVE__PORT", "AFTERWORD_STATE_DIR")
+"""Variables that follow from other values."""
+
+
+def check_variables(release: Release) -> Findings:
+    for pod in release.workers:
+        found = release.variables(pod.component)
+        given = {name: value for name, value in found.items() if not name.startswith(OF_THE_CHART)}
+        wanted = dict(_variables(release.settings_of(pod.component)))
+        if different := sorted(name for name, _ in given.items() ^ wanted.items()):
+            yield f"{_name(pod.owner)} has other settings than its values: {', '.join(different)}"
+
+
+def _variables(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in settings.items():
+        if not isinstance(value, dict):
+            yield f"AFTERWORD_{name.upper()}", _text(value)
+            continue
+        for key, inner in value.items():
+            yield f"AFTERWORD_{name.upper()}__{key.upper()}", _text(inner)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool | list | dict):
+        return json.dumps(value, separators=(",", ":"))
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def check_settings_of_commands(release: Release) -> Findings:
@@ -569,6 +607,7 @@ CHECKS: tuple[Callable[[Release], Findings], ...] = (
         check_wait,
         check_probes,
         check_settings,
+        check_variables,
         check_settings_of_commands,
         check_secrets,
         check_services,

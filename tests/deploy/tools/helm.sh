@@ -10,7 +10,7 @@ SCHEMAS=1.37.0                    # kubernetes-validate, which carries the schem
 KUBERNETES="1.33.0 1.37.0"
 
 mkdir -p "$PREFIX/bin" "$PREFIX/plugins/unittest"
-export GOWORK=off CGO_ENABLED=0 GOFLAGS="-buildvcs=false -modcacherw"
+export GOWORK=off CGO_ENABLED=0 GOFLAGS="-buildvcs=false -modcacherw -gcflags=all=-dwarf=false"  # nobody debugs them
 
 build() { # COMMAND PACKAGE@VERSION [FOLDER]
   local folder=$PREFIX/${3:-bin}
