@@ -45,6 +45,8 @@ class MemberClaim:
     """Standbys that each partition should have; a member that says 0 is none."""
     standing: Mapping[TopicPartition, int] = field(default_factory=dict)
     """Next source offset of each of its standbys; −1 of one that has not caught up yet."""
+    opening: frozenset[TopicPartition] = frozenset()
+    """Those of `owned` that it may be replaying from the beginning."""
 
     def has_state(self, source: TopicPartition) -> bool:
         """Return whether a standby of the partition has caught up."""
@@ -126,12 +128,15 @@ def held_back(
 def _holder(
     source: TopicPartition, member: str, owners: Mapping[TopicPartition, str], claims: Mapping[str, MemberClaim]
 ) -> str:
-    """Return who has the partition now that the member is to have: the last owner, or the furthest standby."""
-    claim = claims[member]
-    if not claim.standbys or claim.has_state(source):
+    """Return who has the partition now that the member is to have: the last owner, or the furthest standby.
+
+    An owner that is opening it may be replaying all of it, as after the loss of all disks: then balance comes first.
+    """
+    claim, owner = claims[member], owners.get(source)
+    if not claim.standbys or claim.has_state(source) or owner == member:
         return member
-    if source in owners:
-        return owners[source]
+    if owner is not None and source not in claims[owner].opening:
+        return owner
     ready = [one for one, other in claims.items() if source.topic in other.topics and other.has_state(source)]
     return max(ready, key=lambda one: (claims[one].standing[source], one), default=member)
 
@@ -210,7 +215,7 @@ class StickyAssignor(AbstractPartitionAssignor):
     """Assignor of one member: it remembers what the member was assigned last.
 
     `generation`: returns that of the group, as the member knows it. `standbys`: as of `MemberClaim`. `standing`:
-    returns the source offsets of the member's standbys.
+    returns the source offsets of the member's standbys. `held`: returns the partitions whose state it has.
     """
 
     name = NAME
@@ -220,12 +225,14 @@ class StickyAssignor(AbstractPartitionAssignor):
         generation: Callable[[], int],
         standbys: int = 0,
         standing: Callable[[], Mapping[TopicPartition, int]] = dict,
+        held: Callable[[], Collection[TopicPartition]] = tuple,
     ) -> None:
         self._owned: frozenset[TopicPartition] = frozenset()
         self._current = generation
         self._generation = UNKNOWN
         self._wanted = standbys
         self._standing = standing
+        self._held = held
         self.standbys: frozenset[TopicPartition] = frozenset()
         """Partitions of other members of which this one is to keep a standby."""
         self.warming: frozenset[TopicPartition] = frozenset()
@@ -240,7 +247,8 @@ class StickyAssignor(AbstractPartitionAssignor):
             standing: dict[str, list[tuple[int, int]]] = {}
             for (topic, number), offset in sorted(self._standing().items()):
                 standing.setdefault(topic, []).append((number, offset))
-            said |= {"standbys": self._wanted, "standing": standing}
+            opening = dict(_by_topic(sorted(self._owned.difference(self._held()))))
+            said |= {"standbys": self._wanted, "standing": standing, "opening": opening}
         return ConsumerProtocolMemberMetadata(VERSION, sorted(topics), orjson.dumps(said))
 
     def assign(
@@ -285,7 +293,8 @@ def read_claim(metadata: ConsumerProtocolMemberMetadata) -> MemberClaim:
     standbys = said.get("standbys")
     if not isinstance(standbys, int) or not 0 <= standbys <= MOST_STANDBYS:
         standbys = 0
-    return MemberClaim(nothing.topics, owned, generation, standbys, _read_standing(said.get("standing")))
+    standing, opening = _read_standing(said.get("standing")), _read_sources(said.get("opening")) or frozenset()
+    return MemberClaim(nothing.topics, owned, generation, standbys, standing, opening)
 
 
 def read_standbys(

@@ -56,8 +56,11 @@ class Consumer(base.Consumer):
             lambda: self.kafka._coordinator.generation,  # noqa: SLF001 – aiokafka has no seam: it is pinned exactly
             self.app.engine.standbys if self.app.tables else 0,
             lambda: {source: standby.offset for source, standby in self.standbys.items() if not standby.task.done()},
+            self.held,
         )
         self.standbys: dict[TopicPartition, Standby] = {}
+        self._inherited: set[TopicPartition] = set()
+        """Partitions of its own whose standby had caught up when it took them."""
         self._asked_to_rejoin = False
         self.pace = ReplayPace(MOST_RECORDS, SHARE)
         """Pace of the standbys, which they share."""
@@ -108,6 +111,7 @@ class Consumer(base.Consumer):
     async def stop_standbys(self, but: Collection[TopicPartition] = ()) -> None:
         """Close the standbys, except those of `but` that are at work."""
         over = [source for source, standby in self.standbys.items() if source not in but or standby.task.done()]
+        self._inherited.update(source for source in over if self.standbys[source].has_caught_up)
         await asyncio.gather(*[self.standbys.pop(source).stop() for source in over])
 
     def take(self, sources: Iterable[TopicPartition]) -> None:
@@ -120,8 +124,13 @@ class Consumer(base.Consumer):
             for source in self.assignor.standbys - self.standbys.keys():
                 if any(table.takes(source.topic) for table in self.app.tables.values()):
                     self.standbys[source] = Standby(self, source)
+            self._inherited &= self.partitions.keys()
             self._asked_to_rejoin = False
             self.rejoin_when_warm()
+
+    def held(self) -> set[TopicPartition]:
+        """Return its partitions whose state it has: those that are open, and those of which only the tail is left."""
+        return {source for source, partition in self.partitions.items() if partition.ready} | self._inherited
 
     def rejoin_when_warm(self) -> None:
         """Ask for a rebalance, once, when the standbys that are to be owners have caught up; those that failed wait."""

@@ -169,6 +169,7 @@ with_standbys = st.dictionaries(
         generation=st.integers(-1, 3),
         standbys=st.integers(0, 2),
         standing=standing,
+        opening=st.frozensets(sources, max_size=4),
     ),
     min_size=1,
 )
@@ -243,19 +244,17 @@ def test_a_partition_waits_at_who_has_its_state_for_a_member_that_has_not(
     now, later = held_back(target, numbered(partitions), members)
     before = {source: member for member, share in target.items() for source in share}
     assert sorted(source for share in now.values() for source in share) == sorted(before)
-    latest = {source: claim.generation for claim in members.values() for source in claim.owned}
     for member, share in now.items():
         for source in share:
             heir = before[source]
             assert (source in later[heir]) == (heir != member)
             if heir != member:
-                assert source in members[member].owned or members[member].standing[source] >= 0
+                owner = members[member]
+                assert source in owner.owned - owner.opening or owner.standing[source] >= 0
                 assert members[heir].standbys
                 assert members[heir].standing.get(source, -1) < 0
             elif members[heir].standbys and source not in members[heir].owned | members[heir].standing.keys():
-                assert source not in latest or all(
-                    source.topic not in claim.topics for claim in members.values() if source in claim.owned
-                )
+                assert not any(source.topic in claim.topics and claim.has_state(source) for claim in members.values())
     assert held_back(dict(reversed(target.items())), numbered(partitions), dict(reversed(members.items()))) == (
         now,
         later,
@@ -303,6 +302,18 @@ def test_a_worker_that_replaces_a_dead_one_at_once_gets_partitions_when_it_has_t
     assert not group.members["three"].warming
 
 
+def test_workers_that_start_together_without_any_state_share_the_replay() -> None:
+    """The first one has all partitions, and opens them: nobody waits for it to replay everything alone."""
+    group = Group(standbys=1, a=6)
+    group.opening = {"one", "two"}
+    group.rebalance("one")
+    assert {len(share) for share in group.rebalance("one", "two").values()} == {3}
+    assert not group.members["two"].warming
+    group.opening = set()
+    assert len(group.rebalance("one", "two", "three")["three"]) == 0
+    assert len(group.members["three"].warming) == 2
+
+
 def test_standbys_of_one_owner_are_spread_over_the_others() -> None:
     names = [f"worker {number}" for number in range(4)]
     members = {name: MemberClaim(frozenset("a"), standbys=1) for name in names}
@@ -348,6 +359,8 @@ class Group:
 
     def __init__(self, *, standbys: int = 0, **partitions: int) -> None:
         self.members: dict[str, StickyAssignor] = {}
+        self.opening: set[str] = set()
+        """Members that have opened nothing yet."""
         self._generation = 0
         self._wanted = standbys
         self._cluster = SimpleNamespace(partitions_for_topic=lambda topic: set(range(partitions.get(topic, 0))))
@@ -356,7 +369,9 @@ class Group:
         self._generation += 1
         for name in members:
             if name not in self.members:
-                self.members[name] = StickyAssignor(lambda: self._generation, self._wanted, self._standing(name))
+                self.members[name] = StickyAssignor(
+                    lambda: self._generation, self._wanted, self._standing(name), self._held(name)
+                )
         said = {name: self.members[name].metadata(TOPICS) for name in members}
         said |= {name: RoundRobinPartitionAssignor.metadata(TOPICS) for name in earlier}
         heard = {name: ConsumerProtocolMemberMetadata.decode(one.encode()) for name, one in said.items()}
@@ -377,6 +392,9 @@ class Group:
     def standing(self, name: str) -> frozenset[TopicPartition]:
         """Partitions of which the member has caught up as a standby."""
         return self.members[name].standbys if name in self.members else frozenset()
+
+    def _held(self, name: str) -> Callable[[], frozenset[TopicPartition]]:
+        return lambda: frozenset() if name in self.opening else self.members[name]._owned
 
     def _standing(self, name: str) -> Callable[[], dict[TopicPartition, int]]:
         return lambda: dict.fromkeys(self.members[name].standbys, 9)

@@ -2,13 +2,14 @@
 
 import asyncio
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
 
 from afterword.streams.runtime.transport import Consumer
 
-A, B = TopicPartition("in", 0), TopicPartition("in", 1)
+A, B, C = (TopicPartition("in", number) for number in range(3))
 
 
 class Following(Consumer):
@@ -22,8 +23,13 @@ class Following(Consumer):
         self.layouts = SimpleNamespace(grown=False)
         self.in_group = asyncio.Event()
         self.partitions = {}
+        self._inherited = set()
         self.standbys = {source: Standing() for source in sorted(warming)}
+        self.opened: set[TopicPartition] = set()
         self.take(())
+
+    def _new_partition(self, source: TopicPartition) -> Any:
+        return SimpleNamespace(ready=source in self.opened)
 
     def _ask(self) -> None:
         self.asked += 1
@@ -35,6 +41,9 @@ class Standing:
     def __init__(self) -> None:
         self.has_caught_up = self.has_failed = False
         self.task = SimpleNamespace(done=lambda: self.has_failed)
+
+    async def stop(self) -> None:
+        self.has_caught_up = False
 
 
 @pytest.fixture
@@ -74,3 +83,15 @@ def test_what_has_caught_up_during_a_rebalance_is_asked_for_after_it(worker: Fol
     assert worker.asked == 0
     worker.take(())
     assert worker.asked == 1
+
+
+async def test_a_partition_that_is_being_opened_is_held_if_its_standby_had_caught_up(worker: Following) -> None:
+    """Else a rebalance in that moment would give it to a worker without its state."""
+    worker.standbys[A].has_caught_up = True
+    await worker.stop_standbys()
+    worker.opened = {C}
+    worker.take([A, B, C])
+    assert worker.held() == {A, C}
+    del worker.partitions[A]
+    worker.take([])
+    assert worker.held() == {C}
