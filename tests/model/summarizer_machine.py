@@ -29,7 +29,7 @@ from tests.model.summarizing import (
 )
 
 KAFKA_CALLS = {"getmany", "beginning_offsets", "end_offsets", "describe"}
-PRODUCER_CALLS = {"open", "committed", "produce", "offsets", "commit", "abort"}
+PRODUCER_CALLS = {"open", "committed", "register", "produce", "offsets", "commit", "abort"}
 LONG_SECONDS = 1e6
 conversations = st.sampled_from(CONVERSATIONS)
 changing = st.sampled_from(CHANGING)
@@ -44,6 +44,7 @@ class SummarizerMachine(FaultMachine):
         "getmany",
         "open",
         "committed",
+        "register",
         "produce",
         "offsets",
         "commit",
