@@ -20,7 +20,7 @@ from aiokafka.structs import OffsetAndMetadata
 from faust.types.tuples import TP, ConsumerMessage
 
 from afterword.streams.runtime.batch import NOT_DONE, Batch, RawSchema, bound
-from afterword.streams.runtime.errors import FATAL, TRANSIENT
+from afterword.streams.runtime.errors import FATAL, TRANSIENT, restart_seconds
 from afterword.streams.runtime.lag import Work
 from afterword.streams.runtime.positions import readable, report_expired
 from afterword.streams.runtime.progress import Progress, ProgressDamaged, reach
@@ -358,6 +358,7 @@ class AtLeastOncePartition:
     # -- committing
 
     async def _keep_committing(self) -> None:
+        failures = 0
         while True:
             try:
                 async with self._opened() as producer:
@@ -366,12 +367,13 @@ class AtLeastOncePartition:
                         await self._something_to_commit(producer)
                         self._idle = None
                         await self._commit(producer)
+                        failures = 0
             except TRANSIENT as error:
                 if self._refusals.are_final(error, time.monotonic()):
                     raise
                 self._failed("commit_failed", "commit", error)
-            # If we were fenced, another worker owns the partition: the next heartbeat's answer will say so
-            await asyncio.sleep(1.5 * self._app.conf.broker_heartbeat_interval)
+            failures += 1
+            await asyncio.sleep(restart_seconds(self._app.conf.broker_heartbeat_interval, failures))
 
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[TransactionalProducer]:

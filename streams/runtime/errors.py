@@ -1,5 +1,6 @@
 """Errors of the engine, whose class docstrings are their messages, and the kinds of Kafka's errors."""
 
+import math
 import traceback
 from typing import Any
 
@@ -22,6 +23,17 @@ FATAL = (
 TRANSIENT = (kafka_errors.KafkaError, kafka_errors.IllegalOperation, OSError, TimeoutError)
 """Answered by starting over, unless it is in `FATAL`. A producer that was fenced in the middle of a commit raises
 IllegalOperation, which is not a KafkaError."""
+LONGEST_RESTART_SECONDS, MOST_RESTART_DOUBLINGS = 2.0, 10
+"""Longest wait before a partition is opened again: many partitions of many workers ask a broker that is down."""
+
+
+def restart_seconds(heartbeat_seconds: float, failures: int) -> float:
+    """Return the wait before a partition is opened again that has failed so many times in a row.
+
+    If it was fenced, another worker owns it: the answer to the next heartbeat will say so.
+    """
+    shortest = 1.5 * heartbeat_seconds
+    return max(shortest, min(LONGEST_RESTART_SECONDS, math.ldexp(shortest, min(failures, MOST_RESTART_DOUBLINGS) - 1)))
 
 
 def place_of(error: BaseException) -> str:

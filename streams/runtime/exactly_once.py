@@ -1,7 +1,6 @@
 """A source partition processed exactly once: batch after batch, each committed before the next begins."""
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import chain
@@ -12,7 +11,7 @@ from aiokafka import TopicPartition
 
 from afterword.streams.runtime.batch import Batches
 from afterword.streams.runtime.changelog import recover
-from afterword.streams.runtime.errors import FATAL, TRANSIENT, AgentFailed, ChangelogLost, StateLost
+from afterword.streams.runtime.errors import FATAL, TRANSIENT, AgentFailed, ChangelogLost, StateLost, restart_seconds
 from afterword.streams.runtime.isolation import Isolation
 from afterword.streams.runtime.lag import Work
 from afterword.streams.runtime.layouts import Layout, read_layout
@@ -31,8 +30,6 @@ from afterword.streams.runtime.watchdog import Mark
 log = structlog.get_logger()
 
 CANCEL_SECONDS = 6.0
-LONGEST_RESTART_SECONDS, MOST_DOUBLINGS = 2.0, 10
-"""Longest wait before a partition is opened again: many partitions of many workers ask a broker that is down."""
 
 
 class ExactlyOncePartition:
@@ -262,12 +259,3 @@ class ExactlyOncePartition:
             raise StateLost(where=self._where, committed=committed, source=max(recovered, 0))
         self._start = await readable(kafka, source, recovered, self._app.engine_metrics, counted=self._start)
         return self._start
-
-
-def restart_seconds(heartbeat_seconds: float, failures: int) -> float:
-    """Return the wait before a partition is opened again that could not be opened `failures` times in a row.
-
-    If it was fenced, another worker owns it: the answer to the next heartbeat will say so.
-    """
-    shortest = 1.5 * heartbeat_seconds
-    return max(shortest, min(LONGEST_RESTART_SECONDS, math.ldexp(shortest, min(failures, MOST_DOUBLINGS) - 1)))

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -48,6 +49,27 @@ def test_a_partition_whose_commits_always_fail_is_a_stall_though_it_opens_in_bet
     assert found is not None
     assert found[1] == "nothing is committed of in-0"
     assert found[0] <= LIMIT + 2 * takes_seconds + 3 * LOOK  # a smaller transaction is progress
+
+
+def test_a_broker_that_is_down_is_asked_less_and_less_often_up_to_every_two_seconds() -> None:
+    async def story() -> list[float]:
+        broker, loop, tries = Broker(1), asyncio.get_running_loop(), []
+
+        def fail() -> None:
+            tries.append(loop.time())
+            raise KafkaConnectionError
+
+        broker.before_commit = fail
+        worker = Worker(broker)
+        worker.app.conf.broker_heartbeat_interval = 0.2
+        with capture_logs():
+            await asyncio.sleep(20)
+        await worker.partition.stop(0)
+        return [round(later - earlier, 1) for earlier, later in pairwise(tries)]
+
+    waits = run_in_virtual_time(story())
+    assert waits[:3] == [0.3, 0.6, 1.2]
+    assert set(waits[3:]) == {2.0}
 
 
 def test_records_that_the_agent_does_not_finish_are_named_while_commits_fail_and_while_it_opens_again() -> None:

@@ -3,7 +3,7 @@
 import pytest
 from aiokafka import errors
 
-from afterword.streams.runtime.errors import FATAL, TRANSIENT
+from afterword.streams.runtime.errors import FATAL, TRANSIENT, restart_seconds
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,8 @@ def test_what_passes_is_waited_for(error: type[Exception]) -> None:
 @pytest.mark.parametrize("error", [errors.MessageSizeTooLargeError, errors.TopicAuthorizationFailedError])
 def test_what_no_new_start_can_mend_stops_the_worker(error: type[Exception]) -> None:
     assert issubclass(error, FATAL)
+
+
+def test_a_partition_that_cannot_be_opened_is_tried_less_and_less_often_but_never_before_the_next_heartbeat() -> None:
+    assert [restart_seconds(0.4, failures) for failures in (1, 2, 3, 10_000)] == pytest.approx([0.6, 1.2, 2.0, 2.0])
+    assert restart_seconds(3.0, 1) == restart_seconds(3.0, 9) == 4.5

@@ -3,13 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaConnectionError
 
 from afterword.streams.runtime import Options
 from afterword.streams.runtime.batch import Output
-from afterword.streams.runtime.exactly_once import ExactlyOncePartition, restart_seconds
+from afterword.streams.runtime.exactly_once import ExactlyOncePartition
 from tests.doubles.database import MemoryDatabase
 from tests.model.broker import Broker
 from tests.model.loop import Loop
@@ -153,8 +152,3 @@ def test_a_batch_that_is_not_begun_when_its_partition_is_given_away_is_skipped()
     assert given[0].generation_id != worker.app.consumer_generation_id
     assert worker.partition.task.done()
     world.close()
-
-
-def test_a_partition_that_cannot_be_opened_is_tried_less_and_less_often_but_never_before_the_next_heartbeat() -> None:
-    assert [restart_seconds(0.4, failures) for failures in (1, 2, 3, 10_000)] == pytest.approx([0.6, 1.2, 2.0, 2.0])
-    assert restart_seconds(3.0, 1) == restart_seconds(3.0, 9) == 4.5
