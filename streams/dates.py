@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
-from functools import cache
+from functools import cache, lru_cache
 from operator import itemgetter
 
 _MONTHS = (
@@ -54,6 +54,18 @@ def latin_words(text: str) -> list[str]:
     return _LATIN_WORD.findall(text.casefold().replace("ı", "i").replace("i\u0307", "i"))
 
 
+CACHED_CHARACTERS = 10_000
+"""Length of a text whose words are kept for the next pattern: a few such texts take a megabyte at most."""
+
+
+def _distinct_latin_words(text: str) -> frozenset[str]:
+    return frozenset(latin_words(text))
+
+
+_cached_latin_words = lru_cache(maxsize=16)(_distinct_latin_words)
+"""Several patterns search the same text, one after the other."""
+
+
 class DatePattern:
     """Pattern of which every match has one of a few words: a text without any is not searched.
 
@@ -73,7 +85,8 @@ class DatePattern:
         return self.whole.sub(new, text) if self._may_match(text) else text
 
     def _may_match(self, text: str) -> bool:
-        return not self._needed.isdisjoint(latin_words(text)) or bool(self._other.search(text))
+        words = (_cached_latin_words if len(text) <= CACHED_CHARACTERS else _distinct_latin_words)(text)
+        return not self._needed.isdisjoint(words) or bool(self._other.search(text))
 
 
 _DAY = r"(?:0?[1-9]|[12]\d|3[01])"

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.streams.dates import (
+    CACHED_CHARACTERS,
     DATE,
     MONTH_OF_YEAR,
     SPOKEN,
@@ -95,5 +96,6 @@ def test_a_text_without_dates_is_not_searched() -> None:
         "may 5",
         "MAY 5",
     ]
+    assert [found[0] for found in dates.finditer(f"{'-' * CACHED_CHARACTERS} may 5")] == ["may 5"]
     unsearched = DatePattern(r"\d", needed=["may"], other="!")
     assert (list(unsearched.finditer("5")), unsearched.sub("", "5"), unsearched.sub("", "5!")) == ([], "5", "!")
