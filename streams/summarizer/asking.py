@@ -54,6 +54,8 @@ class StructuredQuestions:
         self.version = template.version(structured.FRAME + (plain.FRAME if llm.title_model else ""))
         self._template = template
         self._llm = llm
+        self._measured: tuple[SummaryRequest, ChatRequest] | None = None
+        """The question that was measured last: most likely the next one to be asked."""
 
     async def ask(self, request: SummaryRequest, asking: Asking) -> Answer:
         fields = _fields(request)
@@ -67,9 +69,14 @@ class StructuredQuestions:
         return replace(answer, title=await ask_for_title(request, answer, asking, self._llm))
 
     def longest(self, request: SummaryRequest) -> list[ChatRequest]:
-        return [self._question(request, _fields(request), request.problem)]
+        question = self._question(request, _fields(request), request.problem)
+        self._measured = request, question
+        return [question]
 
     def _question(self, request: SummaryRequest, fields: tuple[str, ...], problem: str | None) -> ChatRequest:
+        measured, self._measured = self._measured, None
+        if measured and measured[0] is request and problem == request.problem:
+            return measured[1]
         messages = build_prompt(
             request.episode,
             request.previous_rolling,
