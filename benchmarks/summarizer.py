@@ -1,6 +1,7 @@
-"""The summarizer whose LLM answers at once, beside its steps by hand on the same stores."""
+"""The summarizer whose LLM answers at once, beside its steps by hand on the same stores; and with an LLM over HTTP."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from afterword.embedded import EmbeddedStack
@@ -9,6 +10,7 @@ from afterword.topics import ensure_topics
 from benchmarks import topics
 from benchmarks.closed import closed_episodes
 from benchmarks.contest import Program, Results, python
+from benchmarks.llm import StandIn
 from benchmarks.measure import Round, Work, Worker, measure
 from benchmarks.suite import Finding, Form, Line
 
@@ -17,14 +19,18 @@ CONVERSATIONS = 100
 EACH = 4
 WARMING = 0.1
 OURS, BY_HAND = Program("summarizer", python("summarizer")), Program("by hand", python("summarizer_by_hand"), 0.7)
+WITH_LLM = Program("with an LLM over HTTP", (sys.executable, "-m", "afterword", "worker", "summarizer"))
+"""The worker as its users start it: with prompts, HTTP, cached answers and the quality check."""
+PROGRAMS = OURS, BY_HAND, WITH_LLM
+SLOTS = 8
 CLOSED = "episode.closed"
 
 
 async def run(form: Form, directory: Path) -> Sequence[Finding]:
     """Every round begins with empty stores: the embedded server reads all of a collection for some filters."""
     rounds = 2 if form.short else form.rounds
-    results = Results({program.name: [] for program in (OURS, BY_HAND)})
-    async with EmbeddedStack(directory / "stack") as stack:
+    results = Results({program.name: [] for program in PROGRAMS})
+    async with EmbeddedStack(directory / "stack") as stack, StandIn() as llm:
         await ensure_topics(
             load_settings(
                 kafka={
@@ -37,17 +43,20 @@ async def run(form: Form, directory: Path) -> Sequence[Finding]:
         await topics.fill(stack.bootstrap_servers, CLOSED, PARTITIONS, closed_episodes(range(CONVERSATIONS), EACH))
         await topics.create(stack.bootstrap_servers, [f"{CLOSED}.dlq"], PARTITIONS)
         for number in range(rounds):
-            for program in (OURS, BY_HAND):
-                results.rounds[program.name].append(await one(stack, program, number, CONVERSATIONS * EACH))
+            for program in PROGRAMS:
+                done = await one(stack, program, number, CONVERSATIONS * EACH, llm.environment(SLOTS))
+                results.rounds[program.name].append(done)
     return [finding(results, rounds)]
 
 
-async def one(stack: EmbeddedStack, program: Program, number: int, total: int) -> Round:
+async def one(stack: EmbeddedStack, program: Program, number: int, total: int, environment: Mapping[str, str]) -> Round:
     """Run one program, as a consumer group and on stores of its own."""
     name = f"{program.name.replace(' ', '-')}-{number}"
     directory = stack.directory.parent
     environment = {
         **stack.environment(),
+        **environment,
+        "AFTERWORD_HEALTH__PORT": "0",
         "BENCH_GROUP": name,
         "BENCH_SOURCE": CLOSED,
         "AFTERWORD_KAFKA__SUMMARIZER_ID": name,
@@ -60,12 +69,13 @@ async def one(stack: EmbeddedStack, program: Program, number: int, total: int) -
 
 
 def finding(results: Results, rounds: int) -> Finding:
-    title = f"summarizer, LLM of 0 ms in the process, MongoDB and Qdrant: medians of {rounds} alternating rounds"
+    title = f"summarizer, LLM of 0 ms, MongoDB and an index in a directory: medians of {rounds} alternating rounds"
     ratio = results.faster(OURS.name, BY_HAND.name)
     aim = BY_HAND.aim or 0.0
     lines = [
         Line(OURS.name, figures(results, OURS.name)),
         Line(BY_HAND.name, figures(results, BY_HAND.name), ratio, f"≥ {aim}", ratio >= aim),
+        Line(WITH_LLM.name, figures(results, WITH_LLM.name)),
     ]
     return Finding(title, lines, ratios={"summarizer/by hand": ratio})
 
