@@ -183,7 +183,9 @@ MUTANTS = (
         "a record that was refused is left out",
         SEGMENTER,
         TRANSACTION,
+        "        await self._producer.send_offsets_to_transaction(dict(offsets), group)\n"
         "        await asyncio.gather(*[batch.arrived() for batch in sent])\n",
+        "        await self._producer.send_offsets_to_transaction(dict(offsets), group)\n"
         "        answers = await asyncio.gather(*[batch.arrived() for batch in sent], return_exceptions=True)\n"
         "        if any(isinstance(answer, KafkaError) for answer in answers):\n"
         "            await self._producer.abort_transaction()\n"
