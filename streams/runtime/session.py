@@ -100,7 +100,9 @@ class Session:
         return Horizon(now, end)
 
     async def reached(self, horizon: Horizon) -> bool:
-        return bool(await self.kafka.position(self.source) >= horizon.end)
+        """Return whether everything before the horizon is handled. A stop may leave records that were fetched."""
+        position = await self.kafka.position(self.source)
+        return bool(position >= horizon.end) and not self.delivery.stopping
 
     async def tick(self, now_ms: int) -> bool:
         """Give the agent keys whose deadlines had passed at `now_ms`; the source offset stays.

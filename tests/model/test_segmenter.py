@@ -22,3 +22,20 @@ def test_whatever_happens_each_agents_episodes_and_state_are_those_of_the_log() 
 def test_whatever_happens_to_changelogs_no_worker_goes_on_with_other_state_than_that_of_the_log() -> None:
     """A quarter, too: after the damage a history soon ends."""
     run_state_machine_as_test(DamagedMachine, settings=settings(profile(), max_examples=profile().max_examples // 4))
+
+
+def test_a_stop_among_the_records_of_a_batch_meets_no_deadline_that_those_left_would_have_moved() -> None:
+    """Found by the first of the machines: the agent fails on two records, and between the two there is a stop."""
+    told = SegmenterMachine()
+    told.begin()
+    told.clocks_jump(skew=-3600)
+    told.time_passes_and_somebody_speaks(when=0, seconds=1, said=[("message", "b", 0, 0)])
+    told.produce(when=0, said=3 * [("message", "a", 0, 0)], again=False)
+    told.go_on(count=23)
+    told.clocks_jump(skew=0)
+    told.take(when=0, number=2)
+    told.revoke(when=0, number=0, within=0.0)
+    told.keep_talking(when=0, one=("message", "a", 0, 0), more=[("message", "a", 0, 0)])
+    told.the_agent_fails(number=2, times=1)
+    told.go_on_until("offsets")
+    told.teardown()
