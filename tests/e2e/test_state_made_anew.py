@@ -44,13 +44,14 @@ async def say(settings: Settings, numbers: range, *, flush: bool) -> None:
     await produce(settings, each(said(numbers)), ProduceOptions(flush=flush))
 
 
-async def consumed(deployment: Deployment) -> dict[TopicPartition, int]:
-    """Wait until all of `messages` is consumed; where each partition ends."""
+async def consumed(deployment: Deployment, role: str = "segmenter") -> dict[TopicPartition, int]:
+    """Wait until the role has consumed all of `messages`; where each partition ends."""
     kafka = deployment.settings.kafka
+    group = {"segmenter": kafka.segmenter_id, "archiver": kafka.archiver_id}[role]
     async with asyncio.timeout(WAIT_SECONDS), open_log(kafka) as log:
         while True:
             ends = await log.ends(kafka.messages_topic)
-            committed = await log.committed(kafka.segmenter_id, kafka.messages_topic)
+            committed = await log.committed(group, kafka.messages_topic)
             if all(committed.get(source.partition, 0) >= end for source, end in ends.items()):
                 return ends
 
