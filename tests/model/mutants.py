@@ -81,8 +81,8 @@ MUTANTS = (
         "a tick does not wait for the horizon",
         SEGMENTER,
         SESSION,
-        "        return bool(await self.kafka.position(self.source) >= horizon.end)",
-        "        return True",
+        "        return bool(position >= horizon.end) and not self.delivery.stopping",
+        "        return not self.delivery.stopping",
     ),
     Mutant(
         "a tick moves the source offset",
