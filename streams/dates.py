@@ -66,6 +66,15 @@ _cached_latin_words = lru_cache(maxsize=16)(_distinct_latin_words)
 """Several patterns search the same text, one after the other."""
 
 
+def _words_of(text: str) -> frozenset[str]:
+    return (_cached_latin_words if len(text) <= CACHED_CHARACTERS else _distinct_latin_words)(text)
+
+
+def has_month(text: str) -> bool:
+    """Tell whether one of the Latin words of a text is a month's name."""
+    return not MONTHS.keys().isdisjoint(_words_of(text))
+
+
 class DatePattern:
     """Pattern of which every match has one of a few words: a text without any is not searched.
 
@@ -85,8 +94,7 @@ class DatePattern:
         return self.whole.sub(new, text) if self._may_match(text) else text
 
     def _may_match(self, text: str) -> bool:
-        words = (_cached_latin_words if len(text) <= CACHED_CHARACTERS else _distinct_latin_words)(text)
-        return not self._needed.isdisjoint(words) or bool(self._other.search(text))
+        return not self._needed.isdisjoint(_words_of(text)) or bool(self._other.search(text))
 
 
 _DAY = r"(?:0?[1-9]|[12]\d|3[01])"

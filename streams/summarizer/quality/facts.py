@@ -13,6 +13,7 @@ from afterword.streams.dates import (
     DatePattern,
     Period,
     days_apart,
+    has_month,
     month_of_year,
     named_periods,
 )
@@ -21,6 +22,7 @@ from afterword.streams.summarizer.quality.figures import (
     AMOUNT,
     TIME,
     amount_keys,
+    amounts,
     claimed_date,
     clock_keys,
     date_keys,
@@ -39,14 +41,30 @@ LEAST_PHONE_DIGITS = 7
 NATIONAL_DIGITS = 9
 """Last digits of a telephone number that are compared: the prefix may be missing or written differently."""
 
+
+class HintedPattern:
+    """Pattern of which every match has a `hint` in it, a pattern too: a text without any is not searched."""
+
+    def __init__(self, pattern: str, hint: str) -> None:
+        self.whole = re.compile(pattern)
+        self._hint = re.compile(hint)
+
+    def finditer(self, text: str) -> Iterator[re.Match[str]]:
+        return self.whole.finditer(text) if self._hint.search(text) else iter(())
+
+    def sub(self, new: Callable[[re.Match[str]], str], text: str) -> str:
+        return self.whole.sub(new, text) if self._hint.search(text) else text
+
+
 # Codes and addresses are of ASCII letters: in scripts without spaces the words around them touch them.
 _START, _END = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
 # Lengths are bounded, by RFC 5321 and RFC 1035: otherwise each letter of a long run begins another search of all of it.
-_EMAIL = re.compile(rf"{_START}[A-Za-z0-9._%+-]{{1,64}}@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")
-_URL = re.compile(
-    r"(?:https?://|www\.)[A-Za-z0-9._~:/?#@!$&'*+,;=%-]+"
-    rf"|{_START}(?:[a-z0-9-]{{1,63}}\.){{1,10}}(?:com|org|net|gov|edu|io|eu|uk|de|fr|es|it|nl){_END}(?:/[A-Za-z0-9._~/?#&=%-]*)?",
-    re.IGNORECASE,
+_EMAIL = HintedPattern(rf"{_START}[A-Za-z0-9._%+-]{{1,64}}@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+", hint="@")
+_DOMAINS = "com|org|net|gov|edu|io|eu|uk|de|fr|es|it|nl"
+_URL = HintedPattern(
+    r"(?i)(?:https?://|www\.)[A-Za-z0-9._~:/?#@!$&'*+,;=%-]+"
+    rf"|{_START}(?:[a-z0-9-]{{1,63}}\.){{1,10}}(?:{_DOMAINS}){_END}(?:/[A-Za-z0-9._~/?#&=%-]*)?",
+    hint=rf"(?i)://|www\.|\.(?:{_DOMAINS})",
 )
 _PHONE = re.compile(rf"(?<![A-Za-z0-9.,/-])\+?\(?\d[\d ().-]{{5,30}}\d(?![/-]){_END}")
 _CODE = re.compile(
@@ -95,30 +113,31 @@ def facts(text: str, language: str) -> list[Claim]:
     """Find the claims of a summary. Linear in its length."""
     found: list[Claim] = []
     text = _apart(text)
-    for pattern, claims in _EXACT:
+    for pattern, claims in EXACT:
         text = _taken(text, pattern, claims, found)
     written = frozenset(re.findall(r"\d+", text))
     text = with_digits(text, language)
     text = _taken(text, DATE, _date, found)
     text = _taken(text, MONTH_OF_YEAR, _month, found)
     text = _taken(text, TIME, _time, found)
-    return found + [_number(match, text, written, language) for match in AMOUNT.finditer(text)]
+    return found + [_number(match, text, written, language) for match in amounts(text)]
 
 
 def fact_keys(text: str, language: str) -> FactKeys:
     """Find the keys that a source supports. Linear in its length."""
     keys = {
-        key for pattern, claims in _EXACT for match in pattern.finditer(text) for c in claims(match) for key in c.keys
+        key for pattern, claims in EXACT for match in pattern.finditer(text) for c in claims(match) for key in c.keys
     }
     keys.update(_joined(text), (integer(digits) for digits in re.findall(r"\d+", text)))
     text = with_digits(text, language)
-    keys.update(f"month {MONTHS[word]}" for word in _WORD.findall(text.casefold()) if word in MONTHS)
+    if has_month(text):
+        keys.update(f"month {MONTHS[word]}" for word in _WORD.findall(text.casefold()) if word in MONTHS)
     text = _apart(text)
     keys.update(key for match in DATE.finditer(text) for key in date_keys(match))
     months = filter(None, map(month_of_year, MONTH_OF_YEAR.finditer(text)))
     keys.update(key for year, month in months for key in month_keys(year, month))
     keys.update(key for match in TIME.finditer(text) for key in time_keys(match))
-    numbers = list(AMOUNT.finditer(text))
+    numbers = list(amounts(text))
     keys.update(key for match in numbers for key in amount_keys(match, source=True))
     return FactKeys(frozenset(keys), frozenset(_counted(text, match, language) for match in numbers) - {""})
 
@@ -145,7 +164,9 @@ def _apart(text: str) -> str:
 Claims = Callable[[re.Match[str]], list[Claim]]
 
 
-def _taken(text: str, pattern: re.Pattern[str] | DatePattern, claims: Claims, found: list[Claim]) -> str:
+def _taken(
+    text: str, pattern: re.Pattern[str] | DatePattern | HintedPattern, claims: Claims, found: list[Claim]
+) -> str:
     """Move claims from the text to `found`; returns the rest of the text."""
 
     def take(match: re.Match[str]) -> str:
@@ -217,17 +238,29 @@ def _counted(text: str, number: re.Match[str], language: str) -> str:
 
 def _joined(text: str) -> Iterator[str]:
     """Join neighbouring words to codes as a summary may do: "AB 1234" for "AB-1234"."""
-    words = [word.casefold() for word in _WORD.findall(text)]
-    with_digits = [at for at, word in enumerate(words) if not word.isalpha() and any(c.isdigit() for c in word)]
-    for size in range(1, _JOINED_WORDS + 1):
-        begins = {begin for at in with_digits for begin in range(at - size + 1, at + 1)}
-        for begin in begins:
-            if 0 <= begin <= len(words) - size:
-                yield f"code {_letters_and_digits(''.join(words[begin : begin + size]))}"
+    words = _WORD.findall(text)
+    with_digits = [at for at, word in enumerate(words) if not word.isalpha() and _has_digit(word)]
+    for begin, end in {
+        (begin, begin + size)
+        for at in with_digits
+        for size in range(1, _JOINED_WORDS + 1)
+        for begin in range(max(0, at - size + 1), min(at, len(words) - size) + 1)
+    }:
+        yield f"code {_letters_and_digits(''.join(words[begin:end]))}"
+
+
+def _has_digit(word: str) -> bool:
+    return any(c.isdigit() for c in word.casefold())
 
 
 def _letters_and_digits(text: str) -> str:
-    return "".join(c for c in text.casefold() if c.isalnum())
+    text = text.casefold()
+    return text if text.isalnum() else "".join(filter(str.isalnum, text))
 
 
-_EXACT: tuple[tuple[re.Pattern[str], Claims], ...] = ((_EMAIL, _email), (_URL, _url), (_PHONE, _phone), (_CODE, _code))
+EXACT: tuple[tuple[re.Pattern[str] | HintedPattern, Claims], ...] = (
+    (_EMAIL, _email),
+    (_URL, _url),
+    (_PHONE, _phone),
+    (_CODE, _code),
+)

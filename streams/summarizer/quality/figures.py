@@ -43,6 +43,20 @@ AMOUNT = re.compile(
     re.IGNORECASE,
 )
 """A number with what multiplies it and its currency, if any."""
+_DIGIT = re.compile(r"\d")
+_LONGEST_BEFORE = 4
+"""Characters of a currency and a space before a number."""
+
+
+def amounts(text: str) -> Iterator[re.Match[str]]:
+    """Find the same as `AMOUNT.finditer`, which tries every character: a number begins shortly before a digit."""
+    at = 0
+    while digit := _DIGIT.search(text, at):
+        found = AMOUNT.search(text, max(at, digit.start() - _LONGEST_BEFORE))
+        if found is None:
+            return
+        yield found
+        at = found.end()
 
 
 def with_digits(text: str, language: str) -> str:

@@ -6,8 +6,11 @@ from hypothesis import strategies as st
 
 from afterword.streams.dates import MONTHS
 from afterword.streams.language import detect
-from afterword.streams.summarizer.quality.figures import CURRENCIES, SCALES
+from afterword.streams.summarizer.quality.facts import EXACT, HintedPattern, fact_keys
+from afterword.streams.summarizer.quality.figures import AMOUNT, CURRENCIES, SCALES, amounts
 from afterword.streams.summarizer.quality.grounding import Evidence, Grounding, ground
+
+FACT_PATTERNS = [pattern for pattern, _ in EXACT if isinstance(pattern, HintedPattern)]
 
 
 def grounded(summary: str, source: str, language: str = "en") -> Grounding:
@@ -182,3 +185,41 @@ def test_any_text_can_be_read(summary: str, source: str) -> None:
 def test_a_text_supports_itself(text: str) -> None:
     language = detect(text)
     assert ground([text], Evidence(text, language), language).share == 1.0
+
+
+@given(st.text() | st.lists(st.sampled_from([*SCALES, *CURRENCIES, *"0189 .,'’²٣ſ-"])).map("".join))
+def test_the_amounts_of_a_text_are_those_that_a_search_of_every_character_finds(text: str) -> None:
+    assert [found.span() for found in amounts(text)] == [found.span() for found in AMOUNT.finditer(text)]
+
+
+def test_a_text_without_a_hint_is_not_searched() -> None:
+    pattern = HintedPattern(r"\d+(?:!|\b)", hint="!")
+    assert [found[0] for text in ("1 2!", "1 2") for found in pattern.finditer(text)] == ["1", "2!"]
+    assert (pattern.sub(lambda _: "", "1 2!"), pattern.sub(lambda _: "", "1 2")) == (" ", "1 2")
+
+
+@pytest.mark.parametrize("pattern", FACT_PATTERNS)
+@given(data=st.data(), around=st.lists(st.text(max_size=5) | st.sampled_from(" .,-/"), max_size=4))
+def test_every_address_has_a_hint(pattern: HintedPattern, data: st.DataObject, around: list[str]) -> None:
+    place = data.draw(st.integers(0, len(around)))
+    text = "".join([*around[:place], data.draw(st.from_regex(pattern.whole, fullmatch=True)), *around[place:]])
+    assert [one.span() for one in pattern.finditer(text)] == [one.span() for one in pattern.whole.finditer(text)]
+
+
+@pytest.mark.parametrize("month", sorted(MONTHS))
+def test_the_name_of_a_month_is_a_key_in_any_letters(month: str) -> None:
+    for written in (month, month.upper(), f"in_{month} {month.title()}, or so"):
+        assert f"month {MONTHS[month]}" in fact_keys(written, "en").keys
+
+
+@pytest.mark.parametrize(
+    ("words", "keys"),
+    [
+        ("AB 12_34 x", {"code ab1234", "code 1234", "code 1234x", "code ab1234x"}),
+        ("a b1", {"code b1", "code ab1"}),
+        ("İ5 ß", {"code i5", "code i5ss"}),
+        ("one two", set()),
+    ],
+)
+def test_words_beside_a_digit_are_joined_to_codes(words: str, keys: set[str]) -> None:
+    assert {key for key in fact_keys(words, "und").keys if key.startswith("code ")} == keys
