@@ -227,6 +227,26 @@ MUTANTS = (
         '(eq $role "segmenter") }}\n    {{- range',
     ),
     Mutant("KEDA measures another group", "autoscaling.yaml", '(printf "%s_id" $role)', '"segmenter_id"'),
+    Mutant("KEDA takes what nobody has begun for work", "autoscaling.yaml", '"earliest"', '"latest"'),
+    Mutant(
+        "KEDA measures without keda.metadata",
+        "autoscaling.yaml",
+        "mergeOverwrite $measured $.Values.keda.metadata",
+        "$measured",
+    ),
+    Mutant(
+        "nobody wakes for what expires",
+        "autoscaling.yaml",
+        "(int $scaling.minReplicas) 0",
+        "(int $scaling.minReplicas) 1",
+    ),
+    Mutant(
+        "summarizer wakes at another time",
+        "autoscaling.yaml",
+        "$.Values.keda.sweep",
+        '(dict "timezone" "Etc/UTC" "start" "0 3 * * *" "end" "30 3 * * *")',
+    ),
+    Mutant("summarizer wakes without a pod", "autoscaling.yaml", 'desiredReplicas: "1"', 'desiredReplicas: "0"'),
     Mutant(
         "KEDA has no password", "autoscaling.yaml", "{{- with $.Values.keda.authenticationRef }}", "{{- with false }}"
     ),

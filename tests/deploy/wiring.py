@@ -539,7 +539,8 @@ def check_scaling(release: Release) -> Findings:
 def _triggers(release: Release, one: Resource) -> Findings:
     role = _component(one)
     kafka = release.values["settings"]["kafka"]
-    triggers = [trigger["metadata"] for trigger in one["spec"]["triggers"]]
+    measuring = [trigger for trigger in one["spec"]["triggers"] if trigger["type"] == "kafka"]
+    triggers = [trigger["metadata"] for trigger in measuring]
     topics = [kafka.get(name, "episode.retry") for name in TOPICS_READ[role]]
     if [trigger["topic"] for trigger in triggers] != topics:
         yield f"{_name(one)} measures {[trigger['topic'] for trigger in triggers]}"
@@ -550,9 +551,22 @@ def _triggers(release: Release, one: Resource) -> Findings:
             yield f"{_name(one)} measures {known}"
         if not release.values["keda"]["metadata"].items() <= trigger.items():
             yield f"{_name(one)} lacks keda.metadata"
-    references = {trigger.get("authenticationRef", {}).get("name", "") for trigger in one["spec"]["triggers"]}
+        if trigger.get("offsetResetPolicy") != "earliest":  # else partitions without records and commits are work
+            yield f"{_name(one)} never sleeps"
+    references = {trigger.get("authenticationRef", {}).get("name", "") for trigger in measuring}
     if references != {release.values["keda"]["authenticationRef"]}:
         yield f"{_name(one)} has the password of {references}"
+    times = [trigger["metadata"] for trigger in one["spec"]["triggers"] if trigger["type"] == "cron"]
+    sweep = release.values["keda"]["sweep"] | {"desiredReplicas": "1"}
+    if times != [sweep] * _sleeps_over_expiry(release, role):
+        yield f"{_name(one)} wakes at {times}"
+
+
+def _sleeps_over_expiry(release: Release, role: str) -> bool:
+    """Tell whether nobody removes what expires while nothing waits."""
+    values = release.values[role]
+    settings = (release.values["settings"] | values["settings"]).get("retention", {})
+    return role == "summarizer" and values["autoscaling"]["minReplicas"] == 0 and any(settings.values())
 
 
 def check_smoke_test(release: Release) -> Findings:
