@@ -1,5 +1,4 @@
-"""Stand-in for Qdrant over HTTP, answered by the client's own local mode: real searches and filters, but no
-server of Qdrant's. Where there is no real one: see tests/qdrant.py."""
+"""Stand-in for Qdrant over HTTP, answered by qdrant_answers.py. Where there is no real one: see tests/qdrant.py."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -9,18 +8,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from aiohttp import web
-from pydantic import TypeAdapter
 from qdrant_client import QdrantClient
-from qdrant_client.http import models
 
 from afterword.embedded.claims import HOST, free_ports
+from tests.qdrant_answers import LARGEST_REQUEST_BYTES, ROUTES, Answer, answered, response
 
-LARGEST_REQUEST_BYTES = 64 << 20
 LONG_SECONDS = 30.0
 
 Handler = Callable[[web.Request], Any]
-Answer = Callable[[QdrantClient, str, bytes], Any]
-"""Function of the client, the collection's name and the request's body."""
 
 
 class QdrantServer:
@@ -87,114 +82,15 @@ class QdrantServer:
             self.requests.append(f"{request.method} {request.path}")
             if self._answer is not None:
                 return await _refusal(self._answer)
-            try:
-                result = await asyncio.get_running_loop().run_in_executor(
-                    self._thread, answer, self._client, name, body
-                )
-            except ValueError as error:  # what the local mode says to a collection that it has not, or has already
-                status = 409 if "already exists" in str(error) else 404
-                return _response({"status": {"error": str(error)}}, status)
-            return _response({"result": result, "status": "ok", "time": 0.0})
+            return await asyncio.get_running_loop().run_in_executor(
+                self._thread, answered, answer, self._client, name, body
+            )
 
         return handle
 
 
 async def _refusal(answer: int | str) -> web.Response:
     if isinstance(answer, int):
-        return _response({"status": {"error": "refused"}}, answer)
+        return response({"status": {"error": "refused"}}, answer)
     await asyncio.sleep(LONG_SECONDS)
-    return _response({}, 504)
-
-
-def _response(content: Any, status: int = 200) -> web.Response:
-    return web.Response(body=_ANY.dump_json(content), content_type="application/json", status=status)
-
-
-_ANY = TypeAdapter(Any)
-
-
-def _collections(client: QdrantClient, name: str, body: bytes) -> Any:
-    return client.get_collections()
-
-
-def _exists(client: QdrantClient, name: str, body: bytes) -> Any:
-    return {"exists": client.collection_exists(name)}
-
-
-def _collection(client: QdrantClient, name: str, body: bytes) -> Any:
-    return client.get_collection(name)
-
-
-def _create(client: QdrantClient, name: str, body: bytes) -> Any:
-    wanted = models.CreateCollection.model_validate_json(body)
-    return client.create_collection(
-        name,
-        vectors_config=wanted.vectors or {},  # type: ignore[arg-type]  # the request's type is wider than the method's
-        sparse_vectors_config=wanted.sparse_vectors,
-        metadata=wanted.metadata,
-    )
-
-
-def _delete(client: QdrantClient, name: str, body: bytes) -> Any:
-    return client.delete_collection(name)
-
-
-def _create_index(client: QdrantClient, name: str, body: bytes) -> Any:
-    """The local mode has none, and finds everything all the same."""
-    return {"operation_id": 0, "status": "completed"}
-
-
-def _upsert(client: QdrantClient, name: str, body: bytes) -> Any:
-    wanted = models.PointsList.model_validate_json(body)
-    return client.upsert(name, points=wanted.points, update_filter=wanted.update_filter)
-
-
-def _points(client: QdrantClient, name: str, body: bytes) -> Any:
-    wanted = models.PointRequest.model_validate_json(body)
-    return client.retrieve(name, ids=wanted.ids, with_payload=wanted.with_payload or False)
-
-
-def _scroll(client: QdrantClient, name: str, body: bytes) -> Any:
-    wanted = models.ScrollRequest.model_validate_json(body)
-    points, following = client.scroll(
-        name,
-        scroll_filter=wanted.filter,
-        limit=wanted.limit or 10,
-        offset=wanted.offset,
-        with_payload=wanted.with_payload or False,
-    )
-    return {"points": points, "next_page_offset": following}
-
-
-def _query(client: QdrantClient, name: str, body: bytes) -> Any:
-    wanted = models.QueryRequest.model_validate_json(body)
-    return client.query_points(
-        name,
-        query=wanted.query,
-        prefetch=wanted.prefetch,
-        query_filter=wanted.filter,
-        using=wanted.using,
-        limit=wanted.limit or 10,
-        with_payload=wanted.with_payload or False,
-    )
-
-
-def _query_batch(client: QdrantClient, name: str, body: bytes) -> Any:
-    wanted = models.QueryRequestBatch.model_validate_json(body)
-    return client.query_batch_points(name, wanted.searches)
-
-
-_ONE = "/collections/{collection}"
-ROUTES: tuple[tuple[str, str, Answer], ...] = (
-    ("GET", "/collections", _collections),
-    ("GET", _ONE + "/exists", _exists),
-    ("GET", _ONE, _collection),
-    ("PUT", _ONE, _create),
-    ("DELETE", _ONE, _delete),
-    ("PUT", _ONE + "/index", _create_index),
-    ("PUT", _ONE + "/points", _upsert),
-    ("POST", _ONE + "/points", _points),
-    ("POST", _ONE + "/points/scroll", _scroll),
-    ("POST", _ONE + "/points/query", _query),
-    ("POST", _ONE + "/points/query/batch", _query_batch),
-)
+    return response({}, 504)

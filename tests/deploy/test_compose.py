@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -45,12 +46,12 @@ def with_servers(
     request: pytest.FixtureRequest,
     compose: Compose,
     engine: Engine,
+    image: str,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Compose:
     """Skips the test of the official images where they cannot be had."""
-    engine.need_base(BASE)
     if request.param == "stand-ins":
-        stand_in_images.build(engine, BASE, tmp_path_factory.mktemp("stand-ins"))
+        stand_in_images.build(engine, BASE, image, tmp_path_factory.mktemp("stand-ins"))
         return replace(compose, files=(*compose.files, stand_in_images.OVERRIDE))
     try:
         compose.run("pull", "--quiet", "--policy", "missing", "kafka", "mongo", "qdrant")
@@ -99,20 +100,25 @@ def test_what_this_machine_produces_is_summarised_and_everything_goes_down_in_pe
         assert all(summary["short_summary"] for summary in summaries)
         assert afterword(with_servers, "context", summaries[0]["conversation_id"])
         assert all(f'role="{role}"' in metrics(with_servers, role) for role in (*ROLES, SERVER))
-        assert statuses_of_the_server(with_servers, summaries[0]["conversation_id"]) == (401, 200)
+        check_the_server(with_servers, summaries[0])
         began = datetime.now(UTC).isoformat()
         with_servers.run("down")
         assert exit_codes(engine, with_servers.project, began).items() >= dict.fromkeys((*ROLES, SERVER), 0).items()
 
 
-def statuses_of_the_server(compose: Compose, conversation: str) -> tuple[int, int]:
-    """Statuses of a request from this machine without a key, and of one with a key that was made in the container."""
+def check_the_server(compose: Compose, summary: dict[str, Any]) -> None:
+    """It answers questions from this machine, with a key that was made in its container, and none without."""
     made = compose.run(
         *("exec", "-T", SERVER, "afterword", "keys", "create", "--no-tenant", "--scope", "read", "--json")
     )
-    address = f"http://127.0.0.1:{compose.variables['SERVER_PORT']}/v1/conversations/{conversation}/context"
-    key = {"Authorization": f"Bearer {json.loads(made)['key']}"}
-    return httpx.get(address).status_code, httpx.get(address, headers=key).status_code
+    question = {"query": summary["short_summary"], "user_id": summary["user_id"]}
+    with httpx.Client(base_url=f"http://127.0.0.1:{compose.variables['SERVER_PORT']}", timeout=60) as client:
+        assert client.post("/v1/recall", json=question).status_code == 401
+        client.headers["Authorization"] = f"Bearer {json.loads(made)['key']}"
+        found = client.post("/v1/recall", json=question)
+        assert summary["episode_id"] in [hit["episode_id"] for hit in found.json()["hits"]], found.text
+        context = client.get(f"/v1/conversations/{summary['conversation_id']}/context")
+        assert context.status_code == 200, context.text
 
 
 def metrics(compose: Compose, role: str) -> str:

@@ -1,0 +1,118 @@
+"""Answers of a Qdrant server over HTTP, by the client's own local mode: real searches and filters, but no server of
+Qdrant's. It needs only what the service needs, so that it runs in our image too."""
+
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+from pydantic import TypeAdapter
+from qdrant_client import QdrantClient
+from qdrant_client.http import models
+
+LARGEST_REQUEST_BYTES = 64 << 20
+
+Answer = Callable[[QdrantClient, str, bytes], Any]
+"""Function of the client, the collection's name and the request's body."""
+
+_ANY = TypeAdapter(Any)
+
+
+def response(content: Any, status: int = 200) -> web.Response:
+    return web.Response(body=_ANY.dump_json(content), content_type="application/json", status=status)
+
+
+def answered(answer: Answer, client: QdrantClient, name: str, body: bytes) -> web.Response:
+    """The answer as the server gives it, or its refusal."""
+    try:
+        result = answer(client, name, body)
+    except ValueError as error:  # what the local mode says to a collection that it has not, or has already
+        status = 409 if "already exists" in str(error) else 404
+        return response({"status": {"error": str(error)}}, status)
+    return response({"result": result, "status": "ok", "time": 0.0})
+
+
+def _collections(client: QdrantClient, name: str, body: bytes) -> Any:
+    return client.get_collections()
+
+
+def _exists(client: QdrantClient, name: str, body: bytes) -> Any:
+    return {"exists": client.collection_exists(name)}
+
+
+def _collection(client: QdrantClient, name: str, body: bytes) -> Any:
+    return client.get_collection(name)
+
+
+def _create(client: QdrantClient, name: str, body: bytes) -> Any:
+    wanted = models.CreateCollection.model_validate_json(body)
+    return client.create_collection(
+        name,
+        vectors_config=wanted.vectors or {},  # type: ignore[arg-type]  # the request's type is wider than the method's
+        sparse_vectors_config=wanted.sparse_vectors,
+        metadata=wanted.metadata,
+    )
+
+
+def _delete(client: QdrantClient, name: str, body: bytes) -> Any:
+    return client.delete_collection(name)
+
+
+def _create_index(client: QdrantClient, name: str, body: bytes) -> Any:
+    """The local mode has none, and finds everything all the same."""
+    return {"operation_id": 0, "status": "completed"}
+
+
+def _upsert(client: QdrantClient, name: str, body: bytes) -> Any:
+    wanted = models.PointsList.model_validate_json(body)
+    return client.upsert(name, points=wanted.points, update_filter=wanted.update_filter)
+
+
+def _points(client: QdrantClient, name: str, body: bytes) -> Any:
+    wanted = models.PointRequest.model_validate_json(body)
+    return client.retrieve(name, ids=wanted.ids, with_payload=wanted.with_payload or False)
+
+
+def _scroll(client: QdrantClient, name: str, body: bytes) -> Any:
+    wanted = models.ScrollRequest.model_validate_json(body)
+    points, following = client.scroll(
+        name,
+        scroll_filter=wanted.filter,
+        limit=wanted.limit or 10,
+        offset=wanted.offset,
+        with_payload=wanted.with_payload or False,
+    )
+    return {"points": points, "next_page_offset": following}
+
+
+def _query(client: QdrantClient, name: str, body: bytes) -> Any:
+    wanted = models.QueryRequest.model_validate_json(body)
+    return client.query_points(
+        name,
+        query=wanted.query,
+        prefetch=wanted.prefetch,
+        query_filter=wanted.filter,
+        using=wanted.using,
+        limit=wanted.limit or 10,
+        with_payload=wanted.with_payload or False,
+    )
+
+
+def _query_batch(client: QdrantClient, name: str, body: bytes) -> Any:
+    wanted = models.QueryRequestBatch.model_validate_json(body)
+    return client.query_batch_points(name, wanted.searches)
+
+
+_ONE = "/collections/{collection}"
+ROUTES: tuple[tuple[str, str, Answer], ...] = (
+    ("GET", "/collections", _collections),
+    ("GET", _ONE + "/exists", _exists),
+    ("GET", _ONE, _collection),
+    ("PUT", _ONE, _create),
+    ("DELETE", _ONE, _delete),
+    ("PUT", _ONE + "/index", _create_index),
+    ("PUT", _ONE + "/points", _upsert),
+    ("POST", _ONE + "/points", _points),
+    ("POST", _ONE + "/points/scroll", _scroll),
+    ("POST", _ONE + "/points/query", _query),
+    ("POST", _ONE + "/points/query/batch", _query_batch),
+)
