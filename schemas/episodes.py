@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from math import fsum
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import orjson
 from pydantic import Field
@@ -215,14 +215,19 @@ def turns(core: Sequence[Told]) -> int:
 
 
 def metrics(core: Sequence[Told]) -> EpisodeMetrics:
+    return EpisodeMetrics(**metric_values(core))
+
+
+def metric_values(core: Sequence[Told]) -> dict[str, Any]:
+    """The fields of `metrics`, in order."""
     sentiments = [m.sentiment for m in core if m.sentiment is not None]
     mean = fsum(sentiments) / len(sentiments) if sentiments else None
-    return EpisodeMetrics(
-        flows_activated=unique(m.flows for m in core),
-        tools_invoked=unique(m.tools for m in core),
-        average_sentiment=mean,
-        sentiment_variance=None if mean is None else variance(sentiments, mean),
-    )
+    return {
+        "flows_activated": unique([m.flows for m in core]),
+        "tools_invoked": unique([m.tools for m in core]),
+        "average_sentiment": mean,
+        "sentiment_variance": None if mean is None else variance(sentiments, mean),
+    }
 
 
 def unique(lists: Iterable[Sequence[str]]) -> tuple[str, ...]:

@@ -173,6 +173,9 @@ def compile_trigger(node: Node) -> Fires:
 
 
 def _any(parts: Sequence[Fires]) -> Fires:
+    if len(parts) == 2:  # as the default: a generator takes longer than its conditions
+        one, other = parts
+        return lambda counters: one(counters) or other(counters)
     return lambda counters: any(fires(counters) for fires in parts)
 
 

@@ -58,13 +58,19 @@ class RowMessage(NamedTuple):
     json: orjson.Fragment
 
 
-def all_written(bodies: Sequence[Body]) -> list[RowMessage] | None:
-    """None where one of them is sealed, damaged, or not as this release would write it."""
+def all_written(bodies: Sequence[Body], read: dict[bytes, RowMessage]) -> list[RowMessage] | None:
+    """None where one of them is sealed, damaged, or not as this release would write it.
+
+    `read`: what was read before, by its JSON, and is added to: an overlap has messages of the episode before it.
+    """
     found = []
     for body in bodies:
-        each = None if body.encrypted else _written(body.json)
+        if body.encrypted:
+            return None
+        each = read.get(body.json) or _written(body.json)
         if each is None:
             return None
+        read[body.json] = each
         found.append(each)
     return found
 

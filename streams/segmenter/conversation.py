@@ -123,17 +123,19 @@ class Thread:
             return []
         message, seen = judged(state, message, rules.limits)
         decision = decide(state, message, rules, self._now_ms, seen)
-        seals = decision.sealed_before, decision.sealed_after
+        says = message.is_continuation
+        shifts, continues = says is False, says is True and seen is not None
         body = Body(
             message.json,
             message.tokens,
             message.offset,
-            *seals,
-            shifts=message.is_continuation is False,
-            trace=message.trace,
-            encrypted=message.encrypted,
-            continues=message.is_continuation is True and seen is not None,
-            topic_model=message.topic_model,
+            decision.sealed_before,
+            decision.sealed_after,
+            shifts,
+            message.trace,
+            message.encrypted,
+            continues,
+            message.topic_model,
         )
         self._table[self._body_key(state.next_seq)] = encode_body(message.digest, body)
         return self._emit(state, decision.state, decision.cuts)

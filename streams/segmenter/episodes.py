@@ -20,7 +20,7 @@ from afterword.schemas import (
 )
 from afterword.schemas.base import EPOCH, rfc3339
 from afterword.schemas.decoding import record_time
-from afterword.schemas.episodes import metrics, turns, user_of
+from afterword.schemas.episodes import metric_values, metrics, turns, user_of
 from afterword.schemas.headers import Headers, KafkaRecord
 from afterword.schemas.ids import episode_id
 from afterword.streams.sealing import seals
@@ -62,10 +62,24 @@ class ClosedEpisode(NamedTuple):
         return sum(len(body.json) for bodies in (self.core, self.overlap) for body in bodies)
 
 
-def json_of(closed: ClosedEpisode, topic: str, partition: int, now_ms: int, sealing: "Sealing | None" = None) -> bytes:
-    """JSON of `event_of`, cut to MAX_EVENT_BYTES. Raises: RowUnreadable, KeysNeeded."""
+def jsons_of(
+    episodes: Sequence[ClosedEpisode], topic: str, partition: int, now_ms: int, sealing: "Sealing | None" = None
+) -> list[bytes]:
+    """JSON of each `event_of`, cut to MAX_EVENT_BYTES. Raises: RowUnreadable, KeysNeeded."""
+    read: dict[bytes, RowMessage] = {}
+    return [_json_of(closed, topic, partition, now_ms, sealing, read) for closed in episodes]
+
+
+def _json_of(
+    closed: ClosedEpisode,
+    topic: str,
+    partition: int,
+    now_ms: int,
+    sealing: "Sealing | None",
+    read: dict[bytes, RowMessage],
+) -> bytes:
     if sealing is None:
-        core, overlap = all_written(closed.core), all_written(closed.overlap)
+        core, overlap = all_written(closed.core, read), all_written(closed.overlap, read)
         if core and overlap is not None:
             json = _assembled(closed, core, overlap, topic, partition, now_ms)
             if len(json) <= MAX_EVENT_BYTES:
@@ -102,7 +116,7 @@ def _assembled(
             "message_count": len(core),
             "turn_count": turns(told),
             "token_count": sum(body.tokens for body in closed.core),
-            "metrics": metrics(told).model_dump(),
+            "metrics": metric_values(told),
             "source": {
                 "topic": topic,
                 "partition": partition,

@@ -35,7 +35,7 @@ from afterword.streams.segmenter.episodes import (
     Amendment,
     ClosedEpisode,
     amended_event,
-    json_of,
+    jsons_of,
     span_headers,
 )
 from afterword.streams.segmenter.overrides import Rulebook
@@ -427,16 +427,18 @@ class _Batch:
             sealing=self._segmenter.sealing,
         )
 
-    def _send(self, episodes: Iterable[ClosedEpisode], topic: str, partition: int) -> None:
+    def _send(self, episodes: Sequence[ClosedEpisode], topic: str, partition: int) -> None:
         """Send all episodes, or none: a damaged one is found before anything is sent.
 
         Raises: RowUnreadable, KeysNeeded.
         """
-        segmenter = self._segmenter
-        values = [(closed, json_of(closed, topic, partition, self._now_ms, segmenter.sealing)) for closed in episodes]
-        for closed, value in values:
+        if not episodes:  # most messages close none
+            return
+        segmenter, closed_at = self._segmenter, EPOCH + self._now_ms * MILLISECOND
+        values = jsons_of(episodes, topic, partition, self._now_ms, segmenter.sealing)
+        for closed, value in zip(episodes, values, strict=True):
             ce_id = event_id(closed.episode_id, REVISION)
-            headers = cloud_event(EPISODE_CLOSED, ce_id, CE_SOURCE, EPOCH + self._now_ms * MILLISECOND)
+            headers = cloud_event(EPISODE_CLOSED, ce_id, CE_SOURCE, closed_at)
             if segmenter.traced:
                 headers += span_headers(segmenter.tracer, closed, segmenter.episodes_topic, ce_id)
             key = record_key(closed.scope.conversation_id)

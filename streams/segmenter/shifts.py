@@ -108,10 +108,11 @@ def utterance_of(is_user: bool, content: str) -> Utterance:
     if cues >> REFERS & 1 and _REFERS.isdisjoint(words[:REFERS_WITHIN]):
         cues ^= 1 << REFERS
     digests = sorted({crc32(word[:STEM_BYTES]) & 0xFFFF for word in different - _KNOWN})  # sets have no order
+    asks = b"?" in plain
     return Utterance(
         is_user,
-        b"?" in plain,
-        plain.rstrip().endswith(b"?"),
+        asks,
+        asks and plain.rstrip().endswith(b"?"),
         cues,
         len(different),
         len(different & _ENGLISH),

@@ -64,6 +64,7 @@ SEALED = 0x40
 TRACE_BYTES = 25
 SEALS: tuple[CloseReason | None, ...] = (None, "topic_shift", "max_size")
 """Their positions are stored: append only."""
+_SEAL_NUMBERS = {seal: number for number, seal in enumerate(SEALS)}
 
 
 class Rows(Protocol):
@@ -329,8 +330,8 @@ class Body(NamedTuple):
 def encode_body(digest: bytes, body: Body) -> bytes:
     """`digest`: of the message's id."""
     flags = (SHIFTS if body.shifts else 0) | (CONTINUES if body.continues else 0)
-    before = SEALS.index(body.sealed_before) | flags | body.topic_model << RULES_BIT
-    after = SEALS.index(body.sealed_after) | (TRACED if body.trace else 0) | (SEALED if body.encrypted else 0)
+    before = _SEAL_NUMBERS[body.sealed_before] | flags | body.topic_model << RULES_BIT
+    after = _SEAL_NUMBERS[body.sealed_after] | (TRACED if body.trace else 0) | (SEALED if body.encrypted else 0)
     return digest + HEADER.pack(BODY_VERSION, body.tokens, body.offset, before, after) + body.trace + body.json
 
 

@@ -12,7 +12,7 @@ from afterword.schemas.messages import INT64_MAX
 from afterword.streams.errors import RowUnreadable
 from afterword.streams.segmenter.arrival import carried
 from afterword.streams.segmenter.assembly import all_written
-from afterword.streams.segmenter.episodes import ClosedEpisode, event_of, json_of
+from afterword.streams.segmenter.episodes import ClosedEpisode, event_of, jsons_of
 from afterword.streams.segmenter.state import Body, Scope
 from tests.unit.segmenter.chat import NOON
 
@@ -57,10 +57,17 @@ EPISODES = st.builds(
 )
 
 
-@given(EPISODES, st.integers(0, 2**42))
-def test_the_bytes_are_those_of_the_models(closed, now_ms):
-    assert all_written([*closed.core, *closed.overlap])
-    assert json_of(closed, "messages", 3, now_ms) == event_of(closed, "messages", 3, now_ms).to_json()
+def with_overlaps(episodes: list[ClosedEpisode]) -> list[ClosedEpisode]:
+    """The episodes, each with the last message of the one before it."""
+    last = [[], *(each.core[-1:] for each in episodes)]
+    return [each._replace(overlap=[*each.overlap, *more]) for each, more in zip(episodes, last, strict=False)]
+
+
+@given(st.lists(EPISODES, min_size=1, max_size=3).map(with_overlaps), st.integers(0, 2**42))
+def test_the_bytes_are_those_of_the_models(episodes, now_ms):
+    assert all(all_written([*closed.core, *closed.overlap], {}) for closed in episodes)
+    expected = [event_of(closed, "messages", 3, now_ms).to_json() for closed in episodes]
+    assert jsons_of(episodes, "messages", 3, now_ms) == expected
 
 
 VALUES = [None, True, 0, 1, 0.5, -2.5, "", "x", "user", "x" * 257, [], [1], ["a"], {}, 2**63]
@@ -94,6 +101,6 @@ def same_as_the_models(json: bytes) -> None:
         expected = event_of(closed, "messages", 3, NOON).to_json()
     except RowUnreadable:
         with pytest.raises(RowUnreadable):
-            json_of(closed, "messages", 3, NOON)
+            jsons_of([closed], "messages", 3, NOON)
     else:
-        assert json_of(closed, "messages", 3, NOON) == expected
+        assert jsons_of([closed], "messages", 3, NOON) == [expected]
