@@ -121,10 +121,10 @@ class Thread:
         if message.offset < state.taken_to:
             self.keep_id(message)
             return []
-        message, seen = judged(state, message, rules.limits)
-        decision = decide(state, message, rules, self._now_ms, seen)
+        message, heard = judged(state, message, rules.limits)
+        decision = decide(state, message, rules, self._now_ms, heard)
         says = message.is_continuation
-        shifts, continues = says is False, says is True and seen is not None
+        shifts, continues = says is False, says is True and heard is not None
         body = Body(
             message.json,
             message.tokens,

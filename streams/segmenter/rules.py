@@ -58,17 +58,17 @@ def episode_rules(limits: Episodes) -> EpisodeRules:
 
 
 def decide(
-    state: State, message: Arrival, rules: EpisodeRules, now_ms: int, seen: shifts.Utterance | None = None
+    state: State, message: Arrival, rules: EpisodeRules, now_ms: int, heard: shifts.Heard | None = None
 ) -> Decision:
     """Silence, boundary, append, full, trigger, limit: in this order.
 
-    `now_ms`: wall clock, milliseconds since 1970; `seen`: the message as the topic model sees it, if one looks at it.
+    `now_ms`: wall clock, milliseconds since 1970; `heard`: the message for the topic model, if one looks at it.
     """
     limits = rules.limits
     silence = close_all(state, "idle") if is_silent(state, message, limits) else None
     state = emitted(state, silence)
     before = boundary(state, message, limits)
-    state = appended(sealed(state) if before else state, message, limits, now_ms, seen)
+    state = appended(sealed(state) if before else state, message, limits, now_ms, heard)
     after: CloseReason | None = "max_size" if is_complete(state, limits) else None
     state = sealed(state) if after else state
     triggered = trigger(state, rules) or overfull(state, limits)
@@ -76,22 +76,22 @@ def decide(
     return Decision(before, after, tuple(cut for cut in (silence, triggered) if cut), state)
 
 
-def judged(state: State, message: Arrival, limits: Episodes) -> tuple[Arrival, shifts.Utterance | None]:
+def judged(state: State, message: Arrival, limits: Episodes) -> tuple[Arrival, shifts.Heard | None]:
     """The message with what the settings make of its `is_continuation`, or the model of its text where it has none.
 
-    The model is the one that opened the episode: `state` has its row. Beside it, the message as the model sees it.
+    The model is the one that opened the episode: `state` has its row. Beside it, what the model has heard.
     """
     if limits.topic_shift == "off":
         message = message._replace(is_continuation=None, topic_model=0)
     decides = bool(state.topic and state.open_messages)
     if message.encrypted or not (decides or limits.topic_shift == "auto"):
         return message, None
-    seen = shifts.utterance_of(message.is_user, message.content)
-    if message.is_continuation is None and decides and state.open_messages >= limits.min_episode_size:
-        topic = shifts.decode_topic(state.topic)
-        if shifts.begins_topic(topic, seen, state.open_messages):
-            message = message._replace(is_continuation=False, topic_model=topic.version)
-    return message, seen
+    topic = shifts.decode_topic(state.topic) if state.topic else shifts.BEGUN
+    now, length = shifts.utterance_of(message.is_user, message.content), state.open_messages
+    may_shift = message.is_continuation is None and decides and length >= limits.min_episode_size
+    if may_shift and shifts.begins_topic(topic, now, length):
+        message = message._replace(is_continuation=False, topic_model=topic.version)
+    return message, shifts.Heard(now, topic)
 
 
 def is_duplicate(state: State, seq: int | None, window: int) -> bool:
@@ -172,7 +172,7 @@ def sealed(state: State) -> State:
     )
 
 
-def appended(state: State, message: Arrival, limits: Episodes, now_ms: int, seen: shifts.Utterance | None) -> State:
+def appended(state: State, message: Arrival, limits: Episodes, now_ms: int, heard: shifts.Heard | None) -> State:
     has_before, is_user = state.next_seq > 0, message.is_user
     tokens, size, text_bytes, length = message.tokens, message.episode_bytes, message.text_bytes, message.length
     record_ms, event_ms = message.record_ms, message.event_ms
@@ -206,19 +206,18 @@ def appended(state: State, message: Arrival, limits: Episodes, now_ms: int, seen
         state.pending_gone,
         deadline(limits, now_ms),
         state.silent_ms,
-        topic_after(state, seen, limits),
+        topic_after(state, heard, limits),
     )
 
 
-def topic_after(state: State, seen: shifts.Utterance | None, limits: Episodes) -> bytes:
+def topic_after(state: State, heard: shifts.Heard | None, limits: Episodes) -> bytes:
     """The topic model's row after the message. An episode keeps the model that opened it, or none."""
     opens = not state.open_messages
-    if opens and (limits.topic_shift != "auto" or seen is None):
+    if opens and (limits.topic_shift != "auto" or heard is None):
         return b""
-    if seen is None or not (opens or state.topic):
+    if heard is None or not (opens or state.topic):
         return state.topic
-    topic = shifts.decode_topic(state.topic) if state.topic else shifts.BEGUN
-    return shifts.encode_topic(shifts.after(topic, seen, opens=opens))
+    return shifts.encode_topic(shifts.after(heard.topic, heard.now, opens=opens))
 
 
 def since(state: State, message: Arrival, limits: Episodes) -> int:

@@ -8,7 +8,7 @@ another language, or too short to tell, it finds nothing. Trained by `python -m 
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from importlib import resources
 from itertools import chain, product
 from struct import Struct
@@ -69,10 +69,14 @@ _CUES: dict[bytes, int] = {}
 for _number, _words in enumerate(CUES.values()):
     for _word in _words.encode().split():
         _CUES[_word] = _CUES.get(_word, 0) | 1 << _number
-_CUE_WORDS = frozenset(_CUES)
 _REFERS = frozenset(CUES["refers"].encode().split())
-_KNOWN = _ENGLISH | _CUE_WORDS | frozenset(_OTHER_FUNCTION_WORDS.encode().split())
-"""Function words and cues: all other words are content."""
+_ENGLISH_BIT = len(CUES)
+_CUE_BITS = (1 << _ENGLISH_BIT) - 1
+_KNOWN = {
+    word: _CUES.get(word, 0) | (word in _ENGLISH) << _ENGLISH_BIT
+    for word in (*_ENGLISH, *_CUES, *_OTHER_FUNCTION_WORDS.encode().split())
+}
+"""Function words and cues, with a bit for each class of CUES, and one for `_ENGLISH`: all other words are content."""
 _CASE = {byte: byte + 32 for byte in range(65, 91)}
 _LETTERS = bytes(_CASE.get(byte, byte if chr(byte).isalnum() and byte < 128 else 32) for byte in range(256))
 """Makes lower-case words of ASCII, with spaces between: what else is a letter depends on the version of Python."""
@@ -102,12 +106,18 @@ def utterance_of(is_user: bool, content: str) -> Utterance:
     plain = text.encode("ascii", "ignore")
     words = plain.translate(_LETTERS, b"'").split()
     different = frozenset(words)
-    cues = 0
-    for word in different & _CUE_WORDS:
-        cues |= _CUES[word]
+    bits = english = 0
+    digests = set()
+    for word in different:
+        known = _KNOWN.get(word)
+        if known is None:
+            digests.add(crc32(word[:STEM_BYTES]) & 0xFFFF)
+        else:
+            bits |= known
+            english += known >> _ENGLISH_BIT
+    cues = bits & _CUE_BITS
     if cues >> REFERS & 1 and _REFERS.isdisjoint(words[:REFERS_WITHIN]):
         cues ^= 1 << REFERS
-    digests = sorted({crc32(word[:STEM_BYTES]) & 0xFFFF for word in different - _KNOWN})  # sets have no order
     asks = b"?" in plain
     return Utterance(
         is_user,
@@ -115,10 +125,10 @@ def utterance_of(is_user: bool, content: str) -> Utterance:
         asks and plain.rstrip().endswith(b"?"),
         cues,
         len(different),
-        len(different & _ENGLISH),
+        english,
         len(text),
         len(text) - len(plain),
-        tuple(digests[:MAX_CONTENT]),
+        tuple(sorted(digests)[:MAX_CONTENT]),  # sets have no order
     )
 
 
@@ -130,7 +140,8 @@ class TopicRow(NamedTuple):
     saved: int
     """Messages so far beyond TYPICAL_EPISODE for each episode that ended, or missing; at most MOST_SAVED."""
     last: int
-    """Bits of the last message: LAST_USER, LAST_ENDED_ASKING, and EARLIER_ENDED_ASKING of the one before."""
+    """Bits of the last message: _NUMBERS = TopicRow._fields.index("content")
+LAST_USER, LAST_ENDED_ASKING, and EARLIER_ENDED_ASKING of the one before."""
     mean_share: int
     """Running mean of the share of a message's content words that the episode had, in thousandths."""
     words: int
@@ -142,45 +153,46 @@ class TopicRow(NamedTuple):
     """Digests of the open episode's content words, the last ones at the end."""
 
 
+_NUMBERS = TopicRow._fields.index("content")
 LAST_USER, LAST_ENDED_ASKING, EARLIER_ENDED_ASKING = 1, 2, 4
 BEGUN = TopicRow(VERSION, TYPICAL_EPISODE, 0, 150, 0, 0, 0, 0)
 """State before the first message of a conversation, which is the first of an episode too."""
-_HEADER = Struct(">BbBHHHHH")
-HEADER_BYTES = _HEADER.size
+_ROWS = [Struct(f">BbBHHHHH{number}H") for number in range(REMEMBERED + 1)]
+"""Rows by their number of words."""
+HEADER_BYTES = _ROWS[0].size
 """Bytes of the numbers; what follows them are words."""
-_WORDS = [Struct(f">{number}H") for number in range(REMEMBERED + 1)]
 ROW_BYTES = range(HEADER_BYTES, HEADER_BYTES + 2 * REMEMBERED + 1, 2)
 """Lengths that `encode_topic` may give."""
 
 
 def encode_topic(topic: TopicRow) -> bytes:
     """Write 13 bytes of numbers and two for each word: at most 141."""
-    content = topic.content
-    return _HEADER.pack(*topic[:-1]) + _WORDS[len(content)].pack(*content)
+    content = topic[-1]
+    return _ROWS[len(content)].pack(*topic[:-1], *content)
 
 
-@lru_cache(256)
 def decode_topic(row: bytes) -> TopicRow:
-    """`row`: of one of ROW_BYTES. Cached, because a message reads it twice: to decide, and to write the next one."""
-    words = _WORDS[(len(row) - HEADER_BYTES) // 2].unpack_from(row, HEADER_BYTES)
-    return TopicRow._make((*_HEADER.unpack_from(row), words))
+    """`row`: of one of ROW_BYTES."""
+    numbers = _ROWS[(len(row) - HEADER_BYTES) // 2].unpack(row)
+    return TopicRow(*numbers[:_NUMBERS], numbers[_NUMBERS:])
 
 
 def after(topic: TopicRow, now: Utterance, *, opens: bool) -> TopicRow:
     """The row after a message. `opens`: it is the first one of an episode."""
+    version, saved, last, mean_share, words, english, characters, foreign, content = topic
+    is_user, _, ends_asking, _, more_words, more_english, more_characters, more_foreign, more = now
     share = 0 if opens else _share(topic, now)
-    saved = topic.saved + 1 - (TYPICAL_EPISODE if opens else 0)
-    last = now.is_user | now.ends_asking << 1 | (topic.last & LAST_ENDED_ASKING) << 1
+    saved += 1 - TYPICAL_EPISODE if opens else 1
     return TopicRow(
-        VERSION if opens else topic.version,
+        VERSION if opens else version,
         max(-MOST_SAVED, min(saved, MOST_SAVED)),
-        last,
-        topic.mean_share + (share - topic.mean_share >> 2),
-        (topic.words * 3 >> 2) + now.words,
-        (topic.english * 3 >> 2) + now.english,
-        (topic.characters * 3 >> 2) + now.characters,
-        (topic.foreign * 3 >> 2) + now.foreign,
-        now.content if opens else (topic.content + now.content)[-REMEMBERED:],
+        is_user | ends_asking << 1 | (last & LAST_ENDED_ASKING) << 1,
+        mean_share + (share - mean_share >> 2),
+        (words * 3 >> 2) + more_words,
+        (english * 3 >> 2) + more_english,
+        (characters * 3 >> 2) + more_characters,
+        (foreign * 3 >> 2) + more_foreign,
+        more if opens else (content + more)[-REMEMBERED:],
     )
 
 
@@ -188,6 +200,13 @@ def reworded(row: bytes, said: Iterable[Utterance]) -> bytes:
     """The row with the words of these messages of the open episode, and no others: one was changed or is gone."""
     content = tuple(chain.from_iterable(each.content for each in said))
     return encode_topic(decode_topic(row)._replace(content=content[-REMEMBERED:]))
+
+
+class Heard(NamedTuple):
+    """A message as the model sees it, and the row before it, which is read once to decide and to write the next."""
+
+    now: Utterance
+    topic: TopicRow
 
 
 def begins_topic(topic: TopicRow, now: Utterance, length: int) -> bool:
@@ -287,5 +306,5 @@ def _seen(topic: TopicRow, now: Utterance, length: int) -> tuple[int, int, int, 
 
 def _share(topic: TopicRow, now: Utterance) -> int:
     """Share of the message's content words that the episode has, in thousandths."""
-    content = now.content
-    return len(frozenset(content).intersection(topic.content)) * 1000 // len(content) if content else 0
+    content, known = now.content, topic.content
+    return len(frozenset(content).intersection(known)) * 1000 // len(content) if content and known else 0
