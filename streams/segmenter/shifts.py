@@ -174,7 +174,7 @@ def encode_topic(topic: TopicRow) -> bytes:
 def decode_topic(row: bytes) -> TopicRow:
     """`row`: of one of ROW_BYTES."""
     numbers = _ROWS[(len(row) - HEADER_BYTES) // 2].unpack(row)
-    return TopicRow(*numbers[:_NUMBERS], numbers[_NUMBERS:])
+    return TopicRow._make((*numbers[:_NUMBERS], numbers[_NUMBERS:]))
 
 
 def after(topic: TopicRow, now: Utterance, *, opens: bool) -> TopicRow:
