@@ -140,8 +140,7 @@ class TopicRow(NamedTuple):
     saved: int
     """Messages so far beyond TYPICAL_EPISODE for each episode that ended, or missing; at most MOST_SAVED."""
     last: int
-    """Bits of the last message: _NUMBERS = TopicRow._fields.index("content")
-LAST_USER, LAST_ENDED_ASKING, and EARLIER_ENDED_ASKING of the one before."""
+    """Bits of the last message: LAST_USER, LAST_ENDED_ASKING, and EARLIER_ENDED_ASKING of the one before."""
     mean_share: int
     """Running mean of the share of a message's content words that the episode had, in thousandths."""
     words: int
