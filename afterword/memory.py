@@ -517,7 +517,7 @@ class Memory:
         if asked:
             hits = together_with(hits, await self._search(query.within(*asked).model_copy(update={"k": CANDIDATES})))
         shown = self._third_stage.candidates if self._third_stage is not None else 0
-        return (await reranked(self._texts, query, hits, asked))[: max(query.k, shown)]
+        return await reranked(self._texts, query, hits, max(query.k, shown), asked)
 
     async def close(self) -> None:
         """Close the connections."""

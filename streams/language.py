@@ -107,10 +107,9 @@ def stems(words: Iterable[str], language: str) -> list[str]:
 
 def stem(word: str, language: str) -> str | None:
     """Reduce a word to its stem; None for a stop word."""
-    if word in _stop_words(language):
-        return None
-    name = _stemmer_name(language)
-    return _stem(word, name) if name and len(word) <= LONGEST_STEMMED else word
+    if len(word) > LONGEST_STEMMED:
+        return word
+    return _stem(word, language)
 
 
 def is_common(word: str, language: str) -> bool:
@@ -146,9 +145,12 @@ def _word_pattern() -> re.Pattern[str]:
 
 
 @lru_cache(maxsize=65_536)
-def _stem(word: str, name: str) -> str:
+def _stem(word: str, language: str) -> str | None:
+    if word in _stop_words(language):
+        return None
+    name = _stemmer_name(language)
     # a stemmer holds state, so each call makes its own, which takes 0.3 µs and is thread-safe
-    return str(snowballstemmer.stemmer(name).stemWord(word))
+    return str(snowballstemmer.stemmer(name).stemWord(word)) if name else word
 
 
 @cache

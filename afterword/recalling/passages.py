@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate, chain
+from operator import itemgetter
 from typing import NamedTuple
 
 from afterword.streams.language import UNDETERMINED, detect, plausible, stem, stems, words
@@ -27,7 +28,8 @@ ABOUT_AS_GOOD = 1.1
 """Ratio of the scores within one step."""
 LIKELY_LANGUAGES = 2
 """Languages of a query: a few words are plausible in many, and each costs a stem of every word that is read."""
-SAMPLE_CHARACTERS = 100
+SAMPLED_EPISODES, SAMPLED_MESSAGES, SAMPLE_CHARACTERS = 10, 2, 100
+"""Sample in which the language of the episodes is detected: beginnings of the first messages of the best ones."""
 
 _Place = int
 
@@ -74,17 +76,19 @@ def best_passages(query: str, episodes: Sequence[Sequence[str]]) -> list[Passage
     counts little. Linear in the texts, of which MESSAGE_CHARACTERS of each message are read.
     """
     vocabulary = _Vocabulary(query, _languages(query, episodes))
-    windows = [_windows([_counted(text, vocabulary) for text in texts]) for texts in episodes]
+    counted = [[_counted(text, vocabulary) for text in texts] for texts in episodes]
+    windows = [_windows(messages) for messages in counted]
     number, read = sum(each.number for each in windows), sum(each.words for each in windows)
-    having = Counter(chain.from_iterable(window.terms for each in windows for _, window in each.matching))
+    having = Counter(chain.from_iterable(window.terms for each in windows for window in each.matching))
     weights = {term: math.log(1 + (number - n + 0.5) / (n + 0.5)) for term, n in having.items()}
     average = read / number if number else 0.0
-    return [_best(each.matching, weights, average) for each in windows]
+    return [_best(each.matching, messages, weights, average) for each, messages in zip(windows, counted, strict=True)]
 
 
 def _languages(query: str, episodes: Sequence[Sequence[str]]) -> list[str]:
     """Languages in which words are stemmed: those that the query may be in, and that of the episodes."""
-    sample = " ".join(text[:SAMPLE_CHARACTERS] for texts in episodes for text in texts[:2])
+    first = chain.from_iterable(texts[:SAMPLED_MESSAGES] for texts in episodes[:SAMPLED_EPISODES])
+    sample = " ".join(text[:SAMPLE_CHARACTERS] for text in first)
     likely = [language for language in plausible(query) if language != UNDETERMINED][:LIKELY_LANGUAGES]
     return list(dict.fromkeys([detect(sample), *likely]))
 
@@ -97,8 +101,12 @@ def _counted(text: str, vocabulary: _Vocabulary) -> _Counted:
     return _Counted(terms, len(found))
 
 
-_Window = tuple[Sequence[_Place], _Counted]
-"""Places of the messages that have a word of the query, and the counts of all messages of the window."""
+class _Window(NamedTuple):
+    """Some messages in a row, the first one at `start`."""
+
+    start: _Place
+    terms: Mapping[str, int]
+    words: int
 
 
 class _Windows(NamedTuple):
@@ -112,35 +120,40 @@ class _Windows(NamedTuple):
 def _windows(messages: Sequence[_Counted]) -> _Windows:
     until = [0, *accumulate(message.words for message in messages)]
     size = min(WINDOW, len(messages))
-    lengths = [until[start + size] - until[start] for start in range(len(messages) - size + 1)] if messages else []
-    matching: list[_Window] = []
-    for start, length in enumerate(lengths):
-        if having := [place for place in range(start, start + size) if messages[place].terms]:
-            matching.append((having, _Counted(_terms([messages[place].terms for place in having]), length)))
+    lengths = [after - before for before, after in zip(until, until[size:], strict=False)] if messages else []
+    terms = [message.terms for message in messages]
+    rows = zip(*(terms[place:] for place in range(size)), strict=False)
+    matching = [_Window(start, _summed(row), lengths[start]) for start, row in enumerate(rows) if any(row)]
     return _Windows(matching, len(lengths), sum(lengths))
 
 
-def _terms(counts: Sequence[Mapping[str, int]]) -> Mapping[str, int]:
-    if len(counts) == 1:
-        return counts[0]
-    terms = dict(counts[0])
-    for one in counts[1:]:
+def _summed(counts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
+    first, *others = filter(None, counts)
+    if not others:
+        return first
+    terms = dict(first)
+    for one in others:
         for term, count in one.items():
             terms[term] = terms.get(term, 0) + count
     return terms
 
 
-def _best(windows: Sequence[_Window], weights: dict[str, float], average: float) -> Passage | None:
-    scored = [(_score(window, weights, average), places) for places, window in windows]
+def _best(
+    windows: Sequence[_Window], messages: Sequence[_Counted], weights: dict[str, float], average: float
+) -> Passage | None:
+    scored = [(_score(window, weights, average), window.start) for window in windows]
     if not scored:
         return None
-    score, places = max(scored, key=lambda found: found[0])
-    return Passage(score, tuple(places))
+    score, start = max(scored, key=itemgetter(0))
+    places = range(start, min(start + WINDOW, len(messages)))
+    return Passage(score, tuple(place for place in places if messages[place].terms))
 
 
-def _score(window: _Counted, weights: dict[str, float], average: float) -> float:
-    length = K1 * (1 - B + B * window.words / average)
-    return sum(weights[term] * n * (K1 + 1) / (n + length) for term, n in window.terms.items())
+def _score(window: _Window, weights: dict[str, float], average: float) -> float:
+    length, score = K1 * (1 - B + B * window.words / average), 0.0
+    for term, count in window.terms.items():
+        score += weights[term] * count * (K1 + 1) / (count + length)
+    return score
 
 
 class FirstRanked(NamedTuple):

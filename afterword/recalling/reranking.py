@@ -86,9 +86,10 @@ class EpisodeTexts:
 
 
 async def reranked(
-    texts: EpisodeTexts, query: Query, hits: Sequence[Recalled], asked: AskedTime | None = None
+    texts: EpisodeTexts, query: Query, hits: Sequence[Recalled], most: int, asked: AskedTime | None = None
 ) -> list[Recalled]:
-    """Rank the first CANDIDATES hits anew by their best passages, and name the messages that match.
+    """Rank the first CANDIDATES hits anew by their best passages, and name the messages that match; return the `most`
+    best.
 
     `asked`: the time that the query names; episodes of it come forward. Raises: StoreUnavailable.
     """
@@ -96,10 +97,9 @@ async def reranked(
     episodes = await texts.read(query, read)
     said = [[text for _, text in messages] for messages in episodes]
     passages = await asyncio.to_thread(best_passages, query.text, said)  # which computes
-    found = [_matched(query, *each) for each in zip(read, episodes, passages, strict=True)]
-    ranks = fused_ranks([_ranked(*each, asked) for each in zip(found, passages, strict=True)])
-    best = [found[place].model_copy(update={"score": score}) for place, score in ranks]
-    return [*best, *hits[len(read) :]]
+    ranks = fused_ranks([_ranked(*each, asked) for each in zip(read, passages, strict=True)])
+    best = [_matched(query, score, read[at], episodes[at], passages[at]) for at, score in ranks[:most]]
+    return [*best, *hits[len(read) :]][:most]
 
 
 def _ranked(hit: Recalled, passage: Passage | None, asked: AskedTime | None) -> FirstRanked:
@@ -121,11 +121,14 @@ def _readable(hits: Sequence[Recalled]) -> int:
     return sum(count <= MOST_MESSAGES for count in so_far)
 
 
-def _matched(query: Query, hit: Recalled, messages: Sequence[_Message], passage: Passage | None) -> Recalled:
-    """The hit with the ids of the messages that match, and the passage's score if that was asked for."""
-    if passage is None:
-        return hit
-    scores = hit.scores or RankingScores()
-    update = {"matching_ids": tuple(messages[place][0] for place in passage.matching)}
-    more = {"scores": scores.model_copy(update={"passages": passage.score})} if query.explain else {}
-    return hit.model_copy(update={**update, **more})
+def _matched(
+    query: Query, score: float, hit: Recalled, messages: Sequence[_Message], passage: Passage | None
+) -> Recalled:
+    """The hit with its score, the ids of the messages that match, and the passage's score if that was asked for."""
+    update: dict[str, object] = {"score": score}
+    if passage is not None:
+        update["matching_ids"] = tuple(messages[place][0] for place in passage.matching)
+        if query.explain:
+            scores = hit.scores or RankingScores()
+            update["scores"] = scores.model_copy(update={"passages": passage.score})
+    return hit.model_copy(update=update)

@@ -88,10 +88,10 @@ def test_an_answer_without_a_number_is_none(answer: str) -> None:
 
 @pytest.mark.parametrize("part", ["[", "[1", "]", "[]", "1", "[1]", "9" * 50 + " ", "[1,2]", "- "])
 def test_a_hostile_answer_takes_linear_time(part: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     for text in (part * (100_000 // len(part)), part * (100_000 // len(part)) + "]"):
         _places_or_nothing(text, 10)
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
 
 
 def test_memories_and_question_are_fenced_and_no_line_of_theirs_can_pass_for_another_memory() -> None:
