@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING
 
 from opentelemetry.trace import Tracer
 
+from afterword.streams.errors import ConfigurationError
 from afterword.streams.fetching import BoundedConsumer
 from afterword.streams.kafka import require_topics, security
 from afterword.streams.runtime import App, EngineMetrics, Options
 from afterword.streams.runtime.health import HealthServer, Readiness
+from afterword.streams.runtime.snapshot_stores import SnapshotStore, open_snapshot_store
 from afterword.streams.runtime.worker import PARTITIONS, run
 from afterword.streams.segmenter import agent as segmenter
 from afterword.streams.segmenter.state import TABLES
-from afterword.streams.settings import HEARTBEAT_SECONDS, Settings
+from afterword.streams.settings import HEARTBEAT_SECONDS, Settings, variable
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
 
@@ -38,13 +40,19 @@ def engine_options(settings: Settings, handling_seconds: float = 0.0) -> Options
         watchdog_seconds=engine.watchdog_seconds,
         handling_seconds=handling_seconds,
         standbys=engine.standbys,
+        snapshot_seconds=engine.snapshot_seconds,
     )
 
 
 def faust_app(
-    settings: Settings, app_id: str, metrics: EngineMetrics | None = None, *, handling_seconds: float = 0.0
+    settings: Settings,
+    app_id: str,
+    metrics: EngineMetrics | None = None,
+    *,
+    handling_seconds: float = 0.0,
+    snapshots: SnapshotStore | None = None,
 ) -> App:
-    """Make a Faust app on the engine, without agents. `handling_seconds`: as in `Options`.
+    """Make a Faust app on the engine, without agents. `handling_seconds`: as in `Options`; `snapshots`: as in `App`.
 
     Raises: ConfigurationError.
     """
@@ -62,13 +70,29 @@ def faust_app(
         security=security(kafka),
         metrics=metrics,
         consumer_class=BoundedConsumer,
+        snapshots=snapshots,
     )
+
+
+def configured_snapshots(settings: Settings) -> SnapshotStore | None:
+    """Return the place for snapshots of the segmenter's state; None without one. Raises: ConfigurationError."""
+    url = settings.engine.snapshot_url
+    if url is None:
+        return None
+    setting = variable(("engine", "snapshot_url"))
+    try:
+        return open_snapshot_store(url)
+    except ModuleNotFoundError as error:
+        problem = "a bucket needs: pip install 'afterword[snapshots]'"
+        raise ConfigurationError(setting=setting, problem=problem) from error
+    except ValueError as error:
+        raise ConfigurationError(setting=setting, problem=str(error)) from error
 
 
 def segmenter_app(
     settings: Settings, metrics: Metrics, tracer: Tracer, sealing: "SealingWithKeys | None" = None
 ) -> App:
-    app = faust_app(settings, settings.kafka.segmenter_id, metrics.engine)
+    app = faust_app(settings, settings.kafka.segmenter_id, metrics.engine, snapshots=configured_snapshots(settings))
     segmenter.attach_segmenter(app, settings, metrics, tracer, sealing)
     return app
 

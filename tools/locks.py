@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 LOCKS = {
     "requirements.lock": ("test",),
-    "requirements-image.lock": ("serve", "build"),
+    "requirements-image.lock": ("serve", "snapshots", "build"),
     "requirements-bench.lock": ("bench",),
     "requirements-release.lock": ("release",),
     "requirements-site.lock": ("site",),

@@ -14,6 +14,7 @@ from afterword.streams.runtime.database import private_directory
 from afterword.streams.runtime.errors import StoreFailed
 from afterword.streams.runtime.metrics import EngineMetrics
 from afterword.streams.runtime.options import LIFE_CYCLE, Options
+from afterword.streams.runtime.snapshot_stores import SnapshotStore
 from afterword.streams.runtime.store import Table, TableManager
 
 SCHEME = "eos"
@@ -28,7 +29,8 @@ class App(faust.App):
 
     `brokers`: host:port, several separated by commas. `security`: aiokafka's arguments for TLS and SASL, such as
     `ssl_context`, for every client. `metrics`: by default in a registry that is not exported. `consumer_class` reads
-    the sources: a subclass may bound what it decodes.
+    the sources: a subclass may bound what it decodes. `snapshots`: where
+    copies of partitions' state are kept, if anywhere.
     """
 
     logger = LIFE_CYCLE
@@ -43,11 +45,13 @@ class App(faust.App):
         security: Mapping[str, Any] = PLAINTEXT,
         metrics: EngineMetrics | None = None,
         consumer_class: type[AIOKafkaConsumer] = AIOKafkaConsumer,
+        snapshots: SnapshotStore | None = None,
         **options: Any,
     ) -> None:
         self.engine = engine
         self.security = security
         self.consumer_class = consumer_class
+        self.snapshots = snapshots
         self.breaker = Breaker()
         """Breaker shared by all partitions of this worker."""
         self.engine_metrics = metrics or EngineMetrics(CollectorRegistry(), app_id)

@@ -146,3 +146,5 @@ class Stalled(EngineError):
 
 class StoreFailed(EngineError):
     """the local state in {path} cannot be used: {cause}"""
+
+    cause: object

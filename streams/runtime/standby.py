@@ -100,7 +100,13 @@ class Standby:
         try:
             changelogs = changelogs_of(self._tables, source.partition)
             replay = self._replay = Replay(
-                database, changelogs, source.topic, options.stale_seconds, pace=self._consumer.pace, is_alone=False
+                database,
+                changelogs,
+                source.topic,
+                options.stale_seconds,
+                pace=self._consumer.pace,
+                is_alone=False,
+                snapshot=self._consumer.snapshot(source),
             )
             async with replay.opened(clients, layout.partitions, FETCH_WAIT_MS):
                 done = await replay.catch_up()
