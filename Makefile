@@ -16,7 +16,7 @@ SEED ?= 1
 STANDBYS ?= 0
 THREADS ?= 1
 
-.PHONY: help venv demo test test-deploy test-llm faults hostile soak unit model mutants quality bench bench-check lint format docs diagrams site lock release sizes clean
+.PHONY: help venv demo test test-deploy test-cluster test-llm faults hostile soak unit model mutants quality bench bench-check lint format docs diagrams site lock release sizes clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -50,6 +50,9 @@ soak: $(STAMP) ## a steady load for an hour while workers come and go: curves, s
 
 test-deploy: $(STAMP) ## the image, the compose file and the chart; fetches Helm, and an engine where none runs (Debian, root)
 	$(BIN)/pytest tests/deploy -m deploy
+
+test-cluster: $(STAMP) ## the chart on a real API server without nodes, by three versions of Helm; builds Kubernetes the first time
+	AFTERWORD_TEST_CLUSTER=1 $(BIN)/pytest tests/cluster
 
 test-llm: $(STAMP) $(LLM_STAMP) ## the whole path with a real, small LLM on this machine, and a table; THREADS=1 are the model's
 	AFTERWORD_TEST_LLM=build/llm-venv/bin/python AFTERWORD_TEST_LLM_THREADS=$(THREADS) nice -n 10 $(BIN)/pytest tests/llm -s -q

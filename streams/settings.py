@@ -48,7 +48,15 @@ PREFIX = "AFTERWORD_"
 CONFIG_FILE_VARIABLE = "AFTERWORD_CONFIG"
 FILE_SUFFIX = "_FILE"
 """Marks a variable that names the file of a secret, as for the secrets of Docker and Kubernetes."""
-READ_ELSEWHERE = {"TEST_STACK", "TEST_KAFKA", "TEST_QDRANT", "TEST_LLM", "TEST_LLM_THREADS", "CACHE_DIR"}
+READ_ELSEWHERE = {
+    "TEST_STACK",
+    "TEST_KAFKA",
+    "TEST_QDRANT",
+    "TEST_CLUSTER",
+    "TEST_LLM",
+    "TEST_LLM_THREADS",
+    "CACHE_DIR",
+}
 """Variables, without the prefix, that the tests and the embedded stack read."""
 KUBERNETES = re.compile(
     PREFIX + r"(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)=.*|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?=.*|=\w+://.*))", re.S

@@ -317,8 +317,9 @@ mongo qdrant llm embedder reranker serve webhooks
 {{- add (ceil $settings.drain_seconds) 15 -}}
 {{- end }}
 
-{{/* Number of pods of a component that a scaler owns: what runs now, so that an upgrade that hands the number over does
-     not start again from one. Without a cluster to ask (helm template), and at the first installation: none. */}}
+{{/* Number of pods of a component. Of one that a scaler owns: none, if the release never had one. Else what runs now: an
+     upgrade that hands the number over, and every later one, would start again from one. Whether it had one is an
+     annotation, because a way back to a revision without a number would also start again from one. */}}
 {{- define "afterword.replicas" -}}
 {{- $values := index .root.Values .component -}}
 {{- if eq $values.autoscaling.kind "none" -}}
@@ -327,9 +328,16 @@ replicas: {{ $values.replicas }}
 {{- $kind := ternary "StatefulSet" "Deployment" (eq .component "segmenter") -}}
 {{- $name := printf "%s-%s" (include "afterword.fullname" .root) .component -}}
 {{- $running := lookup "apps/v1" $kind .root.Release.Namespace $name -}}
-{{- if hasKey ($running.spec | default dict) "replicas" -}}
+{{- $annotations := dig "metadata" "annotations" dict $running -}}
+{{- if and (hasKey ($running.spec | default dict) "replicas") (ne (get $annotations "afterword/replicas") "scaler") -}}
 replicas: {{ int $running.spec.replicas }}
 {{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- define "afterword.scaled" -}}
+{{- if not (include "afterword.replicas" .) -}}
+afterword/replicas: scaler
 {{- end -}}
 {{- end }}
 

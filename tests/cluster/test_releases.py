@@ -1,0 +1,138 @@
+"""The chart on a real API server: what it takes, keeps, refuses and leaves. There is no kubelet: no pod runs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.conftest import CHART
+from tests.cluster.release import NAME, Release
+from tests.deploy.helm import HELMS
+
+VALUES = sorted((*(CHART / "ci").glob("*.yaml"), *(CHART / "examples").glob("*.yaml")))
+with_values = pytest.mark.parametrize("values", VALUES, ids=lambda file: file.stem)
+with_helms = pytest.mark.parametrize("folder", HELMS)
+OURS = ("--set", "segmenter.initContainers=null,segmenter.sidecars=null")
+"""Only the chart's containers: those of `everything` say nothing of the policy, which refuses them."""
+STRIMZI = ("--set", "topics.provisioner=strimzi,strimzi.cluster=events")
+
+
+@with_values
+@with_helms
+def test_all_of_a_release_is_taken_as_it_is_and_an_upgrade_without_a_change_changes_nothing(
+    release: Release, values: Path, folder: str
+) -> None:
+    given = (NAME, release.chart, "--values", values, *OURS)
+    release.helm(folder, "install", *given)
+    release.settle()
+    before = release.live(folder)
+    assert [
+        lost for wanted in release.manifest(folder) for lost in missing(wanted, before[release.api.place(wanted)])
+    ] == []
+    release.helm(folder, "upgrade", *given)
+    assert generations(release.live(folder)) == generations(before)
+    release.helm(folder, "test", NAME)
+    release.helm(folder, "uninstall", NAME, "--wait")
+
+
+def generations(live: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """What tells a resource from a changed one; without the Job, of which each revision has its own."""
+    return {
+        path: (one["metadata"]["uid"], one["metadata"].get("generation"))
+        for path, one in live.items()
+        if one["kind"] != "Job"
+    }
+
+
+def missing(wanted: Any, has: Any, place: str = "") -> list[str]:
+    """Places at which the API server has something else than it was given."""
+    if isinstance(wanted, dict) and isinstance(has, dict):
+        return [lost for name in wanted for lost in missing(wanted[name], has.get(name), f"{place}.{name}")]
+    if isinstance(wanted, list) and isinstance(has, list) and len(wanted) == len(has):
+        return [
+            lost
+            for at, (one, other) in enumerate(zip(wanted, has, strict=True))
+            for lost in missing(one, other, f"{place}.{at}")
+        ]
+    return [] if wanted in (has, {}, [], None) or str(wanted) == str(has) else [f"{place}: {wanted!r}, not {has!r}"]
+
+
+def test_the_next_helm_takes_a_release_over(release: Release) -> None:
+    given = (NAME, release.chart)
+    release.helm("helm-3.14", "install", *given)
+    release.settle()
+    before = generations(release.live("bin"))
+    for folder, *options in (("bin",), ("helm-4",), ("helm-4", "--server-side=true"), ("bin",)):
+        release.helm(folder, "upgrade", *given, *options)
+        assert generations(release.live("bin")) == before, (folder, options)
+
+
+@with_helms
+def test_who_switches_a_scaler_on_keeps_the_pods_that_run(release: Release, folder: str) -> None:
+    scaled = ("--set", "summarizer.autoscaling.kind=hpa,segmenter.autoscaling.kind=keda")
+    given = (NAME, release.chart, "--set", "summarizer.replicas=4,segmenter.replicas=3")
+    release.helm(folder, "install", *given)
+    release.helm(folder, "upgrade", *given, *scaled)
+    assert (release.replicas("summarizer"), release.replicas("segmenter")) == (4, 3)
+    release.scale("summarizer", 6)
+    release.scale("segmenter", 5)
+    release.helm(folder, "upgrade", *given, *scaled, "--set", "image.tag=next")
+    assert (release.replicas("summarizer"), release.replicas("segmenter")) == (6, 5)
+
+
+@with_helms
+def test_other_partitions_than_a_topic_of_strimzi_has_are_refused(release: Release, folder: str) -> None:
+    given = (NAME, release.chart, *STRIMZI)
+    release.helm(folder, "install", *given)
+    release.helm(folder, "upgrade", *given)
+    refused = release.try_helm(folder, "upgrade", *given, "--set", "settings.kafka.partitions=30")
+    assert refused.returncode != 0
+    assert "settings.kafka.partitions (30): KafkaTopic memory-afterword-" in refused.stderr
+
+
+@with_helms
+def test_the_way_back_to_the_release_before(release: Release, folder: str) -> None:
+    values = CHART / "ci" / "strimzi-job-values.yaml"
+    given = (NAME, release.chart, "--values", values)
+    release.helm(folder, "install", *given, "--set", "summarizer.replicas=3")
+    before = {path: one.get("spec") for path, one in release.live(folder).items()}
+    release.helm(folder, "upgrade", *given, "--set", "image.tag=next,summarizer.replicas=1,server.enabled=false")
+    release.helm(folder, "rollback", NAME, "1")
+    release.settle()
+    after = {path: one.get("spec") for path, one in release.live(folder).items()}
+    assert after.keys() == before.keys()
+
+
+@with_helms
+def test_who_switches_a_scaler_off_gets_the_pods_that_are_asked_for(release: Release, folder: str) -> None:
+    given = (NAME, release.chart, "--set", "summarizer.replicas=2")
+    release.helm(folder, "install", *given, "--set", "summarizer.autoscaling.kind=hpa")
+    release.scale("summarizer", 5)
+    release.helm(folder, "upgrade", *given, *forced(folder))
+    assert release.replicas("summarizer") == 2
+
+
+@with_helms
+def test_the_way_back_keeps_the_pods_of_a_scaled_role(release: Release, folder: str) -> None:
+    given = (NAME, release.chart, "--set", "summarizer.autoscaling.kind=hpa")
+    release.helm(folder, "install", *given)
+    release.scale("summarizer", 5)
+    release.helm(folder, "upgrade", *given, "--set", "image.tag=next")
+    assert release.replicas("summarizer") == 5
+    release.helm(folder, "rollback", NAME, "1")
+    assert release.replicas("summarizer") == 5
+
+
+@with_helms
+def test_who_goes_back_to_before_a_scaler_gets_the_pods_of_then(release: Release, folder: str) -> None:
+    given = (NAME, release.chart, "--set", "summarizer.replicas=2")
+    release.helm(folder, "install", *given)
+    release.helm(folder, "upgrade", *given, "--set", "summarizer.autoscaling.kind=hpa")
+    release.scale("summarizer", 5)
+    release.helm(folder, "rollback", NAME, "1", *forced(folder))
+    assert release.replicas("summarizer") == 2
+
+
+def forced(folder: str) -> tuple[str, ...]:
+    """Server-side apply, which Helm 4 uses, leaves a number to the scaler that has set it."""
+    return ("--force-conflicts",) if folder == "helm-4" else ()
