@@ -8,6 +8,8 @@ import pytest
 from tests.cluster.conftest import CHART
 from tests.cluster.release import NAME, Release
 from tests.deploy.helm import HELMS
+from tests.deploy.registry import registry
+from tools.release import ROOT, build_chart, version_of
 
 VALUES = sorted((*(CHART / "ci").glob("*.yaml"), *(CHART / "examples").glob("*.yaml")))
 with_values = pytest.mark.parametrize("values", VALUES, ids=lambda file: file.stem)
@@ -55,6 +57,18 @@ def missing(wanted: Any, has: Any, place: str = "") -> list[str]:
             for lost in missing(one, other, f"{place}.{at}")
         ]
     return [] if wanted in (has, {}, [], None) or str(wanted) == str(has) else [f"{place}: {wanted!r}, not {has!r}"]
+
+
+@with_helms
+def test_the_released_chart_is_installed_from_a_registry(release: Release, folder: str, tmp_path: Path) -> None:
+    package = build_chart(ROOT, tmp_path, 1_700_000_000)
+    with registry(release.tools / "bin" / "crane") as address:
+        pushed = release.try_helm(folder, "push", package, f"oci://{address}/charts", "--plain-http")
+        assert pushed.returncode == 0, pushed.stderr
+        there = (f"oci://{address}/charts/afterword", "--version", version_of(ROOT), "--plain-http")
+        installed = release.try_helm(folder, "install", NAME, *there)
+        assert installed.returncode == 0, installed.stderr
+    release.settle()
 
 
 def test_the_next_helm_takes_a_release_over(release: Release) -> None:
