@@ -332,9 +332,9 @@ class Engine(Section):
         """Require a place that there is an implementation of, and no secret in its address, which may be shown."""
         parts = urlsplit(url or "")
         if parts.scheme not in ("", "file", "s3") or (parts.scheme == "s3") != bool(parts.netloc):
-            raise ValueError("is a folder, file:///folder or s3://bucket/prefix")
+            raise ValueError("must be a folder, file:///folder or s3://bucket/prefix")
         if parts.username or parts.password or (parts.scheme and (parts.query or parts.fragment)):
-            raise ValueError("names a place only: credentials and options are in variables AWS_…")
+            raise ValueError("must name a place only: credentials and options go into variables AWS_…")
         return url
 
 

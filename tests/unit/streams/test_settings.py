@@ -115,9 +115,13 @@ def test_a_prompt_in_a_file_is_checked_like_one_that_is_written_out(
         ("AFTERWORD_BUDGET__TOKENS_PER_HOUR", "0", "greater than or equal to 1"),
         ("AFTERWORD_RETRY__ATTEMPTS", "-1", "greater than or equal to 0"),
         ("AFTERWORD_RETRY__UNUSABLE_ANSWERS", "0", "greater than or equal to 1"),
-        ("AFTERWORD_ENGINE__SNAPSHOT_URL", "gs://bucket/prefix", "is a folder, file:///folder or s3://bucket/prefix"),
-        ("AFTERWORD_ENGINE__SNAPSHOT_URL", "file://folder", "is a folder, file:///folder or s3://bucket/prefix"),
-        ("AFTERWORD_ENGINE__SNAPSHOT_URL", "s3:///prefix", "is a folder, file:///folder or s3://bucket/prefix"),
+        (
+            "AFTERWORD_ENGINE__SNAPSHOT_URL",
+            "gs://bucket/prefix",
+            "must be a folder, file:///folder or s3://bucket/prefix",
+        ),
+        ("AFTERWORD_ENGINE__SNAPSHOT_URL", "file://folder", "must be a folder, file:///folder or s3://bucket/prefix"),
+        ("AFTERWORD_ENGINE__SNAPSHOT_URL", "s3:///prefix", "must be a folder, file:///folder or s3://bucket/prefix"),
         ("AFTERWORD_ENGINE__SNAPSHOT_SECONDS", "0.5", "greater than or equal to 1"),
         ("AFTERWORD_ENGINE__SNAPSHOT_SECONDS", "43200", "less than or equal to 21600"),
     ],
@@ -136,7 +140,7 @@ def test_an_address_for_snapshots_holds_no_credentials_and_is_not_quoted(
     monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
     monkeypatch.setenv("AFTERWORD_ENGINE__SNAPSHOT_URL", url)
-    assert "AFTERWORD_ENGINE__SNAPSHOT_URL: names a place only" in problem()
+    assert "AFTERWORD_ENGINE__SNAPSHOT_URL: must name a place only" in problem()
     assert "canary" not in problem()
 
 
