@@ -83,7 +83,7 @@ class IndexedCollection extends H2Collection {
   @Override
   public Stream<Document> queryAllAsStream() {
     Document match = FIRST_MATCH.get();
-    return match == null ? super.queryAllAsStream() : candidates(plan(match, new Document()));
+    return match == null ? super.queryAllAsStream().map(Document::clone) : candidates(plan(match, new Document()));
   }
 
   private Stream<Document> candidates(Plan plan) {
@@ -260,7 +260,10 @@ class IndexedCollection extends H2Collection {
 
   // Reading
 
-  /** Documents of a plan, each once. It holds no position in a map: what is written meanwhile may be met or missed. */
+  /**
+   * Copies of a plan's documents, each once. It holds no position in a map: what is written meanwhile may be met or
+   * missed. Copies, because an update changes the fields of the document that it has found, which others may be sending.
+   */
   private class Candidates implements Iterator<Document> {
 
     private final Plan plan;
@@ -354,7 +357,7 @@ class IndexedCollection extends H2Collection {
       }
       boolean repeated = range != null && range.index != null && range.index.repeats(document);
       if (!(overlaps || repeated) || seen.add(position)) {
-        found.add(document);
+        found.add(document.clone());
       }
     }
   }

@@ -350,7 +350,8 @@ class MongoEpisodes:
     async def later(self, episode: SummaryCreated | SummaryDeleted, limit: int, after: int) -> list[StoredEpisode]:
         require(int, limit=limit, after=after)
         wanted = _in_scope(episode.conversation_id, agent_of_scope(episode)) | {"ordinal": {"$gt": after}}
-        return await self._found(wanted, ("ordinal", 1), limit)
+        cursor = self._episodes.find(wanted, sort=[("ordinal", 1)], limit=limit)
+        return [episode_from(document) async for document in _each(cursor)]
 
     async def rows_from(self, conversation_id: str, ordinal: int) -> list[RollingRow]:
         require(str, conversation_id=conversation_id)
@@ -373,7 +374,8 @@ class MongoEpisodes:
         require(int, limit=limit)
         require_within(1, limit=limit)
         wanted = {"ended_at": {"$lt": before}}  # what stays of a deleted one has no such field
-        return await self._found(wanted, ("ended_at", 1), limit)
+        cursor = self._episodes.find(wanted, sort=[("ended_at", 1)], limit=limit)
+        return [episode_from(document) async for document in _each(cursor)]
 
     async def end_conversation(self, last: StoredEpisode) -> bool:
         scope, agent = scope_of(last.summary), agent_of_scope(last.summary)
@@ -481,7 +483,8 @@ class MongoEpisodes:
         require_within(1, limit=limit)
         require(int | None, before=before)
         wanted = _in_scope(conversation_id, agent_id) | ({} if before is None else {"ordinal": {"$lt": before}})
-        return await self._found(wanted, ("ordinal", -1), limit)
+        cursor = self._episodes.find(wanted, sort=[("ordinal", -1)], limit=limit)
+        return [episode_from(document) async for document in _each(cursor)]
 
     async def tokens_before(self, conversation_id: str, agent_id: str | None = None) -> int:
         total = {"$group": {"_id": None, "tokens": {"$sum": "$compression.tokens_before"}}}
@@ -493,19 +496,8 @@ class MongoEpisodes:
         require(str | None, episode_id=episode_id)
         require(int, limit=limit)
         require_within(1, limit=limit)
-        return await self._found(_following(episode_id), ("_id", 1), limit)
-
-    async def _found(self, wanted: Mapping[str, Any], order: tuple[str, int], limit: int) -> list[StoredEpisode]:
-        """Find episodes that are not deleted.
-
-        Once more if one was deleted meanwhile: the embedded server hands over what is there when it answers, which need
-        not be what it has found.
-        """
-        while True:
-            cursor = self._episodes.find(wanted, sort=[order], limit=limit)
-            documents = [document async for document in _each(cursor)]
-            if not any(document.get("deleted") for document in documents):
-                return [episode_from(document) for document in documents]
+        cursor = self._episodes.find(_following(episode_id), sort=[("_id", 1)], limit=limit)
+        return [episode_from(document) async for document in _each(cursor)]
 
     async def count_following(self, episode_id: str | None) -> int:
         require(str | None, episode_id=episode_id)
@@ -521,10 +513,9 @@ class MongoEpisodes:
         return {user for users in found for user in users if user is not None}
 
     async def all_episodes(self) -> AsyncIterator[EpisodeRef]:
-        fields = (*EPISODE_REF_FIELDS, *EPISODE_OWNER_FIELDS, "deleted")
+        fields = (*EPISODE_REF_FIELDS, *EPISODE_OWNER_FIELDS)
         async for document in _each(self._episodes.find({"deleted": None}, fields)):
-            if not document.get("deleted"):  # it was meanwhile, see `_found`
-                yield episode_ref_from(document)
+            yield episode_ref_from(document)
 
     async def all_deleted(self) -> AsyncIterator[DeletedEpisode]:
         async for document in _each(self._episodes.find({"deleted": True})):
@@ -639,8 +630,7 @@ class MongoMessages:
         cursor = self._messages.find(_selected(selection), sort=NEWEST_FIRST)
         try:
             async for document in _each(cursor):
-                if is_archived(document):  # else it was deleted meanwhile, see MongoEpisodes._found
-                    yield message_from(document)
+                yield message_from(document)
         finally:
             await cursor.close()
 
@@ -668,12 +658,11 @@ class MongoMessages:
 
     async def first(self, conversation_id: str) -> ArchivedMessage | None:
         require(str, conversation_id=conversation_id)
-        wanted = {"conversation_id": {"$eq": conversation_id}}
-        while True:
-            with mongo_errors():
-                found = await self._messages.find_one(wanted, sort=[("source.offset", 1)])
-            if found is None or is_archived(found):  # else it was deleted meanwhile, see MongoEpisodes._found
-                return found and message_from(found)
+        with mongo_errors():
+            found = await self._messages.find_one(
+                {"conversation_id": {"$eq": conversation_id}}, sort=[("source.offset", 1)]
+            )
+        return message_from(found) if found else None
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, ArchivedMessage]:
         require_texts(keys=keys)

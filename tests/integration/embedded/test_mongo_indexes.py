@@ -206,6 +206,33 @@ def test_a_long_answer_is_read_while_its_documents_change(client: MongoClient[di
     assert seen == [f"{n:04}" for n in range(2000)]
 
 
+def replace_all(uri: str, ids: list[str]) -> None:
+    with MongoClient[dict[str, Any]](uri) as client:
+        for one in ids:
+            client.test.indexed.replace_one({"_id": one}, {"gone": True})
+
+
+def test_a_document_that_is_changed_while_it_is_sent_is_sent_as_it_was_found(
+    client: MongoClient[dict[str, Any]],
+) -> None:
+    collection, ids = client.test.indexed, [f"{n:04}" for n in range(900)]
+    collection.delete_many({})
+    collection.insert_many([{"_id": one, "owner": "a", "text": "x" * 200} for one in ids])
+    writer = threading.Thread(target=replace_all, args=(client_uri(client), ids))
+    writer.start()
+    try:
+        while writer.is_alive():
+            for query in ({"owner": "a"}, {"gone": None}):
+                assert {frozenset(one) for one in collection.find(query)} <= {frozenset(("_id", "owner", "text"))}
+    finally:
+        writer.join()
+
+
+def client_uri(client: MongoClient[dict[str, Any]]) -> str:
+    host, port = client.address or ("", 0)
+    return f"mongodb://{host}:{port}"
+
+
 def test_a_store_of_an_earlier_version_gets_its_indexes(java: Java, tmp_path: Path) -> None:
     (tmp_path / "store.mv").write_bytes(gzip.decompress(EARLIER.read_bytes()))
     server = MongoServer(java, tmp_path)
