@@ -34,7 +34,7 @@ QUICK = 1
 
 
 class SnapshotUnusable(Exception):
-    """A snapshot that is ignored. `reason`: in a word, for logs."""
+    """A snapshot that is ignored, or cannot be written. `reason`: in a word, for logs."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -70,9 +70,9 @@ class SnapshotEncoder:
         return self._block(END_KIND + END.pack(self._rows))
 
     def _block(self, plain: bytes) -> bytes:
-        """Raises: ValueError if it is too large."""
+        """Raises: SnapshotUnusable if it is too large."""
         if len(plain) > MOST_BLOCK_BYTES:
-            raise ValueError("a row is too large for a snapshot")
+            raise SnapshotUnusable("row_too_large")
         packed = zlib.compress(plain, QUICK)
         self._digest = _digest(self._digest, packed)
         return FRAME.pack(len(packed), self._digest) + packed

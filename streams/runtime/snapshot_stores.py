@@ -25,7 +25,10 @@ RETRIES: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
 
 
 class SnapshotStore(Protocol):
-    """Whatever it raises costs a snapshot, and nothing else."""
+    """One of `errors` costs a snapshot, and nothing else."""
+
+    errors: tuple[type[Exception], ...]
+    """What it raises when it cannot be reached, refuses, or has no such object."""
 
     async def write(self, key: str, pieces: AsyncIterator[bytes]) -> None:
         """Put an object in the place of the one that was there, once all pieces have come."""
@@ -37,6 +40,8 @@ class SnapshotStore(Protocol):
 
 class FolderStore:
     """Files for their owner alone, whatever the umask."""
+
+    errors: tuple[type[Exception], ...] = (OSError,)
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -86,6 +91,7 @@ class BucketStore:
         from obstore.store import from_url
 
         self._obstore = obstore
+        self.errors: tuple[type[Exception], ...] = (OSError, BaseError)
         try:
             self._bucket = from_url(url, retry_config=RETRIES)
         except BaseError as error:

@@ -16,7 +16,7 @@ puts an old snapshot in the place of a newer one, and the next recovery replays 
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,7 +41,6 @@ TAKE_SECONDS, FILL_SECONDS = 1800.0, 600.0
 """Longest time to write a snapshot, and to read one."""
 SILENT_SECONDS = 30.0
 """Longest time that a store may take for the next piece."""
-CANCEL_SECONDS = 1.0
 LOOK_SECONDS = 10.0
 RETRY_SECONDS = 600.0
 AHEAD_SECONDS = 3600.0
@@ -89,12 +88,12 @@ class StateSnapshot:
         began = time.monotonic()
         if not database.position.lineage:
             return True
-        error = await _failure_of(self._write(database, tables), TAKE_SECONDS)
+        error = await self._failure_of(self._write(database, tables), TAKE_SECONDS)
         if isinstance(error, StoreFailed) and error.cause == CLOSED:  # the partition has moved meanwhile
             return False
         self.metrics.snapshot_taken(error is None)
         if error is not None:
-            log.warning("snapshot_failed", snapshot=self.key, stage="snapshot", error_type=place_of(error))
+            log.warning("snapshot_failed", snapshot=self.key, stage="snapshot", error_type=_name_of(error))
             return False
         log.info("snapshot_written", snapshot=self.key, seconds=round(time.monotonic() - began, 3))
         return True
@@ -131,7 +130,7 @@ class StateSnapshot:
         if database.position != DatabasePosition():
             database.wipe()
         began, filling = time.monotonic(), _Filling(self, database, tables, filled, pace)
-        error = await _failure_of(filling.run(), FILL_SECONDS)
+        error = await self._failure_of(filling.run(), FILL_SECONDS)
         if error is None:
             self.metrics.snapshot_read("restored")
             seconds, age = round(time.monotonic() - began, 3), round(database.age_seconds)
@@ -143,8 +142,18 @@ class StateSnapshot:
             self.metrics.snapshot_read("missing")
             log.info("snapshot_missing", snapshot=self.key)
         else:
-            self.ignore(error.reason if isinstance(error, SnapshotUnusable) else place_of(error))
+            self.ignore(_name_of(error))
         return filling.rows
+
+    async def _failure_of(self, work: Awaitable[None], seconds: float) -> Exception | None:
+        """Return what the work failed with: it costs a snapshot. TimeoutError if it took longer than it may."""
+        failures: tuple[type[Exception], ...] = (*self.store.errors, SnapshotUnusable, StoreFailed, TimeoutError)
+        try:
+            async with asyncio.timeout(seconds):
+                await work
+        except failures as error:
+            return error
+        return None
 
     def ignore(self, reason: str) -> None:
         """Tell that the changelogs are replayed from their beginning instead."""
@@ -238,17 +247,5 @@ async def take_regularly(app: Any) -> None:
         schedule.done(source, time.monotonic(), is_written)
 
 
-async def _failure_of(work: Coroutine[Any, Any, None], seconds: float) -> BaseException | None:
-    """Return what the work ended with, whatever that is: nothing that happens to a snapshot may stop a worker.
-
-    TimeoutError if it took too long.
-    """
-    task = asyncio.create_task(work)
-    try:
-        await asyncio.wait([task], timeout=seconds)
-    finally:
-        is_late = task.cancel()
-    if is_late:
-        await asyncio.wait([task], timeout=CANCEL_SECONDS)
-        return TimeoutError()
-    return asyncio.CancelledError() if task.cancelled() else task.exception()
+def _name_of(error: Exception) -> str:
+    return error.reason if isinstance(error, SnapshotUnusable) else place_of(error)

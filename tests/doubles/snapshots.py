@@ -7,6 +7,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 class MemorySnapshots:
     """Keeps the contract of `SnapshotStore`. `each_piece` is awaited before each piece that is written or read."""
 
+    errors: tuple[type[Exception], ...] = (OSError,)
+
     def __init__(
         self,
         piece_bytes: int = 1000,

@@ -146,5 +146,5 @@ def test_a_bomb_is_not_decompressed_further_than_the_limit() -> None:
 
 
 def test_a_row_that_is_larger_than_any_block_is_refused_when_it_is_written() -> None:
-    with pytest.raises(ValueError, match="too large"):
+    with pytest.raises(SnapshotUnusable, match="row_too_large"):
         SnapshotEncoder().rows("rows", [(b"", bytes(MOST_BLOCK_BYTES))])
