@@ -9,12 +9,12 @@ announced; and before it is stored as well if the LLM took its time: then fewer 
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, repeat
 from typing import Any, NamedTuple, TypeGuard
 
-from afterword.schemas import EpisodeClosed, InvalidRecord, SummaryCreated, SummaryDeleted
+from afterword.schemas import EpisodeClosed, EpisodeMessage, InvalidRecord, SummaryCreated, SummaryDeleted
 from afterword.schemas.episodes import OpenedEpisode, sealed_part
 from afterword.schemas.ids import message_key, revision_of
 from afterword.streams.errors import EpisodeConflict, SealBroken, SealedWithoutKey
@@ -325,7 +325,7 @@ class Pipeline(Revisions):
         summary, expired = stored.summary, self._expired(episode)
         kept = [one for one in summary.message_ids if one not in expired]
         keys = [message_key(summary.conversation_id, one, summary.tenant_id) for one in kept]
-        living = basis.current.episode.messages if basis.current.episode else ()
+        living = await self._living(episode, stored, basis.current)
         found: tuple[Episode, Basis | None]
         found, *_ = await together(
             self._follow_and_look(episode, stored, basis.history),
@@ -333,6 +333,16 @@ class Pipeline(Revisions):
             self._put_point(summary, (message.content for message in living)),
         )
         return found
+
+    async def _living(self, episode: EpisodeClosed, stored: StoredEpisode, read: Current) -> Sequence[EpisodeMessage]:
+        """Return the messages to be indexed with what is stored, which another writer may have made of newer ones.
+
+        `read`: the episode as it was read last.
+        """
+        known = dict(read.changes)
+        if any(known.get(one, NEVER) < offset for one, offset in stored.changes):
+            read = await self._current(episode)
+        return read.episode.messages if read.episode else ()
 
     async def _follow(self, stored: Episode, history: History) -> None:
         """Let the conversation follow its last episode. `history`: of it, as it was read last."""

@@ -117,6 +117,19 @@ async def test_what_was_deleted_meanwhile_is_neither_stored_nor_announced(rules:
     check(world)
 
 
+@pytest.mark.parametrize("change", [edit("m7", "<edited>"), delete("m7")])
+async def test_what_is_indexed_is_as_new_as_what_another_worker_has_stored(change: Changed) -> None:
+    world = await two_of_three()
+
+    async def once(_: int) -> None:
+        await archive(world, change, 100)
+        await world.pipeline().process(NEW)
+
+    await world.pipeline(provider=Interrupted(once), quick_seconds=QUICK).process(NEW)
+    assert "<m7>" not in world.index.points["c1:3"].raw_text
+    assert "<m8>" in world.index.points["c1:3"].raw_text
+
+
 async def test_an_archive_that_is_behind_the_episode_takes_no_edit_back() -> None:
     """Two edits came while the message was pending; when the summary was made, the archive had the first one."""
     world = await two_of_three()
