@@ -5,11 +5,13 @@ WINDOW messages in a row: a question is often answered by a message that has non
 """
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from itertools import accumulate, chain
+from functools import cached_property
+from itertools import accumulate, chain, islice
 from operator import itemgetter
+from sys import intern
 from typing import NamedTuple
 
 from afterword.streams.language import UNDETERMINED, detect, plausible, stem, stems, words
@@ -29,7 +31,7 @@ ABOUT_AS_GOOD = 1.1
 LIKELY_LANGUAGES = 2
 """Languages of a query: a few words are plausible in many, and each costs a stem of every word that is read."""
 SAMPLED_EPISODES, SAMPLED_MESSAGES, SAMPLE_CHARACTERS = 10, 2, 100
-"""Sample in which the language of the episodes is detected: beginnings of the first messages of the best ones."""
+"""Sample in which the language of the best episodes is detected: the beginnings of their first messages."""
 
 _Place = int
 
@@ -43,117 +45,125 @@ class Passage(NamedTuple):
     """Places, among the episode's messages, of those in the window that have a word of the query."""
 
 
-class _Counted(NamedTuple):
-    """A message, or several."""
+class EpisodeWords:
+    """The messages of an episode, read once for all searches: which words they have, and where.
 
-    terms: Mapping[str, int]
-    """Stems of the query in it, each with its number. No Counter: it takes four times as long."""
-    words: int
-
-
-class _Vocabulary(dict[str, str | None]):
-    """Words that were read, each with the stem of the query that it has, if any; a new word is stemmed once."""
-
-    def __init__(self, query: str, languages: Iterable[str]) -> None:
-        super().__init__()
-        self._wanted = [(language, frozenset(stems(words(query), language))) for language in languages]
-
-    def __missing__(self, word: str) -> str | None:
-        found = None
-        for language, wanted in self._wanted:
-            if (found := stem(word, language)) in wanted:
-                break
-        else:
-            found = None
-        self[word] = found
-        return found
-
-
-def best_passages(query: str, episodes: Sequence[Sequence[str]]) -> list[Passage | None]:
-    """Find the best passage of each episode, given by the texts of its messages in their order; None: no word matches.
-
-    Inverse document frequencies are those among all windows of these episodes, so a word that every candidate has
-    counts little. Linear in the texts, of which MESSAGE_CHARACTERS of each message are read.
+    Of a message, MESSAGE_CHARACTERS are read. Linear in the texts.
     """
-    vocabulary = _Vocabulary(query, _languages(query, episodes))
-    counted = [[_counted(text, vocabulary) for text in texts] for texts in episodes]
-    windows = [_windows(messages) for messages in counted]
-    number, read = sum(each.number for each in windows), sum(each.words for each in windows)
-    having = Counter(chain.from_iterable(window.terms for each in windows for window in each.matching))
-    weights = {term: math.log(1 + (number - n + 0.5) / (n + 0.5)) for term, n in having.items()}
-    average = read / number if number else 0.0
-    return [_best(each.matching, messages, weights, average) for each, messages in zip(windows, counted, strict=True)]
 
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._beginnings = [text[:SAMPLE_CHARACTERS] for text in texts[:SAMPLED_MESSAGES]]
+        said = [words(text[:MESSAGE_CHARACTERS]) for text in texts]
+        places = defaultdict[str, list[_Place]](list)
+        for place, found in enumerate(said):
+            for word in found:
+                places[intern(word)].append(place)  # most words are those of other episodes
+        self.places: Mapping[str, tuple[_Place, ...]] = {word: tuple(found) for word, found in places.items()}
+        """Messages that have a word: one twice if it has it twice."""
+        until = [0, *accumulate(map(len, said))]
+        self.window = min(WINDOW, len(said))
+        self.lengths = (
+            [after - before for before, after in zip(until, until[self.window :], strict=False)] if said else []
+        )
+        """Words of each window, by its first message."""
+        self.words = sum(self.lengths)
 
-def _languages(query: str, episodes: Sequence[Sequence[str]]) -> list[str]:
-    """Languages in which words are stemmed: those that the query may be in, and that of the episodes."""
-    first = chain.from_iterable(texts[:SAMPLED_MESSAGES] for texts in episodes[:SAMPLED_EPISODES])
-    sample = " ".join(text[:SAMPLE_CHARACTERS] for text in first)
-    likely = [language for language in plausible(query) if language != UNDETERMINED][:LIKELY_LANGUAGES]
-    return list(dict.fromkeys([detect(sample), *likely]))
-
-
-def _counted(text: str, vocabulary: _Vocabulary) -> _Counted:
-    found = words(text[:MESSAGE_CHARACTERS])
-    terms: dict[str, int] = {}
-    for term in filter(None, map(vocabulary.__getitem__, found)):
-        terms[term] = terms.get(term, 0) + 1
-    return _Counted(terms, len(found))
+    @cached_property
+    def language(self) -> str:
+        """Language of the first messages."""
+        return detect(" ".join(self._beginnings))
 
 
 class _Window(NamedTuple):
-    """Some messages in a row, the first one at `start`."""
+    """Some messages in a row, the first one at `start`, that have a word of the query."""
 
     start: _Place
     terms: Mapping[str, int]
+    """Stems of the query in them, each with its number."""
     words: int
 
 
-class _Windows(NamedTuple):
-    """Windows of an episode: those that have a word of the query, and of all of them number and words."""
+class _Found(NamedTuple):
+    """What an episode has of a query."""
 
-    matching: Sequence[_Window]
-    number: int
-    words: int
-
-
-def _windows(messages: Sequence[_Counted]) -> _Windows:
-    until = [0, *accumulate(message.words for message in messages)]
-    size = min(WINDOW, len(messages))
-    lengths = [after - before for before, after in zip(until, until[size:], strict=False)] if messages else []
-    terms = [message.terms for message in messages]
-    rows = zip(*(terms[place:] for place in range(size)), strict=False)
-    matching = [_Window(start, _summed(row), lengths[start]) for start, row in enumerate(rows) if any(row)]
-    return _Windows(matching, len(lengths), sum(lengths))
+    places: Collection[_Place]
+    """Messages that have a word of it."""
+    windows: Sequence[_Window]
 
 
-def _summed(counts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
-    first, *others = filter(None, counts)
+def best_passages(query: str, episodes: Sequence[EpisodeWords]) -> list[Passage | None]:
+    """Find the best passage of each episode; None: no word matches.
+
+    Inverse document frequencies are those among all windows of these episodes, so a word that every candidate has
+    counts little. Linear in the number of different words.
+    """
+    matching = _matching(query, episodes)
+    found = [_found(each, matching) for each in episodes]
+    number, read = sum(len(each.lengths) for each in episodes), sum(each.words for each in episodes)
+    having = Counter(chain.from_iterable(window.terms for each in found for window in each.windows))
+    weights = {term: math.log(1 + (number - n + 0.5) / (n + 0.5)) for term, n in having.items()}
+    average = read / number if number else 0.0
+    return [_best(each, weights, average) for each in found]
+
+
+def _matching(query: str, episodes: Iterable[EpisodeWords]) -> Mapping[str, str]:
+    """Words of the episodes that have a stem of the query, each with that."""
+    asked = words(query)
+    wanted = [(language, frozenset(stems(asked, language))) for language in _languages(query, episodes)]
+    found = {}
+    for word in set[str]().union(*(each.places for each in episodes)):
+        for language, stems_of_query in wanted:
+            if (stemmed := stem(word, language)) in stems_of_query:
+                found[word] = stemmed
+                break
+    return found
+
+
+def _languages(query: str, episodes: Iterable[EpisodeWords]) -> list[str]:
+    """Languages in which words are stemmed: the one that most of the best episodes have, and those of the query."""
+    of_episodes = Counter(each.language for each in islice(episodes, SAMPLED_EPISODES))
+    most = [language for language, _ in of_episodes.most_common(1)]
+    likely = [language for language in plausible(query) if language != UNDETERMINED][:LIKELY_LANGUAGES]
+    return list(dict.fromkeys([*most, *likely]))
+
+
+def _found(episode: EpisodeWords, matching: Mapping[str, str]) -> _Found:
+    terms: dict[_Place, dict[str, int]] = {}
+    for word in matching.keys() & episode.places.keys():
+        term = matching[word]
+        for place in episode.places[word]:
+            counts = terms.setdefault(place, {})
+            counts[term] = counts.get(term, 0) + 1
+    last = len(episode.lengths) - 1
+    starts = {start for place in terms for start in range(max(place - episode.window + 1, 0), min(place, last) + 1)}
+    spans = [range(start, start + episode.window) for start in sorted(starts)]
+    windows = [_Window(span.start, _summed(span, terms), episode.lengths[span.start]) for span in spans]
+    return _Found(terms.keys(), windows)
+
+
+def _summed(span: Iterable[_Place], terms: Mapping[_Place, Mapping[str, int]]) -> Mapping[str, int]:
+    first, *others = [terms[place] for place in span if place in terms]
     if not others:
         return first
-    terms = dict(first)
+    summed = dict(first)
     for one in others:
         for term, count in one.items():
-            terms[term] = terms.get(term, 0) + count
-    return terms
+            summed[term] = summed.get(term, 0) + count
+    return summed
 
 
-def _best(
-    windows: Sequence[_Window], messages: Sequence[_Counted], weights: dict[str, float], average: float
-) -> Passage | None:
-    scored = [(_score(window, weights, average), window.start) for window in windows]
+def _best(found: _Found, weights: Mapping[str, float], average: float) -> Passage | None:
+    scored = [(_score(window, weights, average), window.start) for window in found.windows]
     if not scored:
         return None
     score, start = max(scored, key=itemgetter(0))
-    places = range(start, min(start + WINDOW, len(messages)))
-    return Passage(score, tuple(place for place in places if messages[place].terms))
+    return Passage(score, tuple(place for place in range(start, start + WINDOW) if place in found.places))
 
 
-def _score(window: _Window, weights: dict[str, float], average: float) -> float:
-    length, score = K1 * (1 - B + B * window.words / average), 0.0
-    for term, count in window.terms.items():
-        score += weights[term] * count * (K1 + 1) / (count + length)
-    return score
+def _score(window: _Window, weights: Mapping[str, float], average: float) -> float:
+    length = K1 * (1 - B + B * window.words / average)
+    # exact, so that the order of the words makes no difference
+    return math.fsum(weights[term] * count * (K1 + 1) / (count + length) for term, count in window.terms.items())
 
 
 class FirstRanked(NamedTuple):

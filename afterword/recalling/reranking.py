@@ -2,11 +2,18 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from afterword.recalling.passages import MESSAGE_CHARACTERS, FirstRanked, Passage, best_passages, fused_ranks
+from afterword.recalling.passages import (
+    MESSAGE_CHARACTERS,
+    EpisodeWords,
+    FirstRanked,
+    Passage,
+    best_passages,
+    fused_ranks,
+)
 from afterword.recalling.times import AskedTime
 from afterword.schemas.ids import message_key
 from afterword.streams.stores.index import Query, RankingScores, Recalled
@@ -17,72 +24,91 @@ CANDIDATES = 50
 MOST_MESSAGES = 2000
 """Messages that are read for one search; of longer episodes, fewer are ranked anew."""
 
-MOST_CHARACTERS = 4_000_000
-"""Characters of messages that are kept for later searches."""
+MOST_BYTES = 32_000_000
+"""Bytes of episodes that are kept for later searches, about."""
+EPISODE_BYTES, WORD_BYTES, ID_BYTES = 600, 120, 60
+"""Bytes that an episode takes, a different word of it, and the id of a message."""
 
-_Message = tuple[str, str]
-"""Id and text."""
 _Key = tuple[str | None, str]
 """Tenant and episode id."""
 
 
+class ReadEpisode(NamedTuple):
+    """Messages that are compared with queries."""
+
+    ids: tuple[str, ...]
+    words: EpisodeWords
+
+    @property
+    def size_bytes(self) -> int:
+        return EPISODE_BYTES + WORD_BYTES * len(self.words.places) + ID_BYTES * len(self.ids)
+
+
+NOTHING = ReadEpisode((), EpisodeWords(()))
+
+
 class _Kept(NamedTuple):
-    """An episode's messages, as of a revision."""
+    """An episode as of a revision."""
 
     revision: int
-    messages: Sequence[_Message]
-    characters: int
+    episode: ReadEpisode
 
 
 class EpisodeTexts:
-    """Messages of the episodes that searches have read lately: most candidates of a user are candidates again.
+    """Words of the episodes that searches have read lately: most candidates of a user are candidates again.
 
     An edit or a deletion makes another revision of the episode, which is read anew; of an earlier one nothing is kept
     then. An episode is kept once all of its messages are in the archive.
     """
 
-    def __init__(self, archive: MessageArchive, most_characters: int = MOST_CHARACTERS) -> None:
+    def __init__(self, archive: MessageArchive, most_bytes: int = MOST_BYTES) -> None:
         self._archive = archive
-        self._most_characters = most_characters
-        self._characters = 0
+        self._most_bytes = most_bytes
+        self._bytes = 0
         self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
 
-    async def read(self, query: Query, hits: Sequence[Recalled]) -> list[Sequence[_Message]]:
+    async def read(self, query: Query, hits: Sequence[Recalled]) -> list[ReadEpisode]:
         """Messages of each hit, those of the query's tenant alone. Raises: StoreUnavailable."""
         found = {hit.episode_id: self._known(query, hit) for hit in hits}
         unknown = [hit for hit in hits if found[hit.episode_id] is None]
-        keys = {
-            hit.episode_id: [(one, message_key(hit.conversation_id, one, query.tenant_id)) for one in hit.message_ids]
-            for hit in unknown
-        }
-        wanted = [key for each in keys.values() for _, key in each]
-        texts = await self._archive.contents(wanted, MESSAGE_CHARACTERS) if wanted else {}
-        for hit in unknown:
-            messages = [(one, texts[key]) for one, key in keys[hit.episode_id] if key in texts]
-            found[hit.episode_id] = messages
-            if len(messages) == len(hit.message_ids):
-                self._keep(query, hit, messages)
-        return [found[hit.episode_id] or () for hit in hits]
+        if unknown:
+            keys = [
+                [(one, message_key(hit.conversation_id, one, query.tenant_id)) for one in hit.message_ids]
+                for hit in unknown
+            ]
+            texts = await self._archive.contents([key for each in keys for _, key in each], MESSAGE_CHARACTERS)
+            read = await asyncio.to_thread(lambda: [_read(each, texts) for each in keys])  # which computes
+            for hit, episode in zip(unknown, read, strict=True):
+                found[hit.episode_id] = episode
+                if len(episode.ids) == len(hit.message_ids):
+                    self._keep(query, hit, episode)
+        return [found[hit.episode_id] or NOTHING for hit in hits]
 
-    def _known(self, query: Query, hit: Recalled) -> Sequence[_Message] | None:
+    def _known(self, query: Query, hit: Recalled) -> ReadEpisode | None:
         key = query.tenant_id, hit.episode_id
         kept = self._kept.get(key)
         if kept is None or kept.revision != hit.revision:
             return None
         self._kept.move_to_end(key)
-        return kept.messages
+        return kept.episode
 
-    def _keep(self, query: Query, hit: Recalled, messages: Sequence[_Message]) -> None:
-        key, characters = (query.tenant_id, hit.episode_id), sum(len(text) for _, text in messages)
+    def _keep(self, query: Query, hit: Recalled, episode: ReadEpisode) -> None:
+        key = query.tenant_id, hit.episode_id
         self._forget(key)
-        self._kept[key] = _Kept(hit.revision, messages, characters)
-        self._characters += characters
-        while self._characters > self._most_characters:
+        self._kept[key] = _Kept(hit.revision, episode)
+        self._bytes += episode.size_bytes
+        while self._bytes > self._most_bytes:
             self._forget(next(iter(self._kept)))
 
     def _forget(self, key: _Key) -> None:
         if (gone := self._kept.pop(key, None)) is not None:
-            self._characters -= gone.characters
+            self._bytes -= gone.episode.size_bytes
+
+
+def _read(keys: Sequence[tuple[str, str]], texts: Mapping[str, str]) -> ReadEpisode:
+    """Read an episode of whose messages some may not be there. `keys`: id and key in the archive of each message."""
+    there = [(one, texts[key]) for one, key in keys if key in texts]
+    return ReadEpisode(tuple(one for one, _ in there), EpisodeWords([text for _, text in there]))
 
 
 async def reranked(
@@ -95,10 +121,9 @@ async def reranked(
     """
     read = hits[: _readable(hits)]
     episodes = await texts.read(query, read)
-    said = [[text for _, text in messages] for messages in episodes]
-    passages = await asyncio.to_thread(best_passages, query.text, said)  # which computes
+    passages = await asyncio.to_thread(best_passages, query.text, [each.words for each in episodes])
     ranks = fused_ranks([_ranked(*each, asked) for each in zip(read, passages, strict=True)])
-    best = [_matched(query, score, read[at], episodes[at], passages[at]) for at, score in ranks[:most]]
+    best = [_matched(query, score, read[at], episodes[at].ids, passages[at]) for at, score in ranks[:most]]
     return [*best, *hits[len(read) :]][:most]
 
 
@@ -121,13 +146,11 @@ def _readable(hits: Sequence[Recalled]) -> int:
     return sum(count <= MOST_MESSAGES for count in so_far)
 
 
-def _matched(
-    query: Query, score: float, hit: Recalled, messages: Sequence[_Message], passage: Passage | None
-) -> Recalled:
+def _matched(query: Query, score: float, hit: Recalled, ids: Sequence[str], passage: Passage | None) -> Recalled:
     """The hit with its score, the ids of the messages that match, and the passage's score if that was asked for."""
     update: dict[str, object] = {"score": score}
     if passage is not None:
-        update["matching_ids"] = tuple(messages[place][0] for place in passage.matching)
+        update["matching_ids"] = tuple(ids[place] for place in passage.matching)
         if query.explain:
             scores = hit.scores or RankingScores()
             update["scores"] = scores.model_copy(update={"passages": passage.score})

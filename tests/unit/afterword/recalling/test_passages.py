@@ -18,6 +18,7 @@ from afterword.recalling.passages import (
     SAMPLE_CHARACTERS,
     WINDOW,
     B,
+    EpisodeWords,
     FirstRanked,
     Passage,
     best_passages,
@@ -37,8 +38,12 @@ DIVING = (
 COOKING = ("What is for dinner?", "Soup with beans.", "And then?", "A cake.", "We dive into it.", "Good night to you.")
 
 
+def passages(query: str, episodes: Sequence[Sequence[str]]) -> list[Passage | None]:
+    return best_passages(query, [EpisodeWords(texts) for texts in episodes])
+
+
 def test_the_messages_that_match_are_those_of_the_best_window_that_have_words_of_the_query() -> None:
-    (diving, cooking) = best_passages("diving near a wreck", [DIVING, COOKING])
+    (diving, cooking) = passages("diving near a wreck", [DIVING, COOKING])
     assert diving is not None
     assert cooking is not None
     assert diving.matching == (2, 3)
@@ -49,7 +54,7 @@ def test_the_messages_that_match_are_those_of_the_best_window_that_have_words_of
 def test_words_close_together_are_worth_more_than_the_same_ones_far_apart() -> None:
     together = ("one", "two", "the red boat", "in the harbour", "five", "six", "seven")
     apart = ("the red boat", "two", "three", "four", "five", "six", "in the harbour")
-    (near, far) = best_passages("red boat in the harbour", [together, apart])
+    (near, far) = passages("red boat in the harbour", [together, apart])
     assert near is not None
     assert far is not None
     assert near.score > far.score
@@ -57,25 +62,25 @@ def test_words_close_together_are_worth_more_than_the_same_ones_far_apart() -> N
 
 def test_a_word_that_every_candidate_has_counts_little() -> None:
     episodes = [("we talked about the boat",) * 3, ("the boat has a leak",), ("the boat is blue",)]
-    (every, leak, _) = best_passages("boat leak", episodes)
+    (every, leak, _) = passages("boat leak", episodes)
     assert leak is not None
     assert every is not None
     assert leak.score > every.score
 
 
 def test_inflected_words_match_in_the_language_of_the_episodes() -> None:
-    (found,) = best_passages("Verträge", [("Guten Tag.", "Der Vertrag ist gestern in Berlin unterschrieben worden.")])
+    (found,) = passages("Verträge", [("Guten Tag.", "Der Vertrag ist gestern in Berlin unterschrieben worden.")])
     assert found is not None
     assert found.matching == (1,)
-    (found,) = best_passages("京都", [("昨日は大阪", "来週は京都に行きます")])
+    (found,) = passages("京都", [("昨日は大阪", "来週は京都に行きます")])
     assert found is not None
     assert found.matching == (1,)
 
 
 @pytest.mark.parametrize("episodes", [[], [()], [(), ("nothing of it",)], [("", " ")]])
 def test_without_a_word_of_the_query_there_is_no_passage(episodes: list[tuple[str, ...]]) -> None:
-    assert best_passages("quince", episodes) == [None] * len(episodes)
-    assert best_passages("", episodes) == [None] * len(episodes)
+    assert passages("quince", episodes) == [None] * len(episodes)
+    assert passages("", episodes) == [None] * len(episodes)
 
 
 WORDS = ("boat", "blue", "red", "harbour", "of", "the", "in", "Ömer", "京都", ",", "...")
@@ -85,7 +90,7 @@ texts = st.lists(st.lists(st.sampled_from(WORDS), max_size=6), max_size=9)
 @given(st.lists(texts, max_size=6), st.sampled_from(["red boat", "the", "京都 boat", "Ömer in the blue harbour"]))
 def test_a_passage_is_a_window_and_its_messages_have_words(episodes: list[list[list[str]]], query: str) -> None:
     said = [[" ".join(words) for words in messages] for messages in episodes]
-    found = best_passages(query, said)
+    found = passages(query, said)
     assert len(found) == len(said)
     for passage, messages in zip(found, said, strict=True):
         if passage is None:
@@ -97,10 +102,10 @@ def test_a_passage_is_a_window_and_its_messages_have_words(episodes: list[list[l
 
 
 def test_a_long_message_is_read_to_a_limit_and_in_linear_time() -> None:
-    assert best_passages("boat", [("x " * MESSAGE_CHARACTERS + "boat",)]) == [None]
+    assert passages("boat", [("x " * MESSAGE_CHARACTERS + "boat",)]) == [None]
     hostile = [("boat " * 800, "a" * MESSAGE_CHARACTERS, "\u0301" * MESSAGE_CHARACTERS, "京" * MESSAGE_CHARACTERS)] * 50
     began = time.process_time()
-    best_passages("boat harbour", hostile)
+    passages("boat harbour", hostile)
     assert time.process_time() - began < 5
 
 
@@ -146,9 +151,10 @@ def test_fused_ranks_are_all_places_best_first(episodes: list[FirstRanked]) -> N
 
 def by_definition(query: str, episodes: Sequence[Sequence[str]]) -> list[Passage | None]:
     """The best passages, each step written down as it is defined, without sparing any time."""
-    sample = " ".join(text[:SAMPLE_CHARACTERS] for texts in episodes for text in texts[:2])
+    samples = [" ".join(text[:SAMPLE_CHARACTERS] for text in texts[:2]) for texts in episodes[:10]]
+    most = [language for language, _ in Counter(map(detect, samples)).most_common(1)]
     likely = [language for language in plausible(query) if language != UNDETERMINED][:LIKELY_LANGUAGES]
-    wanted = {language: set(stems(words(query), language)) for language in (detect(sample), *likely)}
+    wanted = {language: set(stems(words(query), language)) for language in (*most, *likely)}
 
     def terms(word: str) -> list[str]:
         return [stem for language, of in wanted.items() for stem in stems([word], language) if stem in of][:1]
@@ -180,7 +186,7 @@ def by_definition(query: str, episodes: Sequence[Sequence[str]]) -> list[Passage
     def passage(window: tuple[tuple[int, ...], Counter[str], int]) -> Passage:
         matching, counts, length = window
         norm = K1 * (1 - B + B * length / average)
-        return Passage(sum(weights[term] * n * (K1 + 1) / (n + norm) for term, n in counts.items()), matching)
+        return Passage(math.fsum(weights[term] * n * (K1 + 1) / (n + norm) for term, n in counts.items()), matching)
 
     return [max([passage(one) for one in each if one[0]], key=lambda p: p.score, default=None) for each in windows]
 
@@ -191,7 +197,7 @@ said = st.lists(st.sampled_from(TERMS), max_size=6).map(" ".join)
 
 @given(said, st.lists(st.lists(said, max_size=7), max_size=5))
 def test_passages_are_those_of_the_definition(query: str, episodes: list[list[str]]) -> None:
-    assert best_passages(query, episodes) == by_definition(query, episodes)
+    assert passages(query, episodes) == by_definition(query, episodes)
 
 
 def test_passages_of_real_dialogues_are_those_of_the_definition() -> None:
@@ -199,4 +205,4 @@ def test_passages_of_real_dialogues_are_those_of_the_definition() -> None:
     turns = [json.loads(line)["dialogue"].replace("[BOUNDARY]", "").split("[NEWLINE]") for line in lines]
     random, every = Random(15), [text for texts in turns for text in texts]
     for query in random.sample(every, 40):
-        assert best_passages(query, turns[:50]) == by_definition(query, turns[:50])
+        assert passages(query, turns[:50]) == by_definition(query, turns[:50])
