@@ -11,7 +11,6 @@ from datetime import datetime
 from functools import cached_property
 from itertools import accumulate, chain, islice
 from operator import itemgetter
-from sys import intern
 from typing import NamedTuple
 
 from afterword.streams.language import UNDETERMINED, detect, plausible, stem, stems, words
@@ -57,7 +56,7 @@ class EpisodeWords:
         places = defaultdict[str, list[_Place]](list)
         for place, found in enumerate(said):
             for word in found:
-                places[intern(word)].append(place)  # most words are those of other episodes
+                places[word].append(place)
         self.places: Mapping[str, tuple[_Place, ...]] = {word: tuple(found) for word, found in places.items()}
         """Messages that have a word: one twice if it has it twice."""
         until = [0, *accumulate(map(len, said))]

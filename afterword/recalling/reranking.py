@@ -26,7 +26,7 @@ MOST_MESSAGES = 2000
 
 MOST_BYTES = 32_000_000
 """Bytes of episodes that are kept for later searches, about."""
-EPISODE_BYTES, WORD_BYTES, ID_BYTES = 600, 120, 60
+EPISODE_BYTES, WORD_BYTES, ID_BYTES = 600, 170, 60
 """Bytes that an episode takes, a different word of it, and the id of a message."""
 
 _Key = tuple[str | None, str]

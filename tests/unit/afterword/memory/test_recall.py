@@ -87,7 +87,7 @@ async def test_texts_that_are_kept_for_later_searches_are_few(world: Remembered)
     for n in range(20):
         await world.summarise(await world.say(f"A boat, number {n}.", "Aye.", conversation_id=f"c{n}"))
     query = Query(text="boat", **OWNER, k=100)
-    hits, texts = await world.index.search(query), EpisodeTexts(world.messages, most_bytes=6 * 1200)
+    hits, texts = await world.index.search(query), EpisodeTexts(world.messages, most_bytes=6 * 1500)
     assert [len(episode.ids) for episode in await texts.read(query, hits)] == [2] * 20
     world.messages.loaded = 0
     for hit in hits[-4:]:
