@@ -26,8 +26,8 @@ MOST_MESSAGES = 2000
 
 MOST_BYTES = 32_000_000
 """Bytes of episodes that are kept for later searches, about."""
-EPISODE_BYTES, WORD_BYTES, ID_BYTES = 600, 170, 60
-"""Bytes that an episode takes, a different word of it, and the id of a message."""
+EPISODE_BYTES, WORD_BYTES, PLACE_BYTES, ID_BYTES = 600, 160, 8, 60
+"""Bytes that an episode takes, a different word of it, each of its places, and the id of a message."""
 
 _Key = tuple[str | None, str]
 """Tenant and episode id."""
@@ -41,10 +41,9 @@ class ReadEpisode(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        return EPISODE_BYTES + WORD_BYTES * len(self.words.places) + ID_BYTES * len(self.ids)
-
-
-NOTHING = ReadEpisode((), EpisodeWords(()))
+        found = self.words.places
+        places = sum(map(len, found.values()))
+        return EPISODE_BYTES + WORD_BYTES * len(found) + PLACE_BYTES * places + ID_BYTES * len(self.ids)
 
 
 class _Kept(NamedTuple):
@@ -69,8 +68,8 @@ class EpisodeTexts:
 
     async def read(self, query: Query, hits: Sequence[Recalled]) -> list[ReadEpisode]:
         """Messages of each hit, those of the query's tenant alone. Raises: StoreUnavailable."""
-        found = {hit.episode_id: self._known(query, hit) for hit in hits}
-        unknown = [hit for hit in hits if found[hit.episode_id] is None]
+        found = {hit.episode_id: known for hit in hits if (known := self._known(query, hit)) is not None}
+        unknown = [hit for hit in hits if hit.episode_id not in found]
         if unknown:
             keys = [
                 [(one, message_key(hit.conversation_id, one, query.tenant_id)) for one in hit.message_ids]
@@ -82,7 +81,7 @@ class EpisodeTexts:
                 found[hit.episode_id] = episode
                 if len(episode.ids) == len(hit.message_ids):
                     self._keep(query, hit, episode)
-        return [found[hit.episode_id] or NOTHING for hit in hits]
+        return [found[hit.episode_id] for hit in hits]
 
     def _known(self, query: Query, hit: Recalled) -> ReadEpisode | None:
         key = query.tenant_id, hit.episode_id
