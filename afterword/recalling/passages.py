@@ -6,12 +6,14 @@ WINDOW messages in a row: a question is often answered by a message that has non
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from itertools import accumulate, chain, islice
-from operator import itemgetter
+from itertools import accumulate, chain, islice, pairwise
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from afterword.streams.language import UNDETERMINED, detect, plausible, stem, stems, words
 
@@ -59,35 +61,16 @@ class EpisodeWords:
                 places[word].append(place)
         self.places: Mapping[str, tuple[_Place, ...]] = {word: tuple(found) for word, found in places.items()}
         """Messages that have a word: one twice if it has it twice."""
+        self.messages = len(said)
         until = [0, *accumulate(map(len, said))]
-        self.window = min(WINDOW, len(said))
-        self.lengths = (
-            [after - before for before, after in zip(until, until[self.window :], strict=False)] if said else []
-        )
-        """Words of each window, by its first message."""
-        self.words = sum(self.lengths)
+        ends = until[min(WINDOW, len(said)) :] if said else ()
+        self.lengths = [after - before for before, after in zip(until, ends, strict=False)]
+        """Words of each window, by its first message; one of all messages, if they are fewer than WINDOW."""
 
     @cached_property
     def language(self) -> str:
         """Language of the first messages."""
         return detect(" ".join(self._beginnings))
-
-
-class _Window(NamedTuple):
-    """Some messages in a row, the first one at `start`, that have a word of the query."""
-
-    start: _Place
-    terms: Mapping[str, int]
-    """Stems of the query in them, each with its number."""
-    words: int
-
-
-class _Found(NamedTuple):
-    """What an episode has of a query."""
-
-    places: Collection[_Place]
-    """Messages that have a word of it."""
-    windows: Sequence[_Window]
 
 
 def best_passages(query: str, episodes: Sequence[EpisodeWords]) -> list[Passage | None]:
@@ -96,13 +79,9 @@ def best_passages(query: str, episodes: Sequence[EpisodeWords]) -> list[Passage 
     Inverse document frequencies are those among all windows of these episodes, so a word that every candidate has
     counts little. Linear in the number of different words.
     """
-    matching = _matching(query, episodes)
-    found = [_found(each, matching) for each in episodes]
-    number, read = sum(len(each.lengths) for each in episodes), sum(each.words for each in episodes)
-    having = Counter(chain.from_iterable(window.terms for each in found for window in each.windows))
-    weights = {term: math.log(1 + (number - n + 0.5) / (n + 0.5)) for term, n in having.items()}
-    average = read / number if number else 0.0
-    return [_best(each, weights, average) for each in found]
+    windows = _Windows(episodes)
+    found = windows.counted(_matching(query, episodes))
+    return windows.best(found) if found else [None] * len(episodes)
 
 
 def _matching(query: str, episodes: Iterable[EpisodeWords]) -> Mapping[str, str]:
@@ -126,43 +105,56 @@ def _languages(query: str, episodes: Iterable[EpisodeWords]) -> list[str]:
     return list(dict.fromkeys([*most, *likely]))
 
 
-def _found(episode: EpisodeWords, matching: Mapping[str, str]) -> _Found:
-    terms: dict[_Place, dict[str, int]] = {}
-    for word in matching.keys() & episode.places.keys():
-        term = matching[word]
-        for place in episode.places[word]:
-            counts = terms.setdefault(place, {})
-            counts[term] = counts.get(term, 0) + 1
-    last = len(episode.lengths) - 1
-    starts = {start for place in terms for start in range(max(place - episode.window + 1, 0), min(place, last) + 1)}
-    spans = [range(start, start + episode.window) for start in sorted(starts)]
-    windows = [_Window(span.start, _summed(span, terms), episode.lengths[span.start]) for span in spans]
-    return _Found(terms.keys(), windows)
+class _Windows:
+    """The windows of some episodes, one after the other: their scores are computed together.
+
+    Messages are in slots: those of an episode in a row, and then as many empty ones as its last window passes over.
+    """
+
+    def __init__(self, episodes: Sequence[EpisodeWords]) -> None:
+        self._episodes = episodes
+        self._slots = [0, *accumulate(each.messages + WINDOW - 1 for each in episodes)]
+        self._bounds = [0, *accumulate(len(each.lengths) for each in episodes)]
+        lengths = [len(each.lengths) for each in episodes]
+        shifts = np.repeat(np.subtract(self._slots[:-1], self._bounds[:-1]), lengths)
+        self._starts = np.arange(self._bounds[-1]) + shifts
+        """Slot of the first message of each window."""
+
+    def counted(self, matching: Mapping[str, str]) -> list[NDArray[np.intp]]:
+        """How often each slot has a stem, for each stem that there is. `matching`: words, each with its stem."""
+        slots = defaultdict[str, list[int]](list)
+        for episode, first in zip(self._episodes, self._slots, strict=False):
+            for word in matching.keys() & episode.places.keys():
+                slots[matching[word]] += [first + place for place in episode.places[word]]
+        # sums are in the order of the stems, so that the order of the words makes no difference
+        return [np.bincount(slots[term], minlength=self._slots[-1]) for term in sorted(slots)]
+
+    def best(self, found: Sequence[NDArray[np.intp]]) -> list[Passage | None]:
+        """The best window of each episode. `found`: as `counted` returns it, of one stem or more."""
+        scores: list[float] = self._scores(found).tolist()
+        has_any: list[bool] = np.any(found, axis=0).tolist()
+        windows, slots = pairwise(self._bounds), pairwise(self._slots)
+        return [_best(scores[slice(*each)], has_any[slice(*its)]) for each, its in zip(windows, slots, strict=True)]
+
+    def _scores(self, found: Sequence[NDArray[np.intp]]) -> NDArray[np.float64]:
+        lengths = np.fromiter(chain.from_iterable(each.lengths for each in self._episodes), float)
+        norms = K1 * (1 - B + B * lengths / lengths.mean())
+        scores = np.zeros(len(lengths))
+        for slots in found:
+            counts = np.sum([slots[self._starts + place] for place in range(WINDOW)], axis=0)
+            having = np.count_nonzero(counts)
+            weight = math.log(1 + (len(lengths) - having + 0.5) / (having + 0.5))
+            scores += weight * counts * (K1 + 1) / (counts + norms)
+        return scores
 
 
-def _summed(span: Iterable[_Place], terms: Mapping[_Place, Mapping[str, int]]) -> Mapping[str, int]:
-    first, *others = [terms[place] for place in span if place in terms]
-    if not others:
-        return first
-    summed = dict(first)
-    for one in others:
-        for term, count in one.items():
-            summed[term] = summed.get(term, 0) + count
-    return summed
-
-
-def _best(found: _Found, weights: Mapping[str, float], average: float) -> Passage | None:
-    scored = [(_score(window, weights, average), window.start) for window in found.windows]
-    if not scored:
+def _best(scores: Sequence[float], has_any: Sequence[bool]) -> Passage | None:
+    """The first of an episode's best windows, by their scores. `has_any`: which messages have a word of the query."""
+    best = max(scores, default=0.0)
+    if not best:
         return None
-    score, start = max(scored, key=itemgetter(0))
-    return Passage(score, tuple(place for place in range(start, start + WINDOW) if place in found.places))
-
-
-def _score(window: _Window, weights: Mapping[str, float], average: float) -> float:
-    length = K1 * (1 - B + B * window.words / average)
-    # exact, so that the order of the words makes no difference
-    return math.fsum(weights[term] * count * (K1 + 1) / (count + length) for term, count in window.terms.items())
+    start = scores.index(best)
+    return Passage(best, tuple(place for place in range(start, start + WINDOW) if has_any[place]))
 
 
 class FirstRanked(NamedTuple):

@@ -135,9 +135,11 @@ class SqliteIndex:
         await self._write(lambda connection: _remove(connection, episode_id, revision), create=False)
 
     async def search(self, query: Query, dense: Dense | None = None) -> list[Recalled]:
-        words = await asyncio.to_thread(query_vector, query.text)
-        found = await self._run(lambda: self._file.read(lambda c: _search(c, query, words.indices, dense)))
-        return [recalled(orjson.loads(kept), score, scores) for kept, score, scores in found or ()]
+        def find() -> list[tuple[bytes, float, RankingScores | None]] | None:
+            words = query_vector(query.text).indices
+            return self._file.read(lambda connection: _search(connection, query, words, dense))
+
+        return [recalled(orjson.loads(kept), score, scores) for kept, score, scores in await self._run(find) or ()]
 
     async def revisions(self, episode_ids: Sequence[str]) -> dict[str, int]:
         require_texts(episode_ids=episode_ids)

@@ -4,6 +4,8 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, timedelta
+from functools import reduce
+from operator import add
 from pathlib import Path
 from random import Random
 
@@ -186,7 +188,8 @@ def by_definition(query: str, episodes: Sequence[Sequence[str]]) -> list[Passage
     def passage(window: tuple[tuple[int, ...], Counter[str], int]) -> Passage:
         matching, counts, length = window
         norm = K1 * (1 - B + B * length / average)
-        return Passage(math.fsum(weights[term] * n * (K1 + 1) / (n + norm) for term, n in counts.items()), matching)
+        scores = [weights[term] * n * (K1 + 1) / (n + norm) for term, n in sorted(counts.items())]
+        return Passage(reduce(add, scores, 0.0), matching)  # each sum is rounded; those of `sum` are not in Python 3.12
 
     return [max([passage(one) for one in each if one[0]], key=lambda p: p.score, default=None) for each in windows]
 
