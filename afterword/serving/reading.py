@@ -26,7 +26,7 @@ from afterword.serving.paths import ConversationId, EpisodeId
 from afterword.serving.principal import MayRead
 from afterword.serving.problems import NotFound
 from afterword.serving.services import Services
-from afterword.streams.stores.episodes import StoredEpisode
+from afterword.streams.stores.episodes import Revision, StoredEpisode, revisions_until
 from afterword.streams.stores.index import MOST_HITS, MOST_QUERY_CHARACTERS, Recalled
 
 MOST_CONTEXT_TOKENS = 1_000_000
@@ -125,11 +125,13 @@ class EpisodeDocument(SummaryCreated):
     """Reason why it was closed."""
     overlap_ids: tuple[str, ...]
     """Ids of messages of the episode before that the LLM was also given."""
+    revisions: tuple[Revision, ...]
+    """Its revisions, this one last, at most 20; of the others no text is kept."""
 
     @classmethod
     def of(cls, stored: StoredEpisode) -> "EpisodeDocument":
         more = {name: getattr(stored, name) for name in ("fingerprint", "close_reason", "overlap_ids")}
-        return cls.model_construct(**dict(stored.summary), **more)
+        return cls.model_construct(**dict(stored.summary), **more, revisions=revisions_until(stored))
 
 
 class EpisodesAnswer(Model):
@@ -272,7 +274,7 @@ async def list_messages(
 
 @router.get("/episodes/{episode_id}")
 async def get_episode(request: Request, principal: MayRead, episode_id: EpisodeId) -> EpisodeDocument:
-    """Show an episode in its last revision; the stores keep no earlier one."""
+    """Show an episode in its last revision, and which ones were before: of those the stores keep no text."""
     found = await _services(request).memory.episode(episode_id, **principal.owner._asdict())
     if found is None:
         raise NotFound(what="episode")

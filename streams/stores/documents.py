@@ -13,6 +13,7 @@ from afterword.streams.stores.episodes import (
     DeletedEpisode,
     EpisodeRef,
     EpisodeVersion,
+    Revision,
     RollingRow,
     StoredEpisode,
 )
@@ -57,6 +58,7 @@ def episode_document(episode: StoredEpisode) -> Document:
         "last_offset": episode.last_offset,
         "participants": episode.participants,
         "announced_by": episode.announced_by,
+        "earlier": [revision.model_dump() for revision in episode.earlier],
     }
 
 
@@ -111,6 +113,7 @@ def episode_from(document: StoredDocument) -> StoredEpisode:
         last_offset=document.get("last_offset"),
         participants=tuple(document.get("participants", ())),
         announced_by=document.get("announced_by"),
+        earlier=tuple(Revision.model_validate(one, strict=False) for one in document.get("earlier", ())),
     )
 
 

@@ -3,14 +3,42 @@
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, Self
+
+from pydantic import BaseModel, ConfigDict
 
 from afterword.schemas import CloseReason, EpisodeClosed, SummaryCreated, SummaryDeleted
+from afterword.schemas.base import Time
 from afterword.schemas.ids import episode_id, scope_id
+from afterword.schemas.summaries import RevisionReason
 from afterword.streams.stores.arguments import require
 
 NEVER = -1
 """Offset before every log offset."""
+MOST_REVISIONS = 20
+"""Revisions of an episode that are named, the last one among them."""
+
+
+class Revision(BaseModel):
+    """A revision of an episode, without its texts: the ones before the last may have what was taken away since."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    revision: int
+    """Number of the revision, from 1."""
+    event_id: str
+    """Id under which it was announced, unless another one came before that."""
+    reason: RevisionReason | None
+    """As in `summary.created`."""
+    source: Literal["llm", "fallback"]
+    """As in `quality`."""
+    created_at: Time
+    """Time at which it was made."""
+
+    @classmethod
+    def of(cls, summary: SummaryCreated) -> Self:
+        named = {name: getattr(summary, name) for name in ("revision", "event_id", "reason", "created_at")}
+        return cls(**named, source=summary.quality.source)
 
 
 @dataclass(frozen=True)
@@ -36,6 +64,8 @@ class StoredEpisode:
     """Users of core and overlap, each once; empty if an older version stored it."""
     announced_by: str | None = None
     """Position of the request or retry that made this revision, and announces it. None: `made_by` says which record."""
+    earlier: tuple[Revision, ...] = ()
+    """Revisions before this one, oldest first, MOST_REVISIONS at most; without those that an older version stored."""
 
     @property
     def ordinal(self) -> int:
@@ -314,8 +344,12 @@ def stored_episode(
     as_of: int = NEVER,
     made_by: int = NEVER,
     built_on: tuple[str, ...] | None = None,
+    before: StoredEpisode | None = None,
 ) -> StoredEpisode:
-    """The document of a summary and the episode it was made from; `changes` and so on: as in StoredEpisode."""
+    """The document of a summary and the episode it was made from; `changes` and so on: as in StoredEpisode.
+
+    `before`: the revision that it replaces.
+    """
     return StoredEpisode(
         summary=summary,
         fingerprint=episode.fingerprint,
@@ -327,7 +361,13 @@ def stored_episode(
         built_on=built_on,
         last_offset=episode.source.last_offset,
         participants=tuple(dict.fromkeys(message.user_id for message in (*episode.messages, *episode.overlap))),
+        earlier=revisions_until(before) if before else (),
     )
+
+
+def revisions_until(episode: StoredEpisode) -> tuple[Revision, ...]:
+    """The revisions of an episode, the one that is stored last; those that the next one has before it."""
+    return (*episode.earlier, Revision.of(episode.summary))[-MOST_REVISIONS:]
 
 
 def scope_of(event: EpisodeClosed | SummaryCreated | SummaryDeleted) -> str:

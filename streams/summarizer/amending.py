@@ -30,6 +30,7 @@ from afterword.streams.stores.episodes import (
     RollingRow,
     StoredEpisode,
     agent_of_scope,
+    revisions_until,
     scope_of,
     sibling_id,
     stored_episode,
@@ -288,7 +289,7 @@ class Amendments(Revisions):
         summary = summary_created(closed, await ask(history.request), self._clock(), before.summary)
         summary = history.completed(summary.model_copy(update={"reason": reason}))
         as_of = max(before.as_of, offset, history.as_of)
-        made = stored_episode(closed, summary, current.changes, as_of, offset, history.sources)
+        made = stored_episode(closed, summary, current.changes, as_of, offset, history.sources, before)
         made = replace(made, announced_by=position)
         found = taken(made, await self._retry_until_success("store_episode", lambda: self._episodes.add(made)))
         if found != made:  # a change that came first had no such answer to forget yet
@@ -404,7 +405,13 @@ class Amendments(Revisions):
         made = next_summary(summary, fields, self._clock())
         as_of = max(before.as_of, episode.as_of, amended.offset)
         return replace(
-            episode, summary=made, as_of=as_of, made_by=amended.offset, built_on=before.sources, announced_by=None
+            episode,
+            summary=made,
+            as_of=as_of,
+            made_by=amended.offset,
+            built_on=before.sources,
+            announced_by=None,
+            earlier=revisions_until(episode),
         )
 
     async def _renew_rows(self, first: Episode, offset: int) -> None:

@@ -287,7 +287,7 @@ class Pipeline(Revisions):
         summary = summary_created(history.episode, answer, self._clock(), before.summary if before else None)
         as_of = max(history.as_of, before.as_of if before else NEVER)
         completed, sources = history.completed(summary), history.sources
-        return stored_episode(history.episode, completed, current.changes, as_of, built_on=sources)
+        return stored_episode(history.episode, completed, current.changes, as_of, built_on=sources, before=before)
 
     async def _add(self, made: StoredEpisode) -> Episode:
         """Store the revision unless another one was first; returns the one that is stored."""

@@ -204,6 +204,9 @@ async def test_an_edit_by_keyboard_alone_becomes_a_revision_of_the_card(world: W
         card = page.locator(".episode-card")
         await expect(card).to_contain_text("revision 2")
         await expect(card).to_contain_text("a message was edited")
+        await card.get_by_text("Revisions").click()
+        said = [re.compile("^as it closed"), re.compile("^a message was edited")]
+        await expect(card.locator(".revisions li")).to_have_text(said)
         await expect(page.locator(".messages")).to_contain_text("Vienna")
         await expect(page.locator(".messages")).not_to_contain_text("costs 100 euros")
 
@@ -217,7 +220,7 @@ async def test_a_card_says_why_it_changed_and_marks_what_is_new_but_never_shows_
         await expect(card).to_contain_text("revision 1")
         await expect(card).to_contain_text("as it closed")
         assert await card.locator("ins").count() == 0
-        await card.locator("summary").click()
+        await card.get_by_text("Long summary").click()
         changed = {"content": "The flight to Kyoto on day 9 costs 4711 euros."}
         assert (await client.patch("/v1/conversations/rewritten/messages/m0", json=changed)).status_code == 202
         await expect(card).to_contain_text("revision 2")

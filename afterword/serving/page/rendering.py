@@ -25,6 +25,7 @@ from afterword.serving.principal import Principal
 from afterword.serving.problems import AWAY, RETRY_SECONDS, STATUS, TITLES, RequestInvalid, Unauthenticated
 from afterword.serving.services import Services
 from afterword.streams.errors import AfterwordError
+from afterword.streams.stores.episodes import Revision, revisions_until
 from afterword.streams.visible import many, printable, shown
 
 STATIC = Path(__file__).parent / "static"
@@ -90,7 +91,7 @@ def short_cost(cost: float) -> str:
     return f"{cost:,.2f}" if cost >= 1 else f"{cost:.2}" if cost >= 0.0001 else f"{cost:.6f}"
 
 
-def revised(summary: SummaryCreated) -> str:
+def revised(summary: SummaryCreated | Revision) -> str:
     """Say why there is this revision of an episode."""
     if summary.revision == 1:
         return "as it closed"
@@ -117,7 +118,7 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(line=shown, cut=cut_off, time=short_time, rfc3339=rfc3339)
-    made.filters.update(percent=percent, many=many, revised=revised, cost=short_cost)
+    made.filters.update(percent=percent, many=many, revised=revised, cost=short_cost, revisions=revisions_until)
     made.globals.update(
         link=link, anchor=anchor, static=f"/static/{static_version()}", tones=TONES, shown_characters=SHOWN_CHARACTERS
     )

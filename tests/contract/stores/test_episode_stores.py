@@ -11,6 +11,7 @@ from afterword.streams.stores.episodes import (
     EpisodeRef,
     EpisodeStore,
     EpisodeVersion,
+    Revision,
     RollingRow,
     first_advance,
     scope_of,
@@ -268,6 +269,7 @@ async def test_what_an_episode_knows_of_changes_comes_back(episodes: EpisodeStor
         made_by=8,
         built_on=("c1:0:1",),
         announced_by="a/0/1",
+        earlier=(Revision.of(a_summary(1)), Revision.of(a_summary(1, revision=2))),
     )
     await episodes.add(stored)
     assert await episodes.find("c1:1") == stored

@@ -57,7 +57,7 @@ async def test_an_episode_is_stored_under_the_names_of_the_contract(stores: dict
     found = await state(stores)
     episode = found["episodes"]["c1:2"]
     kept = {"fingerprint", "close_reason", "overlap_ids", "participants", "as_of", "changes"}
-    kept |= {"made_by", "announced_by", "built_on"}
+    kept |= {"made_by", "announced_by", "built_on", "earlier"}
     assert set(episode) == {"_id", "last_offset", *type(summary).model_fields, *kept}
     assert episode["started_at"] == summary.started_at
     assert found["conversations"]["c1"] == {

@@ -29,6 +29,7 @@ from afterword.schemas.headers import CE_TYPE
 from afterword.schemas.ids import message_key, scope_id
 from afterword.streams.errors import ProviderUnavailable
 from afterword.streams.settings import Retry
+from afterword.streams.stores.episodes import MOST_REVISIONS
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
 from afterword.streams.stores.replies import KeptReply, ReplyOrigin
 from afterword.streams.summarizer.amending import WAIT_SECONDS, NotArchived
@@ -293,6 +294,31 @@ async def test_a_revision_that_is_a_fallback_is_replaced_later() -> None:
     await world.amendments(**fields).replace_fallbacks(amended(edit("m7"), 100), "retry/0/0")
     summary = world.episodes.episodes["c1:3"].summary
     assert (summary.quality.source, summary.revision, summary.supersedes) == ("llm", 3, "c1:3:2")
+    earlier = [(one.revision, one.reason, one.source) for one in world.episodes.episodes["c1:3"].earlier]
+    assert earlier == [(1, None, "llm"), (2, "edited", "fallback")]
+
+
+async def test_revisions_before_the_last_are_named_and_none_of_their_texts_is_kept() -> None:
+    world = await a_world()
+    before = world.episodes.episodes["c1:3"].summary
+    for count in range(1, MOST_REVISIONS + 3):
+        await amend(world, edit("m7"), offset=100 + count)
+    stored = world.episodes.episodes["c1:3"]
+    assert [one.revision for one in stored.earlier] == [*range(3, MOST_REVISIONS + 3)]
+    assert stored.summary.revision == MOST_REVISIONS + 3
+    fields = {"revision", "event_id", "reason", "source", "created_at"}
+    assert {name for one in stored.earlier for name in one.model_dump()} == fields
+    await amend(world, edit("m1"), offset=200)
+    (derived,) = {one.revision for one in world.episodes.episodes["c1:1"].earlier}
+    assert derived == before.revision == 1
+
+
+async def test_a_summary_that_is_derived_again_names_the_revision_before() -> None:
+    world = await a_world()
+    await amend(world, delete("m0"))
+    later = [stored for stored in world.episodes.episodes.values() if stored.summary.revision > 1]
+    assert len(later) > 1
+    assert all([one.revision for one in stored.earlier] == [1] for stored in later)
 
 
 async def test_an_edit_that_takes_a_message_out_of_summaries_leaves_it_in_the_archive() -> None:

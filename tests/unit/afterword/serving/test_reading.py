@@ -92,6 +92,8 @@ async def test_episodes_are_listed_and_shown() -> None:
         one = (await served.client.get(f"/v1/episodes/{page['episodes'][0]['episode_id']}")).json()
         assert one == page["episodes"][0]
         assert one["message_ids"] == ["m2", "m3"]
+        named = [(each["revision"], each["event_id"], each["reason"]) for each in one["revisions"]]
+        assert named == [(one["revision"], one["event_id"], one["reason"])]
 
 
 async def test_messages_are_listed_page_by_page_newest_first() -> None:
