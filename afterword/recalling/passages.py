@@ -121,7 +121,7 @@ class _Windows:
         """Slot of the first message of each window."""
 
     def counted(self, matching: Mapping[str, str]) -> list[NDArray[np.intp]]:
-        """How often each slot has a stem, for each stem that there is. `matching`: words, each with its stem."""
+        """Count a stem in each slot, for each stem that there is. `matching`: words, each with its stem."""
         slots = defaultdict[str, list[int]](list)
         for episode, first in zip(self._episodes, self._slots, strict=False):
             for word in matching.keys() & episode.places.keys():

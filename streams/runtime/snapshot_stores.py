@@ -28,7 +28,7 @@ class SnapshotStore(Protocol):
     """One of `errors` costs a snapshot, and nothing else."""
 
     errors: tuple[type[Exception], ...]
-    """What it raises when it cannot be reached, refuses, or has no such object."""
+    """Errors that it raises when it cannot be reached, refuses, or has no such object."""
 
     async def write(self, key: str, pieces: AsyncIterator[bytes]) -> None:
         """Put an object in the place of the one that was there, once all pieces have come."""

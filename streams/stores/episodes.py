@@ -29,9 +29,9 @@ class Revision(BaseModel):
     event_id: str
     """Id under which it was announced, unless another one came before that."""
     reason: RevisionReason | None
-    """As in `summary.created`."""
+    """Same as in `summary.created`."""
     source: Literal["llm", "fallback"]
-    """As in `quality`."""
+    """Same as in `quality`."""
     created_at: Time
     """Time at which it was made."""
 
