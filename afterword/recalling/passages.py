@@ -77,11 +77,9 @@ def best_passages(query: str, episodes: Sequence[EpisodeWords]) -> list[Passage 
     """Find the best passage of each episode; None: no word matches.
 
     Inverse document frequencies are those among all windows of these episodes, so a word that every candidate has
-    counts little. Linear in the number of different words.
+    counts little. Linear in the episodes' different words, and for each stem of the query in their windows.
     """
-    windows = _Windows(episodes)
-    found = windows.counted(_matching(query, episodes))
-    return windows.best(found) if found else [None] * len(episodes)
+    return _Windows(episodes).best(_matching(query, episodes))
 
 
 def _matching(query: str, episodes: Iterable[EpisodeWords]) -> Mapping[str, str]:
@@ -114,27 +112,30 @@ class _Windows:
     def __init__(self, episodes: Sequence[EpisodeWords]) -> None:
         self._episodes = episodes
         self._slots = [0, *accumulate(each.messages + WINDOW - 1 for each in episodes)]
-        self._bounds = [0, *accumulate(len(each.lengths) for each in episodes)]
-        lengths = [len(each.lengths) for each in episodes]
-        shifts = np.repeat(np.subtract(self._slots[:-1], self._bounds[:-1]), lengths)
+        numbers = [len(each.lengths) for each in episodes]
+        self._bounds = [0, *accumulate(numbers)]
+        shifts = np.repeat(np.subtract(self._slots[:-1], self._bounds[:-1]), numbers)
         self._starts = np.arange(self._bounds[-1]) + shifts
         """Slot of the first message of each window."""
 
-    def counted(self, matching: Mapping[str, str]) -> list[NDArray[np.intp]]:
-        """Count a stem in each slot, for each stem that there is. `matching`: words, each with its stem."""
+    def best(self, matching: Mapping[str, str]) -> list[Passage | None]:
+        """Find the best window of each episode. `matching`: words, each with its stem."""
+        found = self._counted(matching)
+        if not found:
+            return [None] * len(self._episodes)
+        scores: list[float] = self._scores(found).tolist()
+        has_any: list[bool] = np.any(found, axis=0).tolist()
+        windows, slots = pairwise(self._bounds), pairwise(self._slots)
+        return [_best(scores[slice(*each)], has_any[slice(*its)]) for each, its in zip(windows, slots, strict=True)]
+
+    def _counted(self, matching: Mapping[str, str]) -> list[NDArray[np.intp]]:
+        """Count a stem in each slot, for each stem that there is."""
         slots = defaultdict[str, list[int]](list)
         for episode, first in zip(self._episodes, self._slots, strict=False):
             for word in matching.keys() & episode.places.keys():
                 slots[matching[word]] += [first + place for place in episode.places[word]]
         # sums are in the order of the stems, so that the order of the words makes no difference
         return [np.bincount(slots[term], minlength=self._slots[-1]) for term in sorted(slots)]
-
-    def best(self, found: Sequence[NDArray[np.intp]]) -> list[Passage | None]:
-        """The best window of each episode. `found`: as `counted` returns it, of one stem or more."""
-        scores: list[float] = self._scores(found).tolist()
-        has_any: list[bool] = np.any(found, axis=0).tolist()
-        windows, slots = pairwise(self._bounds), pairwise(self._slots)
-        return [_best(scores[slice(*each)], has_any[slice(*its)]) for each, its in zip(windows, slots, strict=True)]
 
     def _scores(self, found: Sequence[NDArray[np.intp]]) -> NDArray[np.float64]:
         lengths = np.fromiter(chain.from_iterable(each.lengths for each in self._episodes), float)
