@@ -12,7 +12,16 @@ from pathlib import Path
 
 import orjson
 import structlog
-from rocksdict import AccessType, BlockBasedOptions, Cache, DbClosedError, Rdict, ReadOptions, WriteBatch
+from rocksdict import (
+    AccessType,
+    BlockBasedOptions,
+    Cache,
+    DbClosedError,
+    Rdict,
+    ReadOptions,
+    WriteBatch,
+    WriteBufferManager,
+)
 from rocksdict import Options as RocksOptions
 
 from afterword.streams.runtime.errors import StoreFailed
@@ -70,6 +79,23 @@ class DatabasePosition:
     """Id of the source topic whose records the rows were made from; empty if it is not known."""
 
 
+class StateMemory:
+    """Memory that all databases of a worker share: blocks that were read, and rows that no file has yet.
+
+    However many partitions a worker has: beyond half of it the database that is written to flushes its rows, in the
+    background. Nothing waits for that, because one that has no rows of its own would wait for the others.
+    """
+
+    def __init__(self, size_bytes: int) -> None:
+        self.cache = Cache(size_bytes)
+        self.buffers = WriteBufferManager.new_write_buffer_manager_with_cache(size_bytes // 2, False, self.cache)
+
+    @property
+    def unflushed_bytes(self) -> int:
+        used: int = self.buffers.get_usage()
+        return used
+
+
 @contextmanager
 def failures_named(path: Path) -> Iterator[None]:
     """Raises: StoreFailed for whatever RocksDB or the file system reports."""
@@ -95,14 +121,14 @@ class Database:
         deadlines: Mapping[str, DeadlineOf | None],
         *,
         write_buffer_bytes: int = Options.write_buffer_bytes,
-        cache: Cache | None = None,
+        memory: StateMemory | None = None,
         clock: Callable[[], int] = wall_clock_ms,
     ) -> None:
         self.path = path
         self._deadlines = deadlines
         self.clock = clock
         self._prefixes = {table: table.encode() + b"\0" for table in deadlines}
-        self._options = _rocks_options(write_buffer_bytes, cache)
+        self._options = _rocks_options(write_buffer_bytes, memory)
         self.position = DatabasePosition()
         self.scheduled = 0
         """Approximate number of rows in the index of deadlines, without those that only expire.
@@ -400,14 +426,15 @@ def _read_once() -> ReadOptions:
     return options
 
 
-def _rocks_options(write_buffer_bytes: int, cache: Cache | None) -> RocksOptions:
+def _rocks_options(write_buffer_bytes: int, memory: StateMemory | None) -> RocksOptions:
     options = RocksOptions(raw_mode=True)
     options.create_if_missing(True)
     options.set_write_buffer_size(write_buffer_bytes)
     options.set_max_write_buffer_number(2)
     table = BlockBasedOptions()
     table.set_bloom_filter(10, False)
-    if cache is not None:
-        table.set_block_cache(cache)
+    if memory is not None:
+        table.set_block_cache(memory.cache)
+        options.set_write_buffer_manager(memory.buffers)
     options.set_block_based_table_factory(table)
     return options

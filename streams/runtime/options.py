@@ -69,8 +69,10 @@ class Options:
     max_request_bytes: int = 2 * 1024 * 1024
     """Largest record; topics with such records need `max.message.bytes` to match."""
     write_buffer_bytes: int = 4 * 1024 * 1024
-    block_cache_bytes: int = 64 * 1024 * 1024
-    """One cache for all partitions of the worker; RocksDB's default is far more, for each of them."""
+    """Rows of one partition that make a file. Less where many partitions share `state_memory_bytes`."""
+    state_memory_bytes: int = 64 * 1024 * 1024
+    """RocksDB's memory for all partitions of the worker together: its cache, and in it the rows that are in no file
+    yet. By default RocksDB takes far more, for each of them."""
     stale_seconds: float = 12 * 3600.0
     """Local state older than this is rebuilt; half of Kafka's default `delete.retention.ms`."""
     source_look_seconds: float = 10.0

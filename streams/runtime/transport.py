@@ -15,13 +15,12 @@ from faust.exceptions import NotReady
 from faust.transport import base
 from faust.transport.drivers import aiokafka as driver
 from faust.types.tuples import TP, RecordMetadata
-from rocksdict import Cache
 
 from afterword.streams.runtime.assignor import StickyAssignor
 from afterword.streams.runtime.at_least_once import AtLeastOnce, AtLeastOncePartition, ConcurrentMessage
 from afterword.streams.runtime.batch import Batch, Batches, Headers, Output, current_batch
 from afterword.streams.runtime.changelog import ReplayPace
-from afterword.streams.runtime.database import Database, DeadlineOf
+from afterword.streams.runtime.database import Database, DeadlineOf, StateMemory
 from afterword.streams.runtime.errors import AgentFailed, described
 from afterword.streams.runtime.exactly_once import ExactlyOncePartition
 from afterword.streams.runtime.layouts import GROWN, Layouts
@@ -69,7 +68,7 @@ class Consumer(base.Consumer):
         """Set while the worker is in its group and no rebalance is under way."""
         self.handled = 0
         """Number of finished records of all partitions (at-least-once)."""
-        self._cache = Cache(self.app.engine.block_cache_bytes)
+        self._state_memory = StateMemory(self.app.engine.state_memory_bytes)
         self._crashing: asyncio.Future[None] | None = None
 
     # -- life cycle
@@ -198,7 +197,11 @@ class Consumer(base.Consumer):
     def open_database(self, where: str, deadlines: Mapping[str, DeadlineOf | None]) -> Database:
         path, engine = self.app.conf.tabledir / where, self.app.engine
         return Database(
-            path, deadlines, write_buffer_bytes=engine.write_buffer_bytes, cache=self._cache, clock=engine.clock
+            path,
+            deadlines,
+            write_buffer_bytes=engine.write_buffer_bytes,
+            memory=self._state_memory,
+            clock=engine.clock,
         )
 
     def snapshot(self, source: TopicPartition) -> StateSnapshot | None:

@@ -1,5 +1,6 @@
 """The local state of a partition behaves as a dictionary that survives, and finds deadlines without a scan."""
 
+import asyncio
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from afterword.streams.runtime.database import MOST_MOVES, RULES, Database, DatabasePosition, Expiry
+from afterword.streams.runtime.database import MOST_MOVES, RULES, Database, DatabasePosition, Expiry, StateMemory
 from afterword.streams.runtime.errors import StoreFailed
 from tests.doubles.database import Disk, MemoryDatabase
 
@@ -40,6 +41,7 @@ def decode(value: bytes) -> int | None:
 
 AnyDatabase = Database | MemoryDatabase
 Open = Callable[..., AnyDatabase]
+MEGABYTE = 1024 * 1024
 DEADLINES = {"rows": decode, "row": decode, "plain": None}
 
 
@@ -366,3 +368,23 @@ def test_rows_with_a_deadline_are_counted_without_a_scan_until_their_time_has_co
     assert database.scheduled == 2
     assert database.size_bytes > 0
     database.close()
+
+
+async def test_databases_that_share_memory_keep_no_more_rows_out_of_files_than_half_of_it() -> None:
+    half = 8 * MEGABYTE
+    with tempfile.TemporaryDirectory() as directory:
+        memory = StateMemory(2 * half)
+        databases = [opened(Path(directory) / str(number), memory=memory) for number in range(8)]
+        most = 0
+        for n in range(170):  # 3.4 MB each: alone, none of them would make a file
+            for database in databases:
+                database.write({"plain": [(f"{n}".encode(), bytes(20_000))]}, database.position)
+            most = max(most, memory.unflushed_bytes)
+        async with asyncio.timeout(20):  # files are written in the background, after a write
+            while memory.unflushed_bytes > half:
+                for database in databases:
+                    database.write({"plain": [(b"another", b"")]}, database.position)
+                await asyncio.sleep(0.01)
+        assert most > half
+        for database in databases:
+            database.close()
