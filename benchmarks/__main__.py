@@ -27,6 +27,7 @@ from benchmarks import (
     latency,
     memory,
     partitions,
+    path,
     rebalance,
     recalling,
     sealing,
@@ -53,6 +54,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "memory": memory.run,
     "startup": startup.run,
     "latency": latency.run,
+    "path": path.run,
     "slots": slots.run,
     "summarizer": summarizer.run,
     "archiver": archiver.run,
@@ -93,10 +95,10 @@ class Run:
 
     def write(self) -> None:
         markdown = "\n".join(as_markdown(finding) for some in self.findings.values() for finding in some)
-        for path, text in ((self.json, as_json(self.findings, self.form)), (self.markdown, markdown)):
-            if path:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text)
+        for file, text in ((self.json, as_json(self.findings, self.form)), (self.markdown, markdown)):
+            if file:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text)
 
 
 async def run_all(run: Run, wanted: Mapping[str, Benchmark], console: Console) -> None:

@@ -8,10 +8,11 @@ The workers run as users start them; the archiver, which a revision waits for, o
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -49,12 +50,23 @@ TITLE = "latency: last message of an episode → summary.created readable, both 
 
 @dataclass(frozen=True)
 class Trip:
-    """Seconds from the last message on."""
+    """An episode from its last message on; in seconds of the monotonic clock."""
 
-    closed: float
-    """Seconds until its `episode.closed` can be read."""
-    summarised: float
-    """Seconds until its `summary.created` can be read."""
+    message: str
+    """Id of the last message."""
+    sent: float
+    closed_read: float
+    summary_read: float
+
+    @property
+    def closed(self) -> float:
+        """Seconds until its `episode.closed` can be read."""
+        return self.closed_read - self.sent
+
+    @property
+    def summarised(self) -> float:
+        """Seconds until its `summary.created` can be read."""
+        return self.summary_read - self.sent
 
 
 @dataclass
@@ -83,9 +95,9 @@ class Trips:
                 self.revised += [now - self.edited.pop(m) for m in event["message_ids"] if m in self.edited]
                 self.arrived.set()
                 continue
-            sent = self.sent[event["message_ids"][-1]]
+            last = event["message_ids"][-1]
             closed = self.closed.get(event["episode_id"], now)  # its own consumer may be a moment behind
-            self.done.append(Trip(closed - sent, now - sent))
+            self.done.append(Trip(last, self.sent[last], closed, now))
             self.arrived.set()
 
     async def until(self, count: int) -> None:
@@ -97,6 +109,9 @@ class Trips:
         while self.edited:
             self.arrived.clear()
             await self.arrived.wait()
+
+
+T = TypeVar("T", bound="Talk")
 
 
 class Talk:
@@ -117,8 +132,12 @@ class Talk:
         name = name_of(number)
         for message, value in chat(name, self._said[number], count):
             self._sent[message] = time.monotonic()
-            await self._producer.send(self._topic, value, key=name.encode())
+            await self.send(message, value, key=name.encode())
         self._said[number] += count
+
+    async def send(self, message: str, value: bytes, key: bytes) -> None:  # noqa: ARG002 – subclasses need the id
+        """Hand a message to the producer. `message`: its id."""
+        await self._producer.send(self._topic, value, key=key)
 
     async def edit(self, number: int, message: str) -> None:
         name = name_of(number)
@@ -217,7 +236,7 @@ async def archiving(kafka: Kafka, environment: Mapping[str, str], directory: Pat
 
 
 @asynccontextmanager
-async def talking(kafka: Kafka) -> AsyncIterator[tuple[Talk, Trips]]:
+async def talking(kafka: Kafka, make: Callable[..., T]) -> AsyncIterator[tuple[T, Trips]]:
     trips, servers = Trips(), kafka.bootstrap_servers
     options = {"bootstrap_servers": servers, "isolation_level": "read_committed", "auto_offset_reset": "earliest"}
     async with (
@@ -228,7 +247,7 @@ async def talking(kafka: Kafka) -> AsyncIterator[tuple[Talk, Trips]]:
     ):
         for task in (trips.see_closed(episodes), trips.see_summarised(summaries)):
             ending.callback(asyncio.create_task(task).cancel)
-        yield Talk(producer, kafka.messages_topic, trips.sent), trips
+        yield make(producer, kafka.messages_topic, trips.sent), trips
 
 
 async def run(form: Form, directory: Path) -> Sequence[Finding]:
@@ -240,7 +259,7 @@ async def run(form: Form, directory: Path) -> Sequence[Finding]:
         settings = load_settings(kafka={"bootstrap_servers": stack.bootstrap_servers, "partitions": PARTITIONS})
         environment = {**stack.environment(), **llm.environment(slots=8)}
         await running.enter_async_context(workers(settings, environment, directory))
-        talk, trips = await running.enter_async_context(talking(settings.kafka))
+        talk, trips = await running.enter_async_context(talking(settings.kafka, Talk))
         await rate_of_backlog(talk, trips, WARMING_EPISODES)
         if not form.loads:
             backlog = await rate_of_backlog(talk, trips, BACKLOG_EPISODES)

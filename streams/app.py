@@ -11,6 +11,7 @@ from afterword.streams.fetching import BoundedConsumer
 from afterword.streams.kafka import require_topics, security
 from afterword.streams.runtime import App, EngineMetrics, Options
 from afterword.streams.runtime.health import HealthServer, Readiness
+from afterword.streams.runtime.options import NO_TRACER
 from afterword.streams.runtime.snapshot_stores import SnapshotStore, open_snapshot_store
 from afterword.streams.runtime.worker import PARTITIONS, run
 from afterword.streams.segmenter import agent as segmenter
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from afterword.streams.sealing.opening import SealingWithKeys
 
 
-def engine_options(settings: Settings, handling_seconds: float = 0.0) -> Options:
-    """Translate settings into options of the engine. `handling_seconds`: as in `Options`."""
+def engine_options(settings: Settings, handling_seconds: float = 0.0, tracer: Tracer = NO_TRACER) -> Options:
+    """Translate settings into options of the engine. `handling_seconds`, `tracer`: as in `Options`."""
     engine = settings.engine
     return Options(
         max_batch=engine.max_batch,
@@ -41,6 +42,7 @@ def engine_options(settings: Settings, handling_seconds: float = 0.0) -> Options
         handling_seconds=handling_seconds,
         standbys=engine.standbys,
         snapshot_seconds=engine.snapshot_seconds,
+        tracer=tracer,
     )
 
 
@@ -51,16 +53,18 @@ def faust_app(
     *,
     handling_seconds: float = 0.0,
     snapshots: SnapshotStore | None = None,
+    tracer: Tracer = NO_TRACER,
 ) -> App:
-    """Make a Faust app on the engine, without agents. `handling_seconds`: as in `Options`; `snapshots`: as in `App`.
+    """Make a Faust app on the engine, without agents.
 
+    `handling_seconds`, `tracer`: as in `Options`; `snapshots`: as in `App`.
     Raises: ConfigurationError.
     """
     kafka = settings.kafka
     return App(
         app_id,
         brokers=kafka.bootstrap_servers,
-        engine=engine_options(settings, handling_seconds),
+        engine=engine_options(settings, handling_seconds, tracer),
         datadir=settings.state_dir,
         broker_session_timeout=kafka.session_timeout_seconds,
         broker_heartbeat_interval=HEARTBEAT_SECONDS,
@@ -92,7 +96,8 @@ def configured_snapshots(settings: Settings) -> SnapshotStore | None:
 def segmenter_app(
     settings: Settings, metrics: Metrics, tracer: Tracer, sealing: "SealingWithKeys | None" = None
 ) -> App:
-    app = faust_app(settings, settings.kafka.segmenter_id, metrics.engine, snapshots=configured_snapshots(settings))
+    snapshots = configured_snapshots(settings)
+    app = faust_app(settings, settings.kafka.segmenter_id, metrics.engine, snapshots=snapshots, tracer=tracer)
     segmenter.attach_segmenter(app, settings, metrics, tracer, sealing)
     return app
 

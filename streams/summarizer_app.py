@@ -15,6 +15,7 @@ from afterword.streams.kafka import require_topics
 from afterword.streams.runtime import App, expect_outputs
 from afterword.streams.runtime.attempts import Attempts
 from afterword.streams.runtime.health import HealthServer, Readiness
+from afterword.streams.runtime.options import NO_TRACER
 from afterword.streams.runtime.worker import PARTITIONS, crash_with, run
 from afterword.streams.settings import Settings
 from afterword.streams.stores.budgets import Budgets
@@ -48,10 +49,10 @@ def summary_rules(settings: Settings) -> SummaryRules:
     )
 
 
-def summarizer_app(settings: Settings, metrics: Metrics) -> App:
+def summarizer_app(settings: Settings, metrics: Metrics, tracer: Tracer = NO_TRACER) -> App:
     """Make the Faust app, without agents. Its watchdog waits for all that an LLM may be asked for one record."""
     limit = MOST_ASKED * settings.llm.summary_seconds
-    return faust_app(settings, settings.kafka.summarizer_id, metrics.engine, handling_seconds=limit)
+    return faust_app(settings, settings.kafka.summarizer_id, metrics.engine, handling_seconds=limit, tracer=tracer)
 
 
 async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summarizer) -> None:
@@ -80,7 +81,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
 
             sealing = SealingWithKeys(settings.crypto, stores.user_keys, readiness)
             await sealing.verify()
-        app = summarizer_app(settings, metrics)
+        app = summarizer_app(settings, metrics, tracer)
         steps = StepRunner(readiness, metrics, tracer)
         outputs = summarizer.Outputs(app, kafka, metrics)
         rules = summary_rules(settings)

@@ -8,6 +8,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
+from opentelemetry.trace import NoOpTracer, Tracer
 
 from afterword.streams.runtime.committed import committed, committed_metadata
 from afterword.streams.runtime.producer import RegisteringProducer
@@ -16,6 +17,7 @@ from afterword.streams.runtime.topic_ids import Admin
 
 LIFE_CYCLE = logging.getLogger("faust.engine")
 """Logger of our Faust classes: below `faust`, so that their starts and stops can be quieted together."""
+NO_TRACER = NoOpTracer()
 
 
 def wall_clock_ms() -> int:
@@ -87,6 +89,8 @@ class Options:
     """Interval at which the owner copies a partition's state, if there is a place for it; at most half of
     `stale_seconds`."""
     clock: Callable[[], int] = wall_clock_ms
+    tracer: Tracer = NO_TRACER
+    """Gets a span for each commit of outputs that carry a trace."""
 
 
 class Clients:

@@ -1,7 +1,7 @@
 """One Kafka transaction: outputs, changelog rows and the source offset, all or nothing."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -21,6 +21,7 @@ from afterword.streams.runtime.errors import TRANSIENT, OutputMissing
 from afterword.streams.runtime.layouts import encode_layout
 from afterword.streams.runtime.options import Clients, Options
 from afterword.streams.runtime.slices import Slices
+from afterword.streams.runtime.tracing import commit_span
 
 log = structlog.get_logger()
 
@@ -105,6 +106,7 @@ class TransactionalProducer:
         """Partitions that the last transaction with outputs wrote to: most likely those of the next one."""
         self._ahead: _Ahead | None = None
         self.most_ahead_seconds = MOST_AHEAD * options.transaction_timeout_seconds
+        self._tracer = options.tracer
 
     async def open(self, timeout_seconds: float) -> None:
         """Fence earlier owners: they cannot commit after this. Raises: KafkaError, TimeoutError."""
@@ -177,7 +179,7 @@ class TransactionalProducer:
 
     async def commit(
         self,
-        outputs: Iterable[Output],
+        outputs: Collection[Output],
         rows: Mapping[TopicPartition, Sequence[RowChange]],
         bookmark: Bookmark,
         source: TopicPartition,
@@ -191,23 +193,26 @@ class TransactionalProducer:
         `links`: for the bookmarks of these changelogs. `source_id`: of the source topic, if it is known. `layout`: its
         number of partitions that the state belongs to; 0: not known.
         """
-        sent = await self._begin(outputs)
-        last = {}
-        for target, changes in rows.items():
-            batches = await self._send(target, _with_bookmark(changes, bookmark, marked(links.get(target), source_id)))
-            last[target] = batches[-1]
-            sent += batches
-        await self._end(sent, {source: OffsetAndMetadata(bookmark.source, encode_layout(layout))}, group)
+        with commit_span(self._tracer, group, outputs):
+            sent = await self._begin(outputs)
+            last = {}
+            for target, changes in rows.items():
+                marks = marked(links.get(target), source_id)
+                batches = await self._send(target, _with_bookmark(changes, bookmark, marks))
+                last[target] = batches[-1]
+                sent += batches
+            await self._end(sent, {source: OffsetAndMetadata(bookmark.source, encode_layout(layout))}, group)
         return {target: batch.last_offset() for target, batch in last.items()}
 
     async def commit_outputs(
-        self, outputs: Iterable[Output], offsets: Mapping[TopicPartition, OffsetAndMetadata], group: str
+        self, outputs: Collection[Output], offsets: Mapping[TopicPartition, OffsetAndMetadata], group: str
     ) -> None:
         """Commit the outputs and what the group has finished. Raises: KafkaError."""
-        sent = await self._begin(outputs)
-        # offsets later: a broker that checks both at once refuses one of them, which is then sent again after a pause
-        await asyncio.gather(*[batch.arrived() for batch in sent])
-        await self._end(sent, offsets, group)
+        with commit_span(self._tracer, group, outputs):
+            sent = await self._begin(outputs)
+            # offsets later: a broker that checks both at once refuses one of them, which is sent again after a pause
+            await asyncio.gather(*[batch.arrived() for batch in sent])
+            await self._end(sent, offsets, group)
 
     async def _begin(self, outputs: Iterable[Output]) -> list["_Sent"]:
         ahead, self._ahead = self._ahead, None

@@ -3,12 +3,12 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from opentelemetry.trace import Tracer
+from opentelemetry.trace import SpanKind, Tracer
 
 from afterword.schemas import InvalidRecord, MessageCreated, decode_input
 from afterword.schemas.dead_letters import UNFORESEEN, dead_letter
@@ -23,6 +23,7 @@ from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, Deadlines
 from afterword.streams.settings import Settings
 from afterword.streams.stores.user_keys import KeyOwner
 from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.tracing import links, open_span, trace_in
 from afterword.streams.tokens import count_tokens
 
 if TYPE_CHECKING:  # its library is in an extra, and most workers seal nothing
@@ -65,7 +66,7 @@ def attach_segmenter(
     @app.agent(app.topic(kafka.messages_topic, schema=schema), name="segmenter")  # type: ignore[untyped-decorator]
     async def segment(stream: AsyncIterable[Any]) -> None:
         async for work in stream:
-            with failing_batch() as batch:
+            with failing_batch() as batch, handler.span_of(work):
                 await handler.handle(work, batch)
 
     @app.on_before_shutdown.connect  # type: ignore[untyped-decorator]
@@ -110,6 +111,23 @@ class EventHandler:
                 await self._sealing.fetch(outcome.needed, ahead)
             await asyncio.sleep(0)
         batch.take_first(done)
+
+    def span_of(self, work: Sequence[KafkaRecord] | Tick) -> AbstractContextManager[Any]:
+        """Open a span around a batch of records, which links the spans of its messages."""
+        if isinstance(work, Tick) or not self._segmenter.traced:
+            return nullcontext()
+        first = work[0]
+        attributes = {
+            "messaging.system": "kafka",
+            "messaging.operation.name": "process",
+            "messaging.operation.type": "process",
+            "messaging.destination.name": first.topic,
+            "messaging.destination.partition.id": str(first.partition),
+            "messaging.batch.message_count": len(work),
+            "messaging.consumer.group.name": self._app.conf.id,
+        }
+        traces = links(trace_in(record.headers) for record in work)
+        return open_span(self._segmenter.tracer, f"process {first.topic}", SpanKind.CONSUMER, attributes, links=traces)
 
     def _piece(self, work: Sequence[KafkaRecord] | Tick, first: int, now_ms: int, room: Room) -> Outcome:
         if isinstance(work, Tick):

@@ -138,8 +138,8 @@ class Receiver:
         self.spans: dict[str, tuple[str, str]] = {}
         """Trace id and service of the last span of each name."""
         self.all: set[tuple[str, str]] = set()
-        self.linked: dict[str, set[str]] = defaultdict(set)
-        """Ids of linked traces, by name of the span."""
+        self.linked: dict[tuple[str, str], set[str]] = defaultdict(set)
+        """Ids of linked traces, by name of the span and service."""
 
     async def take(self, request: web.Request) -> web.Response:
         sent = ExportTraceServiceRequest.FromString(await request.read())
@@ -149,12 +149,18 @@ class Receiver:
                 for span in scope.spans:
                     self.spans[span.name] = span.trace_id.hex(), told["service.name"]
                     self.all.add(self.spans[span.name])
-                    self.linked[span.name] |= {link.trace_id.hex() for link in span.links}
+                    self.linked[span.name, told["service.name"]] |= {link.trace_id.hex() for link in span.links}
         return web.Response()
 
     async def until(self, *names: str) -> None:
         async with asyncio.timeout(SECONDS):
             while not set(names) <= self.spans.keys():  # noqa: ASYNC110 – no event tells
+                await asyncio.sleep(0.1)
+
+    async def until_linked(self, trace: str, spans: set[tuple[str, str]]) -> None:
+        """Wait until spans of these names and services have linked the trace."""
+        async with asyncio.timeout(SECONDS):
+            while not all(trace in self.linked[one] for one in spans):  # noqa: ASYNC110 – no event tells
                 await asyncio.sleep(0.1)
 
 
@@ -191,5 +197,11 @@ async def test_a_collector_gets_one_trace_from_the_command_that_produces_to_the_
     expected = {send: "afterword-segmenter", process: "afterword-summarizer", "publish": "afterword-summarizer"}
     assert {name: receiver.spans[name] for name in expected} == {name: (trace, role) for name, role in expected.items()}
     assert (trace, "afterword-produce") in receiver.all
-    assert receiver.spans[archive][1] == receiver.spans["archive"][1] == "afterword-archiver"
-    assert trace in receiver.linked[archive]
+    assert receiver.spans["archive"][1] == "afterword-archiver"
+    linking = {
+        (archive, "afterword-archiver"),
+        (archive, "afterword-segmenter"),
+        (f"commit {kafka.segmenter_id}", "afterword-segmenter"),
+        (f"commit {kafka.summarizer_id}", "afterword-summarizer"),
+    }
+    await receiver.until_linked(trace, linking)
