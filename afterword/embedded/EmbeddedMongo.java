@@ -20,6 +20,7 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.Lock;
 import java.util.concurrent.locks.ReadWriteLock;
 import java.util.concurrent.locks.ReentrantReadWriteLock;
+import java.util.function.BooleanSupplier;
 import org.h2.mvstore.MVMap;
 import org.h2.mvstore.MVStore;
 
@@ -28,12 +29,12 @@ public class EmbeddedMongo {
 
   private static final int RETENTION_MILLISECONDS = 1000; // H2's 45 s would keep some 20 KB for every small write
   private static final int COMPACTION_MILLISECONDS = 2000;
-  private static final int TIDY_MILLISECONDS = 1000;
-  private static final int TIDY_BYTES = 4 << 20; // rewritten at a time
-  private static final int TIDY_BYTES_UNDER_LOAD = 256 << 10; // every write waits meanwhile
+  private static final int TIDY_MILLISECONDS = 1000; // of a round
+  private static final int TIDY_BYTES = 256 << 10; // rewritten at a time: every write waits meanwhile
+  private static final int TIDY_TIMES = 16; // in a round; once under load
   private static final int LEAST_FILL_PERCENT = 60;
   private static final int LEAST_FILL_PERCENT_UNDER_LOAD = 25;
-  private static final int LOAD = 20; // writes between two looks
+  private static final int LOAD = 20; // writes in a round
 
   public static void main(String[] arguments) throws IOException {
     MVStore store = new MVStore.Builder().fileName(arguments[2]).autoCommitDisabled().autoCommitBufferSize(0).open();
@@ -58,11 +59,14 @@ public class EmbeddedMongo {
   private static void tidy(DurableBackend backend, MVStore store) {
     try {
       while (true) {
-        Thread.sleep(TIDY_MILLISECONDS);
         boolean isLoaded = backend.takeWrites() > LOAD;
         int fill = isLoaded ? LEAST_FILL_PERCENT_UNDER_LOAD : LEAST_FILL_PERCENT;
-        int bytes = isLoaded ? TIDY_BYTES_UNDER_LOAD : TIDY_BYTES;
-        backend.betweenCommands(() -> store.compact(fill, bytes));
+        int times = isLoaded ? 1 : TIDY_TIMES;
+        boolean isTidy = false;
+        for (int at = 0; at < TIDY_TIMES; at++) {
+          Thread.sleep(TIDY_MILLISECONDS / TIDY_TIMES);
+          isTidy = isTidy || at >= times || !backend.betweenCommands(() -> store.compact(fill, TIDY_BYTES));
+        }
       }
     } catch (InterruptedException stopped) {
       Thread.currentThread().interrupt();
@@ -95,6 +99,10 @@ public class EmbeddedMongo {
 
     private final AtomicLong writes = new AtomicLong(); // commands since they were last taken
 
+    private final AtomicLong ended = new AtomicLong(); // commands that are done, committed or not
+
+    private long committed; // of those that have ended
+
     DurableBackend(MVStore store) {
       super(store);
     }
@@ -108,14 +116,26 @@ public class EmbeddedMongo {
       writes.incrementAndGet();
       Lock lock = command.equals(MAKES_INDEXES) ? commands.writeLock() : commands.readLock();
       Document reply;
+      long mine;
       lock.lock();
       try {
         reply = super.handleMessage(message);
       } finally {
+        mine = ended.incrementAndGet();
         lock.unlock();
       }
-      betweenCommands(getMvStore()::commit);
+      betweenCommands(() -> commit(mine));
       return reply;
+    }
+
+    /** One commit is enough for all commands that have ended by then. */
+    private boolean commit(long command) {
+      if (committed < command) {
+        long all = ended.get();
+        getMvStore().commit();
+        committed = all;
+      }
+      return true;
     }
 
     /** Commands that were not reads since the last call. */
@@ -123,11 +143,11 @@ public class EmbeddedMongo {
       return writes.getAndSet(0);
     }
 
-    /** Returns after the action, before and after which every command is done as a whole. */
-    void betweenCommands(Runnable action) {
+    /** Returns the action's result; before and after it every command is done as a whole. */
+    boolean betweenCommands(BooleanSupplier action) {
       commands.writeLock().lock();
       try {
-        action.run();
+        return action.getAsBoolean();
       } finally {
         commands.writeLock().unlock();
       }
