@@ -1,6 +1,7 @@
 """One worker process: start, watch, drain on SIGTERM."""
 
 import asyncio
+import gc
 import os
 import signal
 import threading
@@ -85,6 +86,7 @@ class _Run:
         app = self._app
         try:
             async with running(app):
+                spare_the_collector()
                 watches = (self._show(), self._guard(), _measure(app))
                 others = (watch_sources(app), remove_regularly(app), take_regularly(app))
                 watchers = [asyncio.create_task(w) for w in (*watches, *others)]
@@ -119,6 +121,14 @@ class _Run:
             else:
                 self._readiness.not_ready(self._condition, self._app.consumer.unready_reason)
             await asyncio.sleep(WATCH_SECONDS)
+
+
+def spare_the_collector() -> None:
+    """Exempt what is loaded by now from garbage collection, 100,000 objects: to look through them takes 50 ms and more.
+
+    They are not collected before, as hardly any of them are garbage.
+    """
+    gc.freeze()
 
 
 @asynccontextmanager

@@ -1,9 +1,14 @@
-"""A worker does not go on when something that watches it has failed."""
+"""A worker does not go on when something that watches it has failed, and what it has loaded is no garbage."""
 
 import asyncio
+import gc
+import weakref
+from collections.abc import Iterator
 from types import SimpleNamespace
 
-from afterword.streams.runtime.worker import crash_with
+import pytest
+
+from afterword.streams.runtime.worker import crash_with, spare_the_collector
 
 
 class Crashing:
@@ -36,3 +41,29 @@ async def test_a_watcher_that_is_cancelled_crashes_nothing() -> None:
     endless.cancel()
     await crash_with(app, (endless,))  # type: ignore[arg-type]  # a task of any result will do
     assert app.reasons == []
+
+
+class Kept:
+    """Refers to itself: only the collector frees it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture
+def thawed() -> Iterator[None]:
+    yield
+    gc.unfreeze()
+    gc.collect()
+
+
+@pytest.mark.usefixtures("thawed")
+def test_the_collector_passes_over_what_is_loaded_and_still_frees_what_comes_later() -> None:
+    loaded = Kept()
+    seen = weakref.ref(loaded)
+    spare_the_collector()
+    later = weakref.ref(Kept())
+    del loaded
+    gc.collect()
+    assert seen() is not None
+    assert later() is None
