@@ -32,6 +32,7 @@ from afterword.streams.summarizer.revisions import now
 from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.steps import StepRunner
 from afterword.streams.summarizer.summarizer import Summarizer, make_summarizer
+from afterword.streams.summarizer.warming import load_models, open_connections
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
 
@@ -75,6 +76,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
         await closing.enter_async_context(
             HealthServer(readiness, settings.health.host, settings.health.port, telemetry.views)
         )
+        loading = asyncio.create_task(asyncio.to_thread(load_models))  # while servers are waited for
         sealing = None
         if settings.crypto.key:
             from afterword.streams.sealing.opening import SealingWithKeys
@@ -139,6 +141,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             metrics=metrics,
         )
         await steps.retry_until_success("indexes", stores.prepare_database)
+        await asyncio.gather(loading, open_connections(stores.episodes))
         sweeping = asyncio.create_task(sweep.run())
         closing.callback(sweeping.cancel)
         closing.callback(asyncio.create_task(crash_with(app, [sweeping])).cancel)
