@@ -49,7 +49,7 @@ from benchmarks.suite import Finding, Form, Line
 
 LEVELS = {0.1: 30.0, 0.5: 20.0}
 """Share of the capacity: seconds."""
-ALONE = "alone"
+ALONE, FIRST = "alone", "first"
 STARTS = 3
 EACH_START = 2 * CONVERSATIONS
 LAST = 10
@@ -270,6 +270,8 @@ SLOW_NOTE = f"slow: mean of the step in the slowest {SLOWEST:.0%} of the episode
 
 
 def shown(name: str, all_of_them: Sequence[float], slow: Sequence[float]) -> dict[str, str]:
+    if len(all_of_them) <= STARTS:
+        return {name: tenths(quantile(all_of_them, 0.5))}
     return {
         f"{name}, p50": tenths(quantile(all_of_them, 0.5)),
         f"{name}, p99": tenths(quantile(all_of_them, 0.99)),
@@ -367,6 +369,7 @@ async def run(form: Form, directory: Path) -> Sequence[Finding]:
                 starts.append(await one_by_one(talk, trips, EACH_START, kafka))
         await running.enter_async_context(workers(settings, environment, directory))
         starts.append(await one_by_one(talk, trips, EACH_START, kafka))
+        await follow(FIRST, [trips[0] for trips in starts])
         await follow(ALONE, starts[-1][CONVERSATIONS:])
         await rate_of_backlog(talk, trips, WARMING_EPISODES)
         backlog = await rate_of_backlog(talk, trips, BACKLOG_EPISODES)
