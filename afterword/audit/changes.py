@@ -29,6 +29,8 @@ class Lasting:
         """Changes after the message, up to the one that deletes it."""
         of_all = self._of_conversation.get((produced.conversation_id, produced.tenant_id), ())
         of_this = self._of_message.get(produced.message, ())
+        if not of_all and not of_this:
+            return []
         every = sorted([*of_this, *of_all], key=lambda change: change.position)
         found: list[MessageChange] = []
         for change in every:
@@ -36,9 +38,9 @@ class Lasting:
                 found.append(change)
         return found
 
-    def contents(self, produced: ProducedMessage) -> set[bytes]:
-        """Every content that the message had."""
-        return {produced.content, *(c.content for c in self.changes(produced) if c.content is not None)}
+    def had(self, produced: ProducedMessage, content: bytes) -> bool:
+        """Return whether the message had this content at some time."""
+        return content == produced.content or any(c.content == content for c in self.changes(produced))
 
     def content(self, produced: ProducedMessage, to: int) -> bytes:
         """Its content after all changes before this offset."""

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -20,8 +21,6 @@ ReadProgress = Callable[[str, int, int | None], None]
 """Called with what is done, how much of it, and how much there is, as far as that is known."""
 
 POLL_MILLISECONDS = 500
-PROGRESS_EVERY = 200
-"""Records between two calls of progress."""
 RETRY_SECONDS = 0.1
 STALLED_SECONDS = 60.0
 """Longer than our transactions may stay open; a longer wait is caused by another producer's."""
@@ -33,6 +32,46 @@ COORDINATOR_SECONDS = 20.0
 
 class TopicStalled(AfterwordError):
     """topic {topic} cannot be read to its end: a transaction is open on it, or a partition has no leader"""
+
+
+class Extent(NamedTuple):
+    """Records of some topics: from the first offsets to the high watermarks, those of open transactions included."""
+
+    first: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+
+    @property
+    def size(self) -> int:
+        """Number of offsets; some have no record."""
+        return sum(self.ends.values()) - sum(self.first.values())
+
+    def before(self, later: "Extent") -> "Extent":
+        """What has come to these topics since then."""
+        return Extent({where: self.ends.get(where, 0) for where in later.ends}, later.ends)
+
+    @property
+    def truncated(self) -> set[str]:
+        """Topics whose oldest records were deleted."""
+        return {where.topic for where, offset in self.first.items() if offset}
+
+
+class Counted:
+    """Counts what several readers have done of one whole."""
+
+    def __init__(self, what: str, total: int, progress: ReadProgress) -> None:
+        self._what = what
+        self._total = total
+        self._progress = progress
+        self._done = 0
+        progress(what, 0, total)
+
+    def add(self, number: int) -> None:
+        self._done += number
+        self._progress(self._what, self._done, self._total)
+
+
+def _ignore(*_: object) -> None:
+    """Tell nobody."""
 
 
 class Log:
@@ -70,7 +109,7 @@ class Log:
             first = await consumer.beginning_offsets(list(behind))
             for tp in behind:
                 consumer.seek(tp, max(first[tp], committed.get(tp.partition, 0)))
-            async for record in _until(consumer, topic, behind):
+            async for record in _until(consumer, behind):
                 yield record
 
     async def left(self, group_id: str, topic: str, ends: Mapping[TopicPartition, int]) -> int:
@@ -89,21 +128,44 @@ class Log:
             ends: dict[TopicPartition, int] = await consumer.end_offsets(list(consumer.assignment()))
             return ends
 
+    async def extent(self, topics: Sequence[str]) -> "Extent":
+        """What the topics have now, looked at one after the other, in this order."""
+        first: dict[TopicPartition, int] = {}
+        ends: dict[TopicPartition, int] = {}
+        async with self.reader(*topics, isolation_level="read_uncommitted") as consumer:
+            for topic in topics:
+                partitions = [tp for tp in consumer.assignment() if tp.topic == topic]
+                ends |= await consumer.end_offsets(partitions)
+                first |= await consumer.beginning_offsets(partitions)
+        return Extent(first, ends)
+
     async def read(self, topic: str, take: Take, progress: ReadProgress | None = None) -> bool:
         """Pass every committed record to `take`; return True if the topic's oldest records were deleted.
 
         `progress` is called now and then. Raises: TopicStalled.
         """
-        async with self.reader(topic, isolation_level="read_committed") as consumer:
-            first = await consumer.beginning_offsets(list(consumer.assignment()))
-            last = await consumer.end_offsets(list(first))
-        total, done = sum(last.values()) - sum(first.values()), 0
-        async for record in self.records(topic):
-            take(record)
-            done += 1
-            if progress and done % PROGRESS_EVERY == 0:
-                progress(f"reading {topic}", done, total)
-        return any(first.values())
+        extent = await self.extent([topic])
+        counted = Counted(f"reading {topic}", extent.size, progress or _ignore)
+        await self.read_all(extent, {topic: take}, counted.add)
+        return topic in extent.truncated
+
+    async def read_all(self, extent: "Extent", takes: Mapping[str, Take], read: Callable[[int], None]) -> None:
+        """Pass every committed record of the extent to the `take` of its topic: in order within a partition.
+
+        Waits for transactions that were open at its ends. `read` is called with numbers of offsets. Raises:
+        TopicStalled.
+        """
+        ends = {where: end for where, end in extent.ends.items() if extent.first[where] < end}
+        if not ends:
+            return
+        async with self._reader_of(list(ends), "read_committed") as consumer:
+            for where in ends:
+                consumer.seek(where, extent.first[where])
+            async for records in _batches(consumer, ends):
+                take = takes[records[0].topic]
+                for record in records:
+                    take(record)
+                read(len(records))
 
     async def records(self, topic: str) -> AsyncIterator[ConsumerRecord]:
         """Yield every committed record up to the high watermark.
@@ -113,7 +175,7 @@ class Log:
         ends = await self.ends(topic)
         async with self.reader(topic, isolation_level="read_committed") as consumer:
             await consumer.seek_to_beginning()
-            async for record in _until(consumer, topic, ends):
+            async for record in _until(consumer, ends):
                 yield record
 
     async def records_in_order(self, topic: str) -> AsyncGenerator[ConsumerRecord, None]:
@@ -130,7 +192,7 @@ class Log:
         """Yield the committed records of one partition before this offset. Raises: TopicStalled."""
         async with self._reader_of([where], "read_committed") as consumer:
             await consumer.seek_to_beginning()
-            async for record in _until(consumer, where.topic, {where: end}):
+            async for record in _until(consumer, {where: end}):
                 yield record
 
     async def record_at(self, topic: str, partition: int, offset: int) -> ConsumerRecord | None:
@@ -143,7 +205,7 @@ class Log:
             if not first[where] <= offset < end[where]:
                 return None
             consumer.seek(where, offset)
-            async for record in _until(consumer, topic, {where: offset + 1}):
+            async for record in _until(consumer, {where: offset + 1}):
                 return record if record.offset == offset else None
         return None
 
@@ -181,23 +243,35 @@ async def open_log(kafka: Kafka) -> AsyncIterator[Log]:
         yield Log(kafka, admin)
 
 
-async def _until(
-    consumer: AIOKafkaConsumer, topic: str, ends: Mapping[TopicPartition, int]
-) -> AsyncIterator[ConsumerRecord]:
+async def _until(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]) -> AsyncIterator[ConsumerRecord]:
+    async for records in _batches(consumer, ends):
+        for record in records:
+            yield record
+
+
+async def _batches(
+    consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]
+) -> AsyncIterator[list[ConsumerRecord]]:
+    """Committed records before these offsets, each batch of one partition. Raises: TopicStalled."""
     deadline = time.monotonic() + STALLED_SECONDS
     before = -1
-    while not await reached(consumer, ends):
-        for records in (await consumer.getmany(timeout_ms=POLL_MILLISECONDS)).values():
-            for record in records:
-                if record.offset < ends[TopicPartition(record.topic, record.partition)]:
-                    yield record
+    while left := await _not_reached(consumer, ends):
+        for where, records in (await consumer.getmany(timeout_ms=POLL_MILLISECONDS)).items():
+            if records[-1].offset >= ends[where]:
+                records = [record for record in records if record.offset < ends[where]]
+            if records:
+                yield records
         positions = sum([await consumer.position(tp) for tp in ends])
         if positions != before:
             before, deadline = positions, time.monotonic() + STALLED_SECONDS
         elif time.monotonic() > deadline:
-            raise TopicStalled(topic=topic)
+            raise TopicStalled(topic=", ".join(sorted({where.topic for where in left})))
 
 
 async def reached(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]) -> bool:
     """Check whether everything before these offsets was read, transaction markers included."""
-    return all([await consumer.position(tp) >= end for tp, end in ends.items()])
+    return not await _not_reached(consumer, ends)
+
+
+async def _not_reached(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+    return [where for where, end in ends.items() if await consumer.position(where) < end]

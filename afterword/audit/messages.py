@@ -240,7 +240,7 @@ def _fate(
 def _judge_placement(
     snapshot: Snapshot, lasting: Lasting, produced: ProducedMessage, placement: Placement, pending: bool, report: Report
 ) -> None:
-    if not placement.episode.truncated and placement.core.content not in lasting.contents(produced):
+    if not placement.episode.truncated and not lasting.had(produced, placement.core.content):
         report.found("altered", f"{name_of(produced)}, in {placement.episode.episode_id}")
     if pending and snapshot.quiet:
         report.found("duplicated", f"{name_of(produced)}, in {placement.episode.episode_id} and pending")

@@ -1,10 +1,13 @@
 """Taking a snapshot of a deployment, in the order that `Snapshot` requires, and judging it."""
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from afterword.audit.judge import judge
-from afterword.audit.log import Log, ReadProgress, Take, open_log
+from afterword.audit.log import Counted, Log, ReadProgress, Take, open_log
 from afterword.audit.messages import CLOCKS_APART_MS
 from afterword.audit.report import Report
 from afterword.audit.snapshot import (
@@ -23,6 +26,8 @@ from afterword.streams.errors import TopicMissing
 from afterword.streams.kafka import broker_errors
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES
 from afterword.streams.settings import Kafka, Settings
+from afterword.streams.stores.opening import open_stores
+from afterword.streams.together import together
 
 INDEX_PAGE = 2000
 """Episodes that the index is asked for at a time."""
@@ -45,9 +50,24 @@ async def run(
     with broker_errors(settings.kafka.bootstrap_servers):
         async with open_log(settings.kafka) as log:
             notes = await until_summarised(log, settings.kafka, wait_seconds, progress)
-            snapshot = await _take_snapshot(log, settings, index, progress)
-    snapshot.notes[:0] = notes
-    return judge(snapshot)
+            with _without_collector():
+                snapshot = await _take_snapshot(log, settings, index, progress)
+                snapshot.notes[:0] = notes
+                return judge(snapshot)
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Keep Python from looking for cycles: a snapshot is millions of tuples, none in a cycle, and going through all of
+    them again and again takes a quarter of the audit.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 async def _take_snapshot(log: Log, settings: Settings, index: ReadIndex, progress: ReadProgress) -> Snapshot:
@@ -61,8 +81,8 @@ async def _take_snapshot(log: Log, settings: Settings, index: ReadIndex, progres
     )
     before = await _state_of_work(log, settings.kafka, topics)
     await _read_offsets(log, settings.kafka, topics, snapshot)
-    await _read_topics(log, settings, topics, snapshot, progress)
-    await read_stores(settings, snapshot, progress)
+    await _read_state(log, settings.kafka, topics, snapshot, progress)
+    await _read_topics_and_stores(log, settings, topics, snapshot, progress)
     await _read_index(settings, index, snapshot, progress)
     soon = datetime.now(UTC) + timedelta(milliseconds=CLOCKS_APART_MS)  # by the clock of the worker that removes
     snapshot.messages_before_ms = milliseconds_if_known(settings.retention.messages_before(soon))
@@ -88,32 +108,67 @@ async def _read_offsets(log: Log, kafka: Kafka, topics: set[str], snapshot: Snap
         snapshot.retries_wait = any(end > handled.get(source.partition, 0) for source, end in ends.items())
 
 
-async def _read_topics(
-    log: Log, settings: Settings, topics: set[str], snapshot: Snapshot, progress: ReadProgress
-) -> None:
-    kafka, state = settings.kafka, SegmenterState()
-    readings: dict[str, Take] = {
-        kafka.messages_topic: partial(take_message, snapshot, redaction=settings.redaction.of_records()),
-        kafka.changelog(MESSAGES): state.take_body,
-        kafka.changelog(CONVERSATIONS): state.take_conversation,
-        kafka.dead_letters(kafka.messages_topic): partial(take_dead_letter, snapshot.dead, kafka.messages_topic),
-        kafka.episodes_topic: partial(take_episode, snapshot),
-        kafka.dead_letters(kafka.episodes_topic): partial(
-            take_dead_letter, snapshot.dead_episodes, kafka.episodes_topic
-        ),
-        kafka.summaries_topic: partial(take_summary, snapshot),
-        kafka.deletions_topic: partial(take_deletion, snapshot),
-    }
-    names = {kafka.messages_topic: "messages", kafka.episodes_topic: "episodes", kafka.summaries_topic: "summaries"}
-    for topic, take in readings.items():
-        if topic not in topics:
-            snapshot.notes.append(f"there is no topic {topic}")
-        elif await log.read(topic, take, progress) and topic in names:
-            snapshot.truncated.add(names[topic])
-            snapshot.notes.append(f"the oldest records of {topic} were deleted: what depends on them is not judged")
+async def _read_state(log: Log, kafka: Kafka, topics: set[str], snapshot: Snapshot, progress: ReadProgress) -> None:
+    """Read the changelogs one after the other, before all other topics: see `SegmenterState`.
+
+    They are compacted: what a changelog had at some moment can be read only then.
+    """
+    state = SegmenterState()
+    for table, take in ((MESSAGES, state.take_body), (CONVERSATIONS, state.take_conversation)):
+        if _is_there(kafka.changelog(table), topics, snapshot):
+            await log.read(kafka.changelog(table), take, progress)
     snapshot.pending, snapshot.handed_over = state.pending(), state.handed_over()
     snapshot.damaged = state.damaged
     snapshot.quarantined = {damage.conversation_id for damage in state.damaged if damage.conversation_id is not None}
+
+
+async def _read_topics_and_stores(
+    log: Log, settings: Settings, topics: set[str], snapshot: Snapshot, progress: ReadProgress
+) -> None:
+    """Read the topics to where they end by now, and the stores, at the same time.
+
+    What is stored later than that is more than the topics tell of, and no less.
+    """
+    takes = {topic: take for topic, take in _takes(settings, snapshot).items() if _is_there(topic, topics, snapshot)}
+    extent = await log.extent(list(takes))
+    async with open_stores(settings) as stores:
+        total = extent.size + await stores.messages.count_all()
+        counted = Counted("reading topics and stores", total, progress)
+        await together(log.read_all(extent, takes, counted.add), read_stores(stores, snapshot, counted.add))
+    # edits and deletions that the stores may have by now
+    await log.read_all(extent.before(await log.extent([settings.kafka.messages_topic])), takes, counted.add)
+    _note_truncated(extent.truncated, settings.kafka, snapshot)
+
+
+def _takes(settings: Settings, snapshot: Snapshot) -> dict[str, Take]:
+    """What is done with the records of each topic, in the order in which their ends are asked for.
+
+    The messages come last: so each message of an episode is among them.
+    """
+    kafka = settings.kafka
+    dead, dead_episodes = kafka.dead_letters(kafka.messages_topic), kafka.dead_letters(kafka.episodes_topic)
+    return {
+        dead: partial(take_dead_letter, snapshot.dead, kafka.messages_topic),
+        kafka.episodes_topic: partial(take_episode, snapshot),
+        dead_episodes: partial(take_dead_letter, snapshot.dead_episodes, kafka.episodes_topic),
+        kafka.summaries_topic: partial(take_summary, snapshot),
+        kafka.deletions_topic: partial(take_deletion, snapshot),
+        kafka.messages_topic: partial(take_message, snapshot, redaction=settings.redaction.of_records()),
+    }
+
+
+def _is_there(topic: str, topics: set[str], snapshot: Snapshot) -> bool:
+    if topic not in topics:
+        snapshot.notes.append(f"there is no topic {topic}")
+    return topic in topics
+
+
+def _note_truncated(topics: set[str], kafka: Kafka, snapshot: Snapshot) -> None:
+    names = {kafka.messages_topic: "messages", kafka.episodes_topic: "episodes", kafka.summaries_topic: "summaries"}
+    for topic, name in names.items():
+        if topic in topics:
+            snapshot.truncated.add(name)
+            snapshot.notes.append(f"the oldest records of {topic} were deleted: what depends on them is not judged")
 
 
 async def _read_index(settings: Settings, index: ReadIndex, snapshot: Snapshot, progress: ReadProgress) -> None:

@@ -217,9 +217,9 @@ class Archived(NamedTuple):
 class Snapshot:
     """Content of topics, consumer groups and stores.
 
-    They are not read at one instant. The groups' offsets come first, then the segmenter's state, `episode.closed`,
-    `summary.created` and the stores. A message moves in this direction only, so work in progress never looks like a
-    loss.
+    They are not read at one instant. The groups' offsets come first, then the segmenter's state, the ends of
+    `episode.closed`, `summary.created` and `messages`, then the stores and those topics up to these ends. A message
+    moves in this direction only, so work in progress never looks like a loss.
     """
 
     produced: list[ProducedMessage] = field(default_factory=list)

@@ -3,18 +3,18 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from afterword.audit.log import PROGRESS_EVERY, ReadProgress
 from afterword.audit.snapshot import Archived, Position, Snapshot, Stored, digest, digest_of_message
 from afterword.schemas.ids import earlier_message_key, tenant_message_key
 from afterword.streams.errors import AfterwordError, StoreInUse
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import EpisodeRef
 from afterword.streams.stores.messages import MessageRef
-from afterword.streams.stores.opening import open_stores
+from afterword.streams.stores.opening import Stores, open_stores
 
 ReadIndex = Callable[[Settings, Sequence[str]], Awaitable[set[str]]]
 """Those of the episodes (ids) that are indexed. Raises: IndexNotChecked, StoreUnavailable."""
 
+COUNTED_AT_A_TIME = 200
 
 T = TypeVar("T")
 
@@ -23,38 +23,36 @@ class IndexNotChecked(AfterwordError):
     """index not checked: {reason}"""
 
 
-async def read_stores(settings: Settings, snapshot: Snapshot, progress: ReadProgress) -> None:
-    """Read episodes and messages into the snapshot; `progress` is called now and then. Raises: StoreUnavailable."""
+async def read_stores(stores: Stores, snapshot: Snapshot, read: Callable[[int], None]) -> None:
+    """Read episodes and messages into the snapshot; `read` is called with numbers of them. Raises: StoreUnavailable."""
     tenants: dict[str | None, str] = {}
-    async with open_stores(settings) as stores:
-        total = await stores.episodes.count_following(None)
-        async for episode in _told("reading the stored episodes", stores.episodes.all_episodes(), total, progress):
-            snapshot.stored[episode.episode_id] = stored(episode)
-            if episode.tenant_id is not None:
-                tenants[episode.episode_id] = episode.tenant_id
-        async for gone in stores.episodes.all_deleted():
-            snapshot.gone[gone.deletion.episode_id] = gone.as_of
-            if gone.deletion.reason == "expired":
-                snapshot.expired.add(gone.deletion.episode_id)
-        total = await stores.messages.count_all()
-        async for message in _told("reading the archive", stores.messages.all_messages(), total, progress):
-            if message.deleted:
-                snapshot.messages[digest(message.key)] = Archived(None, False, deleted=True, changed=message.changed)
-            elif message.archived:
-                snapshot.messages[digest(message.key)] = archived(message)
-            else:  # an older version's names no tenant; what is archived of the message knows better
-                key = label_key(message, tenants.get(message.episode_id))
-                snapshot.messages.setdefault(digest(key), Archived(message.episode_id, False))
+    async for episode in stores.episodes.all_episodes():
+        snapshot.stored[episode.episode_id] = stored(episode)
+        if episode.tenant_id is not None:
+            tenants[episode.episode_id] = episode.tenant_id
+    async for gone in stores.episodes.all_deleted():
+        snapshot.gone[gone.deletion.episode_id] = gone.as_of
+        if gone.deletion.reason == "expired":
+            snapshot.expired.add(gone.deletion.episode_id)
+    async for message in _counted(stores.messages.all_messages(), read):
+        if message.deleted:
+            snapshot.messages[digest(message.key)] = Archived(None, False, deleted=True, changed=message.changed)
+        elif message.archived:
+            snapshot.messages[digest(message.key)] = archived(message)
+        else:  # an older version's names no tenant; what is archived of the message knows better
+            key = label_key(message, tenants.get(message.episode_id))
+            snapshot.messages.setdefault(digest(key), Archived(message.episode_id, False))
 
 
-async def _told(what: str, items: AsyncIterator[T], total: int, progress: ReadProgress) -> AsyncIterator[T]:
+async def _counted(items: AsyncIterator[T], read: Callable[[int], None]) -> AsyncIterator[T]:
     done = 0
-    progress(what, done, total)
     async for item in items:
         yield item
         done += 1
-        if done % PROGRESS_EVERY == 0:
-            progress(what, done, total)
+        if done == COUNTED_AT_A_TIME:
+            read(done)
+            done = 0
+    read(done)
 
 
 def archived(message: MessageRef) -> Archived:

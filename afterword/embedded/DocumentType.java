@@ -23,7 +23,8 @@ class DocumentType extends BasicDataType<Document> {
     return size(document);
   }
 
-  private static int size(Object value) {
+  /** Bytes of a value in memory, about. */
+  static int size(Object value) {
     if (value instanceof String text) {
       return OVERHEAD + text.length();
     } else if (value instanceof Map<?, ?> map) {

@@ -34,6 +34,7 @@ class IndexedCollection extends H2Collection {
   private static final int FIRST_PAGE = 16;
   private static final int LARGEST_PAGE = 512;
   private static final int MOST_VALUES = 2000; // of one `$in`
+  private static final int REPLY_BYTES = 8 << 20; // drivers refuse 48 MB, and MongoDB itself sends 16 MB at most
 
   /** The first `$match` of the aggregation that this thread runs: the server would give it all documents. */
   static final ThreadLocal<Document> FIRST_MATCH = new ThreadLocal<>();
@@ -391,10 +392,13 @@ class IndexedCollection extends H2Collection {
       return next != null;
     }
 
+    /** At most so many, and no more than fit into a reply. */
     List<Document> take(int number) {
       List<Document> taken = new ArrayList<>();
-      while (taken.size() < number && hasNext()) {
+      int left = REPLY_BYTES;
+      while (taken.size() < number && left > 0 && hasNext()) {
         taken.add(next);
+        left -= DocumentType.size(next);
         next = null;
       }
       return fields == null ? taken : projected(taken);

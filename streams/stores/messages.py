@@ -216,7 +216,7 @@ class MessageArchive(MessageWriter, Protocol):
         ...
 
     async def count_all(self) -> int:
-        """Number of the messages that `all_messages` has."""
+        """Number of the messages that `all_messages` has; while others write, about that."""
         ...
 
     def all_messages(self) -> AsyncIterator[MessageRef]:

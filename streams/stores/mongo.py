@@ -105,6 +105,8 @@ BATCH_SIZE = 1000
 PAGE_SIZE = 40
 """Documents of one reply. A message has up to 1 MB, the driver refuses 48 MB, and not every server splits a reply at
 16 MB, as MongoDB does."""
+SCAN_SIZE = 1000
+"""The same, where a whole collection is read in its order: there MongoDB and the embedded server both split replies."""
 DUPLICATE_KEY = 11000
 NEWEST_FIRST = [("sent_at", -1), ("source.offset", -1)]
 
@@ -514,7 +516,7 @@ class MongoEpisodes:
 
     async def all_episodes(self) -> AsyncIterator[EpisodeRef]:
         fields = (*EPISODE_REF_FIELDS, *EPISODE_OWNER_FIELDS)
-        async for document in _each(self._episodes.find({"deleted": None}, fields)):
+        async for document in _each(self._episodes.find({"deleted": None}, fields), SCAN_SIZE):
             yield episode_ref_from(document)
 
     async def all_deleted(self) -> AsyncIterator[DeletedEpisode]:
@@ -801,11 +803,11 @@ class MongoMessages:
 
     async def count_all(self) -> int:
         with mongo_errors():
-            found: int = await self._messages.count_documents({})
+            found: int = await self._messages.estimated_document_count()  # of the collection, without reading it
         return found
 
     async def all_messages(self) -> AsyncIterator[MessageRef]:
-        async for document in _each(self._messages.find({}, MESSAGE_REF_FIELDS)):
+        async for document in _each(self._messages.find({}, MESSAGE_REF_FIELDS), SCAN_SIZE):
             yield message_ref_from(document)
 
     async def _put(self, messages: dict[str, ArchivedMessage]) -> None:
@@ -1180,10 +1182,10 @@ def batches(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
     return (items[start : start + BATCH_SIZE] for start in range(0, len(items), BATCH_SIZE))
 
 
-async def _each(cursor: Any) -> AsyncIterator[Mapping[str, Any]]:
-    """Documents of a cursor; a reply holds at most PAGE_SIZE of them."""
+async def _each(cursor: Any, most: int = PAGE_SIZE) -> AsyncIterator[Mapping[str, Any]]:
+    """Documents of a cursor; a reply holds at most so many of them."""
     with mongo_errors():
-        async for document in cursor.batch_size(PAGE_SIZE):
+        async for document in cursor.batch_size(most):
             yield document
 
 
