@@ -1,7 +1,7 @@
 """Every benchmark, one after the other: tables, ratios, and a JSON file.
 
-python -m benchmarks [--only WORD] [--rounds 5] [--short] [--load RATE]… [--messages COUNT]… [--json FILE]
-  [--markdown FILE]
+python -m benchmarks [--only WORD] [--rounds 5] [--short] [--load RATE]… [--messages COUNT]…
+  [--keep DIRECTORY] [--json FILE] [--markdown FILE]
 """
 
 import argparse
@@ -113,12 +113,15 @@ def main() -> None:
     parser.add_argument("--short", action="store_true", help="the guard's form")
     load = "messages/s of the benchmark latency, instead of shares of the capacity that it finds; may be repeated"
     parser.add_argument("--load", metavar="RATE", type=float, action="append", default=[], help=load)
-    count = "messages of the benchmark sizes, instead of 10,000 and 100,000; may be repeated"
+    count = "messages of the benchmark sizes, instead of 10,000, 100,000 and 1,000,000; may be repeated"
     parser.add_argument("--messages", metavar="COUNT", type=int, action="append", default=[], help=count)
+    kept = "directory where the benchmark sizes leaves what it has filled, and finds it the next time"
+    parser.add_argument("--keep", metavar="DIRECTORY", type=Path, help=kept)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", type=Path)
     given = parser.parse_args()
-    run = Run(Form(given.rounds, given.short, tuple(given.load), tuple(given.messages)), given.json, given.markdown)
+    form = Form(given.rounds, given.short, tuple(given.load), tuple(given.messages), given.keep)
+    run = Run(form, given.json, given.markdown)
     wanted = {name: one for name, one in BENCHMARKS.items() if given.only in name}
     asyncio.run(run_all(run, wanted, Console(width=140)))
     if run.failed:

@@ -3,7 +3,7 @@
 python -m benchmarks.filling DIRECTORY --messages COUNT [--in-one]
 
 Turns of SuperDialseg's dialogues in random order, all of one user. The workers run as their users start them, without
-an LLM. A run that is ended in the midst of it goes on where it was, once all messages are sent.
+an LLM. A run that is ended in the midst of it goes on where it was.
 """
 
 import argparse
@@ -30,8 +30,10 @@ from benchmarks.recall.corpora import dialogue_rows
 CONVERSATION_MESSAGES, EPISODE_MESSAGES = 20, 10
 AT_A_TIME = 100
 """Conversations that go on side by side."""
+SENT_AT_A_TIME = 1_000
+"""Conversations after which it is noted that they are sent; others are sent again, and are duplicates."""
 USER = "u1"
-FILL_SECONDS = 12 * 3600.0
+FILL_SECONDS = 24 * 3600.0
 POLL_SECONDS = 0.2
 SEED = 16
 NOTE = "filled.json"
@@ -57,23 +59,24 @@ class Shape:
 
 @dataclass(frozen=True)
 class Filled:
-    """What a directory has by now. `seconds` from the first message until all were summarized and archived; None where
-    that was interrupted."""
+    """What is in a directory by now, noted in a file of it."""
 
-    conversations: int
-    """Numbered from 0; some may have been added after the first ones."""
-    messages: int
-    is_finished: bool = False
+    conversations: int = 0
+    """Numbered from 0."""
+    messages: int = 0
+    is_done: bool = False
+    """All of them are summarized and archived."""
     seconds: float | None = None
+    """Duration of that, from the first message; None where it was interrupted."""
 
     @classmethod
-    def of(cls, directory: Path) -> "Filled | None":
-        """None where nothing, or not everything, was sent."""
+    def of(cls, directory: Path) -> "Filled":
         note = directory / NOTE
-        return cls(**json.loads(note.read_text())) if note.exists() else None
+        return cls(**json.loads(note.read_text())) if note.exists() else cls()
 
-    def keep(self, directory: Path) -> None:
+    def keep(self, directory: Path) -> "Filled":
         (directory / NOTE).write_text(json.dumps(vars(self)))
+        return self
 
 
 @asynccontextmanager
@@ -93,30 +96,33 @@ async def running(directory: Path) -> AsyncIterator[tuple[EmbeddedStack, Setting
 
 async def fill(directory: Path, shape: Shape) -> Filled:
     """Fill the directory, unless it is filled. Raises: TimeoutError."""
-    known = Filled.of(directory)
-    if known and known.is_finished:
-        return known
+    filled = Filled.of(directory)
+    if filled.is_done:
+        return filled
+    is_new = filled == Filled()
     async with running(directory) as (stack, settings), AsyncExitStack() as workers:
         await ensure_topics(settings)
         for role in ROLES:
             one = await workers.enter_async_context(worker(role, directory, stack.environment()))
             await one.until_ready()
         began = time.monotonic()
-        if known is None:
-            await send(settings, said(range(shape.conversations), shape.each, turns()))
-            Filled(shape.conversations, shape.messages).keep(directory)
+        while filled.conversations < shape.conversations:
+            last = min(filled.conversations + SENT_AT_A_TIME, shape.conversations)
+            filled = await send(settings, directory, range(filled.conversations, last), shape.each)
         await until_done(settings, *ROLES)
-        seconds = None if known else time.monotonic() - began
-    filled = Filled(shape.conversations, shape.messages, True, seconds)
-    filled.keep(directory)
-    return filled
+        seconds = time.monotonic() - began
+    return Filled(filled.conversations, filled.messages, True, seconds if is_new else None).keep(directory)
 
 
-async def send(settings: Settings, messages: Iterator[MessageCreated]) -> None:
+async def send(settings: Settings, directory: Path, conversations: range, each: int, is_done: bool = False) -> Filled:
+    """Send these conversations, and note them. `is_done`: once they are summarized, too, as the caller promises."""
     async with Producer.from_settings(settings) as producer:
-        for message in messages:
+        for message in said(conversations, each, turns()):
             await producer.enqueue(message)
         await producer.drain()
+    known = Filled.of(directory)
+    messages = known.messages + len(conversations) * each
+    return Filled(conversations.stop, messages, is_done, known.seconds).keep(directory)
 
 
 async def until_done(settings: Settings, *roles: str) -> None:
@@ -161,7 +167,7 @@ def name_of(conversation: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.filling", description="Fill a directory, and keep it.")
-    parser.add_argument("directory", type=Path)
+    parser.add_argument("directory", type=Path, help="what `python -m benchmarks --only sizes --keep` is given")
     parser.add_argument("--messages", type=int, required=True)
     parser.add_argument("--in-one", action="store_true", help="all of them in one conversation")
     given = parser.parse_args()

@@ -3,8 +3,8 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +34,32 @@ def status_bytes(status: str, name: str) -> int:
 def written_bytes_of(io: str) -> int:
     """Read bytes written from the text of /proc/PID/io."""
     return next(int(line.split()[1]) for line in io.splitlines() if line.startswith("write_bytes:"))
+
+
+def family(pid: int) -> list[int]:
+    """The process and all that it has started, directly or not."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # one may end meanwhile
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(stat.parent.name))
+    found = [pid]
+    for one in found:
+        found += children.get(one, [])
+    return found
+
+
+def proportional_bytes(pids: Iterable[int]) -> int:
+    """Memory of these processes together: pages that several share are counted once (PSS)."""
+    total = 0
+    for pid in pids:
+        with suppress(OSError):
+            total += status_bytes(Path(f"/proc/{pid}/smaps_rollup").read_text(), "Pss")
+    return total
+
+
+def cpu_seconds(pid: int) -> float:
+    return cpu_seconds_of(Path(f"/proc/{pid}/stat").read_text())
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ class Form(NamedTuple):
     capacity that it finds."""
     messages: tuple[int, ...] = ()
     """Sizes of the benchmark `sizes`, instead of its own."""
+    keep: Path | None = None
+    """Directory where it leaves what it has filled, and finds it the next time."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ def as_json(findings: Mapping[str, Sequence[Finding]], form: Form) -> str:
     """Findings with the machine that they are from: a figure without its machine says nothing."""
     kept = {
         "machine": machine(),
-        "form": form._asdict(),
+        "form": form._asdict() | {"keep": str(form.keep or "")},
         "ratios": {name: value for some in findings.values() for one in some for name, value in one.ratios.items()},
         "findings": {
             name: [
