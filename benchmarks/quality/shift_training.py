@@ -1,6 +1,6 @@
 """Trains the segmenter's topic model: python -m benchmarks.quality.shift_training [--select]
 
-Writes `streams/segmenter/shifts-2.json`, the weights on all labelled dialogues. `make quality` trains it anew on parts
+Writes `streams/segmenter/shifts-3.json`, the weights on all labelled dialogues. `make quality` trains it anew on parts
 of them, and scores it on the rest. `--select` prints instead what each feature, of those in use and of those that were
 refused, is worth inside a corpus and on the one that it was not trained on.
 """
@@ -8,7 +8,8 @@ refused, is worth inside a corpus and on the one that it was not trained on.
 import argparse
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
+from functools import cache
+from itertools import chain, compress
 from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
@@ -32,20 +33,26 @@ RAREST = 5
 """Examples that a value must hold in."""
 PULL = 60
 """Weight of each message saved, in thousandths: of 0, 60 and 120 the best over all rows of `show`."""
-HALVINGS = 12
-MOST = 6000
-"""Log-odds between which the threshold is searched, in thousandths."""
+ROUNDS = 2
+HALVINGS = 9
+MOST = 2500
+"""Log-odds between which the thresholds are searched, in thousandths."""
+SPEAKER = "speaker"
+FORMAL = 4
+"""First value of that table which is of a formal conversation."""
 
 Corpus = Sequence[Dialogue]
 Values = Callable[[TopicRow, Utterance, int], int]
 REFUSED: Mapping[str, tuple[int, Values]] = {
-    "who speaks": (4, lambda topic, now, _: now.is_user << 1 | topic.last & 1),
-    "who speaks, questions": (
-        16,
-        lambda topic, now, _: now.is_user << 3 | (topic.last & 3) << 1 | now.asks,
+    "who speaks, also where talk is not formal": (
+        8,
+        lambda topic, now, _: now.is_user << 2 | (topic.last >> 1 & 1) << 1 | now.asks,
     ),
     "words": (8, lambda _topic, now, _length: min(now.words // 5, 7)),
-    "new words": (8, lambda topic, now, _: min(len(set(now.content) - set(topic.content)), 7)),
+    "new words, also where talk is not formal": (
+        8,
+        lambda topic, now, _: min(len(set(now.content) - set(topic.content)), 7),
+    ),
     "share of the last 16 words": (
         4,
         lambda topic, now, _: min(len(set(now.content) & set(topic.content[-16:])), 3),
@@ -66,14 +73,24 @@ class Fit(NamedTuple):
     bias: int
     tables: Mapping[str, list[int]]
 
-    def weights(self, cut_at: int = 0, pull: int = PULL) -> Weights:
-        return weights_of(self.bias - cut_at, pull, self.tables)
+    def above(self, thresholds: Sequence[int]) -> "Fit":
+        """The fit with these thresholds in it: of conversations that are not formal, and of those that are."""
+        chatty, formal = thresholds
+        tables = dict(self.tables)
+        tables[SPEAKER] = [
+            weight - (formal - chatty) * (value >= FORMAL) for value, weight in enumerate(tables[SPEAKER])
+        ]
+        return Fit(self.bias - chatty, tables)
+
+    def weights(self) -> Weights:
+        return weights_of(self.bias, PULL, self.tables)
 
 
-def train(corpora: Sequence[Corpus]) -> Weights:
-    """Fit on all dialogues; the threshold is the lowest that cuts no corpus into shorter episodes than people did."""
-    fit = fitted(list(chain.from_iterable(examples(dialogues) for dialogues in corpora)), TABLES)
-    return fit.weights(max(_threshold(fit, dialogues) for dialogues in corpora))
+def train(corpora: Sequence[Corpus]) -> Fit:
+    """Fit on all dialogues, with thresholds that they gave."""
+    dialogues = list(chain.from_iterable(corpora))
+    fit = fitted(list(examples(dialogues)), TABLES)
+    return fit.above(_thresholds(fit, dialogues[::2]))
 
 
 def segment(weights: Weights, dialogue: Dialogue, shortest: int = SHORTEST) -> list[bool]:
@@ -125,7 +142,9 @@ def fitted(found: Sequence[Example], sizes: Mapping[str, int]) -> Fit:
 def show(console: Console) -> None:
     corpora = read()
     tasks, chats = corpora["superseg_validation"], corpora["tiage_train"] + corpora["tiage_validation"]
-    of_tasks, of_chats, of_both = train([tasks]), train([chats]), train([tasks, corpora["tiage_train"]])
+    of_tasks, of_chats, of_both = (
+        train(each).weights() for each in ([tasks], [chats], [tasks, corpora["tiage_train"]])
+    )
     held_out = _held_out(tasks, corpora["tiage_train"], SHORTEST)
     rows = [
         ("SuperDialseg, trained on other dialogues of both", held_out),
@@ -179,23 +198,40 @@ def _area(fit: Fit, found: Sequence[Example]) -> float:
     return float((ranks[begins].sum() - yes * (yes + 1) / 2) / (yes * no))
 
 
-def _threshold(fit: Fit, dialogues: Corpus) -> int:
-    """Search, on every other dialogue, the lowest threshold whose episodes are not shorter than people's."""
-    sample = dialogues[::2]
-    lowest, highest, aim = -MOST, MOST, turns_each([labels(dialogue) for dialogue in sample])
-    for _ in range(HALVINGS):
-        middle = (lowest + highest) // 2
-        weights = fit.weights(middle)
-        if turns_each([segment(weights, dialogue) for dialogue in sample]) < aim:
-            lowest = middle
-        else:
-            highest = middle
-    return highest
+def _thresholds(fit: Fit, dialogues: Corpus) -> list[int]:
+    """Search the lowest thresholds that find no more shifts than people did, in formal talk and in other.
+
+    Each in its turn, because either moves the episodes of the other.
+    """
+    formal = [_formal(dialogue) for dialogue in dialogues]
+    aims = _number_of_shifts(formal, [labels(dialogue) for dialogue in dialogues])
+    thresholds = [0, 0]
+    for register in (1, 0) * ROUNDS:
+        lowest, highest = -MOST, MOST
+        for _ in range(HALVINGS):
+            thresholds[register] = (lowest + highest) // 2
+            weights = fit.above(thresholds).weights()
+            if _number_of_shifts(formal, [segment(weights, d) for d in dialogues])[register] > aims[register]:
+                lowest = thresholds[register]
+            else:
+                highest = thresholds[register]
+        thresholds[register] = highest
+    return thresholds
 
 
-def turns_each(found: Sequence[Labels]) -> float:
-    """Mean number of turns of the segments."""
-    return sum(map(len, found)) / sum(1 + sum(each[1:]) for each in found)
+def _formal(dialogue: Dialogue) -> list[bool]:
+    """Whether the talk is formal at each turn; shifts do not change it."""
+    found, topic = [], BEGUN
+    for now in _said(dialogue):
+        found.append(shifts.is_formal(topic, now))
+        topic = shifts.after(topic, now, opens=True)
+    return found
+
+
+def _number_of_shifts(formal: Sequence[Labels], found: Sequence[Labels]) -> list[int]:
+    """Shifts in messages that are not formal, and in those that are."""
+    registers = [register for f, cuts in zip(formal, found, strict=True) for register in compress(f[1:], cuts[1:])]
+    return [registers.count(False), registers.count(True)]
 
 
 def _scored(weights: Weights, dialogues: Corpus) -> Scores:
@@ -206,13 +242,14 @@ def _held_out(dialogues: Corpus, others: Corpus, shortest: int) -> Scores:
     """Score each dialogue by weights, and by a threshold, that were found without its fold."""
     truth, found = [], []
     for fold in range(FOLDS):
-        weights = train([[d for n, d in enumerate(dialogues) if n % FOLDS != fold], others])
+        weights = train([[d for n, d in enumerate(dialogues) if n % FOLDS != fold], others]).weights()
         for dialogue in dialogues[fold::FOLDS]:
             truth.append(labels(dialogue))
             found.append(segment(weights, dialogue, shortest))
     return scores(truth, found)
 
 
+@cache
 def _said(dialogue: Dialogue) -> list[Utterance]:
     return [utterance_of(turn.role == "user", turn.text) for turn in dialogue]
 
@@ -220,9 +257,8 @@ def _said(dialogue: Dialogue) -> list[Utterance]:
 def write() -> None:
     corpora = read()
     tasks, chats = corpora["superseg_validation"], corpora["tiage_train"] + corpora["tiage_validation"]
-    fit = fitted(list(chain(examples(tasks), examples(chats))), TABLES)
-    cut_at = max(_threshold(fit, dialogues) for dialogues in (tasks, chats))
-    found = {"bias": fit.bias - cut_at, "pull": PULL, "tables": fit.tables}
+    fit = train([tasks, chats])
+    found = {"bias": fit.bias, "pull": PULL, "tables": fit.tables}
     WEIGHTS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
 
 

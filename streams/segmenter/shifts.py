@@ -15,10 +15,10 @@ from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
-VERSION = 2
+VERSION = 3
 """Version of the features and weights below; 15 at most, because a message's row has four bits for it."""
 KNOWN_VERSIONS = frozenset((VERSION,))
-"""Versions that decide: an episode keeps the one that opened it. Version 1 was never released."""
+"""Versions that decide: an episode keeps the one that opened it. Versions 1 and 2 were never released."""
 MAX_CHARACTERS = 600
 """Characters of a message that are read."""
 MAX_CONTENT = 24
@@ -33,6 +33,14 @@ MOST_SAVED = 12
 """Messages beyond that average, or missing from it, that count."""
 ENGLISH_WORD_IN = 5
 """One word of so many, at least, is one that only English has, in this message and those before."""
+FORMAL = 56
+"""Tenths of a character for each different word, in this message and those before, from which a conversation is formal.
+
+Long words, and long messages, are those of services and of assistants that inform; there it counts who speaks and how
+much is new. Between people who chat neither tells anything.
+"""
+MOST_NEW = 7
+"""Content words that the episode has not, at most, that count."""
 FOREIGN_CHARACTER_IN = 10
 """One character of so many beyond ASCII, at most: otherwise the text is in no language that is known here."""
 
@@ -223,6 +231,11 @@ def is_english(topic: TopicRow, now: Utterance) -> bool:
     return (topic.foreign + now.foreign) * FOREIGN_CHARACTER_IN <= topic.characters + now.characters
 
 
+def is_formal(topic: TopicRow, now: Utterance) -> bool:
+    """Return whether words, or messages, are long, in this message and those before."""
+    return (topic.characters + now.characters) * 10 >= (topic.words + now.words) * FORMAL
+
+
 CUE = "cue: "
 TABLES: Mapping[str, int] = {
     "share, questions": 24,
@@ -230,16 +243,22 @@ TABLES: Mapping[str, int] = {
     "length": 10,
     "saved": 6,
     "pair": 16,
+    "speaker": 12,
+    "new words": 4 * (MOST_NEW + 2),
     **{f"{CUE}{name}": 8 for name in CUES},
 }
 """The features, and how many values each has."""
 
 
+FORMALLY = [(0, 0), *product((1, 2), range(1, MOST_NEW + 2))]
+"""Who speaks, and how many words are new, from 1 where the conversation is formal: 0 and 0 where it is not."""
+
+
 def features(topic: TopicRow, now: Utterance, length: int) -> list[int]:
     """Return the value of each of TABLES: whether each cue is there, by what was asked and is."""
-    share, relative, length_step, saved, pair, questions = _seen(topic, now, length)
-    cues = [(now.cues >> number & 1) << 2 | questions for number in range(len(CUES))]
-    return [share << 2 | questions, relative, length_step, saved, pair, *cues]
+    share, relative, length_step, saved, pair, formal, questions = _seen(topic, now, length)
+    by_asked = [*FORMALLY[formal], *(now.cues >> number & 1 for number in range(len(CUES)))]
+    return [share << 2 | questions, relative, length_step, saved, pair, *(value << 2 | questions for value in by_asked)]
 
 
 class Weights(NamedTuple):
@@ -254,13 +273,15 @@ class Weights(NamedTuple):
     length: Sequence[int]
     saved: Sequence[int]
     pair: Sequence[int]
+    formal: Sequence[int]
+    """Sums of the tables of who speaks and of new words, for all of FORMALLY with questions."""
     cues: Sequence[int]
     """Sums of the tables of cues, for all of their combinations with questions."""
 
 
 def score(weights: Weights, topic: TopicRow, now: Utterance, length: int) -> int:
     """Log-odds, in thousandths, above the threshold."""
-    share, relative, length_step, saved, pair, questions = _seen(topic, now, length)
+    share, relative, length_step, saved, pair, formal, questions = _seen(topic, now, length)
     return (
         weights.bias
         + weights.pull * topic.saved
@@ -269,18 +290,25 @@ def score(weights: Weights, topic: TopicRow, now: Utterance, length: int) -> int
         + weights.length[length_step]
         + weights.saved[saved]
         + weights.pair[pair]
+        + weights.formal[formal << 2 | questions]
         + weights.cues[now.cues << 2 | questions]
     )
 
 
 def weights_of(bias: int, pull: int, tables: Mapping[str, Sequence[int]]) -> Weights:
     """`tables`: as in TABLES."""
+    speaker, new_words = tables["speaker"], tables["new words"]
+    formal = [
+        speaker[who << 2 | questions] + new_words[new << 2 | questions]
+        for (who, new), questions in product(FORMALLY, range(4))
+    ]
     cues = [tables[f"{CUE}{name}"] for name in CUES]
     sums = [
         sum(table[(bits >> number & 1) << 2 | questions] for number, table in enumerate(cues))
         for bits, questions in product(range(1 << len(cues)), range(4))
     ]
-    return Weights._make((bias, pull, *(tables[name] for name in TABLES if not name.startswith(CUE)), sums))
+    alone = (tables[name] for name in ("share, questions", "share, relative", "length", "saved", "pair"))
+    return Weights._make((bias, pull, *alone, formal, sums))
 
 
 @cache
@@ -289,8 +317,9 @@ def weights(version: int = VERSION) -> Weights:
     return weights_of(found["bias"], found["pull"], found["tables"])
 
 
-def _seen(topic: TopicRow, now: Utterance, length: int) -> tuple[int, int, int, int, int, int]:
-    share = _share(topic, now)
+def _seen(topic: TopicRow, now: Utterance, length: int) -> tuple[int, int, int, int, int, int, int]:
+    said, common = len(now.content), _common(topic, now)
+    share = common * 1000 // said if said else 0
     last, asks = topic.last, now.asks
     asked = last >> 1 & 1
     return (
@@ -299,11 +328,17 @@ def _seen(topic: TopicRow, now: Utterance, length: int) -> tuple[int, int, int, 
         bisect_right((2, 3, 4, 5, 6, 7, 8, 10, 14), length),
         bisect_right((-4, 0, 3, 6, 9), topic.saved),
         (last & 6) << 1 | asks << 1 | (now.is_user == last & LAST_USER),
+        1 + now.is_user * (MOST_NEW + 1) + min(said - common, MOST_NEW) if is_formal(topic, now) else 0,
         asked << 1 | asks,
     )
 
 
 def _share(topic: TopicRow, now: Utterance) -> int:
     """Share of the message's content words that the episode has, in thousandths."""
+    return _common(topic, now) * 1000 // len(now.content) if now.content else 0
+
+
+def _common(topic: TopicRow, now: Utterance) -> int:
+    """Number of the message's content words that the episode has."""
     content, known = now.content, topic.content
-    return len(frozenset(content).intersection(known)) * 1000 // len(content) if content and known else 0
+    return len(frozenset(content).intersection(known)) if content and known else 0
