@@ -1,8 +1,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-from afterword.streams.language import UNDETERMINED, detect, plausible, stem_words, words
+from afterword.streams.language import NAMES, UNDETERMINED, LanguageModel, detect, plausible, stem_words, words
 
 
 @pytest.mark.parametrize(
@@ -20,6 +21,34 @@ from afterword.streams.language import UNDETERMINED, detect, plausible, stem_wor
 )
 def test_the_language_of_a_text_is_recognised(text: str, language: str) -> None:
     assert detect(text) == language
+
+
+@pytest.fixture(scope="module")
+def library() -> LanguageIdentifier:
+    found = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    found.set_languages([code for code in NAMES if code in found.labels])
+    return found
+
+
+@pytest.fixture(scope="module")
+def model() -> LanguageModel:
+    return LanguageModel(NAMES)
+
+
+SPOKEN = (
+    "Hello, how can I help you with your order?",
+    "Wann fährt der nächste Zug nach Köln?",
+    "Здраво, како сте данас?",
+    "Zdravo, kako ste danas?",
+    "今天天气很好",
+    "मेरी बुकिंग रद्द कर",
+    "SHOUTED, AND NOT ONCE",
+)
+
+
+@given(st.lists(st.sampled_from(SPOKEN) | st.text(max_size=20), max_size=6).map(" ".join))
+def test_languages_are_ranked_as_the_library_does(model: LanguageModel, library: LanguageIdentifier, text: str) -> None:
+    assert model.rank(text) == library.rank(text)
 
 
 def test_a_sentence_leaves_little_doubt_and_a_word_much() -> None:
