@@ -251,7 +251,7 @@ TABLES: Mapping[str, int] = {
 
 
 FORMALLY = [(0, 0), *product((1, 2), range(1, MOST_NEW + 2))]
-"""Who speaks, and how many words are new, from 1 where the conversation is formal: 0 and 0 where it is not."""
+"""Speaker and number of new words, each from 1, where the conversation is formal; 0 and 0 where it is not."""
 
 
 def features(topic: TopicRow, now: Utterance, length: int) -> list[int]:
