@@ -94,13 +94,13 @@ class DatePattern:
     ) -> None:
         """`needed`: Latin words in small letters, of which a match has one, unless `other` matches the text.
 
-        `first`: words in small letters, with one of which every match begins that does not begin with a digit, where
+        `first`: words, with one of which every match begins that does not begin with a digit, where
         matches begin and end between words; None: not known.
         """
         self.whole = re.compile(pattern, re.IGNORECASE)
         self._needed = frozenset(needed)
         self._other = re.compile(other, re.IGNORECASE)
-        self._first = None if first is None else frozenset(first)
+        self._first = None if first is None else frozenset(map(small_letters, first))
 
     def finditer(self, text: str) -> Iterator[re.Match[str]]:
         if not self._may_match(text):
@@ -528,8 +528,8 @@ def spoken_dates(language: str) -> DatePattern:
     needed = [*days, *latin_words(" ".join([*said.units.values(), *WEEKDAYS])), *MONTHS]
     phrases = [*said.days.values(), *said.units.values(), *said.first.values(), said.ahead, said.behind, said.within]
     listed = ",".join([*phrases, *_NUMBERS[language].split("|"), *WEEKDAYS, *MONTHS])
-    first = [_WORD.findall(phrase)[0] for phrase in _words(listed)] + _WORD.findall(said.day_of_month)
-    return DatePattern(rf"(?<!\w)(?:{'|'.join(kinds)})(?!\w)", needed, said.day_of_month, first)
+    begins = [_WORD.findall(phrase)[0] for phrase in _words(listed)] + _WORD.findall(said.day_of_month)
+    return DatePattern(rf"(?<!\w)(?:{'|'.join(kinds)})(?!\w)", needed, said.day_of_month, begins)
 
 
 def _with_name(pattern: str, name: str) -> str:
