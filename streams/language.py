@@ -245,7 +245,7 @@ class LanguageModel:
         return scores
 
     def _features(self, text: bytes) -> _Integers:
-        """Of each byte, the feature of the longest sequence in the trie that ends there; of those that have one."""
+        """Find the features of the longest sequences of the trie that end at each byte, where there is one."""
         read = np.frombuffer(text, np.uint8).astype(np.intp)
         features = np.full(len(read), -1, np.int32)
         ends: _Integers = np.arange(len(read))
@@ -268,7 +268,7 @@ class TrieLevel:
         """`keys`: ascending; `size`: keys that there may be. `features`: of each sequence, -1 for none."""
         self.features = features
         self._keys = np.append(keys, np.iinfo(np.int32).max).astype(np.int32)
-        """With a last one that no sequence has."""
+        """A last one, that no sequence has, ends them."""
         self._table: _Integers | None = None
         """The place of every key, -1 for none, where that takes little memory."""
         if size <= MOST_LISTED:

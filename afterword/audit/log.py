@@ -46,7 +46,7 @@ class Extent(NamedTuple):
         return sum(self.ends.values()) - sum(self.first.values())
 
     def before(self, later: "Extent") -> "Extent":
-        """What has come to these topics since then."""
+        """Return what has come to these topics since then."""
         return Extent({where: self.ends.get(where, 0) for where in later.ends}, later.ends)
 
     @property
@@ -55,7 +55,7 @@ class Extent(NamedTuple):
         return {where.topic for where, offset in self.first.items() if offset}
 
 
-class Counted:
+class SharedProgress:
     """Counts what several readers have done of one whole."""
 
     def __init__(self, what: str, total: int, progress: ReadProgress) -> None:
@@ -129,7 +129,7 @@ class Log:
             return ends
 
     async def extent(self, topics: Sequence[str]) -> "Extent":
-        """What the topics have now, looked at one after the other, in this order."""
+        """Return what the topics have now, looked at one after the other, in this order."""
         first: dict[TopicPartition, int] = {}
         ends: dict[TopicPartition, int] = {}
         async with self.reader(*topics, isolation_level="read_uncommitted") as consumer:
@@ -145,7 +145,7 @@ class Log:
         `progress` is called now and then. Raises: TopicStalled.
         """
         extent = await self.extent([topic])
-        counted = Counted(f"reading {topic}", extent.size, progress or _ignore)
+        counted = SharedProgress(f"reading {topic}", extent.size, progress or _ignore)
         await self.read_all(extent, {topic: take}, counted.add)
         return topic in extent.truncated
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from afterword.audit.judge import judge
-from afterword.audit.log import Counted, Log, ReadProgress, Take, open_log
+from afterword.audit.log import SharedProgress, Log, ReadProgress, Take, open_log
 from afterword.audit.messages import CLOCKS_APART_MS
 from afterword.audit.report import Report
 from afterword.audit.snapshot import (
@@ -127,13 +127,13 @@ async def _read_topics_and_stores(
 ) -> None:
     """Read the topics to where they end by now, and the stores, at the same time.
 
-    What is stored later than that is more than the topics tell of, and no less.
+    Stores may then have more than the topics tell of, and never less.
     """
     takes = {topic: take for topic, take in _takes(settings, snapshot).items() if _is_there(topic, topics, snapshot)}
     extent = await log.extent(list(takes))
     async with open_stores(settings) as stores:
         total = extent.size + await stores.messages.count_all()
-        counted = Counted("reading topics and stores", total, progress)
+        counted = SharedProgress("reading topics and stores", total, progress)
         await together(log.read_all(extent, takes, counted.add), read_stores(stores, snapshot, counted.add))
     # edits and deletions that the stores may have by now
     await log.read_all(extent.before(await log.extent([settings.kafka.messages_topic])), takes, counted.add)
@@ -141,7 +141,7 @@ async def _read_topics_and_stores(
 
 
 def _takes(settings: Settings, snapshot: Snapshot) -> dict[str, Take]:
-    """What is done with the records of each topic, in the order in which their ends are asked for.
+    """Return what takes the records of each topic, in the order in which their ends are asked for.
 
     The messages come last: so each message of an episode is among them.
     """
