@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from afterword.audit.judge import judge
-from afterword.audit.log import SharedProgress, Log, ReadProgress, Take, open_log
+from afterword.audit.log import Log, ReadProgress, SharedProgress, Take, open_log
 from afterword.audit.messages import CLOCKS_APART_MS
 from afterword.audit.report import Report
 from afterword.audit.snapshot import (
