@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from functools import cache
 from typing import Any, TypeVar, cast
 
 import orjson
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from afterword.schemas.base import EPOCH, Model, utc_milliseconds
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO, EpisodeAmended, EpisodeClosed, EpisodeRedo
@@ -119,7 +118,7 @@ def _keyed(model: type[Keyed], key: bytes | None, value: bytes | None, headers: 
 def validate(model: type[M], data: bytes) -> M:
     """Raises: InvalidRecord with the fields at fault, never with what was in them."""
     try:
-        return cast("M", _adapter(model).validate_json(data))
+        return cast("M", model.__pydantic_validator__.validate_json(data))
     except ValidationError as error:
         found = error.errors(include_input=False, include_context=False, include_url=False)
         kind = "invalid_json" if found[0]["type"] == "json_invalid" else "schema_violation"
@@ -181,8 +180,3 @@ def json_object(value: bytes) -> dict[str, Any]:
 def _where(location: tuple[int | str, ...]) -> str:
     # only the name of the field: deeper parts may be keys that the producer chose
     return str(location[0]) if location else "record"
-
-
-@cache
-def _adapter(model: type[Any]) -> TypeAdapter[Any]:
-    return TypeAdapter(model)

@@ -206,12 +206,15 @@ def fingerprint(messages: Iterable[Told]) -> str:
 
 def user_of(core: Sequence[Told]) -> str:
     """User of the first `user` message, or of the first message when no user speaks."""
-    return next((m.user_id for m in core if m.role == "user"), core[0].user_id)
+    for message in core:
+        if message.role == "user":
+            return message.user_id
+    return core[0].user_id
 
 
 def turns(core: Sequence[Told]) -> int:
     """Number of turns: a user message and all up to the next; what comes before the first user message is one too."""
-    return sum(1 for m in core if m.role == "user") + (core[0].role != "user")
+    return [m.role for m in core].count("user") + (core[0].role != "user")
 
 
 def metrics(core: Sequence[Told]) -> EpisodeMetrics:

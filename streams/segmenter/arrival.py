@@ -8,11 +8,12 @@ import orjson
 from pydantic import ValidationError
 
 from afterword.schemas import EpisodeMessage, InvalidRecord, MessageCreated, MessageEdited
-from afterword.schemas.base import EPOCH, rfc3339
+from afterword.schemas.base import EPOCH, rfc3339_of_ms
 from afterword.schemas.episodes import CARRIED
 from afterword.schemas.headers import KafkaRecord
 from afterword.streams.errors import RowUnreadable, SealBroken, SealedWithoutKey
 from afterword.streams.sealing import seals
+from afterword.streams.segmenter.shifts import Utterance
 from afterword.streams.segmenter.state import Body, State, digest_of, event_time
 
 if TYPE_CHECKING:  # its library is in an extra, and most workers seal nothing
@@ -56,6 +57,8 @@ class Arrival(NamedTuple):
     """The message in `json` is sealed, as in `Body`."""
     topic_model: int = 0
     """Version of the model that found that it shifts; 0: none did."""
+    said: Utterance | None = None
+    """What the topic model sees of it, where that was read ahead."""
 
     @property
     def event_ms(self) -> int:
@@ -68,22 +71,27 @@ def from_record(
     record: KafkaRecord,
     digest: bytes,
     trace: bytes,
-    count_tokens: Callable[[str], int],
+    tokens: int,
+    said: Utterance | None = None,
     sealing: "Sealing | None" = None,
 ) -> Arrival:
-    """`digest`: of the message's id. Raises: InvalidRecord for a message that is too large; KeysNeeded."""
-    json = carried(_sealed(message, sealing))
+    """`digest`: of the message's id; `tokens`: of its content; `said`: what the topic model sees of it.
+
+    Raises: InvalidRecord for a message that is too large; KeysNeeded.
+    """
+    assert message.sent_at is not None  # noqa: S101 – decoding fills it in
+    sent_ms = milliseconds(message.sent_at)
+    json = carried(_sealed(message, sealing), sent_ms)
     size = added_bytes(message, json)
     if size > MAX_MESSAGE_BYTES:
         raise InvalidRecord("too_large", f"takes {size} bytes of an episode, at most {MAX_MESSAGE_BYTES} fit")
-    assert message.sent_at is not None  # noqa: S101 – decoding fills it in
     content = message.content
     return Arrival(  # without names, which take as long again: this is done for each message
         message.tenant_id,
         message.agent_id,
-        milliseconds(message.sent_at),
+        sent_ms,
         record.timestamp,
-        count_tokens(content),
+        tokens,
         size,
         message.is_continuation,
         message.role == "user",
@@ -95,6 +103,8 @@ def from_record(
         trace,
         content,
         seals(sealing),
+        0,
+        said,
     )
 
 
@@ -176,18 +186,17 @@ def message_in(body: Body) -> EpisodeMessage:
         raise RowUnreadable(problem="a message's row has no message in it") from None
 
 
-def carried(message: MessageCreated) -> bytes:
-    """JSON of a message as its episode carries it, but for `changed`. Decoding has filled in `sent_at`.
+def carried(message: MessageCreated, sent_ms: int) -> bytes:
+    """JSON of a message as its episode carries it, but for `changed`. `sent_ms`: its `sent_at`, ms since 1970.
 
     The bytes of the model of the episode, whose order it has, in a third of its time.
     """
-    assert message.sent_at is not None  # noqa: S101 – decoding fills it in
     return orjson.dumps(
         {
             "id": message.id,
             "role": message.role,
             "content": message.content,
-            "sent_at": rfc3339(message.sent_at),
+            "sent_at": rfc3339_of_ms(sent_ms),
             "user_id": message.user_id,
             "agent_id": message.agent_id,
             "sentiment": message.sentiment,

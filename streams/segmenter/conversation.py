@@ -153,7 +153,7 @@ class Thread:
             return []
         found = self._read(range(state.overlap_first, state.next_seq))
         self._strip(state.overlap_first, found)
-        self._step(state, nothing_pending(state)._replace(since_ms=None, topic=b""))
+        self._step(state, nothing_pending(state)._replace(since_ms=None, topic=None))
         pending = found[state.first_pending - state.overlap_first :]
         return [message for message in (self._message(row, state) for row in pending) if message]
 
@@ -193,7 +193,7 @@ class Thread:
         if self.state is None or self.state.is_stub:
             return
         self._strip_to(self.state.next_seq)
-        self._step(self.state, nothing_pending(self.state)._replace(since_ms=None, topic=b""))
+        self._step(self.state, nothing_pending(self.state)._replace(since_ms=None, topic=None))
 
     def close(self, reason: CloseReason) -> list[ClosedEpisode]:
         """Emit everything pending, and return the episodes that it makes."""

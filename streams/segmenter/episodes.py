@@ -18,7 +18,7 @@ from afterword.schemas import (
     Source,
     fingerprint,
 )
-from afterword.schemas.base import EPOCH, rfc3339
+from afterword.schemas.base import EPOCH, rfc3339_of_ms
 from afterword.schemas.decoding import record_time
 from afterword.schemas.episodes import metric_values, metrics, turns, user_of
 from afterword.schemas.headers import Headers, KafkaRecord
@@ -110,7 +110,7 @@ def _assembled(
             "fingerprint": fingerprint(told),
             "started_at": told[0].sent_at,
             "ended_at": told[-1].sent_at,
-            "closed_at": rfc3339(EPOCH + now_ms * MILLISECOND),
+            "closed_at": rfc3339_of_ms(now_ms),
             "messages": [message.json for message in core],
             "overlap": [message.json for message in overlap],
             "message_count": len(core),

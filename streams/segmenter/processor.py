@@ -2,10 +2,11 @@
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 import structlog
 from opentelemetry.trace import NoOpTracer, Tracer
@@ -28,7 +29,7 @@ from afterword.schemas.headers import Headers, KafkaRecord, cloud_event
 from afterword.schemas.ids import escape, event_id
 from afterword.streams.errors import RowUnreadable, StateUnreadable
 from afterword.streams.sealing import seals
-from afterword.streams.segmenter.arrival import MILLISECOND, deleted, edited, from_record
+from afterword.streams.segmenter.arrival import MILLISECOND, Arrival, deleted, edited, from_record
 from afterword.streams.segmenter.conversation import Amended, PerAgent, PerConversation, SegmentedConversation, Thread
 from afterword.streams.segmenter.episodes import (
     REVISION,
@@ -39,6 +40,7 @@ from afterword.streams.segmenter.episodes import (
     span_headers,
 )
 from afterword.streams.segmenter.overrides import Rulebook
+from afterword.streams.segmenter.shifts import Utterance, utterance_of
 from afterword.streams.segmenter.state import (
     Body,
     Rows,
@@ -63,6 +65,8 @@ STAGE = "segmenter"
 CE_SOURCE = "afterword/segmenter"
 NO_TRACER = NoOpTracer()
 
+AHEAD = 64
+"""Records that are read together before the first of them is decided on."""
 FORGOTTEN_AT_ONCE = 1000
 """Messages whose rows go at once when a conversation is forgotten: some 150 kB of tombstones."""
 REPORTED = 10_000
@@ -175,10 +179,54 @@ class Segmenter:
         Raises: StateUnreadable for state of another configuration, never for what is in a record.
         """
         batch = _Batch(self, now_ms, room)
-        for record in records:
-            if not batch.take(record) or batch.is_full:
-                break
+        waiting = iter(records)
+        while some := batch.within_room(waiting):
+            for record, read in zip(some, self._read(some), strict=True):
+                if not batch.take(record, read) or batch.is_full:
+                    return batch.finish()
         return batch.finish()
+
+    def _read(self, records: Sequence[KafkaRecord]) -> list["Read"]:
+        """What records say by themselves, one step for all of them after the other.
+
+        The processor's caches hold the code of a step, but not that of all steps: a message takes a fifth less.
+        """
+        events = [self._decoded(record) for record in records]
+        if self.seals:  # a key may be missing, and what is before that record is to be taken
+            return [Read(event, None) for event in events]
+        told = [event if is_taken(event) else None for event in events]
+        tokens = [self.count_tokens(each.content) if each else 0 for each in told]
+        said = [self._said(each) if each else None for each in told]
+        return [
+            Read(event, self._arrival(message, record, number, heard) if message else None)
+            for event, message, record, number, heard in zip(events, told, records, tokens, said, strict=True)
+        ]
+
+    def _decoded(self, record: KafkaRecord) -> InputEvent | InvalidRecord:
+        try:
+            event = decode_input(record.key, record.value, record.headers, record.timestamp)
+            return self.redaction.event(event) if self.redaction else event
+        except InvalidRecord as error:
+            return error
+
+    def _said(self, message: MessageCreated) -> Utterance | None:
+        if self.limits.topic_shift != "auto" or self.seals:
+            return None
+        return utterance_of(message.role == "user", message.content)
+
+    def _arrival(
+        self, message: MessageCreated, record: KafkaRecord, tokens: int, said: Utterance | None
+    ) -> Arrival | InvalidRecord:
+        """Raises: KeysNeeded."""
+        trace = trace_in(record.headers) if self.traced else b""
+        try:
+            return from_record(message, record, id_digest(message.id), trace, tokens, said, self.sealing)
+        except InvalidRecord as error:
+            return error
+
+    def arrived(self, message: MessageCreated, record: KafkaRecord) -> Arrival | InvalidRecord:
+        """Raises: KeysNeeded."""
+        return self._arrival(message, record, self.count_tokens(message.content), self._said(message))
 
     def tick(self, due: Sequence[bytes], now_ms: int, topic: str, partition: int, room: Room = ROOMY) -> Outcome:
         """Close what is pending in the scopes `due` (keys of the first table), if its deadline has passed.
@@ -192,6 +240,19 @@ class Segmenter:
             if not batch.expire(key, topic, partition) or batch.is_full:
                 break
         return batch.finish()
+
+
+class Read(NamedTuple):
+    """A record as far as it needs no state."""
+
+    event: InputEvent | InvalidRecord
+    arrival: Arrival | InvalidRecord | None
+    """Of a message that is to be taken; None where it has to be made in its turn."""
+
+
+def is_taken(event: InputEvent | InvalidRecord) -> TypeGuard[MessageCreated]:
+    """Return whether it is a message that an episode will have, unless it is a duplicate."""
+    return isinstance(event, MessageCreated) and not event.skip_summarization
 
 
 class _Batch:
@@ -216,15 +277,25 @@ class _Batch:
     def _written(self) -> int:
         return self._outcome.written + self._messages.written
 
-    def take(self, record: KafkaRecord) -> bool:
+    def within_room(self, records: Iterator[KafkaRecord]) -> list[KafkaRecord]:
+        """The next ones, so many at most as may be read before the room is used up."""
+        some: list[KafkaRecord] = []
+        size = self._read
+        for record in islice(records, AHEAD):
+            some.append(record)
+            size += len(record.value or b"")
+            if size >= self._room.read:
+                break
+        return some
+
+    def take(self, record: KafkaRecord, read: Read) -> bool:
         """Return False for a flush that is to be given again, and for a record that needs keys."""
         self._read += len(record.value or b"")
         begun, is_done = len(self._outcome.begun), True
         try:
-            event = decode_input(record.key, record.value, record.headers, record.timestamp)
-            if self._segmenter.redaction:
-                event = self._segmenter.redaction.event(event)
-            is_done = self._apply(event, record)
+            if isinstance(read.event, InvalidRecord):
+                raise read.event
+            is_done = self._apply(read.event, read.arrival, record)
         except InvalidRecord as error:
             self._undo()
             self._reject(record, error)
@@ -314,13 +385,13 @@ class _Batch:
         self._outcome.written += self._messages.written
         return self._outcome
 
-    def _apply(self, event: InputEvent, record: KafkaRecord) -> bool:
+    def _apply(self, event: InputEvent, arrival: Arrival | InvalidRecord | None, record: KafkaRecord) -> bool:
         """Return False for a flush that is to be given again."""
         if isinstance(event, MessageCreated):
             if event.skip_summarization:
                 self._outcome.skipped += 1
             else:
-                self._add(event, record)
+                self._add(event, arrival, record)
             return True
         root = self._thread(Scope(event.conversation_id))
         check_tenant(root, event.tenant_id)
@@ -377,17 +448,17 @@ class _Batch:
         key = record_key(event.conversation_id)
         self._put(Outgoing(self._segmenter.episodes_topic, key, event.to_json(), headers))
 
-    def _add(self, message: MessageCreated, record: KafkaRecord) -> None:
+    def _add(self, message: MessageCreated, read: Arrival | InvalidRecord | None, record: KafkaRecord) -> None:
         root = self._thread(Scope(message.conversation_id))
         check_tenant(root, message.tenant_id)
-        digest = id_digest(message.id)
-        if root.has(digest):
+        if root.has(read.digest if isinstance(read, Arrival) else id_digest(message.id)):
             self._outcome.duplicates += 1
             return
         rulebook = self._segmenter.rulebook
         overrides = rulebook.read(message.metadata, root.state.overrides if root.state else "")
-        trace = trace_in(record.headers) if self._segmenter.traced else b""
-        arrival = from_record(message, record, digest, trace, self._segmenter.count_tokens, self._segmenter.sealing)
+        arrival = read or self._segmenter.arrived(message, record)
+        if isinstance(arrival, InvalidRecord):
+            raise arrival
         if root.state is None:
             root.state = State(message.tenant_id, agents=[] if self._segmenter.per_agent else None)
             self._outcome.begun.append(record.key or b"")

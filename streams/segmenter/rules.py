@@ -83,11 +83,11 @@ def judged(state: State, message: Arrival, limits: Episodes) -> tuple[Arrival, s
     """
     if limits.topic_shift == "off":
         message = message._replace(is_continuation=None, topic_model=0)
-    decides = bool(state.topic and state.open_messages)
+    topic, length = state.topic, state.open_messages
+    decides = topic is not None and length > 0
     if message.encrypted or not (decides or limits.topic_shift == "auto"):
         return message, None
-    topic = shifts.decode_topic(state.topic) if state.topic else shifts.BEGUN
-    now, length = shifts.utterance_of(message.is_user, message.content), state.open_messages
+    topic, now = topic or shifts.BEGUN, message.said or shifts.utterance_of(message.is_user, message.content)
     may_shift = message.is_continuation is None and decides and length >= limits.min_episode_size
     if may_shift and shifts.begins_topic(topic, now, length):
         message = message._replace(is_continuation=False, topic_model=topic.version)
@@ -168,7 +168,7 @@ def sealed(state: State) -> State:
         open_text_bytes=0,
         open_longest=0,
         open_gone=0,
-        topic=state.topic[: shifts.HEADER_BYTES],
+        topic=state.topic and shifts.without_words(state.topic),
     )
 
 
@@ -210,14 +210,14 @@ def appended(state: State, message: Arrival, limits: Episodes, now_ms: int, hear
     )
 
 
-def topic_after(state: State, heard: shifts.Heard | None, limits: Episodes) -> bytes:
+def topic_after(state: State, heard: shifts.Heard | None, limits: Episodes) -> shifts.TopicRow | None:
     """The topic model's row after the message. An episode keeps the model that opened it, or none."""
     opens = not state.open_messages
     if opens and (limits.topic_shift != "auto" or heard is None):
-        return b""
+        return None
     if heard is None or not (opens or state.topic):
         return state.topic
-    return shifts.encode_topic(shifts.after(heard.topic, heard.now, opens=opens))
+    return shifts.after(heard.topic, heard.now, opens=opens)
 
 
 def since(state: State, message: Arrival, limits: Episodes) -> int:
@@ -272,11 +272,11 @@ def recounted(state: State, pending: Sequence[Arrival | None]) -> State:
     return sealed(state)._replace(first_pending=end, pending_gone=0, overlap_first=overlap_first, deadline_ms=0)
 
 
-def recollected(state: State, pending: Sequence[Arrival | None]) -> bytes:
+def recollected(state: State, pending: Sequence[Arrival | None]) -> shifts.TopicRow | None:
     """The topic model's row with no words but those of living messages. `pending`: as in `recounted`."""
     living = [message for message in pending[state.open_first - state.first_pending :] if message is not None]
-    if not state.topic or any(message.encrypted for message in living):
-        return state.topic[: shifts.HEADER_BYTES]
+    if state.topic is None or any(message.encrypted for message in living):
+        return state.topic and shifts.without_words(state.topic)
     return shifts.reworded(state.topic, (shifts.utterance_of(each.is_user, each.content) for each in living))
 
 

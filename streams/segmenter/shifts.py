@@ -188,25 +188,33 @@ def after(topic: TopicRow, now: Utterance, *, opens: bool) -> TopicRow:
     """The row after a message. `opens`: it is the first one of an episode."""
     version, saved, last, mean_share, words, english, characters, foreign, content = topic
     is_user, _, ends_asking, _, more_words, more_english, more_characters, more_foreign, more = now
-    share = 0 if opens else _share(topic, now)
-    saved += 1 - TYPICAL_EPISODE if opens else 1
+    share, saved = 0, saved + 1
+    if opens:
+        version, saved, content = VERSION, saved - TYPICAL_EPISODE, more
+    else:
+        share, content = _share(topic, now), (content + more)[-REMEMBERED:]
     return TopicRow(
-        VERSION if opens else version,
-        max(-MOST_SAVED, min(saved, MOST_SAVED)),
+        version,
+        -MOST_SAVED if saved < -MOST_SAVED else MOST_SAVED if saved > MOST_SAVED else saved,
         is_user | ends_asking << 1 | (last & LAST_ENDED_ASKING) << 1,
         mean_share + (share - mean_share >> 2),
         (words * 3 >> 2) + more_words,
         (english * 3 >> 2) + more_english,
         (characters * 3 >> 2) + more_characters,
         (foreign * 3 >> 2) + more_foreign,
-        more if opens else (content + more)[-REMEMBERED:],
+        content,
     )
 
 
-def reworded(row: bytes, said: Iterable[Utterance]) -> bytes:
+def without_words(topic: TopicRow) -> TopicRow:
+    """The row after the last message of an episode."""
+    return topic._replace(content=())
+
+
+def reworded(topic: TopicRow, said: Iterable[Utterance]) -> TopicRow:
     """The row with the words of these messages of the open episode, and no others: one was changed or is gone."""
     content = tuple(chain.from_iterable(each.content for each in said))
-    return encode_topic(decode_topic(row)._replace(content=content[-REMEMBERED:]))
+    return topic._replace(content=content[-REMEMBERED:])
 
 
 class Heard(NamedTuple):

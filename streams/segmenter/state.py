@@ -122,8 +122,8 @@ class State(NamedTuple):
     """Wall clock, milliseconds since 1970; 0: nothing is pending."""
     silent_ms: int = 0
     """Wall clock since which nothing is pending, milliseconds since 1970; 0: something is, or it is not known."""
-    topic: bytes = b""
-    """Row of the topic model that decides about the open episode, see `shifts.encode_topic`; empty: none does."""
+    topic: shifts.TopicRow | None = None
+    """Row of the topic model that decides about the open episode; None: none does."""
 
     @property
     def open_messages(self) -> int:
@@ -184,7 +184,8 @@ def encode_state(state: State) -> bytes:
         return bytes(DEADLINE_BYTES) + bytes((STUB_VERSION,)) + orjson.dumps(stub)
     moment = (state.deadline_ms or (state.silent_ms and state.silent_ms | SILENT)).to_bytes(DEADLINE_BYTES)
     if state.topic:
-        return moment + bytes((TOPIC_VERSION, len(state.topic))) + state.topic + orjson.dumps(state[:COUNTERS])
+        topic = shifts.encode_topic(state.topic)
+        return moment + bytes((TOPIC_VERSION, len(topic))) + topic + orjson.dumps(state[:COUNTERS])
     has_gone = state.open_gone or state.pending_gone
     version = STATE_VERSION if has_gone else WITHOUT_GONE  # shorter, and the release before can read it
     return moment + bytes((version,)) + orjson.dumps(state[: FIELDS[version]])
@@ -202,7 +203,7 @@ def decode_state(row: bytes) -> State:
         return State(tenant_id, last_ordinal=last_ordinal, agents=[] if agents else None)
     moment = int.from_bytes(row[:DEADLINE_BYTES])
     deadline_ms, silent_ms = (0, moment ^ SILENT) if moment & SILENT else (moment, 0)
-    topic = row[TOPIC_START : _start(row, version)]
+    topic = shifts.decode_topic(row[TOPIC_START : _start(row, version)]) if version == TOPIC_VERSION else None
     state = State._make((*fields, *ABSENT[version], deadline_ms, silent_ms, topic))
     if len(fields) >= COUNTERS_V3:
         return state

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from afterword.schemas import MessageCreated
 from afterword.schemas.messages import INT64_MAX
 from afterword.streams.errors import RowUnreadable
-from afterword.streams.segmenter.arrival import carried
+from afterword.streams.segmenter.arrival import carried, milliseconds
 from afterword.streams.segmenter.assembly import all_written
 from afterword.streams.segmenter.episodes import ClosedEpisode, event_of, jsons_of
 from afterword.streams.segmenter.state import Body, Scope
@@ -38,12 +38,18 @@ def body(json: bytes) -> Body:
     return Body(json, 3, 7, None, None)
 
 
+def row(message: MessageCreated) -> bytes:
+    """Its JSON as it is kept."""
+    assert message.sent_at is not None
+    return carried(message, milliseconds(message.sent_at))
+
+
 def changed(message: MessageCreated, offset: int) -> bytes:
     """Its row after an edit."""
-    return orjson.dumps(orjson.loads(carried(message)) | {"changed": offset})
+    return orjson.dumps(orjson.loads(row(message)) | {"changed": offset})
 
 
-BODIES = MESSAGES.map(carried).map(body)
+BODIES = MESSAGES.map(row).map(body)
 EDITED = st.builds(changed, MESSAGES, st.integers(0, INT64_MAX)).map(body)
 EPISODES = st.builds(
     ClosedEpisode,
@@ -82,7 +88,7 @@ NAMES = ["id", "role", "content", "sent_at", "user_id", "agent_id", "sentiment",
 
 @given(MESSAGES, st.sampled_from(NAMES), st.sampled_from([*VALUES, *TIMES]), st.booleans())
 def test_what_another_release_or_damage_has_left_is_what_the_models_make_of_it(message, name, value, is_missing):
-    fields = orjson.loads(carried(message)) | {name: value}
+    fields = orjson.loads(row(message)) | {name: value}
     if is_missing:
         del fields[name]
     same_as_the_models(orjson.dumps(fields))
@@ -90,7 +96,7 @@ def test_what_another_release_or_damage_has_left_is_what_the_models_make_of_it(m
 
 @given(MESSAGES, st.data())
 def test_a_row_that_is_cut_off_or_not_json_is_damaged(message, data):
-    json = carried(message)
+    json = row(message)
     same_as_the_models(json[: data.draw(st.integers(1, len(json) - 1))])
     same_as_the_models(data.draw(st.binary(min_size=1, max_size=40)))
 

@@ -215,11 +215,11 @@ def test_no_word_is_kept_longer_than_its_message_is_pending():
     chat.process([edit("m3", content="nothing of it")])
     assert set(topic_of(chat).content) == set(utterance_of(False, "nothing of it").content)
     chat.process([delete_conversation()])
-    assert decode_state(chat.conversations[b"c"]).topic == b""
+    assert decode_state(chat.conversations[b"c"]).topic is None
 
 
 def topic_of(chat: Chat) -> TopicRow:
-    return shifts.decode_topic(decode_state(chat.conversations[b"c"]).topic)
+    return decode_state(chat.conversations[b"c"]).topic
 
 
 def test_what_is_past_the_limit_is_not_read():
