@@ -13,6 +13,7 @@ import de.bwaldvogel.mongo.oplog.Oplog;
 import de.bwaldvogel.mongo.wire.message.MongoMessage;
 import io.netty.channel.Channel;
 import java.io.IOException;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.Set;
@@ -199,6 +200,9 @@ public class EmbeddedMongo {
             && !stages.isEmpty()
             && ((Document) stages.get(0)).get("$match") instanceof Document match) {
           IndexedCollection.FIRST_MATCH.set(match);
+          List<Object> rest = new ArrayList<>(stages);
+          rest.set(0, new Document("$match", IndexedCollection.withoutIds(match)));
+          query.put("pipeline", rest);
         }
         try {
           return super.handleCommand(channel, command, query, databases, oplog);

@@ -68,10 +68,11 @@ class IndexedCollection extends H2Collection {
       return super.queryDocuments(query, orderBy, skip, limit, batchSize, fields);
     }
     Plan plan = plan(query, ordered ? orderBy : new Document());
+    Document wanted = withoutIds(query);
     if (!plan.sorted) {
-      return matchDocumentsFromStream(candidates(plan), query, orderBy, skip, limit, batchSize, fields);
+      return matchDocumentsFromStream(candidates(plan), wanted, orderBy, skip, limit, batchSize, fields);
     }
-    Matches matches = new Matches(query, new Candidates(plan), skip, limit, fields);
+    Matches matches = new Matches(wanted, new Candidates(plan), skip, limit, fields);
     List<Document> first = matches.take(batchSize > 0 ? batchSize : Integer.MAX_VALUE);
     if (!matches.hasNext()) {
       return new QueryResult(first);
@@ -85,6 +86,24 @@ class IndexedCollection extends H2Collection {
   public Stream<Document> queryAllAsStream() {
     Document match = FIRST_MATCH.get();
     return match == null ? super.queryAllAsStream().map(Document::clone) : candidates(plan(match, new Document()));
+  }
+
+  /**
+   * What a query asks of its candidates, where these are found by an `$in` of their _id: to look for the _id of each in
+   * all of them once more would take the square of their number.
+   */
+  static Document withoutIds(Document query) {
+    boolean isIn =
+        query.get("_id") instanceof Document operators
+            && operators.size() == 1
+            && operators.get("$in") instanceof Collection<?> values
+            && Condition.isUsable(values);
+    if (!isIn) {
+      return query;
+    }
+    Document rest = new Document(query);
+    rest.remove("_id");
+    return rest;
   }
 
   private Stream<Document> candidates(Plan plan) {
@@ -233,13 +252,16 @@ class IndexedCollection extends H2Collection {
     }
 
     private static Condition equalTo(Collection<?> values) {
-      boolean usable = values.size() <= MOST_VALUES && values.stream().allMatch(OrderedIndex::isSearchable);
-      if (!usable) {
+      if (!isUsable(values)) {
         return NONE;
       }
       Set<Object> inOrder = new TreeSet<>(ValueComparator.asc()); // as MongoDB answers an `$in`
       inOrder.addAll(values);
       return new Condition(inOrder, null, null);
+    }
+
+    static boolean isUsable(Collection<?> values) {
+      return values.size() <= MOST_VALUES && values.stream().allMatch(OrderedIndex::isSearchable);
     }
 
     private static Object bound(Object value) {
