@@ -15,12 +15,24 @@ from afterword.streams.errors import AfterwordError
 from afterword.streams.runtime import Batches, Options, Output
 from afterword.streams.runtime.batch import current_batch
 from afterword.streams.segmenter.agent import PIECE_BYTES, EventHandler
-from afterword.streams.segmenter.processor import Room, Segmenter
+from afterword.streams.segmenter.processor import AHEAD, Room, Segmenter
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, deadline_of
 from afterword.streams.settings import Episodes
 from afterword.streams.telemetry import Metrics
 from tests.unit.runtime.partition import Partition, Producer
-from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, STORES, Chat, Sent, flush, limits, say
+from tests.unit.segmenter.chat import (
+    DEAD_LETTERS,
+    EPISODES,
+    NOON,
+    STORES,
+    Chat,
+    Sent,
+    delete,
+    edit,
+    flush,
+    limits,
+    say,
+)
 
 BOOBY_TRAP = "the word on which the tokenizer fails"
 MEGABYTE = 1 << 20
@@ -210,3 +222,17 @@ def test_pieces_of_any_size_give_the_same_episodes(names: list[str], read: int, 
         at += outcome.done
     assert found == whole.process(records).outgoing
     assert (pieces.conversations, pieces.messages) == (whole.conversations, whole.messages)
+
+
+@pytest.mark.parametrize("topic_shift", ["auto", "flags"])
+def test_records_that_are_read_together_are_decided_on_one_after_the_other(topic_shift: str) -> None:
+    fits, too_large = say("a", "x"), say("a", "ä" * 340_000, flows=["f" * 200_000])
+    talk = [say(f"m{n}", f"what about the passport of number {n}?", at=n) for n in range(AHEAD + 5)]
+    broken = Sent(b"c", b"{", headers=())
+    records = [fits, *talk, too_large, broken, edit("m3", content="new"), say("b", "x" * 10), flush(), delete("m1")]
+    together, alone = Chat(limits(topic_shift=topic_shift)), Chat(limits(topic_shift=topic_shift))
+    outcome = together.process(records)
+    one_by_one = [alone.process([record]) for record in records]
+    assert (outcome.duplicates, outcome.dead_letters.total()) == (1, 1)
+    assert outcome.outgoing == [sent for one in one_by_one for sent in one.outgoing]
+    assert (together.conversations, together.messages) == (alone.conversations, alone.messages)
