@@ -515,7 +515,9 @@ class Memory:
         hits = await self._search(query.model_copy(update={"k": max(query.k, CANDIDATES)}))
         asked = asked_time(query.text, self._now(), self._zone)
         if asked:
-            hits = together_with(hits, await self._search(query.within(*asked).model_copy(update={"k": CANDIDATES})))
+            hits = together_with(
+                hits, await self._search(query.within(asked.begin, asked.end).model_copy(update={"k": CANDIDATES}))
+            )
         shown = self._third_stage.candidates if self._third_stage is not None else 0
         return await reranked(self._texts, query, hits, max(query.k, shown), asked)
 

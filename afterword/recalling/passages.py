@@ -6,10 +6,11 @@ WINDOW messages in a row: a question is often answered by a message that has non
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import accumulate, chain, islice, pairwise
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,21 @@ ASKED_TIME_WEIGHT = 1.5
 said in April."""
 ABOUT_AS_GOOD = 1.1
 """Ratio of the scores within one step."""
+CHANGE_WORDS = frozenset(
+    """
+now nowadays anymore longer instead changed switched moved replaced stopped currently
+jetzt inzwischen mittlerweile nunmehr neuerdings stattdessen geändert gewechselt umgezogen
+maintenant désormais dorénavant actuellement changé déménagé remplacé
+ahora actualmente cambiado cambié mudado mudé reemplazado
+agora atualmente mudei mudou troquei trocou
+adesso ormai attualmente invece cambiato traslocato
+nu tegenwoordig voortaan inmiddels veranderd verhuisd gestopt
+fremover længere skiftet ændret flyttet
+""".split()  # noqa: SIM905 – a list of seventy strings is hard to read
+)
+"""Words by which people say that something is not as it was, in the languages of the dates."""
+NEARLY_ALL = 0.8
+"""Share of the weight of the passage that has most of the query: passages with less are about something else."""
 LIKELY_LANGUAGES = 2
 """Languages of a query: a few words are plausible in many, and each costs a stem of every word that is read."""
 SAMPLED_EPISODES, SAMPLED_MESSAGES, SAMPLE_CHARACTERS = 10, 2, 100
@@ -44,6 +60,10 @@ class Passage(NamedTuple):
     """BM25 among all windows of the episodes that were compared."""
     matching: tuple[_Place, ...]
     """Places, among the episode's messages, of those in the window that have a word of the query."""
+    stems: frozenset[str] = frozenset()
+    """Stems of the query's words that the window has."""
+    weight: float = 0.0
+    """Sum of their inverse document frequencies: what the window has of the query, however long it is."""
 
 
 class EpisodeWords:
@@ -66,6 +86,11 @@ class EpisodeWords:
         ends = until[min(WINDOW, len(said)) :] if said else ()
         self.lengths = [after - before for before, after in zip(until, ends, strict=False)]
         """Words of each window, by its first message; one of all messages, if they are fewer than WINDOW."""
+
+    def tells_change(self, places: Collection[_Place]) -> bool:
+        """Tell whether one of these messages has one of CHANGE_WORDS."""
+        said = CHANGE_WORDS & self.places.keys()
+        return any(place in places for word in said for place in self.places[word])
 
     @cached_property
     def language(self) -> str:
@@ -123,65 +148,107 @@ class _Windows:
         found = self._counted(matching)
         if not found:
             return [None] * len(self._episodes)
-        scores: list[float] = self._scores(found).tolist()
-        has_any: list[bool] = np.any(found, axis=0).tolist()
-        windows, slots = pairwise(self._bounds), pairwise(self._slots)
-        return [_best(scores[slice(*each)], has_any[slice(*its)]) for each, its in zip(windows, slots, strict=True)]
+        counts = [np.sum([slots[self._starts + place] for place in range(WINDOW)], axis=0) for slots in found.values()]
+        weights = [_weight(each) for each in counts]
+        scores: list[float] = self._scores(counts, weights).tolist()
+        has_any: list[bool] = np.any(list(found.values()), axis=0).tolist()
+        passages: list[Passage | None] = []
+        for (first, after), slot in zip(pairwise(self._bounds), self._slots, strict=False):
+            best = max(scores[first:after], default=0.0)
+            if not best:
+                passages.append(None)
+                continue
+            window = scores.index(best, first)  # the first of the best ones
+            start = window - first
+            matched = tuple(place for place in range(start, start + WINDOW) if has_any[slot + place])
+            its = [(one, weight) for one, weight, each in zip(found, weights, counts, strict=True) if each[window]]
+            stems_there = frozenset(found_stem for found_stem, _ in its)
+            passages.append(Passage(best, matched, stems_there, reduce(add, (each for _, each in its), 0.0)))
+        return passages
 
-    def _counted(self, matching: Mapping[str, str]) -> list[NDArray[np.intp]]:
+    def _counted(self, matching: Mapping[str, str]) -> Mapping[str, NDArray[np.intp]]:
         """Count a stem in each slot, for each stem that there is."""
         slots = defaultdict[str, list[int]](list)
         for episode, first in zip(self._episodes, self._slots, strict=False):
             for word in matching.keys() & episode.places.keys():
                 slots[matching[word]] += [first + place for place in episode.places[word]]
         # sums are in the order of the stems, so that the order of the words makes no difference
-        return [np.bincount(slots[term], minlength=self._slots[-1]) for term in sorted(slots)]
+        return {term: np.bincount(slots[term], minlength=self._slots[-1]) for term in sorted(slots)}
 
-    def _scores(self, found: Sequence[NDArray[np.intp]]) -> NDArray[np.float64]:
+    def _scores(self, counts: Sequence[NDArray[np.intp]], weights: Sequence[float]) -> NDArray[np.float64]:
         lengths = np.fromiter(chain.from_iterable(each.lengths for each in self._episodes), float)
         norms = K1 * (1 - B + B * lengths / lengths.mean())
         scores = np.zeros(len(lengths))
-        for slots in found:
-            counts = np.sum([slots[self._starts + place] for place in range(WINDOW)], axis=0)
-            having = np.count_nonzero(counts)
-            weight = math.log(1 + (len(lengths) - having + 0.5) / (having + 0.5))
-            scores += weight * counts * (K1 + 1) / (counts + norms)
+        for each, weight in zip(counts, weights, strict=True):
+            scores += weight * each * (K1 + 1) / (each + norms)
         return scores
 
 
-def _best(scores: Sequence[float], has_any: Sequence[bool]) -> Passage | None:
-    """The first of an episode's best windows, by their scores. `has_any`: which messages have a word of the query."""
-    best = max(scores, default=0.0)
-    if not best:
-        return None
-    start = scores.index(best)
-    return Passage(best, tuple(place for place in range(start, start + WINDOW) if has_any[place]))
+def _weight(counts: NDArray[np.intp]) -> float:
+    """Inverse document frequency of a stem, from its counts in all windows."""
+    having = np.count_nonzero(counts)
+    return math.log(1 + (len(counts) - having + 0.5) / (having + 0.5))
 
 
 class FirstRanked(NamedTuple):
     """An episode in the order of the first stage."""
 
-    passage_score: float | None
-    """Score of its best passage, if any."""
+    passage: Passage | None
     ended_at: datetime
     at_asked_time: bool = False
-    """It was at the time that the query names; counts only with a passage: vectors find something at any time."""
+    """It was at the time that the query names, or its passage names that time; counts only with a passage: vectors find
+    something at any time."""
+    tells_change: bool = False
+    """Its passage says that something is not as it was."""
 
 
 def fused_ranks(episodes: Sequence[FirstRanked]) -> list[tuple[int, float]]:
     """Fuse the order of some episodes with that of their passages: places, best first, with new scores.
 
     Of passages that are about as good, the newer one is first: what was told again is what holds. Reciprocal rank
-    fusion, ranks from 0.
+    fusion, ranks from 0. Where the query names no time, what tells a change is then before what it has changed.
     """
     new = {place: 1 / (FUSION_K + place) for place in range(len(episodes))}
-    scored = [(_step(e.passage_score), e.ended_at, -place) for place, e in enumerate(episodes) if e.passage_score]
+    scored = [(_step(e.passage.score), e.ended_at, -place) for place, e in enumerate(episodes) if e.passage]
     for rank, (_, _, place) in enumerate(sorted(scored, reverse=True)):
         new[-place] += 1 / (FUSION_K + rank)
-    asked = [place for place, _ in _best_first(new) if episodes[place].at_asked_time and episodes[place].passage_score]
+    asked = [place for place, _ in _best_first(new) if episodes[place].at_asked_time and episodes[place].passage]
     for rank, place in enumerate(asked):
         new[place] += ASKED_TIME_WEIGHT / (FUSION_K + rank)
-    return _best_first(new)
+    ranks = _best_first(new)
+    if asked:
+        return ranks
+    order = _changes_first([place for place, _ in ranks], episodes)
+    return [(place, score) for place, (_, score) in zip(order, ranks, strict=True)]
+
+
+def _changes_first(order: Sequence[int], episodes: Sequence[FirstRanked]) -> list[int]:
+    """Move what tells a change before the first earlier episode whose passage has the very same words of the query.
+
+    The words, not the scores, tell what is about the same: those differ with the lengths of the windows. Of what
+    changed again, the latest comes first. Only among passages that have NEARLY_ALL of the query that any has.
+    """
+    most = max((each.passage.weight for each in episodes if each.passage), default=0.0)
+    alike = defaultdict[frozenset[str], list[int]](list)
+    for rank, place in enumerate(order):
+        passage = episodes[place].passage
+        if passage and passage.weight >= NEARLY_ALL * most:
+            alike[passage.stems].append(rank)
+    changed = list(order)
+    for ranks in alike.values():
+        for rank, place in zip(ranks, _latest_changes_first([order[rank] for rank in ranks], episodes), strict=True):
+            changed[rank] = place
+    return changed
+
+
+def _latest_changes_first(places: Sequence[int], episodes: Sequence[FirstRanked]) -> list[int]:
+    moved = list(places)
+    changes = [place for place in places if episodes[place].tells_change]
+    for place in sorted(changes, key=lambda one: episodes[one].ended_at):
+        at = moved.index(place)
+        earlier = (to for to in range(at) if episodes[moved[to]].ended_at < episodes[place].ended_at)
+        moved.insert(next(earlier, at), moved.pop(at))
+    return moved
 
 
 def _best_first(scores: Mapping[int, float]) -> list[tuple[int, float]]:

@@ -3,7 +3,7 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 from afterword.recalling.passages import (
@@ -83,6 +83,39 @@ class EpisodeTexts:
                     self._keep(query, hit, episode)
         return [found[hit.episode_id] for hit in hits]
 
+    async def at_time(
+        self,
+        asked: AskedTime,
+        query: Query,
+        hits: Sequence[Recalled],
+        episodes: Sequence[ReadEpisode],
+        passages: Sequence[Passage | None],
+    ) -> set[str]:
+        """Ids of the episodes that were at this time, or whose matching messages name it. Raises: StoreUnavailable.
+
+        Messages are read for it, as of an episode only its words are kept: those that match, of the other episodes.
+        """
+        found = {hit.episode_id for hit in hits if asked.meets(hit.started_at, hit.ended_at)}
+        keys = {
+            hit.episode_id: [
+                message_key(hit.conversation_id, episode.ids[place], query.tenant_id) for place in passage.matching
+            ]
+            for hit, episode, passage in zip(hits, episodes, passages, strict=True)
+            if passage is not None and hit.episode_id not in found
+        }
+        every = list(chain.from_iterable(keys.values()))
+        texts = await self._archive.contents(every, MESSAGE_CHARACTERS) if every else {}
+        said_at = {hit.episode_id: hit.ended_at for hit in hits}
+
+        def name_it() -> set[str]:
+            return {
+                episode_id
+                for episode_id, its in keys.items()
+                if any(asked.is_named(texts[key], said_at[episode_id]) for key in its if key in texts)
+            }
+
+        return found | await asyncio.to_thread(name_it)  # which computes
+
     def _known(self, query: Query, hit: Recalled) -> ReadEpisode | None:
         key = query.tenant_id, hit.episode_id
         kept = self._kept.get(key)
@@ -120,15 +153,22 @@ async def reranked(
     """
     read = hits[: _readable(hits)]
     episodes = await texts.read(query, read)
-    passages = await asyncio.to_thread(best_passages, query.text, [each.words for each in episodes])
-    ranks = fused_ranks([_ranked(*each, asked) for each in zip(read, passages, strict=True)])
+    said = asked.rest if asked else query.text  # what names the time is no subject of the passage
+    passages = await asyncio.to_thread(best_passages, said, [each.words for each in episodes])
+    at_asked_time = await texts.at_time(asked, query, read, episodes, passages) if asked else set()
+    ranks = fused_ranks(
+        [
+            FirstRanked(
+                passage,
+                hit.ended_at,
+                hit.episode_id in at_asked_time,
+                passage is not None and episode.words.tells_change(passage.matching),
+            )
+            for hit, episode, passage in zip(read, episodes, passages, strict=True)
+        ]
+    )
     best = [_matched(query, score, read[at], episodes[at].ids, passages[at]) for at, score in ranks[:most]]
     return [*best, *hits[len(read) :]][:most]
-
-
-def _ranked(hit: Recalled, passage: Passage | None, asked: AskedTime | None) -> FirstRanked:
-    at_asked_time = asked is not None and asked.meets(hit.started_at, hit.ended_at)
-    return FirstRanked(passage and passage.score, hit.ended_at, at_asked_time)
 
 
 def together_with(hits: Sequence[Recalled], others: Sequence[Recalled]) -> list[Recalled]:

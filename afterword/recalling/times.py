@@ -3,11 +3,13 @@
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from typing import NamedTuple
 
-from afterword.streams.dates import asked_period
-from afterword.streams.language import plausible
+from afterword.streams.dates import Period, asked_period, named_periods, periods_with_year, without_dates
+from afterword.streams.language import plausible, stems, words
 
 TOLD_LATER = timedelta(days=2)
 """Time after a day in which what happened on it is often told."""
+LONGEST_LEFT_OUT = 31
+"""Days of a time whose words are not compared with those of messages."""
 
 
 class AskedTime(NamedTuple):
@@ -15,10 +17,28 @@ class AskedTime(NamedTuple):
 
     begin: datetime
     end: datetime
+    days: Period
+    """The days that the query names, without what is after them."""
+    zone: tzinfo
+    """Zone of the days."""
+    languages: tuple[str, ...]
+    """Languages that the query may be in."""
+    rest: str
+    """What the query says besides. All of it if that is nothing, or if the time is more than a month: a season is a
+    subject, too."""
 
     def meets(self, started_at: datetime, ended_at: datetime) -> bool:
         """Tell whether an episode was at this time, in part at least."""
         return started_at < self.end and ended_at >= self.begin
+
+    def is_named(self, text: str, said_at: datetime) -> bool:
+        """Tell whether a text names days of this time: "in May", said in April, those of May.
+
+        Linear in the text, which is read in the languages of the query.
+        """
+        named = {period for _, period in periods_with_year(text)}
+        named |= named_periods(text, said_at.astimezone(self.zone).date(), self.languages)
+        return any(self.days.first <= period.first and period.last <= self.days.last for period in named)
 
 
 def asked_time(query: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | None:
@@ -26,11 +46,21 @@ def asked_time(query: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | Non
 
     Days are those of the zone. Linear in the query.
     """
-    period = asked_period(query, now.astimezone(zone).date(), plausible(query))
+    languages = plausible(query)
+    period = asked_period(query, now.astimezone(zone).date(), languages)
     if period is None:
         return None
     try:
         begin, end = (datetime.combine(day, time(), zone) for day in (period.first, period.last + timedelta(days=1)))
-        return AskedTime(begin.astimezone(UTC), end.astimezone(UTC) + TOLD_LATER)
+        begin, end = begin.astimezone(UTC), end.astimezone(UTC) + TOLD_LATER
     except OverflowError:  # at the ends of the calendar
         return None
+    return AskedTime(begin, end, period, zone, languages, _rest(query, period, languages))
+
+
+def _rest(query: str, period: Period, languages: tuple[str, ...]) -> str:
+    if period.days > LONGEST_LEFT_OUT:
+        return query
+    rest = without_dates(query, languages)
+    found = words(rest)
+    return rest if any(stems(found, language) for language in languages) else query

@@ -111,10 +111,14 @@ def test_a_long_message_is_read_to_a_limit_and_in_linear_time() -> None:
     assert time.process_time() - began < 5
 
 
+def scored(score: float | None) -> Passage | None:
+    return None if score is None else Passage(score, (0,), frozenset({"stem"}), 1.0)
+
+
 def order(*scores: float | None, days: Sequence[int] = (), asked: int | None = None) -> list[int]:
     """Places by fused ranks, of episodes that ended on these days; by default, all on the same."""
     ends = [NOON + timedelta(days=day) for day in days or [0] * len(scores)]
-    ranked = [FirstRanked(score, ends[place], place == asked) for place, score in enumerate(scores)]
+    ranked = [FirstRanked(scored(score), ends[place], place == asked) for place, score in enumerate(scores)]
     return [place for place, _ in fused_ranks(ranked)]
 
 
@@ -142,9 +146,47 @@ def test_an_episode_of_the_asked_time_comes_forward() -> None:
 
 
 times = st.datetimes(timezones=st.just(UTC))
+some_stems = st.frozensets(st.sampled_from("ab"))
+some_passages = st.builds(Passage, st.floats(1e-9, 50), st.just((0,)), some_stems, st.floats(1, 2))
+FIRST_RANKED = st.builds(FirstRanked, st.none() | some_passages, times, st.booleans(), st.booleans())
 
 
-@given(st.lists(st.builds(FirstRanked, st.none() | st.floats(1e-9, 50), times, st.booleans()), max_size=60))
+def told(day: int, *stems: str, change: bool = False, asked: bool = False) -> FirstRanked:
+    return FirstRanked(
+        Passage(9.0 - day, (0,), frozenset(stems), float(len(stems))), NOON + timedelta(days=day), asked, change
+    )
+
+
+def places(*episodes: FirstRanked) -> list[int]:
+    return [place for place, _ in fused_ranks(episodes)]
+
+
+def test_what_tells_a_change_is_before_what_it_has_changed() -> None:
+    first, second, last = told(1, "live"), told(3, "live", change=True), told(5, "live", change=True)
+    assert places(first, second, last) == [2, 1, 0]
+    assert places(first, told(3, "live"), told(5, "live")) == [0, 1, 2], "none says that anything has changed"
+    assert places(told(5, "live"), told(3, "live", change=True)) == [0, 1], "it was told earlier"
+
+
+def test_a_change_of_something_else_stays_where_it_is() -> None:
+    assert places(told(1, "live", "city"), told(3, "live", change=True)) == [0, 1]
+    assert places(told(1, "live"), told(3, "city", change=True)) == [0, 1]
+    alike = told(2, "live"), told(4, "live", change=True)
+    assert places(told(1, "live", "city"), *alike) == [0, 1, 2], "another has far more of the query"
+
+
+def test_a_query_that_names_a_time_does_not_ask_for_the_latest() -> None:
+    assert places(told(1, "live", asked=True), told(3, "live", change=True, asked=True)) == [0, 1]
+
+
+def test_words_of_change_count_in_the_messages_that_match() -> None:
+    episode = EpisodeWords(["I live in Porto now.", "Fine.", "No longer in Ghent."])
+    assert episode.tells_change((0, 1))
+    assert not episode.tells_change((1,))
+    assert episode.tells_change((2,))
+
+
+@given(st.lists(FIRST_RANKED, max_size=60))
 def test_fused_ranks_are_all_places_best_first(episodes: list[FirstRanked]) -> None:
     found = fused_ranks(episodes)
     assert sorted(place for place, _ in found) == list(range(len(episodes)))
@@ -189,7 +231,9 @@ def by_definition(query: str, episodes: Sequence[Sequence[str]]) -> list[Passage
         matching, counts, length = window
         norm = K1 * (1 - B + B * length / average)
         scores = [weights[term] * n * (K1 + 1) / (n + norm) for term, n in sorted(counts.items())]
-        return Passage(reduce(add, scores, 0.0), matching)  # each sum is rounded; those of `sum` are not in Python 3.12
+        # each sum is rounded; those of `sum` are not in Python 3.12
+        total, weight = reduce(add, scores, 0.0), reduce(add, (weights[term] for term in sorted(counts)), 0.0)
+        return Passage(total, matching, frozenset(counts), weight)
 
     return [max([passage(one) for one in each if one[0]], key=lambda p: p.score, default=None) for each in windows]
 

@@ -4,6 +4,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from afterword.recalling.times import asked_time
+from afterword.streams.language import words
 
 NOW = datetime(2024, 6, 12, 23, 30, tzinfo=UTC)
 
@@ -23,7 +24,9 @@ def day(text: str) -> datetime:
     ],
 )
 def test_a_query_may_name_a_time(query: str, begin: str, end: str) -> None:
-    assert asked_time(query, NOW) == (day(begin), day(end))
+    asked = asked_time(query, NOW)
+    assert asked is not None
+    assert (asked.begin, asked.end) == (day(begin), day(end))
 
 
 @pytest.mark.parametrize("query", ["", "Which boat did I buy?", "May I ask you something?", "Who wrote in 9999?"])
@@ -48,3 +51,22 @@ def test_an_episode_meets_a_time_that_it_shares_a_moment_with() -> None:
     assert asked.meets(day("2023-01-01"), day("2024-01-01"))
     assert not asked.meets(day("2023-04-01"), day("2023-04-30"))
     assert not asked.meets(day("2023-06-03"), day("2023-06-04"))
+
+
+def test_what_is_said_besides_the_time_is_the_subject() -> None:
+    for query, rest in (
+        ("Who married in May 2023?", ["who", "married", "in"]),
+        ("last week", ["last", "week"]),
+        ("Where is it warm in summer?", ["where", "is", "it", "warm", "in", "summer"]),
+    ):
+        asked = asked_time(query, NOW)
+        assert asked is None or [word for word in words(asked.rest) if word != "in"] == [w for w in rest if w != "in"]
+
+
+def test_a_text_names_a_time_in_words_or_with_a_year() -> None:
+    asked = asked_time("Where is the wedding in May 2024?", NOW)
+    assert asked is not None
+    for text in ("It is in May.", "On 3 May 2024.", "Next month we marry."):
+        assert asked.is_named(text, day("2024-04-20")), text
+    for text in ("It may be next year.", "In May 2023.", "In June.", "Yesterday."):
+        assert not asked.is_named(text, day("2024-04-20")), text
