@@ -1,20 +1,15 @@
 """Language detection, and words reduced to stems for search."""
 
-import math
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import filterfalse
-from operator import itemgetter
 from threading import Lock
 from typing import Any, Literal
 
-import numpy as np
 import snowballstemmer
-from numpy.typing import NDArray
-from py3langid.langid import MODEL_DIR, MODEL_FILE
+from py3langid.langid import MODEL_DIR, MODEL_FILE, LanguageIdentifier
 from py3langid.modelio import load_model
 from stop_words import LANGUAGE_MAPPING, get_stop_words
 
@@ -33,11 +28,6 @@ LONGEST_STEMMED = 100
 """Letters; a longer string is no word, and a stemmer's time grows with the square of the length."""
 DETECTED_CHARACTERS = 4000
 """Characters used for detection, whose time grows with the length."""
-BYTES = 256
-MOST_LISTED = 2**21
-"""Keys of a level of the trie that are all listed: 8 MB."""
-READ_STATES = 2048
-"""States of the automaton that are read at a time: 2 MB of it."""
 
 ENGLISH_STOP_WORDS = """
 i me my myself we our ours ourselves you your yours yourself yourselves he him his himself she her hers herself it its
@@ -190,118 +180,16 @@ def _ranked(text: str) -> Sequence[tuple[str, float]]:
     Cached, because prompt, quality check and index ask for the same texts of an episode.
     """
     with _LOADING:  # otherwise each thread that needs it now would load it, at 0.7 s of CPU
-        model = _model()
-    return model.rank(text)
+        identifier = _identifier()
+    ranked: Sequence[tuple[str, float]] = identifier.rank(text)
+    return ranked
 
 
 @cache
-def _model() -> "LanguageModel":
-    return LanguageModel(NAMES)
-
-
-_Integers = NDArray[np.integer[Any]]
-
-
-class LanguageModel:
-    """The naive Bayes model of py3langid, for some of its languages: the same probabilities, to the last bit.
-
-    Its features are sequences of up to six bytes. The library reads a text byte by byte through an automaton, and keeps
-    it, and 142 languages, in 110 MB. Here all bytes of a text go down the trie of these sequences at the same time: it
-    takes 7 MB, and as much again for our languages.
-    """
-
-    def __init__(self, languages: Collection[str]) -> None:
-        weights, priors, labels, moves, row_of, features = load_model(MODEL_DIR / MODEL_FILE)
-        chosen = [column for column, label in enumerate(labels) if label in languages]
-        self._labels = [labels[column] for column in chosen]
-        """One for each column; a language with two scripts has two."""
-        self._each = tuple(dict.fromkeys(self._labels))
-        firsts = map(self._labels.index, self._labels)
-        self._twice = [(first, at) for at, first in enumerate(firsts) if first != at]
-        self._weights = np.asarray(weights)[:, chosen]
-        self._priors = np.asarray(priors)[chosen]
-        self._levels = list(_trie(np.asarray(moves).reshape(-1, BYTES), np.asarray(row_of), np.asarray(features)))
-
-    def rank(self, text: str) -> list[tuple[str, float]]:
-        """Probabilities of the languages, highest first, of those that are equal in the model's order."""
-        read = unicodedata.normalize("NFC", text.lower() if text.isupper() else text).encode(errors="surrogatepass")
-        scores = self._scores(read)
-        scores *= 1.0 / math.sqrt(len(read) or 1)  # so that they mean the same for texts of every length
-        np.exp(scores - scores.max(), out=scores)
-        scores /= scores.sum()
-        for first, second in self._twice:
-            scores[first] += scores[second]
-        first_of_each = dict(zip(reversed(self._labels), reversed(scores.tolist()), strict=True))
-        return sorted(((label, first_of_each[label]) for label in self._each), key=itemgetter(1), reverse=True)
-
-    def _scores(self, text: bytes) -> NDArray[np.float32]:
-        # in the order of their first occurrence, as the library has them: another would change the sums' last bits
-        counts = Counter(self._features(text).tolist())
-        if not counts:
-            return np.zeros(len(self._labels), np.float32)
-        found = np.fromiter(counts.keys(), np.intp, len(counts))
-        times = np.fromiter(counts.values(), np.float32, len(counts))
-        scores: NDArray[np.float32] = np.log1p(times) @ self._weights[found] + self._priors
-        return scores
-
-    def _features(self, text: bytes) -> _Integers:
-        """Find the features of the longest sequences of the trie that end at each byte, where there is one."""
-        read = np.frombuffer(text, np.uint8).astype(np.intp)
-        features = np.full(len(read), -1, np.int32)
-        ends: _Integers = np.arange(len(read))
-        places: _Integers = np.zeros(len(read), np.intp)
-        for level in self._levels:
-            places = level.places(places * BYTES + read[ends])
-            known = (places >= 0).nonzero()[0]
-            ends, places = ends[known], places[known]
-            features[ends] = level.features[places]
-            ends += 1
-            if len(ends) and ends[-1] == len(read):
-                ends, places = ends[:-1], places[:-1]
-        return features[features >= 0]
-
-
-class TrieLevel:
-    """The sequences of one length. A key is BYTES · the place of the sequence without its last byte + that byte."""
-
-    def __init__(self, keys: _Integers, size: int, features: _Integers) -> None:
-        """`keys`: ascending; `size`: keys that there may be. `features`: of each sequence, -1 for none."""
-        self.features = features
-        self._keys = np.append(keys, np.iinfo(np.int32).max).astype(np.int32)
-        """A last one, that no sequence has, ends them."""
-        self._table: _Integers | None = None
-        """The place of every key, -1 for none, where that takes little memory."""
-        if size <= MOST_LISTED:
-            self._table = np.full(size, -1, np.int32)
-            self._table[keys] = np.arange(len(keys))
-
-    def places(self, wanted: _Integers) -> _Integers:
-        """The place of each key, -1 where there is no such sequence."""
-        if self._table is not None:
-            return self._table[wanted].astype(np.intp)
-        wanted = wanted.astype(np.int32)  # as the keys are: it searches no copy of them
-        places = self._keys.searchsorted(wanted)
-        places[self._keys[places] != wanted] = -1
-        return places
-
-
-def _trie(moves: _Integers, row_of: _Integers, features: _Integers) -> Iterator[TrieLevel]:
-    """Read the levels of the trie out of the automaton that was made of it (Aho and Corasick's).
-
-    A state is the longest sequence that was just read: those first reached after n bytes are the sequences of n bytes.
-    `moves`: following states, by row and byte; `row_of`: each state's row; `features`: each state's, -1 for none.
-    """
-    reached = np.zeros(len(row_of), np.bool_)
-    reached[0] = True
-    level = np.zeros(1, np.intp)
-    while len(level):
-        keys, states = [], []
-        for start in range(0, len(level), READ_STATES):
-            following = moves[row_of[level[start : start + READ_STATES]]]
-            places, byte = np.nonzero(~reached[following])
-            keys.append((places + start) * BYTES + byte)
-            states.append(following[places, byte].astype(np.intp))
-        size, level = len(level) * BYTES, np.concatenate(states)
-        reached[level] = True
-        if len(level):
-            yield TrieLevel(np.concatenate(keys), size, features[level].astype(np.int32))
+def _identifier() -> Any:
+    """Make the library's identifier with our languages alone: it would keep the weights of all 142, 28 MB."""
+    weights, priors, labels, moves, rows, features = load_model(MODEL_DIR / MODEL_FILE)
+    ours = [column for column, label in enumerate(labels) if label in NAMES]
+    return LanguageIdentifier(
+        weights[:, ours], priors[ours], [labels[at] for at in ours], moves, features, norm_probs=True, tk_row=rows
+    )

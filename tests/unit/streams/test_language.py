@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-from afterword.streams.language import NAMES, UNDETERMINED, LanguageModel, detect, plausible, stem_words, words
+from afterword.streams import language
+from afterword.streams.language import NAMES, UNDETERMINED, detect, plausible, stem_words, words
 
 
 @pytest.mark.parametrize(
@@ -30,11 +31,6 @@ def library() -> LanguageIdentifier:
     return found
 
 
-@pytest.fixture(scope="module")
-def model() -> LanguageModel:
-    return LanguageModel(NAMES)
-
-
 SPOKEN = (
     "Hello, how can I help you with your order?",
     "Wann fährt der nächste Zug nach Köln?",
@@ -47,8 +43,15 @@ SPOKEN = (
 
 
 @given(st.lists(st.sampled_from(SPOKEN) | st.text(max_size=20), max_size=6).map(" ".join))
-def test_languages_are_ranked_as_the_library_does(model: LanguageModel, library: LanguageIdentifier, text: str) -> None:
-    assert model.rank(text) == library.rank(text)
+def test_languages_are_ranked_as_by_the_library_kept_to_them(library: LanguageIdentifier, text: str) -> None:
+    assert language._identifier().rank(text) == library.rank(text)
+
+
+def test_only_the_weights_of_our_languages_are_kept() -> None:
+    weights, _, labels = language._identifier()._full_model
+    kept = weights if weights.base is None else weights.base
+    assert set(labels) <= set(NAMES)
+    assert kept.nbytes == len(weights) * len(labels) * weights.itemsize
 
 
 def test_a_sentence_leaves_little_doubt_and_a_word_much() -> None:
