@@ -49,17 +49,9 @@ _LATIN = "A-Za-zÀ-ɏ"
 _LATIN_WORD = re.compile(f"[{_LATIN}]+")
 
 
-_WORD = re.compile(r"\w+")
-
-
-def small_letters(text: str) -> str:
-    """Write a text in small letters; as for `re.IGNORECASE`, the Turkish "ı" and "İ" are an "i"."""
-    return text.lower() if text.isascii() else text.casefold().replace("ı", "i").replace("i\u0307", "i")
-
-
 def latin_words(text: str) -> list[str]:
-    """Find the Latin words of a text, in small letters."""
-    return _LATIN_WORD.findall(small_letters(text))
+    """Find the Latin words of a text, in small letters; as for `re.IGNORECASE`, the Turkish "ı" and "İ" are an "i"."""
+    return _LATIN_WORD.findall(text.casefold().replace("ı", "i").replace("i\u0307", "i"))
 
 
 CACHED_CHARACTERS = 10_000
@@ -89,34 +81,14 @@ class DatePattern:
     That is so for most texts, and to see it takes a tenth of the time.
     """
 
-    def __init__(
-        self, pattern: str, needed: Iterable[str] = MONTHS, other: str = "(?!)", first: Iterable[str] | None = None
-    ) -> None:
-        """`needed`: Latin words in small letters, of which a match has one, unless `other` matches the text.
-
-        `first`: words, with one of which every match begins that does not begin with a digit, where
-        matches begin and end between words; None: not known.
-        """
+    def __init__(self, pattern: str, needed: Iterable[str] = MONTHS, other: str = "(?!)") -> None:
+        """`needed`: Latin words in small letters, of which a match has one, unless `other` matches the text."""
         self.whole = re.compile(pattern, re.IGNORECASE)
         self._needed = frozenset(needed)
         self._other = re.compile(other, re.IGNORECASE)
-        self._first = None if first is None else frozenset(map(small_letters, first))
 
     def finditer(self, text: str) -> Iterator[re.Match[str]]:
-        if not self._may_match(text):
-            return iter(())
-        return self.whole.finditer(text) if self._first is None else self._from_words(text, self._first)
-
-    def _from_words(self, text: str, first: frozenset[str]) -> Iterator[re.Match[str]]:
-        """Find the same as `whole.finditer`, which tries every character."""
-        end = 0
-        for word in _WORD.finditer(text):
-            start = word.start()
-            if start < end or not (text[start].isdecimal() or small_letters(word[0]) in first):
-                continue
-            if found := self.whole.match(text, start):
-                yield found
-                end = found.end()
+        return self.whole.finditer(text) if self._may_match(text) else iter(())
 
     def sub(self, new: str | Callable[[re.Match[str]], str], text: str) -> str:
         return self.whole.sub(new, text) if self._may_match(text) else text
@@ -533,10 +505,7 @@ def spoken_dates(language: str) -> DatePattern:
     ]
     days = [max(latin_words(phrase), key=len) for listed in said.days.values() for phrase in _words(listed)]
     needed = [*days, *latin_words(" ".join([*said.units.values(), *WEEKDAYS])), *MONTHS]
-    phrases = [*said.days.values(), *said.units.values(), *said.first.values(), said.ahead, said.behind, said.within]
-    listed = ",".join([*phrases, *_NUMBERS[language].split("|"), *WEEKDAYS, *MONTHS])
-    begins = [_WORD.findall(phrase)[0] for phrase in _words(listed)] + _WORD.findall(said.day_of_month)
-    return DatePattern(rf"(?<!\w)(?:{'|'.join(kinds)})(?!\w)", needed, said.day_of_month, begins)
+    return DatePattern(rf"(?<!\w)(?:{'|'.join(kinds)})(?!\w)", needed, said.day_of_month)
 
 
 def _with_name(pattern: str, name: str) -> str:
