@@ -45,6 +45,8 @@ fremover længere skiftet ændret flyttet
 """Words by which people say that something is not as it was, in the languages of the dates."""
 NEARLY_ALL = 0.8
 """Share of the weight of the passage that has most of the query: passages with less are about something else."""
+LEAST_ALIKE = 2
+"""Stems that two passages share: one alone, as a name, does not tell that both are about the same."""
 LIKELY_LANGUAGES = 2
 """Languages of a query: a few words are plausible in many, and each costs a stem of every word that is read."""
 SAMPLED_EPISODES, SAMPLED_MESSAGES, SAMPLE_CHARACTERS = 10, 2, 100
@@ -226,13 +228,14 @@ def _changes_first(order: Sequence[int], episodes: Sequence[FirstRanked]) -> lis
     """Move what tells a change before the first earlier episode whose passage has the very same words of the query.
 
     The words, not the scores, tell what is about the same: those differ with the lengths of the windows. Of what
-    changed again, the latest comes first. Only among passages that have NEARLY_ALL of the query that any has.
+    changed again, the latest comes first. Only among passages that have NEARLY_ALL of the query that any has, and at
+    least LEAST_ALIKE stems of it.
     """
     most = max((each.passage.weight for each in episodes if each.passage), default=0.0)
     alike = defaultdict[frozenset[str], list[int]](list)
     for rank, place in enumerate(order):
         passage = episodes[place].passage
-        if passage and passage.weight >= NEARLY_ALL * most:
+        if passage and len(passage.stems) >= LEAST_ALIKE and passage.weight >= NEARLY_ALL * most:
             alike[passage.stems].append(rank)
     changed = list(order)
     for ranks in alike.values():

@@ -208,5 +208,29 @@ async def test_episodes_of_the_time_that_a_query_names_come_first(world: Remembe
     assert all(hit.ended_at < datetime(2025, 5, 1, tzinfo=UTC) for hit in hits), "a filter stays one"
 
 
+async def test_an_episode_that_names_the_asked_time_comes_forward_too(world: Remembered) -> None:
+    said = {
+        "planned": ("The wedding of my cousin is in September 2025.", datetime(2025, 6, 10, tzinfo=UTC)),
+        "other": ("The wedding was rainy, and my cousin was late.", datetime(2025, 7, 10, tzinfo=UTC)),
+        "at the time": ("My cousin likes tea.", datetime(2025, 9, 10, tzinfo=UTC)),
+        "another subject": ("In September 2025 the office moves.", datetime(2025, 6, 12, tzinfo=UTC)),
+    }
+    for name, (text, at) in said.items():
+        await world.summarise(await world.say(text, "I see.", conversation_id=name, sent_at=at))
+    memory = _memory(world, now=lambda: datetime(2025, 10, 2, tzinfo=UTC))
+    hits = await memory.recall("Where was my cousin's wedding in September 2025?", **OWNER)
+    assert hits[0].conversation_id == "planned"
+    assert hits[-1].conversation_id == "another subject"
+
+
+async def test_of_what_has_changed_the_latest_comes_first(world: Remembered) -> None:
+    said = "My dentist in town is Dr. Amsel.", "My dentist in town is Dr. Boyle now, all the way over the old bridge."
+    for number, text in enumerate(said):
+        at = datetime(2025, 3 + number, 10, tzinfo=UTC)
+        await world.summarise(await world.say(text, "I see.", conversation_id=f"c{number}", sent_at=at))
+    hits = await world.memory.recall("Who is my dentist in town?", **OWNER)
+    assert [hit.conversation_id for hit in hits] == ["c1", "c0"]
+
+
 def _memory(world: Remembered, search: Any = None, **given: Any) -> Memory:
     return Memory(world.episodes, world.messages, search or world.index.search, **given)
