@@ -24,8 +24,8 @@ class AskedTime(NamedTuple):
     languages: tuple[str, ...]
     """Languages that the query may be in."""
     rest: str
-    """What the query says besides. All of it if that is nothing, or if the time is more than a month: a season is a
-    subject, too."""
+    """Query without the words for the time. All of it if nothing else is left, or if the time is more than a month: a
+    season is a subject, too."""
 
     def meets(self, started_at: datetime, ended_at: datetime) -> bool:
         """Tell whether an episode was at this time, in part at least."""

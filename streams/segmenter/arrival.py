@@ -58,7 +58,7 @@ class Arrival(NamedTuple):
     topic_model: int = 0
     """Version of the model that found that it shifts; 0: none did."""
     said: Utterance | None = None
-    """What the topic model sees of it, where that was read ahead."""
+    """Part that the topic model sees, where that was read ahead."""
 
     @property
     def event_ms(self) -> int:

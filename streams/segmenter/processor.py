@@ -186,19 +186,19 @@ class Segmenter:
                     return batch.finish()
         return batch.finish()
 
-    def _read(self, records: Sequence[KafkaRecord]) -> list["Read"]:
-        """What records say by themselves, one step for all of them after the other.
+    def _read(self, records: Sequence[KafkaRecord]) -> list["ReadRecord"]:
+        """Read what records say by themselves, one step for all of them after the other.
 
         The processor's caches hold the code of a step, but not that of all steps: a message takes a fifth less.
         """
         events = [self._decoded(record) for record in records]
         if self.seals:  # a key may be missing, and what is before that record is to be taken
-            return [Read(event, None) for event in events]
+            return [ReadRecord(event, None) for event in events]
         told = [event if is_taken(event) else None for event in events]
         tokens = [self.count_tokens(each.content) if each else 0 for each in told]
         said = [self._said(each) if each else None for each in told]
         return [
-            Read(event, self._arrival(message, record, number, heard) if message else None)
+            ReadRecord(event, self._arrival(message, record, number, heard) if message else None)
             for event, message, record, number, heard in zip(events, told, records, tokens, said, strict=True)
         ]
 
@@ -242,12 +242,12 @@ class Segmenter:
         return batch.finish()
 
 
-class Read(NamedTuple):
+class ReadRecord(NamedTuple):
     """A record as far as it needs no state."""
 
     event: InputEvent | InvalidRecord
     arrival: Arrival | InvalidRecord | None
-    """Of a message that is to be taken; None where it has to be made in its turn."""
+    """Message in the shape in which it is decided on; None where that has to be made in its turn."""
 
 
 def is_taken(event: InputEvent | InvalidRecord) -> TypeGuard[MessageCreated]:
@@ -288,7 +288,7 @@ class _Batch:
                 break
         return some
 
-    def take(self, record: KafkaRecord, read: Read) -> bool:
+    def take(self, record: KafkaRecord, read: ReadRecord) -> bool:
         """Return False for a flush that is to be given again, and for a record that needs keys."""
         self._read += len(record.value or b"")
         begun, is_done = len(self._outcome.begun), True
