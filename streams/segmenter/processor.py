@@ -65,7 +65,7 @@ STAGE = "segmenter"
 CE_SOURCE = "afterword/segmenter"
 NO_TRACER = NoOpTracer()
 
-AHEAD = 64
+READ_TOGETHER = 64
 """Records that are read together before the first of them is decided on."""
 FORGOTTEN_AT_ONCE = 1000
 """Messages whose rows go at once when a conversation is forgotten: some 150 kB of tombstones."""
@@ -189,7 +189,7 @@ class Segmenter:
     def _read(self, records: Sequence[KafkaRecord]) -> list["ReadRecord"]:
         """Read what records say by themselves, one step for all of them after the other.
 
-        The processor's caches hold the code of a step, but not that of all steps: a message takes a fifth less.
+        The processor's caches hold the code of a step, but not that of all steps: a message takes a sixth less.
         """
         events = [self._decoded(record) for record in records]
         if self.seals:  # a key may be missing, and what is before that record is to be taken
@@ -281,7 +281,7 @@ class _Batch:
         """The next ones, so many at most as may be read before the room is used up."""
         some: list[KafkaRecord] = []
         size = self._read
-        for record in islice(records, AHEAD):
+        for record in islice(records, READ_TOGETHER):
             some.append(record)
             size += len(record.value or b"")
             if size >= self._room.read:

@@ -15,7 +15,7 @@ from afterword.streams.errors import AfterwordError
 from afterword.streams.runtime import Batches, Options, Output
 from afterword.streams.runtime.batch import current_batch
 from afterword.streams.segmenter.agent import PIECE_BYTES, EventHandler
-from afterword.streams.segmenter.processor import AHEAD, Room, Segmenter
+from afterword.streams.segmenter.processor import READ_TOGETHER, Room, Segmenter
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, deadline_of
 from afterword.streams.settings import Episodes
 from afterword.streams.telemetry import Metrics
@@ -227,7 +227,7 @@ def test_pieces_of_any_size_give_the_same_episodes(names: list[str], read: int, 
 @pytest.mark.parametrize("topic_shift", ["auto", "flags"])
 def test_records_that_are_read_together_are_decided_on_one_after_the_other(topic_shift: str) -> None:
     fits, too_large = say("a", "x"), say("a", "ä" * 150_000, flows=["f" * 260_000])
-    talk = [say(f"m{n}", f"what about the passport of number {n}?", at=n) for n in range(AHEAD + 5)]
+    talk = [say(f"m{n}", f"what about the passport of number {n}?", at=n) for n in range(READ_TOGETHER + 5)]
     broken = Sent(b"c", b"{", headers=())
     records = [fits, *talk, too_large, broken, edit("m3", content="new"), say("b", "x" * 10), flush(), delete("m1")]
     together, alone = Chat(limits(topic_shift=topic_shift)), Chat(limits(topic_shift=topic_shift))
