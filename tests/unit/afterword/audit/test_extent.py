@@ -1,0 +1,16 @@
+"""Records that the audit reads: those of its start, and then those that have come meanwhile."""
+
+from aiokafka import TopicPartition
+
+from afterword.audit.log import Extent
+
+MESSAGES, OTHER, GROWN = TopicPartition("messages", 0), TopicPartition("messages", 1), TopicPartition("messages", 2)
+
+
+def test_what_came_meanwhile_begins_where_the_first_reading_ended() -> None:
+    start = Extent({MESSAGES: 3, OTHER: 0}, {MESSAGES: 10, OTHER: 5})
+    later = Extent({MESSAGES: 4, OTHER: 0, GROWN: 0}, {MESSAGES: 12, OTHER: 5, GROWN: 2})
+    assert (start.size, start.truncated) == (12, {"messages"})
+    came = start.before(later)
+    assert came == Extent({MESSAGES: 10, OTHER: 5, GROWN: 0}, {MESSAGES: 12, OTHER: 5, GROWN: 2})
+    assert came.size == 4
