@@ -17,6 +17,7 @@ from afterword.schemas import InvalidRecord, MessageCreated, decode_episode, dec
 from afterword.schemas.ids import message_key
 from afterword.streams.segmenter.state import NOBODY, Scope, State, record_key
 from afterword.streams.settings import Settings
+from afterword.streams.stores.episodes import DeletedEpisode
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
 
@@ -149,13 +150,14 @@ async def last_episodes(log: Log, settings: Settings, only: str | None = None) -
     found = LastEpisodes(agents=episodes.scope == "agent", only=only)
     await log.read(kafka.episodes_topic, found.take_episode)
     async with open_stores(settings) as stores:
-        async for ref in stores.episodes.all_episodes():
-            last = message_key(ref.conversation_id, ref.message_ids[-1], ref.tenant_id)
-            found.add(ref.conversation_id, ref.agent_id, Last(ref.ordinal, ref.tenant_id, last))
-        async for gone in stores.episodes.all_deleted():  # its ordinal is not used again
-            ended = gone.deletion
-            last_one = Last(ended.ordinal, ended.tenant_id, "", offset=gone.last_offset)
-            found.add(ended.conversation_id, ended.agent_id, last_one)
+        async for one in stores.episodes.all_episodes():
+            if isinstance(one, DeletedEpisode):  # its ordinal is not used again
+                ended = one.deletion
+                last = Last(ended.ordinal, ended.tenant_id, "", offset=one.last_offset)
+                found.add(ended.conversation_id, ended.agent_id, last)
+            else:
+                key = message_key(one.conversation_id, one.message_ids[-1], one.tenant_id)
+                found.add(one.conversation_id, one.agent_id, Last(one.ordinal, one.tenant_id, key))
         found.expect()
         await log.read(kafka.messages_topic, found.take_message)
         await _place(found, stores.messages, partitioner(len(await log.ends(kafka.messages_topic))))

@@ -21,7 +21,7 @@ from aiokafka.errors import (
 
 from afterword.schemas.decoding import MAX_INPUT_BYTES
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable, TopicMissing
-from afterword.streams.kafka import admin_client, broker_errors, require_topics
+from afterword.streams.kafka import admin_client, broker_errors, committed_offsets, require_topics
 from afterword.streams.runtime.layouts import Layout, layout_of
 from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import DAY_MS, Kafka, Settings
@@ -287,7 +287,7 @@ async def layouts_of_messages(admin: AIOKafkaAdminClient, kafka: Kafka) -> dict[
 async def _layout(admin: AIOKafkaAdminClient, group: str, topic: str, partitions: int) -> Layout:
     """Ask for the layout by which the group reads the topic. What a user may not ask, or nobody knows, names none."""
     try:
-        offsets = await admin.list_consumer_group_offsets(group)
+        offsets = await committed_offsets(admin, group)
     except (GroupAuthorizationFailedError, GroupCoordinatorNotAvailableError, NotCoordinatorForGroupError):
         offsets = {}
     return layout_of((found.metadata for source, found in offsets.items() if source.topic == topic), partitions)

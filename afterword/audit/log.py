@@ -12,7 +12,7 @@ from aiokafka.errors import GroupCoordinatorNotAvailableError, NotCoordinatorFor
 
 from afterword.streams.errors import AfterwordError
 from afterword.streams.fetching import BoundedConsumer
-from afterword.streams.kafka import admin_client, client_options, start_client
+from afterword.streams.kafka import admin_client, client_options, committed_offsets, start_client
 from afterword.streams.settings import Kafka
 
 Take = Callable[[ConsumerRecord], None]
@@ -89,7 +89,7 @@ class Log:
         deadline = time.monotonic() + COORDINATOR_SECONDS
         while True:
             try:
-                found = await self._admin.list_consumer_group_offsets(group_id)
+                found = await committed_offsets(self._admin, group_id)
             except (GroupCoordinatorNotAvailableError, NotCoordinatorForGroupError):
                 if time.monotonic() > deadline:
                     raise

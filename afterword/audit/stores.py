@@ -7,7 +7,7 @@ from afterword.audit.snapshot import Archived, Position, Snapshot, Stored, diges
 from afterword.schemas.ids import earlier_message_key, tenant_message_key
 from afterword.streams.errors import AfterwordError, StoreInUse
 from afterword.streams.settings import Settings
-from afterword.streams.stores.episodes import EpisodeRef
+from afterword.streams.stores.episodes import DeletedEpisode, EpisodeRef
 from afterword.streams.stores.messages import MessageRef
 from afterword.streams.stores.opening import Stores, open_stores
 
@@ -27,13 +27,14 @@ async def read_stores(stores: Stores, snapshot: Snapshot, read: Callable[[int], 
     """Read episodes and messages into the snapshot; `read` is called with numbers of them. Raises: StoreUnavailable."""
     tenants: dict[str | None, str] = {}
     async for episode in stores.episodes.all_episodes():
+        if isinstance(episode, DeletedEpisode):
+            snapshot.gone[episode.deletion.episode_id] = episode.as_of
+            if episode.deletion.reason == "expired":
+                snapshot.expired.add(episode.deletion.episode_id)
+            continue
         snapshot.stored[episode.episode_id] = stored(episode)
         if episode.tenant_id is not None:
             tenants[episode.episode_id] = episode.tenant_id
-    async for gone in stores.episodes.all_deleted():
-        snapshot.gone[gone.deletion.episode_id] = gone.as_of
-        if gone.deletion.reason == "expired":
-            snapshot.expired.add(gone.deletion.episode_id)
     async for message in _counted(stores.messages.all_messages(), read):
         if message.deleted:
             snapshot.messages[digest(message.key)] = Archived(None, False, deleted=True, changed=message.changed)

@@ -15,6 +15,7 @@ from afterword.erasing.remains import Person, Selector, person_of, remaining
 from afterword.schemas.base import rfc3339
 from afterword.streams.kafka import broker_errors
 from afterword.streams.settings import Settings
+from afterword.streams.stores.episodes import DeletedEpisode
 from afterword.streams.stores.messages import Selection
 from afterword.streams.stores.opening import Stores, open_stores
 
@@ -143,7 +144,9 @@ async def _indexed(stores: Stores, receipt: Receipt) -> int:
     """Count deleted episodes of the receipt's conversations that the index still has."""
     meant = {*receipt.deleted_conversations, *receipt.shared_conversations}
     number, ids = 0, []
-    async for gone in stores.episodes.all_deleted():
+    async for gone in stores.episodes.all_episodes():
+        if not isinstance(gone, DeletedEpisode):
+            continue
         if salted_digest(receipt.salt, "conversation", gone.deletion.conversation_id) in meant:
             ids.append(gone.deletion.episode_id)
         if len(ids) == IDS:

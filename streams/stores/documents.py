@@ -26,6 +26,9 @@ StoredDocument = Mapping[str, Any]
 EPISODE_REF_FIELDS = ("episode_id", "revision", "conversation_id", "ordinal", "fingerprint", "message_ids")
 EPISODE_OWNER_FIELDS = ("episode_revision", "tenant_id", "agent_id", "changes", "as_of")
 """Fields that a document may lack."""
+DELETED_FIELDS = (*SummaryDeleted.model_fields, "deleted", "changes", "as_of", "made_by", "announced_by", "last_offset")
+EPISODE_SCAN_FIELDS = tuple(sorted({*EPISODE_REF_FIELDS, *EPISODE_OWNER_FIELDS, *DELETED_FIELDS}))
+"""Fields of an `EpisodeRef`, and of what stays of a deleted episode."""
 EPISODE_VERSION_FIELDS = ("revision", "as_of", "made_by", "deleted", "reason")
 MESSAGE_NAME_FIELDS = (
     *("conversation_id", "id", "tenant_id", "source", "episode_id", "agent_scopes"),

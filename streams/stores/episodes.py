@@ -328,12 +328,8 @@ class EpisodeStore(Protocol):
         """Users who take part in the conversation's episodes."""
         ...
 
-    def all_episodes(self) -> AsyncIterator[EpisodeRef]:
-        """Every episode, in no particular order."""
-        ...
-
-    def all_deleted(self) -> AsyncIterator[DeletedEpisode]:
-        """Iterate over the tombstones of all deleted episodes, in no particular order."""
+    def all_episodes(self) -> AsyncIterator[EpisodeRef | DeletedEpisode]:
+        """Iterate over every episode, and what stays of each deleted one, in no particular order."""
         ...
 
 

@@ -34,8 +34,7 @@ from afterword.streams.settings import Mongo, variable
 from afterword.streams.stores.arguments import require, require_texts, require_within
 from afterword.streams.stores.documents import (
     CONTENT_FIELDS,
-    EPISODE_OWNER_FIELDS,
-    EPISODE_REF_FIELDS,
+    EPISODE_SCAN_FIELDS,
     EPISODE_VERSION_FIELDS,
     KEY_VERSION,
     MESSAGE_NAME_FIELDS,
@@ -514,14 +513,10 @@ class MongoEpisodes:
             found = [await self._episodes.distinct(field, wanted) for field in ("participants", "user_id")]
         return {user for users in found for user in users if user is not None}
 
-    async def all_episodes(self) -> AsyncIterator[EpisodeRef]:
-        fields = (*EPISODE_REF_FIELDS, *EPISODE_OWNER_FIELDS)
-        async for document in _each(self._episodes.find({"deleted": None}, fields), SCAN_SIZE):
-            yield episode_ref_from(document)
-
-    async def all_deleted(self) -> AsyncIterator[DeletedEpisode]:
-        async for document in _each(self._episodes.find({"deleted": True})):
-            yield deleted_from(document)
+    async def all_episodes(self) -> AsyncIterator[EpisodeRef | DeletedEpisode]:
+        # without a filter: where few match, the server would answer only when it has looked at all of them
+        async for document in _each(self._episodes.find({}, EPISODE_SCAN_FIELDS), SCAN_SIZE):
+            yield deleted_from(document) if document.get("deleted") else episode_ref_from(document)
 
     async def _earlier(self, scope: str) -> dict[str, Any] | None:
         """The document of an earlier version, if the episode that it ends with says that it is this scope's."""

@@ -304,7 +304,9 @@ class MemoryEpisodes:
         living = [one for one in self._everything(conversation_id) if isinstance(one, StoredEpisode)]
         return {user for one in living for user in (*one.participants, one.summary.user_id)}
 
-    async def all_episodes(self) -> AsyncIterator[EpisodeRef]:
+    async def all_episodes(self) -> AsyncIterator[EpisodeRef | DeletedEpisode]:
+        for gone in list(self.deleted.values()):
+            yield gone
         for stored in list(self.episodes.values()):
             summary = stored.summary
             yield EpisodeRef(
@@ -320,10 +322,6 @@ class MemoryEpisodes:
                 changes=stored.changes,
                 as_of=stored.as_of,
             )
-
-    async def all_deleted(self) -> AsyncIterator[DeletedEpisode]:
-        for gone in list(self.deleted.values()):
-            yield gone
 
 
 def _place(known: Conversation) -> tuple[datetime, bytes]:

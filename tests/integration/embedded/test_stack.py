@@ -17,6 +17,8 @@ from pymongo.errors import ConnectionFailure
 
 from afterword.embedded import DirectoryInUse, EmbeddedStack, ProcessExited
 from afterword.embedded.process import until_ready
+from afterword.streams.kafka import admin_client, committed_offsets
+from afterword.streams.settings import Kafka
 from tests.processes import alive, until
 
 
@@ -138,6 +140,19 @@ async def test_three_brokers_take_writes_while_one_is_dead(tmp_path: Path, topic
         await produce(stack, topic, range(50, 100))
         assert await consume(stack, topic, 100) == list(range(100))
         await stack.start_kafka()
+
+
+async def test_a_broker_that_comes_back_tells_all_committed_offsets_or_none_yet(
+    own_stack: EmbeddedStack, topic: str
+) -> None:
+    await create_topic(own_stack, topic)
+    await produce(own_stack, topic, range(10))
+    await consume(own_stack, topic, 10)
+    own_stack.kafka.kill()
+    await own_stack.start_kafka()
+    async with admin_client(Kafka(bootstrap_servers=own_stack.bootstrap_servers)) as admin:
+        found = await committed_offsets(admin, f"{topic}-readers")
+    assert [(source.topic, offset.offset) for source, offset in found.items()] == [(topic, 10)]
 
 
 async def create_topic(stack: EmbeddedStack, topic: str, replication_factor: int = 1) -> None:

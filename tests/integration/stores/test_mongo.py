@@ -1,10 +1,13 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import pytest_asyncio
+from motor.motor_asyncio import AsyncIOMotorClient
 from pydantic import SecretStr
 from pymongo import ReadPreference, UpdateOne, WriteConcern
+from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 from pymongo.read_concern import ReadConcern
 
 from afterword.schemas import Usage
@@ -144,3 +147,38 @@ async def test_messages_of_the_largest_size_are_read_in_replies_that_the_driver_
     assert len(found) == len(await store.states(found)) == len(ids)
     await database.client.drop_database(database.name)
     await mongo.close(database)
+
+
+async def test_a_collection_that_is_read_whole_is_answered_page_by_page(make_settings) -> None:
+    """A filter that few documents match would be answered after a look at all of them: with a million, too late."""
+    replies = Replies()
+    settings = make_settings().mongo
+    client: Any = AsyncIOMotorClient(settings.uri.get_secret_value(), event_listeners=[replies])
+    database = client[settings.database]
+    episodes = MongoEpisodes(database)
+    await episodes.add(a_stored_episode(1))
+    written = await database["episodes"].find_one({})
+    more = [{**written, "_id": f"c{n}:1", "episode_id": f"c{n}:1"} for n in range(2, 2 * mongo.SCAN_SIZE + 2)]
+    await database["episodes"].insert_many(more)
+    replies.sizes.clear()
+    await drained(episodes.all_episodes())
+    assert replies.sizes == [mongo.SCAN_SIZE, mongo.SCAN_SIZE, 1]
+    await client.drop_database(database.name)
+    client.close()
+
+
+class Replies(CommandListener):
+    """Collects how many documents each reply has."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def started(self, event: CommandStartedEvent) -> None:
+        pass
+
+    def succeeded(self, event: CommandSucceededEvent) -> None:
+        cursor = event.reply.get("cursor", {})
+        self.sizes += [len(cursor[name]) for name in ("firstBatch", "nextBatch") if name in cursor]
+
+    def failed(self, event: CommandFailedEvent) -> None:
+        pass
