@@ -6,13 +6,14 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import orjson
 from aiohttp import web
 
 from afterword.schemas.base import rfc3339
 from benchmarks.load import WORDS
+from benchmarks.local_server import LocalServer
 
 MODEL = "stand-in"
 VECTOR_SIZE = 256
@@ -42,30 +43,19 @@ class Span(NamedTuple):
     ended: float
 
 
-class StandIn:
-    """LLM server on a free port of 127.0.0.1 while it is entered."""
+class StandIn(LocalServer):
+    """LLM server."""
 
     def __init__(self, seconds: Seconds = lambda _: 0.0) -> None:
+        super().__init__({"/v1/chat/completions": self._chat, "/v1/embeddings": _embed})
         self._seconds = seconds
         self.spans: list[Span] = []
-
-    async def __aenter__(self) -> Self:
-        app = web.Application()
-        app.router.add_post("/v1/chat/completions", self._chat)
-        app.router.add_post("/v1/embeddings", _embed)
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._runner.cleanup()
 
     def environment(self, slots: int) -> dict[str, str]:
         """Variables that send a summarizer here."""
         return {
             "AFTERWORD_LLM__PROVIDER": "openai",
-            "AFTERWORD_LLM__BASE_URL": f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1",
+            "AFTERWORD_LLM__BASE_URL": f"{self.url}/v1",
             "AFTERWORD_LLM__MODEL": MODEL,
             "AFTERWORD_LLM__MAX_CONCURRENCY": str(slots),
         }

@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from aiohttp import web
 from aiokafka import AIOKafkaProducer
@@ -44,6 +44,7 @@ from benchmarks.latency import (
     workers,
 )
 from benchmarks.llm import MODEL, Span, StandIn
+from benchmarks.local_server import LocalServer
 from benchmarks.quantiles import milliseconds, quantile
 from benchmarks.suite import Finding, Form, Line
 
@@ -93,23 +94,13 @@ class Traced(NamedTuple):
     ended: float
 
 
-class Collector:
-    """Takes OTLP over HTTP on a free port of 127.0.0.1 while it is entered; reads it when it is asked."""
+class Collector(LocalServer):
+    """Takes OTLP over HTTP; reads it when it is asked."""
 
     def __init__(self) -> None:
+        super().__init__({"/v1/traces": self._take})
         self._bodies: list[bytes] = []
         self._spans: dict[str, dict[str, list[Traced]]] = defaultdict(lambda: defaultdict(list))
-
-    async def __aenter__(self) -> Self:
-        app = web.Application()
-        app.router.add_post("/v1/traces", self._take)
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._runner.cleanup()
 
     async def _take(self, request: web.Request) -> web.Response:
         self._bodies.append(await request.read())
@@ -117,7 +108,7 @@ class Collector:
 
     def environment(self) -> dict[str, str]:
         """Variables that send a worker's spans here."""
-        return {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{self._runner.addresses[0][1]}", **EXPORT}
+        return {"OTEL_EXPORTER_OTLP_ENDPOINT": self.url, **EXPORT}
 
     def of(self, trace: str) -> Mapping[str, Sequence[Traced]]:
         """Return the spans of a trace by name, those that link it included."""
