@@ -19,7 +19,16 @@ from rich.console import Console
 from rich.table import Table
 
 from afterword.streams.segmenter import shifts
-from afterword.streams.segmenter.shifts import BEGUN, TABLES, TopicRow, Utterance, Weights, utterance_of, weights_of
+from afterword.streams.segmenter.shifts import (
+    BEGUN,
+    TABLES,
+    TopicRow,
+    Utterance,
+    Weights,
+    hear,
+    utterance_of,
+    weights_of,
+)
 from benchmarks.quality.segmentation import Dialogue, Labels, Scores, labels, read, scores, table, text_tiling
 
 WEIGHTS = Path(shifts.__file__).with_name(f"shifts-{shifts.VERSION}.json")
@@ -96,11 +105,12 @@ def train(corpora: Sequence[Corpus]) -> Fit:
 def segment(weights: Weights, dialogue: Dialogue, shortest: int = SHORTEST) -> list[bool]:
     """Cut a dialogue as the segmenter does."""
     said = _said(dialogue)
-    found, length, topic = [False], 1, shifts.after(BEGUN, said[0], opens=True)
+    found, length, topic = [False], 1, shifts.after(hear(BEGUN, said[0]), opens=True)
     for now in said[1:]:
-        cuts = length >= shortest and shifts.is_english(topic, now) and shifts.score(weights, topic, now, length) > 0
+        heard = hear(topic, now)
+        cuts = length >= shortest and shifts.is_english(heard) and shifts.score(weights, heard, length) > 0
         found.append(cuts)
-        topic, length = shifts.after(topic, now, opens=cuts), 1 if cuts else length + 1
+        topic, length = shifts.after(heard, opens=cuts), 1 if cuts else length + 1
     return found
 
 
@@ -109,11 +119,12 @@ def examples(dialogues: Corpus, others: Mapping[str, tuple[int, Values]] | None 
     extra = [values for _, values in (others or {}).values()]
     for dialogue in dialogues:
         said, begins = _said(dialogue), labels(dialogue)
-        topic, length = shifts.after(BEGUN, said[0], opens=True), 1
+        topic, length = shifts.after(hear(BEGUN, said[0]), opens=True), 1
         for now, opens in zip(said[1:], begins[1:], strict=True):
-            values = shifts.features(topic, now, length) + [value(topic, now, length) for value in extra]
+            heard = hear(topic, now)
+            values = shifts.features(heard, length) + [value(topic, now, length) for value in extra]
             yield Example(values, opens)
-            topic, length = shifts.after(topic, now, opens=opens), 1 if opens else length + 1
+            topic, length = shifts.after(heard, opens=opens), 1 if opens else length + 1
 
 
 def fitted(found: Sequence[Example], sizes: Mapping[str, int]) -> Fit:
@@ -224,7 +235,7 @@ def _formal(dialogue: Dialogue) -> list[bool]:
     found, topic = [], BEGUN
     for now in _said(dialogue):
         found.append(shifts.is_formal(topic, now))
-        topic = shifts.after(topic, now, opens=True)
+        topic = shifts.after(hear(topic, now), opens=True)
     return found
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,6 @@ PIECE_BYTES = 256 * 1024
 """Bytes of records, or of what they lead to, that are handled without a pause: 0.1 s when tokens are slow to count."""
 AHEAD = 500
 """Records whose users' keys are fetched together, when one is missing."""
-RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
 
 
 def attach_segmenter(
@@ -47,12 +46,10 @@ def attach_segmenter(
         CONVERSATIONS, key_type=bytes, value_type=bytes, deadline=Deadlines(settings.episodes.forget_after_ms)
     )
     messages = app.Table(MESSAGES, key_type=bytes, value_type=bytes)
-    dead_letters = kafka.dead_letters(kafka.messages_topic)
-    outputs = {name: app.topic(name, **RAW) for name in (kafka.episodes_topic, dead_letters)}
     segmenter = Segmenter(
         limits=settings.episodes,
         episodes_topic=kafka.episodes_topic,
-        dead_letters_topic=dead_letters,
+        dead_letters_topic=kafka.dead_letters(kafka.messages_topic),
         conversations=conversations.data,
         messages=messages.data,
         count_tokens=count_tokens,
@@ -60,7 +57,7 @@ def attach_segmenter(
         redaction=settings.redaction.of_records(),
         sealing=sealing,
     )
-    handler = EventHandler(segmenter, outputs, metrics, app, sealing)
+    handler = EventHandler(segmenter, metrics, app, sealing)
     schema = Batches(reject=handler.reject, stops=(AfterwordError,))
 
     @app.agent(app.topic(kafka.messages_topic, schema=schema), name="segmenter")  # type: ignore[untyped-decorator]
@@ -75,18 +72,12 @@ def attach_segmenter(
 
 
 class EventHandler:
-    """Handles the agent's events. `outputs`: Faust's topics by name."""
+    """Handles the agent's events."""
 
     def __init__(
-        self,
-        segmenter: Segmenter,
-        outputs: Mapping[str, Any],
-        metrics: Metrics,
-        app: App,
-        sealing: "SealingWithKeys | None" = None,
+        self, segmenter: Segmenter, metrics: Metrics, app: App, sealing: "SealingWithKeys | None" = None
     ) -> None:
         self._segmenter = segmenter
-        self._outputs = outputs
         self._metrics = metrics
         self._app = app
         self._sealing = sealing
@@ -100,8 +91,8 @@ class EventHandler:
         while done < number and written < batch.most_bytes:
             room = Room(PIECE_BYTES, min(PIECE_BYTES, batch.most_bytes - written))
             outcome = self._piece(work, done, now_ms, room)
-            for topic, key, value, headers in outcome.outgoing:
-                await self._outputs[topic].send(key=key, value=value, headers=headers)
+            for topic, key, value, headers in outcome.outgoing:  # Faust's topics would do so at four times the cost
+                batch.send(Output(topic, key, value, None, None, headers))
             self._count(outcome)
             if not isinstance(work, Tick):
                 self._count_elsewhere(outcome, work[0])

@@ -87,11 +87,12 @@ def judged(state: State, message: Arrival, limits: Episodes) -> tuple[Arrival, s
     decides = topic is not None and length > 0
     if message.encrypted or not (decides or limits.topic_shift == "auto"):
         return message, None
-    topic, now = topic or shifts.BEGUN, message.said or shifts.utterance_of(message.is_user, message.content)
+    said = message.said or shifts.utterance_of(message.is_user, message.content)
+    heard = shifts.hear(topic or shifts.BEGUN, said)
     may_shift = message.is_continuation is None and decides and length >= limits.min_episode_size
-    if may_shift and shifts.begins_topic(topic, now, length):
-        message = message._replace(is_continuation=False, topic_model=topic.version)
-    return message, shifts.Heard(now, topic)
+    if may_shift and shifts.begins_topic(heard, length):
+        message = message._replace(is_continuation=False, topic_model=heard.topic.version)
+    return message, heard
 
 
 def is_duplicate(state: State, seq: int | None, window: int) -> bool:
@@ -217,7 +218,7 @@ def topic_after(state: State, heard: shifts.Heard | None, limits: Episodes) -> s
         return None
     if heard is None or not (opens or state.topic):
         return state.topic
-    return shifts.after(heard.topic, heard.now, opens=opens)
+    return shifts.after(heard, opens=opens)
 
 
 def since(state: State, message: Arrival, limits: Episodes) -> int:

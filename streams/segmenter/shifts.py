@@ -184,15 +184,35 @@ def decode_topic(row: bytes) -> TopicRow:
     return TopicRow._make((*numbers[:_NUMBERS], numbers[_NUMBERS:]))
 
 
-def after(topic: TopicRow, now: Utterance, *, opens: bool) -> TopicRow:
+class Heard(NamedTuple):
+    """A message as the model sees it, beside the row before it: read once to decide and to write the next row."""
+
+    topic: TopicRow
+    now: Utterance
+    common: int
+    """Number of the message's content words that the open episode has."""
+
+    @property
+    def share(self) -> int:
+        """Share of the message's content words that the open episode has, in thousandths."""
+        said = len(self.now.content)
+        return self.common * 1000 // said if said else 0
+
+
+def hear(topic: TopicRow, now: Utterance) -> Heard:
+    content, known = now.content, topic.content
+    return Heard(topic, now, len(frozenset(content).intersection(known)) if content and known else 0)
+
+
+def after(heard: Heard, *, opens: bool) -> TopicRow:
     """The row after a message. `opens`: it is the first one of an episode."""
-    version, saved, last, mean_share, words, english, characters, foreign, content = topic
-    is_user, _, ends_asking, _, more_words, more_english, more_characters, more_foreign, more = now
+    version, saved, last, mean_share, words, english, characters, foreign, content = heard.topic
+    is_user, _, ends_asking, _, more_words, more_english, more_characters, more_foreign, more = heard.now
     share, saved = 0, saved + 1
     if opens:
         version, saved, content = VERSION, saved - TYPICAL_EPISODE, more
     else:
-        share, content = _share(topic, now), (content + more)[-REMEMBERED:]
+        share, content = heard.share, (content + more)[-REMEMBERED:]
     return TopicRow(
         version,
         -MOST_SAVED if saved < -MOST_SAVED else MOST_SAVED if saved > MOST_SAVED else saved,
@@ -217,22 +237,15 @@ def reworded(topic: TopicRow, said: Iterable[Utterance]) -> TopicRow:
     return topic._replace(content=content[-REMEMBERED:])
 
 
-class Heard(NamedTuple):
-    """A message as the model sees it, and the row before it, which is read once to decide and to write the next."""
-
-    now: Utterance
-    topic: TopicRow
-
-
-def begins_topic(topic: TopicRow, now: Utterance, length: int) -> bool:
-    """Return whether a topic begins with `now`. `length`: messages of the open episode, at least one."""
-    if topic.version not in KNOWN_VERSIONS:
-        return False
-    return is_english(topic, now) and score(weights(topic.version), topic, now, length) > 0
+def begins_topic(heard: Heard, length: int) -> bool:
+    """Return whether a topic begins with the message. `length`: messages of the open episode, at least one."""
+    version = heard.topic.version
+    return version in KNOWN_VERSIONS and is_english(heard) and score(weights(version), heard, length) > 0
 
 
-def is_english(topic: TopicRow, now: Utterance) -> bool:
+def is_english(heard: Heard) -> bool:
     """Decide by the message and, with less weight the longer ago, all before it."""
+    topic, now, _ = heard
     words = topic.words + now.words
     if not words or (topic.english + now.english) * ENGLISH_WORD_IN < words:
         return False
@@ -262,10 +275,10 @@ FORMALLY = [(0, 0), *product((1, 2), range(1, MOST_NEW + 2))]
 """Speaker and number of new words, each from 1, where the conversation is formal; 0 and 0 where it is not."""
 
 
-def features(topic: TopicRow, now: Utterance, length: int) -> list[int]:
+def features(heard: Heard, length: int) -> list[int]:
     """Return the value of each of TABLES: whether each cue is there, by what was asked and is."""
-    share, relative, length_step, saved, pair, formal, questions = _seen(topic, now, length)
-    by_asked = [*FORMALLY[formal], *(now.cues >> number & 1 for number in range(len(CUES)))]
+    share, relative, length_step, saved, pair, formal, questions = _seen(heard, length)
+    by_asked = [*FORMALLY[formal], *(heard.now.cues >> number & 1 for number in range(len(CUES)))]
     return [share << 2 | questions, relative, length_step, saved, pair, *(value << 2 | questions for value in by_asked)]
 
 
@@ -287,19 +300,20 @@ class Weights(NamedTuple):
     """Sums of the tables of cues, for all of their combinations with questions."""
 
 
-def score(weights: Weights, topic: TopicRow, now: Utterance, length: int) -> int:
+def score(weights: Weights, heard: Heard, length: int) -> int:
     """Log-odds, in thousandths, above the threshold."""
-    share, relative, length_step, saved, pair, formal, questions = _seen(topic, now, length)
+    share, relative, length_step, saved, pair, formal, questions = _seen(heard, length)
+    bias, pull, by_share, by_relative, by_length, by_saved, by_pair, by_formal, by_cues = weights
     return (
-        weights.bias
-        + weights.pull * topic.saved
-        + weights.share[share << 2 | questions]
-        + weights.relative[relative]
-        + weights.length[length_step]
-        + weights.saved[saved]
-        + weights.pair[pair]
-        + weights.formal[formal << 2 | questions]
-        + weights.cues[now.cues << 2 | questions]
+        bias
+        + pull * heard.topic.saved
+        + by_share[share << 2 | questions]
+        + by_relative[relative]
+        + by_length[length_step]
+        + by_saved[saved]
+        + by_pair[pair]
+        + by_formal[formal << 2 | questions]
+        + by_cues[heard.now.cues << 2 | questions]
     )
 
 
@@ -325,28 +339,17 @@ def weights(version: int = VERSION) -> Weights:
     return weights_of(found["bias"], found["pull"], found["tables"])
 
 
-def _seen(topic: TopicRow, now: Utterance, length: int) -> tuple[int, int, int, int, int, int, int]:
-    said, common = len(now.content), _common(topic, now)
-    share = common * 1000 // said if said else 0
-    last, asks = topic.last, now.asks
+def _seen(heard: Heard, length: int) -> tuple[int, int, int, int, int, int, int]:
+    topic, now, common = heard
+    share, new = heard.share, len(now.content) - common
+    is_user, last, asks = now.is_user, topic.last, now.asks
     asked = last >> 1 & 1
     return (
         bisect_right((1, 120, 250, 400, 600), share),
         bisect_right((-150, -50, 50, 150, 300), share - topic.mean_share),
         bisect_right((2, 3, 4, 5, 6, 7, 8, 10, 14), length),
         bisect_right((-4, 0, 3, 6, 9), topic.saved),
-        (last & 6) << 1 | asks << 1 | (now.is_user == last & LAST_USER),
-        1 + now.is_user * (MOST_NEW + 1) + min(said - common, MOST_NEW) if is_formal(topic, now) else 0,
+        (last & 6) << 1 | asks << 1 | (is_user == last & LAST_USER),
+        1 + is_user * (MOST_NEW + 1) + min(new, MOST_NEW) if is_formal(topic, now) else 0,
         asked << 1 | asks,
     )
-
-
-def _share(topic: TopicRow, now: Utterance) -> int:
-    """Share of the message's content words that the episode has, in thousandths."""
-    return _common(topic, now) * 1000 // len(now.content) if now.content else 0
-
-
-def _common(topic: TopicRow, now: Utterance) -> int:
-    """Number of the message's content words that the episode has."""
-    content, known = now.content, topic.content
-    return len(frozenset(content).intersection(known)) if content and known else 0

@@ -20,7 +20,16 @@ from afterword.schemas import (
     MessageEdited,
     decode_input,
 )
-from afterword.streams.segmenter.shifts import BEGUN, REMEMBERED, TopicRow, Utterance, after, begins_topic, utterance_of
+from afterword.streams.segmenter.shifts import (
+    BEGUN,
+    REMEMBERED,
+    TopicRow,
+    Utterance,
+    after,
+    begins_topic,
+    hear,
+    utterance_of,
+)
 from afterword.streams.settings import Episodes
 from tests.unit.segmenter.chat import Sent
 
@@ -308,7 +317,7 @@ class Oracle:
         if talk.since is None or (late and not talk.pending):
             talk.since = new.sent
         if limits.topic_shift == "auto":
-            talk.topic = after(self.topic(talk), said_in(new), opens=not living(talk.open))
+            talk.topic = after(hear(self.topic(talk), said_in(new)), opens=not living(talk.open))
         talk.taken.append(new)
         self.touch(talk)
         talk.open.append(new)
@@ -325,7 +334,7 @@ class Oracle:
         if limits.topic_shift != "auto" or new.message.is_continuation is not None:
             return False
         known = len(living(talk.open))
-        return known >= limits.min_episode_size and begins_topic(self.topic(talk), said_in(new), known)
+        return known >= limits.min_episode_size and begins_topic(hear(self.topic(talk), said_in(new)), known)
 
     def topic(self, talk: Talk) -> TopicRow:
         words = [word for taken in living(talk.open) for word in said_in(taken).content]

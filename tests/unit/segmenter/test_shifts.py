@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from afterword.schemas import EpisodeClosed
 from afterword.streams.segmenter import shifts
-from afterword.streams.segmenter.shifts import BEGUN, TopicRow, begins_topic, utterance_of
+from afterword.streams.segmenter.shifts import BEGUN, TopicRow, begins_topic, hear, utterance_of
 from afterword.streams.segmenter.state import decode_state
 from afterword.streams.settings import Episodes
 from tests.unit.segmenter.chat import Chat, Sent, delete, delete_conversation, edit, episodes, flush, say
@@ -117,14 +117,14 @@ def test_another_language_is_cut_as_without_detection(language):
 def heard(*said: str) -> TopicRow:
     topic = BEGUN
     for n, text in enumerate(said):
-        topic = shifts.after(topic, utterance_of(n % 2 == 0, text), opens=n == 0)
+        topic = shifts.after(hear(topic, utterance_of(n % 2 == 0, text)), opens=n == 0)
     return topic
 
 
 def test_an_english_word_or_two_make_no_english_text():
     topic = heard("この API を know したいです、ありがとうございます。")
-    assert not shifts.is_english(topic, utterance_of(False, "what: これは何ですか?"))
-    assert shifts.is_english(heard("what is this about?"), utterance_of(False, "it is about your passport"))
+    assert not shifts.is_english(hear(topic, utterance_of(False, "what: これは何ですか?")))
+    assert shifts.is_english(hear(heard("what is this about?"), utterance_of(False, "it is about your passport")))
 
 
 def test_the_weights_are_whole_numbers_and_every_version_has_its_file_and_fits_its_bits():
@@ -138,13 +138,13 @@ def test_the_same_is_decided_on_every_machine():
     """Scores and rows of one machine: whoever computes others cuts a log elsewhere."""
     topic = heard(*(text for _, text in TALK[:SHIFT]))
     assert shifts.encode_topic(topic).hex() == ROW
-    assert shifts.score(shifts.weights(), topic, utterance_of(True, TALK[SHIFT][1]), SHIFT) == SCORE
+    assert shifts.score(shifts.weights(), hear(topic, utterance_of(True, TALK[SHIFT][1])), SHIFT) == SCORE
 
 
 def test_who_speaks_and_what_is_new_count_in_formal_talk_alone():
     def seen(text: str, is_user: bool) -> list[int]:
-        topic = shifts.after(BEGUN, utterance_of(True, text), opens=True)._replace(last=0)
-        values = shifts.features(topic, utterance_of(is_user, text), 3)
+        topic = shifts.after(hear(BEGUN, utterance_of(True, text)), opens=True)._replace(last=0)
+        values = shifts.features(hear(topic, utterance_of(is_user, text)), 3)
         return [values[list(shifts.TABLES).index(name)] >> 2 for name in ("speaker", "new words")]
 
     assert [seen(FORMAL, who)[0] for who in (False, True)] == [1, 2]
@@ -168,10 +168,10 @@ def test_a_row_is_small_and_read_as_it_was_written(said):
 def test_a_score_is_the_sum_of_the_weights_of_its_features(said, text, length):
     numbers = count(1)
     tables = {name: [next(numbers) ** 2 for _ in range(size)] for name, size in shifts.TABLES.items()}
-    topic, now = heard(*said), utterance_of(True, text)
-    values = zip(tables.values(), shifts.features(topic, now, length), strict=True)
-    expected = 7 + 3 * topic.saved + sum(table[value] for table, value in values)
-    assert shifts.score(shifts.weights_of(7, 3, tables), topic, now, length) == expected
+    now = hear(heard(*said), utterance_of(True, text))
+    values = zip(tables.values(), shifts.features(now, length), strict=True)
+    expected = 7 + 3 * now.topic.saved + sum(table[value] for table, value in values)
+    assert shifts.score(shifts.weights_of(7, 3, tables), now, length) == expected
 
 
 def test_an_open_episode_keeps_the_rules_that_opened_it():
@@ -200,8 +200,8 @@ def changed_at(cut: int, before: str, after: str, sent: list[Sent]) -> list[Epis
 def test_an_episode_that_a_model_opened_which_is_not_known_any_more_is_not_cut_by_the_text(version):
     topic = heard(*(text for _, text in TALK[:SHIFT]))
     now = utterance_of(True, TALK[SHIFT][1])
-    assert begins_topic(topic, now, SHIFT)
-    assert not begins_topic(topic._replace(version=version), now, SHIFT)
+    assert begins_topic(hear(topic, now), SHIFT)
+    assert not begins_topic(hear(topic._replace(version=version), now), SHIFT)
 
 
 def test_no_word_is_kept_longer_than_its_message_is_pending():
@@ -230,5 +230,5 @@ def test_what_is_past_the_limit_is_not_read():
 @pytest.mark.parametrize("text", ["a" * 600_000, "what is " * 80_000, "'" * 600_000, "ß?" * 300_000, " " * 600_000])
 def test_no_text_takes_longer_than_its_length_allows(text):
     begun = time.process_time()
-    shifts.after(heard(text), utterance_of(True, text), opens=False)
+    shifts.after(hear(heard(text), utterance_of(True, text)), opens=False)
     assert time.process_time() - begun < 0.5

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from afterword.schemas import decode_episode
 from afterword.schemas.dead_letters import read_dead_letter
 from afterword.streams.errors import AfterwordError
-from afterword.streams.runtime import Batches, Options, Output
-from afterword.streams.runtime.batch import current_batch
+from afterword.streams.runtime import Batches, Options
 from afterword.streams.segmenter.agent import PIECE_BYTES, EventHandler
 from afterword.streams.segmenter.processor import READ_TOGETHER, Room, Segmenter
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, deadline_of
@@ -44,18 +43,6 @@ def count_tokens(text: str) -> int:
     return len(text)
 
 
-class Topic:
-    """Topic like Faust's, in an exactly-once agent."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    async def send(self, *, key: Any, value: Any, headers: Any) -> None:
-        batch = current_batch()
-        assert batch is not None
-        batch.send(Output(self.name, key, value, None, None, headers))
-
-
 class Deployed:
     """The segmenter's handler on a partition in memory."""
 
@@ -65,10 +52,9 @@ class Deployed:
         tables = {name: STORES[name] for name in (CONVERSATIONS, MESSAGES)}
         segmenter = Segmenter(episodes, EPISODES, DEAD_LETTERS, *tables.values(), count_tokens=count_tokens)
         self.metrics = Metrics("segmenter", "1.2.3")
-        outputs = {name: Topic(name) for name in (EPISODES, DEAD_LETTERS)}
         consumer = SimpleNamespace(topic_partitions=lambda _: 4)
         app: Any = SimpleNamespace(engine=engine, consumer=consumer)
-        self.handler = EventHandler(segmenter, outputs, self.metrics, app)
+        self.handler = EventHandler(segmenter, self.metrics, app)
         self.partition = Partition(
             self.handler.handle,
             schema=Batches(reject=self.handler.reject, stops=(AfterwordError,)),
