@@ -252,14 +252,19 @@ class TransactionalProducer:
     async def _by_partition(self, outputs: Iterable[Output]) -> dict[TopicPartition, list[Row]]:
         grouped: dict[TopicPartition, list[Row]] = {}
         partitions: dict[str, list[int]] = {}  # of this commit only: a topic may get more
+        chosen: dict[tuple[str, bytes], int] = {}  # to hash a key takes 5 µs, and most come several times
         for output in outputs:
-            partition = output.partition
+            topic, key, partition = output.topic, output.key, output.partition
+            if partition is None and key is not None:
+                partition = chosen.get((topic, key))
             if partition is None:
-                if output.topic not in partitions:
-                    partitions[output.topic] = sorted(await self._producer.partitions_for(output.topic))
-                partition = int(self._partitioner(output.key, partitions[output.topic], partitions[output.topic]))
-            row = (output.key, output.value, output.timestamp_ms, output.headers)
-            grouped.setdefault(TopicPartition(output.topic, partition), []).append(row)
+                if topic not in partitions:
+                    partitions[topic] = sorted(await self._producer.partitions_for(topic))
+                partition = int(self._partitioner(key, partitions[topic], partitions[topic]))
+                if key is not None:
+                    chosen[topic, key] = partition
+            row = (key, output.value, output.timestamp_ms, output.headers)
+            grouped.setdefault(TopicPartition(topic, partition), []).append(row)
         return grouped
 
 

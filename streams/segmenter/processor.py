@@ -3,6 +3,7 @@
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -181,7 +182,9 @@ class Segmenter:
         batch = _Batch(self, now_ms, room)
         waiting = iter(records)
         while some := batch.within_room(waiting):
-            for record, read in zip(some, self._read(some), strict=True):
+            found = self._read(some)
+            batch.open(found)
+            for record, read in zip(some, found, strict=True):
                 if not batch.take(record, read) or batch.is_full:
                     return batch.finish()
         return batch.finish()
@@ -287,6 +290,14 @@ class _Batch:
             if size >= self._room.read:
                 break
         return some
+
+    def open(self, records: Iterable[ReadRecord]) -> None:
+        """Read the rows of their conversations, one after the other, for the reason that `Segmenter._read` has."""
+        for event, _ in records:
+            scope = None if isinstance(event, InvalidRecord) else Scope(event.conversation_id)
+            if scope is not None and scope not in self._threads:
+                with suppress(RowUnreadable):  # reported when the record that needs the row is handled
+                    self._open(scope)
 
     def take(self, record: KafkaRecord, read: ReadRecord) -> bool:
         """Return False for a flush that is to be given again, and for a record that needs keys."""
@@ -474,13 +485,15 @@ class _Batch:
         return PerConversation(root)
 
     def _thread(self, scope: Scope) -> Thread:
-        found = self._threads.get(scope)
-        if found is None:
-            row = self._segmenter.conversations.get(scope_key(scope))
-            found = self._opened(scope, None if row is None else decode_state(row)), row
-            self._threads[scope] = found
-        self._touched.setdefault(scope, found[0].state)
-        return found[0]
+        thread, _ = self._threads.get(scope) or self._open(scope)
+        self._touched.setdefault(scope, thread.state)
+        return thread
+
+    def _open(self, scope: Scope) -> tuple[Thread, bytes | None]:
+        """Raises: RowUnreadable, StateUnreadable."""
+        row = self._segmenter.conversations.get(scope_key(scope))
+        found = self._threads[scope] = self._opened(scope, None if row is None else decode_state(row)), row
+        return found
 
     def _opened(self, scope: Scope, state: State | None) -> Thread:
         limits = self._segmenter.limits
