@@ -103,9 +103,10 @@ class Thread:
 
     def has(self, digest: bytes) -> bool:
         """Return whether a message with this id is a duplicate. `digest`: of the id."""
+        if self.state is None or not self.state.next_seq:  # spares a look that finds nothing
+            return False
         row = self._table.get(rows.seen_key(self._prefix, digest))
-        seq = None if row is None else rows.decode_seq(row)
-        return self.state is not None and is_duplicate(self.state, seq, self._window)
+        return is_duplicate(self.state, None if row is None else rows.decode_seq(row), self._window)
 
     def remember(self, digest: bytes) -> None:
         """Record the id of the next message."""

@@ -387,9 +387,10 @@ class _Batch:
         log.error("conversation_quarantined", stage=STAGE, error_type="state_unreadable", problem=str(error), **where)
 
     def finish(self) -> Outcome:
-        for scope, (thread, before) in self._threads.items():
+        for thread, _ in self._threads.values():
             thread.tidy()
-            self._messages.keep()
+        self._messages.keep()
+        for scope, (thread, before) in self._threads.items():
             row = encode_state(thread.state) if thread.state else None
             if row is not None and row != before:
                 self._segmenter.conversations[scope_key(scope)] = row
