@@ -58,7 +58,9 @@ CHUNK_BYTES = 256 * ENTRY.itemsize
 """Postings of a word in one row, so that a new episode rewrites little, and a row fits into a page of 4 KiB."""
 TERM = np.dtype("<u4")
 COORDINATE = np.dtype("<f4")
-CACHE_KIB = 32 * 1024
+WRITING_CACHE_KIB = 4 * 1024
+READING_CACHE_KIB = 32 * 1024
+"""Pages of the file in memory at most, which fill up: of a process that only writes, and from its first search on."""
 MOST_WRITES = 64
 """Episodes that are committed together: others who write to the file wait no longer than that."""
 DAMAGED = {"SQLITE_CORRUPT", "SQLITE_NOTADB"}
@@ -290,7 +292,12 @@ class IndexFile:
 
     def _connect(self, path: Path) -> sqlite3.Connection:
         connection = sqlite3.connect(path, timeout=self._timeout_seconds, isolation_level=None, check_same_thread=False)
-        for pragma in ("synchronous = FULL", "secure_delete = ON", "temp_store = MEMORY", f"cache_size = -{CACHE_KIB}"):
+        for pragma in (
+            "synchronous = FULL",
+            "secure_delete = ON",
+            "temp_store = MEMORY",
+            f"cache_size = -{WRITING_CACHE_KIB}",
+        ):
             connection.execute(f"PRAGMA {pragma}").close()
         return connection
 
@@ -521,6 +528,7 @@ def _search(
     connection: sqlite3.Connection, query: Query, terms: Sequence[int], dense: Dense | None
 ) -> list[tuple[bytes, float, RankingScores | None]]:
     """Payloads and scores of the best episodes, best first; those in each ranking if the query asks for them."""
+    connection.execute(f"PRAGMA cache_size = -{READING_CACHE_KIB}").close()
     select = "SELECT id, episodes, next FROM owners WHERE name = ?"
     found = connection.execute(select, (_owner(query.user_id, query.tenant_id),)).fetchone()
     if found is None or not (terms or dense):

@@ -17,7 +17,7 @@ from qdrant_client import AsyncQdrantClient
 from afterword.streams.errors import ConfigurationError, StoreInUse, StoreUnavailable
 from afterword.streams.stores.index import Query
 from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex
-from afterword.streams.stores.sqlite_index import SqliteIndex
+from afterword.streams.stores.sqlite_index import READING_CACHE_KIB, WRITING_CACHE_KIB, SqliteIndex
 from tests.doubles.index import MemoryIndex
 from tests.samples import a_summary
 
@@ -48,6 +48,21 @@ async def other(path: Path) -> AsyncIterator[SqliteIndex]:
 async def found(index: SqliteIndex | MemoryIndex, text: str, **fields: Any) -> list[str]:
     query = Query(**{"text": text, "user_id": "u1", "tenant_id": "t1", "k": 100, **fields})
     return [hit.episode_id for hit in await index.search(query)]
+
+
+def cache_kib(index: SqliteIndex) -> int:
+    """Most memory that pages of the file may take."""
+    connection = index._file._connection
+    assert connection is not None
+    [(found,)] = connection.execute("PRAGMA cache_size")
+    return -int(found)
+
+
+async def test_the_pages_that_a_process_keeps_are_few_before_it_searches(index: SqliteIndex) -> None:
+    await index.put(a_summary(), RAW_TEXT)
+    assert cache_kib(index) == WRITING_CACHE_KIB
+    assert await found(index, "taxi")
+    assert cache_kib(index) == READING_CACHE_KIB > WRITING_CACHE_KIB
 
 
 def names(directory: Path) -> list[str]:
