@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from functools import cache
 from typing import Any
 
@@ -34,6 +36,18 @@ def test_texts_have_the_tokens_that_the_package_finds_whose_import_is_spared(tex
     found = package().encode_ordinary(text)
     assert token_ids(text) == found
     assert count_tokens(text) == len(found)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which pages are resident")
+def test_the_packed_vocabulary_is_not_kept_in_memory() -> None:
+    code = """
+from afterword.streams.tokens import count_tokens
+count_tokens("hello"), count_tokens("once more")
+mappings = open("/proc/self/smaps").read().split("VmFlags")
+print(sum(int(text.partition("Rss:")[2].split()[0]) for text in mappings if "_bindings" in text))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 4096  # kB, of a file of 72 MB
 
 
 @cache
