@@ -14,8 +14,6 @@ from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.runtime.options import NO_TRACER
 from afterword.streams.runtime.snapshot_stores import SnapshotStore, open_snapshot_store
 from afterword.streams.runtime.worker import PARTITIONS, run
-from afterword.streams.segmenter import agent as segmenter
-from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import HEARTBEAT_SECONDS, Settings, variable
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
@@ -96,9 +94,11 @@ def configured_snapshots(settings: Settings) -> SnapshotStore | None:
 def segmenter_app(
     settings: Settings, metrics: Metrics, tracer: Tracer, sealing: "SealingWithKeys | None" = None
 ) -> App:
+    from afterword.streams.segmenter.agent import attach_segmenter  # here: the other workers need none of it
+
     snapshots = configured_snapshots(settings)
     app = faust_app(settings, settings.kafka.segmenter_id, metrics.engine, snapshots=snapshots, tracer=tracer)
-    segmenter.attach_segmenter(app, settings, metrics, tracer, sealing)
+    attach_segmenter(app, settings, metrics, tracer, sealing)
     return app
 
 
@@ -118,6 +118,8 @@ async def configured_sealing(
 
 async def run_segmenter(settings: Settings) -> None:
     """Run until SIGTERM, then drain. Raises: AfterwordError, KafkaError."""
+    from afterword.streams.segmenter.state import TABLES
+
     kafka, readiness = settings.kafka, Readiness(PARTITIONS)
     changelogs = [kafka.changelog(table) for table in TABLES]
     dead_letters = kafka.dead_letters(kafka.messages_topic)

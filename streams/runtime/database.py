@@ -9,23 +9,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, takewhile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import orjson
 import structlog
-from rocksdict import (
-    AccessType,
-    BlockBasedOptions,
-    Cache,
-    DbClosedError,
-    Rdict,
-    ReadOptions,
-    WriteBatch,
-    WriteBufferManager,
-)
-from rocksdict import Options as RocksOptions
 
 from afterword.streams.runtime.errors import StoreFailed
 from afterword.streams.runtime.options import Options, wall_clock_ms
+
+if TYPE_CHECKING:  # imported with the first database: a worker without any saves 7 MB
+    from rocksdict import Options as RocksOptions
+    from rocksdict import ReadOptions, WriteBatch
 
 log = structlog.get_logger()
 
@@ -87,6 +81,8 @@ class StateMemory:
     """
 
     def __init__(self, size_bytes: int) -> None:
+        from rocksdict import Cache, WriteBufferManager
+
         self.cache = Cache(size_bytes)
         self.buffers = WriteBufferManager.new_write_buffer_manager_with_cache(size_bytes // 2, False, self.cache)
 
@@ -103,10 +99,9 @@ def failures_named(path: Path) -> Iterator[None]:
         yield
     except StoreFailed:
         raise
-    except DbClosedError as error:
-        raise StoreFailed(path=path, cause="closed") from error
     except Exception as error:  # rocksdict raises bare Exceptions for whatever RocksDB reports
-        raise StoreFailed(path=path, cause=error) from error
+        closed = type(error).__name__ == "DbClosedError"
+        raise StoreFailed(path=path, cause="closed" if closed else error) from error
 
 
 class Database:
@@ -139,6 +134,8 @@ class Database:
         self._open()
 
     def _open(self) -> None:
+        from rocksdict import Rdict
+
         with failures_named(self.path):
             private_directory(self.path)
             self._db = Rdict(str(self.path), self._options)
@@ -166,7 +163,7 @@ class Database:
         for table, deadline_of in self._deadlines.items():
             keys = self.keys(table) if deadline_of is not None else iter(())
             while part := list(islice(keys, MOST_MOVES)):
-                entries = WriteBatch(raw_mode=True)
+                entries = _empty_batch()
                 with failures_named(self.path):
                     for key in part:
                         if (value := self.get(table, key)) is not None:
@@ -190,7 +187,7 @@ class Database:
                 if number % MOST_MOVES == 0:
                     yield
             self.scheduled, self._is_counted = count, True
-            self._write(WriteBatch(raw_mode=True), self.position)
+            self._write(_empty_batch(), self.position)
 
     def close(self) -> None:
         """Close, and only log a failure: what is not in the file, as on a full disk, is in the changelog."""
@@ -259,7 +256,7 @@ class Database:
         `as_of_ms`: time at which the database was up to date with its changelogs; by default now.
         """
         position = replace(position, written_ms=self.clock() if as_of_ms is None else as_of_ms)
-        batch = WriteBatch(raw_mode=True)
+        batch = _empty_batch()
         with failures_named(self.path):
             for table, rows in changes.items():
                 self._put_rows(batch, table, rows)
@@ -267,7 +264,7 @@ class Database:
             self._write(batch, position)
         self.position = position
 
-    def _write(self, batch: WriteBatch, position: DatabasePosition) -> None:
+    def _write(self, batch: "WriteBatch", position: DatabasePosition) -> None:
         """Write the batch, and the number of rows that are scheduled then, if it is known."""
         if self._is_counted:
             batch.put(COUNTED, orjson.dumps((position.written_ms, self.scheduled)))
@@ -282,7 +279,7 @@ class Database:
         """
         left = MOST_MOVES
         while left:
-            moves = WriteBatch(raw_mode=True)
+            moves = _empty_batch()
             with failures_named(self.path):
                 found, moved = self._look(now_ms, limit, moves, left)
                 if not moved:
@@ -291,7 +288,9 @@ class Database:
             left -= moved
         return None
 
-    def _look(self, now_ms: int, limit: int, moves: WriteBatch, most_moves: int) -> tuple[list[tuple[str, bytes]], int]:
+    def _look(
+        self, now_ms: int, limit: int, moves: "WriteBatch", most_moves: int
+    ) -> tuple[list[tuple[str, bytes]], int]:
         """Return due keys, and the number of entries in `moves`."""
         found: list[tuple[str, bytes]] = []
         moved = 0
@@ -326,7 +325,7 @@ class Database:
             entry = next(self._scan(prefix), None)
         return None if entry is None else _entry_time(entry[0])
 
-    def _put_rows(self, batch: WriteBatch, table: str, rows: Iterable[RowChange]) -> None:
+    def _put_rows(self, batch: "WriteBatch", table: str, rows: Iterable[RowChange]) -> None:
         prefix, with_deadlines = self._prefixes[table], self._deadlines[table] is not None
         # Of a key that comes several times, as in a replay, the last value: the index does not see what is in the batch
         for key, value in dict(rows).items():
@@ -337,7 +336,7 @@ class Database:
                 if with_deadlines:
                     self._schedule(batch, table, key, value)
 
-    def _schedule(self, batch: WriteBatch, table: str, key: bytes, value: bytes) -> None:
+    def _schedule(self, batch: "WriteBatch", table: str, key: bytes, value: bytes) -> None:
         # An early entry stays where it is: most deadlines move with every message, and are looked at once
         deadline = self._deadline(table, value)
         if deadline is None:
@@ -351,7 +350,7 @@ class Database:
             self.scheduled -= not _expires(scheduled)
         self._put_entry(batch, row, deadline)
 
-    def _reschedule(self, batch: WriteBatch, entry: bytes, table: str, key: bytes, deadline: int | None) -> None:
+    def _reschedule(self, batch: "WriteBatch", entry: bytes, table: str, key: bytes, deadline: int | None) -> None:
         row = self._prefixes[table] + key
         batch.delete(entry)
         self.scheduled -= entry.startswith(DUE)
@@ -360,7 +359,7 @@ class Database:
         else:
             self._put_entry(batch, row, deadline)
 
-    def _put_entry(self, batch: WriteBatch, row: bytes, deadline: int) -> None:
+    def _put_entry(self, batch: "WriteBatch", row: bytes, deadline: int) -> None:
         expires = isinstance(deadline, Expiry)
         entry = _entry_of(deadline)
         batch.put(entry + row, b"")
@@ -376,7 +375,7 @@ class Database:
         return None if value is None or deadline_of is None else deadline_of(value)
 
     def _scan(
-        self, prefix: bytes, options: ReadOptions | None = None, start: bytes = b""
+        self, prefix: bytes, options: "ReadOptions | None" = None, start: bytes = b""
     ) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys and values. `start`: the first key, if it is not the prefix itself."""
         iterator = self._db.iter(options)
@@ -395,6 +394,9 @@ def private_directory(path: Path) -> None:
 
 def read_position(path: Path) -> DatabasePosition:
     """Return the position of a database that is not open, without opening it for writing. Raises: StoreFailed."""
+    from rocksdict import AccessType, Rdict
+    from rocksdict import Options as RocksOptions
+
     with failures_named(path):
         database = Rdict(str(path), RocksOptions(raw_mode=True), access_type=AccessType.read_only())
         raw = database.get(META)
@@ -419,14 +421,25 @@ def _entry_time(entry: bytes) -> int:
     return int.from_bytes(entry[len(DUE) : len(DUE) + DEADLINE_BYTES], "big")
 
 
-def _read_once() -> ReadOptions:
+def _empty_batch() -> "WriteBatch":
+    from rocksdict import WriteBatch
+
+    return WriteBatch(raw_mode=True)
+
+
+def _read_once() -> "ReadOptions":
     """Return options for data that is read once: it must not evict other data from the cache."""
+    from rocksdict import ReadOptions
+
     options = ReadOptions()
     options.fill_cache(False)
     return options
 
 
-def _rocks_options(write_buffer_bytes: int, memory: StateMemory | None) -> RocksOptions:
+def _rocks_options(write_buffer_bytes: int, memory: StateMemory | None) -> "RocksOptions":
+    from rocksdict import BlockBasedOptions
+    from rocksdict import Options as RocksOptions
+
     options = RocksOptions(raw_mode=True)
     options.create_if_missing(True)
     options.set_write_buffer_size(write_buffer_bytes)

@@ -5,6 +5,7 @@ Membership of the group and callbacks into the app are Faust's; fetching and com
 
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 import structlog
@@ -68,7 +69,6 @@ class Consumer(base.Consumer):
         """Set while the worker is in its group and no rebalance is under way."""
         self.handled = 0
         """Number of finished records of all partitions (at-least-once)."""
-        self._state_memory = StateMemory(self.app.engine.state_memory_bytes)
         self._crashing: asyncio.Future[None] | None = None
 
     # -- life cycle
@@ -193,6 +193,10 @@ class Consumer(base.Consumer):
 
     def clients(self) -> Clients:
         return Clients(self.kafka_settings())
+
+    @cached_property
+    def _state_memory(self) -> StateMemory:
+        return StateMemory(self.app.engine.state_memory_bytes)
 
     def open_database(self, where: str, deadlines: Mapping[str, DeadlineOf | None]) -> Database:
         path, engine = self.app.conf.tabledir / where, self.app.engine

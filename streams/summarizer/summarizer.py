@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import reduce
 from math import inf
 from operator import add
+from typing import TYPE_CHECKING
 
 import structlog
 from opentelemetry.trace import Tracer
@@ -18,7 +19,6 @@ from afterword.streams.errors import (
     ProviderUnavailable,
     SummaryRefused,
 )
-from afterword.streams.redaction.redactor import Redactor
 from afterword.streams.settings import Settings
 from afterword.streams.stores.budgets import Budgets
 from afterword.streams.stores.replies import ReplyCache
@@ -27,7 +27,6 @@ from afterword.streams.summarizer.checking import Assess, SummaryCheck, Unchecke
 from afterword.streams.summarizer.control_tokens import use_control_tokens
 from afterword.streams.summarizer.llm.retrying import Deadline
 from afterword.streams.summarizer.long_input import COMBINED_AT_LEAST, Plan, Planner, combining
-from afterword.streams.summarizer.masking import Masking
 from afterword.streams.summarizer.prompt import plain, structured
 from afterword.streams.summarizer.providers import (
     ExtractiveProvider,
@@ -38,6 +37,9 @@ from afterword.streams.summarizer.providers import (
 )
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.telemetry import Metrics
+
+if TYPE_CHECKING:
+    from afterword.streams.redaction.redactor import Redactor
 
 STAGE = "summarize"
 FEW_TOKENS = 4000
@@ -60,7 +62,7 @@ class Summarizer:
         planner: Planner | None = None,
         budget: TokenBudget | None = None,
         check: SummaryCheck | None = None,
-        redactor: Redactor | None = None,
+        redactor: "Redactor | None" = None,
         waits: tuple[type[ProviderError], ...] = (ProviderMisconfigured,),
         seconds: float = inf,
     ) -> None:
@@ -140,6 +142,8 @@ class Summarizer:
         """Ask; with a `redactor`, the provider is shown placeholders, and the summary has the originals."""
         if self._redactor is None:
             return await self._ask_as_planned(request)
+        from afterword.streams.summarizer.masking import Masking  # with libraries that nothing else here needs
+
         masking = Masking(self._redactor)
         # in a thread: a huge episode takes some hundred milliseconds
         masked = await asyncio.to_thread(masking.request, request)

@@ -1,0 +1,13 @@
+"""What a summarizer imports: each of the libraries that it leaves out takes megabytes of every worker."""
+
+import subprocess
+import sys
+
+OF_OTHERS = {"rocksdict", "phonenumbers", "stdnum", "cryptography", "afterword.streams.segmenter.agent"}
+"""What the state of a segmenter, redaction and sealing need, and TLS of MongoDB's driver where OpenSSL is installed."""
+
+
+def test_a_summarizer_imports_nothing_that_only_other_workers_or_settings_need() -> None:
+    loaded = "import sys, afterword.streams.summarizer_app; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    assert OF_OTHERS.isdisjoint(done.stdout.split())
