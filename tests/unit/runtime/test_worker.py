@@ -2,13 +2,16 @@
 
 import asyncio
 import gc
+import resource
+import sys
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from afterword.streams.runtime.worker import crash_with, spare_the_collector
+from afterword.streams.runtime.worker import crash_with, return_freed_memory, spare_the_collector
 
 
 class Crashing:
@@ -67,3 +70,18 @@ def test_the_collector_passes_over_what_is_loaded_and_still_frees_what_comes_lat
     gc.collect()
     assert seen() is not None
     assert later() is None
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
+def test_freed_memory_is_returned_though_something_behind_it_is_still_in_use() -> None:
+    blocks = [bytes(100_000) for _ in range(500)]
+    last = blocks.pop()
+    before = resident_bytes()
+    del blocks
+    return_freed_memory()
+    assert before - resident_bytes() > 25_000_000
+    assert len(last) == 100_000
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
