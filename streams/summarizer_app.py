@@ -16,7 +16,7 @@ from afterword.streams.runtime import App, expect_outputs
 from afterword.streams.runtime.attempts import Attempts
 from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.runtime.options import NO_TRACER
-from afterword.streams.runtime.worker import PARTITIONS, crash_with, run
+from afterword.streams.runtime.worker import PARTITIONS, allocate_sparingly, crash_with, run
 from afterword.streams.settings import Settings
 from afterword.streams.stores.budgets import Budgets
 from afterword.streams.stores.opening import open_stores
@@ -58,6 +58,7 @@ def summarizer_app(settings: Settings, metrics: Metrics, tracer: Tracer = NO_TRA
 
 async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summarizer) -> None:
     """Run until SIGTERM, then drain. Raises: AfterwordError, KafkaError."""
+    allocate_sparingly()
     kafka, readiness = settings.kafka, Readiness(PARTITIONS)
     dead_letters = kafka.dead_letters(kafka.episodes_topic)
     await require_topics(

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import resource
+import subprocess
 import sys
 import weakref
 from collections.abc import Iterator
@@ -55,7 +56,9 @@ class Kept:
 
 @pytest.fixture
 def thawed() -> Iterator[None]:
+    thresholds = gc.get_threshold()
     yield
+    gc.set_threshold(*thresholds)
     gc.unfreeze()
     gc.collect()
 
@@ -81,6 +84,25 @@ def test_freed_memory_is_returned_though_something_behind_it_is_still_in_use() -
     return_freed_memory()
     assert before - resident_bytes() > 25_000_000
     assert len(last) == 100_000
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
+def test_threads_have_no_arenas_of_their_own() -> None:
+    code = """
+import ctypes, sys, threading
+from afterword.streams.runtime.worker import allocate_sparingly
+allocate_sparingly()
+allocate = ctypes.CDLL(None).malloc
+allocate.restype = ctypes.c_void_p
+places = [allocate(64)]
+for _ in range(8):
+    thread = threading.Thread(target=lambda: places.append(allocate(64)))
+    thread.start()
+    thread.join()
+print(max(places) - min(places))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 64_000_000  # bytes between two arenas
 
 
 def resident_bytes() -> int:
