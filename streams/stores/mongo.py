@@ -39,6 +39,7 @@ from afterword.schemas.ids import (
 from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.settings import Mongo, variable
 from afterword.streams.stores.arguments import require, require_texts, require_within
+from afterword.streams.stores.coalescing import Coalesced
 from afterword.streams.stores.documents import (
     CONTENT_FIELDS,
     EPISODE_SCAN_FIELDS,
@@ -230,6 +231,8 @@ class MongoEpisodes:
         self._episodes = database["episodes"]
         self._rows = database["conversation_summaries"]
         self._conversations = database["conversations"]
+        # read for every episode of a summarizer, of which many are in flight
+        self._find_conversations = _coalesced_find(self._conversations)
 
     async def find(self, episode_id: str) -> StoredEpisode | None:
         found = await self.lookup(episode_id)
@@ -456,7 +459,8 @@ class MongoEpisodes:
                 return
 
     async def conversation(self, conversation_id: str) -> Conversation | None:
-        document = await _find(self._conversations, conversation_id)
+        require(str, conversation_id=conversation_id)
+        document = (await self._find_conversations([conversation_id])).get(conversation_id)
         if document is None or not _is_own(document, conversation_id):
             document = await self._earlier(conversation_id)
         return conversation_from(document) if document and document.get(EPISODES) != 0 else None
@@ -901,9 +905,11 @@ class MongoReplies:
 
     def __init__(self, database: MongoDatabase) -> None:
         self._replies = database[REPLIES]
+        self._find_replies = _coalesced_find(self._replies)
 
     async def get(self, key: str) -> KeptReply | None:
-        found = await _find(self._replies, key)
+        require(str, key=key)
+        found = (await self._find_replies([key])).get(key)
         return _reply_from(found) if found and found["expires_at"] > datetime.now(UTC) else None
 
     async def put(self, key: str, reply: KeptReply, expires_at: datetime) -> None:
@@ -1196,6 +1202,18 @@ async def _find(collection: Collection, key: str) -> Mapping[str, Any] | None:
     with mongo_errors():
         found: Mapping[str, Any] | None = await collection.find_one({"_id": key})
     return found
+
+
+def _coalesced_find(collection: Collection) -> Coalesced[Mapping[str, Any]]:
+    """Find documents by their `_id`s, with one command for all who ask while another one is away."""
+
+    async def find(keys: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+        if len(keys) == 1:  # takes less than a cursor
+            document = await _find(collection, keys[0])
+            return {} if document is None else {keys[0]: document}
+        return {document["_id"]: document async for document in _each(collection.find({"_id": {"$in": list(keys)}}))}
+
+    return Coalesced(find)
 
 
 async def _unless_duplicate(write: Awaitable[Any]) -> bool:
