@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from weakref import WeakSet
 
 import structlog
 
@@ -24,6 +25,8 @@ from afterword.streams.telemetry.metrics import known_error_type as bounded
 
 STAGE = "check"
 DECIMALS = 4
+MOST_AHEAD = 16
+"""Sources that are read before their summaries are there: what is found in one takes twenty times its size."""
 
 Checked = tuple[Summary, Sequence[Problem]]
 """A summary with its measures, and the faults for which it is refused, worst first."""
@@ -43,6 +46,8 @@ class SummaryCheck:
         self._rules = QualityRules(quality.min_grounding, quality.strict_figures)
         self._metrics = metrics
         self._instructions = instructions
+        self.ahead: WeakSet[RequestCheck] = WeakSet()
+        """Checks under way whose sources were read ahead."""
 
     def of(self, request: SummaryRequest) -> "RequestCheck":
         """Return the check of this request's summaries."""
@@ -74,7 +79,13 @@ class RequestCheck:
         self._source = source
 
     async def read_source(self) -> None:
-        """Read the source ahead, while the summary is being written: that is most of the work."""
+        """Read the source ahead, while the summary is being written: that is most of the work.
+
+        Where many wait for the LLM it is left to the verdict: it would be kept for each of them meanwhile.
+        """
+        if len(self._check.ahead) >= MOST_AHEAD:
+            return
+        self._check.ahead.add(self)
         await asyncio.to_thread(self._source.read)
 
     async def __call__(self, made: Summary) -> Checked:

@@ -12,7 +12,7 @@ from afterword.schemas import Quality as Measured
 from afterword.schemas import Usage
 from afterword.streams.errors import ProviderMisconfigured, ProviderUnavailable, SummaryRefused
 from afterword.streams.settings import QualitySettings
-from afterword.streams.summarizer.checking import RequestCheck, SummaryCheck, source_of
+from afterword.streams.summarizer.checking import MOST_AHEAD, RequestCheck, SummaryCheck, source_of
 from afterword.streams.summarizer.quality import SourceTexts
 from afterword.streams.summarizer.rolling import in_zone
 from afterword.streams.summarizer.summarizer import Summarizer
@@ -223,3 +223,20 @@ async def test_the_times_of_the_messages_are_evidence_in_the_zone_of_the_request
         else:
             with pytest.raises(SummaryRefused, match="a number, date"):
                 await asked
+
+
+async def test_few_sources_are_kept_as_they_were_read_while_their_summaries_are_waited_for() -> None:
+    check = SummaryCheck(QualitySettings(), unread())
+    waiting = [check.of(REQUEST) for _ in range(MOST_AHEAD + 5)]
+    for one in waiting:
+        await one.read_source()
+    assert [is_read(one) for one in waiting] == MOST_AHEAD * [True] + 5 * [False]
+    assert (await waiting[-1](GOOD))[1] == ()
+    del one, waiting
+    another = check.of(REQUEST)
+    await another.read_source()
+    assert is_read(another)
+
+
+def is_read(check: RequestCheck) -> bool:
+    return "evidence" in vars(check._source)
