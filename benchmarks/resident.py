@@ -36,6 +36,7 @@ async def run(form: Form, directory: Path) -> Sequence[Finding]:
         await topics.fill(stack.bootstrap_servers, CLOSED, PARTITIONS, closed_episodes(range(CONVERSATIONS), each))
         await topics.create(stack.bootstrap_servers, [f"{CLOSED}.dlq"], PARTITIONS)
         async with worker("summarizer", directory, {**stack.environment(), **llm.environment(SLOTS)}) as summarizer:
+            await summarizer.until_ready()
             lines = [await look(summarizer, episodes) for episodes in looks]
     title = f"a summarizer's memory, LLM over HTTP, {SLOTS} slots, an index in a directory, a backlog"
     return [Finding(title, lines, ["RSS: resident memory; its own: without mapped files, which are its libraries."])]

@@ -243,7 +243,7 @@ class _Automaton:
         """Columns at which the second kind of bytes begins, the third and the fourth."""
         self._moves = array("I")
         self._starts: list[list[int]] = []
-        """Where the moves of each state begin, by kind of byte, less the number of the kind's first column."""
+        """Start of each state's moves, by kind of byte, less the number of the kind's first column."""
         self._features = features
         known: dict[int, int] = {}
         for first, kind in zip((0, *self._ends), columns, strict=True):
