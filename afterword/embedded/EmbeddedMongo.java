@@ -199,15 +199,24 @@ public class EmbeddedMongo {
             && query.get("pipeline") instanceof List<?> stages
             && !stages.isEmpty()
             && ((Document) stages.get(0)).get("$match") instanceof Document match) {
-          IndexedCollection.FIRST_MATCH.set(match);
+          Document wanted = IndexedCollection.withoutIds(match);
           List<Object> rest = new ArrayList<>(stages);
-          rest.set(0, new Document("$match", IndexedCollection.withoutIds(match)));
+          rest.set(0, new Document("$match", wanted));
+          IndexedCollection.Projection projection = null;
+          if (wanted.isEmpty() && rest.size() > 1) {
+            projection = IndexedCollection.Projection.of(((Document) rest.get(1)).get("$project"));
+          }
+          if (projection != null) {
+            rest.remove(1);
+          }
+          IndexedCollection.BEGINNING.set(new IndexedCollection.Beginning(match, projection));
           query.put("pipeline", rest);
+          query.put("cursor", new Document()); // all is one reply; the server warns of any other, each time
         }
         try {
           return super.handleCommand(channel, command, query, databases, oplog);
         } finally {
-          IndexedCollection.FIRST_MATCH.remove();
+          IndexedCollection.BEGINNING.remove();
         }
       }
     }

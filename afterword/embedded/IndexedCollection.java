@@ -13,6 +13,7 @@ import java.util.Collection;
 import java.util.Collections;
 import java.util.HashSet;
 import java.util.Iterator;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.NoSuchElementException;
@@ -36,8 +37,11 @@ class IndexedCollection extends H2Collection {
   private static final int MOST_VALUES = 2000; // of one `$in`
   private static final int REPLY_BYTES = 8 << 20; // drivers refuse 48 MB, and MongoDB itself sends 16 MB at most
 
-  /** The first `$match` of the aggregation that this thread runs: the server would give it all documents. */
-  static final ThreadLocal<Document> FIRST_MATCH = new ThreadLocal<>();
+  /** What the aggregation that this thread runs begins with: the server would give it all documents. */
+  static final ThreadLocal<Beginning> BEGINNING = new ThreadLocal<>();
+
+  /** A `$match`, and the `$project` behind it, or null if that is done by the server. */
+  record Beginning(Document match, Projection projection) {}
 
   private final MVMap<Object, Document> documents;
 
@@ -70,9 +74,9 @@ class IndexedCollection extends H2Collection {
     Plan plan = plan(query, ordered ? orderBy : new Document());
     Document wanted = withoutIds(query);
     if (!plan.sorted) {
-      return matchDocumentsFromStream(candidates(plan), wanted, orderBy, skip, limit, batchSize, fields);
+      return matchDocumentsFromStream(candidates(plan, null), wanted, orderBy, skip, limit, batchSize, fields);
     }
-    Matches matches = new Matches(wanted, new Candidates(plan), skip, limit, fields);
+    Matches matches = new Matches(wanted, new Candidates(plan, null), skip, limit, fields);
     List<Document> first = matches.take(batchSize > 0 ? batchSize : Integer.MAX_VALUE);
     if (!matches.hasNext()) {
       return new QueryResult(first);
@@ -84,8 +88,10 @@ class IndexedCollection extends H2Collection {
 
   @Override
   public Stream<Document> queryAllAsStream() {
-    Document match = FIRST_MATCH.get();
-    return match == null ? super.queryAllAsStream().map(Document::clone) : candidates(plan(match, new Document()));
+    Beginning first = BEGINNING.get();
+    return first == null
+        ? super.queryAllAsStream().map(Document::clone)
+        : candidates(plan(first.match, new Document()), first.projection);
   }
 
   /**
@@ -106,8 +112,64 @@ class IndexedCollection extends H2Collection {
     return rest;
   }
 
-  private Stream<Document> candidates(Plan plan) {
-    Iterator<Document> found = new Candidates(plan);
+  /**
+   * Whole fields, and beginnings of texts. The server's own takes the names of the fields apart anew for every document,
+   * which costs as much as to read it. `lengths`: code points of a field's text, null for all of its value.
+   */
+  record Projection(Map<String, Integer> lengths) {
+
+    /** Null for a projection of anything else. */
+    static Projection of(Object stage) {
+      if (!(stage instanceof Document wanted) || wanted.isEmpty()) {
+        return null;
+      }
+      Map<String, Integer> lengths = new LinkedHashMap<>();
+      for (Map.Entry<String, Object> field : wanted.entrySet()) {
+        String name = field.getKey();
+        Integer length = length(name, field.getValue());
+        boolean isWhole = field.getValue() instanceof Integer number && number == 1;
+        if (name.equals("_id") || name.contains(".") || (length == null && !isWhole)) {
+          return null;
+        }
+        lengths.put(name, length);
+      }
+      return new Projection(lengths);
+    }
+
+    /** Code points of `{$substrCP: ["$name", 0, length]}`; null for another expression. */
+    private static Integer length(String name, Object expression) {
+      boolean isBeginning =
+          expression instanceof Document operator
+              && operator.get("$substrCP") instanceof List<?> arguments
+              && arguments.size() == 3
+              && ("$" + name).equals(arguments.get(0))
+              && Integer.valueOf(0).equals(arguments.get(1))
+              && arguments.get(2) instanceof Integer length
+              && length >= 0;
+      return isBeginning ? (Integer) ((List<?>) ((Document) expression).get("$substrCP")).get(2) : null;
+    }
+
+    Document of(Document document) {
+      Document projected = new Document("_id", document.get("_id"));
+      for (Map.Entry<String, Integer> field : lengths.entrySet()) {
+        Object value = document.get(field.getKey());
+        if (field.getValue() != null) {
+          projected.put(field.getKey(), beginning(value == null ? "" : value.toString(), field.getValue()));
+        } else if (value != null || document.containsKey(field.getKey())) {
+          projected.put(field.getKey(), value);
+        }
+      }
+      return projected;
+    }
+
+    private static String beginning(String text, int length) {
+      boolean isShort = text.length() <= length || text.codePointCount(0, text.length()) <= length;
+      return isShort ? text : text.substring(0, text.offsetByCodePoints(0, length));
+    }
+  }
+
+  private Stream<Document> candidates(Plan plan, Projection projection) {
+    Iterator<Document> found = new Candidates(plan, projection);
     return StreamSupport.stream(Spliterators.spliteratorUnknownSize(found, Spliterator.ORDERED), false);
   }
 
@@ -290,6 +352,7 @@ class IndexedCollection extends H2Collection {
   private class Candidates implements Iterator<Document> {
 
     private final Plan plan;
+    private final Projection projection;
     private final Iterator<?> points;
     private final Iterator<Range> ranges;
     private final Set<Object> seen = new HashSet<>();
@@ -299,8 +362,9 @@ class IndexedCollection extends H2Collection {
     private int size = FIRST_PAGE;
     private Iterator<Document> page = List.<Document>of().iterator();
 
-    Candidates(Plan plan) {
+    Candidates(Plan plan, Projection projection) {
       this.plan = plan;
+      this.projection = projection;
       this.points = plan.points.iterator();
       this.ranges = plan.ranges.iterator();
       this.overlaps = plan.ranges.size() + plan.points.size() > 1;
@@ -380,7 +444,7 @@ class IndexedCollection extends H2Collection {
       }
       boolean repeated = range != null && range.index != null && range.index.repeats(document);
       if (!(overlaps || repeated) || seen.add(position)) {
-        found.add(document.clone());
+        found.add(projection == null ? document.clone() : projection.of(document));
       }
     }
   }

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bson import Decimal128, Int64, ObjectId
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pymongo import MongoClient
@@ -247,6 +248,66 @@ def test_a_store_of_an_earlier_version_gets_its_indexes(java: Java, tmp_path: Pa
             assert in_order[0]["nothing"] is None
             messages.delete_one({"_id": "m1"} if not change else {"_id": "none"})
         server.stop()
+
+
+kinds: st.SearchStrategy[Any] = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**31), 2**31 - 1)
+    | st.integers(-(2**63), 2**63 - 1).map(Int64)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=20)
+    | st.datetimes(timezones=st.just(UTC)).map(lambda at: at.replace(microsecond=0))
+    | st.binary(max_size=9)
+    | st.just(ObjectId(b"twelve bytes"))
+    | st.just(Decimal128("1.5"))
+)
+names = st.text("ab\u00e4\U0001f600", min_size=1, max_size=3)
+nested = st.recursive(kinds, lambda some: st.lists(some, max_size=3) | st.dictionaries(names, some, max_size=3))
+
+
+def typed(value: Any) -> Any:
+    """The value with its type, which numbers that are equal may not have in common."""
+    if isinstance(value, dict):
+        return [(name, typed(one)) for name, one in value.items()]
+    return [typed(one) for one in value] if isinstance(value, list) else (type(value), value)
+
+
+def test_documents_are_read_from_the_file_as_they_were_written(java: Java, tmp_path: Path) -> None:
+    written: dict[int, dict[str, Any]] = {}
+
+    @settings(max_examples=200, deadline=None, database=None)
+    @given(st.dictionaries(names, nested, max_size=4))
+    def note(document: dict[str, Any]) -> None:
+        number = len(written)
+        written[number] = {"_id": number, **document}
+
+    note()
+    server = MongoServer(java, tmp_path)
+    server.start()
+    with MongoClient[dict[str, Any]](server.uri, tz_aware=True) as client:
+        client.test.kinds.insert_many(written.values())
+    server.stop()
+    server.start()
+    with MongoClient[dict[str, Any]](server.uri, tz_aware=True) as client:
+        found = {one["_id"]: typed(one) for one in client.test.kinds.find({})}
+    server.stop()
+    assert found == {number: typed(one) for number, one in written.items()}
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 4, 5, 100])
+def test_beginnings_of_texts_are_counted_in_characters(client: MongoClient[dict[str, Any]], length: int) -> None:
+    """The library's own count is of UTF-16, and cuts a character in two."""
+    collection = client.test.beginnings
+    collection.delete_many({})
+    texts = ("", "a", "\u00e4b", "\U0001f600\U0001f600", "\U0001f600b\U0001f600d", "abcdef", None)
+    stored = [{"_id": f"m{n}", "text": text, "at": text and {"n": n}, "more": 1} for n, text in enumerate(texts)]
+    collection.insert_many([*stored, {"_id": "m7", "more": 1}])
+    match = {"$match": {"_id": {"$in": [f"m{n}" for n in range(9)]}}}
+    fields = {"text": {"$substrCP": ["$text", 0, length]}, "at": 1}
+    expected = [{"_id": one["_id"], "text": (one["text"] or "")[:length], "at": one["at"]} for one in stored]
+    found = list(collection.aggregate([match, {"$project": fields}], batchSize=1000))
+    assert found == [*expected, {"_id": "m7", "text": ""}]
 
 
 def write_until_killed(uri: str, collection: str, acknowledged: dict[str, int]) -> None:
