@@ -569,10 +569,13 @@ def _by_words(connection: sqlite3.Connection, owned: Owned, terms: Sequence[int]
     for term in terms:
         chunks = connection.execute(select, (owned.id, term))
         entries = np.frombuffer(b"".join(chunk for (chunk,) in chunks), ENTRY)
+        numbers = entries["number"].astype(np.intp)
         for name, scores in sums.items():
-            having = np.count_nonzero(entries[name])
-            idf = math.log(1 + (owned.episodes - having + 0.5) / (having + 0.5))
-            scores[entries["number"]] += idf * entries[name]
+            weights = entries[name]
+            having = np.flatnonzero(weights > 0)
+            idf = math.log(1 + (owned.episodes - len(having) + 0.5) / (len(having) + 0.5))
+            # `scores[numbers] += weights` would copy what is there; numbers of other types take the slow way
+            np.add.at(scores, numbers[having], (idf * weights[having]).astype(np.float64))
     found = {name: np.flatnonzero(scores > 0) for name, scores in sums.items()}
     return {name: (found[name], scores[found[name]]) for name, scores in sums.items()}
 

@@ -1,13 +1,15 @@
 """The index in a directory: several processes, what earlier versions left there, and that what is gone is gone."""
 
 import asyncio
+import math
 import random
 import shutil
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import pytest_asyncio
 from hypothesis import given, settings
@@ -15,8 +17,9 @@ from hypothesis import strategies as st
 from qdrant_client import AsyncQdrantClient
 
 from afterword.streams.errors import ConfigurationError, StoreInUse, StoreUnavailable
-from afterword.streams.stores.index import Query
+from afterword.streams.stores.index import DEPTH, SUMMARY, TEXT, Query, fused
 from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex
+from afterword.streams.stores.sparse import document_vector, query_vector
 from afterword.streams.stores.sqlite_index import READING_CACHE_KIB, WRITING_CACHE_KIB, SqliteIndex
 from tests.doubles.index import MemoryIndex
 from tests.samples import a_summary
@@ -323,3 +326,72 @@ async def compared(path: Path, steps: list[tuple[bool, int, int, list[str], str]
         for user in ("u1", "u2"):
             assert set(await found(ours, word, user_id=user)) == set(await found(expected, word, user_id=user))
     await ours.close()
+
+
+SAID = st.lists(st.sampled_from((*WORDS, "taxis", "the", "von", "…")), max_size=8).map(" ".join)
+PUT = st.tuples(st.integers(1, 12), st.integers(1, 3), SAID, SAID, st.sampled_from(["u1", "u2"]))
+REMOVED = st.tuples(st.integers(1, 12), st.integers(1, 3))
+
+
+@given(steps=st.lists(PUT | REMOVED, max_size=40), asked=SAID, k=st.integers(1, 8))
+@settings(max_examples=60)
+def test_a_search_has_the_hits_and_scores_of_the_definition(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[Any, ...]], asked: str, k: int
+) -> None:
+    asyncio.run(searched(tmp_path_factory.mktemp("index"), steps, a_query(asked, k)))
+
+
+def a_query(text: str, k: int) -> Query:
+    return Query(text=text, user_id="u1", tenant_id="t1", k=k, explain=True)
+
+
+async def searched(path: Path, steps: list[tuple[Any, ...]], query: Query) -> None:
+    index, kept, revisions = SqliteIndex(path, "episodes"), dict[str, Indexed](), dict[str, float]()
+    await index.put(a_summary(99, user_id="nobody"), "")  # removals before there is a file leave no mark
+    for ordinal, revision, *texts in steps:
+        name = f"c1:{ordinal}"
+        if revision < revisions.get(name, 0):
+            continue
+        kept.pop(name, None)
+        if texts:
+            said, told, user = texts
+            summary = a_summary(ordinal, revision=revision, user_id=user, title="", short_summary=told, long_summary="")
+            await index.put(summary, said)
+            kept[name] = Indexed(user, said, told)
+        else:
+            await index.remove(name, revision)
+        revisions[name] = revision if texts else revision + 0.5  # it does not come back
+    hits = await index.search(query)
+    await index.close()
+    found = [(hit.episode_id, hit.score, hit.scores and (hit.scores.text, hit.scores.summary)) for hit in hits]
+    assert found == by_definition(query, {name: one for name, one in kept.items() if one.user == query.user_id})
+
+
+class Indexed(NamedTuple):
+    user: str
+    said: str
+    told: str
+
+
+def by_definition(query: Query, kept: Mapping[str, Indexed]) -> list[tuple[str, float, tuple[float | None, ...]]]:
+    """What a search finds. `kept`: the owner's episodes, the one that was put last at the end."""
+    scores = [
+        bm25(query.text, {name: texts[at] for name, texts in kept.items()})
+        for at in (Indexed._fields.index("said"), Indexed._fields.index("told"))
+    ]
+    best = [sorted(of, key=lambda name, of=of: -of[name])[:DEPTH] for of in scores]
+    ranked = fused(dict(zip((TEXT, SUMMARY), best, strict=True)))
+    return [(name, score, tuple(of.get(name) for of in scores)) for name, score in ranked[: query.k]]
+
+
+def bm25(query: str, texts: Mapping[str, str]) -> dict[str, float]:
+    """Sums of weights in single precision, of those that have a word."""
+    vectors = {name: document_vector(text) for name, text in texts.items()}
+    weights = {name: dict(zip(v.indices, v.values, strict=True)) for name, v in vectors.items()}
+    sums = dict.fromkeys(texts, 0.0)
+    for term in query_vector(query).indices:
+        having = sum(term in of for of in weights.values())
+        idf = np.float32(math.log(1 + (len(texts) - having + 0.5) / (having + 0.5)))
+        for name, of in weights.items():
+            sums[name] += float(idf * np.float32(of.get(term, 0.0)))
+    return {name: score for name, score in sums.items() if score > 0}
