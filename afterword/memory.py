@@ -17,7 +17,7 @@ from afterword.context import ANYONE, Anyone, Context, ContextRequest, Owner, re
 from afterword.recalling.opening import open_third_stage
 from afterword.recalling.reranking import CANDIDATES, EpisodeTexts, reranked, together_with
 from afterword.recalling.third_stage import ThirdStage
-from afterword.recalling.times import asked_time
+from afterword.recalling.times import AskedTime, asked_time
 from afterword.schemas import MessageCreated, SummaryCreated
 from afterword.schemas.base import EPOCH, Time
 from afterword.schemas.ids import conversation_of_scope, message_key, scope_id
@@ -29,6 +29,7 @@ from afterword.streams.stores.episodes import Conversation, EpisodeStore, Stored
 from afterword.streams.stores.index import MOST_QUERY_CHARACTERS, Dense, Embed, Query, Recalled
 from afterword.streams.stores.messages import ArchivedMessage, MessageArchive, Selection
 from afterword.streams.stores.opening import Stores, open_stores
+from afterword.streams.together import together
 from afterword.withheld import Withheld, read_withheld
 
 if TYPE_CHECKING:
@@ -494,9 +495,10 @@ class Memory:
             ended_before=ended_before,
             explain=explain,
         )
-        hits = await self._ranked(wanted)
-        # in this order: what is settled meanwhile has its next revision when the episodes are read
-        withheld = await read_withheld(self._messages, list({hit.conversation_id for hit in hits}))
+        found, asked = await self._candidates(wanted)
+        # before the episodes are read: what is settled meanwhile has its next revision then
+        withholding = read_withheld(self._messages, list({hit.conversation_id for hit in found}))
+        hits, withheld = await together(self._ranked(wanted, found, asked), withholding)
         stored = await self._episodes.find_many([hit.episode_id for hit in hits])
         known = [(hit, stored[hit.episode_id]) for hit in hits if hit.episode_id in stored]
         shown = [
@@ -508,16 +510,22 @@ class Memory:
             shown = await self._third_stage.reordered(wanted, shown)
         return shown[:k]
 
-    async def _ranked(self, query: Query) -> list[Recalled]:
-        """The best `k` episodes by both stages, best first; where a third one follows, as many as that is shown."""
+    async def _candidates(self, query: Query) -> tuple[list[Recalled], AskedTime | None]:
+        """The best episodes by the first stage, as many as the second one ranks; and the time that the query names."""
         if self._rerank == "none":
-            return await self._search(query)
+            return await self._search(query), None
         hits = await self._search(query.model_copy(update={"k": max(query.k, CANDIDATES)}))
         asked = asked_time(query.text, self._now(), self._zone)
         if asked:
             hits = together_with(
                 hits, await self._search(query.within(asked.begin, asked.end).model_copy(update={"k": CANDIDATES}))
             )
+        return hits, asked
+
+    async def _ranked(self, query: Query, hits: Sequence[Recalled], asked: AskedTime | None) -> Sequence[Recalled]:
+        """The best `k` of these, best first; where a third stage follows, as many as that is shown."""
+        if self._rerank == "none":
+            return hits
         shown = self._third_stage.candidates if self._third_stage is not None else 0
         return await reranked(self._texts, query, hits, max(query.k, shown), asked)
 

@@ -5,11 +5,12 @@ WINDOW messages in a row: a question is often answered by a message that has non
 """
 
 import math
+from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property, reduce
-from itertools import accumulate, chain, islice, pairwise
+from itertools import accumulate, chain, pairwise
 from operator import add
 from typing import NamedTuple
 
@@ -69,7 +70,7 @@ class Passage(NamedTuple):
 
 
 class EpisodeWords:
-    """The messages of an episode, read once for all searches: which words they have, and where.
+    """The messages of an episode, read once for all searches: their words.
 
     Of a message, MESSAGE_CHARACTERS are read. Linear in the texts.
     """
@@ -77,22 +78,23 @@ class EpisodeWords:
     def __init__(self, texts: Sequence[str]) -> None:
         self._beginnings = [text[:SAMPLE_CHARACTERS] for text in texts[:SAMPLED_MESSAGES]]
         said = [words(text[:MESSAGE_CHARACTERS]) for text in texts]
-        places = defaultdict[str, list[_Place]](list)
-        for place, found in enumerate(said):
-            for word in found:
-                places[word].append(place)
-        self.places: Mapping[str, tuple[_Place, ...]] = {word: tuple(found) for word, found in places.items()}
-        """Messages that have a word: one twice if it has it twice."""
+        self.said = list(chain.from_iterable(said))
+        """All words, in their order."""
+        self._until = [0, *accumulate(map(len, said))]
         self.messages = len(said)
-        until = [0, *accumulate(map(len, said))]
-        ends = until[min(WINDOW, len(said)) :] if said else ()
-        self.lengths = [after - before for before, after in zip(until, ends, strict=False)]
+        ends = self._until[min(WINDOW, len(said)) :] if said else ()
+        self.lengths = [after - before for before, after in zip(self._until, ends, strict=False)]
         """Words of each window, by its first message; one of all messages, if they are fewer than WINDOW."""
+
+    def places(self, wanted: Collection[str]) -> Iterator[tuple[str, _Place]]:
+        """Find words, each with its message, as often as they are there."""
+        for at, word in enumerate(self.said):
+            if word in wanted:
+                yield word, bisect_right(self._until, at) - 1
 
     def tells_change(self, places: Collection[_Place]) -> bool:
         """Tell whether one of these messages has one of CHANGE_WORDS."""
-        said = CHANGE_WORDS & self.places.keys()
-        return any(place in places for word in said for place in self.places[word])
+        return any(not CHANGE_WORDS.isdisjoint(self.said[self._until[n] : self._until[n + 1]]) for n in places)
 
     @cached_property
     def language(self) -> str:
@@ -104,30 +106,39 @@ def best_passages(query: str, episodes: Sequence[EpisodeWords]) -> list[Passage 
     """Find the best passage of each episode; None: no word matches.
 
     Inverse document frequencies are those among all windows of these episodes, so a word that every candidate has
-    counts little. Linear in the episodes' different words, and for each stem of the query in their windows.
+    counts little. Linear in the episodes' words, and for each stem of the query in their windows.
     """
     return _Windows(episodes).best(_matching(query, episodes))
 
 
-def _matching(query: str, episodes: Iterable[EpisodeWords]) -> Mapping[str, str]:
+def _matching(query: str, episodes: Sequence[EpisodeWords]) -> Mapping[str, str]:
     """Words of the episodes that have a stem of the query, each with that."""
     asked = words(query)
     wanted = [(language, frozenset(stems(asked, language))) for language in _languages(query, episodes)]
-    found = {}
-    for word in set[str]().union(*(each.places for each in episodes)):
-        for language, stems_of_query in wanted:
-            if (stemmed := stem(word, language)) in stems_of_query:
-                found[word] = stemmed
-                break
+    found: dict[str, str] = {}
+    every = set[str]().union(*(each.said for each in episodes))
+    for language, stems_of_query in reversed(wanted):  # of several languages, the first one is right
+        found |= {word: stemmed for word in every if (stemmed := stem(word, language)) in stems_of_query}
     return found
 
 
-def _languages(query: str, episodes: Iterable[EpisodeWords]) -> list[str]:
+def _languages(query: str, episodes: Sequence[EpisodeWords]) -> list[str]:
     """Languages in which words are stemmed: the one that most of the best episodes have, and those of the query."""
-    of_episodes = Counter(each.language for each in islice(episodes, SAMPLED_EPISODES))
-    most = [language for language, _ in of_episodes.most_common(1)]
     likely = [language for language in plausible(query) if language != UNDETERMINED][:LIKELY_LANGUAGES]
-    return list(dict.fromkeys([*most, *likely]))
+    return list(dict.fromkeys([*_most_frequent(episodes[:SAMPLED_EPISODES]), *likely]))
+
+
+def _most_frequent(sample: Sequence[EpisodeWords]) -> list[str]:
+    """The language that most of the episodes have, of several the first; none without an episode.
+
+    To detect one takes as long as to read all words of ten messages: that stops where the first has half of them.
+    """
+    counts = Counter[str]()
+    for each in sample:
+        counts[each.language] += 1
+        if 2 * counts[sample[0].language] >= len(sample):
+            break
+    return [language for language, _ in counts.most_common(1)]
 
 
 class _Windows:
@@ -172,8 +183,8 @@ class _Windows:
         """Count a stem in each slot, for each stem that there is."""
         slots = defaultdict[str, list[int]](list)
         for episode, first in zip(self._episodes, self._slots, strict=False):
-            for word in matching.keys() & episode.places.keys():
-                slots[matching[word]] += [first + place for place in episode.places[word]]
+            for word, place in episode.places(matching.keys()):
+                slots[matching[word]].append(first + place)
         # sums are in the order of the stems, so that the order of the words makes no difference
         return {term: np.bincount(slots[term], minlength=self._slots[-1]) for term in sorted(slots)}
 

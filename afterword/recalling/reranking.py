@@ -18,6 +18,7 @@ from afterword.recalling.times import AskedTime
 from afterword.schemas.ids import message_key
 from afterword.streams.stores.index import Query, RankingScores, Recalled
 from afterword.streams.stores.messages import MessageArchive
+from afterword.streams.together import together
 
 CANDIDATES = 50
 """Episodes that are ranked anew."""
@@ -26,8 +27,10 @@ MOST_MESSAGES = 2000
 
 MOST_BYTES = 32_000_000
 """Bytes of episodes that are kept for later searches, about."""
-EPISODE_BYTES, WORD_BYTES, PLACE_BYTES, ID_BYTES = 600, 160, 8, 60
-"""Bytes that an episode takes, a different word of it, each of its places, and the id of a message."""
+EPISODE_BYTES, WORD_BYTES, ID_BYTES = 900, 72, 60
+"""Bytes that an episode takes, a word of it, and the id of a message."""
+READS_AT_ONCE = 2
+"""Queries for the messages of a search: words of some episodes are read while the server looks for others."""
 
 _Key = tuple[str | None, str]
 """Tenant and episode id."""
@@ -41,9 +44,7 @@ class ReadEpisode(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        found = self.words.places
-        places = sum(map(len, found.values()))
-        return EPISODE_BYTES + WORD_BYTES * len(found) + PLACE_BYTES * places + ID_BYTES * len(self.ids)
+        return EPISODE_BYTES + WORD_BYTES * len(self.words.said) + ID_BYTES * len(self.ids)
 
 
 class _Kept(NamedTuple):
@@ -70,18 +71,22 @@ class EpisodeTexts:
         """Messages of each hit, those of the query's tenant alone. Raises: StoreUnavailable."""
         found = {hit.episode_id: known for hit in hits if (known := self._known(query, hit)) is not None}
         unknown = [hit for hit in hits if hit.episode_id not in found]
-        if unknown:
-            keys = [
-                [(one, message_key(hit.conversation_id, one, query.tenant_id)) for one in hit.message_ids]
-                for hit in unknown
-            ]
-            texts = await self._archive.contents([key for each in keys for _, key in each], MESSAGE_CHARACTERS)
-            read = await asyncio.to_thread(lambda: [_read(each, texts) for each in keys])  # which computes
-            for hit, episode in zip(unknown, read, strict=True):
-                found[hit.episode_id] = episode
-                if len(episode.ids) == len(hit.message_ids):
-                    self._keep(query, hit, episode)
+        shares = (unknown[start::READS_AT_ONCE] for start in range(READS_AT_ONCE))
+        for read in await together(*[self._read(query, share) for share in shares if share]):
+            found |= read
+        for hit in unknown:
+            if len(found[hit.episode_id].ids) == len(hit.message_ids):
+                self._keep(query, hit, found[hit.episode_id])
         return [found[hit.episode_id] for hit in hits]
+
+    async def _read(self, query: Query, hits: Sequence[Recalled]) -> dict[str, ReadEpisode]:
+        keys = {
+            hit.episode_id: [(one, message_key(hit.conversation_id, one, query.tenant_id)) for one in hit.message_ids]
+            for hit in hits
+        }
+        texts = await self._archive.contents([key for each in keys.values() for _, key in each], MESSAGE_CHARACTERS)
+        # in a thread: it computes
+        return await asyncio.to_thread(lambda: {name: _episode(its, texts) for name, its in keys.items()})
 
     async def at_time(
         self,
@@ -137,8 +142,8 @@ class EpisodeTexts:
             self._bytes -= gone.episode.size_bytes
 
 
-def _read(keys: Sequence[tuple[str, str]], texts: Mapping[str, str]) -> ReadEpisode:
-    """Read an episode of whose messages some may not be there. `keys`: id and key in the archive of each message."""
+def _episode(keys: Sequence[tuple[str, str]], texts: Mapping[str, str]) -> ReadEpisode:
+    """Make an episode of whose messages some may not be there. `keys`: id and key in the archive of each message."""
     there = [(one, texts[key]) for one, key in keys if key in texts]
     return ReadEpisode(tuple(one for one, _ in there), EpisodeWords([text for _, text in there]))
 

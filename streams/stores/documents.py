@@ -6,7 +6,7 @@ from typing import Any
 from bson.int64 import Int64
 
 from afterword.schemas import MessageCreated, MessageEdited, SummaryCreated, SummaryDeleted
-from afterword.schemas.ids import message_key, row_id
+from afterword.schemas.ids import earlier_message_key, message_key, row_id, tenant_message_key
 from afterword.streams.stores.episodes import (
     NEVER,
     Conversation,
@@ -34,7 +34,7 @@ MESSAGE_NAME_FIELDS = (
     *("conversation_id", "id", "tenant_id", "source", "episode_id", "agent_scopes"),
     *("deleted", "offset"),
 )
-CONTENT_FIELDS = ("conversation_id", "id", "tenant_id", "source")
+CONTENT_FIELDS = ("tenant_id", "source")
 MESSAGE_REF_FIELDS = (*MESSAGE_NAME_FIELDS, "skip_summarization", "content")
 
 VERSION = "key_version"
@@ -171,9 +171,10 @@ def is_archived(document: StoredDocument) -> bool:
 
 def stored_key(document: StoredDocument) -> str:
     """The key of a document's message: its `_id`, unless that is of before tenants were in it."""
-    if not is_archived(document):
-        return str(document["_id"])
-    return message_key(document["conversation_id"], document["id"], document.get("tenant_id"))
+    name, tenant_id = str(document["_id"]), document.get("tenant_id")
+    if tenant_id is None or not is_archived(document) or earlier_message_key(name):
+        return name
+    return tenant_message_key(name, tenant_id)
 
 
 def message_from(document: StoredDocument) -> ArchivedMessage:
