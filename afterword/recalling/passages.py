@@ -183,7 +183,7 @@ class _Windows:
         """Count a stem in each slot, for each stem that there is."""
         slots = defaultdict[str, list[int]](list)
         for episode, first in zip(self._episodes, self._slots, strict=False):
-            for word, place in episode.places(matching.keys()):
+            for word, place in episode.places(matching):
                 slots[matching[word]].append(first + place)
         # sums are in the order of the stems, so that the order of the words makes no difference
         return {term: np.bincount(slots[term], minlength=self._slots[-1]) for term in sorted(slots)}
