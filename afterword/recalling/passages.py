@@ -7,7 +7,7 @@ WINDOW messages in a row: a question is often answered by a message that has non
 import math
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from datetime import datetime
 from functools import cached_property, reduce
 from itertools import accumulate, chain, pairwise
@@ -48,6 +48,8 @@ NEARLY_ALL = 0.8
 """Share of the weight of the passage that has most of the query: passages with less are about something else."""
 LEAST_ALIKE = 2
 """Stems that two passages share: one alone, as a name, does not tell that both are about the same."""
+MOST_OF_IT = 0.5
+"""Share of the query's stems of a message that one which replaces it has."""
 LIKELY_LANGUAGES = 2
 """Languages of a query: a few words are plausible in many, and each costs a stem of every word that is read."""
 SAMPLED_EPISODES, SAMPLED_MESSAGES, SAMPLE_CHARACTERS = 10, 2, 100
@@ -94,7 +96,17 @@ class EpisodeWords:
 
     def tells_change(self, places: Collection[_Place]) -> bool:
         """Tell whether one of these messages has one of CHANGE_WORDS."""
-        return any(not CHANGE_WORDS.isdisjoint(self.said[self._until[n] : self._until[n + 1]]) for n in places)
+        return any(not CHANGE_WORDS.isdisjoint(self.message(place)) for place in places)
+
+    def message(self, place: _Place) -> frozenset[str]:
+        """Words of a message."""
+        return frozenset(self.said[self._until[place] : self._until[place + 1]])
+
+    def changes(self) -> list[frozenset[str]]:
+        """Words of each message that has one of CHANGE_WORDS."""
+        if CHANGE_WORDS.isdisjoint(self.said):
+            return []
+        return [said for said in map(self.message, range(self.messages)) if not CHANGE_WORDS.isdisjoint(said)]
 
     @cached_property
     def language(self) -> str:
@@ -102,17 +114,17 @@ class EpisodeWords:
         return detect(" ".join(self._beginnings))
 
 
-def best_passages(query: str, episodes: Sequence[EpisodeWords]) -> list[Passage | None]:
-    """Find the best passage of each episode; None: no word matches.
+def best_passages(matching: Mapping[str, str], episodes: Sequence[EpisodeWords]) -> list[Passage | None]:
+    """Find the best passage of each episode; None: no word matches. `matching`: `matching_words` of these episodes.
 
     Inverse document frequencies are those among all windows of these episodes, so a word that every candidate has
     counts little. Linear in the episodes' words, and for each stem of the query in their windows.
     """
-    return _Windows(episodes).best(_matching(query, episodes))
+    return _Windows(episodes).best(matching)
 
 
-def _matching(query: str, episodes: Sequence[EpisodeWords]) -> Mapping[str, str]:
-    """Words of the episodes that have a stem of the query, each with that."""
+def matching_words(query: str, episodes: Sequence[EpisodeWords]) -> Mapping[str, str]:
+    """Find the words of the episodes that have a stem of the query, each with that."""
     asked = words(query)
     wanted = [(language, frozenset(stems(asked, language))) for language in _languages(query, episodes)]
     found: dict[str, str] = {}
@@ -263,6 +275,67 @@ def _latest_changes_first(places: Sequence[int], episodes: Sequence[FirstRanked]
         earlier = (to for to in range(at) if episodes[moved[to]].ended_at < episodes[place].ended_at)
         moved.insert(next(earlier, at), moved.pop(at))
     return moved
+
+
+class _Told(NamedTuple):
+    """A message that answers, as far as its words say."""
+
+    place: int
+    """That of its episode."""
+    words: frozenset[str]
+    stems: Set[str]
+    """Those of the query that it has."""
+
+
+def latest_first(
+    ranks: Sequence[tuple[int, float]],
+    ranked: Sequence[FirstRanked],
+    episodes: Sequence[EpisodeWords],
+    matching: Mapping[str, str],
+) -> Sequence[tuple[int, float]]:
+    """Move to the first place what says that the best has changed, by the value that was: "Boyle instead of Amsel".
+
+    Of the best passage, the message counts that has more stems of the query than any other. A later one replaces it
+    that has one of CHANGE_WORDS, MOST_OF_IT of these stems, and another word of it that no third episode has; it may be
+    replaced in its turn. Linear in the words of the episodes, for each that is replaced.
+    """
+    told = _told(ranks[0][0], ranked, episodes, matching) if ranks else None
+    if told is None:
+        return ranks
+    while later := _replacement(told, ranked, episodes, matching):
+        told = later
+    places = [place for place, _ in ranks if place != told.place]
+    return [(place, score) for place, (_, score) in zip([told.place, *places], ranks, strict=True)]
+
+
+def _told(
+    place: int, ranked: Sequence[FirstRanked], episodes: Sequence[EpisodeWords], matching: Mapping[str, str]
+) -> _Told | None:
+    """What an episode's passage tells; None where several messages have the most stems of the query."""
+    passage = ranked[place].passage
+    said = [episodes[place].message(at) for at in passage.matching] if passage else []
+    told = sorted((_Told(place, one, _stems(one, matching)) for one in said), key=lambda one: -len(one.stems))
+    return told[0] if told and (len(told) == 1 or len(told[0].stems) > len(told[1].stems)) else None
+
+
+def _replacement(
+    told: _Told, ranked: Sequence[FirstRanked], episodes: Sequence[EpisodeWords], matching: Mapping[str, str]
+) -> _Told | None:
+    """The latest message that replaces another."""
+    having = Counter(chain.from_iterable(told.words.intersection(each.said) for each in episodes))
+    values = {word for word, count in having.items() if count == 2} - matching.keys()
+    later = [place for place, one in enumerate(ranked) if one.ended_at > ranked[told.place].ended_at]
+    for place in sorted(later, key=lambda one: ranked[one].ended_at, reverse=True):
+        for said in episodes[place].changes():
+            stems = _stems(said, matching)
+            if len(stems & told.stems) >= MOST_OF_IT * len(told.stems) and not values.isdisjoint(said):
+                return _Told(place, said, stems)
+    return None
+
+
+def _stems(said: Set[str], matching: Mapping[str, str]) -> Set[str]:
+    """Stems of the query that are among these words."""
+    return {matching[word] for word in said if word in matching}
 
 
 def _best_first(scores: Mapping[int, float]) -> list[tuple[int, float]]:

@@ -13,6 +13,8 @@ from afterword.recalling.passages import (
     Passage,
     best_passages,
     fused_ranks,
+    latest_first,
+    matching_words,
 )
 from afterword.recalling.times import AskedTime
 from afterword.schemas.ids import message_key
@@ -159,21 +161,28 @@ async def reranked(
     read = hits[: _readable(hits)]
     episodes = await texts.read(query, read)
     said = asked.rest if asked else query.text  # what names the time is no subject of the passage
-    passages = await asyncio.to_thread(best_passages, said, [each.words for each in episodes])
+    words = [each.words for each in episodes]
+    matching, passages = await asyncio.to_thread(_compared, said, words)
     at_asked_time = await texts.at_time(asked, query, read, episodes, passages) if asked else set()
-    ranks = fused_ranks(
-        [
-            FirstRanked(
-                passage,
-                hit.ended_at,
-                hit.episode_id in at_asked_time,
-                passage is not None and episode.words.tells_change(passage.matching),
-            )
-            for hit, episode, passage in zip(read, episodes, passages, strict=True)
-        ]
-    )
+    ranked = [
+        FirstRanked(
+            passage,
+            hit.ended_at,
+            hit.episode_id in at_asked_time,
+            passage is not None and episode.tells_change(passage.matching),
+        )
+        for hit, episode, passage in zip(read, words, passages, strict=True)
+    ]
+    ranks: Sequence[tuple[int, float]] = fused_ranks(ranked)
+    if not at_asked_time:
+        ranks = latest_first(ranks, ranked, words, matching)
     best = [_matched(query, score, read[at], episodes[at].ids, passages[at]) for at, score in ranks[:most]]
     return [*best, *hits[len(read) :]][:most]
+
+
+def _compared(said: str, episodes: Sequence[EpisodeWords]) -> tuple[Mapping[str, str], list[Passage | None]]:
+    matching = matching_words(said, episodes)
+    return matching, best_passages(matching, episodes)
 
 
 def together_with(hits: Sequence[Recalled], others: Sequence[Recalled]) -> list[Recalled]:

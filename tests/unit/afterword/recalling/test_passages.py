@@ -25,6 +25,8 @@ from afterword.recalling.passages import (
     Passage,
     best_passages,
     fused_ranks,
+    latest_first,
+    matching_words,
 )
 from afterword.streams.language import UNDETERMINED, detect, plausible, stems, words
 from tests.samples import NOON
@@ -41,7 +43,8 @@ COOKING = ("What is for dinner?", "Soup with beans.", "And then?", "A cake.", "W
 
 
 def passages(query: str, episodes: Sequence[Sequence[str]]) -> list[Passage | None]:
-    return best_passages(query, [EpisodeWords(texts) for texts in episodes])
+    said = [EpisodeWords(texts) for texts in episodes]
+    return best_passages(matching_words(query, said), said)
 
 
 def test_the_messages_that_match_are_those_of_the_best_window_that_have_words_of_the_query() -> None:
@@ -188,6 +191,45 @@ def test_words_of_change_count_in_the_messages_that_match() -> None:
     assert episode.tells_change((0, 1))
     assert not episode.tells_change((1,))
     assert episode.tells_change((2,))
+
+
+def first_of(query: str, *messages: str) -> int:
+    """Place of the first of episodes, one a day, of which the first one is the best by words."""
+    episodes = [EpisodeWords(["Hello.", text, "I see."]) for text in messages]
+    matching = matching_words(query, episodes)
+    passages = best_passages(matching, episodes)
+    ranked = [FirstRanked(passage, NOON + timedelta(days=day)) for day, passage in enumerate(passages)]
+    ranks = [(place, 1 / (1 + place)) for place in range(len(ranked))]
+    found = latest_first(ranks, ranked, episodes, matching)
+    assert [score for _, score in found] == [score for _, score in ranks], "scores stay with their ranks"
+    assert sorted(place for place, _ in found) == list(range(len(ranked)))
+    return found[0][0]
+
+
+AMSEL, BOYLE = "My dentist is Dr. Amsel.", "I have another dentist, Dr. Boyle instead of Dr. Amsel."
+
+
+def test_what_replaces_the_value_of_the_best_is_first_and_may_be_replaced_in_its_turn() -> None:
+    assert first_of("Who is my dentist?", AMSEL, "The weather is fine.", BOYLE) == 2
+    assert first_of("Who is my dentist?", AMSEL, BOYLE, "My dentist is Dr. Castan now, Dr. Boyle retired.") == 2
+    assert first_of("Who is my dentist?", BOYLE, AMSEL) == 0, "it was told earlier"
+
+
+def test_a_change_of_something_else_does_not_replace_the_best() -> None:
+    assert first_of("Who is my dentist?", AMSEL, "I have another dentist, Dr. Boyle, with Dr. Amsel.") == 0, "no change"
+    assert first_of("Who is my dentist?", AMSEL, BOYLE, "Dr. Amsel sings.") == 0, "others have that word, too"
+    assert first_of("Who is my dentist?", AMSEL, "We walk instead, Dr. Amsel and I.") == 0, "no word of the query"
+    hotel = "Which hotel did I book for the anniversary?"
+    best = "I booked the hotel Old Mill for our anniversary."
+    assert first_of(hotel, best, "The book club meets at the old library now.") == 0, "few words of the query"
+
+
+def test_where_two_messages_have_as_much_of_the_query_none_is_replaced() -> None:
+    episodes = [EpisodeWords([AMSEL, "My dentist is late."]), EpisodeWords([BOYLE])]
+    matching = matching_words("Who is my dentist?", episodes)
+    ranked = [FirstRanked(p, NOON + timedelta(days=d)) for d, p in enumerate(best_passages(matching, episodes))]
+    assert latest_first([(0, 1.0), (1, 0.5)], ranked, episodes, matching) == [(0, 1.0), (1, 0.5)]
+    assert latest_first([], [], [], {}) == []
 
 
 @given(st.lists(FIRST_RANKED, max_size=60))
