@@ -100,8 +100,9 @@ def failures_named(path: Path) -> Iterator[None]:
     except StoreFailed:
         raise
     except Exception as error:  # rocksdict raises bare Exceptions for whatever RocksDB reports
-        closed = type(error).__name__ == "DbClosedError"
-        raise StoreFailed(path=path, cause="closed" if closed else error) from error
+        from rocksdict import DbClosedError
+
+        raise StoreFailed(path=path, cause="closed" if isinstance(error, DbClosedError) else error) from error
 
 
 class Database:

@@ -9,19 +9,12 @@ except `_id`, for which the embedded server then scans the collection (20,000 do
 
 import asyncio
 import math
-import sys
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib.util import find_spec
 from typing import Any, NamedTuple, TypeAlias
-
-if (
-    find_spec("OpenSSL") is None
-):  # the driver would look for it only after it has imported `cryptography`, which is 7 MB
-    sys.modules.setdefault("pymongo.pyopenssl_context", None)  # type: ignore[arg-type]  # "not there"
 
 from motor.motor_asyncio import AsyncIOMotorClient as Client
 from pymongo import DeleteOne, ReplaceOne, ReturnDocument, UpdateOne

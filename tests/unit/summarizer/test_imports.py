@@ -3,8 +3,8 @@
 import subprocess
 import sys
 
-OF_OTHERS = {"rocksdict", "phonenumbers", "stdnum", "cryptography", "afterword.streams.segmenter.agent"}
-"""What the state of a segmenter, redaction and sealing need, and TLS of MongoDB's driver where OpenSSL is installed."""
+OF_OTHERS = {"rocksdict", "phonenumbers", "stdnum", "afterword.streams.segmenter.agent"}
+"""What the state of a segmenter and redaction need."""
 
 
 def test_a_summarizer_imports_nothing_that_only_other_workers_or_settings_need() -> None:
