@@ -252,7 +252,7 @@ class TransactionalProducer:
     async def _by_partition(self, outputs: Iterable[Output]) -> dict[TopicPartition, list[Row]]:
         grouped: dict[TopicPartition, list[Row]] = {}
         partitions: dict[str, list[int]] = {}  # of this commit only: a topic may get more
-        chosen: dict[tuple[str, bytes], int] = {}  # to hash a key takes 5 µs, and most come several times
+        chosen: dict[tuple[str, bytes], int] = {}  # to hash a key takes 5 µs, and many come several times
         for output in outputs:
             topic, key, partition = output.topic, output.key, output.partition
             if partition is None and key is not None:
