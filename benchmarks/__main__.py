@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("--short", action="store_true", help="the guard's form")
     load = "messages/s of the benchmark latency, instead of shares of the capacity that it finds; may be repeated"
     parser.add_argument("--load", metavar="RATE", type=float, action="append", default=[], help=load)
-    count = "messages of the benchmark sizes, instead of 10,000, 100,000 and 1,000,000; may be repeated"
+    count = "messages of the benchmarks sizes and recall, instead of their own; may be repeated"
     parser.add_argument("--messages", metavar="COUNT", type=int, action="append", default=[], help=count)
     kept = "directory where the benchmark sizes leaves what it has filled, and finds it the next time"
     parser.add_argument("--keep", metavar="DIRECTORY", type=Path, help=kept)

@@ -28,9 +28,10 @@ from benchmarks.recall.corpora import LEAST_WORDS, dialogue_rows
 from benchmarks.suite import Finding, Form, Line
 from tests.samples import NOON, a_stored_episode
 
-AIMS = {1_000: 0.010, 50_000: 0.030}
-"""Seconds of a recall with its second stage, median, by the number of episodes."""
-SHORT_SIZES = (1_000,)
+AIMS = {1_000: 0.010, 10_000: 0.020, 50_000: 0.030, 100_000: 0.040}
+"""Seconds of a recall with its second stage, median, up to so many episodes."""
+SIZES, SHORT_SIZES = (1_000, 50_000), (1_000,)
+"""Episodes; others are given with `--messages`."""
 EPISODE_MESSAGES = 10
 CALLS = 50
 BATCH = 100
@@ -42,7 +43,8 @@ async def run(form: Form, directory: Path) -> Sequence[Finding]:
     turns = [message.content for row in dialogue_rows() for message in expand(row["id"], row["dialogue"])]
     lines: list[Line] = []
     async with EmbeddedStack(directory / "stack") as stack:
-        for size in SHORT_SIZES if form.short else AIMS:
+        given = [messages // EPISODE_MESSAGES for messages in sorted(form.messages)]
+        for size in given or (SHORT_SIZES if form.short else SIZES):
             lines += await measured(stack.mongo_uri, directory / f"index-{size}", size, turns)
     title = f"recall: one user, {EPISODE_MESSAGES} messages an episode, {CALLS} questions one after the other"
     return [Finding(title, lines, ("ratio: first stage alone to both stages.",))]
@@ -107,5 +109,6 @@ def line(size: int, rerank: Rerank, seconds: Sequence[float], first_stage: Seque
     name = f"{size:,} episodes, {WAYS[rerank]}"
     if rerank == "none":
         return Line(name, figures)
-    aim = f"p50 ≤ {AIMS[size] * 1000:.0f} ms"
-    return Line(name, figures, quantile(first_stage, 0.5) / half, aim, half <= AIMS[size])
+    most = next((seconds for episodes, seconds in AIMS.items() if size <= episodes), None)
+    aim, met = (f"p50 ≤ {most * 1000:.0f} ms", half <= most) if most else ("", None)
+    return Line(name, figures, quantile(first_stage, 0.5) / half, aim, met)

@@ -25,7 +25,7 @@ class Form(NamedTuple):
     """Messages a second of the benchmark `latency`, to compare versions at equal loads; otherwise shares of the
     capacity that it finds."""
     messages: tuple[int, ...] = ()
-    """Sizes of the benchmark `sizes`, instead of its own."""
+    """Sizes of the benchmarks `sizes` and `recall`, instead of their own."""
     keep: Path | None = None
     """Directory where it leaves what it has filled, and finds it the next time."""
 
