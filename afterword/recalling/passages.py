@@ -323,7 +323,9 @@ def _replacement(
 ) -> _Told | None:
     """The latest message that replaces another."""
     having = Counter(chain.from_iterable(told.words.intersection(each.said) for each in episodes))
-    values = {word for word, count in having.items() if count == 2} - matching.keys()
+    language = episodes[told.place].language
+    values = {word for word, count in having.items() if count == 2 and stem(word, language) is not None}
+    values -= matching.keys() | CHANGE_WORDS
     later = [place for place, one in enumerate(ranked) if one.ended_at > ranked[told.place].ended_at]
     for place in sorted(later, key=lambda one: ranked[one].ended_at, reverse=True):
         for said in episodes[place].changes():
