@@ -281,7 +281,7 @@ class _Told(NamedTuple):
     """A message that answers, as far as its words say."""
 
     place: int
-    """That of its episode."""
+    """Place of its episode."""
     words: frozenset[str]
     stems: Set[str]
     """Those of the query that it has."""
@@ -311,7 +311,7 @@ def latest_first(
 def _told(
     place: int, ranked: Sequence[FirstRanked], episodes: Sequence[EpisodeWords], matching: Mapping[str, str]
 ) -> _Told | None:
-    """What an episode's passage tells; None where several messages have the most stems of the query."""
+    """Find the message of an episode's passage that answers; None where several have the most stems of the query."""
     passage = ranked[place].passage
     said = [episodes[place].message(at) for at in passage.matching] if passage else []
     told = sorted((_Told(place, one, _stems(one, matching)) for one in said), key=lambda one: -len(one.stems))
