@@ -367,7 +367,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=60, help="of injections; start and audit are extra")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--rate", type=float, help=f"records a second; else {SHARE:.0%} of the capacity that is measured"
+        "--rate", type=float, help=f"records a second; else {SHARE * 100:.0f} %% of the capacity that is measured"
     )
     for role in ROLES:
         count = WORKERS.get(role, 1)
