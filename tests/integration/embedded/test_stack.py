@@ -142,9 +142,10 @@ async def test_three_brokers_take_writes_while_one_is_dead(tmp_path: Path, topic
         await stack.start_kafka()
 
 
-async def test_a_broker_that_comes_back_tells_all_committed_offsets_or_none_yet(
+async def test_a_broker_that_comes_back_tells_what_groups_have_committed_and_that_others_have_nothing(
     own_stack: EmbeddedStack, topic: str
 ) -> None:
+    """Whether its coordinator is still reading is by chance: `tests/unit/streams/test_committed.py` has that."""
     await create_topic(own_stack, topic)
     await produce(own_stack, topic, range(10))
     await consume(own_stack, topic, 10)
@@ -152,6 +153,7 @@ async def test_a_broker_that_comes_back_tells_all_committed_offsets_or_none_yet(
     await own_stack.start_kafka()
     async with admin_client(Kafka(bootstrap_servers=own_stack.bootstrap_servers)) as admin:
         found = await committed_offsets(admin, f"{topic}-readers")
+        assert await committed_offsets(admin, f"{topic}-others") == {}
     assert [(source.topic, offset.offset) for source, offset in found.items()] == [(topic, 10)]
 
 
