@@ -21,8 +21,7 @@ from benchmarks.summarizer import CLOSED, PARTITIONS, SLOTS
 CONVERSATIONS = 200
 LOOKS = (500, 2_000, 4_000)
 """Episodes after which the memory is read."""
-MEGABYTE = 2**20
-AIM_MB = 200
+AIM_BYTES = 200_000_000
 POLL_SECONDS = 0.2
 DONE = re.compile(r"^afterword_summaries_total\{.*\} (\S+)$", re.MULTILINE)
 
@@ -47,9 +46,9 @@ async def look(summarizer: Worker, episodes: int) -> Line:
         while await announced(client, summarizer) < episodes:
             summarizer.process.check()
             await asyncio.sleep(POLL_SECONDS)
-    resident, own = (summarizer.memory_bytes(name) / MEGABYTE for name in ("VmRSS", "RssAnon"))
-    figures = {"RSS": f"{resident:.0f} MB", "its own": f"{own:.0f} MB"}
-    return Line(f"{episodes:,} episodes", figures, None, f"≤ {AIM_MB} MB", resident <= AIM_MB)
+    resident, own = (summarizer.memory_bytes(name) for name in ("VmRSS", "RssAnon"))
+    figures = {"RSS": f"{resident / 1e6:.0f} MB", "its own": f"{own / 1e6:.0f} MB"}
+    return Line(f"{episodes:,} episodes", figures, None, f"≤ {AIM_BYTES / 1e6:.0f} MB", resident <= AIM_BYTES)
 
 
 async def announced(client: httpx.AsyncClient, summarizer: Worker) -> float:

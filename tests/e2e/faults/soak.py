@@ -50,7 +50,7 @@ WINDOW_SECONDS = 60.0
 SETTLED_LAG, SETTLING_SECONDS = 200, 300.0
 END_SECONDS = 2400.0
 """Time for starting, settling and auditing, beside that of the injections."""
-MEGABYTE = 2**20
+MEGABYTE = 1_000_000
 
 STEADY = frozenset(ROLES)
 """Names of the workers that live from the start to the end."""
