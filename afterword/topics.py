@@ -21,7 +21,8 @@ from aiokafka.errors import (
 
 from afterword.schemas.decoding import MAX_INPUT_BYTES
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable, TopicMissing
-from afterword.streams.kafka import admin_client, broker_errors, committed_offsets, require_topics
+from afterword.streams.kafka import admin_client, broker_errors, require_topics
+from afterword.streams.runtime.committed import committed_offsets
 from afterword.streams.runtime.layouts import Layout, layout_of
 from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import DAY_MS, Kafka, Settings

@@ -20,15 +20,12 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.conn import collect_hosts, create_conn
 from aiokafka.errors import (
     BrokerResponseError,
-    GroupLoadInProgressError,
     KafkaConnectionError,
     KafkaError,
     SaslAuthenticationFailed,
     UnsupportedSaslMechanismError,
-    for_code,
 )
 from aiokafka.protocol.metadata import MetadataRequest
-from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from pydantic import SecretStr
 
 from afterword.schemas import InvalidRecord
@@ -42,9 +39,6 @@ if TYPE_CHECKING:
 
 SASL_PREFIX = "sasl_"
 CONNECTION_OPTIONS = {"security_protocol", "ssl_context", "client_id", "request_timeout_ms"}
-LOADING_SECONDS = 20.0
-"""Time in which a group's coordinator must have read the offsets: a topic of it has at most 100 MB, mostly far less."""
-LOADING_RETRY_SECONDS = 0.1
 
 RENEWED_AFTER = 0.8
 """Share of a token's life, as in Kafka's own clients (sasl.login.refresh.window.factor)."""
@@ -91,32 +85,6 @@ async def admin_client(kafka: Kafka, **options: Any) -> AsyncIterator[AIOKafkaAd
         yield client
     finally:
         await client.close()
-
-
-async def committed_offsets(admin: AIOKafkaAdminClient, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Ask for all committed offsets of a group; waits while its coordinator reads them, as it does after its start.
-
-    aiokafka takes that answer for a group without any. Raises: KafkaError.
-    """
-    deadline = time.monotonic() + LOADING_SECONDS
-    while not (found := await admin.list_consumer_group_offsets(group_id)):
-        try:
-            await _require_coordinator(admin, group_id)
-        except GroupLoadInProgressError:
-            if time.monotonic() > deadline:
-                raise
-            await asyncio.sleep(LOADING_RETRY_SECONDS)
-        else:  # it may have ended meanwhile
-            return dict(await admin.list_consumer_group_offsets(group_id))
-    return dict(found)
-
-
-async def _require_coordinator(admin: AIOKafkaAdminClient, group_id: str) -> None:
-    """Raises: the error with which the coordinator answers."""
-    for response in await admin.describe_consumer_groups([group_id]):
-        for error_code, *_ in response.groups:
-            if error_code:
-                raise for_code(error_code)(f"group {group_id}")
 
 
 @asynccontextmanager

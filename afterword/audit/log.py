@@ -12,7 +12,8 @@ from aiokafka.errors import GroupCoordinatorNotAvailableError, NotCoordinatorFor
 
 from afterword.streams.errors import AfterwordError
 from afterword.streams.fetching import BoundedConsumer
-from afterword.streams.kafka import admin_client, client_options, committed_offsets, start_client
+from afterword.streams.kafka import admin_client, client_options, start_client
+from afterword.streams.runtime.committed import committed_offsets
 from afterword.streams.settings import Kafka
 
 Take = Callable[[ConsumerRecord], None]
@@ -95,7 +96,7 @@ class Log:
                     raise
                 await asyncio.sleep(RETRY_SECONDS)
             else:
-                return {tp.partition: o.offset for tp, o in found.items() if tp.topic == topic and o.offset >= 0}
+                return {tp.partition: o.offset for tp, o in found.items() if tp.topic == topic}
 
     async def unread(
         self, group_id: str, topic: str, ends: Mapping[TopicPartition, int]

@@ -1,4 +1,4 @@
-"""A group's committed offset with its metadata, as of the last transaction.
+"""A group's committed offsets with their metadata, as of the last transaction.
 
 aiokafka knows `OffsetFetch` up to version 3. While the group's coordinator is still taking over the offsets of a
 transaction, that answers with those before it; version 7 (KIP-447) answers that they are not stable. Its schema: Kafka
@@ -6,9 +6,12 @@ protocol guide.
 """
 
 import asyncio
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
@@ -28,6 +31,8 @@ from aiokafka.protocol.types import (
 )
 from aiokafka.structs import OffsetAndMetadata
 
+Offsets = dict[TopicPartition, OffsetAndMetadata]
+
 OFFSET_FETCH, VERSION = 9, 7
 NO_TAGS: dict[int, bytes] = {}
 UNSTABLE_OFFSET_COMMIT = 88
@@ -35,6 +40,9 @@ MOVED = (CoordinatorNotAvailableError, NotCoordinatorError)
 RETRY_SECONDS = 0.02
 """Wait before the group is asked again; doubles each time."""
 LONGEST_RETRY_SECONDS = 0.5
+LOADING_SECONDS = 20.0
+"""Time in which a group's coordinator must have read the offsets: a topic of it has at most 100 MB, mostly far less."""
+LOADING_RETRY_SECONDS = 0.1
 
 
 class _Answer(Response):
@@ -86,12 +94,16 @@ class _Question(RequestStruct):
 
 
 class OffsetFetch(Request[_Question]):
-    """Asks for committed offsets of one topic; where `stable`, for an error while a transaction may change them."""
+    """Asks for committed offsets; where `stable`, for an error while a transaction may change them.
+
+    `topics`: the partitions of each; None: all of the group's.
+    """
 
     API_KEY = OFFSET_FETCH
 
-    def __init__(self, group: str, topic: str, partitions: list[int], *, stable: bool) -> None:
-        self._asked: tuple[Any, ...] = (group, [(topic, partitions, NO_TAGS)], stable, NO_TAGS)
+    def __init__(self, group: str, topics: Mapping[str, Sequence[int]] | None, *, stable: bool) -> None:
+        asked = None if topics is None else [(topic, of_topic, NO_TAGS) for topic, of_topic in topics.items()]
+        self._asked: tuple[Any, ...] = (group, asked, stable, NO_TAGS)
 
     def build(self, request_struct_class: type[_Question]) -> _Question:
         return request_struct_class(*self._asked)
@@ -103,8 +115,8 @@ async def committed(kafka: Any, group: str, source: TopicPartition) -> OffsetAnd
     `kafka`: the group's aiokafka consumer. Waits for transactions that are under way, without a limit of its own.
     Raises: KafkaError.
     """
-    found = await _answer(kafka, OffsetFetch(group, source.topic, [source.partition], stable=True))
-    return found.get(source.partition)
+    found = await _answer(kafka, OffsetFetch(group, {source.topic: [source.partition]}, stable=True))
+    return found.get(source)
 
 
 async def committed_metadata(kafka: Any, group: str, topic: str, partitions: int) -> list[str]:
@@ -112,33 +124,54 @@ async def committed_metadata(kafka: Any, group: str, topic: str, partitions: int
 
     `kafka`: the group's aiokafka consumer. Raises: KafkaError.
     """
-    found = await _answer(kafka, OffsetFetch(group, topic, list(range(partitions)), stable=False))
+    found = await _answer(kafka, OffsetFetch(group, {topic: range(partitions)}, stable=False))
     return [committed.metadata for committed in found.values() if committed.metadata]
 
 
-async def _answer(kafka: Any, request: OffsetFetch) -> dict[int, OffsetAndMetadata]:
-    """Return what is committed, by partition. Raises: KafkaError."""
+async def committed_offsets(admin: AIOKafkaAdminClient, group: str) -> Offsets:
+    """Return all that the group has committed; transactions are not waited for.
+
+    Waits while the group's coordinator reads the offsets, as it does after its start: aiokafka's own method takes that
+    answer for a group without any. Raises: KafkaError, also where a coordinator is not known yet.
+    """
+    coordinator = await admin.find_coordinator(group)
+    deadline = time.monotonic() + LOADING_SECONDS
+    while True:
+        answer = await admin._send_request(OffsetFetch(group, None, stable=False), coordinator)  # noqa: SLF001 – its own method asks as version 3
+        code, found = _read(answer)
+        if not code:
+            return found
+        error = for_code(code)
+        if error is not CoordinatorLoadInProgressError or time.monotonic() > deadline:
+            raise error(f"group {group}")
+        await asyncio.sleep(LOADING_RETRY_SECONDS)
+
+
+async def _answer(kafka: Any, request: OffsetFetch) -> Offsets:
+    """Ask until there is an answer, or an error that does not pass. Raises: KafkaError."""
     wait = RETRY_SECONDS
     coordinator = kafka._coordinator  # noqa: SLF001 – aiokafka has no seam: it is pinned exactly
     while True:
         await coordinator.ensure_coordinator_known()
-        answer = await coordinator._send_req(request)  # noqa: SLF001 – see above
-        code, found = _read(answer)
+        code, found = _read(await coordinator._send_req(request))  # noqa: SLF001 – see above
+        if not code:
+            return found
         error = for_code(code)
         if error in MOVED:
             coordinator.coordinator_dead()
-        elif code and code != UNSTABLE_OFFSET_COMMIT and error is not CoordinatorLoadInProgressError:
+        elif code != UNSTABLE_OFFSET_COMMIT and error is not CoordinatorLoadInProgressError:
             raise error()
-        elif not code:
-            return found
         await asyncio.sleep(wait)
         wait = min(2 * wait, LONGEST_RETRY_SECONDS)
 
 
-def _read(answer: Any) -> tuple[int, dict[int, OffsetAndMetadata]]:
-    """Return the first error code, and what is committed by partition."""
-    answered = [of_partition for _, partitions, _ in answer.topics for of_partition in partitions]
-    codes = [answer.error_code, *(error_code for *_, error_code, _ in answered)]
-    found = {partition: OffsetAndMetadata(offset, metadata or "") for partition, offset, _, metadata, _, _ in answered}
-    committed = {partition: one for partition, one in found.items() if one.offset >= 0}
-    return next(filter(None, codes), 0), committed
+def _read(answer: Any) -> tuple[int, Offsets]:
+    """Return the first error code, 0 without one, and what is committed."""
+    found: Offsets = {}
+    codes = [answer.error_code]
+    for topic, partitions, _ in answer.topics:
+        for partition, offset, _, metadata, error_code, _ in partitions:
+            codes.append(error_code)
+            if offset >= 0:
+                found[TopicPartition(topic, partition)] = OffsetAndMetadata(offset, metadata or "")
+    return next(filter(None, codes), 0), found

@@ -17,7 +17,8 @@ from pymongo.errors import ConnectionFailure
 
 from afterword.embedded import DirectoryInUse, EmbeddedStack, ProcessExited
 from afterword.embedded.process import until_ready
-from afterword.streams.kafka import admin_client, committed_offsets
+from afterword.streams.kafka import admin_client
+from afterword.streams.runtime.committed import committed_offsets
 from afterword.streams.settings import Kafka
 from tests.processes import alive, until
 
@@ -145,7 +146,7 @@ async def test_three_brokers_take_writes_while_one_is_dead(tmp_path: Path, topic
 async def test_a_broker_that_comes_back_tells_what_groups_have_committed_and_that_others_have_nothing(
     own_stack: EmbeddedStack, topic: str
 ) -> None:
-    """Whether its coordinator is still reading is by chance: `tests/unit/streams/test_committed.py` has that."""
+    """Whether its coordinator is still reading is by chance: `tests/unit/runtime/test_committed.py` has that."""
     await create_topic(own_stack, topic)
     await produce(own_stack, topic, range(10))
     await consume(own_stack, topic, 10)

@@ -1,16 +1,25 @@
-"""The question for a group's committed offset, while a transaction may still change it."""
+"""The question for a group's committed offsets, while they may still change or are still being read."""
 
 import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from aiokafka import TopicPartition
+from aiokafka.errors import GroupAuthorizationFailedError
 from aiokafka.structs import OffsetAndMetadata
 
-from afterword.streams.runtime.committed import UNSTABLE_OFFSET_COMMIT, committed
+from afterword.streams.runtime.committed import (
+    UNSTABLE_OFFSET_COMMIT,
+    OffsetFetch,
+    committed,
+    committed_offsets,
+)
 from tests.virtual_time import run_in_virtual_time
 
 SOURCE = TopicPartition("in", 0)
+LOADING, REFUSED = 14, 30
+ONE = [("in", [(0, 7, -1, "m", 0, {}), (1, -1, -1, None, 0, {})], {})]
 
 
 class Coordinator:
@@ -52,3 +61,38 @@ def test_the_longer_it_is_unstable_the_more_rarely_it_is_asked_for() -> None:
     assert found == OffsetAndMetadata(7, "m")
     assert asked < 30
     assert seconds < 10.6
+
+
+class Admin:
+    """Admin client like aiokafka's; the group's coordinator answers with these errors, then with these topics."""
+
+    def __init__(self, errors: list[int], topics: list[Any]) -> None:
+        self._errors = errors
+        self._topics = topics
+
+    async def find_coordinator(self, _: str) -> int:
+        return 3
+
+    async def _send_request(self, request: OffsetFetch, node_id: int) -> Any:
+        assert (request._asked[:2], node_id) == (("group", None), 3)  # all topics, of the broker that knows them
+        error = self._errors.pop(0) if self._errors else 0
+        return SimpleNamespace(error_code=error, topics=[] if error else self._topics)
+
+
+def all_of(errors: list[int], topics: list[Any]) -> dict[TopicPartition, OffsetAndMetadata]:
+    found: dict[TopicPartition, OffsetAndMetadata] = asyncio.run(committed_offsets(Admin(errors, topics), "group"))  # type: ignore[arg-type] – a double
+    return found
+
+
+@pytest.mark.parametrize("errors", [[], [LOADING], [LOADING] * 3])
+def test_offsets_are_awaited_while_the_coordinator_reads_them(errors: list[int]) -> None:
+    assert all_of(errors, ONE) == {SOURCE: OffsetAndMetadata(7, "m")}
+
+
+def test_a_group_without_offsets_has_none() -> None:
+    assert all_of([], []) == {}
+
+
+def test_what_may_not_be_asked_is_an_error() -> None:
+    with pytest.raises(GroupAuthorizationFailedError):
+        all_of([REFUSED], ONE)
