@@ -38,6 +38,7 @@ def engine_options(settings: Settings, handling_seconds: float = 0.0, tracer: Tr
         commit_interval_seconds=engine.commit_interval_seconds,
         watchdog_seconds=engine.watchdog_seconds,
         handling_seconds=handling_seconds,
+        state_memory_bytes=engine.state_memory_bytes,
         standbys=engine.standbys,
         snapshot_seconds=engine.snapshot_seconds,
         tracer=tracer,

@@ -295,6 +295,11 @@ MOST_SNAPSHOT_SECONDS = 6 * 3600.0
 """Half of the engine's `stale_seconds`: a snapshot has to be used before it is as old as that."""
 
 
+LEAST_STATE_MEMORY_BYTES = 8 * 1024 * 1024
+"""With less, partitions write their rows into very small files, which are merged over and over."""
+MOST_STATE_MEMORY_BYTES = 64 * 1024 * 1024 * 1024
+
+
 class Engine(Section):
     max_batch: int = Field(2000, ge=1, description="most records in one transaction")
     linger_ms: int = Field(20, ge=0, description="wait between polls of a partition that lags; none when caught up")
@@ -309,6 +314,13 @@ class Engine(Section):
     )
     watchdog_seconds: float = Field(
         120.0, ge=5, description="a worker that has work but makes no progress for this long exits, to be restarted"
+    )
+    state_memory_bytes: int = Field(
+        64 * 1024 * 1024,
+        ge=LEAST_STATE_MEMORY_BYTES,
+        le=MOST_STATE_MEMORY_BYTES,
+        description="memory of RocksDB for all partitions of a segmenter together: its cache, and in it the rows that "
+        "are in no file yet; see docs/scaling.md",
     )
     standbys: int = Field(
         0, ge=0, le=2, description="other segmenters that keep a copy of each partition's state; see docs/engine.md"

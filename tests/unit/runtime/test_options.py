@@ -17,6 +17,7 @@ ENGINE = {
     "agent_retries": 9,
     "tick_seconds": 0.25,
     "commit_interval_seconds": 0.75,
+    "state_memory_bytes": 123_456_789,
     "snapshot_seconds": 600.0,
 }
 

@@ -124,6 +124,9 @@ def test_a_prompt_in_a_file_is_checked_like_one_that_is_written_out(
         ("AFTERWORD_ENGINE__SNAPSHOT_URL", "s3:///prefix", "must be a folder, file:///folder or s3://bucket/prefix"),
         ("AFTERWORD_ENGINE__SNAPSHOT_SECONDS", "0.5", "greater than or equal to 1"),
         ("AFTERWORD_ENGINE__SNAPSHOT_SECONDS", "43200", "less than or equal to 21600"),
+        ("AFTERWORD_ENGINE__STATE_MEMORY_BYTES", "64", "greater than or equal to 8388608"),
+        ("AFTERWORD_ENGINE__STATE_MEMORY_BYTES", "64MB", "valid integer"),
+        ("AFTERWORD_ENGINE__STATE_MEMORY_BYTES", str(2**40), "less than or equal to 68719476736"),
     ],
 )
 def test_what_cannot_be_meant_stops_the_start_and_is_named(
