@@ -296,7 +296,7 @@ MOST_SNAPSHOT_SECONDS = 6 * 3600.0
 
 
 LEAST_STATE_MEMORY_BYTES = 8 * 1024 * 1024
-"""With less, partitions write their rows into very small files, which are merged over and over."""
+"""Least memory with which partitions do not write their rows into very small files, merged over and over."""
 MOST_STATE_MEMORY_BYTES = 64 * 1024 * 1024 * 1024
 
 

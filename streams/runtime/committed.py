@@ -31,7 +31,7 @@ from aiokafka.protocol.types import (
 )
 from aiokafka.structs import OffsetAndMetadata
 
-Offsets = dict[TopicPartition, OffsetAndMetadata]
+CommittedOffsets = dict[TopicPartition, OffsetAndMetadata]
 
 OFFSET_FETCH, VERSION = 9, 7
 NO_TAGS: dict[int, bytes] = {}
@@ -128,7 +128,7 @@ async def committed_metadata(kafka: Any, group: str, topic: str, partitions: int
     return [committed.metadata for committed in found.values() if committed.metadata]
 
 
-async def committed_offsets(admin: AIOKafkaAdminClient, group: str) -> Offsets:
+async def committed_offsets(admin: AIOKafkaAdminClient, group: str) -> CommittedOffsets:
     """Return all that the group has committed; transactions are not waited for.
 
     Waits while the group's coordinator reads the offsets, as it does after its start: aiokafka's own method takes that
@@ -147,7 +147,7 @@ async def committed_offsets(admin: AIOKafkaAdminClient, group: str) -> Offsets:
         await asyncio.sleep(LOADING_RETRY_SECONDS)
 
 
-async def _answer(kafka: Any, request: OffsetFetch) -> Offsets:
+async def _answer(kafka: Any, request: OffsetFetch) -> CommittedOffsets:
     """Ask until there is an answer, or an error that does not pass. Raises: KafkaError."""
     wait = RETRY_SECONDS
     coordinator = kafka._coordinator  # noqa: SLF001 – aiokafka has no seam: it is pinned exactly
@@ -165,9 +165,9 @@ async def _answer(kafka: Any, request: OffsetFetch) -> Offsets:
         wait = min(2 * wait, LONGEST_RETRY_SECONDS)
 
 
-def _read(answer: Any) -> tuple[int, Offsets]:
+def _read(answer: Any) -> tuple[int, CommittedOffsets]:
     """Return the first error code, 0 without one, and what is committed."""
-    found: Offsets = {}
+    found: CommittedOffsets = {}
     codes = [answer.error_code]
     for topic, partitions, _ in answer.topics:
         for partition, offset, _, metadata, error_code, _ in partitions:
