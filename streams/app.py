@@ -13,7 +13,7 @@ from afterword.streams.runtime import App, EngineMetrics, Options
 from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.runtime.options import NO_TRACER
 from afterword.streams.runtime.snapshot_stores import SnapshotStore, open_snapshot_store
-from afterword.streams.runtime.worker import PARTITIONS, run
+from afterword.streams.runtime.worker import PARTITIONS, allocate_sparingly, run
 from afterword.streams.settings import HEARTBEAT_SECONDS, Settings, variable
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
@@ -121,6 +121,7 @@ async def run_segmenter(settings: Settings) -> None:
     """Run until SIGTERM, then drain. Raises: AfterwordError, KafkaError."""
     from afterword.streams.segmenter.state import TABLES
 
+    allocate_sparingly()
     kafka, readiness = settings.kafka, Readiness(PARTITIONS)
     changelogs = [kafka.changelog(table) for table in TABLES]
     dead_letters = kafka.dead_letters(kafka.messages_topic)

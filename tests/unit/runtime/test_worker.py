@@ -87,11 +87,21 @@ def test_freed_memory_is_returned_though_something_behind_it_is_still_in_use() -
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
-def test_threads_have_no_arenas_of_their_own() -> None:
-    code = """
-import ctypes, sys, threading
-from afterword.streams.runtime.worker import allocate_sparingly
-allocate_sparingly()
+@pytest.mark.parametrize(
+    ("module", "role"),
+    [("app", "run_segmenter"), ("summarizer_app", "run_summarizer")],
+    ids=["segmenter", "summarizer"],
+)
+def test_threads_of_a_role_have_no_arenas_of_their_own(module: str, role: str) -> None:
+    code = f"""
+import asyncio, ctypes, threading
+from afterword.streams.errors import BrokerUnavailable
+from afterword.streams.{module} import {role}
+from afterword.streams.settings import Settings
+try:
+    asyncio.run({role}(Settings(kafka=dict(bootstrap_servers="127.0.0.1:1"))))
+except BrokerUnavailable:
+    pass
 allocate = ctypes.CDLL(None).malloc
 allocate.restype = ctypes.c_void_p
 places = [allocate(64)]
