@@ -1,25 +1,35 @@
 """The segmenter with all its rules, beside the same rules by hand, on quixstreams and on stock Faust.
 
-And with topics that it finds in the text, beside itself without.
+And with topics that it finds in the text, beside itself without, and with flags at the same places.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import orjson
+
 from afterword.embedded import EmbeddedStack
+from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.segmenter.state import TABLES
+from afterword.streams.settings import Episodes
+from afterword.streams.tokens import count_tokens
 from benchmarks import rivals
 from benchmarks.contest import TAIL, Course, Program, compete, lay, python, table
 from benchmarks.load import dialogues, messages
+from benchmarks.programs.rules import Record
 from benchmarks.suite import Finding, Form
 
 PARTITIONS = 4
+NOON_MS = 1_767_268_800_000
 DIALOGUE_MESSAGES = 30_000
 DIALOGUE_CONVERSATIONS = 3_000
 OURS = Program("segmenter", python("engine"))
 BY_HAND = Program("by hand", python("by_hand"), 1.2)
 BY_TEXT = Program("topics in the text", ("env", "AFTERWORD_EPISODES__TOPIC_SHIFT=auto", *python("engine")))
 WITHOUT = Program("without", python("engine"), 0.8)
+FLAGGED = "shifts-flagged"
+BY_FLAGS = Program("flags at the same places", python("engine"), topic=FLAGGED)
 STOCK_FAUST = Program("stock Faust", python("stock_faust"), 5.0, 1 / 6)
 
 
@@ -43,12 +53,39 @@ async def run(form: Form, directory: Path) -> Sequence[Finding]:
 
 
 async def run_topics(form: Form, directory: Path) -> Sequence[Finding]:
-    """Compare on messages that do not say where topics shift: what finds shifts makes more episodes, too."""
+    """Compare on messages that do not say where topics shift: what finds shifts makes more episodes, too.
+
+    And on the same messages, which say it where the text does: the same episodes, so that only finding them differs.
+    """
     count, rounds = (20_000, 3) if form.short else (DIALOGUE_MESSAGES, form.rounds)
     course = Course("shifts", count, PARTITIONS, TABLES)
     async with EmbeddedStack(directory / "stack") as stack:
-        await lay(stack, course, dialogues(int(count * TAIL), DIALOGUE_CONVERSATIONS, flags=False))
-        return [await compared(stack, course, [BY_TEXT, WITHOUT], rounds)]
+        told = list(dialogues(int(count * TAIL), DIALOGUE_CONVERSATIONS, flags=False))
+        await lay(stack, course, told)
+        await lay(stack, replace(course, topic=FLAGGED), flagged(told))
+        return [await compared(stack, course, [BY_TEXT, WITHOUT, BY_FLAGS], rounds)]
+
+
+def flagged(told: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Key and value of the messages: `is_continuation` is false where an episode begins that the text made, else true.
+
+    `told`: messages without it, in conversations by their key.
+    """
+    flushes = [
+        (key, b'{"type":"conversation.flush","conversation_id":%b}' % orjson.dumps(key.decode()))
+        for key in dict.fromkeys(key for key, _ in told)
+    ]
+    records = [Record("messages", 0, at, NOON_MS, key, value) for at, (key, value) in enumerate([*told, *flushes])]
+    segmenter = Segmenter(Episodes(topic_shift="auto"), "episodes", "dead-letters", {}, {}, count_tokens)
+    episodes = [orjson.loads(sent.value or b"") for sent in segmenter.process(records, NOON_MS).outgoing]
+    begin: set[str] = set()
+    found: dict[str, bool] = {}
+    for episode in episodes:
+        if found.get(episode["conversation_id"]):
+            begin.add(episode["messages"][0]["id"])
+        found[episode["conversation_id"]] = episode["topic_model"] is not None
+    messages = [(key, orjson.loads(value)) for key, value in told]
+    return [(key, orjson.dumps(each | {"is_continuation": each["id"] not in begin})) for key, each in messages]
 
 
 async def compared(

@@ -1,16 +1,23 @@
 """Figures of a run: rates, costs, and the ratios of programs that took turns."""
 
+from collections.abc import Sequence
 from itertools import islice
+from typing import Literal
 
 import orjson
 import pytest
 
 from afterword.dialogues import expand
+from afterword.streams.segmenter.processor import Segmenter
+from afterword.streams.settings import Episodes
+from afterword.streams.tokens import count_tokens
 from benchmarks import partitions
 from benchmarks.contest import Program, Results, group_id, table
 from benchmarks.load import MESSAGE_BYTES, amounts, dialogues
 from benchmarks.measure import Round, Work, between
+from benchmarks.programs.rules import Record
 from benchmarks.recall.corpora import dialogue_rows
+from benchmarks.segmenter import NOON_MS, flagged
 
 WORK = Work("", "group", "topic", 100)
 OURS, THEIRS = Program("ours", []), Program("theirs", [], 1.5)
@@ -75,3 +82,18 @@ def test_conversations_say_what_people_said_each_one_dialogue_after_the_other() 
         assert [message["content"] for message in said[: len(first)]] == [turn.content for turn in first]
         assert said[len(first)]["content"] == then[0].content
         assert not said[len(first)]["is_continuation"]
+
+
+def test_flags_at_the_places_that_the_text_tells_make_the_same_episodes() -> None:
+    told = list(dialogues(600, 20, flags=False))
+    by_text, by_flags = boundaries(told, "auto"), boundaries(flagged(told), "flags")
+    assert by_text == by_flags
+    assert by_text != boundaries(told, "flags")
+
+
+def boundaries(told: Sequence[tuple[bytes, bytes]], mode: Literal["auto", "flags"]) -> list[list[str]]:
+    """Ids of the messages of each episode that closes."""
+    segmenter = Segmenter(Episodes(topic_shift=mode), "episodes", "dead-letters", {}, {}, count_tokens)
+    records = [Record("messages", 0, at, NOON_MS, key, value) for at, (key, value) in enumerate(told)]
+    events = [orjson.loads(sent.value or b"") for sent in segmenter.process(records, NOON_MS).outgoing]
+    return [[message["id"] for message in event["messages"]] for event in events]
