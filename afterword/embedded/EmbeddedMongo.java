@@ -168,14 +168,24 @@ public class EmbeddedMongo {
 
       @Override
       protected MongoCollection<Object> openOrCreateCollection(String name, CollectionOptions options) {
-        String full = getFullCollectionNamespace(name); // both maps are named as by H2Database
-        return new IndexedCollection(
-            this,
-            name,
-            options,
-            getMvStore().openMap("databases." + full, new MVMap.Builder<Object, Document>().valueType(DOCUMENTS)),
-            getMvStore().openMap("meta." + full),
-            cursorRegistry);
+        MVMap<String, Object> meta = getMvStore().openMap("meta." + getFullCollectionNamespace(name));
+        return new IndexedCollection(this, name, options, documents(name), meta, cursorRegistry);
+      }
+
+      /** A collection's documents by _id. This map and the one of its metadata are named as by H2Database. */
+      private MVMap<Object, Document> documents(String collection) {
+        String name = "databases." + getFullCollectionNamespace(collection);
+        return getMvStore().openMap(name, new MVMap.Builder<Object, Document>().valueType(DOCUMENTS));
+      }
+
+      @Override
+      protected Index<Object> openOrCreateUniqueIndex(
+          String collection, String name, List<IndexKey> keys, boolean sparse) {
+        if (keys.size() > 1 || !keys.get(0).getKey().equals(IdIndex.FIELD)) {
+          return super.openOrCreateUniqueIndex(collection, name, keys, sparse);
+        }
+        getMvStore().removeMap(getFullCollectionNamespace(collection) + "._index_" + name); // of an earlier version
+        return new IdIndex(documents(collection), name, keys);
       }
 
       @Override

@@ -24,7 +24,7 @@ FETCHES_AT_ONCE = 6
 TIMEOUT_SECONDS = 60
 # small and quick to start: these servers run for a test or an afternoon
 FLAGS = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-SOURCES = ("DocumentType.java", "EmbeddedMongo.java", "IndexedCollection.java", "OrderedIndex.java")
+SOURCES = ("DocumentType.java", "EmbeddedMongo.java", "IdIndex.java", "IndexedCollection.java", "OrderedIndex.java")
 COMPILER = "org.eclipse.jdt.internal.compiler.batch.Main"
 
 DownloadProgress = Callable[[str, int, int], None]

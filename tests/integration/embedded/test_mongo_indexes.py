@@ -12,7 +12,7 @@ from bson import Decimal128, Int64, ObjectId
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pymongo import MongoClient
-from pymongo.errors import PyMongoError
+from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from afterword.embedded.java import Java
 from afterword.embedded.mongo import MongoServer
@@ -247,7 +247,34 @@ def test_a_store_of_an_earlier_version_gets_its_indexes(java: Java, tmp_path: Pa
             assert in_order[0]["nested"] == {"offset": 58}
             assert in_order[0]["nothing"] is None
             messages.delete_one({"_id": "m1"} if not change else {"_id": "none"})
+            with pytest.raises(DuplicateKeyError):
+                messages.insert_one({"_id": "m4"})
         server.stop()
+
+
+def test_an_id_is_taken_until_its_document_is_deleted(java: Java, tmp_path: Path) -> None:
+    server = MongoServer(java, tmp_path)
+    ids = ["a", ObjectId(b"twelve bytes"), b"\x00\xff", datetime(2026, 11, 24, tzinfo=UTC)]
+    for start in (0, 1):
+        server.start()
+        with MongoClient[dict[str, Any]](server.uri) as client:
+            collection = client.test.ids
+            for one in ids:
+                if not start:
+                    collection.insert_one({"_id": one, "n": 0})
+                with pytest.raises(DuplicateKeyError):
+                    collection.insert_one({"_id": one, "n": 1})
+                assert collection.update_one({"_id": one}, {"$setOnInsert": {"n": 1}}, upsert=True).matched_count == 1
+                assert (collection.find_one({"_id": one}) or {})["n"] == 0
+        server.stop()
+    server.start()
+    with MongoClient[dict[str, Any]](server.uri) as client:
+        for one in ids:
+            assert client.test.ids.delete_one({"_id": one}).deleted_count == 1
+            client.test.ids.insert_one({"_id": one})
+        assert client.test.ids.count_documents({}) == len(ids)
+        assert list(client.test.ids.index_information()) == ["_id_"]
+    server.stop()
 
 
 kinds: st.SearchStrategy[Any] = (

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from qdrant_client import AsyncQdrantClient
 
 from afterword.streams.errors import ConfigurationError, StoreInUse, StoreUnavailable
-from afterword.streams.stores.index import DEPTH, SUMMARY, TEXT, Query, fused
+from afterword.streams.stores.index import DEPTH, SUMMARY, TEXT, Query, fused, summary_text
 from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex
 from afterword.streams.stores.sparse import document_vector, query_vector
 from afterword.streams.stores.sqlite_index import READING_CACHE_KIB, WRITING_CACHE_KIB, SqliteIndex
@@ -357,7 +357,7 @@ async def searched(path: Path, steps: list[tuple[Any, ...]], query: Query) -> No
             said, told, user = texts
             summary = a_summary(ordinal, revision=revision, user_id=user, title="", short_summary=told, long_summary="")
             await index.put(summary, said)
-            kept[name] = Indexed(user, said, told)
+            kept[name] = Indexed(user, said, summary_text(summary))  # blanks, too, decide what language it is taken for
         else:
             await index.remove(name, revision)
         revisions[name] = revision if texts else revision + 0.5  # it does not come back
