@@ -34,7 +34,7 @@ SENT_AT_A_TIME = 1_000
 """Conversations after which it is noted that they are sent; others are sent again, and are duplicates."""
 USER = "u1"
 FILL_SECONDS = 24 * 3600.0
-POLL_SECONDS = 0.2
+POLL_SECONDS = 0.5
 SEED = 16
 NOTE = "filled.json"
 
