@@ -7,6 +7,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -157,21 +158,27 @@ class _RecordedBroker(Broker):
         return self._recorded("kafka.Kafka", [str(properties)])
 
 
-def record(java: Java) -> None:
+def record(java: Java, go_on: Callable[[], None]) -> None:
     """Run a broker once for its classes, unless there is an archive: the others start in half the time. Blocks.
 
-    Raises: FormatFailed, ProcessExited, StartTimeout.
+    `go_on` is asked again and again while the broker starts. Raises: its errors, FormatFailed, ProcessExited,
+    StartTimeout.
     """
     with java.recording() as recorded:
         if recorded is None:
             return
-        with tempfile.TemporaryDirectory() as directory:
+        with tempfile.TemporaryDirectory() as directory, ExitStack() as undo:
             broker = _RecordedBroker(java, Path(directory), recorded)
             broker.start()
-            try:
-                asyncio.run(until_ready(broker.process, partial(has_brokers, broker.address, 1)))
-            finally:
-                broker.process.stop(RECORDING_SECONDS)
+            undo.callback(broker.kill)
+            asyncio.run(until_ready(broker.process, partial(_has_started, broker, go_on)))
+            undo.pop_all()
+            broker.process.stop(RECORDING_SECONDS)
+
+
+async def _has_started(broker: Broker, go_on: Callable[[], None]) -> None:
+    go_on()
+    await has_brokers(broker.address, 1)
 
 
 class KafkaServer:

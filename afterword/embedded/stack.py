@@ -55,7 +55,7 @@ class EmbeddedStack:
             undo.push_async_callback(self.stop)
             await asyncio.to_thread(self._java.prepare)
             if not self._java.is_recorded:
-                await asyncio.to_thread(record, self._java)
+                await asyncio.to_thread(record, self._java, self._go_on)
             self._place()
             await _all(self.start_kafka(), self.start_mongo())
             undo.pop_all()
@@ -119,9 +119,13 @@ class EmbeddedStack:
         }
 
     def _report(self, name: str, done: int, total: int) -> None:
-        if self._stopping.is_set():  # threads cannot be cancelled: without this, Ctrl-C would wait for the last jar
-            raise StartCancelled
+        self._go_on()
         self._progress(name, done, total)
+
+    def _go_on(self) -> None:
+        """Raises: StartCancelled: threads cannot be cancelled, so without it Ctrl-C would wait for the last jar."""
+        if self._stopping.is_set():
+            raise StartCancelled
 
     def _place(self) -> None:
         held = (self._lock.fd,)

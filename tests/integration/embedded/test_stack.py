@@ -3,8 +3,8 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,9 @@ from motor.motor_asyncio import AsyncIOMotorClient
 from pymongo.errors import ConnectionFailure
 
 from afterword.embedded import DirectoryInUse, EmbeddedStack, ProcessExited
+from afterword.embedded.errors import StartCancelled
+from afterword.embedded.java import Java, cache_directory
+from afterword.embedded.kafka import record
 from afterword.embedded.process import until_ready
 from afterword.streams.kafka import admin_client
 from afterword.streams.runtime.committed import committed_offsets
@@ -54,6 +57,27 @@ async def test_a_second_start_finds_topics_offsets_and_documents(tmp_path: Path,
 def test_a_broker_finds_its_classes_loaded(own_stack: EmbeddedStack) -> None:
     process = own_stack.kafka.brokers[0].process
     assert ".aot" in Path(f"/proc/{process.pid}/maps").read_text(), process.tail()
+
+
+@pytest.mark.usefixtures("own_stack")  # which has fetched the jars
+def test_a_recording_that_is_cancelled_leaves_neither_archive_nor_server(tmp_path: Path) -> None:
+    (tmp_path / "jars").symlink_to(cache_directory() / "jars")
+    java = Java(tmp_path)
+
+    def cancelled() -> None:
+        raise StartCancelled
+
+    with pytest.raises(StartCancelled):
+        record(java, cancelled)
+    assert not java.is_recorded
+    assert bytes(tmp_path) not in b"".join(commands())
+
+
+def commands() -> Iterator[bytes]:
+    """Command lines of all processes."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it ends meanwhile
+            yield path.read_bytes()
 
 
 async def test_a_killed_broker_comes_back_with_every_acknowledged_record(own_stack: EmbeddedStack, topic: str) -> None:
