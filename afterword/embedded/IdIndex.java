@@ -1,5 +1,4 @@
 import de.bwaldvogel.mongo.MongoCollection;
-import de.bwaldvogel.mongo.backend.Index;
 import de.bwaldvogel.mongo.backend.IndexKey;
 import de.bwaldvogel.mongo.backend.KeyValue;
 import de.bwaldvogel.mongo.bson.Document;
@@ -11,14 +10,14 @@ import org.h2.mvstore.MVMap;
  * The index of {@code _id}: the documents themselves, whose map has the {@code _id} as key. mongo-java-server's own is a
  * second map, whose keys H2 serializes anew for each comparison.
  */
-class IdIndex extends Index<Object> {
+class IdIndex extends MapIndex {
 
   static final String FIELD = "_id";
 
   private final MVMap<Object, Document> documents;
 
   IdIndex(MVMap<Object, Document> documents, String name, List<IndexKey> keys) {
-    super(name, keys, false);
+    super(documents, name, keys, false);
     this.documents = documents;
   }
 
@@ -58,26 +57,6 @@ class IdIndex extends Index<Object> {
   @Override
   public void updateInPlace(Document before, Document after, Object position, MongoCollection<Object> collection) {
     // the server refuses another _id
-  }
-
-  @Override
-  public boolean canHandle(Document query) {
-    return false; // IndexedCollection decides
-  }
-
-  @Override
-  public Iterable<Object> getPositions(Document query) {
-    throw new UnsupportedOperationException();
-  }
-
-  @Override
-  public long getCount() {
-    return documents.sizeAsLong();
-  }
-
-  @Override
-  public long getDataSize() {
-    return getCount();
   }
 
   @Override

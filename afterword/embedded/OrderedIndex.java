@@ -1,5 +1,4 @@
 import de.bwaldvogel.mongo.MongoCollection;
-import de.bwaldvogel.mongo.backend.Index;
 import de.bwaldvogel.mongo.backend.IndexKey;
 import de.bwaldvogel.mongo.backend.Missing;
 import de.bwaldvogel.mongo.backend.Utils;
@@ -26,7 +25,7 @@ import org.h2.mvstore.type.DataType;
  * <p>It finds candidates only: whoever reads them looks at the whole query again. An array has an entry for each of its
  * elements. The value of an entry is the document's {@code _id}.
  */
-class OrderedIndex extends Index<Object> {
+class OrderedIndex extends MapIndex {
 
   /** Bytes, compared as unsigned ones; H2's own type for them has no order. */
   static final DataType<byte[]> KEY_TYPE =
@@ -84,7 +83,7 @@ class OrderedIndex extends Index<Object> {
       boolean isComplete,
       Runnable commit,
       Runnable onComplete) {
-    super(name, keys, true); // sparse: the server takes the position from an index that has it
+    super(entries, name, keys, true); // sparse: the server takes the position from an index that has it
     this.entries = entries;
     this.isComplete = isComplete;
     this.commit = commit;
@@ -243,16 +242,6 @@ class OrderedIndex extends Index<Object> {
   }
 
   @Override
-  public boolean canHandle(Document query) {
-    return false; // IndexedCollection decides
-  }
-
-  @Override
-  public Iterable<Object> getPositions(Document query) {
-    throw new UnsupportedOperationException();
-  }
-
-  @Override
   public void checkAdd(Document document, MongoCollection<Object> collection) {
     // nothing is refused
   }
@@ -260,16 +249,6 @@ class OrderedIndex extends Index<Object> {
   @Override
   public void checkUpdate(Document before, Document after, MongoCollection<Object> collection) {
     // nothing is refused
-  }
-
-  @Override
-  public long getCount() {
-    return entries.sizeAsLong();
-  }
-
-  @Override
-  public long getDataSize() {
-    return getCount();
   }
 
   @Override

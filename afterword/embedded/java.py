@@ -25,7 +25,14 @@ FETCHES_AT_ONCE = 6
 TIMEOUT_SECONDS = 60
 # small and quick to start: these servers run for a test or an afternoon
 FLAGS = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-SOURCES = ("DocumentType.java", "EmbeddedMongo.java", "IdIndex.java", "IndexedCollection.java", "OrderedIndex.java")
+SOURCES = (
+    "DocumentType.java",
+    "EmbeddedMongo.java",
+    "IdIndex.java",
+    "IndexedCollection.java",
+    "MapIndex.java",
+    "OrderedIndex.java",
+)
 ARCHIVE_FLAG, RECORDING_FLAG = "-XX:AOTCache=", "-XX:AOTCacheOutput="
 """JEP 483 and 514. What Java cannot use, an empty file for example, it passes over."""
 COMPILER = "org.eclipse.jdt.internal.compiler.batch.Main"
