@@ -147,7 +147,8 @@ def allocate_sparingly() -> None:
     """Let all threads allocate from one arena, and keep little of what they free. Before there are threads.
 
     By default each thread has its own, and each of them keeps what it has once needed: 13 MB in a summarizer. Threads
-    of Python seldom wait for each other there, because one of them runs at a time. Without glibc it does nothing.
+    of Python seldom wait for each other there, because one of them runs at a time. A segmenter with a million open
+    conversations takes 34 MB less, and recovers them a sixth more slowly. Without glibc it does nothing.
     """
     option = getattr(ctypes.CDLL(None), "mallopt", None)
     if option is not None:
