@@ -33,6 +33,8 @@ QUIET = {
     "opentelemetry": logging.ERROR,
 }
 
+UNREAD = "Future exception was never retrieved"
+
 LINES = {"exception", "stack"}
 """Fields of several lines."""
 
@@ -57,11 +59,25 @@ def configure(settings: Logs) -> None:
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_renderers(settings)],
         )
     )
+    handler.addFilter(is_for_somebody)
     logging.basicConfig(handlers=[handler], level=settings.level, force=True)
     for name, level in QUIET.items():
         logging.getLogger(name).setLevel(max(level, logging.getLevelName(settings.level)))
     # stamina's own hook logs the arguments of the retried call, which may hold a transcript
     stamina.instrumentation.set_on_retry_hooks([log_retry])
+
+
+def is_for_somebody(record: logging.LogRecord) -> bool:
+    """Return whether the line says what nothing else does: not that a future of aiokafka's has an error.
+
+    A batch of its producer has two futures. Who sent gets the error from one; nobody asks the other unless the batch
+    is full, so asyncio logs it, with a traceback, when the batch is collected.
+    """
+    if record.name != "asyncio" or not record.exc_info or not record.getMessage().startswith(UNREAD):
+        return True
+    from aiokafka.errors import KafkaError  # here: not every command talks to Kafka
+
+    return not isinstance(record.exc_info[1], KafkaError)
 
 
 def add_trace(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

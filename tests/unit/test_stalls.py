@@ -1,12 +1,15 @@
 """The measure of a pause is right, and the load of the fault harness is what it says."""
 
+import asyncio
 import random
+import socket
+import time
 
 import pytest
 
 from tests.e2e.faults.load import Conversations
 from tests.e2e.faults.loops import Times, blame
-from tests.e2e.faults.stalls import Stalls
+from tests.e2e.faults.stalls import Announcements, Group, Stalls, Watched
 
 
 def test_a_partition_with_lag_and_without_progress_stalls() -> None:
@@ -37,6 +40,18 @@ def test_what_was_not_seen_counts_as_unchanged() -> None:
     stalls.see({0: 9}, {0: 9}, 61.0)
     assert stalls.longest == stalls.lap() == 60.0
     assert stalls.lap() == 0.0
+
+
+@pytest.mark.parametrize("kind", ["group", "announcements"])
+async def test_a_broker_that_accepts_and_says_nothing_is_left_after_seconds_not_after_a_minute(kind: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        watched: Watched = Group(address, "g", "t", 1) if kind == "group" else Announcements(address, "t", ["f"])
+        began = time.monotonic()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(30), watched.opened():
+                pass
+    assert time.monotonic() - began < 20
 
 
 def test_the_same_seed_gives_the_same_load() -> None:

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -88,6 +89,21 @@ async def _look_always(stalls: Stalls, watched: "Watched", clock: Callable[[], f
         await asyncio.sleep(LOOK_SECONDS)
 
 
+Client = TypeVar("Client", AIOKafkaAdminClient, AIOKafkaConsumer)
+
+
+@contextlib.asynccontextmanager
+async def started(client: Client) -> AsyncIterator[Client]:
+    """Start and stop a client of Kafka, each in `ANSWER_SECONDS`: aiokafka would wait 40 s for a silent broker."""
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await client.start()
+        yield client
+    finally:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await (client.close() if isinstance(client, AIOKafkaAdminClient) else client.stop())
+
+
 @dataclass(frozen=True)
 class Group:
     """A group's committed offsets on a topic."""
@@ -100,22 +116,18 @@ class Group:
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncIterator[Look]:
         sources = [TopicPartition(self.topic, number) for number in range(self.partitions)]
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap_servers)
-        consumer = AIOKafkaConsumer(bootstrap_servers=self.bootstrap_servers)
+        async with (
+            started(AIOKafkaAdminClient(bootstrap_servers=self.bootstrap_servers)) as admin,
+            started(AIOKafkaConsumer(bootstrap_servers=self.bootstrap_servers)) as consumer,
+        ):
 
-        async def look() -> Found:
-            offsets = await admin.list_consumer_group_offsets(self.group)
-            ends = await consumer.end_offsets(sources)
-            committed = {source.partition: found.offset for source, found in offsets.items() if source in ends}
-            return committed, {source.partition: end for source, end in ends.items()}
+            async def look() -> Found:
+                offsets = await admin.list_consumer_group_offsets(self.group)
+                ends = await consumer.end_offsets(sources)
+                committed = {source.partition: found.offset for source, found in offsets.items() if source in ends}
+                return committed, {source.partition: end for source, end in ends.items()}
 
-        try:
-            await admin.start()
-            await consumer.start()
             yield look
-        finally:
-            await consumer.stop()
-            await admin.close()
 
 
 @dataclass(frozen=True)
@@ -130,13 +142,14 @@ class Announcements:
     async def opened(self) -> AsyncIterator[Look]:
         partition_of: dict[str, int] = {}
         followed: set[str] = set()
-        async with AIOKafkaConsumer(
+        consumer = AIOKafkaConsumer(
             self.topic,
             *self.followers,
             bootstrap_servers=self.bootstrap_servers,
             isolation_level="read_committed",
             auto_offset_reset="earliest",
-        ) as consumer:
+        )
+        async with started(consumer):
 
             async def look() -> Found:
                 for source, records in (await consumer.getmany(timeout_ms=0)).items():

@@ -94,3 +94,31 @@ def test_on_a_console_no_id_forges_a_line_and_no_command_reaches_the_terminal() 
     assert not [line for line in plain.splitlines() if line.startswith("2026-01-05 [info]")]
     assert [word for word in ("episode_rejected", "of c1", "step_failed", "ValueError") if word not in plain] == []
     assert plain.count("all_is_well") == 4
+
+
+UNREAD = """
+import asyncio
+from aiokafka.errors import ProducerFenced
+from aiokafka.producer.message_accumulator import BatchBuilder, MessageBatch
+from aiokafka.structs import TopicPartition
+from afterword.streams.logs import configure
+from afterword.streams.settings import Logs
+
+async def main():
+    builder = BatchBuilder(1_000, 0, is_transactional=True)
+    batch = MessageBatch(TopicPartition("t", 0), builder, 30.0, 0.0)
+    sent = batch.append(b"key", b"value", 0)
+    batch.failure(ProducerFenced())
+    print(repr(sent.exception()))
+    asyncio.get_running_loop().create_future().set_exception(ValueError("ours"))
+
+configure(Logs(format="json"))
+asyncio.run(main())
+"""
+
+
+def test_an_error_of_delivery_is_logged_by_who_sent_and_not_by_asyncio_too() -> None:
+    done = subprocess.run([sys.executable, "-c", UNREAD], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("ProducerFenced")
+    [line] = [json.loads(line) for line in done.stderr.splitlines()]
+    assert "ValueError: ours" in line["exception"]
