@@ -2,12 +2,17 @@
 
 By `Memory.recall` itself, with an index in a directory and the other stores in memory, of episodes that were
 summarized without an LLM; the vectors are those of the embedder that needs no server. A reranker that the environment
-configures (AFTERWORD_RECALL__RERANK) has rows of its own.
+configures (AFTERWORD_RECALL__RERANK) has rows of its own; --encoder starts one with a real model.
 """
 
+import argparse
 import asyncio
+import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -168,5 +173,37 @@ def show(corpora: Iterable[Corpus], console: Console) -> None:
     console.print(f"  Aims, set on other data: {aims}")
 
 
+@contextmanager
+def reranking(encoder: Path) -> Iterator[None]:
+    """Run a server with the model in `encoder`, as the reranker that the environment configures.
+
+    It shows ten documents of some 150 tokens: a processor takes a tenth of a second for each, and 1,600 questions wait.
+    """
+    command = [sys.executable, "-m", "benchmarks.recall.reranker", str(encoder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        assert server.stdin is not None
+        os.environ |= {
+            "AFTERWORD_RECALL__RERANK": "endpoint",
+            "AFTERWORD_RERANKER__BASE_URL": server.stdout.readline().strip(),
+            "AFTERWORD_RERANKER__MODEL": encoder.parent.name,
+            "AFTERWORD_RERANKER__CANDIDATES": "10",
+            "AFTERWORD_RERANKER__DOCUMENT_CHARACTERS": "600",
+            "AFTERWORD_RERANKER__TIMEOUT_SECONDS": "60",
+        }
+        try:
+            yield
+        finally:
+            server.stdin.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.recall", description=__doc__)
+    parser.add_argument("--encoder", type=Path, metavar="DIRECTORY", help="of a sentence encoder that reranks")
+    encoder = parser.parse_args().encoder
+    with reranking(encoder) if encoder else nullcontext():
+        show((histories(), sessions(), meetings(), dialogues()), Console(width=120))
+
+
 if __name__ == "__main__":
-    show((histories(), sessions(), meetings(), dialogues()), Console(width=120))
+    main()
