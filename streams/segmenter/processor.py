@@ -210,7 +210,7 @@ class Segmenter:
             event = decode_input(record.key, record.value, record.headers, record.timestamp)
             return self.redaction.event(event) if self.redaction else event
         except InvalidRecord as error:
-            return error
+            return without_frames(error)
 
     def _said(self, message: MessageCreated) -> Utterance | None:
         if self.limits.topic_shift != "auto" or self.seals:
@@ -225,7 +225,7 @@ class Segmenter:
         try:
             return from_record(message, record, id_digest(message.id), trace, tokens, said, self.sealing)
         except InvalidRecord as error:
-            return error
+            return without_frames(error)
 
     def arrived(self, message: MessageCreated, record: KafkaRecord) -> Arrival | InvalidRecord:
         """Raises: KeysNeeded."""
@@ -256,6 +256,15 @@ class ReadRecord(NamedTuple):
 def is_taken(event: InputEvent | InvalidRecord) -> TypeGuard[MessageCreated]:
     """Return whether it is a message that an episode will have, unless it is a duplicate."""
     return isinstance(event, MessageCreated) and not event.skip_summarization
+
+
+def without_frames(error: InvalidRecord) -> InvalidRecord:
+    """The same, for a caller that keeps it: without traceback and context.
+
+    These know the frames that it has passed, and their callers. Where one of them has it as well, only the collector
+    frees both, with all records of the batch: a flood of refused records took 2 GB until it came.
+    """
+    return InvalidRecord(error.error_type, error.detail)
 
 
 class _Batch:
@@ -304,9 +313,11 @@ class _Batch:
         self._read += len(record.value or b"")
         begun, is_done = len(self._outcome.begun), True
         try:
+            # not raised: see `without_frames`
             if isinstance(read.event, InvalidRecord):
-                raise read.event
-            is_done = self._apply(read.event, read.arrival, record)
+                self._reject(record, read.event)
+            else:
+                is_done = self._apply(read.event, read.arrival, record)
         except InvalidRecord as error:
             self._undo()
             self._reject(record, error)
@@ -469,8 +480,8 @@ class _Batch:
         rulebook = self._segmenter.rulebook
         overrides = rulebook.read(message.metadata, root.state.overrides if root.state else "")
         arrival = read or self._segmenter.arrived(message, record)
-        if isinstance(arrival, InvalidRecord):
-            raise arrival
+        if isinstance(arrival, InvalidRecord):  # raised anew: see `without_frames`
+            raise InvalidRecord(arrival.error_type, arrival.detail)
         if root.state is None:
             root.state = State(message.tenant_id, agents=[] if self._segmenter.per_agent else None)
             self._outcome.begun.append(record.key or b"")

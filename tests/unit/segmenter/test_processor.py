@@ -1,5 +1,8 @@
 """Records in, records out, whatever they hold."""
 
+import dataclasses
+import gc
+import weakref
 from datetime import UTC, datetime
 
 import orjson
@@ -9,6 +12,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX
+from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.tokens import count_tokens
 from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, Chat, Sent, flush, limits, say, says
 
@@ -216,3 +220,30 @@ def test_no_record_stops_the_segmenter_and_none_disappears(garbage):
     assert taken + len(letters) == len(garbage)
     known = {(g.key, g.value) for g in garbage}
     assert {(o.key, o.value) for o in letters} <= known
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        Sent(b"c", b"\xff no JSON"),
+        say("a", tenant_id="one", flows=["f" * 600_000]),
+        say("a", tenant_id="another"),
+        say("a", tenant_id="one", metadata={"afterword": {"idle_seconds": "soon"}}),
+    ],
+    ids=["not decoded", "too large for an episode", "of another tenant", "with a wrong rule"],
+)
+def test_a_refused_record_and_its_batch_are_freed_at_once(refused):
+    """An error's traceback knows the frames that it has passed. One of them knew it: 2 GB waited for the collector."""
+    segmenter = Segmenter(limits(), EPISODES, DEAD_LETTERS, {}, {}, count_tokens)
+    segmenter.process([say("first", tenant_id="one")], NOON)
+    record = dataclasses.replace(refused)
+    gc.collect()
+    gc.disable()
+    try:
+        outcome = segmenter.process([record], NOON)
+        assert outcome.dead_letters
+        left = weakref.ref(record)
+        del record, outcome
+        assert left() is None
+    finally:
+        gc.enable()
