@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Literal, Protocol
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import IllegalOperation, InvalidTxnState, KafkaError, ProducerFenced
+from aiokafka.errors import IllegalOperation, InvalidTxnState, KafkaError, ProducerFenced, UnknownError
 
 from afterword.audit.log import Log, open_log
 from afterword.schemas.base import rfc3339
@@ -286,10 +286,13 @@ def reason_of(error: Exception, sent: Sequence[object]) -> Exception:
 def is_overtaken(error: Exception) -> bool:
     """Return whether another producer with this transactional id has ended the transaction.
 
-    aiokafka tells that in three ways: as such; as a transaction that it is not in, though we have begun it; and, where
-    the coordinator finds its state changed, as the cause of an unexpected error.
+    aiokafka tells that in four ways: as such; as a transaction that it is not in, though we have begun it; and as the
+    cause of an unexpected error, where the coordinator finds its state changed, or about to be: a commit that arrives
+    between the fence and the abort that follows is an illegal state there, and answered as a server's unknown error.
     """
-    return isinstance(error, ProducerFenced | IllegalOperation) or isinstance(error.__cause__, InvalidTxnState)
+    return isinstance(error, ProducerFenced | IllegalOperation) or isinstance(
+        error.__cause__, InvalidTxnState | UnknownError
+    )
 
 
 def raise_first_error(results: Sequence[object]) -> None:

@@ -3,7 +3,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from aiokafka.errors import IllegalOperation, InvalidTxnState, KafkaError, NodeNotReadyError, ProducerFenced
+from aiokafka.errors import (
+    IllegalOperation,
+    InvalidTxnState,
+    KafkaError,
+    NodeNotReadyError,
+    ProducerFenced,
+    UnknownError,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -175,6 +182,7 @@ def unexpected(cause: Exception) -> KafkaError:
 def test_a_replay_that_another_one_has_overtaken_is_told_apart_from_a_broker_that_is_away() -> None:
     assert is_overtaken(ProducerFenced())
     assert is_overtaken(unexpected(InvalidTxnState()))
+    assert is_overtaken(unexpected(UnknownError()))
     assert not is_overtaken(unexpected(NodeNotReadyError()))
     refused, away = IllegalOperation("not in transaction"), NodeNotReadyError()
     assert is_overtaken(reason_of(refused, ["sent", ProducerFenced()]))
