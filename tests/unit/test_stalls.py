@@ -1,15 +1,17 @@
 """The measure of a pause is right, and the load of the fault harness is what it says."""
 
 import asyncio
+import contextlib
 import random
 import socket
 import time
+from collections.abc import AsyncIterator
 
 import pytest
 
 from tests.e2e.faults.load import Conversations
 from tests.e2e.faults.loops import Times, blame
-from tests.e2e.faults.stalls import Announcements, Group, Stalls, Watched
+from tests.e2e.faults.stalls import Announcements, Group, Look, LookingEnded, Stalls, Watched, measured
 
 
 def test_a_partition_with_lag_and_without_progress_stalls() -> None:
@@ -52,6 +54,25 @@ async def test_a_broker_that_accepts_and_says_nothing_is_left_after_seconds_not_
             async with asyncio.timeout(30), watched.opened():
                 pass
     assert time.monotonic() - began < 20
+
+
+class Broken(Group):
+    """A client of Kafka that fails in a way of its own."""
+
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[Look]:
+        raise KeyError("unforeseen")
+        yield
+
+
+async def test_looking_that_has_ended_is_told_as_such_not_as_a_broker_that_is_silent() -> None:
+    async def look() -> None:
+        async with measured(Broken("nowhere:1", "g", "t", 1)):
+            await asyncio.sleep(0.01)
+
+    with pytest.raises(LookingEnded) as told:
+        await look()
+    assert isinstance(told.value.__cause__, KeyError)
 
 
 def test_the_same_seed_gives_the_same_load() -> None:

@@ -59,6 +59,10 @@ class Stalls:
         return lap
 
 
+class LookingEnded(Exception):
+    """An error that nobody foresaw has ended the looking: what was measured since then is missing."""
+
+
 Found = tuple[Mapping[int, int], Mapping[int, int]]
 """Committed offsets and ends by partition, as `Stalls.see` takes them."""
 Look = Callable[[], Awaitable[Found]]
@@ -66,14 +70,20 @@ Look = Callable[[], Awaitable[Found]]
 
 @contextlib.asynccontextmanager
 async def measured(watched: "Watched", clock: Callable[[], float] = time.monotonic) -> AsyncIterator[Stalls]:
-    """Looks while the block runs; what it cannot see, because no broker answers, it takes for unchanged."""
+    """Looks while the block runs; what it cannot see, because no broker answers, it takes for unchanged.
+
+    Raises: LookingEnded, at the end of the block.
+    """
     stalls = Stalls()
     task = asyncio.create_task(_look_always(stalls, watched, clock))
     try:
         yield stalls
     finally:
+        ended = task.done()
         task.cancel()
         await asyncio.wait([task])
+        if ended:
+            raise LookingEnded from (None if task.cancelled() else task.exception())
 
 
 async def _look_always(stalls: Stalls, watched: "Watched", clock: Callable[[], float]) -> None:
