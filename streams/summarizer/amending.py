@@ -20,7 +20,7 @@ from afterword.schemas import (
     Usage,
 )
 from afterword.schemas.base import utc_milliseconds
-from afterword.schemas.ids import event_id, message_key
+from afterword.schemas.ids import event_id, message_key, revision_of
 from afterword.schemas.summaries import REDONE, RevisionReason
 from afterword.streams.errors import AfterwordError, ProviderError, ProviderUnavailable
 from afterword.streams.settings import MOST_PENDING_EPISODES
@@ -382,9 +382,23 @@ class Amendments(Revisions):
             if is_built_on_it and not updates:
                 await self._mark(made, amended)
                 break
+            if not updates and await self._is_others(made, before, amended):
+                break
             derived = self._derived(made, before, amended, updates or summary.rolling_range is not None)
             made = await self._retry_until_success("store_episode", lambda: self._episodes.add(derived))  # noqa: B023 – awaited here
         return made
+
+    async def _is_others(self, episode: StoredEpisode, before: TextBefore, amended: EpisodeAmended) -> bool:
+        """Return whether all that is new before the episode is of other changes, which are not done then.
+
+        Their records follow it here, and announce that. Made here it would not be announced if this is a former owner,
+        whose successor has finished the record.
+        """
+        replaced = set(episode.built_on or ()).difference(before.sources)
+        names = sorted({revision_of(one)[0] for one in replaced})
+        found = await self._retry_until_success("find", lambda: self._episodes.versions(names)) if names else {}
+        makers = {version.made_by for version in found.values()}
+        return bool(makers) and makers.isdisjoint((NEVER, amended.offset))
 
     async def _mark(self, episode: StoredEpisode, amended: EpisodeAmended) -> None:
         """Record that its rolling summary has the change."""

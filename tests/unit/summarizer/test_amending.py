@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 from types import SimpleNamespace
@@ -696,6 +697,28 @@ async def test_a_crash_while_only_what_was_derived_is_made_again_leaves_nothing_
         await world.amendments(Faults(at, after, crash)).apply(amended(edit("m0"), 101))
     await world.amendments().apply(amended(edit("m0"), 101))
     check(world)
+
+
+@pytest.mark.parametrize("later", [edit("m1"), delete("m4"), edit("m6"), delete("m8")])
+@pytest.mark.parametrize("at", range(1, 60, 2))
+async def test_a_former_owner_makes_nothing_of_a_later_change_that_its_successor_would_not_announce(
+    at: int, later: Changed
+) -> None:
+    """The former owner was suspended in a change that its successor has finished; what it announces is aborted."""
+    world, another = await a_world(), a_closed_episode(4)
+    await amend(world, edit("m0"), 100)
+    await world.messages.put_many([replace(one, offset=200 + one.offset) for one in archived([another])])
+    await world.run((another,))
+    await archive(world, later, 300)
+    with contextlib.suppress(Crash):
+        await world.amendments(Faults(at, False, crash)).apply(amended(later, 300))
+    before = list(world.topic.events)
+    await world.amendments().apply(amended(edit("m0"), 100))
+    world.topic.events[:] = before
+    await world.amendments().apply(amended(later, 300))
+    check(world)
+    for episode in (*world.episodes.episodes.values(), *world.episodes.deleted.values()):
+        assert episode.event.revision == 1 or episode.event in world.topic.events
 
 
 async def test_a_later_change_of_a_deleted_message_announces_nothing() -> None:
