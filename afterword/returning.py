@@ -3,7 +3,8 @@
 If there is a multiple of the partitions before, a key has stayed in its partition `p`, or moved to one that is `p`
 modulo their number before, by every partitioner that takes a hash modulo the number of partitions. A record is
 deleted from its new partition once the old one has it: so it is not moved again, and nothing is left that no worker
-reads.
+reads. After a kill in between, what was sent last is sent once more. That deletes nothing of what came after it:
+nothing that comes after the deletion of a conversation is sent together with it.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from afterword.audit.log import Log
+from afterword.schemas import ConversationDeleted, InvalidRecord, decode_input
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka import admin_client, broker_errors, client_options, require_topics, send_copy, start_client
 from afterword.streams.runtime.layouts import Layout
@@ -50,7 +52,7 @@ def homes(layouts: Mapping[str, Layout]) -> dict[int, int]:
 async def bring_back(kafka: Kafka, tell: Tell, follow: bool = False) -> int:
     """Move the records of the new partitions of `messages`; return their number. With `follow` until cancelled.
 
-    After an interruption some records may be moved a second time: by their ids they are repeats.
+    After an interruption some records may be moved a second time, to no effect.
 
     Raises: CannotReturn, BrokerUnavailable, TopicMissing, TopicStalled.
     """
@@ -62,12 +64,12 @@ async def bring_back(kafka: Kafka, tell: Tell, follow: bool = False) -> int:
             producer = AIOKafkaProducer(**options, max_request_size=LARGE_RECORD_BYTES)
             try:
                 await start_client(producer, options)
-                return await _Mover(kafka.messages_topic, admin, Log(kafka, admin), producer, tell).run(moving, follow)
+                return await Mover(kafka.messages_topic, admin, Log(kafka, admin), producer, tell).run(moving, follow)
             finally:
                 await producer.stop()
 
 
-class _Mover:
+class Mover:
     def __init__(
         self, topic: str, admin: AIOKafkaAdminClient, log: Log, producer: AIOKafkaProducer, tell: Tell
     ) -> None:
@@ -96,7 +98,7 @@ class _Mover:
         async for record in self._log.records_of(source, end):
             batch.append(record)
             size += len(record.key or b"") + len(record.value or b"")
-            if len(batch) == BATCH_RECORDS or size >= BATCH_BYTES:
+            if len(batch) == BATCH_RECORDS or size >= BATCH_BYTES or deletes_conversation(record):
                 count += await self._move(source, home, batch, record.offset + 1)
                 batch, size = [], 0
         return count + (await self._move(source, home, batch, end) if batch else 0)
@@ -106,3 +108,12 @@ class _Mover:
         await asyncio.gather(*sent)
         await self._admin.delete_records({source: RecordsToDelete(end)})
         return len(batch)
+
+
+def deletes_conversation(record: ConsumerRecord) -> bool:
+    """Tell whether the record deletes all messages before it: a second one deletes those in between, too."""
+    try:
+        event = decode_input(record.key, record.value, record.headers, record.timestamp)
+    except InvalidRecord:
+        return False
+    return isinstance(event, ConversationDeleted)
