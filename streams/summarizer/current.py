@@ -5,8 +5,11 @@ Pure. A message that was deleted, or is not to be summarized any more, is left o
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
-from afterword.schemas import EpisodeClosed, EpisodeMessage, Source, SummaryCreated
+import orjson
+
+from afterword.schemas import EpisodeClosed, EpisodeMessage, EpisodeMetrics, Source, SummaryCreated
 from afterword.schemas.episodes import CARRIED, metrics, turns, user_of
 from afterword.streams.stores.episodes import NEVER, DeletedEpisode, StoredEpisode
 from afterword.streams.stores.messages import ArchivedMessage, DeletedMessage
@@ -17,6 +20,13 @@ MessageStates = Mapping[str, MessageState]
 """Messages in the archive, by id."""
 ChangeOffsets = tuple[tuple[str, int], ...]
 """Ids of changed messages, each with the log offset of its last change."""
+
+MAX_NAMES_BYTES = 700_000
+"""JSON of an episode's message ids, and twice that of its flows and tools.
+
+An episode that closes has no more, unless edits have made it larger, and a summary that has it all fits into a record
+of a megabyte.
+"""
 
 
 @dataclass(frozen=True)
@@ -112,9 +122,28 @@ def _rebuilt(
             "message_count": len(core),
             "turn_count": turns(core),
             "token_count": sum(count_tokens(message.content) for message in core),
-            "metrics": metrics(core),
+            "metrics": bounded_metrics(core),
         }
     )
+
+
+def bounded_metrics(core: Sequence[EpisodeMessage]) -> EpisodeMetrics:
+    """Metrics of the messages; of more flows and tools than edits may give a summary, the first ones."""
+    found = metrics(core)
+    room = (MAX_NAMES_BYTES - _size([message.id for message in core])) // 2
+    flows = _first(found.flows_activated, room)
+    tools = _first(found.tools_invoked, room - _size(flows))
+    return found.model_copy(update={"flows_activated": flows, "tools_invoked": tools})
+
+
+def _first(names: Sequence[str], room: int) -> tuple[str, ...]:
+    """The first of the names whose JSON is not longer than `room` bytes."""
+    ends = accumulate(_size([name]) for name in names)
+    return tuple(name for name, end in zip(names, ends, strict=True) if end <= room)
+
+
+def _size(names: Sequence[str]) -> int:
+    return len(orjson.dumps(names))
 
 
 def _changes(ids: Iterable[str], states: MessageStates) -> ChangeOffsets:

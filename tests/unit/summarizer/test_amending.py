@@ -749,3 +749,16 @@ async def test_an_episode_that_comes_again_after_a_change_leaves_the_revision_to
     await amend(world, edit("m7"))
     await world.pipeline().process(CLOSED[2])
     assert announced(world) == ["c1:3:2"]
+
+
+async def test_edits_with_many_flows_and_tools_make_no_summary_that_its_topic_refuses() -> None:
+    world = await a_world()
+    for n in range(3):
+        flows = tuple(f"flow {n} {number}" for number in range(20_000))
+        await archive(world, edit(f"m{n}", flows=flows, tools=(f"tool {n} " + 100_000 * "x",)), 100 + n)
+    for n in range(3):
+        await world.amendments().apply(amended(edit(f"m{n}"), 100 + n))
+    [told, *_] = world.topic.events
+    assert isinstance(told, SummaryCreated)
+    assert len(told.to_json()) < 800_000
+    assert told.metrics.flows_activated[:2] == ("flow 0 0", "flow 0 1")
