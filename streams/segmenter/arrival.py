@@ -146,15 +146,35 @@ def edited(
     count_tokens: Callable[[str], int],
     sealing: "Sealing | None" = None,
 ) -> Body:
-    """The row of a message after an edit. `offset`: of its record. Raises: RowUnreadable, KeysNeeded."""
+    """The row of a message after an edit: shortened where edits have made it larger than a changelog takes.
+
+    `offset`: of the edit's record. Raises: RowUnreadable, KeysNeeded.
+    """
     changes = edit.changes
     if changes.get("skip_summarization"):
         return deleted(body)
     place = edit.tenant_id, edit.conversation_id
     before = opened_message(body, place, sealing)
     message = before.model_copy(update={name: changes[name] for name in changes.keys() & CARRIED} | {"changed": offset})
-    kept = sealing.message(message, place) if seals(sealing) else message
-    return body._replace(json=kept.to_json(), tokens=count_tokens(message.content), encrypted=seals(sealing))
+    json, limit = _kept_json(message, place, sealing), MAX_MESSAGE_BYTES // 2
+    while len(json) > MAX_MESSAGE_BYTES and limit:
+        message = shortened_message(message, limit)
+        json, limit = _kept_json(message, place, sealing), limit // 2
+    return body._replace(json=json, tokens=count_tokens(message.content), encrypted=seals(sealing))
+
+
+def _kept_json(message: EpisodeMessage, place: tuple[str | None, str], sealing: "Sealing | None") -> bytes:
+    """Raises: KeysNeeded."""
+    return (sealing.message(message, place) if seals(sealing) else message).to_json()
+
+
+def shortened_message(message: EpisodeMessage, limit: int) -> EpisodeMessage:
+    """The message with at most `limit` characters of its content, and flows and tools whose JSON is not longer."""
+    content, half = message.content, limit // 2
+    kept = content if len(content) <= limit else f"{content[:half]} … {content[len(content) - half :]}"
+    lists = {name: getattr(message, name) for name in ("flows", "tools")}
+    short = {name: names if len(orjson.dumps(names)) <= limit else () for name, names in lists.items()}
+    return message.model_copy(update={"content": kept, **short})
 
 
 def deleted(body: Body) -> Body:

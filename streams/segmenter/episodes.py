@@ -24,7 +24,7 @@ from afterword.schemas.episodes import metric_values, metrics, turns, user_of
 from afterword.schemas.headers import Headers, KafkaRecord
 from afterword.schemas.ids import episode_id
 from afterword.streams.sealing import seals
-from afterword.streams.segmenter.arrival import MILLISECOND, message_in, opened_message
+from afterword.streams.segmenter.arrival import MILLISECOND, message_in, opened_message, shortened_message
 from afterword.streams.segmenter.assembly import RowMessage, all_written
 from afterword.streams.segmenter.state import Body, Scope
 from afterword.streams.telemetry.tracing import context_of, links, traceparent
@@ -179,8 +179,8 @@ def fitting_json(event: EpisodeClosed, sealing: "Sealing | None" = None) -> byte
 
 
 def shortened(event: EpisodeClosed, limit: int, sealing: "Sealing | None" = None) -> EpisodeClosed:
-    """The event with at most `limit` characters of each content, and of each message's flows and tools."""
-    short = partial(_shortened, limit=limit)
+    """The event with at most `limit` characters of each content, and bytes of each message's flows and tools."""
+    short = partial(shortened_message, limit=limit)
     if sealing and event.sealed:
         short = partial(_shortened_inside, limit=limit, place=(event.tenant_id, event.conversation_id), sealing=sealing)
     core = tuple(map(short, event.messages))
@@ -199,16 +199,8 @@ def _shortened_inside(
     sealed: EpisodeMessage, limit: int, place: tuple[str | None, str], sealing: "Sealing"
 ) -> EpisodeMessage:
     message = sealing.opened_message(sealed, place)
-    short = message and _shortened(message, limit)
+    short = message and shortened_message(message, limit)
     return sealed if short is None or short == message else sealing.message(short, place)
-
-
-def _shortened(message: EpisodeMessage, limit: int) -> EpisodeMessage:
-    content, half = message.content, limit // 2
-    kept = content if len(content) <= limit else f"{content[:half]} … {content[len(content) - half :]}"
-    lists = {name: getattr(message, name) for name in ("flows", "tools")}
-    short = {name: names if sum(map(len, names)) <= limit else () for name, names in lists.items()}
-    return message.model_copy(update={"content": kept, **short})
 
 
 def amended_event(

@@ -159,6 +159,29 @@ def test_an_episode_that_edits_make_too_large_stays_one_and_is_marked() -> None:
     assert all(message.content.startswith(message.id) for message in episode.messages)
 
 
+def test_names_without_characters_are_as_long_as_their_json() -> None:
+    """A record that Kafka refuses stops the segmenter for good."""
+    chat = Chat(limits(max_pending_bytes=20_000_000))
+    chat.process(says(*"ab"))
+    chat.process([edit(message_id, flows=[""] * 200_000) for message_id in "ab"])
+    [closed] = chat.process([flush()]).outgoing
+    assert len(closed.value) < 1_000_000
+
+
+def test_the_row_of_a_message_that_edits_make_too_large_is_shortened() -> None:
+    """Each edit is of a size that can be taken, and all together are more than a changelog takes."""
+    chat = Chat(limits(max_pending_bytes=20_000_000))
+    chat.process(says("a"))
+    chat.process([edit("a", content="é" * 300_000)])
+    chat.process([edit("a", flows=["f" * 600_000])])
+    chat.process([edit("a", tools=["t" * 600_000])])
+    assert max(map(len, chat.messages.values())) < 900_000
+    [episode] = chat.hear(flush())
+    [message] = episode.messages
+    assert (message.content, message.flows, message.tools) == ("é" * 300_000, (), ())
+    assert (message.changed, episode.token_count) == (3, 300_000)
+
+
 def test_edits_that_fill_the_state_close_what_is_sealed() -> None:
     chat = Chat(limits(max_pending_bytes=1_600_000))
     chat.process([say("a"), say("b", is_continuation=False), say("c")])
