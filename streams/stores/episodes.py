@@ -379,7 +379,7 @@ def id_prefix(conversation_id: str, agent_id: str | None = None) -> str:
     return episode_id(conversation_id, 0, agent_id).removesuffix("0")
 
 
-def agent_of_scope(event: SummaryCreated | SummaryDeleted) -> str | None:
+def agent_of_scope(event: EpisodeClosed | SummaryCreated | SummaryDeleted) -> str | None:
     """The agent in the event's episode id, if episodes are kept by agent."""
     own = event.episode_id == episode_id(event.conversation_id, event.ordinal, event.agent_id)
     return event.agent_id if own else None

@@ -1,6 +1,7 @@
 """The rolling summary of a conversation: the history it is made from, when it is updated, and its rows."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
 from typing import NamedTuple, TypeVar
@@ -16,6 +17,7 @@ from afterword.streams.stores.episodes import (
     EpisodeVersion,
     RollingRow,
     StoredEpisode,
+    agent_of_scope,
     scope_of,
     sibling_id,
 )
@@ -183,24 +185,43 @@ async def read_text_before(
     """`row`: the last one that ends before the episode, if it is known. Raises: StoreUnavailable."""
     pending: list[SummaryCreated] = []
     as_of = NEVER
-    oldest = max(row.last_ordinal if row else 0, episode.ordinal - MOST_PENDING_EPISODES)
-    for ordinal in range(episode.ordinal - 1, oldest, -1):
-        stored = await episodes.lookup(sibling_id(episode, ordinal))
+    async for stored in _episodes_before(episodes, episode, row.last_ordinal if row else 0):
+        as_of = max(as_of, stored.as_of)
         if isinstance(stored, DeletedEpisode):
-            as_of = max(as_of, stored.as_of)
             continue
-        if stored is not None and stored.summary.tenant_id != episode.tenant_id:
-            break
-        if stored is not None and stored.summary.rolling_range:
+        if stored.summary.rolling_range:
             update = stored.summary
-            return TextBefore(update.rolling_summary, tuple(pending[::-1]), max(as_of, stored.as_of), update.event_id)
-        if stored is not None:
-            pending.append(stored.summary)
-            as_of = max(as_of, stored.as_of)
+            return TextBefore(update.rolling_summary, tuple(pending[::-1]), as_of, update.event_id)
+        pending.append(stored.summary)
     if row is None or not row.content:
         return TextBefore("", tuple(pending[::-1]), max(as_of, row.as_of) if row else as_of, None)
     of_row = event_id(sibling_id(episode, row.last_ordinal), row.last_revision)
     return TextBefore(row.content, tuple(pending[::-1]), max(as_of, row.as_of), of_row)
+
+
+async def _episodes_before(
+    episodes: EpisodeStore, episode: EpisodeClosed | SummaryCreated, after: int
+) -> AsyncIterator[StoredEpisode | DeletedEpisode]:
+    """The last episodes of its tenant before the episode, newest first, down to the ordinal `after`.
+
+    Those next to it one by one: most often the first one is enough. There may be many deleted ones; what was before
+    them is read past them.
+    """
+    oldest = max(after, episode.ordinal - MOST_PENDING_EPISODES)
+    for ordinal in range(episode.ordinal - 1, oldest, -1):
+        stored = await episodes.lookup(sibling_id(episode, ordinal))
+        if isinstance(stored, StoredEpisode) and stored.summary.tenant_id != episode.tenant_id:
+            return
+        if stored is not None:
+            yield stored
+    if oldest == after:
+        return
+    agent = agent_of_scope(episode)
+    earlier = await episodes.latest(episode.conversation_id, MOST_PENDING_EPISODES, before=oldest + 1, agent_id=agent)
+    for stored in earlier:
+        if stored.ordinal <= after or stored.summary.tenant_id != episode.tenant_id:
+            return
+        yield stored
 
 
 def has_changed_since(made: StoredEpisode, source: str, now: EpisodeVersion) -> bool:

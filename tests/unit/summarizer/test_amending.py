@@ -29,7 +29,7 @@ from afterword.schemas.episodes import EPISODE_AMENDED
 from afterword.schemas.headers import CE_TYPE
 from afterword.schemas.ids import message_key, scope_id
 from afterword.streams.errors import ProviderUnavailable
-from afterword.streams.settings import Retry
+from afterword.streams.settings import MOST_PENDING_EPISODES, Retry
 from afterword.streams.stores.episodes import MOST_REVISIONS
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
 from afterword.streams.stores.replies import KeptReply, ReplyOrigin
@@ -762,3 +762,19 @@ async def test_edits_with_many_flows_and_tools_make_no_summary_that_its_topic_re
     assert isinstance(told, SummaryCreated)
     assert len(told.to_json()) < 800_000
     assert told.metrics.flows_activated[:2] == ("flow 0 0", "flow 0 1")
+
+
+@pytest.mark.parametrize("min_new_episodes", [1, 20])
+async def test_what_was_before_many_deleted_episodes_stays_in_the_rolling_summary(min_new_episodes: int) -> None:
+    gone = MOST_PENDING_EPISODES + 2
+    closed = tuple(a_closed_episode(ordinal, size=1, overlap=()) for ordinal in range(1, gone + 5))
+    rules = SummaryRules(rolling_max_tokens=2000, min_new_episodes=min_new_episodes)
+    world = World()
+    await world.messages.put_many(archived(closed))
+    await world.run(closed[: gone + 3], rules=rules)
+    for ordinal in range(4, gone + 4):
+        await amend(world, delete(f"m{ordinal - 1}"), 100 + ordinal, rules=rules)
+    await world.run(closed[gone + 3 :], rules=rules)
+    await amend(world, edit(f"m{gone + 3}"), 200, rules=rules)
+    before = world.provider.requests[-1].previous_rolling
+    assert [f"Episode {ordinal} has" in before for ordinal in (1, 2, 3, 4)] == [True, True, True, False]
