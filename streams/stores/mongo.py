@@ -812,8 +812,7 @@ class MongoMessages:
     async def _put(self, messages: dict[str, ArchivedMessage]) -> None:
         """Create the missing documents in one write, then complete those that only the summarizer has written.
 
-        Between the read and the second write only another archiver of the same partition can write, and it writes the
-        same. Filters by `_id` alone: with a second condition the embedded server scans the collection.
+        Meanwhile another archiver may have written them, and changed them since: these stay as they are.
         """
         messages = await self._not_archived_earlier(messages)
         if not messages:
@@ -826,7 +825,12 @@ class MongoMessages:
         there = [key for position, key in enumerate(messages) if position not in created]
         archived = await self._archived(there)
         incomplete = [key for key in there if key not in archived]
-        await self._upsert(incomplete, lambda key: {"$set": message_document(messages[key])})
+        if incomplete:
+            completed = [
+                UpdateOne({"_id": key, "source": None, "deleted": None}, {"$set": message_document(messages[key])})
+                for key in incomplete
+            ]
+            await bulk(self._messages, completed)
 
     async def _not_archived_earlier(self, messages: dict[str, ArchivedMessage]) -> dict[str, ArchivedMessage]:
         """Those that no older version has archived, after moving what its summarizer wrote of the others to them."""

@@ -1,4 +1,4 @@
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,12 +10,12 @@ from pymongo import ReadPreference, UpdateOne, WriteConcern
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 from pymongo.read_concern import ReadConcern
 
-from afterword.schemas import Usage
+from afterword.schemas import MessageDeleted, MessageEdited, Usage
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import Mongo
 from afterword.streams.stores import mongo
 from afterword.streams.stores.episodes import RollingRow
-from afterword.streams.stores.messages import ArchivedMessage, Selection
+from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, DeletedMessage, Selection
 from afterword.streams.stores.mongo import MongoBudgets, MongoDatabase, MongoEpisodes, MongoMessages, MongoReplies
 from afterword.streams.stores.replies import KeptReply
 from tests.samples import NOON, a_message, a_stored_episode, a_summary
@@ -121,6 +121,41 @@ async def test_indexes_may_be_made_again(make_settings) -> None:
     assert first in [index["key"] for index in (await database["messages"].index_information()).values()]
     expiring = (await database["llm_cache"].index_information())["expires_at_1"]
     assert expiring["expireAfterSeconds"] == 0
+    await database.client.drop_database(database.name)
+    await mongo.close(database)
+
+
+class SuspendedArchive(MongoMessages):
+    """One whose process is suspended between a look and the write that follows, while another archiver goes on."""
+
+    def __init__(self, database: MongoDatabase, meanwhile: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(database)
+        self._meanwhile = meanwhile
+
+    async def _archived(self, keys: Sequence[str]) -> set[str]:
+        found = await super()._archived(keys)
+        await self._meanwhile()
+        return found
+
+
+@pytest.mark.parametrize("change", ["edited", "deleted", "nothing"])
+async def test_an_archiver_that_was_suspended_takes_no_change_back(make_settings, change: str) -> None:
+    database = mongo.connect(make_settings().mongo)
+    message, archive = ArchivedMessage(a_message(), 0, 0), MongoMessages(database)
+    who = {"id": "m1", "conversation_id": "c1"}
+    changes = {"edited": MessageEdited(**who, content="As it is now."), "deleted": MessageDeleted(**who)}
+
+    async def meanwhile() -> None:
+        if change in changes:
+            await archive.put_many([message])
+            await archive.change(ArchiveChange(changes[change], 0, 7))
+
+    await archive.assign("c1:1", ["c1:m1"])
+    await SuspendedArchive(database, meanwhile).put_many([message])
+    states = await archive.states(["c1:m1"])
+    edited = ArchivedMessage(a_message(content="As it is now."), 0, 0, changed=7)
+    assert states["c1:m1"] == {"edited": edited, "deleted": DeletedMessage(7), "nothing": message}[change]
+    assert await archive.get_many(["c1:m1"]) == ({} if change == "deleted" else states)
     await database.client.drop_database(database.name)
     await mongo.close(database)
 
