@@ -738,8 +738,11 @@ class MongoMessages:
                 return
 
     async def _document(self, key: str) -> Mapping[str, Any] | None:
-        """Find a message's document, if need be under the key of an older version."""
-        return await _find(self._messages, key) or (await self._earlier([key])).get(key)
+        """Find a message's document, if need be under the key of an older version, which others' keys may be."""
+        found = await _find(self._messages, key)
+        if found is None:
+            return (await self._earlier([key])).get(key)
+        return found if stored_key(found) == key else None
 
     async def _delete(self, unchanged: Mapping[str, Any], key: str, offset: int) -> bool:
         """Leave only what keeps the message deleted, under its key of today; False if it has changed meanwhile."""

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from afterword.schemas import MessageDeleted, MessageEdited
 from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.documents import message_document
-from afterword.streams.stores.messages import ArchivedMessage, Selection
+from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, Selection
 from afterword.streams.stores.mongo import MongoDatabase, MongoMessages
 from tests.samples import a_message
 
@@ -83,6 +84,17 @@ async def test_what_only_the_summarizer_had_written_goes_to_the_message_when_it_
     agent = Selection("c1", "a", "x", unsummarised=True)
     assert (await archive.count(agent)).messages == (0 if scopes else 1)
     assert [ref.key async for ref in archive.all_messages() if ref.archived] == [KEY]
+
+
+@pytest.mark.parametrize("tenant", [None, "b"])
+async def test_nobody_else_changes_it(database: MongoDatabase, archive: MongoMessages, tenant: str | None) -> None:
+    """Segmenter and summarizer refuse such a change; the archiver has nothing but the key to go by."""
+    await archived_earlier(database, OURS)
+    who = {"id": "m1", "conversation_id": "c1", "tenant_id": tenant}
+    for event in (MessageEdited(**who, content="Not from a."), MessageDeleted(**who)):
+        await archive.change(ArchiveChange(event, 0, 9))
+    assert await archive.get_many([KEY]) == {KEY: OURS}
+    assert await archive.pending_deletions(["c1"], 10) == []
 
 
 async def test_a_later_label_is_not_replaced_by_an_earlier_one(database: MongoDatabase, archive: MongoMessages) -> None:
