@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 MAX_EVENT_BYTES = 1_000_000
 """Bytes of JSON of an `episode.closed`."""
+LAST_MS = 253_402_300_799_999
+"""The last moment that a calendar has, in milliseconds since 1970."""
 REVISION = 1
 """Revision of an episode that is closed for the first time."""
 
@@ -220,7 +222,7 @@ def amended_event(
         episode_id=known,
         partition=record.partition,
         offset=record.offset,
-        amended_at=record_time(max(record.timestamp, 0)),
+        amended_at=record_time(min(max(record.timestamp, 0), LAST_MS)),  # the archiver takes it whatever its time
         reason=event.reason if with_reason and not isinstance(event, MessageEdited) else None,
     )
 

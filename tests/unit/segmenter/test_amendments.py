@@ -1,5 +1,7 @@
 """Edits and deletions in the segmenter, one at a time; the properties try them at random."""
 
+from dataclasses import replace
+
 import pytest
 
 from afterword.schemas.headers import CE_ID, CE_TYPE, header
@@ -203,3 +205,13 @@ def test_the_row_of_a_conversation_without_deletions_can_be_read_by_the_release_
     chat.process([flush()])
     [row] = chat.conversations.values()
     assert row[8] == WITHOUT_GONE
+
+
+@pytest.mark.parametrize("timestamp", [-1, 2**60])
+def test_a_deletion_is_made_whatever_the_time_of_its_record(timestamp: int) -> None:
+    """The archiver makes it as well, and both must agree."""
+    chat = Chat()
+    chat.hear(say("a"), flush())
+    outcome = chat.process([replace(delete("a"), timestamp=timestamp)])
+    [amended] = amendments(outcome.outgoing)
+    assert (amended.message_id, amended.change, outcome.dead_letters) == ("a", "deleted", {})
