@@ -87,18 +87,18 @@ class Amendments(Revisions):
         """
         if amended.message_id is None:
             await self._delete_conversation(amended)
-            await self._settle(amended)
+            await self._settle(amended, amended.offset)
             return False
-        held = await self._held(amended, self._wait_seconds if waits else 0.0)
-        made = [await self._amend(group, amended) for group in held]
-        await self._settle(amended)
+        state = await self._until_archived(amended, self._wait_seconds if waits else 0.0)
+        made = [await self._amend(group, amended) for group in await self._held(amended, state)]
+        await self._settle(amended, state.changed)
         return any(_is_fallback(episode) for group in made for episode in group)
 
-    async def _settle(self, amended: EpisodeAmended) -> None:
-        """Let readers show again what was made of the conversation."""
+    async def _settle(self, amended: EpisodeAmended, offset: int) -> None:
+        """Let readers show again what was made of the conversation. `offset`: that of the deletion in the archive."""
         if amended.change == "deleted":
             whose = amended.conversation_id, amended.tenant_id
-            deletion = PendingDeletion(*whose, amended.message_id, amended.offset)
+            deletion = PendingDeletion(*whose, amended.message_id, offset)
             await self._retry_until_success("store_messages", lambda: self._messages.settle(deletion))
 
     async def redo(self, redo: EpisodeRedo, position: str) -> None:
@@ -139,7 +139,7 @@ class Amendments(Revisions):
 
         Raises: as `apply`; ProviderError.
         """
-        held = await self._held(amended, 0.0)
+        held = await self._held(amended, await self._until_archived(amended, 0.0))
         for episode in (episode for group in held for episode in group):
             if episode.made_by != amended.offset:  # as in Pipeline.replace_fallback
                 await self._forget_replies(episode, episode.ordinal)
@@ -164,14 +164,14 @@ class Amendments(Revisions):
                 raise
             return found
 
-    async def _held(self, amended: EpisodeAmended, seconds: float) -> list[list[Episode]]:
-        """Wait so long for the archive; returns the episodes that have the message, grouped by scope, in order.
+    async def _held(self, amended: EpisodeAmended, state: MessageState) -> list[list[Episode]]:
+        """The episodes that have the message, grouped by scope, in order. `state`: the message in the archive.
 
-        None if the message was deleted before: the deletion's own record revises and announces them. Episodes are read
-        after the archive has the change: one that is stored later has looked there again.
+        None for an edit after its deletion, which has a record of its own. A deletion that was repeated may be the only
+        one whose record came here: the segmenter had rejected the first. Episodes are read after the archive has the
+        change: one that is stored later has looked there again.
         """
-        state = await self._until_archived(amended, seconds)
-        if state.changed < amended.offset:
+        if state.changed < amended.offset and amended.change == "edited":
             return []
         groups: dict[str, list[Episode]] = {}
         for episode in await self._holding(amended):

@@ -778,3 +778,18 @@ async def test_what_was_before_many_deleted_episodes_stays_in_the_rolling_summar
     await amend(world, edit(f"m{gone + 3}"), 200, rules=rules)
     before = world.provider.requests[-1].previous_rolling
     assert [f"Episode {ordinal} has" in before for ordinal in (1, 2, 3, 4)] == [True, True, True, False]
+
+
+async def test_a_deletion_that_the_segmenter_rejected_is_made_when_it_is_sent_again() -> None:
+    """The archiver has taken it the first time: then the archive has an earlier deletion than the record."""
+    world = await a_world()
+    await archive(world, delete("m4"), 100)
+    assert await world.messages.pending_deletions(["c1"], 9) != []
+    await amend(world, delete("m4"), 200)
+    second, third = world.episodes.episodes["c1:2"], world.episodes.episodes["c1:3"]
+    assert (second.summary.message_ids, third.overlap_ids) == (("m3", "m5"), ("m5",))
+    assert sorted(announced(world)) == ["c1:2:2", "c1:3:2"]
+    assert await world.messages.pending_deletions(["c1"], 9) == []
+    await amend(world, edit("m5"), 201)
+    await amend(world, edit("m4"), 202)
+    assert len(announced(world)) == len(set(announced(world)))
