@@ -3,6 +3,7 @@
 It is a cache of the changelogs: it may be lost, and is then rebuilt.
 """
 
+import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -46,6 +47,8 @@ EXPIRES = b"\1"
 """Suffix of the moment of a scheduled row whose entry is among those that expire."""
 OWNER_ONLY = 0o700
 """Mode of the directories."""
+AHEAD_SECONDS = 3600.0
+"""A time so far in the future is from a wrong clock: the age of what it dates is not known."""
 MOST_MOVES = 10_000
 """Early entries of the index that one look moves, and entries that are counted at once: some 50 ms."""
 
@@ -210,9 +213,10 @@ class Database:
 
     @property
     def age_seconds(self) -> float:
-        """Time since it was last up to date; 0 when nothing was ever written."""
+        """Time since it was last up to date; 0 when nothing was ever written, infinite after a clock far ahead."""
         written = self.position.written_ms
-        return (self.clock() - written) / 1000 if written else 0.0
+        age = (self.clock() - written) / 1000 if written else 0.0
+        return age if age >= -AHEAD_SECONDS else math.inf
 
     def wipe(self) -> None:
         """Delete everything, as after the loss of the disk."""

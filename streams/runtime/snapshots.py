@@ -25,7 +25,7 @@ import structlog
 from aiokafka import TopicPartition
 
 from afterword.streams.runtime.changelog import ReplayPace
-from afterword.streams.runtime.database import Database, DatabasePosition
+from afterword.streams.runtime.database import AHEAD_SECONDS, Database, DatabasePosition
 from afterword.streams.runtime.errors import StoreFailed, place_of
 from afterword.streams.runtime.metrics import EngineMetrics
 from afterword.streams.runtime.snapshot_format import Block, SnapshotDecoder, SnapshotEncoder, SnapshotUnusable
@@ -43,8 +43,6 @@ SILENT_SECONDS = 30.0
 """Longest time that a store may take for the next piece."""
 LOOK_SECONDS = 10.0
 RETRY_SECONDS = 600.0
-AHEAD_SECONDS = 3600.0
-"""A snapshot from so far in the future was made by a wrong clock: its age is not known."""
 FILLING = DatabasePosition()
 FILLING_MS = 1
 """Time of a database that is being filled, in 1970: after a crash halfway it is too old, so that it is discarded."""

@@ -195,10 +195,12 @@ async def test_usable_state_is_left_alone(world: World) -> None:
     assert owner.get("row", b"new") == b""
 
 
-async def test_state_that_is_too_old_is_replaced_by_a_snapshot_that_is_not(world: World) -> None:
+@pytest.mark.parametrize("hours", [13, -2])
+async def test_state_that_is_too_old_is_replaced_by_a_snapshot_that_is_not(world: World, hours: int) -> None:
+    """So is state of which that cannot be known, as the clock was ahead when it was written."""
     old = world.database("old")
     old.write({"row": [(b"gone since", b"")]}, replace(POSITION, source=1))
-    world.clock.now_ms += 13 * HOUR_MS
+    world.clock.now_ms += hours * HOUR_MS
     owner = filled(world)
     await world.snapshot.take(owner, TABLES)
     await world.fill(old)
