@@ -93,7 +93,7 @@ class Look(NamedTuple):
     own: Mapping[str, int]
     """Numbers of messages by conversation, where there are any."""
     shared: frozenset[str]
-    """Those in which others have messages."""
+    """Those in which others have messages, or episodes."""
     episodes: Mapping[str, int]
 
 
@@ -216,7 +216,12 @@ class Eraser:
         authors = await self._stores.messages.authors(page, person.user_id, person.tenant_id)
         episodes = await self._stores.episodes.taken_part_in(page, person.user_id, person.tenant_id)
         own = {name: found.own for name, found in authors.items() if found.own}
-        return Look(own, frozenset(name for name, found in authors.items() if found.others), episodes)
+        shared = {name for name, found in authors.items() if found.others}
+        # messages of others may have expired, and their episodes not
+        for name in own.keys() - shared:
+            if await self._stores.episodes.users_of(name) - {person.user_id}:
+                shared.add(name)
+        return Look(own, frozenset(shared), episodes)
 
     # Deleting
 
