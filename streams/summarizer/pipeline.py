@@ -92,6 +92,8 @@ class Pipeline(Revisions):
                 stored, basis = await self._make(episode, stored, newer, asks)
                 now, newer = await self._store_the_rest(episode, stored, basis)
             else:  # a change came between, and its record does the rest
+                if isinstance(now, DeletedEpisode) and now.deletion.reason == "expired":
+                    await self._unfollow(stored)  # which has no record
                 stored = now
                 now, newer = await self._follow_and_look(episode, stored, basis.history)
         if unannounced is not None and not is_announced_by_episode(stored):
@@ -352,6 +354,11 @@ class Pipeline(Revisions):
                 self._retry_until_success("store_rolling", lambda: self._store_rolling(stored, history)),
                 self._retry_until_success("store_conversation", lambda: self._episodes.advance(summary)),
             )
+
+    async def _unfollow(self, gone: StoredEpisode) -> None:
+        """Let the conversation follow no longer an episode that has expired since it was stored."""
+        if not await self._retry_until_success("store_conversation", lambda: self._episodes.end_conversation(gone)):
+            await self._retry_until_success("store_conversation", lambda: self._episodes.recount(gone.event))
 
     def _expired(self, episode: EpisodeClosed) -> set[str]:
         """Select messages that the archive does not keep any more: a label would be all that is there of them."""

@@ -96,7 +96,8 @@ class RetentionSweep:
             await self._replies.forget(scope_of(episode.event), 0)
         if await self._episodes.remove(gone) == gone:  # else a higher revision was stored: the next page has it
             self._metrics.expired.labels("episode").inc()
-        return is_last
+        # who stores it just now may have let the conversation follow it; from here on they see that it is gone
+        return is_last and await self._episodes.end_conversation(episode)
 
 
 def interval_seconds(retention: Retention) -> float:

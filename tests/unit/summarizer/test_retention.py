@@ -1,6 +1,7 @@
 """Expiry: what is older than it is kept goes in an order that survives a crash, and does not come back."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,6 +22,7 @@ from afterword.streams.summarizer.retention import RetentionSweep, expired, inte
 from tests.samples import NOON, a_closed_episode, a_stored_episode
 from tests.summarizer_world import METRICS, NO_FAULTS, Crash, Faults, World, crash, outage
 from tests.unit.summarizer.test_amending import CLOSED, a_world, amend, amended, archived, delete, edit, ended_at, skip
+from tests.unit.summarizer.test_changes_meanwhile import Between
 
 DAY = timedelta(days=1)
 BOTH = Retention(messages_days=1, episodes_days=1)
@@ -244,3 +246,54 @@ async def test_a_label_without_a_message_is_an_archiver_that_is_behind() -> None
     with pytest.raises(NotArchived) as waits:
         await amend(world, delete("m1"))
     assert waits.value.is_known
+
+
+@pytest.mark.parametrize("at", range(1, 30))
+@pytest.mark.parametrize("before", [0, 1])
+async def test_an_episode_that_expires_between_any_two_calls_of_its_making_leaves_nothing(at: int, before: int) -> None:
+    """Others sweep, and what is imported is old already."""
+    world, rules = World(), Retention(episodes_days=1)
+    await world.messages.put_many(archived(CLOSED))
+    await world.run(CLOSED[:before])
+    between = Between(at, lambda: a_sweep(world, NOON + 2 * DAY, rules).sweep())
+    await world.pipeline(between, retention=rules).process(CLOSED[before])
+    await a_sweep(world, NOON + 2 * DAY, rules).sweep()
+    assert left(world) | {"messages": set()} == NOTHING
+
+
+class Before(Faults):
+    """Lets something happen before each call of this name."""
+
+    def __init__(self, name: str, happens: Callable[[], Awaitable[Any]]) -> None:
+        super().__init__(0, after=False, fault=lambda: None)
+        self._name = name
+        self._happens = happens
+
+    def around_call(self, call: Any) -> Any:
+        async def then(*args: Any, **kwargs: Any) -> Any:
+            if call.__name__ == self._name:
+                await self._happens()
+            return await call(*args, **kwargs)
+
+        return then
+
+
+@pytest.mark.parametrize("follows", ["advance", "put_row"])
+async def test_so_does_one_that_its_conversation_follows_before_it_is_gone(follows: str) -> None:
+    """The sweep has ended the conversation, and the episode is still there."""
+    world, rules = World(), Retention(episodes_days=1)
+    await world.messages.put_many(archived(CLOSED))
+    is_stored, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def wait() -> None:
+        is_stored.set()
+        await goes_on.wait()
+
+    async def let_go() -> None:
+        goes_on.set()
+        await making
+
+    making = asyncio.create_task(world.pipeline(Before(follows, wait), retention=rules).process(CLOSED[0]))
+    await is_stored.wait()
+    await a_sweep(world, NOON + 2 * DAY, rules, Before("forget", let_go)).sweep()
+    assert left(world) | {"messages": set()} == NOTHING
