@@ -20,7 +20,7 @@ from afterword.dlq import DeadLetterQueue, Filters
 from afterword.last_episodes import Seed, last_episodes
 from afterword.streams.app import configured_sealing
 from afterword.streams.errors import AfterwordError, BrokerUnavailable
-from afterword.streams.kafka import client_options, require_topics
+from afterword.streams.kafka import admin_client, client_options, require_topics
 from afterword.streams.runtime.batch import Output
 from afterword.streams.runtime.changelog import (
     BOOKMARK_KEY,
@@ -46,6 +46,7 @@ from afterword.streams.segmenter.state import (
 )
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.tokens import count_tokens
+from afterword.topics import layouts_of_messages
 
 if TYPE_CHECKING:
     from afterword.streams.sealing.opening import SealingWithKeys
@@ -147,18 +148,25 @@ async def rebuild_state(settings: Settings) -> list[RebuiltPartition]:
         async with log.reader(kafka.messages_topic, isolation_level="read_committed") as consumer:
             starts = await consumer.beginning_offsets(list(consumer.assignment()))
         seeds = _by_partition((await last_episodes(log, settings)).seeds())
+    layout = await _layout(kafka)
     done = []
-    for source, start in sorted(starts.items()):
+    for source, start in sorted((source, start) for source, start in starts.items() if source.partition < layout):
         found = seeds[source.partition]
         has_state = any(end for topic in ends for where, end in topic.items() if where.partition == source.partition)
         if not has_state:
             tables: Tables = {CONVERSATIONS: rows_of(found), MESSAGES: {}}
             async with owned(kafka, source.partition) as producer:
                 bookmark = Bookmark(start, new_lineage(), sorted(TABLES))
-                await _commit(producer, kafka, source, len(starts), bookmark, tables)
+                await _commit(producer, kafka, source, layout, bookmark, tables)
         conversations = len({seed.scope.conversation_id for seed in found})
         done.append(RebuiltPartition(source.partition, 0 if has_state else conversations, start, has_state))
     return done
+
+
+async def _layout(kafka: Kafka) -> int:
+    """Number of partitions of `messages` of which the state was made, also where there are more now."""
+    async with admin_client(kafka) as admin:
+        return (await layouts_of_messages(admin, kafka))[kafka.segmenter_id].partitions
 
 
 def rows_of(seeds: Iterable[Seed]) -> dict[bytes, bytes]:
@@ -212,7 +220,7 @@ async def _reset(log: Log, settings: Settings, conversation_id: str, partition: 
         links = {table: rows.bookmarks[partition, table][1] for table in TABLES}
         gone = {table: rows.keys[partition, table] - tables[table].keys() for table in TABLES}
         source = TopicPartition(kafka.messages_topic, partition)
-        layout = len(await log.ends(kafka.messages_topic))
+        layout = await _layout(kafka)
         await _commit(producer, kafka, source, layout, bookmark, tables, outcome, gone, links)
     ordinal = max((seed.state.last_ordinal for seed in seeds), default=0)
     pending = sum(decode_state(row).pending_messages for row in tables[CONVERSATIONS].values())
@@ -279,7 +287,7 @@ async def _commit(
 ) -> None:
     """Write rows and outputs in one transaction, as the segmenter does.
 
-    `layout`: number of partitions of `messages`. `links`: offsets of the bookmarks before.
+    `layout`: as `_layout` has it. `links`: offsets of the bookmarks before.
     """
     changelogs = {table: TopicPartition(kafka.changelog(table), source.partition) for table in TABLES}
     rows: dict[TopicPartition, list[RowChange]] = {}

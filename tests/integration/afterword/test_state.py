@@ -5,17 +5,20 @@ from collections.abc import Callable
 import pytest
 import pytest_asyncio
 from aiokafka import TopicPartition
+from aiokafka.admin import NewPartitions
 
 from afterword.audit.log import open_log
 from afterword.last_episodes import last_episodes
 from afterword.schemas.ids import episode_id
 from afterword.state import NoSuchState, SegmenterCameBack, owned, quarantined, rebuild_state, reset
+from afterword.streams.kafka import admin_client
 from afterword.streams.runtime.changelog import Bookmark
-from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, Scope
+from afterword.streams.runtime.layouts import Layout
+from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, TABLES, Scope, State, encode_state
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.opening import open_stores
-from afterword.topics import ensure_topics
+from afterword.topics import ensure_topics, layouts_of_messages
 from tests.samples import a_message, a_stored_episode
 
 PARTITIONS = 4
@@ -80,3 +83,23 @@ async def test_what_has_no_state_is_neither_quarantined_nor_reset(settings: Sett
     assert await quarantined(settings) == []
     with pytest.raises(NoSuchState, match="conversation talk has no state"):
         await reset(settings, "talk")
+
+
+async def test_what_is_rebuilt_belongs_to_the_partitions_of_before_though_there_are_more_now(
+    make_settings: Callable[..., Settings],
+) -> None:
+    """A commit that named the new ones would have the segmenter read them."""
+    settings = make_settings(kafka={"partitions": 1})
+    await ensure_topics(settings)
+    kafka = settings.kafka
+    source = TopicPartition(kafka.messages_topic, 0)
+    row = encode_state(State("t1", last_ordinal=3))
+    rows = {TopicPartition(kafka.changelog(table), 0): [] for table in TABLES}
+    rows[TopicPartition(kafka.changelog(CONVERSATIONS), 0)] = [(b"talk", row)]
+    async with owned(kafka, 0) as producer:
+        await producer.commit([], rows, Bookmark(0, "lineage", sorted(TABLES)), source, kafka.segmenter_id, layout=1)
+    async with admin_client(kafka) as admin:
+        await admin.create_partitions({kafka.messages_topic: NewPartitions(2)})
+        await reset(settings, "talk")
+        assert (await layouts_of_messages(admin, kafka))[kafka.segmenter_id] == Layout(frozenset({1}), 2)
+    assert [(one.partition, one.left) for one in await rebuild_state(settings)] == [(0, True)]
