@@ -51,12 +51,14 @@ def holds(value: bytes | None, person: Person) -> bool:
         found = orjson.loads(value or b"")
     except orjson.JSONDecodeError:
         return orjson.dumps(person.user_id) in (value or b"")
-    if not isinstance(found, dict):
-        return False
-    is_theirs = found.get("tenant_id") == person.tenant_id
-    messages = [message for name in ("messages", "overlap") for message in _list(found.get(name))]
-    users = [one.get("user_id") for one in (found, *messages) if isinstance(one, dict)]
-    return is_theirs and person.user_id in users
+    events = (found, found.get("data")) if isinstance(found, dict) else ()  # a structured CloudEvent has it in `data`
+    return any(isinstance(event, dict) and _is_of(event, person) for event in events)
+
+
+def _is_of(event: dict[str, Any], person: Person) -> bool:
+    messages = [message for name in ("messages", "overlap") for message in _list(event.get(name))]
+    users = [one.get("user_id") for one in (event, *messages) if isinstance(one, dict)]
+    return event.get("tenant_id") == person.tenant_id and person.user_id in users
 
 
 def _list(value: object) -> list[object]:

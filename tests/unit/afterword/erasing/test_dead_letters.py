@@ -18,6 +18,11 @@ def message(**fields: Any) -> bytes:
     return a_message(**{"user_id": "ann", "tenant_id": "acme", **fields}).to_json()
 
 
+def structured(value: bytes) -> bytes:
+    """The same as a CloudEvent of structured mode, as producers may send it."""
+    return b'{"specversion": "1.0", "id": "1", "source": "s", "type": "message.created", "data": ' + value + b"}"
+
+
 def of_episode(*users: str, overlap: tuple[str, ...] = (), tenant_id: str | None = "acme") -> bytes:
     core, before = ([an_episode_message(f"m{n}", user_id=user) for n, user in enumerate(us)] for us in (users, overlap))
     return a_closed_episode(user_id="bob", tenant_id=tenant_id, messages=tuple(core), overlap=tuple(before)).to_json()
@@ -36,6 +41,10 @@ def of_episode(*users: str, overlap: tuple[str, ...] = (), tenant_id: str | None
         (of_episode("ann", tenant_id="other"), False),
         (b'{"user_id": "ann", "tenant_id": "acme", "id": 7}', True),
         (b'{"user_id": "ann", "tenant_id": "acme", "messages": 7}', True),
+        (structured(message()), True),
+        (structured(message(user_id="bob")), False),
+        (structured(message(tenant_id="other")), False),
+        (b'{"data": 7}', False),
         (b'{"user_id": "ann", ', True),
         (b'{"user_id": "anna", ', False),
         (b'["ann"]', False),
