@@ -56,7 +56,8 @@ class RecordRedaction:
         """
         ours = [(name, said) for name, said in headers if name.startswith(RESERVED_PREFIX)]
         others = [(name, said) for name, said in headers if not name.startswith(RESERVED_PREFIX)]
-        kept = [(self._redactor.redacted(name), self._header(said)) for name, said in others]
+        # `said`: a producer may leave the value of a header out
+        kept = [(self._redactor.redacted(name), said and self._header(said)) for name, said in others]
         if value is None:
             return key, None, kept + ours
         try:

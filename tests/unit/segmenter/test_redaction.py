@@ -1,5 +1,7 @@
 """With `everywhere`, nothing that the segmenter keeps or sends has the original."""
 
+from typing import Any
+
 import pytest
 
 from afterword.schemas.dead_letters import read_dead_letter
@@ -63,3 +65,13 @@ def test_dead_letters_are_as_many_and_of_the_same_kinds(where: str) -> None:
     dead = [one for one in segmented(where)[0].outgoing if one.topic == DEAD_LETTERS]
     found = [read_dead_letter(Sent(one.key, one.value, headers=tuple(one.headers))) for one in dead]  # type: ignore[arg-type]  # headers of ours have values
     assert [letter.error_type for letter in found] == ["schema_violation", "invalid_json"]
+
+
+@pytest.mark.parametrize("said", [None, b"", b"\xff\xfe", NEEDLE.encode() + b"\xff"])
+def test_a_dead_letter_keeps_headers_without_a_value_and_those_that_are_no_text(said: bytes | None) -> None:
+    """Kafka takes them; a segmenter that failed on one would fail at every start."""
+    redaction = Redaction.model_validate({"where": "everywhere"}).of_records()
+    segmenter = Segmenter(Episodes(), EPISODES, DEAD_LETTERS, {}, {}, count_tokens, redaction=redaction)
+    headers: Any = (("mail", said),)
+    [sent] = segmenter.process([Sent(b"c", b"{}", headers=headers)], NOON).outgoing
+    assert dict(sent.headers)["mail"] == (said and said.replace(NEEDLE.encode(), b"[EMAIL]"))
