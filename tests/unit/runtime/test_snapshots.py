@@ -293,9 +293,11 @@ async def test_a_bucket_that_refuses_costs_a_warning_without_the_key(
         for name, value in bucket.environment.items():
             monkeypatch.setenv(name, value)
         bucket.refuses = True
+        silent_seconds, world.snapshot.silent_seconds = world.snapshot.silent_seconds, 60.0
         world.snapshot.store = open_snapshot_store(f"s3://{BUCKET}/deep")
         await ignored(world, "PermissionDenied")
         bucket.refuses, bucket.is_silent = False, True
+        world.snapshot.silent_seconds = silent_seconds
         with capture_logs() as logs:
             await world.fill(world.database("silent"))
     assert logs[0]["error_type"].startswith("TimeoutError")
