@@ -16,7 +16,7 @@ SEED ?= 1
 STANDBYS ?= 0
 THREADS ?= 1
 
-.PHONY: help venv demo test test-deploy test-cluster test-llm rerank faults hostile soak unit model mutants quality bench bench-check lint format docs diagrams site lock release sizes clean
+.PHONY: help venv demo test test-deploy test-cluster test-llm rerank faults hostile soak unit model mutants quality bench bench-check lint format docs language-model diagrams site lock release sizes clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -105,6 +105,9 @@ docs: $(STAMP) ## generate docs/settings.md, docs/reference, schemas/generated a
 	$(BIN)/python -m tools.reference
 	$(BIN)/afterword schema export schemas/generated
 	$(BIN)/python -m helm.generate
+
+language-model: $(STAMP) ## the model that tells languages apart, from py3langid's
+	$(BIN)/python -m tools.language_model
 
 diagrams: $(STAMP) ## pictures of the Mermaid diagrams, for the site; needs npm and a Chromium
 	$(BIN)/python -m tools.diagrams

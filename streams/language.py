@@ -2,19 +2,18 @@
 
 import re
 import unicodedata
-from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import filterfalse
+from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 
 import numpy as np
 import snowballstemmer
 from numpy.typing import NDArray
-from py3langid.langid import MODEL_DIR, MODEL_FILE, LanguageIdentifier
-from py3langid.modelio import load_model
+from py3langid.langid import LanguageIdentifier
 from stop_words import LANGUAGE_MAPPING, get_stop_words
 
 UNDETERMINED = "und"
@@ -34,6 +33,14 @@ STEMS = 16_384
 """Stems that are kept, 4 MB of them: a million words of dialogues have 15,000 different ones."""
 DETECTED_CHARACTERS = 4000
 """Characters used for detection, whose time grows with the length."""
+MODEL = Path(__file__).with_name("language_model") / "model.npz"
+"""The library's model, with our languages alone: `tools/language_model.py`."""
+LONGEST_NGRAM = 6
+"""Bytes of the longest n-gram of the model."""
+SLOT_BITS = 17
+BUCKET_BITS = 15
+NO_NGRAM = np.uint64(2**64 - 1)
+"""Stands in an empty slot; no n-gram has eight bytes."""
 
 ENGLISH_STOP_WORDS = """
 i me my myself we our ours ourselves you your yours yourself yourselves he him his himself she her hers herself it its
@@ -63,17 +70,11 @@ LONGEST_MARKS = 30
 _JOINER = "\u034f"
 """COMBINING GRAPHEME JOINER: a mark that ends such a run and is never seen."""
 _LOADING = Lock()
-_KINDS_OF_BYTES = (
-    b" abcdefghijklmnopqrstuvwxyz",
-    bytes(byte for byte in range(128) if byte not in b" abcdefghijklmnopqrstuvwxyz"),
-    bytes(range(0x80, 0xC0)),
-    bytes(range(0xC0, 0x100)),
-)
-"""All bytes, of which most texts have the first the most: small letters, the rest of ASCII, continuations of UTF-8, and
-its first bytes."""
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-_PIECES = 64
-"""Pieces of a large table that are computed with one after the other, so that nothing large is allocated."""
+_BUCKET_SHIFT = np.uint64(64 - BUCKET_BITS)
+_PLACE_SHIFT = np.uint64(64 - BUCKET_BITS - SLOT_BITS)
+_LAST_SLOT = np.uint64(2**SLOT_BITS - 1)
+_BYTE = np.uint64(8)
+_NO_FEATURE = np.int32(-1)
 _VARIATION_SELECTORS = range(0xFE00, 0xFE10)
 """Marks that only select the look of a character, so they are no part of a word."""
 
@@ -196,7 +197,7 @@ def _ranked(text: str) -> Sequence[tuple[str, float]]:
 
     Cached, because prompt, quality check and index ask for the same texts of an episode.
     """
-    with _LOADING:  # otherwise each thread that needs it now would load it, at 0.7 s of CPU
+    with _LOADING:  # otherwise each thread that needs it now would load it
         identifier = _identifier()
     ranked: Sequence[tuple[str, float]] = identifier.rank(text)
     return ranked
@@ -204,78 +205,59 @@ def _ranked(text: str) -> Sequence[tuple[str, float]]:
 
 @cache
 def _identifier() -> Any:
-    """Make the library's identifier with our languages alone: it would keep the weights of all 142, 28 MB."""
-    weights, priors, labels, moves, rows, features = load_model(MODEL_DIR / MODEL_FILE)
-    ours = [column for column, label in enumerate(labels) if label in NAMES]
-    automaton = _Automaton(np.asarray(moves, np.uint32).reshape(-1, 256), np.asarray(rows), features)
-    return _Identifier(automaton, weights[:, ours], priors[ours], [labels[at] for at in ours])
+    """Make the library's identifier, with our languages alone and a table in place of its automaton."""
+    with np.load(MODEL) as model:
+        table = NGramTable(model["ngrams"], model["features"], model["shifts"], np.uint64(model["multiplier"]))
+        return _Identifier(table, model["weights"], model["priors"], model["languages"].tolist())
 
 
 class _Identifier(LanguageIdentifier):  # type: ignore[misc]
-    """The library's identifier, with an automaton that takes a quarter of its memory."""
+    """The library's identifier, with a table in place of an automaton."""
 
-    __slots__ = ("_automaton",)
+    __slots__ = ("_table",)
 
-    def __init__(self, automaton: "_Automaton", weights: Any, priors: Any, labels: Sequence[str]) -> None:
+    def __init__(self, table: "NGramTable", weights: Any, priors: Any, labels: Sequence[str]) -> None:
         super().__init__(weights, priors, labels, None, None, norm_probs=True, tk_row=())
-        self._automaton = automaton
+        self._table = table
 
     def _raw_score(self, text: bytes) -> Any:
-        visits = self._automaton.visits(text)
+        visits = Counter(self._table.found(text))
         return self._sparse_score(visits, self.nb_ptc) if visits else np.zeros(len(self.nb_classes), np.float32)
 
 
-class _Automaton:
-    """Counts the features of a text, as the library's `visit_counts` does.
+class NGramTable:
+    """Finds the features of a text, n-grams of two to six bytes, as the library's `visit_counts` does.
 
-    The library keeps a row of 256 moves for each state, 45 MB in all. Here a row is cut in four, by kinds of bytes,
-    equal parts are kept once, and bytes that are in no feature share a column: 14 MB, for a sixth more time.
+    The library walks an automaton of 45 MB, whose state after a byte tells the longest n-gram that ends there. This is
+    a perfect hash table of the n-grams, 1.6 MB. `tools/language_model.py` makes it.
     """
 
-    def __init__(self, moves: NDArray[Any], rows: NDArray[Any], features: Sequence[int]) -> None:
-        """`moves`: the next state by row and byte; `rows`, `features`: of each state; −1 is no feature."""
-        pieces = np.array_split(moves, _PIECES)
-        unused = np.logical_and.reduce([(piece == piece[:, :1]).all(axis=0) for piece in pieces])
-        columns = [[byte for byte in kind if byte == 0 or not unused[byte]] for kind in _KINDS_OF_BYTES]
-        order = [byte for kind in columns for byte in kind]
-        self._columns = bytes(order.index(0 if unused[byte] else byte) for byte in range(256))
-        self._ends = [sum(map(len, columns[:count])) for count in (1, 2, 3)]
-        """Columns at which the second kind of bytes begins, the third and the fourth."""
-        self._moves = array("I")
-        self._starts: list[list[int]] = []
-        """Start of each state's moves, by kind of byte, less the number of the kind's first column."""
+    def __init__(
+        self, ngrams: NDArray[np.uint64], features: NDArray[np.int32], shifts: NDArray[np.uint16], multiplier: np.uint64
+    ) -> None:
+        """`ngrams`: by slot, as numbers, NO_NGRAM in empty ones; `features`: by slot; the others: see `hashed`."""
+        self._ngrams = ngrams
         self._features = features
-        known: dict[int, int] = {}
-        for first, kind in zip((0, *self._ends), columns, strict=True):
-            parts, which = _distinct_rows(moves, kind)
-            starts = (len(self._moves) - first + which * len(kind))[rows].tolist()
-            self._starts.append([known.setdefault(start, start) for start in starts])  # equal ones as one object
-            self._moves.frombytes(parts.tobytes())
+        self._shifts = shifts
+        self._multiplier = multiplier
 
-    def visits(self, text: bytes) -> Counter[int]:
-        """Count each feature, in the order in which they first occur."""
-        moves, features, (small, ascii_, continued, begun) = self._moves, self._features, self._starts
-        second, third, fourth = self._ends
-        found: list[int] = []
-        append, state = found.append, 0
-        for column in text.translate(self._columns):
-            starts = small if column < second else ascii_ if column < third else continued if column < fourth else begun
-            state = moves[starts[state] + column]
-            feature = features[state]
-            if feature >= 0:
-                append(feature)
-        return Counter(found)
+    def found(self, text: bytes) -> list[int]:
+        """List the feature of the longest n-gram that ends at each byte, where there is one."""
+        codes = np.frombuffer(text, np.uint8).astype(np.uint64)
+        found = np.full(len(codes), _NO_FEATURE)
+        ngrams = codes
+        for _ in range(LONGEST_NGRAM - 1):
+            longer = codes.copy()
+            longer[1:] |= ngrams[:-1] << _BYTE  # a shorter one where the text starts: found again
+            ngrams = longer
+            buckets, places = hashed(ngrams, self._multiplier)
+            slots = self._shifts.take(buckets) ^ places
+            np.copyto(found, self._features.take(slots), where=self._ngrams.take(slots) == ngrams)
+        features: list[int] = found[found != _NO_FEATURE].tolist()
+        return features
 
 
-def _distinct_rows(table: NDArray[Any], columns: Sequence[int]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the rows that differ in these columns, with these alone, and which of them each row is."""
-    factors = np.multiply.accumulate(np.full(len(columns), _MULTIPLIER))
-    pieces = np.array_split(table, _PIECES)
-    # sorting the rows themselves would take five times as long
-    hashes = np.concatenate([piece[:, columns] @ factors for piece in pieces])
-    _, first, which = np.unique(hashes, return_index=True, return_inverse=True)
-    rows = table[first][:, columns]
-    for piece, found in zip(pieces, np.array_split(which, _PIECES), strict=True):
-        if not np.array_equal(rows[found], piece[:, columns]):
-            raise ValueError("two rows have the same hash")
-    return rows, which
+def hashed(ngrams: NDArray[np.uint64], multiplier: np.uint64) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return bucket and place of each n-gram; its slot is the place, XOR the shift of its bucket."""
+    hashes = ngrams * multiplier
+    return hashes >> _BUCKET_SHIFT, hashes >> _PLACE_SHIFT & _LAST_SLOT

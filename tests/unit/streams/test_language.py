@@ -56,12 +56,11 @@ def test_only_the_weights_of_our_languages_are_kept() -> None:
     assert kept.nbytes == len(weights) * len(labels) * weights.itemsize
 
 
-def test_the_automaton_takes_a_third_of_the_librarys_memory(library: LanguageIdentifier) -> None:
-    ours = language._identifier()._automaton
-    starts = {id(start): start for starts in ours._starts for start in starts}
-    kept = [ours._moves, ours._features, *ours._starts, *starts.values(), *ours._features]
+def test_the_table_takes_a_twentieth_of_the_librarys_memory(library: LanguageIdentifier) -> None:
+    table = language._identifier()._table
+    kept = [table._ngrams, table._features, table._shifts]
     theirs = [library.tk_nextmove, library.tk_output, library._rowbase, *library._rowbase, *library.tk_output]
-    assert sum(map(sys.getsizeof, kept)) < sum(map(sys.getsizeof, theirs)) / 3
+    assert sum(array.nbytes for array in kept) < sum(map(sys.getsizeof, theirs)) / 20
 
 
 def test_a_sentence_leaves_little_doubt_and_a_word_much() -> None:
