@@ -14,6 +14,7 @@ from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka import require_topics
 from afterword.streams.runtime import App, expect_outputs
 from afterword.streams.runtime.attempts import Attempts
+from afterword.streams.runtime.collector import loading
 from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.runtime.options import NO_TRACER
 from afterword.streams.runtime.worker import PARTITIONS, allocate_sparingly, crash_with, run
@@ -71,13 +72,14 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
         if embedder := make_embedder(settings.embedder, settings.redaction.shown()):
             closing.push_async_callback(embedder.close)
         # first, because their clients are slow to import: whoever is alive must answer
-        index = stores.index
+        with loading():
+            index = stores.index
         summaries = make(settings, stores.budgets, stores.replies, metrics, tracer)
         closing.push_async_callback(summaries.close)
         await closing.enter_async_context(
             HealthServer(readiness, settings.health.host, settings.health.port, telemetry.views)
         )
-        loading = asyncio.create_task(asyncio.to_thread(load_models))  # while servers are waited for
+        models = asyncio.create_task(asyncio.to_thread(load_models))  # while servers are waited for
         sealing = None
         if settings.crypto.key:
             from afterword.streams.sealing.opening import SealingWithKeys
@@ -142,7 +144,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             metrics=metrics,
         )
         await steps.retry_until_success("indexes", stores.prepare_database)
-        await asyncio.gather(loading, open_connections(stores.episodes))
+        await asyncio.gather(models, open_connections(stores.episodes))
         sweeping = asyncio.create_task(sweep.run())
         closing.callback(sweeping.cancel)
         closing.callback(asyncio.create_task(crash_with(app, [sweeping])).cancel)

@@ -1,8 +1,5 @@
 """Taking a snapshot of a deployment, in the order that `Snapshot` requires, and judging it."""
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -24,6 +21,7 @@ from afterword.audit.stores import IndexNotChecked, ReadIndex, indexed_episodes,
 from afterword.audit.waiting import until_summarised
 from afterword.streams.errors import TopicMissing
 from afterword.streams.kafka import broker_errors
+from afterword.streams.runtime.collector import without_collector
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.opening import open_stores
@@ -50,24 +48,12 @@ async def run(
     with broker_errors(settings.kafka.bootstrap_servers):
         async with open_log(settings.kafka) as log:
             notes = await until_summarised(log, settings.kafka, wait_seconds, progress)
-            with _without_collector():
+            with (
+                without_collector()
+            ):  # millions of tuples; to go through them again and again takes a quarter of the time
                 snapshot = await _take_snapshot(log, settings, index, progress)
                 snapshot.notes[:0] = notes
                 return judge(snapshot)
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Keep Python from looking for cycles: a snapshot is millions of tuples, none in a cycle, and going through all of
-    them again and again takes a quarter of the audit.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 async def _take_snapshot(log: Log, settings: Settings, index: ReadIndex, progress: ReadProgress) -> Snapshot:

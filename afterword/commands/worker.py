@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from afterword.commands.common import report, start
+from afterword.streams.runtime.collector import loading
 
 if TYPE_CHECKING:
     from afterword.streams.settings import Settings
@@ -25,7 +26,8 @@ def worker() -> None:
 @app.command()
 def segmenter() -> None:
     """messages → episode.closed, exactly once."""
-    from afterword.streams.app import run_segmenter
+    with loading():
+        from afterword.streams.app import run_segmenter
 
     _run(run_segmenter)
 
@@ -33,7 +35,8 @@ def segmenter() -> None:
 @app.command()
 def summarizer() -> None:
     """episode.closed → MongoDB, Qdrant and summary.created."""
-    from afterword.streams.summarizer_app import run_summarizer
+    with loading():
+        from afterword.streams.summarizer_app import run_summarizer
 
     _run(run_summarizer)
 
@@ -41,7 +44,8 @@ def summarizer() -> None:
 @app.command()
 def archiver() -> None:
     """messages → MongoDB, every message as it was produced."""
-    from afterword.consumers.archiver import run_archiver
+    with loading():
+        from afterword.consumers.archiver import run_archiver
 
     _run(run_archiver)
 
@@ -49,7 +53,8 @@ def archiver() -> None:
 @app.command()
 def webhooks() -> None:
     """summary.created and summary.deleted → HTTP endpoints."""
-    from afterword.streams.webhooks.app import run_webhooks
+    with loading():
+        from afterword.streams.webhooks.app import run_webhooks
 
     _run(run_webhooks)
 

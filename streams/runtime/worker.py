@@ -2,7 +2,6 @@
 
 import asyncio
 import ctypes
-import gc
 import os
 import signal
 import threading
@@ -13,6 +12,7 @@ from typing import Any
 import structlog
 
 from afterword.streams.runtime.app import App
+from afterword.streams.runtime.collector import spare_the_collector
 from afterword.streams.runtime.errors import Stalled
 from afterword.streams.runtime.health import Readiness
 from afterword.streams.runtime.lag import standings
@@ -26,8 +26,6 @@ log = structlog.get_logger()
 PARTITIONS = "partitions"
 """Readiness condition: the worker is in its group, and each of its partitions is recovered."""
 WATCH_SECONDS = 0.2
-COLLECTED_AT = (10_000, 10, 10)
-"""New objects, and collections of each generation, after which the next one is collected. Python's: 700, 10, 10."""
 START_SECONDS = 60.0
 """Generous: connecting has its own timeout."""
 STOP_SECONDS = 4.0
@@ -125,16 +123,6 @@ class _Run:
             else:
                 self._readiness.not_ready(self._condition, self._app.consumer.unready_reason)
             await asyncio.sleep(WATCH_SECONDS)
-
-
-def spare_the_collector() -> None:
-    """Exempt what is loaded by now from garbage collection, 100,000 objects: to look through them takes 50 ms and more.
-
-    They are not collected before, as hardly any of them are garbage. What comes later is looked at in larger portions:
-    most of it is gone by then, and a full collection, of all that is under way, comes less often.
-    """
-    gc.freeze()
-    gc.set_threshold(*COLLECTED_AT)
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8

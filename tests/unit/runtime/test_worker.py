@@ -1,18 +1,15 @@
-"""A worker does not go on when something that watches it has failed, and what it has loaded is no garbage."""
+"""A worker does not go on when something that watches it has failed, and returns what it has freed."""
 
 import asyncio
-import gc
 import resource
 import subprocess
 import sys
-import weakref
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from afterword.streams.runtime.worker import crash_with, return_freed_memory, spare_the_collector
+from afterword.streams.runtime.worker import crash_with, return_freed_memory
 
 
 class Crashing:
@@ -45,34 +42,6 @@ async def test_a_watcher_that_is_cancelled_crashes_nothing() -> None:
     endless.cancel()
     await crash_with(app, (endless,))  # type: ignore[arg-type]  # a task of any result will do
     assert app.reasons == []
-
-
-class Kept:
-    """Refers to itself: only the collector frees it."""
-
-    def __init__(self) -> None:
-        self.itself = self
-
-
-@pytest.fixture
-def thawed() -> Iterator[None]:
-    thresholds = gc.get_threshold()
-    yield
-    gc.set_threshold(*thresholds)
-    gc.unfreeze()
-    gc.collect()
-
-
-@pytest.mark.usefixtures("thawed")
-def test_the_collector_passes_over_what_is_loaded_and_still_frees_what_comes_later() -> None:
-    loaded = Kept()
-    seen = weakref.ref(loaded)
-    spare_the_collector()
-    later = weakref.ref(Kept())
-    del loaded
-    gc.collect()
-    assert seen() is not None
-    assert later() is None
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
