@@ -6,7 +6,7 @@ after the dead letter.
 """
 
 import asyncio
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,6 +17,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import IllegalOperation, InvalidTxnState, KafkaError, ProducerFenced, UnknownError
 
 from afterword.audit.log import Log, open_log
+from afterword.audit.snapshot import Position, Positions, position_of
 from afterword.schemas.base import rfc3339
 from afterword.schemas.dead_letters import (
     ARCHIVE,
@@ -35,8 +36,6 @@ from afterword.topics import LARGE_RECORD_BYTES
 RESOLUTION_PREFIX = RESERVED_PREFIX + "dlq."
 BATCH = 200
 """Dead letters in one transaction."""
-BITS = 4096
-"""Dead letters in one integer of `Resolved`."""
 
 Action = Literal["replayed", "discarded"]
 
@@ -65,21 +64,6 @@ class Matching(Protocol):
     """Selects dead letters."""
 
     def match(self, dead_letter: DeadLetter) -> bool: ...
-
-
-@dataclass
-class Resolved:
-    """Offsets of dead letters that were replayed or discarded, one bit each."""
-
-    _bits: defaultdict[tuple[int, int], int] = field(default_factory=lambda: defaultdict(int))
-
-    def add(self, partition: int, offset: int) -> None:
-        self._bits[partition, offset // BITS] |= 1 << offset % BITS
-
-    def __contains__(self, dead_letter: DeadLetter) -> bool:
-        return bool(
-            self._bits.get((dead_letter.partition, dead_letter.offset // BITS), 0) >> dead_letter.offset % BITS & 1
-        )
 
 
 def resolved_offset(record: KafkaRecord) -> int | None:
@@ -152,9 +136,9 @@ class DeadLetterQueue:
         """
         resolved = await self._resolved_offsets(topic)
         async for record in self._log.records_in_order(topic):
-            if resolved_offset(record) is None:
-                found = read_dead_letter(record)
-                if found not in resolved and filters.match(found := await self._whole(found)):
+            if resolved_offset(record) is None and position_of(record) not in resolved:
+                found = await self._whole(read_dead_letter(record))
+                if filters.match(found):
                     yield found
 
     async def find(self, address: str) -> DeadLetter:
@@ -202,12 +186,12 @@ class DeadLetterQueue:
             await self._commit(producer, batch, action)
         return counts
 
-    async def _resolved_offsets(self, topic: str) -> Resolved:
-        resolved = Resolved()
+    async def _resolved_offsets(self, topic: str) -> Positions:
+        resolved = Positions()
         async for record in self._log.records(topic):
             offset = resolved_offset(record)
             if offset is not None:
-                resolved.add(record.partition, offset)
+                resolved.add(Position(record.partition, offset))
         return resolved
 
     async def _commit(self, producer: AIOKafkaProducer, dead_letters: Sequence[DeadLetter], action: Action) -> None:

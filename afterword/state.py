@@ -15,7 +15,14 @@ from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import IllegalOperation, KafkaError, ProducerFenced
 
 from afterword.audit.log import Log, open_log
-from afterword.audit.snapshot import Position, SegmenterState, conversation_of, position_of, take_dead_letter
+from afterword.audit.snapshot import (
+    Position,
+    Positions,
+    SegmenterState,
+    conversation_of,
+    position_of,
+    take_dead_letter,
+)
 from afterword.dlq import DeadLetterQueue, Filters
 from afterword.last_episodes import Seed, last_episodes
 from afterword.streams.app import configured_sealing
@@ -229,7 +236,7 @@ async def _reset(log: Log, settings: Settings, conversation_id: str, partition: 
 
 async def _replayed(log: Log, settings: Settings, tables: Tables, end: Position, conversation_id: str) -> Outcome:
     """Give the rules the conversation's records before `end`, except those that are dead letters."""
-    kafka, dead, done = settings.kafka, set[Position](), Outcome()
+    kafka, dead, done = settings.kafka, Positions(), Outcome()
     dead_letters = kafka.dead_letters(kafka.messages_topic)
     await log.read(dead_letters, partial(take_dead_letter, dead, kafka.messages_topic))
     records: list[ConsumerRecord] = []

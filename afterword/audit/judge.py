@@ -32,7 +32,7 @@ def judge_episodes(snapshot: Snapshot, report: Report) -> None:
     latest = latest_revisions(snapshot.closed)
     for scope in by_scope(latest):
         _judge_ordinals(scope, report, first_known="episodes" not in snapshot.truncated)
-    report.episodes = {"total": len(latest), "records": len(snapshot.closed), "unreadable": len(snapshot.unreadable)}
+    report.episodes = {"total": len(latest), "records": len(snapshot.closed), "unreadable": snapshot.unreadable}
 
 
 def name(episode: Closed) -> str:

@@ -5,7 +5,7 @@ digests.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, MutableSet
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import blake2b
@@ -52,11 +52,43 @@ DIGEST_BYTES = 16
 """128 bits: no two of a billion messages share one by chance."""
 
 
+BITS = 4096
+"""Offsets in one integer of `Positions`."""
+
+
 class Position(NamedTuple):
     """Partition and offset of a record; the context names the topic."""
 
     partition: int
     offset: int
+
+
+class Positions(MutableSet[Position]):
+    """A set of positions, one bit each, so that it is bounded by the topic's length; iterated in order."""
+
+    def __init__(self) -> None:
+        self._bits: defaultdict[tuple[int, int], int] = defaultdict(int)
+
+    def add(self, value: Position) -> None:
+        self._bits[value.partition, value.offset // BITS] |= 1 << value.offset % BITS
+
+    def discard(self, value: Position) -> None:
+        if value in self:
+            self._bits[value.partition, value.offset // BITS] ^= 1 << value.offset % BITS
+
+    def __contains__(self, value: object) -> bool:
+        if not isinstance(value, Position):
+            return False
+        return bool(self._bits.get((value.partition, value.offset // BITS), 0) >> value.offset % BITS & 1)
+
+    def __iter__(self) -> Iterator[Position]:
+        for (partition, block), bits in sorted(self._bits.items()):
+            for offset in range(block * BITS, block * BITS + bits.bit_length()):
+                if bits >> offset % BITS & 1:
+                    yield Position(partition, offset)
+
+    def __len__(self) -> int:
+        return sum(bits.bit_count() for bits in self._bits.values())
 
 
 class Pending(NamedTuple):
@@ -229,13 +261,13 @@ class Snapshot:
     """Ordered within each partition."""
     changes: list[MessageChange] = field(default_factory=list)
     """Ordered within each partition."""
-    refused: set[Position] = field(default_factory=set)
+    refused: MutableSet[Position] = field(default_factory=Positions)
     """Invalid records of `messages`."""
     consumed: dict[int, int] = field(default_factory=dict)
     """Committed offset of the segmenter, by partition of `messages`."""
     archived_to: dict[int, int] = field(default_factory=dict)
     """Committed offset of the archiver."""
-    dead: set[Position] = field(default_factory=set)
+    dead: MutableSet[Position] = field(default_factory=Positions)
     """Records of `messages` that have a dead letter."""
     pending: set[Pending] = field(default_factory=set)
     """Messages that wait in the segmenter's state for their episode to close."""
@@ -246,12 +278,12 @@ class Snapshot:
     """Conversations that have a damaged row: what waits there is unknown."""
     closed: list[Closed] = field(default_factory=list)
     """Every committed record, in order within each partition."""
-    unreadable: set[Position] = field(default_factory=set)
-    """Invalid records of `episode.closed`."""
+    unreadable: int = 0
+    """Number of invalid records of `episode.closed`."""
     amended: list[AmendmentRecord] = field(default_factory=list)
     summarized_to: dict[int, int] = field(default_factory=dict)
     """Committed offset of the summarizer, by partition of `episode.closed`."""
-    dead_episodes: set[Position] = field(default_factory=set)
+    dead_episodes: MutableSet[Position] = field(default_factory=Positions)
     announced: list[Announced] = field(default_factory=list)
     ended: dict[str, str] = field(default_factory=dict)
     """Episodes by the `event_id` of their announced deletion."""
@@ -379,7 +411,7 @@ def take_episode(snapshot: Snapshot, record: ConsumerRecord) -> None:
     try:
         event = decode_closed(record.key, record.value, record.headers)
     except InvalidRecord:
-        snapshot.unreadable.add(position_of(record))
+        snapshot.unreadable += 1
         return
     if isinstance(event, EpisodeClosed):
         snapshot.closed.append(closed(position_of(record), event))
@@ -449,7 +481,7 @@ def take_deletion(snapshot: Snapshot, record: ConsumerRecord) -> None:
     snapshot.ended[event.event_id] = event.episode_id
 
 
-def take_dead_letter(dead: set[Position], topic: str, record: ConsumerRecord) -> None:
+def take_dead_letter(dead: MutableSet[Position], topic: str, record: ConsumerRecord) -> None:
     """Add the original position of a record of `<topic>.dlq`, if the original was in this topic.
 
     Not of one that the archiver could not take: it is in an episode nevertheless.

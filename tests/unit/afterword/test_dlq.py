@@ -14,11 +14,10 @@ from aiokafka.errors import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from afterword.dlq import RESOLUTION_PREFIX, Filters, Resolved, is_overtaken, reason_of, resolution, resolved_offset
+from afterword.dlq import RESOLUTION_PREFIX, Filters, is_overtaken, reason_of, resolution, resolved_offset
 from afterword.schemas.dead_letters import (
     DEAD_LETTER_PREFIX,
     MAX_BYTES,
-    DeadLetter,
     Origin,
     dead_letter,
     read_dead_letter,
@@ -64,21 +63,6 @@ def test_a_dead_letter_gives_back_the_original(key: bytes | None, value: bytes |
     assert found.origin == Origin("messages", 3, 42)
     assert (found.stage, found.error_type, found.problem) == ("segmenter", "invalid_json", "not JSON")
     assert found.address == "messages.dlq/3/7"
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2**40))), st.tuples(st.integers(0, 3), st.integers(0, 2**40))
-)
-def test_what_is_resolved_is_known_and_nothing_else(added: list[tuple[int, int]], asked: tuple[int, int]) -> None:
-    resolved = Resolved()
-    for place in added:
-        resolved.add(*place)
-    assert all(at(*place) in resolved for place in added)
-    assert (at(*asked) in resolved) == (asked in added)
-
-
-def at(partition: int, offset: int) -> DeadLetter:
-    return read_dead_letter(dead_letter_of(Record(partition=partition), at=offset))
 
 
 def test_a_resolution_names_its_dead_letter_and_is_none_itself() -> None:

@@ -1,8 +1,10 @@
 """Records of topics, as the audit takes them in."""
 
 from aiokafka import ConsumerRecord
+from hypothesis import given
+from hypothesis import strategies as st
 
-from afterword.audit.snapshot import Snapshot, take_episode
+from afterword.audit.snapshot import Position, Positions, Snapshot, take_episode
 from afterword.schemas import EpisodeRedo
 from afterword.schemas.episodes import EPISODE_REDO
 from afterword.schemas.headers import Headers, cloud_event
@@ -19,6 +21,20 @@ def test_a_request_to_redo_a_summary_is_neither_an_episode_nor_a_change_nor_unre
     )
     snapshot = Snapshot()
     take_episode(snapshot, record(redo.to_json(), cloud_event(EPISODE_REDO, "c1:1:1:redo", "test", NOON)))
-    assert (snapshot.closed, snapshot.amended, snapshot.unreadable) == ([], [], set())
+    assert (snapshot.closed, snapshot.amended, snapshot.unreadable) == ([], [], 0)
     take_episode(snapshot, record(b"{}", cloud_event(EPISODE_REDO, "c1:1:1:redo", "test", NOON)))
-    assert len(snapshot.unreadable) == 1
+    assert snapshot.unreadable == 1
+
+
+POSITIONS = st.sets(st.builds(Position, st.integers(0, 2), st.integers(0, 10_000) | st.integers(2**40, 2**40 + 9)))
+
+
+@given(POSITIONS, POSITIONS)
+def test_positions_are_those_that_were_added_in_order(added: set[Position], taken: set[Position]) -> None:
+    positions = Positions()
+    positions |= added
+    assert list(positions) == sorted(added)
+    assert len(positions) == len(added)
+    assert all((one in positions) == (one in added) for one in taken)
+    positions -= taken
+    assert list(positions) == sorted(added - taken)
