@@ -117,8 +117,8 @@ async def quarantined(settings: Settings) -> list[Quarantined]:
     kafka, state = settings.kafka, SegmenterState()
     found: dict[tuple[str | None, int], Quarantined] = {}
     async with _log(kafka) as log:
-        await log.read(kafka.changelog(MESSAGES), state.take_body)
-        await log.read(kafka.changelog(CONVERSATIONS), state.take_conversation)
+        for table in (MESSAGES, CONVERSATIONS):
+            await log.read(kafka.changelog(table), partial(state.take, table))
         for damage in state.damaged:
             found.setdefault((damage.conversation_id, damage.partition), Quarantined(*damage))
         letters = DeadLetterQueue(kafka, log)

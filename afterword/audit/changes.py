@@ -112,10 +112,12 @@ def _judge_derived(snapshot: Snapshot, newest: Newest, report: Report) -> None:
 
 def _handled(snapshot: Snapshot, lasting: Lasting) -> Iterator[tuple[ProducedMessage, int]]:
     """Messages and the offsets of their changes that the summarizer has handled."""
-    amended = {a.change for a in snapshot.amended if a.message is not None and _is_done(snapshot, a)}
+    amended = {
+        (a.conversation_id, a.change) for a in snapshot.amended if a.message is not None and _is_done(snapshot, a)
+    }
     for produced in _firsts(snapshot).values():
         for change in lasting.changes(produced):
-            if change.position in amended:
+            if (change.conversation_id, change.position) in amended:
                 yield produced, change.position.offset
 
 

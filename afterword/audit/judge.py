@@ -166,7 +166,9 @@ def _judge_labels(
 
 def _judge_indexed(snapshot: Snapshot, episode: Closed, report: Report) -> None:
     expires = 0 < episode.ended_ms < snapshot.episodes_before_ms  # maybe since the stores were read
-    if snapshot.indexed is not None and episode.episode_id not in snapshot.indexed and not expires:
+    if snapshot.indexed is None or expires or episode.episode_id in snapshot.removed:
+        return
+    if episode.episode_id not in snapshot.indexed:
         report.found("not_indexed", name(episode))
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
@@ -44,7 +44,11 @@ class Extent(NamedTuple):
     @property
     def size(self) -> int:
         """Number of offsets; some have no record."""
-        return sum(self.ends.values()) - sum(self.first.values())
+        return sum(end - self.first[where] for where, end in self.ends.items())
+
+    def of(self, topics: Collection[str]) -> "Extent":
+        """Return that of these topics only."""
+        return Extent(self.first, {where: end for where, end in self.ends.items() if where.topic in topics})
 
     def before(self, later: "Extent") -> "Extent":
         """Return what has come to these topics since then."""

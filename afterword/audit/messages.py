@@ -163,7 +163,7 @@ class Found:
     """Finds repeats of messages in episodes and among what is pending, by their offsets."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._pending = {pending.position for pending in snapshot.pending} | snapshot.handed_over
+        self._pending = {pending.of_conversation for pending in snapshot.pending} | snapshot.handed_over
         self._ranges: dict[bytes, list[range]] = defaultdict(list)
         for episode in snapshot.closed:
             for core in episode.core:
@@ -172,7 +172,7 @@ class Found:
     def has(self, produced: ProducedMessage, after: int) -> bool:
         """Return whether it is pending, or in an episode that begins past the offset `after`."""
         ranges, offset = self._ranges.get(produced.message, ()), produced.position.offset
-        return produced.position in self._pending or any(r.start > after and offset in r for r in ranges)
+        return produced.as_pending in self._pending or any(r.start > after and offset in r for r in ranges)
 
 
 class RecentMessages:
@@ -221,7 +221,7 @@ def _fate(
     if placement is not None:
         _judge_placement(snapshot, lasting, produced, placement, pending, report)
         return "in_an_episode"
-    if pending or (produced.position in snapshot.handed_over and not snapshot.quiet):
+    if pending or (produced.as_pending in snapshot.handed_over and not snapshot.quiet):
         return "pending"
     if not _is_consumed(snapshot.consumed, produced.position):
         return "not_consumed"
@@ -280,16 +280,13 @@ def _judge_order(snapshot: Snapshot, offsets: Offsets, report: Report) -> None:
 
 def _first_offsets(snapshot: Snapshot) -> dict[str, int]:
     """Return the first offset that is left in each conversation's partition."""
-    firsts: dict[int, int] = {}
-    for produced in snapshot.produced:
-        partition, offset = produced.position
-        firsts[partition] = min(offset, firsts.get(partition, offset))
-    return {produced.conversation_id: firsts[produced.position.partition] for produced in snapshot.produced}
+    firsts = snapshot.first_offsets
+    return {produced.conversation_id: firsts.get(produced.position.partition, -1) for produced in snapshot.produced}
 
 
 def _judge_refused(snapshot: Snapshot, fates: Counter[str], report: Report) -> None:
     """Count invalid records: dead-lettered, or not consumed yet."""
-    for position in sorted(snapshot.refused):
+    for position in snapshot.refused:
         if position in snapshot.dead:
             fates["dead_lettered"] += 1
         elif not _is_consumed(snapshot.consumed, position):
@@ -384,10 +381,9 @@ def _flushes(snapshot: Snapshot) -> Iterator[AgentFlush]:
 def _without_agent(snapshot: Snapshot) -> dict[bytes, list[range]]:
     """Map each message that no agent has to the offset ranges of its episodes, or its offset while pending."""
     found: dict[bytes, list[range]] = defaultdict(list)
-    messages = {produced.position: produced.message for produced in snapshot.produced}
-    for position, scope in snapshot.pending:
-        if "/" not in scope and position in messages:
-            found[messages[position]].append(range(position.offset, position.offset + 1))
+    for produced in snapshot.produced:
+        if produced.as_pending in snapshot.pending:
+            found[produced.message].append(range(produced.position.offset, produced.position.offset + 1))
     for episode in snapshot.closed:
         if "/" not in episode.scope:
             for core in episode.core:
@@ -428,12 +424,12 @@ class Talk:
 
 def _found_scopes(snapshot: Snapshot, accepted: Iterable[ProducedMessage]) -> Iterator[tuple[ProducedMessage, Scopes]]:
     found: dict[bytes, set[str]] = defaultdict(set)
-    pending: dict[object, set[str]] = defaultdict(set)
+    pending: dict[Pending, set[str]] = defaultdict(set)
     for episode in snapshot.closed:
         for core in episode.core:
             found[core.message].add(episode.scope)
     for waiting in snapshot.pending:
-        pending[waiting.position].add(waiting.scope)
+        pending[waiting.of_conversation].add(waiting.scope)
     for produced in accepted:
-        scopes = found[produced.message] | pending[produced.position]
+        scopes = found[produced.message] | pending[produced.as_pending]
         yield produced, tuple(sorted(scopes)) or (scope_name(produced.conversation_id),)

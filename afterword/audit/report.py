@@ -1,6 +1,7 @@
 """Findings of an audit, for people and for programs."""
 
-from collections.abc import Iterator
+from bisect import insort
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -65,10 +66,16 @@ MEANING: dict[FindingKind, str] = {
 
 @dataclass
 class Finding:
-    """Number of violations of one kind, with the first `examples`: ids and positions, never contents."""
+    """Number of violations of one kind, with the first `examples` as sorted: ids and positions, never contents."""
 
     count: int = 0
     examples: list[str] = field(default_factory=list)
+
+    def add(self, count: int, examples: Iterable[str]) -> None:
+        self.count += count
+        for example in examples:
+            insort(self.examples, example)
+            del self.examples[EXAMPLES_NAMED:]
 
 
 @dataclass
@@ -86,10 +93,16 @@ class Report:
         return not self.findings
 
     def found(self, kind: FindingKind, example: str) -> None:
-        finding = self.findings.setdefault(kind, Finding())
-        finding.count += 1
-        if len(finding.examples) < EXAMPLES_NAMED:
-            finding.examples.append(example)
+        self.findings.setdefault(kind, Finding()).add(1, (example,))
+
+    def add(self, part: "Report") -> None:
+        """Add the report of another part of the same snapshot."""
+        self.messages = _sums(self.messages, part.messages)
+        self.episodes = _sums(self.episodes, part.episodes)
+        self.summaries = _sums(self.summaries, part.summaries)
+        for kind, finding in part.findings.items():
+            self.findings.setdefault(kind, Finding()).add(finding.count, finding.examples)
+        self.notes += [note for note in part.notes if note not in self.notes]
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -112,3 +125,8 @@ class Report:
                 yield f"{kind}: {self.findings[kind].count:,}: {MEANING[kind]}"
                 yield from (shown(f"  {example}") for example in self.findings[kind].examples)
         yield "clean: nothing is lost, duplicated or conflicting" if self.clean else "NOT CLEAN"
+
+
+def _sums(counts: dict[str, int], others: dict[str, int]) -> dict[str, int]:
+    """Add up what was counted in both; nothing was yet in a report that is empty."""
+    return {name: count + counts.get(name, 0) for name, count in others.items() if not counts or name in counts}

@@ -1,18 +1,19 @@
 """Snapshot that an audit judges: plain data, read from topics and stores, or made up by a test.
 
 No message content is kept. A message is known by the digest of its `message_key`, a content and a list of ids by their
-digests.
+digests. What is read is reduced to facts, each of one conversation.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, MutableSet
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, MutableSet
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from aiokafka import ConsumerRecord
 
+from afterword.audit.parts import Parts
 from afterword.schemas import (
     ConversationDeleted,
     EpisodeAmended,
@@ -30,7 +31,13 @@ from afterword.schemas.dead_letters import ARCHIVE, DEAD_LETTER_PREFIX, is_offse
 from afterword.schemas.decoding import validate
 from afterword.schemas.episodes import fingerprint
 from afterword.schemas.headers import header
-from afterword.schemas.ids import episode_id, message_key
+from afterword.schemas.ids import (
+    earlier_message_key,
+    episode_id,
+    escape,
+    message_key,
+    tenant_message_key,
+)
 from afterword.streams.errors import RowUnreadable
 from afterword.streams.runtime.changelog import BOOKMARK_KEY
 from afterword.streams.segmenter.arrival import milliseconds
@@ -91,6 +98,32 @@ class Positions(MutableSet[Position]):
         return sum(bits.bit_count() for bits in self._bits.values())
 
 
+def conversation_in(composite: str) -> str:
+    """Return the conversation, escaped, of a `message_key`, an `event_id` or a `scope_name`."""
+    return composite.partition(":")[0].partition("/")[0]
+
+
+def scope_of(episode: str) -> str:
+    """Return the scope that an `episode_id` is numbered in, in the form of `scope_name`."""
+    return episode.rpartition(":")[0]
+
+
+class Fact(Protocol):
+    """Something that is known of a conversation."""
+
+    @property
+    def conversations(self) -> tuple[str, ...]:
+        """Conversations that it names, escaped: several only if its ids contradict each other.
+
+        The first is that of the id by which it is looked up.
+        """
+        ...
+
+    def put(self, snapshot: "Snapshot") -> None:
+        """Put it where it is judged."""
+        ...
+
+
 class Pending(NamedTuple):
     """A message that waits in the segmenter's state."""
 
@@ -99,6 +132,11 @@ class Pending(NamedTuple):
     scope: str
     """Scope whose episodes are numbered together, in the form of `scope_name`."""
 
+    @property
+    def of_conversation(self) -> "Pending":
+        """The same message as it would wait for no agent."""
+        return Pending(self.position, conversation_in(self.scope))
+
 
 class AgentFlush(NamedTuple):
     """A `conversation.flush` that names an agent."""
@@ -106,6 +144,13 @@ class AgentFlush(NamedTuple):
     position: Position
     conversation_id: str
     agent_id: str
+
+    @property
+    def conversations(self) -> tuple[str, ...]:
+        return (escape(self.conversation_id),)
+
+    def put(self, snapshot: "Snapshot") -> None:
+        snapshot.flushed_agents.append(self)
 
 
 class ProducedMessage(NamedTuple):
@@ -124,6 +169,18 @@ class ProducedMessage(NamedTuple):
     sent_ms: int = 0
     """Its `sent_at`, milliseconds since 1970; 0: not known."""
 
+    @property
+    def conversations(self) -> tuple[str, ...]:
+        return (escape(self.conversation_id),)
+
+    def put(self, snapshot: "Snapshot") -> None:
+        snapshot.produced.append(self)
+
+    @property
+    def as_pending(self) -> Pending:
+        """The message as it waits where its conversation has no agents."""
+        return Pending(self.position, escape(self.conversation_id))
+
 
 class MessageChange(NamedTuple):
     """An edit or a deletion on `messages`."""
@@ -139,6 +196,13 @@ class MessageChange(NamedTuple):
     leaves: bool = True
     """The message is to be in no episode."""
 
+    @property
+    def conversations(self) -> tuple[str, ...]:
+        return (escape(self.conversation_id),)
+
+    def put(self, snapshot: "Snapshot") -> None:
+        snapshot.changes.append(self)
+
 
 class AmendmentRecord(NamedTuple):
     """A record of `episode.amended`."""
@@ -148,6 +212,13 @@ class AmendmentRecord(NamedTuple):
     message: bytes | None
     change: Position
     """Position of the change on `messages`."""
+
+    @property
+    def conversations(self) -> tuple[str, ...]:
+        return (escape(self.conversation_id),)
+
+    def put(self, snapshot: "Snapshot") -> None:
+        snapshot.amended.append(self)
 
 
 class Core(NamedTuple):
@@ -180,8 +251,15 @@ class Closed(NamedTuple):
     """Its contents are not compared: edits made it too large, and they were cut, or they are sealed."""
 
     @property
+    def conversations(self) -> tuple[str, ...]:
+        return conversation_in(self.scope), escape(self.conversation_id)
+
+    def put(self, snapshot: "Snapshot") -> None:
+        snapshot.closed.append(self)
+
+    @property
     def scope(self) -> str:
-        return self.episode_id.rpartition(":")[0]
+        return scope_of(self.episode_id)
 
     @property
     def ended_ms(self) -> int:
@@ -204,9 +282,31 @@ class Announced(NamedTuple):
     """Reason why it supersedes another; None for a fallback that was replaced."""
 
     @property
+    def conversations(self) -> tuple[str, ...]:
+        superseded = (conversation_in(self.supersedes),) if self.supersedes else ()
+        return conversation_in(scope_of(self.episode_id)), conversation_in(self.event_id), *superseded
+
+    def put(self, snapshot: "Snapshot") -> None:
+        snapshot.announced.append(self)
+
+    @property
     def made_from(self) -> int:
         """Revision of its `episode.closed`."""
         return self.episode_revision or self.revision
+
+
+class AnnouncedDeletion(NamedTuple):
+    """A record of `summary.deleted`."""
+
+    event_id: str
+    episode_id: str
+
+    @property
+    def conversations(self) -> tuple[str, ...]:
+        return conversation_in(self.event_id), conversation_in(scope_of(self.episode_id))
+
+    def put(self, snapshot: "Snapshot") -> None:
+        snapshot.ended[self.event_id] = self.episode_id
 
 
 class Damage(NamedTuple):
@@ -245,60 +345,93 @@ class Archived(NamedTuple):
     """Offset of its last change."""
 
 
+class EpisodeDocument(NamedTuple):
+    """An episode in the store."""
+
+    episode_id: str
+    conversation_id: str
+    tenant_id: str | None
+    stored: Stored
+
+    @property
+    def conversations(self) -> tuple[str, ...]:
+        return conversation_in(scope_of(self.episode_id)), escape(self.conversation_id)
+
+    def put(self, snapshot: "Snapshot") -> None:
+        snapshot.stored[self.episode_id] = self.stored
+        if self.tenant_id is not None:
+            snapshot.tenants[self.episode_id] = self.tenant_id
+
+
+class DeletedDocument(NamedTuple):
+    """What stays in the store of a deleted episode."""
+
+    episode_id: str
+    as_of: int
+    """Offset of the change that ended it."""
+    has_expired: bool
+
+    @property
+    def conversations(self) -> tuple[str, ...]:
+        return (conversation_in(scope_of(self.episode_id)),)
+
+    def put(self, snapshot: "Snapshot") -> None:
+        snapshot.gone[self.episode_id] = self.as_of
+        if self.has_expired:
+            snapshot.expired.add(self.episode_id)
+
+
+class MessageDocument(NamedTuple):
+    """A message in the archive."""
+
+    key: str
+    archived: Archived
+
+    @property
+    def conversations(self) -> tuple[str, ...]:
+        return (conversation_in(self.key),)
+
+    def put(self, snapshot: "Snapshot") -> None:
+        snapshot.messages[digest(self.key)] = self.archived
+
+
+class LabelDocument(NamedTuple):
+    """A message of which only the summarizer's part is in the archive."""
+
+    key: str
+    episode_id: str | None
+
+    @property
+    def conversations(self) -> tuple[str, ...]:
+        labelled = () if self.episode_id is None else (conversation_in(scope_of(self.episode_id)),)
+        return conversation_in(self.key), *labelled
+
+    def put(self, snapshot: "Snapshot") -> None:
+        snapshot.labels.append(self)
+
+    def message_key(self, tenant_id: str | None) -> str:
+        """Key of the message; an older version's names no tenant. `tenant_id`: of its episode."""
+        named = tenant_id is None or earlier_message_key(self.key) is not None
+        return self.key if named else tenant_message_key(self.key, tenant_id or "")
+
+
 @dataclass
-class Snapshot:
-    """Content of topics, consumer groups and stores.
+class Shared:
+    """What is of no single conversation: small, and the same for all parts of a snapshot."""
 
-    They are not read at one instant. The groups' offsets come first, then the segmenter's state, the ends of
-    `episode.closed`, `summary.created` and `messages`, then the stores and those topics up to these ends. A message
-    moves in this direction only, so work in progress never looks like a loss.
-    """
-
-    produced: list[ProducedMessage] = field(default_factory=list)
-    """Ordered within each partition."""
-    flushes: int = 0
-    flushed_agents: list[AgentFlush] = field(default_factory=list)
-    """Ordered within each partition."""
-    changes: list[MessageChange] = field(default_factory=list)
-    """Ordered within each partition."""
-    refused: MutableSet[Position] = field(default_factory=Positions)
-    """Invalid records of `messages`."""
     consumed: dict[int, int] = field(default_factory=dict)
     """Committed offset of the segmenter, by partition of `messages`."""
     archived_to: dict[int, int] = field(default_factory=dict)
     """Committed offset of the archiver."""
     dead: MutableSet[Position] = field(default_factory=Positions)
     """Records of `messages` that have a dead letter."""
-    pending: set[Pending] = field(default_factory=set)
-    """Messages that wait in the segmenter's state for their episode to close."""
-    handed_over: set[Position] = field(default_factory=set)
-    """Messages that waited for an agent when the state was first read, and no longer a moment later."""
-    damaged: list[Damage] = field(default_factory=list)
-    quarantined: set[str] = field(default_factory=set)
-    """Conversations that have a damaged row: what waits there is unknown."""
-    closed: list[Closed] = field(default_factory=list)
-    """Every committed record, in order within each partition."""
-    unreadable: int = 0
-    """Number of invalid records of `episode.closed`."""
-    amended: list[AmendmentRecord] = field(default_factory=list)
     summarized_to: dict[int, int] = field(default_factory=dict)
     """Committed offset of the summarizer, by partition of `episode.closed`."""
     dead_episodes: MutableSet[Position] = field(default_factory=Positions)
-    announced: list[Announced] = field(default_factory=list)
-    ended: dict[str, str] = field(default_factory=dict)
-    """Episodes by the `event_id` of their announced deletion."""
+    first_offsets: dict[int, int] = field(default_factory=dict)
+    """Offset of the first message that is left, by partition."""
     retries_wait: bool = False
     """Records of `episode.retry` are not handled yet: a change may be among them."""
-    unreadable_announcements: int = 0
-    stored: dict[str, Stored] = field(default_factory=dict)
-    gone: dict[str, int] = field(default_factory=dict)
-    """Deleted episodes of which the store has what stays, with the offset of the change that ended each."""
-    expired: set[str] = field(default_factory=set)
-    """Those of `gone` that were older than they are kept."""
-    messages: dict[bytes, Archived] = field(default_factory=dict)
-    """Documents of messages, by digest."""
-    indexed: set[str] | None = None
-    """Episodes that have a point; None if the index could not be read."""
     dedupe_window: int = 1000
     forget_after_ms: int = 0
     """Silence after which the segmenter forgets a conversation; 0: never."""
@@ -312,7 +445,102 @@ class Snapshot:
     """True if nothing was consumed or closed while the snapshot was read."""
     truncated: set[str] = field(default_factory=set)
     """Topics whose oldest records were deleted."""
+
+
+OF_NO_CONVERSATION = ("refused", "flushes", "unreadable", "unreadable_announcements", "notes")
+"""What only the first part of a snapshot has."""
+
+
+@dataclass
+class Snapshot(Shared):
+    """Content of topics, consumer groups and stores.
+
+    They are not read at one instant. The groups' offsets come first, then the segmenter's state, the ends of
+    `episode.closed`, `summary.created` and `messages`, then the stores and those topics up to these ends. A message
+    moves in this direction only, so work in progress never looks like a loss.
+
+    A large one has its facts in `parts` on disk instead of here. Whatever is compared with each other is of one
+    conversation, so each part is judged by itself.
+    """
+
+    parts: Parts | None = None
+    produced: list[ProducedMessage] = field(default_factory=list)
+    """Ordered within each partition."""
+    flushes: int = 0
+    flushed_agents: list[AgentFlush] = field(default_factory=list)
+    """Ordered within each partition."""
+    changes: list[MessageChange] = field(default_factory=list)
+    """Ordered within each partition."""
+    refused: MutableSet[Position] = field(default_factory=Positions)
+    """Invalid records of `messages`."""
+    pending: set[Pending] = field(default_factory=set)
+    """Messages that wait in the segmenter's state for their episode to close."""
+    handed_over: set[Pending] = field(default_factory=set)
+    """Messages that waited for an agent when the state was first read, and no longer a moment later."""
+    state: "SegmenterState" = field(default_factory=lambda: SegmenterState())
+    """Rows of the segmenter's state, until they are settled."""
+    damaged: list[Damage] = field(default_factory=list)
+    quarantined: set[str] = field(default_factory=set)
+    """Conversations that have a damaged row: what waits there is unknown."""
+    closed: list[Closed] = field(default_factory=list)
+    """Every committed record, in order within each partition."""
+    unreadable: int = 0
+    """Number of invalid records of `episode.closed`."""
+    amended: list[AmendmentRecord] = field(default_factory=list)
+    announced: list[Announced] = field(default_factory=list)
+    ended: dict[str, str] = field(default_factory=dict)
+    """Episodes by the `event_id` of their announced deletion."""
+    unreadable_announcements: int = 0
+    stored: dict[str, Stored] = field(default_factory=dict)
+    gone: dict[str, int] = field(default_factory=dict)
+    """Deleted episodes of which the store has what stays, with the offset of the change that ended each."""
+    expired: set[str] = field(default_factory=set)
+    """Those of `gone` that were older than they are kept."""
+    messages: dict[bytes, Archived] = field(default_factory=dict)
+    """Documents of messages, by digest."""
+    labels: list[LabelDocument] = field(default_factory=list)
+    """Documents of messages that are not settled."""
+    tenants: dict[str, str] = field(default_factory=dict)
+    """Tenants of stored episodes, where they have one."""
+    indexed: set[str] | None = None
+    """Episodes that have a point; None if the index could not be read."""
+    removed: set[str] = field(default_factory=set)
+    """Episodes without a point that were deleted since the stores were read."""
     notes: list[str] = field(default_factory=list)
+
+    def add(self, fact: Fact) -> None:
+        """Take a fact in. Raises: NoRoom."""
+        if self.parts is None:
+            fact.put(self)
+        else:
+            self.parts.add(fact)
+
+    def numbers(self) -> Iterable[int]:
+        """Numbers of the parts, from 0."""
+        return (0,) if self.parts is None else self.parts.numbers()
+
+    def part(self, number: int) -> "Snapshot":
+        """Read a part, to be judged by itself: all of it, if there are no others. Raises: NoRoom."""
+        part = self
+        if self.parts is not None:
+            names = [each.name for each in fields(Shared)] + list(() if number else OF_NO_CONVERSATION)
+            part = Snapshot(**{name: getattr(self, name) for name in names})
+            for fact in self.parts.facts(number):
+                fact.put(part)
+        part.settle()
+        return part
+
+    def settle(self) -> None:
+        """Work out what takes several facts: what waits by the rows of the state, and whose the labels are."""
+        state, self.state = self.state, SegmenterState()
+        self.pending |= state.pending()
+        self.handed_over |= state.handed_over()
+        self.damaged += state.damaged
+        self.quarantined |= {found.conversation_id for found in state.damaged if found.conversation_id is not None}
+        labels, self.labels = self.labels, []
+        for label in labels:  # what is archived of the message knows better
+            key = label.message_key(self.tenants.get(label.episode_id or ""))
+            self.messages.setdefault(digest(key), Archived(label.episode_id, False))
 
     def may_have_expired(self, one: ProducedMessage | Core) -> bool:
         """Return whether a message that is not in the archive may have been there for as long as it is kept."""
@@ -362,26 +590,28 @@ def milliseconds_if_known(moment: datetime | None) -> int:
 
 def take_message(snapshot: Snapshot, record: ConsumerRecord, redaction: "RecordRedaction | None" = None) -> None:
     """Add a record of `messages`. `redaction`: as the segmenter and the archiver have it."""
+    where = position_of(record)
     try:
         event = decode_input(record.key, record.value, record.headers, record.timestamp)
     except InvalidRecord:
-        snapshot.refused.add(position_of(record))
+        snapshot.refused.add(where)
         return
     if redaction:
         event = redaction.event(event)
     if isinstance(event, MessageEdited | MessageDeleted | ConversationDeleted):
-        snapshot.changes.append(change_of(position_of(record), event))
+        snapshot.add(change_of(where, event))
         return
     if not isinstance(event, MessageCreated):
         snapshot.flushes += 1
         if event.agent_id:
-            snapshot.flushed_agents.append(AgentFlush(position_of(record), event.conversation_id, event.agent_id))
+            snapshot.add(AgentFlush(where, event.conversation_id, event.agent_id))
         return
+    snapshot.first_offsets.setdefault(*where)
     message = digest_of_message(event.conversation_id, event.id, event.tenant_id)
     content = digest(event.content)
-    snapshot.produced.append(
+    snapshot.add(
         ProducedMessage(
-            position_of(record),
+            where,
             event.conversation_id,
             message,
             content,
@@ -414,12 +644,12 @@ def take_episode(snapshot: Snapshot, record: ConsumerRecord) -> None:
         snapshot.unreadable += 1
         return
     if isinstance(event, EpisodeClosed):
-        snapshot.closed.append(closed(position_of(record), event))
+        snapshot.add(closed(position_of(record), event))
     if not isinstance(event, EpisodeAmended):
         return
     of = event.message_id
     message = None if of is None else digest_of_message(event.conversation_id, of, event.tenant_id)
-    snapshot.amended.append(
+    snapshot.add(
         AmendmentRecord(position_of(record), event.conversation_id, message, Position(event.partition, event.offset))
     )
 
@@ -457,7 +687,7 @@ def take_summary(snapshot: Snapshot, record: ConsumerRecord) -> None:
     except InvalidRecord:
         snapshot.unreadable_announcements += 1
         return
-    snapshot.announced.append(
+    snapshot.add(
         Announced(
             event_id=event.event_id,
             episode_id=event.episode_id,
@@ -478,7 +708,7 @@ def take_deletion(snapshot: Snapshot, record: ConsumerRecord) -> None:
     except InvalidRecord:
         snapshot.unreadable_announcements += 1
         return
-    snapshot.ended[event.event_id] = event.episode_id
+    snapshot.add(AnnouncedDeletion(event.event_id, event.episode_id))
 
 
 def take_dead_letter(dead: MutableSet[Position], topic: str, record: ConsumerRecord) -> None:
@@ -497,17 +727,73 @@ def position_of(record: ConsumerRecord) -> Position:
     return Position(record.partition, record.offset)
 
 
+def take_state(snapshot: Snapshot, table: str, record: ConsumerRecord) -> None:
+    """Add a record of a changelog of the segmenter's. Raises: StateUnreadable for one of a later release."""
+    row = state_row(table, record)
+    if row is not None:
+        snapshot.add(row)
+
+
 class PendingRow(NamedTuple):
+    """A message's row."""
+
     scope: Scope
     seq: int
     position: Position
     """Position in `messages`; a changelog has the partitions of its source."""
 
 
-class SegmenterState:
-    """Segmenter state, read from the changelogs of its two tables; of a message it keeps only the position.
+class FirstPending(NamedTuple):
+    """A conversation's row, or that of an agent in one."""
 
-    The bodies must be read before the conversations: a message then moves from pending to closed, never back.
+    scope: Scope
+    seq: int
+
+
+class StateRow(NamedTuple):
+    """A record of a changelog; of a message it has only the position."""
+
+    table: str
+    key: bytes
+    row: PendingRow | FirstPending | Damage | None
+    """None: there is none, or no message that could wait."""
+
+    @property
+    def conversations(self) -> tuple[str, ...]:
+        return (escape(conversation_of(self.table, self.key) or ""),)
+
+    def put(self, snapshot: Snapshot) -> None:
+        snapshot.state.apply(self)
+
+
+def state_row(table: str, record: ConsumerRecord) -> StateRow | None:
+    """Read a record of a table's changelog; None for a bookmark. Raises: StateUnreadable for one of a later release."""
+    if record.key == BOOKMARK_KEY:
+        return None
+    row: PendingRow | FirstPending | Damage | None = None
+    try:
+        if record.value is not None:
+            row = _first_pending(record) if table == CONVERSATIONS else _pending_row(record)
+    except RowUnreadable as error:
+        row = Damage(conversation_of(table, record.key), record.partition, error.problem)
+    return StateRow(table, record.key, row)
+
+
+def _pending_row(record: ConsumerRecord) -> PendingRow | None:
+    parsed = parse_key(record.key)
+    if parsed.seq is None or (body := decode_body(record.value)) is None or body.is_gone:
+        return None
+    return PendingRow(parsed.scope, parsed.seq, Position(record.partition, body.offset))
+
+
+def _first_pending(record: ConsumerRecord) -> FirstPending:
+    return FirstPending(parse_scope(record.key), decode_state(record.value).first_pending)
+
+
+class SegmenterState:
+    """Segmenter state, read from the changelogs of its two tables.
+
+    The messages must be read before the conversations: a message then moves from pending to closed, never back.
     """
 
     def __init__(self) -> None:
@@ -520,42 +806,36 @@ class SegmenterState:
         """Rows that cannot be read, as they are now."""
         return list(self._damage.values())
 
-    def take_body(self, record: ConsumerRecord) -> None:
-        """Apply a record of the messages table's changelog. Raises: StateUnreadable for one of a later release."""
-        if record.key != BOOKMARK_KEY:
-            self._bodies.pop(record.key, None)
-            self._apply(MESSAGES, record, self._apply_body)
+    def apply(self, changed: StateRow) -> None:
+        """Apply a record of a changelog."""
+        self._damage.pop((changed.table, changed.key), None)
+        if changed.table == MESSAGES:
+            self._bodies.pop(changed.key, None)
+        if isinstance(changed.row, PendingRow):
+            self._bodies[changed.key] = changed.row
+        elif isinstance(changed.row, FirstPending):
+            self._first_pending[changed.row.scope] = changed.row.seq
+        elif changed.row is not None:
+            self._damage[changed.table, changed.key] = changed.row
 
-    def take_conversation(self, record: ConsumerRecord) -> None:
-        """Apply a record of the conversations table's changelog. Raises: StateUnreadable as `take_body`."""
-        if record.key != BOOKMARK_KEY:
-            self._apply(CONVERSATIONS, record, self._apply_conversation)
-
-    def _apply(self, table: str, record: ConsumerRecord, apply: Callable[[bytes, bytes, int], None]) -> None:
-        self._damage.pop((table, record.key), None)
-        try:
-            if record.value is not None:
-                apply(record.key, record.value, record.partition)
-        except RowUnreadable as error:
-            known = conversation_of(table, record.key)
-            self._damage[table, record.key] = Damage(known, record.partition, error.problem)
-
-    def _apply_body(self, key: bytes, value: bytes, partition: int) -> None:
-        parsed = parse_key(key)
-        if parsed.seq is not None and (body := decode_body(value)) and not body.is_gone:
-            self._bodies[key] = PendingRow(parsed.scope, parsed.seq, Position(partition, body.offset))
-
-    def _apply_conversation(self, key: bytes, value: bytes, _: int) -> None:
-        self._first_pending[parse_scope(key)] = decode_state(value).first_pending
+    def take(self, table: str, record: ConsumerRecord) -> None:
+        """Apply a record of a table's changelog. Raises: StateUnreadable for one of a later release."""
+        row = state_row(table, record)
+        if row is not None:
+            self.apply(row)
 
     def pending(self) -> set[Pending]:
         """Messages that are in no episode yet; rows of the overlap are in one already."""
         return {Pending(b.position, scope_name(b.scope.conversation_id, b.scope.named_agent)) for b in self._waiting()}
 
-    def handed_over(self) -> set[Position]:
+    def handed_over(self) -> set[Pending]:
         """Messages that may have moved to an agent's rows since their own row was read."""
         waiting = set(self._waiting())
-        return {b.position for b in self._bodies.values() if b.scope.agent_id == NOBODY and b not in waiting}
+        return {
+            Pending(body.position, scope_name(body.scope.conversation_id))
+            for body in self._bodies.values()
+            if body.scope.agent_id == NOBODY and body not in waiting
+        }
 
     def _waiting(self) -> Iterator[PendingRow]:
         damaged = {damage.conversation_id for damage in self._damage.values()}

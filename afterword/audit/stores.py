@@ -3,8 +3,18 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from afterword.audit.snapshot import Archived, Position, Snapshot, Stored, digest, digest_of_message
-from afterword.schemas.ids import earlier_message_key, tenant_message_key
+from afterword.audit.snapshot import (
+    Archived,
+    DeletedDocument,
+    EpisodeDocument,
+    LabelDocument,
+    MessageDocument,
+    Position,
+    Snapshot,
+    Stored,
+    digest,
+    digest_of_message,
+)
 from afterword.streams.errors import AfterwordError, StoreInUse
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import DeletedEpisode, EpisodeRef
@@ -24,25 +34,30 @@ class IndexNotChecked(AfterwordError):
 
 
 async def read_stores(stores: Stores, snapshot: Snapshot, read: Callable[[int], None]) -> None:
-    """Read episodes and messages into the snapshot; `read` is called with numbers of them. Raises: StoreUnavailable."""
-    tenants: dict[str | None, str] = {}
+    """Read episodes and messages into the snapshot; `read` is called with numbers of them.
+
+    Raises: StoreUnavailable, NoRoom.
+    """
     async for episode in stores.episodes.all_episodes():
-        if isinstance(episode, DeletedEpisode):
-            snapshot.gone[episode.deletion.episode_id] = episode.as_of
-            if episode.deletion.reason == "expired":
-                snapshot.expired.add(episode.deletion.episode_id)
-            continue
-        snapshot.stored[episode.episode_id] = stored(episode)
-        if episode.tenant_id is not None:
-            tenants[episode.episode_id] = episode.tenant_id
+        snapshot.add(_deleted(episode) if isinstance(episode, DeletedEpisode) else _kept(episode))
     async for message in _counted(stores.messages.all_messages(), read):
-        if message.deleted:
-            snapshot.messages[digest(message.key)] = Archived(None, False, deleted=True, changed=message.changed)
-        elif message.archived:
-            snapshot.messages[digest(message.key)] = archived(message)
-        else:  # an older version's names no tenant; what is archived of the message knows better
-            key = label_key(message, tenants.get(message.episode_id))
-            snapshot.messages.setdefault(digest(key), Archived(message.episode_id, False))
+        snapshot.add(_document(message))
+
+
+def _deleted(episode: DeletedEpisode) -> DeletedDocument:
+    return DeletedDocument(episode.deletion.episode_id, episode.as_of, episode.deletion.reason == "expired")
+
+
+def _kept(episode: EpisodeRef) -> EpisodeDocument:
+    return EpisodeDocument(episode.episode_id, episode.conversation_id, episode.tenant_id, stored(episode))
+
+
+def _document(message: MessageRef) -> MessageDocument | LabelDocument:
+    if message.deleted:
+        return MessageDocument(message.key, Archived(None, False, deleted=True, changed=message.changed))
+    if message.archived:
+        return MessageDocument(message.key, archived(message))
+    return LabelDocument(message.key, message.episode_id)
 
 
 async def _counted(items: AsyncIterator[T], read: Callable[[int], None]) -> AsyncIterator[T]:
@@ -69,12 +84,6 @@ def stored(episode: EpisodeRef) -> Stored:
     changes = tuple((name(message_id), offset) for message_id, offset in episode.changes)
     messages = frozenset(map(name, episode.message_ids))
     return Stored(episode.made_from, episode.fingerprint, messages, changes, episode.as_of)
-
-
-def label_key(message: MessageRef, tenant_id: str | None) -> str:
-    """The key of a message of which only the summarizer's part is stored. `tenant_id`: of its episode."""
-    named = tenant_id is None or earlier_message_key(message.key) is not None
-    return message.key if named else tenant_message_key(message.key, tenant_id or "")
 
 
 async def indexed_episodes(settings: Settings, episode_ids: Sequence[str]) -> set[str]:

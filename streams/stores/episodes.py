@@ -320,6 +320,10 @@ class EpisodeStore(Protocol):
         """Count the episodes with a higher id, or all. Raises: StoreUnavailable."""
         ...
 
+    async def count_all(self) -> int:
+        """Number of the episodes that `all_episodes` has; while others write, about that."""
+        ...
+
     async def following(self, episode_id: str | None, limit: int) -> list[StoredEpisode]:
         """A page of all episodes in the order of their ids, from the first one after `episode_id` on."""
         ...

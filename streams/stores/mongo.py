@@ -510,6 +510,11 @@ class MongoEpisodes:
             found: int = await self._episodes.count_documents(_following(episode_id))
         return found
 
+    async def count_all(self) -> int:
+        with mongo_errors():
+            found: int = await self._episodes.estimated_document_count()  # of the collection, without reading it
+        return found
+
     async def users_of(self, conversation_id: str) -> set[str]:
         require(str, conversation_id=conversation_id)
         wanted = {"conversation_id": {"$eq": conversation_id}}

@@ -293,6 +293,9 @@ class MemoryEpisodes:
         require(str | None, episode_id=episode_id)
         return sum(episode_id is None or i > episode_id for i in self.episodes)
 
+    async def count_all(self) -> int:
+        return len(self.episodes.keys() | self.deleted.keys())
+
     def _of_scope(self, conversation_id: str, agent_id: str | None) -> list[StoredEpisode]:
         require(str, conversation_id=conversation_id)
         require(str | None, agent_id=agent_id)

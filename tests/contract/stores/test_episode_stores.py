@@ -26,6 +26,7 @@ async def test_nothing_is_found_in_an_empty_store(episodes: EpisodeStore) -> Non
     assert await episodes.latest_row("c1") is None
     assert await episodes.conversation("c1") is None
     assert [ref async for ref in episodes.all_episodes()] == []
+    assert await episodes.count_all() == 0
 
 
 async def test_an_episode_comes_back_equal_in_every_field(episodes: EpisodeStore) -> None:
@@ -109,6 +110,7 @@ async def test_the_audit_sees_which_messages_every_episode_took(episodes: Episod
         EpisodeRef("c1:1", 1, "c1", 1, "f1", ("m0", "m1", "m2"), made_from=1, tenant_id="t1"),
         EpisodeRef("c1:2", 4, "c1", 2, "f1", ("m3", "m4", "m5"), made_from=3, tenant_id="t1"),
     ]
+    assert await episodes.count_all() == 2
 
 
 async def test_episodes_are_paged_from_the_newest(episodes: EpisodeStore) -> None:
@@ -291,6 +293,7 @@ async def test_a_removed_episode_is_not_found_and_does_not_come_back(episodes: E
     assert await episodes.lookup("c1:1") == gone
     assert await episodes.latest("c1", 5) == await episodes.following(None, 5) == []
     assert [found async for found in episodes.all_episodes()] == [gone]
+    assert await episodes.count_all() == 1
     assert await episodes.tokens_before("c1") == 0
 
 

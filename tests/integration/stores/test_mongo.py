@@ -51,6 +51,7 @@ CALLS: dict[str, Callable[[MongoDatabase], Awaitable[object]]] = {
     "tokens_before": lambda db: MongoEpisodes(db).tokens_before("c1"),
     "following": lambda db: MongoEpisodes(db).following(None, 1),
     "conversations_of_participant": lambda db: MongoEpisodes(db).conversations_of("u1", None, None, 1),
+    "count_all_episodes": lambda db: MongoEpisodes(db).count_all(),
     "all_episodes": lambda db: drained(MongoEpisodes(db).all_episodes()),
     "take": lambda db: MongoBudgets(db).take("k", 1, 1, NOON),
     "correct": lambda db: MongoBudgets(db).correct("k", 1),

@@ -749,6 +749,7 @@ def test_an_episode_that_begins_before_what_is_left_is_not_judged_by_its_repeats
     snapshot.pending.clear()
     assert "out_of_order" in kinds(snapshot)
     snapshot.truncated.add("messages")
+    snapshot.first_offsets = {0: 2}
     assert kinds(snapshot) == set()
 
 
@@ -880,7 +881,7 @@ def test_what_waits_for_an_agent_is_pending():
 
 def test_what_went_to_an_agent_during_the_look_is_not_lost():
     snapshot = of_agents(None)
-    snapshot.handed_over, snapshot.quiet = {Position(0, 0)}, False
+    snapshot.handed_over, snapshot.quiet = {pending(0)}, False
     assert judge(snapshot).clean
     snapshot.quiet = True
     assert kinds(snapshot) == {"lost"}

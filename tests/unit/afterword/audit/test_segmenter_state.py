@@ -6,6 +6,7 @@ import pytest
 
 from afterword.audit.snapshot import Damage, Pending, Position, SegmenterState
 from afterword.streams.errors import StateUnreadable
+from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES
 from tests.unit.segmenter.chat import Chat, limits, say, says
 
 FOREIGN = b"\xc3\x28"
@@ -21,9 +22,9 @@ class Row(NamedTuple):
 def read(chat: Chat, *later: Row) -> SegmenterState:
     state = SegmenterState()
     for key, value in chat.messages.items():
-        state.take_body(Row(key, value))  # type: ignore[arg-type]  # it has all that is read of a record
+        state.take(MESSAGES, Row(key, value))  # type: ignore[arg-type]  # it has all that is read of a record
     for row in [*(Row(key, value) for key, value in chat.conversations.items()), *later]:
-        state.take_conversation(row)  # type: ignore[arg-type]  # it has all that is read of a record
+        state.take(CONVERSATIONS, row)  # type: ignore[arg-type]  # it has all that is read of a record
     return state
 
 
