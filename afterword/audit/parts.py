@@ -3,6 +3,7 @@
 import os
 import pickle
 from collections.abc import Iterator
+from contextlib import suppress
 from tempfile import TemporaryFile, gettempdir
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -35,10 +36,11 @@ class Parts:
     share a fact, because its ids contradict each other, are read as one.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, most_waiting: int = MOST_WAITING) -> None:
         self._file = TemporaryFile()  # noqa: SIM115 – closed by __exit__
         self._waiting: list[list[Any]] = [[] for _ in range(count)]
         self._waiting_facts = 0
+        self._most_waiting = most_waiting
         self._last = [NOWHERE] * count
         """Offsets of the last blocks."""
         self._joined = list(range(count))
@@ -50,7 +52,8 @@ class Parts:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        with suppress(OSError):  # of what a full disk did not take
+            self._file.close()
 
     @property
     def size(self) -> int:
@@ -66,7 +69,7 @@ class Parts:
             if other != first:
                 self._join(part, self._part_of(other))
         self._waiting_facts += 1
-        if self._waiting_facts == MOST_WAITING:
+        if self._waiting_facts == self._most_waiting:
             self._write()
 
     def numbers(self) -> list[int]:

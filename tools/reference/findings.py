@@ -11,8 +11,14 @@ HEADING = """\
 Made by `make docs` from `afterword/audit/report.py`; do not edit it by hand.
 
 `afterword audit` reads topics, stores and state, and counts what breaks the [promise](../specs/delivery.md), by these
-names. It prints ids and positions of the first ten of each kind, never contents. The exit code is 1 if there is any
-finding; with `--json`, `findings` has `count` and `examples` of each.
+names. It prints ids and positions of ten of each kind, the first in sorted order, never contents. The exit code is 1
+if there is any finding; with `--json`, `findings` has `count` and `examples` of each.
+
+Records and documents of more than some 130,000 messages are judged in parts, each with all that is known of its
+conversations. Until then ids, positions and digests, no contents, wait in a temporary file without a name, some 500
+bytes a message. It is private, and gone when the process ends, however it ends. `TMPDIR` names its directory: choose
+one that is on a disk. A part has at least one whole conversation; parts that share a record whose ids contradict each
+other are judged together, and take the memory of both. With `--wait` it also takes some 200 bytes for each episode.
 
 """
 

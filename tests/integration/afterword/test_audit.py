@@ -23,10 +23,11 @@ from afterword.streams.errors import TopicMissing
 from afterword.streams.segmenter.processor import Outgoing, Segmenter
 from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
-from afterword.streams.stores.episodes import stored_episode
+from afterword.streams.stores.episodes import DeletedEpisode, stored_episode
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.mongo import MongoMessages
 from afterword.streams.stores.opening import open_stores
+from afterword.streams.summarizer.retention import expired
 from afterword.topics import ensure_topics
 from tests.samples import a_message
 
@@ -202,6 +203,30 @@ async def test_all_done_is_clean_and_every_message_in_an_episode(deployment):
     assert report.episodes["total"] == report.summaries["announced"] == report.summaries["stored"] == episodes
     assert report.summaries["indexed"] == episodes
     assert report.notes == []
+
+
+async def test_in_parts_the_report_is_the_same(deployment):
+    await deployment.everything()
+    await deployment.database["messages"].delete_one({"_id": "superseg_validation_2:superseg_validation_2-1"})
+    at_once = await audit.run(deployment.settings)
+    assert not at_once.clean
+    assert await audit.run(deployment.settings, facts_in_memory=50) == at_once
+
+
+async def test_an_episode_that_is_deleted_before_the_index_is_read_is_no_finding(deployment):
+    await deployment.everything()
+    first = deployment.episodes()[0]
+
+    async def deleted_meanwhile(settings, episode_ids):
+        async with open_stores(settings) as stores:
+            stored = await stores.episodes.find(first.episode_id)
+            await stores.episodes.remove(DeletedEpisode(expired(stored, datetime.now(UTC))))
+            await stores.index.remove(first.episode_id, stored.summary.revision + 1)
+        return await indexed_episodes(settings, episode_ids)
+
+    report = await audit.run(deployment.settings, index=deleted_meanwhile)
+    assert report.clean, report.findings
+    assert report.summaries["indexed"] == len(deployment.episodes()) - 1
 
 
 async def test_nothing_consumed_yet_is_clean(deployment):
