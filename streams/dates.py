@@ -49,9 +49,14 @@ _LATIN = "A-Za-zÀ-ɏ"
 _LATIN_WORD = re.compile(f"[{_LATIN}]+")
 
 
+def small_letters(text: str) -> str:
+    """Write what `re.IGNORECASE` takes for the same letter as one: the Turkish "ı" and "İ" are an "i", "ſ" is an "s"."""
+    return text.casefold().replace("ı", "i").replace("i\u0307", "i")
+
+
 def latin_words(text: str) -> list[str]:
-    """Find the Latin words of a text, in small letters; as for `re.IGNORECASE`, the Turkish "ı" and "İ" are an "i"."""
-    return _LATIN_WORD.findall(text.casefold().replace("ı", "i").replace("i\u0307", "i"))
+    """Find the Latin words of a text, in small letters."""
+    return _LATIN_WORD.findall(small_letters(text))
 
 
 CACHED_CHARACTERS = 10_000
@@ -527,7 +532,7 @@ def _meanings(language: str) -> tuple[dict[str, int], dict[str, str], dict[str, 
 
 
 def _named(match: re.Match[str], on: date, language: str) -> Iterable[Period]:
-    part = {name: " ".join(text.lower().split()) for name, text in match.groupdict().items() if text}
+    part = {name: " ".join(small_letters(text).split()) for name, text in match.groupdict().items() if text}
     try:
         return list(_read(part, on, language))
     except (OverflowError, ValueError):  # before the year 1, after 9999, or a month's 31st that it does not have

@@ -69,6 +69,32 @@ def test_any_text_can_be_asked_on_any_day(query: str, today: date, language: str
     assert found is None or found.first <= found.last
 
 
+LOOKALIKES = ("i", "ı"), ("i", "İ"), ("s", "ſ"), ("k", "\u212a")
+"""Letters, and others that `re.IGNORECASE` takes for them."""
+SPOKEN_BY_LANGUAGE = [
+    ("en", "last friday"),
+    ("en", "on friday"),
+    ("en", "since april"),
+    ("en", "yesterday"),
+    ("en", "six weeks ago"),
+    ("de", "letzten dienstag"),
+    ("fr", "il y a six mois"),
+    ("es", "el viernes"),
+    ("pt", "o mês que vem"),
+    ("it", "lunedì scorso"),
+    ("nl", "zes weken geleden"),
+    ("da", "i morgen"),
+]
+
+
+@pytest.mark.parametrize(("letter", "other"), LOOKALIKES)
+@pytest.mark.parametrize(("language", "text"), SPOKEN_BY_LANGUAGE)
+def test_letters_that_the_patterns_take_for_others_are_read_as_those(
+    language: str, text: str, letter: str, other: str
+) -> None:
+    assert named_periods(text.replace(letter, other), TUESDAY, [language]) == named_periods(text, TUESDAY, [language])
+
+
 NUMBERED = st.tuples(st.integers(0, 999), st.sampled_from(["days", "weeks", "weekends", "months", "years"]))
 
 
