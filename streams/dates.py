@@ -40,8 +40,9 @@ WEEKDAYS = {name: number for number, names in enumerate(_WEEKDAYS) for name in n
 
 
 def _any_of(words: Iterable[str]) -> str:
-    """Alternatives, the longest first; a space in them is any white space."""
-    return "|".join(re.escape(word).replace(r"\ ", r"\s{1,3}") for word in sorted(words, key=len, reverse=True))
+    """Alternatives, the longest first; a space in them is any white space. Without any, nothing matches."""
+    each = [re.escape(word).replace(r"\ ", r"\s{1,3}") for word in sorted(words, key=len, reverse=True)]
+    return "|".join(each) or "(?!)"
 
 
 _MONTH = _any_of(MONTHS)
@@ -50,7 +51,7 @@ _LATIN_WORD = re.compile(f"[{_LATIN}]+")
 
 
 def small_letters(text: str) -> str:
-    """Write what `re.IGNORECASE` takes for the same letter as one: the Turkish "ı" and "İ" are an "i", "ſ" is an "s"."""
+    """Write what `re.IGNORECASE` takes for one letter as that one: the Turkish "ı" and "İ" as "i", "ſ" as "s"."""
     return text.casefold().replace("ı", "i").replace("i\u0307", "i")
 
 
@@ -208,8 +209,10 @@ class _Language:
     """Words after it: "la semaine dernière"."""
     ahead: str
     """Words before a number of units to come: "in two weeks"."""
-    behind: str
+    before: str
     """Words before a number of units past: "vor zwei Wochen"."""
+    behind: str
+    """Words before a length of time up to now: "seit zwei Wochen"."""
     ago: str
     later: str
     day_of_month: str
@@ -221,11 +224,11 @@ class _Language:
 _LANGUAGES = {
     "en": _Language(
         days={
-            -2: "the day before yesterday",
+            -2: "the day before yesterday,day before yesterday",
             -1: "yesterday,last night,the day before,the previous day,the night before",
             0: "today,tonight,this morning,this afternoon,this evening",
             1: "tomorrow,the next day,the day after",
-            2: "the day after tomorrow",
+            2: "the day after tomorrow,day after tomorrow",
         },
         units={
             _DAY_STEP: "day,days",
@@ -236,8 +239,9 @@ _LANGUAGES = {
             _SEASON: "spring,summer,autumn,fall,winter",
         },
         first={-1: "last,past,previous,this past", 0: "this,the,over the", 1: "next,coming,upcoming,this coming"},
-        last={},
+        last={-2: "before last"},
         ahead="in,within",
+        before="",
         behind="for,past,last",
         ago="ago,back,earlier,before",
         later="from now,from today,later",
@@ -262,7 +266,8 @@ _LANGUAGES = {
         },
         last={},
         ahead="in,binnen",
-        behind="vor,seit",
+        before="vor",
+        behind="seit",
         ago="zuvor,vorher",
         later="später",
         day_of_month=r"(?:am|dem|den|zum)\s{1,3}(\d\d?)\.",
@@ -287,7 +292,8 @@ _LANGUAGES = {
         first={0: "ce,cet,cette", 1: "prochain,prochaine"},
         last={-1: "dernier,dernière,passé,passée,précédent,précédente", 1: "prochain,prochaine,suivant,suivante"},
         ahead="dans,d'ici",
-        behind="il y a,depuis",
+        before="il y a",
+        behind="depuis",
         ago="plus tôt,auparavant",
         later="plus tard",
         day_of_month=r"le\s{1,3}(\d\d?)(?:er)?",
@@ -312,7 +318,8 @@ _LANGUAGES = {
         first={-1: "pasado,pasada,último,última", 0: "este,esta,el", 1: "próximo,próxima"},
         last={-1: "pasado,pasada,anterior", 1: "que viene,próximo,próxima,siguiente"},
         ahead="en,dentro de",
-        behind="hace,desde hace",
+        before="hace",
+        behind="desde hace",
         ago="atrás,antes",
         later="después,más tarde",
         day_of_month=r"el\s{1,3}(?:día\s{1,3})?(\d\d?)",
@@ -335,7 +342,8 @@ _LANGUAGES = {
         },
         last={-1: "passada,passado,anterior", 1: "que vem,seguinte,próxima,próximo"},
         ahead="em,daqui a,dentro de",
-        behind="há,faz",
+        before="há,faz",
+        behind="desde há",
         ago="atrás,antes",
         later="depois,mais tarde",
         day_of_month=r"dia\s{1,3}(\d\d?)",
@@ -360,6 +368,7 @@ _LANGUAGES = {
         first={-1: "scorso,scorsa,ultimo,ultima", 0: "questo,questa", 1: "prossimo,prossima"},
         last={-1: "scorso,scorsa,precedente", 1: "prossimo,prossima,seguente"},
         ahead="tra,fra,in",
+        before="",
         behind="da",
         ago="fa,prima",
         later="dopo,più tardi",
@@ -389,6 +398,7 @@ _LANGUAGES = {
         },
         last={},
         ahead="over,binnen",
+        before="",
         behind="sinds",
         ago="geleden,eerder",
         later="later",
@@ -414,6 +424,7 @@ _LANGUAGES = {
         first={-1: "sidste,forrige", 0: "denne,dette,på", 1: "næste,kommende"},
         last={},
         ahead="om,inden for",
+        before="",
         behind="for",
         ago="siden,tidligere",
         later="senere",
@@ -421,6 +432,8 @@ _LANGUAGES = {
         within="i,siden,fra,til,primo,ultimo",
     ),
 }
+LEAP_YEARS_APART = 8
+"""Years from one 29 February to the next at most: 1900 had none."""
 SPOKEN = frozenset(_LANGUAGES)
 """Languages whose words for dates are read."""
 
@@ -452,7 +465,7 @@ def asked_period(query: str, today: date, languages: Iterable[str]) -> Period | 
         (match.start(), set(_named(match, today, language)))
         for language in SPOKEN.intersection(languages)
         for match in spoken_dates(language).finditer(query)
-        if match["number"] is None or match["ago"] or match["later"] or match["ahead"]
+        if match["number"] is None or any(match[name] for name in ("ago", "before", "later", "ahead"))
     ]
     for match in DATE.finditer(query):
         days = {each for month, day in readings(match) for each in _dates(month, day, today)}
@@ -499,11 +512,11 @@ def spoken_dates(language: str) -> DatePattern:
     first, last = _all(said.first.values()), _all(said.last.values())
     kinds = [
         rf"(?P<day>{_all(said.days.values())})",
-        rf"(?:(?P<ahead>{_all([said.ahead])}){gap}|(?P<behind>{_all([said.behind])}){gap})?"
+        rf"(?:(?:(?P<ahead>{_all([said.ahead])})|(?P<before>{_all([said.before])})|(?P<behind>{_all([said.behind])})){gap})?"
         rf"(?P<number>{number}){gap}(?P<unit>{units})"
         rf"(?:{gap}(?:(?P<ago>{_all([said.ago])})|(?P<later>{_all([said.later])})))?",
-        rf"(?P<first>{first}){gap}(?P<thing1>{thing})",
-        *([rf"(?P<thing2>{thing}){gap}(?P<last>{last})"] if last else []),
+        rf"(?P<first>{first}){gap}(?P<thing1>{thing})(?!{gap}(?:{last})(?!\w))",
+        rf"(?P<thing2>{thing}){gap}(?P<last>{last})",
         rf"(?P<weekday>{_any_of(WEEKDAYS)})",
         rf"(?:{_all([said.within])}){gap}(?P<month>{_MONTH})(?!{gap}\d)",
         _with_name(said.day_of_month, "date"),
@@ -579,13 +592,18 @@ def _periods(unit: str, step: int, on: date) -> Iterator[Period]:
     elif unit == _MONTH_STEP:
         yield _month_period(*_month_after(on, step))
     else:
-        yield from (_year_period(on.year + n) for n in {step, 0 if unit == _SEASON else step})
+        yield from (_year_period(on.year + n) for n in {step, _nearer(step) if unit == _SEASON else step})
+
+
+def _nearer(step: int) -> int:
+    """One step towards now."""
+    return step - (step > 0) + (step < 0)
 
 
 def _weekends(step: int, monday: date) -> Iterator[Period]:
-    """Weekends from Friday to Sunday: the last before this day, those around it, or the next ones."""
-    all_of_them = [Period(monday + timedelta(days=4 + 7 * n), monday + timedelta(days=6 + 7 * n)) for n in (-1, 0, 1)]
-    yield from all_of_them[:1] if step < 0 else all_of_them[1:] if step > 0 else all_of_them[:2]
+    """Weekends from Friday to Sunday: one before this week or after it, or those around this day."""
+    for n in (step,) if step else (-1, 0):
+        yield Period(monday + timedelta(days=4 + 7 * n), monday + timedelta(days=6 + 7 * n))
 
 
 def _counted(part: dict[str, str], on: date, language: str) -> Iterator[Period]:
@@ -593,7 +611,7 @@ def _counted(part: dict[str, str], on: date, language: str) -> Iterator[Period]:
     _, units, _, numbers = _meanings(language)
     unit, word = units[part["unit"]], part["number"]
     number = int(word) if word.isdecimal() else numbers[word]
-    marked = part.keys() & {"ahead", "behind", "ago", "later"}
+    marked = part.keys() & {"ahead", "before", "behind", "ago", "later"}
     if not marked and unit not in (_MONTH_STEP, _YEAR_STEP):
         return
     step = number if "later" in part or ("ahead" in part and "ago" not in part) else -number
@@ -617,8 +635,10 @@ def _weekdays(weekday: int, step: int, on: date) -> Iterator[Period]:
     """Days of "Friday": the one before and the one after; of "last Friday": the latest, and that of the week before."""
     before = -((on.weekday() - weekday - 1) % 7 + 1)
     after = (weekday - on.weekday() - 1) % 7 + 1
-    of_week = weekday - on.weekday() + 7 * step
-    offsets = {before, of_week} if step < 0 else {after, of_week} if step > 0 else {before, 0, after}
+    of_week, further = weekday - on.weekday() + 7 * step, 7 * _nearer(step)
+    offsets = (
+        {before + further, of_week} if step < 0 else {after + further, of_week} if step > 0 else {before, 0, after}
+    )
     yield from (_day(on, offset) for offset in offsets if (on + timedelta(days=offset)).weekday() == weekday)
 
 
@@ -645,7 +665,8 @@ def _months(month: int, on: date) -> Iterator[Period]:
 
 def _dates(month: int, day: int, on: date) -> Iterator[Period]:
     """The latest day of this date and the next one."""
-    every = [_date_of(on.year + n, month, day) for n in (-1, 0, 1)]
+    around = LEAP_YEARS_APART if (month, day) == (2, 29) else 1
+    every = [_date_of(on.year + n, month, day) for n in range(-around, around + 1)]
     known = [each for each in every if each is not None]
     yield from (Period(each, each) for each in [max((d for d in known if d <= on), default=None)] if each)
     yield from (Period(each, each) for each in [min((d for d in known if d > on), default=None)] if each)

@@ -50,6 +50,22 @@ def asked(query: str, language: str = "en") -> tuple[str, str] | None:
         ("it", "Che cosa ho ordinato la settimana scorsa?", "2023-05-01", "2023-05-07"),
         ("nl", "Wat heb ik vorige week besteld?", "2023-05-01", "2023-05-07"),
         ("da", "Hvad bestilte jeg sidste uge?", "2023-05-01", "2023-05-07"),
+        ("de", "Was habe ich vor drei Tagen gesagt?", "2023-05-06", "2023-05-06"),
+        ("de", "Was war vor einer Woche?", "2023-05-02", "2023-05-02"),
+        ("fr", "Qu'ai-je dit il y a trois jours ?", "2023-05-06", "2023-05-06"),
+        ("es", "¿Qué dije hace tres días?", "2023-05-06", "2023-05-06"),
+        ("pt", "O que eu disse há três dias?", "2023-05-06", "2023-05-06"),
+        ("it", "Che cosa ho detto tre giorni fa?", "2023-05-06", "2023-05-06"),
+        ("nl", "Wat zei ik drie dagen geleden?", "2023-05-06", "2023-05-06"),
+        ("da", "Hvad sagde jeg for tre dage siden?", "2023-05-06", "2023-05-06"),
+        ("es", "¿Qué decidimos el mes pasado?", "2023-04-01", "2023-04-30"),
+        ("es", "¿Qué decidimos el año pasado?", "2022-01-01", "2022-12-31"),
+        ("en", "What did I say day before yesterday?", "2023-05-07", "2023-05-07"),
+        ("en", "What did we plan the week before last?", "2023-04-24", "2023-04-30"),
+        ("en", "Where was I the weekend before last?", "2023-04-28", "2023-04-30"),
+        ("en", "Who called on the Friday before last?", "2023-04-28", "2023-04-28"),
+        ("en", "What did we pay the month before last?", "2023-03-01", "2023-03-31"),
+        ("en", "What did I say on 29 February?", "2020-02-29", "2020-02-29"),
     ],
 )
 def test_a_question_asks_about_days(language: str, query: str, first: str, last: str) -> None:
@@ -61,6 +77,18 @@ def test_a_question_asks_about_days(language: str, query: str, first: str, last:
 )
 def test_a_question_without_days_asks_about_none(query: str) -> None:
     assert asked(query) is None
+
+
+@pytest.mark.parametrize(
+    ("language", "query"),
+    [
+        ("de", "Wer wohnt seit fünf Jahren hier?"),
+        ("fr", "Qui habite ici depuis cinq ans ?"),
+        ("es", "¿Quién vive aquí desde hace cinco años?"),
+    ],
+)
+def test_a_length_of_time_is_no_day(language: str, query: str) -> None:
+    assert asked(query, language) is None
 
 
 @given(st.text(max_size=200), st.dates(), st.sampled_from(sorted(SPOKEN)))
