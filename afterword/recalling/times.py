@@ -1,6 +1,6 @@
 """Times that a query asks about: "in May 2023", "last week"."""
 
-from datetime import UTC, datetime, time, timedelta, tzinfo
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import NamedTuple
 
 from afterword.streams.dates import Period, asked_period, named_periods, periods_with_year, without_dates
@@ -37,8 +37,15 @@ class AskedTime(NamedTuple):
         Linear in the text, which is read in the languages of the query.
         """
         named = {period for _, period in periods_with_year(text)}
-        named |= named_periods(text, said_at.astimezone(self.zone).date(), self.languages)
+        named |= named_periods(text, _day_of(said_at, self.zone), self.languages)
         return any(self.days.first <= period.first and period.last <= self.days.last for period in named)
+
+
+def _day_of(moment: datetime, zone: tzinfo) -> date:
+    try:
+        return moment.astimezone(zone).date()
+    except OverflowError:  # on the first or the last day of all that have a date
+        return moment.date()
 
 
 def asked_time(query: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | None:

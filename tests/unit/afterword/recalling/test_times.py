@@ -70,3 +70,16 @@ def test_a_text_names_a_time_in_words_or_with_a_year() -> None:
         assert asked.is_named(text, day("2024-04-20")), text
     for text in ("It may be next year.", "In May 2023.", "In June.", "Yesterday."):
         assert not asked.is_named(text, day("2024-04-20")), text
+
+
+@pytest.mark.parametrize(
+    ("moment", "zone"),
+    [
+        (datetime(9999, 12, 31, 23, 59, tzinfo=UTC), "Asia/Tokyo"),
+        (datetime(1, 1, 1, tzinfo=UTC), "America/New_York"),
+    ],
+)
+def test_a_message_of_the_first_or_the_last_day_of_all_stops_no_search(moment: datetime, zone: str) -> None:
+    asked = asked_time("Where is the wedding in May 2024?", NOW, ZoneInfo(zone))
+    assert asked is not None
+    assert not asked.is_named("It is tomorrow.", moment)
