@@ -21,7 +21,7 @@ from afterword.schemas import (
     MessageEdited,
     decode_input,
 )
-from afterword.schemas.base import Id, Model, PartyId, Time
+from afterword.schemas.base import Id, Model, PartyId, Texts, Time
 from afterword.serving.bodies import body_of, described_body
 from afterword.serving.paths import ConversationId, MessageId
 from afterword.serving.principal import MayWrite, Principal
@@ -52,7 +52,7 @@ class MessagesBody(Model):
 
     model_config = ConfigDict(extra="forbid")
 
-    messages: Annotated[tuple[NewMessage, ...], Field(min_length=1, max_length=MOST_MESSAGES)]
+    messages: Annotated[tuple[NewMessage, ...], Field(min_length=1, max_length=MOST_MESSAGES, fail_fast=True)]
     """1 to 1,000 messages; tenant and user that are absent are those of the key, where it is bound to them."""
 
 
@@ -71,9 +71,9 @@ class ChangeBody(Model):
     """Replaces all of the metadata; null: it stays."""
     sentiment: Annotated[float, Field(ge=-1, le=1)] | None = None
     """The new sentiment; null, if it is given: unknown."""
-    flows: tuple[str, ...] | None = None
+    flows: Texts | None = None
     """Replaces the list; null: it stays."""
-    tools: tuple[str, ...] | None = None
+    tools: Texts | None = None
     """Replaces the list; null: it stays."""
     skip_summarization: bool | None = None
     """`true`: the message leaves its episode and stays in the archive; `false` brings nothing back."""

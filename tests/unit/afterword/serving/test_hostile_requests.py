@@ -3,15 +3,19 @@
 from collections.abc import AsyncIterator, Iterator
 
 import httpx
+import orjson
 import pytest
+from pydantic import ValidationError
 
 from afterword.serving.app import routes_only
 from afterword.serving.keys import KeyHolders, new_key
+from afterword.serving.writing import MessagesBody
 from tests.doubles.stores import MemoryKeys
 from tests.unit.afterword.serving.served import serving
 
 JSON = {"content-type": "application/json"}
 CHUNK = b"x" * 100_000
+MESSAGE = {"id": "m1", "conversation_id": "c1", "user_id": "u1", "role": "user", "content": "Hello"}
 
 
 class Upload:
@@ -93,6 +97,24 @@ async def test_json_that_is_none_or_too_deep_is_refused(path: str, content: byte
         answer = await served.client.post(path, content=content, headers=JSON)
         assert (answer.status_code, answer.json()["error_type"]) == (422, "request_invalid")
         assert len(answer.content) < 10_000
+
+
+FAULTY = b'{"messages": [' + b",".join([b"{}"] * 200_000) + b"]}"
+FAULTY_TEXTS = orjson.dumps({"messages": [{**MESSAGE, "flows": [1] * 200_000, "tools": [1] * 200_000}]})
+
+
+@pytest.mark.parametrize("content", [FAULTY, FAULTY_TEXTS], ids=["messages", "texts of a message"])
+def test_of_many_faults_of_one_kind_only_the_first_is_looked_for(content: bytes) -> None:
+    with pytest.raises(ValidationError) as raised:
+        MessagesBody.model_validate_json(content)
+    assert raised.value.error_count() < 10
+
+
+async def test_more_faults_than_can_be_read_are_counted() -> None:
+    content = orjson.dumps({"query": "lamp", **{f"name {n}": 1 for n in range(2000)}})
+    async with serving() as served:
+        answer = await served.client.post("/v1/recall", content=content, headers=JSON)
+        assert answer.json()["problems"] == [{"field": "body", "problem": "has 2,000 faults, too many to name"}]
 
 
 TRICKS = [
