@@ -29,7 +29,9 @@ log = structlog.get_logger(__name__)
 
 
 class BoundedHttp(H11Protocol):
-    """Closes a connection on which the head of a request does not arrive in time."""
+    """Closes a connection on which the head of a request does not arrive in time, or the rest of one that is answered:
+    the timer that uvicorn starts with an answer ends with the next byte.
+    """
 
     _head_timer: asyncio.TimerHandle | None = None
 
@@ -46,10 +48,15 @@ class BoundedHttp(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self.conn.their_state is not h11.IDLE:
+        if not self._owes_us:
             self._stop_expecting()
         elif self._head_timer is None:
             self._expect_head()
+
+    @property
+    def _owes_us(self) -> bool:
+        """It is the client's turn: there is no request that is not answered yet."""
+        return self.conn.their_state is h11.IDLE or self.conn.our_state is h11.DONE
 
     def _expect_head(self) -> None:
         self._head_timer = self.loop.call_later(HEADER_SECONDS, self._close)
@@ -61,7 +68,7 @@ class BoundedHttp(H11Protocol):
 
     def _close(self) -> None:
         self._head_timer = None
-        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+        if self._owes_us and not self.transport.is_closing():
             self.transport.close()
 
 
