@@ -73,12 +73,12 @@ class IssuerKeys:
             async with httpx.AsyncClient(verify=self._tls, timeout=TIMEOUT_SECONDS, trust_env=False) as client:
                 self._keys = keys_in(await _content(client, self._url))
             self._read_at = self._clock()
-        except (httpx.HTTPError, ValueError) as error:
+        except (httpx.HTTPError, ValueError, TimeoutError) as error:
             log.warning("issuer_keys_not_read", stage="serve", error_type=type(error).__name__)
 
 
 async def _content(client: httpx.AsyncClient, url: str) -> bytes:
-    """Raises: HTTPError; ValueError for an answer that is too large."""
+    """Raises: HTTPError; TimeoutError; ValueError for an answer that is too large."""
     content = bytearray()
     async with asyncio.timeout(TIMEOUT_SECONDS), client.stream("GET", url) as answer:
         answer.raise_for_status()
@@ -95,8 +95,9 @@ def keys_in(content: bytes) -> dict[str | None, Mapping[str, Any]]:
     keys = found.get("keys") if isinstance(found, dict) else None
     if not isinstance(keys, list):
         raise ValueError("no JWK set")
-    usable = [key for key in keys if isinstance(key, dict) and key.get("kty") in ALGORITHMS]
-    return {key.get("kid"): key for key in usable if key.get("use") in (None, "sig")}
+    usable = [key for key in keys if isinstance(key, dict) and str(key.get("kty")) in ALGORITHMS]
+    named = [key for key in usable if isinstance(key.get("kid"), str | None)]
+    return {key.get("kid"): key for key in named if key.get("use") in (None, "sig")}
 
 
 class TokenHolders:
@@ -114,11 +115,11 @@ class TokenHolders:
             described = await self._keys.find(header.get("kid"))
             if described is None:
                 raise Unauthenticated
-            return holder_of(self._verified(token, described, header["alg"]), self._settings)
+            return holder_of(self._verified(token, described, header.get("alg")), self._settings)
         except (jwt.PyJWTError, ValueError, TypeError) as error:
             raise Unauthenticated from error
 
-    def _verified(self, token: str, described: Mapping[str, Any], algorithm: str) -> dict[str, Any]:
+    def _verified(self, token: str, described: Mapping[str, Any], algorithm: Any) -> dict[str, Any]:
         """Return the claims. Raises: PyJWTError, Unauthenticated."""
         allowed = ALGORITHMS[described["kty"]]
         if algorithm not in allowed or described.get("alg") not in (None, algorithm):

@@ -1,5 +1,6 @@
 """Tokens of an identity provider: real ones, signed by keys that an issuer publishes."""
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -15,6 +16,7 @@ from aiohttp import web
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
+from afterword.serving import tokens
 from afterword.serving.tokens import FRESH_SECONDS, RETRY_SECONDS, IssuerKeys, TokenHolders
 from afterword.streams.settings import Serve
 from afterword.streams.tls import trusting
@@ -39,10 +41,13 @@ class Issuer:
         self.keys = [described(RSA_KEY, "rsa", "RS256"), described(EC_KEY, "ec", "ES256")]
         self.asked = 0
         self.away = False
+        self.silent = False
         self.url = ""
 
     async def publish(self, _: web.Request) -> web.Response:
         self.asked += 1
+        if self.silent:
+            await asyncio.Event().wait()
         if self.away:
             raise web.HTTPServiceUnavailable
         return web.json_response({"keys": self.keys})
@@ -133,6 +138,8 @@ BAD = {
     "user is too long": signed(sub="u" * 257),
     "changed": signed()[:-6] + "AAAAAA",
     "no token": "a.b.c",
+    "no algorithm": f"{encoded({'typ': 'JWT', 'kid': 'rsa'})}.{encoded(claims())}.AAAA",
+    "algorithm is no text": f"{encoded({'alg': ['RS256'], 'kid': 'rsa'})}.{encoded(claims())}.AAAA",
     "key id is no text": f"{encoded({'alg': 'RS256', 'kid': {'$ne': 1}})}.{encoded(claims())}.AAAA",
 }
 
@@ -183,3 +190,21 @@ async def test_old_keys_serve_while_the_issuer_is_away_and_none_is_503(issuer: I
     async with serving(holders(issuer, clock), auth="keys") as served:
         answer = await served.client.get(PATH, headers={"Authorization": f"Bearer {signed()}"})
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+
+
+async def test_an_issuer_that_does_not_answer_is_away(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "TIMEOUT_SECONDS", 0.2)
+    clock = Clock()
+    found = holders(issuer, clock)
+    await found.principal(signed())
+    issuer.silent = True
+    clock.now = FRESH_SECONDS + 1
+    assert (await found.principal(signed())).user_id == "u1"
+    async with serving(holders(issuer, clock), auth="keys") as served:
+        answer = await served.client.get(PATH, headers={"Authorization": f"Bearer {signed()}"})
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+
+
+async def test_a_key_that_is_described_wrongly_hides_no_other(issuer: Issuer) -> None:
+    issuer.keys = [{"kty": ["RSA"], "kid": "a"}, {**issuer.keys[0], "kid": ["rsa"]}, *issuer.keys]
+    assert (await holders(issuer, Clock()).principal(signed())).user_id == "u1"
