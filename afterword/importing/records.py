@@ -10,6 +10,8 @@ import ijson
 import orjson
 
 CHUNK_BYTES = 64 * 1024
+LONG_CHUNK_BYTES = 2**20
+"""The parser reads a text that does not end in a chunk once more with each further one; so these are larger."""
 MAX_WEIGHT = 128 * 2**20
 """Characters of a record's texts and names, and `VALUE_WEIGHT` for each of its values: about its bytes of memory."""
 VALUE_WEIGHT = 64
@@ -143,7 +145,7 @@ class _BoundedReader:
     def read(self, size: int) -> bytes:
         if self._unanswered > MAX_WEIGHT:
             raise _TextTooLong
-        chunk = self._file.read(size)
+        chunk = self._file.read(max(size, min(self._unanswered, LONG_CHUNK_BYTES)))
         self._unanswered += len(chunk)
         self.bytes_read += len(chunk)
         return chunk

@@ -3,6 +3,7 @@
 import io
 import itertools
 import json
+import time
 import tracemalloc
 
 import pytest
@@ -111,6 +112,17 @@ def test_a_record_that_is_too_large_is_passed_over(smaller, repeated):
 def test_a_text_that_does_not_end_ends_the_file_within_bounds(smaller):
     file = Endless(b'[1, "', b"x", 2**34)
     assert list(json_records(file)) == [1, TOO_LARGE]
+
+
+def test_a_long_text_takes_little_more_time_than_as_many_short_ones():
+    size = 2**25
+    seconds = []
+    for text in (size, 2**12):
+        data = b"[" + b'"%s",' % (b"x" * text) * (size // text) + b"0]"
+        began = time.process_time()
+        assert sum(1 for _ in json_records(io.BytesIO(data))) == size // text + 1
+        seconds.append(time.process_time() - began)
+    assert seconds[0] < 10 * seconds[1]
 
 
 def test_memory_does_not_grow_with_the_number_of_records():
