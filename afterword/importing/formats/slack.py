@@ -1,6 +1,5 @@
 """Slack's export: a folder for each channel, in it a file for each day, and lists of users and channels beside them."""
 
-import html
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -31,6 +30,9 @@ SAID = (None, "bot_message", "me_message", "thread_broadcast", "file_share", "fi
 """Subtypes of messages that somebody wrote; all others tell what was done, such as that somebody joined."""
 TIMESTAMP = re.compile(r"\d{1,10}\.\d{1,9}")
 MARKED = re.compile(r"<([^<>|]*)(?:\|([^<>]*))?>")
+ESCAPED = re.compile("&(amp|lt|gt);")
+"""All that Slack escapes."""
+CHARACTERS = {"amp": "&", "lt": "<", "gt": ">"}
 ATTACHED = ("fallback", "pretext", "title", "text")
 MAX_ATTACHMENTS = 20
 MAX_NAMES = 500_000
@@ -145,7 +147,8 @@ def _attached(attachment: Mapping[str, Any]) -> str:
 
 def without_marks(said: str, people: Mapping[str, str]) -> str:
     """Replace Slack's marks by what they show: `<@U1>` by `@Ann`, `<https://a|b>` by `b (https://a)`."""
-    return html.unescape(MARKED.sub(lambda found: _shown(found[1], found[2], people), said))
+    shown = MARKED.sub(lambda found: _shown(found[1], found[2], people), said)
+    return ESCAPED.sub(lambda found: CHARACTERS[found[1]], shown)
 
 
 def _shown(target: str, label: str | None, people: Mapping[str, str]) -> str:

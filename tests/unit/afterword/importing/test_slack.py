@@ -149,6 +149,8 @@ def test_what_is_no_export_is_refused():
         ("<!here> <!subteam^S1|@team>", "@here @team"),
         ("<https://a.b/c?d=1&amp;e=2> <https://a|the page>", "https://a.b/c?d=1&e=2 the page (https://a)"),
         ("1 &lt; 2 &amp;&amp; a < b", "1 < 2 && a < b"),
+        ("&amp;lt; &copy; &#38;", "&lt; &copy; &#38;"),
+        (f"&#{'1' * 5000};", f"&#{'1' * 5000};"),
         ("<a <b> c>", "<a b c>"),
     ],
 )
