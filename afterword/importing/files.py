@@ -24,6 +24,8 @@ MAX_DEPTH = 3
 """Folders within folders: an export has two levels, and one more when it was packed again."""
 
 
+COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""Methods of which Python decompresses as much as is asked for. Of bzip2 it is all that 4 KiB hold: gigabytes."""
 DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
 """Errors of reading an archive; the last is for a compression that Python does not know."""
 
@@ -104,7 +106,7 @@ class _Archive(_Sized):
         self._path = path
         self._archive = archive
         self._most = FREE_BYTES + MAX_EXPANSION * path.stat().st_size
-        entries = [entry for entry in archive.infolist() if not entry.is_dir()]
+        entries = [entry for entry in archive.infolist() if not entry.filename.endswith("/")]
         if len(entries) > MAX_FILES:
             raise HistoryRefused(file=path, problem=f"it has more than {MAX_FILES:,} files")
         for entry in entries:
@@ -118,10 +120,14 @@ class _Archive(_Sized):
 
     def _check(self, entry: zipfile.ZipInfo) -> None:
         path = PurePosixPath(entry.filename)
+        if not path.parts:
+            raise HistoryRefused(file=self._path, problem="a file of it has no name")
         if path.is_absolute() or ".." in path.parts or "\\" in entry.filename or ":" in path.parts[0]:
             raise HistoryRefused(file=self._path, problem="a file of it would be outside of it")
         if entry.flag_bits & 1:
             raise HistoryRefused(file=self._path, problem="it is encrypted; unpack it first")
+        if entry.compress_type not in COMPRESSIONS:
+            raise HistoryRefused(file=self._path, problem="it is compressed by another method than deflate; unpack it")
 
     def _count(self, size: int) -> None:
         super()._count(size)

@@ -85,6 +85,24 @@ def test_a_bomb_is_refused_before_it_is_read(tmp_path, monkeypatch):
     assert files.bytes_read < 100 * bomb.stat().st_size + 2**18
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_an_archive_that_python_decompresses_as_a_whole_is_refused(tmp_path, method):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", method) as archive:
+        archive.writestr("a.json", b" " * 2**20)
+    with pytest.raises(HistoryRefused, match="another method than deflate"):
+        contents(tmp_path / "a.zip")
+
+
+@pytest.mark.parametrize("name", ["", "."])
+def test_an_archive_with_a_file_without_a_name_is_refused(tmp_path, name):
+    entry = zipfile.ZipInfo("a")
+    entry.filename = name
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr(entry, b"[]")
+    with pytest.raises(HistoryRefused, match="no name"):
+        contents(tmp_path / "a.zip")
+
+
 def test_what_compresses_well_is_no_bomb(tmp_path):
     record = json.dumps({"role": "user", "content": "Good morning", "metadata": {}}).encode()
     assert contents(zipped(tmp_path / "a.zip", {"a.json": record * 50_000}))
