@@ -3,9 +3,12 @@
 import asyncio
 import socket
 from collections.abc import Callable
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Any
 
+NOT_PUBLIC = IPv4Network("192.0.0.0/24"), IPv6Network("fec0::/10")
+"""Networks that some versions of Python take for public: protocol assignments, with a cloud's metadata, and site-local
+addresses."""
 NAT64 = IPv6Network("64:ff9b::/96")
 """Well-known prefix, RFC 6052: the last four bytes are an IPv4 address."""
 
@@ -24,7 +27,8 @@ def is_public(address: str) -> bool:
     """
     found = ip_address(address.partition("%")[0])
     found = _inside(found) or found
-    return found.is_global and not (found.is_multicast or found.is_reserved)
+    is_special = found.is_multicast or found.is_reserved or any(found in network for network in NOT_PUBLIC)
+    return found.is_global and not is_special
 
 
 def _inside(address: IPv4Address | IPv6Address) -> IPv4Address | None:
