@@ -151,13 +151,13 @@ def _shown_address(variable: str) -> str:
 
 def moment(text: str) -> datetime:
     """Parse RFC 3339, or `90s`, `15m`, `2h`, `3d` ago. Raises: BadParameter."""
-    if found := AGO.fullmatch(text):
-        return datetime.now(UTC) - timedelta(**{UNITS[found[2]]: int(found[1])})
     try:
+        if found := AGO.fullmatch(text):
+            return datetime.now(UTC) - timedelta(**{UNITS[found[2]]: int(found[1])})
         parsed = datetime.fromisoformat(text)
-    except ValueError:
+        return parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
         raise typer.BadParameter(f"{text!r} is neither an RFC 3339 time nor a duration such as 15m, 2h or 3d") from None
-    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
 def report(error: AfterwordError) -> int:

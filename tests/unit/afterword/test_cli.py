@@ -11,7 +11,7 @@ import pytest
 import typer.main
 
 from afterword.cli import app, main
-from afterword.commands.common import ANSWERED_BY_SECONDS, LEAST_PATIENCE_SECONDS, next_step, start_command
+from afterword.commands.common import ANSWERED_BY_SECONDS, LEAST_PATIENCE_SECONDS, moment, next_step, start_command
 from afterword.streams.errors import BrokerRefuses, BrokerUnavailable, StoreUnavailable
 from afterword.streams.stores import mongo
 
@@ -49,6 +49,12 @@ def test_every_command_explains_itself(command, capsys):
         main([*command, "--help"])
     assert not ended.value.code
     assert "Usage" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["99999999999d", "9999999d", "0001-01-01T00:00:00+14:00", "yesterday"])
+def test_a_time_that_is_none_or_out_of_the_calendar_is_refused(text):
+    with pytest.raises(typer.BadParameter, match="neither an RFC 3339 time nor a duration"):
+        moment(text)
 
 
 def test_nothing_heavy_is_imported_for_help():
