@@ -138,7 +138,7 @@ class AfterwordStore(BaseStore):
     async def _search(self, op: SearchOp) -> list[SearchItem]:
         user_id, conversation_id = _place(op.namespace_prefix)
         agent_id, filtered = _filters(op.filter)
-        if filtered and conversation_id not in (None, filtered):
+        if op.limit < 1 or (filtered and conversation_id not in (None, filtered)):
             return []
         places = user_id, conversation_id or filtered, agent_id
         if op.query:
@@ -210,6 +210,8 @@ class AfterwordStore(BaseStore):
         """Namespaces of the one user whom a condition on the prefix names."""
         user_id = _only_user(op)
         found: dict[Namespace, None] = {}
+        if op.limit < 1:
+            return []
         async with aclosing(self._conversations(user_id)) as entries:
             async for entry in entries:
                 found[(user_id, entry.conversation_id)[: op.max_depth]] = None

@@ -102,6 +102,13 @@ async def test_without_a_query_it_lists_the_last_conversation_first_and_pages() 
     assert await kept.asearch(("ada", "c3")) == []
 
 
+async def test_a_limit_of_0_is_none_of_them() -> None:
+    kept = store(await remembered())
+    assert await kept.asearch(("ada",), limit=0) == []
+    assert await kept.asearch(("ada",), query="peanuts", limit=0) == []
+    assert await kept.alist_namespaces(prefix=("ada",), limit=0) == []
+
+
 async def test_an_item_has_the_whole_episode_for_its_owner_only() -> None:
     kept = store(await remembered())
     item = await kept.aget(("ada",), "c1:1")
