@@ -1,13 +1,14 @@
 """One consumer for all clients of the event stream: it reads the topics' ends and hands each event to whom it is for.
 
 A client that comes back is first given what it missed, by a consumer of its own, up to where the shared one was when it
-came; from there on it has a queue. One whose queue is full is let go: it comes back with the id of its last event.
+came; from there on it has a queue. One whose queue is full, or that reads slowly what it missed, is let go: it comes
+back with the id of its last event.
 """
 
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -34,6 +35,8 @@ QUEUED_EVENTS = 256
 KNOWN_CONVERSATIONS = 10_000
 CATCHING_UP = 4
 """Clients that are given what they missed at a time: each has a consumer of its own."""
+UNREAD_SECONDS = 30.0
+"""Time that such a client may take in all to read what it is given; then another has its turn."""
 POLL_MILLISECONDS = 500
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 10.0
 QUIET_SECONDS = 3.0
@@ -130,9 +133,10 @@ class StreamClient:
 class Feed:
     """Events of `summary.created`, `summary.deleted` and `episode.closed`, from now on or from a position on."""
 
-    def __init__(self, kafka: Kafka, metrics: Metrics) -> None:
+    def __init__(self, kafka: Kafka, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
         self._kafka = kafka
         self._metrics = metrics
+        self._clock = clock
         self.topics = kafka.summaries_topic, kafka.deletions_topic, kafka.episodes_topic
         self._offsets: dict[TopicPartition, int] = {}
         self._clients: set[StreamClient] = set()
@@ -176,9 +180,15 @@ class Feed:
         self._clients.add(client)
         self._metrics.event_clients.set(len(self._clients))
         try:
+            unread_seconds = 0.0
             async with aclosing(self._missed(wanted, since, here)) as missed:
                 async for event in missed:
+                    given_at = self._clock()
                     yield event
+                    unread_seconds += self._clock() - given_at
+                    if unread_seconds > UNREAD_SECONDS:
+                        self._metrics.event_clients_dropped.inc()
+                        return
             while (queued := await client.queue.get()) is not None:
                 yield queued
         finally:

@@ -1,6 +1,7 @@
 """Who gets which event, and who is let go."""
 
 import asyncio
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from afterword.context import Owner
 from afterword.schemas import SummaryDeleted
 from afterword.schemas.base import Model
 from afterword.serving.events import ALL
-from afterword.serving.feed import QUEUED_EVENTS, Feed, Published, StreamFilter
+from afterword.serving.feed import QUEUED_EVENTS, UNREAD_SECONDS, Feed, Published, StreamFilter
 from afterword.serving.positions import offsets_of
 from afterword.streams.settings import Kafka
 from afterword.streams.telemetry import Metrics
@@ -145,6 +146,36 @@ async def test_a_client_that_never_reads_is_let_go_and_the_others_are_not() -> N
     assert "afterword_event_clients_dropped_total 1.0" in feeding.metrics.text().decode()
     assert "afterword_event_clients 1.0" in feeding.metrics.text().decode()
     task.cancel()
+
+
+class Behind(Feed):
+    """A feed of which every client has missed more than it can read."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.metrics = Metrics("server", "any")
+        self.reading = 0
+        super().__init__(Kafka(), self.metrics, clock)
+
+    async def _missed(self, *_: Any) -> AsyncGenerator[Published, None]:
+        self.reading += 1
+        try:
+            for _ in range(1000):
+                yield Published("p", "summary.created", "{}", TopicPartition("summary.created", 0), 0, "c1", "t1", "u1")
+        finally:
+            self.reading -= 1
+
+
+async def test_a_client_that_reads_slowly_what_it_missed_makes_room_for_another() -> None:
+    now = 0.0
+    feed = Behind(lambda: now)
+    number = 0
+    async with asyncio.timeout(3):
+        async for _ in feed.events(EVERYTHING, {}):
+            now += 1
+            number += 1
+    assert UNREAD_SECONDS <= number <= UNREAD_SECONDS + 1
+    assert feed.reading == 0
+    assert "afterword_event_clients_dropped_total 1.0" in feed.metrics.text().decode()
 
 
 async def test_records_that_are_no_events_are_passed_over() -> None:
