@@ -1,4 +1,4 @@
-"""Counting and logging of requests, by route and never with content; and the headers of every answer."""
+"""Counting and logging of requests, by route and never with content; the headers of every answer, and faults."""
 
 import time
 
@@ -6,6 +6,7 @@ import structlog
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from afterword.serving.problems import fault_response
 from afterword.streams.telemetry import Metrics
 
 HEADERS = {
@@ -20,7 +21,10 @@ log = structlog.get_logger(__name__)
 
 
 class AccessMiddleware:
-    """Middleware around everything else. `logged`: write a line for each request."""
+    """Middleware around everything else. `logged`: write a line for each request.
+
+    An error that nobody foresaw ends here. After an answer has begun, the server ends the connection.
+    """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, logged: bool) -> None:
         self._app = app
@@ -32,7 +36,7 @@ class AccessMiddleware:
             await self._app(scope, receive, send)
             return
         began = time.perf_counter()
-        status = 500
+        status: int | None = None
         scope.setdefault("state", {})
 
         async def answer(message: Message) -> None:
@@ -47,8 +51,12 @@ class AccessMiddleware:
 
         try:
             await self._app(scope, receive, answer)
+        except Exception as error:  # noqa: BLE001 – the wrapper around every route: uvicorn would log the error's text
+            log.error("request_failed", stage="serve", error_type=type(error).__name__)
+            if status is None:
+                await fault_response()(scope, receive, answer)
         finally:
-            self._note(scope, status, time.perf_counter() - began)
+            self._note(scope, 500 if status is None else status, time.perf_counter() - began)
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", UNMATCHED)

@@ -193,9 +193,8 @@ async def show_refusal(_: Request, error: Exception) -> Response:
     return problem_response(error.status_code, error_type, phrase.lower(), headers=error.headers)
 
 
-async def show_fault(_: Request, error: Exception) -> Response:
-    """Answer to an error that nobody foresaw."""
-    log.error("request_failed", stage="serve", error_type=type(error).__name__)
+def fault_response() -> Response:
+    """Build the answer to an error that nobody foresaw."""
     return problem_response(500, "internal_server_error", FAILED)
 
 
@@ -203,4 +202,3 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(AfterwordError, show_error)
     app.add_exception_handler(RequestValidationError, show_invalid_request)
     app.add_exception_handler(HTTPException, show_refusal)
-    app.add_exception_handler(Exception, show_fault)

@@ -80,6 +80,6 @@ async def serving(authenticator: Authenticator | None = None, **settings: Any) -
         feed=Feed(Kafka(), metrics),
         erasures=erasures,
     )
-    transport = httpx.ASGITransport(make_app(services), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(make_app(services))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         yield Served(remembered, database, broker, services, erasures, eraser, client)

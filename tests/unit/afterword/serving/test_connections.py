@@ -1,14 +1,22 @@
 """Connections of clients that do not finish: each is closed in its time."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
+import httpx
 import pytest
 import pytest_asyncio
 
 from afterword.serving import server
+from afterword.serving.access import AccessMiddleware
+from afterword.serving.app import make_app
 from afterword.streams.settings import Settings
+from afterword.streams.telemetry import Metrics
+from tests.unit.afterword.serving.served import serving
 
 SECONDS = 0.3
 """Time in which a client has to go on."""
@@ -24,7 +32,14 @@ async def answering(_: Any, __: Any, send: Any) -> None:
 @pytest_asyncio.fixture
 async def port(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[int]:
     monkeypatch.setattr(server, "HEADER_SECONDS", SECONDS)
-    config = server.configuration(Settings(), answering)
+    async with listening(answering) as found:
+        yield found
+
+
+@asynccontextmanager
+async def listening(app: Any) -> AsyncIterator[int]:
+    """An application over uvicorn; yields its port."""
+    config = server.configuration(Settings(), app)
     config.load()
     running = server.HttpServer(config)
     loop = asyncio.get_running_loop()
@@ -61,3 +76,40 @@ async def test_a_body_that_ends_after_its_answer_makes_room_for_the_next_request
         assert (await reader.readuntil(b"\r\n\r\nok")).startswith(b"HTTP/1.1 200")
         writer.write(b"xy")
     writer.close()
+
+
+class Broken:
+    """Fails with a text that somebody wrote."""
+
+    async def conversation(self, *_: Any, **__: Any) -> None:
+        raise KeyError("a text of somebody's")
+
+
+@pytest.mark.parametrize("path", ["/v1/conversations/c1", "/conversation?id=c1"])
+async def test_an_error_that_nobody_foresaw_is_logged_by_its_type_alone(
+    path: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with serving() as served:
+        app = make_app(replace(served.services, memory=Broken()))  # type: ignore[arg-type]  # it is one that fails
+        async with listening(app) as port, httpx.AsyncClient(trust_env=False) as client:
+            answer = await client.get(f"http://127.0.0.1:{port}{path}")
+    assert (answer.status_code, answer.json()["error_type"]) == (500, "internal_server_error")
+    logged = caplog.text + "".join(capsys.readouterr())
+    assert "KeyError" in logged
+    assert "somebody" not in logged
+
+
+async def half_answering(_: Any, __: Any, send: Any) -> None:
+    """Fail in the midst of an answer."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"half", "more_body": True})
+    raise KeyError("a text of somebody's")
+
+
+async def test_an_error_in_the_midst_of_an_answer_ends_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+    app = AccessMiddleware(half_answering, Metrics("server", "any"), logged=False)
+    async with listening(app) as port, httpx.AsyncClient(trust_env=False) as client:
+        with pytest.raises(httpx.RemoteProtocolError):
+            await client.get(f"http://127.0.0.1:{port}/")
+    assert "somebody" not in caplog.text
