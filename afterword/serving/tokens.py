@@ -57,7 +57,9 @@ class IssuerKeys:
 
     async def find(self, key_id: str | None) -> Mapping[str, Any] | None:
         """Return the key as the issuer describes it. Raises: IssuerUnavailable, if none was ever read."""
-        if key_id not in self._keys or self._clock() - self._read_at > FRESH_SECONDS:
+        is_old = self._clock() - self._read_at > FRESH_SECONDS
+        # who has a known key waits for no read but its own
+        if key_id not in self._keys or (is_old and not self._reading.locked()):
             async with self._reading:
                 if self._clock() - self._tried_at > RETRY_SECONDS:
                     await self._read()

@@ -208,3 +208,17 @@ async def test_an_issuer_that_does_not_answer_is_away(issuer: Issuer, monkeypatc
 async def test_a_key_that_is_described_wrongly_hides_no_other(issuer: Issuer) -> None:
     issuer.keys = [{"kty": ["RSA"], "kid": "a"}, {**issuer.keys[0], "kid": ["rsa"]}, *issuer.keys]
     assert (await holders(issuer, Clock()).principal(signed())).user_id == "u1"
+
+
+async def test_only_one_waits_for_an_issuer_that_does_not_answer(issuer: Issuer) -> None:
+    clock = Clock()
+    found = holders(issuer, clock)
+    await found.principal(signed())
+    issuer.silent = True
+    clock.now = FRESH_SECONDS + 1
+    waiting = asyncio.create_task(found.principal(signed()))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(1):
+        assert (await found.principal(signed())).user_id == "u1"
+    assert not waiting.done()
+    waiting.cancel()
