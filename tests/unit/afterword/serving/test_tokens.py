@@ -58,7 +58,7 @@ async def issuer() -> AsyncIterator[Issuer]:
     found = Issuer()
     app = web.Application()
     app.router.add_get("/keys", found.publish)
-    runner = web.AppRunner(app)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
