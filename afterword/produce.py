@@ -23,6 +23,8 @@ from afterword.streams.settings import Settings
 SOURCE = "afterword/produce"
 CHUNK_BYTES = 256 * 1024
 INVALID_LINES_NAMED = 10
+MOST_LINE_BYTES = 16 * 2**20
+"""A message has at most 700,000 bytes; a dialogue of thousands of turns fits, too."""
 
 
 @dataclass(frozen=True)
@@ -202,6 +204,8 @@ def parse_all(lines: Iterable[bytes], now: datetime) -> Iterator[ProducerRecord 
 
 def parse_numbered(number: int, line: bytes, now: datetime) -> list[ProducerRecord] | InvalidLine:
     """Parse one line: its records, none for a blank one, or why it is invalid."""
+    if len(line) > MOST_LINE_BYTES:
+        return InvalidLine(number, f"too_large: more than {MOST_LINE_BYTES >> 20} MiB")
     try:
         return parse(line, now) if line.strip() else []
     except InvalidRecord as error:
@@ -272,20 +276,32 @@ def is_regular(file: BinaryIO) -> bool:
     return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
 
 
+def bounded_lines(file: BinaryIO) -> Iterator[bytes]:
+    """Yield lines of a file that can be read twice; of one that is too large the beginning, which is too large."""
+    while line := file.readline(MOST_LINE_BYTES + 1):
+        yield line
+        while line and not line.endswith(b"\n"):
+            line = file.readline(CHUNK_BYTES)
+
+
 async def read_lines(file: BinaryIO, chunk_bytes: int = CHUNK_BYTES) -> AsyncIterator[bytes]:
     """Yield lines of a file, a pipe or a terminal as they come, without blocking the event loop.
 
-    Lines are without their ends, from where the file stands. A pipe is closed afterwards. Raises: OSError.
+    Lines are without their ends, from where the file stands; of one that is too large the beginning, which is too
+    large. A pipe is closed afterwards. Raises: OSError.
     """
     rest: list[bytes] = []
+    size = 0
     async for chunk in _chunks(file, chunk_bytes):
         first, *others = chunk.split(b"\n")
-        rest.append(first)
+        if size <= MOST_LINE_BYTES:
+            rest.append(first)
+            size += len(first)
         if others:
             yield b"".join(rest)
             for line in others[:-1]:
                 yield line
-            rest = [others[-1]]
+            rest, size = [others[-1]], len(others[-1])
     if last := b"".join(rest):
         yield last
 

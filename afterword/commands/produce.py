@@ -87,11 +87,11 @@ def _opened(file: str) -> AbstractContextManager[BinaryIO]:
 
 def _checked_total(lines: BinaryIO, options: "ProduceOptions") -> int | None:
     """Count messages in the file; None if it cannot be read twice. Raises: LinesInvalid, unless they are skipped."""
-    from afterword.produce import LinesInvalid, check_lines, is_regular
+    from afterword.produce import LinesInvalid, bounded_lines, check_lines, is_regular
 
     if not is_regular(lines):
         return None
-    found = check_lines(lines)
+    found = check_lines(bounded_lines(lines))
     lines.seek(0)
     if found.invalid and not options.skip_invalid:
         raise LinesInvalid(found.first_invalid, found.invalid)

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword import samples
+from afterword import produce, samples
 from afterword.produce import (
     CHUNK_BYTES,
     Interleaving,
     InvalidLine,
     Produced,
+    bounded_lines,
     flush,
     is_regular,
     parse_all,
@@ -165,6 +166,20 @@ async def test_the_last_line_may_lack_its_end():
 @given(data=st.text("ab\n", max_size=60).map(str.encode), chunk_bytes=st.integers(1, 7))
 async def test_lines_do_not_depend_on_how_they_arrive(data, chunk_bytes):
     assert b"\n".join(await lines_of(data, chunk_bytes)) == data.removesuffix(b"\n")
+
+
+async def test_a_line_that_is_too_large_is_held_no_further_than_that(monkeypatch):
+    monkeypatch.setattr(produce, "MOST_LINE_BYTES", 1000)
+    data = b"a\n" + b"x" * 100_000 + b"\nb\n" + b"y" * 100_000
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.seek(0)
+        at_once = [line.rstrip(b"\n") for line in bounded_lines(file)]
+    for found in (at_once, await lines_of(data, 64)):
+        assert [len(line) for line in found if len(line) <= 1000] == [1, 1]
+        assert all(len(line) < 1100 for line in found)
+        problems = [parse_numbered(number, line, NOW) for number, line in enumerate(found, 1)]
+        assert [one.number for one in problems if "too_large" in str(one)] == [2, 4]
 
 
 async def test_a_line_of_a_pipe_comes_before_the_next_is_written():
