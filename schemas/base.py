@@ -23,7 +23,7 @@ Id = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 PartyId = Annotated[str, StringConstraints(max_length=256)]
 """A user, an agent or a tenant; may be empty. Rows and indexes hold it, so it is bounded."""
 
-Texts = Annotated[tuple[str, ...], Field(fail_fast=True)]
+TextList = Annotated[tuple[str, ...], Field(fail_fast=True)]
 """Texts, validated up to the first that is none: to tell of each would take 500 times the bytes that are at fault."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

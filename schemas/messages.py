@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from afterword.schemas.base import Id, Model, PartyId, Texts, Time
+from afterword.schemas.base import Id, Model, PartyId, TextList, Time
 
 MESSAGE_CREATED = "message.created"
 CONVERSATION_FLUSH = "conversation.flush"
@@ -62,9 +62,9 @@ class MessageCreated(Model):
     """`false`: the topic shifts with this message; `null`: unknown."""
     sentiment: Annotated[float, Field(ge=-1, le=1)] | None = None
     """Sentiment of the user: −1 is bad, 1 is good; null: unknown."""
-    flows: Texts = ()
+    flows: TextList = ()
     """Flows activated with this message."""
-    tools: Texts = ()
+    tools: TextList = ()
     """Tools invoked with this message."""
     skip_summarization: bool = False
     """`true`: archive the message, but never summarize it or count it for a trigger."""
@@ -116,9 +116,9 @@ class MessageEdited(Model):
     """Replaces all of the metadata; the key `afterword` has no effect here; null: it stays."""
     sentiment: Annotated[float, Field(ge=-1, le=1)] | None = None
     """The new sentiment; null, if it is given: unknown."""
-    flows: Texts | None = None
+    flows: TextList | None = None
     """Replaces the list; null: it stays."""
-    tools: Texts | None = None
+    tools: TextList | None = None
     """Replaces the list; null: it stays."""
     skip_summarization: bool | None = None
     """`true`: the message leaves its episode and stays in the archive; `false` brings nothing back."""

@@ -21,7 +21,7 @@ from afterword.schemas import (
     MessageEdited,
     decode_input,
 )
-from afterword.schemas.base import Id, Model, PartyId, Texts, Time
+from afterword.schemas.base import Id, Model, PartyId, TextList, Time
 from afterword.serving.bodies import body_of, described_body
 from afterword.serving.paths import ConversationId, MessageId
 from afterword.serving.principal import MayWrite, Principal
@@ -71,9 +71,9 @@ class ChangeBody(Model):
     """Replaces all of the metadata; null: it stays."""
     sentiment: Annotated[float, Field(ge=-1, le=1)] | None = None
     """The new sentiment; null, if it is given: unknown."""
-    flows: Texts | None = None
+    flows: TextList | None = None
     """Replaces the list; null: it stays."""
-    tools: Texts | None = None
+    tools: TextList | None = None
     """Replaces the list; null: it stays."""
     skip_summarization: bool | None = None
     """`true`: the message leaves its episode and stays in the archive; `false` brings nothing back."""
