@@ -1,6 +1,9 @@
 """Search screen: recall, with the words that were found marked."""
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -9,8 +12,9 @@ from starlette.responses import HTMLResponse
 
 from afterword.context import ANYONE
 from afterword.memory import MOST_FOUND_MESSAGES
+from afterword.schemas import MessageCreated
 from afterword.serving.page.conversation import choices
-from afterword.serving.page.marking import excerpt, with_words, word_finder
+from afterword.serving.page.marking import FindWords, excerpt, with_words, word_finder
 from afterword.serving.page.rendering import PageRoute, html_page
 from afterword.serving.page.visitor import ReadingVisitor, Submitted, field
 from afterword.serving.principal import Principal
@@ -68,14 +72,23 @@ async def _found(
     hits = await services.memory.recall(
         query, k=HITS, user_id=principal.user(user_id), tenant_id=principal.tenant(tenant_id), explain=True
     )
-    find = word_finder(query)
-    shown: list[ShownHit] = []
+    found: list[tuple[Recalled, Sequence[MessageCreated]]] = []
     for hit in hits:
         wanted = hit.matching_ids or hit.message_ids[:MOST_FOUND_MESSAGES]  # without a second stage, any may match
         messages = await services.memory.find_messages(hit.conversation_id, wanted, **principal.owner._asdict())
-        parts = ((message.id, excerpt(message.content, find)) for message in messages)
-        excerpts = [(message_id, part) for message_id, part in parts if part is not None][:EXCERPTS]
-        rankings = hit.scores.model_dump() if hit.scores else {}
-        scores = [(label, rankings[name]) for name, label in RANKINGS.items() if rankings.get(name) is not None]
-        shown.append(ShownHit(hit, with_words(hit.short_summary, find), excerpts, scores))
-    return shown
+        found.append((hit, messages))
+    # in a thread: to stem each word computes, up to half a second for long messages
+    return await asyncio.to_thread(_marked, query, found)
+
+
+def _marked(query: str, found: Sequence[tuple[Recalled, Sequence[MessageCreated]]]) -> list[ShownHit]:
+    find = word_finder(query)
+    return [_shown(hit, messages, find) for hit, messages in found]
+
+
+def _shown(hit: Recalled, messages: Sequence[MessageCreated], find: FindWords) -> ShownHit:
+    parts = ((message.id, excerpt(message.content, find)) for message in messages)
+    excerpts = list(islice(((message_id, part) for message_id, part in parts if part is not None), EXCERPTS))
+    rankings = hit.scores.model_dump() if hit.scores else {}
+    scores = [(label, rankings[name]) for name, label in RANKINGS.items() if rankings.get(name) is not None]
+    return ShownHit(hit, with_words(hit.short_summary, find), excerpts, scores)

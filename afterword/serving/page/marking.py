@@ -21,6 +21,9 @@ MARKED_CHARACTERS = 4000
 EXCERPT_CHARACTERS = 240
 """Characters that an excerpt shows around the first word that was found."""
 
+FindWords = Callable[[str], list[tuple[int, int]]]
+"""Finds where a text has words: first character, and the one after the last."""
+
 _Span = tuple[int, int, str, str]
 """Start, end, and HTML before and after."""
 
@@ -57,7 +60,7 @@ def _tokens(text: str, tokens: Sequence[str]) -> Iterator[tuple[int, int]]:
         yield from (found.span() for found in re.finditer(rf"(?<!\w)(?:{either})(?!\w)", text))
 
 
-def word_finder(query: str) -> Callable[[str], list[tuple[int, int]]]:
+def word_finder(query: str) -> FindWords:
     """Make the function that finds where a text has words of the query, in any form that the search takes for them."""
     languages = plausible(query)
     wanted = {stem for language in languages for stem in stem_words(query, language)}
@@ -88,13 +91,13 @@ def _pairs(run: str, start: int, wanted: set[str]) -> list[tuple[int, int]]:
     return found
 
 
-def with_words(text: str, find: Callable[[str], list[tuple[int, int]]]) -> Markup:
+def with_words(text: str, find: FindWords) -> Markup:
     """Mark the words that were searched for."""
     text = cut_off(text, MARKED_CHARACTERS)
     return _with(text, [(start, end, "<mark>", "</mark>") for start, end in find(text)])
 
 
-def excerpt(text: str, find: Callable[[str], list[tuple[int, int]]]) -> Markup | None:
+def excerpt(text: str, find: FindWords) -> Markup | None:
     """Show the part of a text around the first word that was searched for; None if it has none."""
     found = find(text)
     if not found:

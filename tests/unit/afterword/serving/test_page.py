@@ -1,7 +1,10 @@
 """The page shows what the principal may see, escaped, and takes forms of its own only."""
 
+import asyncio
 import hashlib
+import random
 import re
+import time
 from typing import Any
 
 import orjson
@@ -127,6 +130,24 @@ async def test_a_search_shows_the_messages_that_match_and_leads_to_them() -> Non
         assert "A <mark>flight</mark> to <mark>Rome</mark>." in page
         assert f'href="/conversation?id=c1#{anchor("m2")}"' in page
         assert "words in a passage" in page
+
+
+async def test_a_search_through_long_messages_stops_no_other_request() -> None:
+    letters = random.Random(1)
+    async with serving() as served:
+        for n in range(10):
+            said = ["".join(letters.choices("abcdefghijklmnop", k=6)) for _ in range(500)]
+            messages = await served.remembered.say(" ".join([*said, "zebra"]), conversation_id=f"c{n}")
+            await served.remembered.summarise(messages)
+        form = {"user_id": "u1", "tenant_id": "t1", "query": "zebra"}
+        await served.client.post("/search", data=form, headers=OURS)  # loads templates, and more
+        searching = asyncio.create_task(served.client.post("/search", data=form, headers=OURS))
+        longest, last = 0.0, time.thread_time()
+        while not searching.done():
+            await asyncio.sleep(0)
+            longest, last = max(longest, time.thread_time() - last), time.thread_time()
+        assert (await searching).text.count("<blockquote") == 10
+        assert longest < 0.06
 
 
 HOSTILE = "<script>alert(1)</script>\"' onx=1 \u202e\x1b[31m\x00 {{ 7 * 7 }}"
