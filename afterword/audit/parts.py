@@ -44,7 +44,7 @@ class Parts:
         self._last = [NOWHERE] * count
         """Offsets of the last blocks."""
         self._joined = list(range(count))
-        """For each part one before it that is read with it, or itself."""
+        """Parts before them that they are read with, or themselves."""
 
     def __enter__(self) -> Self:
         return self

@@ -103,12 +103,12 @@ def conversation_in(composite: str) -> str:
     return composite.partition(":")[0].partition("/")[0]
 
 
-def scope_of(episode: str) -> str:
+def scope_in(episode: str) -> str:
     """Return the scope that an `episode_id` is numbered in, in the form of `scope_name`."""
     return episode.rpartition(":")[0]
 
 
-class Fact(Protocol):
+class AuditFact(Protocol):
     """Something that is known of a conversation."""
 
     @property
@@ -259,7 +259,7 @@ class Closed(NamedTuple):
 
     @property
     def scope(self) -> str:
-        return scope_of(self.episode_id)
+        return scope_in(self.episode_id)
 
     @property
     def ended_ms(self) -> int:
@@ -284,7 +284,7 @@ class Announced(NamedTuple):
     @property
     def conversations(self) -> tuple[str, ...]:
         superseded = (conversation_in(self.supersedes),) if self.supersedes else ()
-        return conversation_in(scope_of(self.episode_id)), conversation_in(self.event_id), *superseded
+        return conversation_in(scope_in(self.episode_id)), conversation_in(self.event_id), *superseded
 
     def put(self, snapshot: "Snapshot") -> None:
         snapshot.announced.append(self)
@@ -303,7 +303,7 @@ class AnnouncedDeletion(NamedTuple):
 
     @property
     def conversations(self) -> tuple[str, ...]:
-        return conversation_in(self.event_id), conversation_in(scope_of(self.episode_id))
+        return conversation_in(self.event_id), conversation_in(scope_in(self.episode_id))
 
     def put(self, snapshot: "Snapshot") -> None:
         snapshot.ended[self.event_id] = self.episode_id
@@ -345,7 +345,7 @@ class Archived(NamedTuple):
     """Offset of its last change."""
 
 
-class EpisodeDocument(NamedTuple):
+class AuditedEpisode(NamedTuple):
     """An episode in the store."""
 
     episode_id: str
@@ -355,7 +355,7 @@ class EpisodeDocument(NamedTuple):
 
     @property
     def conversations(self) -> tuple[str, ...]:
-        return conversation_in(scope_of(self.episode_id)), escape(self.conversation_id)
+        return conversation_in(scope_in(self.episode_id)), escape(self.conversation_id)
 
     def put(self, snapshot: "Snapshot") -> None:
         snapshot.stored[self.episode_id] = self.stored
@@ -364,7 +364,7 @@ class EpisodeDocument(NamedTuple):
 
 
 class DeletedDocument(NamedTuple):
-    """What stays in the store of a deleted episode."""
+    """Document that stays in the store of a deleted episode."""
 
     episode_id: str
     as_of: int
@@ -373,7 +373,7 @@ class DeletedDocument(NamedTuple):
 
     @property
     def conversations(self) -> tuple[str, ...]:
-        return (conversation_in(scope_of(self.episode_id)),)
+        return (conversation_in(scope_in(self.episode_id)),)
 
     def put(self, snapshot: "Snapshot") -> None:
         snapshot.gone[self.episode_id] = self.as_of
@@ -403,7 +403,7 @@ class LabelDocument(NamedTuple):
 
     @property
     def conversations(self) -> tuple[str, ...]:
-        labelled = () if self.episode_id is None else (conversation_in(scope_of(self.episode_id)),)
+        labelled = () if self.episode_id is None else (conversation_in(scope_in(self.episode_id)),)
         return conversation_in(self.key), *labelled
 
     def put(self, snapshot: "Snapshot") -> None:
@@ -417,7 +417,7 @@ class LabelDocument(NamedTuple):
 
 @dataclass
 class Shared:
-    """What is of no single conversation: small, and the same for all parts of a snapshot."""
+    """Facts of no single conversation: small, and the same for all parts of a snapshot."""
 
     consumed: dict[int, int] = field(default_factory=dict)
     """Committed offset of the segmenter, by partition of `messages`."""
@@ -448,7 +448,7 @@ class Shared:
 
 
 OF_NO_CONVERSATION = ("refused", "flushes", "unreadable", "unreadable_announcements", "notes")
-"""What only the first part of a snapshot has."""
+"""Facts that only the first part of a snapshot has."""
 
 
 @dataclass
@@ -508,7 +508,7 @@ class Snapshot(Shared):
     """Episodes without a point that were deleted since the stores were read."""
     notes: list[str] = field(default_factory=list)
 
-    def add(self, fact: Fact) -> None:
+    def add(self, fact: AuditFact) -> None:
         """Take a fact in. Raises: NoRoom."""
         if self.parts is None:
             fact.put(self)

@@ -6,7 +6,7 @@ from typing import TypeVar
 from afterword.audit.snapshot import (
     Archived,
     DeletedDocument,
-    EpisodeDocument,
+    AuditedEpisode,
     LabelDocument,
     MessageDocument,
     Position,
@@ -48,8 +48,8 @@ def _deleted(episode: DeletedEpisode) -> DeletedDocument:
     return DeletedDocument(episode.deletion.episode_id, episode.as_of, episode.deletion.reason == "expired")
 
 
-def _kept(episode: EpisodeRef) -> EpisodeDocument:
-    return EpisodeDocument(episode.episode_id, episode.conversation_id, episode.tenant_id, stored(episode))
+def _kept(episode: EpisodeRef) -> AuditedEpisode:
+    return AuditedEpisode(episode.episode_id, episode.conversation_id, episode.tenant_id, stored(episode))
 
 
 def _document(message: MessageRef) -> MessageDocument | LabelDocument:

@@ -24,8 +24,8 @@ from afterword.audit.snapshot import (
     Core,
     Damage,
     DeletedDocument,
-    EpisodeDocument,
-    Fact,
+    AuditedEpisode,
+    AuditFact,
     FirstPending,
     LabelDocument,
     MessageChange,
@@ -56,7 +56,7 @@ GROUP_OFFSETS = st.just({0: 14, 1: 14}) | st.dictionaries(st.integers(0, 1), st.
 class World:
     """Facts in the order in which they are read, and what a snapshot has of no conversation."""
 
-    facts: list[Fact]
+    facts: list[AuditFact]
     shared: dict[str, Any]
     indexed: set[str] | None
     removed: set[str] = field(default_factory=set)
@@ -79,7 +79,7 @@ def messages_of(draw: st.DrawFn, conversation: str) -> bytes:
     return digest_of_message(conversation, draw(NUMBERS), draw(TENANTS))
 
 
-def record(draw: st.DrawFn, where: Position) -> Fact:
+def record(draw: st.DrawFn, where: Position) -> AuditFact:
     """A record of `messages`."""
     conversation = draw(IDS)
     kind = draw(st.sampled_from(["message", "message", "message", "message", "flush", "change"]))
@@ -103,7 +103,7 @@ def record(draw: st.DrawFn, where: Position) -> Fact:
     )
 
 
-def state_row(draw: st.DrawFn) -> Fact:
+def state_row(draw: st.DrawFn) -> AuditFact:
     scope = Scope(draw(IDS), draw(st.sampled_from([None, None, "", "x"])))
     seq = draw(st.integers(0, 2))
     if draw(st.booleans()):
@@ -136,7 +136,7 @@ class Ids:
         return event_id(self.episode(), self._draw(st.integers(1, 2)))
 
 
-def episode(draw: st.DrawFn, ids: Ids, where: Position, changes: Sequence[MessageChange]) -> Fact:
+def episode(draw: st.DrawFn, ids: Ids, where: Position, changes: Sequence[MessageChange]) -> AuditFact:
     """A record of `episode.closed`."""
     if changes and draw(st.booleans()):
         made = draw(st.sampled_from(changes))
@@ -162,7 +162,7 @@ def episode(draw: st.DrawFn, ids: Ids, where: Position, changes: Sequence[Messag
     )
 
 
-def announced(draw: st.DrawFn, ids: Ids) -> Fact:
+def announced(draw: st.DrawFn, ids: Ids) -> AuditFact:
     name = ids.episode()
     if draw(st.integers(0, 3)) == 0:
         return AnnouncedDeletion(ids.event(), name)
@@ -179,7 +179,7 @@ def announced(draw: st.DrawFn, ids: Ids) -> Fact:
     )
 
 
-def document(draw: st.DrawFn, ids: Ids) -> Fact:
+def document(draw: st.DrawFn, ids: Ids) -> AuditFact:
     kind = draw(st.sampled_from(["episode", "deleted", "message", "message", "label"]))
     conversation = ids.any_conversation()
     if kind == "episode":
@@ -192,7 +192,7 @@ def document(draw: st.DrawFn, ids: Ids) -> Fact:
             changes,
             draw(st.sampled_from([-1, -1, 3])),
         )
-        return EpisodeDocument(ids.episode(), conversation, draw(TENANTS), stored)
+        return AuditedEpisode(ids.episode(), conversation, draw(TENANTS), stored)
     if kind == "deleted":
         return DeletedDocument(ids.episode(), draw(OFFSETS), draw(st.booleans()))
     key = message_key(conversation, draw(NUMBERS), draw(TENANTS))
@@ -217,7 +217,7 @@ def document(draw: st.DrawFn, ids: Ids) -> Fact:
 def worlds(draw: st.DrawFn) -> World:
     may_contradict = draw(st.booleans())
 
-    def many(make: Callable[[int], Fact], most: int) -> list[Fact]:
+    def many(make: Callable[[int], AuditFact], most: int) -> list[AuditFact]:
         return [make(n) for n in range(draw(st.integers(most // 2, most) | st.integers(0, most)))]
 
     def ids() -> Ids:
@@ -267,7 +267,7 @@ def test_in_parts_the_report_is_the_same_as_at_once(world: World, count: int, mo
 
 
 def test_a_rolling_summary_that_is_older_than_a_change_is_found_in_parts_too() -> None:
-    facts: list[Fact] = []
+    facts: list[AuditFact] = []
     for n, conversation in enumerate(["c", "d", "e", "f"]):
         message = digest_of_message(conversation, "1")
         first, second = (episode_id(conversation, ordinal) for ordinal in (1, 2))
@@ -278,7 +278,7 @@ def test_a_rolling_summary_that_is_older_than_a_change_is_found_in_parts_too() -
             Closed(Position(0, 3 * n), first, 1, conversation, 1, "ff", "ff", core, b""),
             Closed(Position(0, 3 * n + 1), second, 1, conversation, 2, "ff", "ff", (), b""),
             AmendmentRecord(Position(0, 3 * n + 2), conversation, message, Position(0, 10 + n)),
-            EpisodeDocument(second, conversation, None, Stored(1, "ff")),
+            AuditedEpisode(second, conversation, None, Stored(1, "ff")),
         ]
     world = World(facts, {"summarized_to": {0: 20}}, None)
     with Parts(3, 1) as parts:
