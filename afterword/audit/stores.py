@@ -5,8 +5,8 @@ from typing import TypeVar
 
 from afterword.audit.snapshot import (
     Archived,
-    DeletedDocument,
     AuditedEpisode,
+    DeletedDocument,
     LabelDocument,
     MessageDocument,
     Position,
