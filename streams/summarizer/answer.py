@@ -18,6 +18,7 @@ SHORT_CHARACTERS = 400
 LONG_CHARACTERS = 1000
 
 _THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
+_END_OF_THINKING = "</think>"
 _REFUSAL = re.compile(
     r"\W*+(?:(?:i(?:'|’)?m|i am|we are|we(?:'|’)re)?\s*(?:very |so |really )?(?:sorry|afraid|apologi[sz]e)\b.{0,30}\b"
     r"(?:can(?:'|’)?t|cannot|can not|unable|not able|won(?:'|’)?t)\b"
@@ -109,7 +110,11 @@ def is_refusal(text: str) -> bool:
 
 
 def without_thinking(text: str) -> str:
-    return _THINKING.sub("", text)
+    """Leave out what a reasoning model thought aloud.
+
+    Where its chat template opens the thought, as that of DeepSeek R1 does, the answer has only the end of it.
+    """
+    return _THINKING.sub("", text).rpartition(_END_OF_THINKING)[2]
 
 
 def checked(text: str, name: str) -> str:

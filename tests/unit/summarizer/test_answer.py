@@ -30,6 +30,7 @@ def written(**fields: object) -> str:
         f"```json\n{written()}\n```",
         f"Here is the summary you asked for:\n{written()}\nI hope this helps!",
         f"<think>The user wants {{JSON}}.</think>{written()}",
+        f"Okay, the user wants {{JSON}}.\n</think>\n\n{written()}",
         written(note="an extra field"),
     ],
 )
