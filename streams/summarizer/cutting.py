@@ -1,5 +1,6 @@
 """Cutting what is too long: where messages may be split into parts, and texts without their middle. Pure."""
 
+import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
@@ -10,6 +11,10 @@ from afterword.schemas.messages import Role
 MARKER_CHARACTERS = 40
 """Length of the words that stand for what is left out; to leave out less would make the text longer."""
 LONGEST_WORD = 40
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uff01-\uff0f\U00020000-\U0002ffff]"
+)
+"""Characters of scripts without spaces: a text may be cut beside each of them."""
 
 
 class Spoken(Protocol):
@@ -101,4 +106,4 @@ def _boundary(text: str, at: int, step: int) -> int:
 
 def _inside_word(text: str, place: int) -> bool:
     before, after = text[place - 1], text[place]
-    return before.isascii() and after.isascii() and not (before.isspace() or after.isspace())
+    return not (before.isspace() or after.isspace() or _UNSPACED.match(before) or _UNSPACED.match(after))

@@ -29,10 +29,17 @@ def test_a_marker_says_how_many_characters_are_left_out() -> None:
     assert " [… 12,345 characters left out …] " in without_middle("字" * 12_445, 100)
 
 
+@pytest.mark.parametrize("word", ["4711-0815", "٤٧١١٠٨١٥", "Größenänderung", "обновление", "सूचनाएँ"])
 @pytest.mark.parametrize("characters", range(60, 120))
-def test_no_number_is_cut_in_two(characters: int) -> None:
-    short = without_middle(" ".join(["4711-0815"] * 100), characters)
-    assert set(MARKER.sub(" ", short).split()) == {"4711-0815"}
+def test_no_word_and_no_number_is_cut_in_two(word: str, characters: int) -> None:
+    short = without_middle(" ".join([word] * 100), characters)
+    assert set(MARKER.sub(" ", short).split()) == {word}
+
+
+@pytest.mark.parametrize("characters", range(60, 120))
+def test_where_words_are_written_without_spaces_no_number_is_cut_in_two_either(characters: int) -> None:
+    kept = MARKER.split(without_middle("订单号4711的价格是１２３４元。" * 30, characters))
+    assert set(re.findall(r"\d+", kept[0] + " " + kept[2])) == {"4711", "１２３４"}
 
 
 def test_a_text_without_spaces_is_cut_all_the_same() -> None:
