@@ -2,6 +2,8 @@
 
 import re
 
+from afterword.streams.summarizer.cutting import boundary
+
 ELLIPSIS = "…"
 OPENING = "([{\"'“‘«¿¡„"
 
@@ -130,8 +132,8 @@ def cut_at_word(text: str, limit: int) -> str:
         return text
     kept = text[: limit - 1]
     if not text[limit - 1].isspace():
-        head, space, _ = kept.rpartition(" ")
-        kept = head if space and 2 * len(head) > limit else kept
+        ends = kept.rfind(" "), boundary(text, limit - 1, -1)
+        kept = kept[: next((end for end in ends if 2 * end > limit), limit)]
     return kept.rstrip(" ,;:–—-、，") + ELLIPSIS
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from afterword.schemas import EpisodeMessage
 from afterword.streams.summarizer.control_tokens import strip_control_tokens
+from afterword.streams.summarizer.cutting import both_ends
 from afterword.streams.summarizer.sentences import cut_at_word, split_sentences
 
 MAX_CANDIDATES = 240
@@ -119,8 +120,7 @@ def candidates(messages: Iterable[EpisodeMessage]) -> list[Candidate]:
 def clean(text: str) -> str:
     """Strip control tokens, and the middle of a huge message."""
     if len(text) > MAX_MESSAGE_CHARACTERS:
-        half = MAX_MESSAGE_CHARACTERS // 2
-        text = f"{text[:half]}\n{text[-half:]}"
+        text = "\n".join(both_ends(text, MAX_MESSAGE_CHARACTERS))
     return strip_control_tokens(text)
 
 

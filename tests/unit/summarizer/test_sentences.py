@@ -102,5 +102,10 @@ def test_a_long_sentence_ends_with_a_whole_word() -> None:
     assert cut_at_word("One two three four five", 8) == "One two…"
 
 
+def test_a_cut_leaves_no_half_number_where_words_are_written_without_spaces():
+    assert cut_at_word("用户要求取消订单号471123456789", 14) == "用户要求取消订单号…"
+    assert cut_at_word("退款 用户要求取消订单号471123456789", 16) == "退款 用户要求取消订单号…"
+
+
 def test_a_word_that_alone_is_too_long_is_cut() -> None:
     assert cut_at_word("x" * 100, 10) == "x" * 9 + "…"

@@ -8,8 +8,10 @@ import pytest
 from afterword.streams.language import stem_words
 from afterword.streams.summarizer.extractive.ranking import (
     MAX_CANDIDATES,
+    MAX_MESSAGE_CHARACTERS,
     candidates,
     centrality,
+    clean,
     diverse,
     informativeness,
     is_politeness,
@@ -87,3 +89,9 @@ def test_a_phrase_begins_and_ends_with_a_word_that_tells_something() -> None:
 def test_a_phrase_is_as_long_as_a_title_may_be() -> None:
     assert len(title("broken " * 40)) <= 60
     assert title("a the of") == ""
+
+
+@pytest.mark.parametrize("more", range(9))
+def test_a_huge_message_without_its_middle_has_no_half_numbers(more: int) -> None:
+    text = " " * more + "order 4711 " * (MAX_MESSAGE_CHARACTERS // 10)
+    assert set(clean(text).split()) == {"order", "4711"}
