@@ -130,11 +130,15 @@ def cut_at_word(text: str, limit: int) -> str:
     """Cut a text to `limit` characters, at a word's end if possible, with an ellipsis."""
     if len(text) <= limit:
         return text
-    kept = text[: limit - 1]
-    if not text[limit - 1].isspace():
-        ends = kept.rfind(" "), boundary(text, limit - 1, -1)
-        kept = kept[: next((end for end in ends if 2 * end > limit), limit)]
-    return kept.rstrip(" ,;:–—-、，") + ELLIPSIS
+    return text[: word_end(text, limit - 1)].rstrip(" ,;:–—-、，") + ELLIPSIS
+
+
+def word_end(text: str, end: int) -> int:
+    """Move the end of a cut, inside a text, to the end of a word, unless that takes half of what is left."""
+    if text[end].isspace():
+        return end
+    before = text.rfind(" ", 0, end), boundary(text, end, -1)
+    return next((place for place in before if 2 * place > end), end)
 
 
 def cut_at_sentence(text: str, limit: int) -> str:

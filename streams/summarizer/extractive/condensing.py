@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from afterword.streams.language import words
 from afterword.streams.summarizer.control_tokens import strip_control_tokens
 from afterword.streams.summarizer.extractive.ranking import Terms, informativeness, is_question
-from afterword.streams.summarizer.sentences import ELLIPSIS, split_sentences
+from afterword.streams.summarizer.sentences import ELLIPSIS, split_sentences, word_end
 from afterword.streams.tokens import count_tokens
 
 SAME = 0.8
@@ -64,13 +64,7 @@ def cut_to_tokens(text: str, max_tokens: int) -> str:
             fits = middle
         else:
             too_long = middle
-    return _whole_words(text, fits) + ELLIPSIS
-
-
-def _whole_words(text: str, end: int) -> str:
-    head, space, _ = text[:end].rpartition(" ")
-    at_word = text[end].isspace() or not space or 2 * len(head) < end
-    return (text[:end] if at_word else head).rstrip(" ,;:…，、\n")
+    return text[: word_end(text, fits)].rstrip(" ,;:…，、\n") + ELLIPSIS
 
 
 def _leave_out_sentences(lines: list[Line], max_tokens: int) -> list[Line]:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from afterword.streams.language import stem_words
 from afterword.streams.summarizer.extractive import carry_forward, condense, summarize
+from afterword.streams.summarizer.extractive.condensing import cut_to_tokens
 from afterword.streams.summarizer.rolling import longest_text, next_row
 from afterword.streams.tokens import count_tokens
 from tests.samples import a_summary
@@ -80,3 +81,9 @@ def test_the_bound_holds_for_any_text(text: str, max_tokens: int) -> None:
 def test_condensing_what_fits_changes_nothing(said: list[str], max_tokens: int) -> None:
     condensed = condense("\n".join(f"{word}." for word in said), max_tokens)
     assert condense(condensed, max_tokens) == condensed
+
+
+def test_a_sentence_that_loses_its_end_has_no_half_number() -> None:
+    text = "用户在电话里要求取消订单号471123456789并退款"
+    cuts = {cut_to_tokens(text, tokens) for tokens in range(8, count_tokens(text))}
+    assert {"".join(filter(str.isdigit, cut)) for cut in cuts} == {"", "471123456789"}
