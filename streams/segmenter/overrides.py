@@ -51,9 +51,9 @@ class Rulebook:
         given = metadata.get(FIELD)
         if given is None:
             return current
+        _check_names(given)
         if not given:
             return ""
-        _check_names(given)
         text = orjson.dumps(given, option=orjson.OPT_SORT_KEYS)
         if len(text) > MAX_BYTES:
             raise _invalid("", f"{len(text)} bytes of JSON, at most {MAX_BYTES} can be taken")

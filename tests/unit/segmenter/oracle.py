@@ -268,7 +268,7 @@ class Oracle:
         if given is None:
             return room.limits
         if not isinstance(given, dict):
-            return self.limits if not given else None
+            return None
         if set(given) - OVERRIDABLE or len(orjson.dumps(given)) > 2000:
             return None
         if given.get("max_episode_size", 0) > self.limits.max_pending_messages:

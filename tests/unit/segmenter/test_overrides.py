@@ -77,6 +77,7 @@ class TestTheyAreValidated:
             ("often", "metadata.afterword: must be an object"),
             ([1], "metadata.afterword: must be an object"),
             (1, "metadata.afterword: must be an object"),
+            *((empty, "metadata.afterword: must be an object") for empty in ([], "", 0, False)),
             ({"canary": 1}, f"metadata.afterword: may have {', '.join(NAMES)}, and nothing else"),
             ({"overlap": 1}, f"metadata.afterword: may have {', '.join(NAMES)}, and nothing else"),
             ({"trigger": {"any": [{"canary": 1}]}}, "metadata.afterword.trigger: any[0]: unknown condition"),
