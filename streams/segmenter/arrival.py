@@ -59,11 +59,13 @@ class Arrival(NamedTuple):
     """Version of the model that found that it shifts; 0: none did."""
     said: Utterance | None = None
     """Part that the topic model sees, where that was read ahead."""
+    waited_to_ms: int | None = None
+    """The latest event time of all that it was pending with in another scope, where it was: they have no gap."""
 
     @property
     def event_ms(self) -> int:
         """Event time as far as the record confirms it, milliseconds since 1970."""
-        return event_time(self.sent_ms, self.record_ms)
+        return event_time(self.sent_ms, self.record_ms) if self.waited_to_ms is None else self.waited_to_ms
 
 
 def from_record(
@@ -136,6 +138,7 @@ def from_row(row: bytes, body: Body, state: State, message: EpisodeMessage) -> A
         content=message.content,
         encrypted=body.encrypted,
         topic_model=body.topic_model,
+        waited_to_ms=state.latest_event_ms,
     )
 
 

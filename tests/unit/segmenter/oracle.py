@@ -55,6 +55,8 @@ class Taken:
     """It was deleted."""
     found: bool = False
     """Its text was found to begin a topic."""
+    waited_to: float | None = None
+    """The latest event time of those that it waited with for an agent."""
 
     def amend(self, event: Any) -> None:
         changes = {name: getattr(event, name, None) for name in ("content", "flows", "tools")}
@@ -79,6 +81,8 @@ class Taken:
     @property
     def confirmed(self) -> float:
         """Time when it was sent, or recorded if that was earlier."""
+        if self.waited_to is not None:
+            return self.waited_to
         return min(self.sent, self.stamped_ms / 1000) if self.stamped_ms > 0 else self.sent
 
 
@@ -297,7 +301,8 @@ class Oracle:
             self.close_all((name, ""), "idle")
         elif waiting.pending:
             stamped = max(w.stamped_ms for w in waiting.taken)
-            moved = [Taken(t.message, stamped, found=t.found) for t in waiting.pending]
+            confirmed = max(w.confirmed for w in waiting.taken)
+            moved = [Taken(t.message, stamped, found=t.found, waited_to=confirmed) for t in waiting.pending]
             waiting.placed -= len(moved)
             waiting.sealed, waiting.open, waiting.before, waiting.since, waiting.topic = [], [], [], None, None
             self.touch(waiting)

@@ -129,6 +129,13 @@ class TestWhoIsAddressed:
         seen_dead = dead.hear(*talk)
         assert told(seen_alive) == told(seen_dead) == [("c:1", "a", "idle"), ("c/x:1", "b", "flush")]
 
+    def test_a_clock_that_is_ahead_opens_no_gap_in_what_waits(self):
+        chat = of_agents(idle_seconds=100)
+        ahead = say("b", at=5000, stamped=1)
+        later = [say(name, at=at, stamped=at) for name, at in (("c", 60), ("d", 120))]
+        found = chat.hear(say("a"), ahead, *later, say("e", at=130, stamped=130, agent_id="x"), flush())
+        assert told(found) == [("c/x:1", "a b c d e", "flush")]
+
     def test_what_has_waited_is_gone_from_where_it_waited(self):
         chat = of_agents(overlap=2)
         chat.hear(say("a"), say("b", agent_id="x"), flush(agent_id="x"))
