@@ -66,6 +66,7 @@ _URL = HintedPattern(
     rf"|{_START}(?:[a-z0-9-]{{1,63}}\.){{1,10}}(?:{_DOMAINS}){_END}(?:/[A-Za-z0-9._~/?#&=%-]*)?",
     hint=rf"(?i)://|www\.|\.(?:{_DOMAINS})",
 )
+_DOTTED = re.compile(r"(?<![\d.,])\d{1,4}(?:\.\d{1,4}){2,5}(?!\.?\d)")
 _PHONE = re.compile(rf"(?<![A-Za-z0-9.,/-])\+?\(?\d[\d ().-]{{5,30}}\d(?![/-]){_END}")
 _CODE = re.compile(
     rf"{_START}(?<!-)(?=[A-Za-z0-9/-]{{0,40}}\d)(?=[A-Za-z0-9/-]{{0,40}}[A-Za-z])"
@@ -73,8 +74,9 @@ _CODE = re.compile(
 )
 _MEASURE = re.compile(
     r"\d+(?:[-/]\d+)*(?:(?:st|nd|rd|th|er|re|e)?(?:-[A-Za-z]+)*|-?[a-z]+(?:-[A-Za-z]+)*|[KM]|[AP]M)|[a-z]+-\d+"
+    r"|\d*(?:[cdkm]?m|ft|in|yd)[23]"
 )
-"""Measures that are no codes: 21st, 30-day, 62-year-old, 5k, mid-1990."""
+"""Measures that are no codes: 21st, 30-day, 62-year-old, 5k, mid-1990, m2."""
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d")
 _TIMESTAMPS = re.compile(r"\b(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?(?![A-Za-z\d])")
 _WORD = re.compile(r"\w+")
@@ -200,6 +202,15 @@ def _phone(match: re.Match[str]) -> list[Claim]:
     return [Claim(match[0].strip(), frozenset({number}), (frozenset(map(integer, groups)),))]
 
 
+def _dotted(match: re.Match[str]) -> list[Claim]:
+    """Claim a version, or the number of a section: neither an amount nor a date. Longer ones are telephone numbers."""
+    number = match[0]
+    is_longer = len(number.replace(".", "")) >= LEAST_PHONE_DIGITS
+    if is_longer or AMOUNT.fullmatch(number) or DATE.whole.search(number):
+        return []
+    return [Claim(number, frozenset({f"dotted {number}"}))]
+
+
 def _code(match: re.Match[str]) -> list[Claim]:
     if any(pattern.fullmatch(match[0]) for pattern in (_MEASURE, _TIMESTAMP, DATE.whole, TIME)):
         return []
@@ -261,6 +272,7 @@ def _letters_and_digits(text: str) -> str:
 EXACT: tuple[tuple[re.Pattern[str] | HintedPattern, Claims], ...] = (
     (_EMAIL, _email),
     (_URL, _url),
+    (_DOTTED, _dotted),
     (_PHONE, _phone),
     (_CODE, _code),
 )

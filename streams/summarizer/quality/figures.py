@@ -32,7 +32,10 @@ _CURRENCIES = {
 }
 CURRENCIES = {word: code for code, listed in _CURRENCIES.items() for word in listed.split()}
 
-DIGITS = r"\d{1,3}(?:[.,'’ \u00a0\u202f]\d{3})+(?:[.,]\d+)?(?!\d)|\d+(?:[.,]\d+)?"
+DIGITS = (
+    r"\d{1,2}(?:,\d{2})+,\d{3}(?!\d)(?:\.\d+)?"  # lakhs and crores, as India writes them
+    r"|\d{1,3}(?:[.,'’ \u00a0\u202f]\d{3})+(?:[.,]\d+)?(?!\d)|\d+(?:[.,]\d+)?"
+)
 _LETTER = "A-Za-zÀ-ɏ"
 """Latin letters: in scripts without spaces words touch the digits."""
 _SYMBOL = "[$€£¥₹]"

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from unicodedata import numeric
 
 from afterword.streams.dates import DATE, MONTH_OF_YEAR, MONTHS, WEEKDAYS
 from afterword.streams.language import normalized, stem_words, stems, words
@@ -141,8 +142,17 @@ def _bounded(messages: Iterable[Message]) -> Iterator[Message]:
 
 def plain(text: str) -> str:
     """Normalize full-width digits, ligatures and hard spaces (NFKC); bound the length of the text and of its runs."""
-    normal = normalized("NFKC", text[:MAX_CHARACTERS])[:MAX_CHARACTERS]  # one character may become eighteen
+    text = _BARE_POINT.sub("0.", _MIXED.sub(_decimals, text[:MAX_CHARACTERS]))
+    normal = normalized("NFKC", text)[:MAX_CHARACTERS]  # one character may become eighteen
     return _LONG_RUN.sub(r"\g<0> ", normal)
 
 
+def _decimals(after_digit: re.Match[str]) -> str:
+    """Write "2½" as 2.5, and leave out exponents and the numbers of footnotes: NFKC makes 21⁄2, and of 10² 102."""
+    fraction = after_digit["fraction"]
+    return f"{numeric(fraction):g}"[1:] if fraction else ""
+
+
+_MIXED = re.compile(r"(?<=\d)(?:\s?(?P<fraction>[¼½¾⅕-⅘⅛-⅞])|[²³¹⁰⁴-⁹]+)")
+_BARE_POINT = re.compile(r"(?<![\w.,])\.(?=\d)")
 _LONG_RUN = re.compile(rf"\S{{{LONGEST_RUN}}}(?=\S)")
