@@ -124,12 +124,12 @@ class Context:
     def as_text(self) -> str:
         """One text for a prompt: title, summaries, messages as `role: content`.
 
-        Lines after a message's first are indented, so that no content passes for another turn.
+        All other lines than a message's first are indented, so that nothing else passes for a turn.
         """
         summaries = "\n".join(text for text in (self.rolling_summary, *self.recent_summaries) if text)
+        known = (INDENTATION.lstrip("\n") + indented(text) for text in (self.title, summaries) if text)
         turns = "\n".join(f"{message.role}: {indented(message.content)}" for message in self.messages)
-        parts = self.title, INDENTATION.lstrip("\n") + indented(summaries) if summaries else "", turns
-        return "\n\n".join(part for part in parts if part)
+        return "\n\n".join([*known, *([turns] if turns else [])])
 
 
 def _as_data(known: str) -> str:
