@@ -203,7 +203,7 @@ async def read_context(episodes: EpisodeStore, archive: MessageArchive, request:
         omitted=omitted,
         tokens=summaries.tokens + window.tokens,
         tokens_full=tokens_full,
-        events=len(window.messages) + (1 if known and verbatim is None else 0),
+        events=len(window.messages) + (summaries != Summaries()),
         events_full=events_full,
         verbatim=verbatim is not None,
     )

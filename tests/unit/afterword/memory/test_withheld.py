@@ -106,6 +106,14 @@ async def test_a_deleted_message_is_not_shown_at_any_moment_of_its_amendment(
     assert all(f"{NEEDLE}m{n}" in told for n in range(9) if f"m{n}" != message_id), "all the others are there again"
 
 
+async def test_a_summary_that_is_withheld_is_no_event_of_the_context() -> None:
+    world = await a_world()
+    await archive(world, delete("m1"), 100)
+    found = await memory_of(world).context("c1", keep_recent=2, max_tokens=10_000)
+    assert found is not None
+    assert (found.rolling_summary, found.events, len(found.messages)) == ("", 2, 2)
+
+
 async def test_a_deleted_conversation_is_not_shown_at_any_moment() -> None:
     world = await a_world()
     await archive(world, DELETE_ALL, 100)
