@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from afterword.recalling.third_stage import RankedDocument, RankingQuestion
 from afterword.streams.errors import AnswerInvalid, ProviderError
 from afterword.streams.settings import Llm, RerankerSettings
+from afterword.streams.summarizer.answer import without_thinking
 from afterword.streams.summarizer.budget import TokenBudget
 from afterword.streams.summarizer.llm.chat import ChatRequest
 from afterword.streams.summarizer.llm.client import Asking, LlmClient
@@ -99,6 +100,7 @@ def numbered_places(text: str, count: int) -> list[int]:
     A list in brackets is read, of several the last of the longest; else all numbers that are in brackets, as in
     "[2] > [1]"; else all numbers of the text. Raises: AnswerInvalid for none.
     """
+    text = without_thinking(text)
     lists = [found for each in _LIST.findall(text) if (found := _places(each, count))]
     longest = max((len(found) for found in lists), default=0)
     if longest > 1:

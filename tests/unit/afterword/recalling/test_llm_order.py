@@ -29,19 +29,20 @@ FORMS = (
     lambda numbers: " > ".join(f"[{number}]" for number in numbers),
     lambda numbers: "Best first: " + ", ".join(numbers) + ".",
     lambda numbers: "\n".join(f"- {number}" for number in numbers),
-    lambda numbers: f"<think>Perhaps 2 and [1]?</think> The order is [{', '.join(numbers)}]",
 )
+THOUGHTS = ("<think>Perhaps 2 and [1]?</think>", "Is it [1, 2, 3, 4, 5]? No.\n</think>\n")
 
 
-@given(orders, st.sampled_from(FORMS[:-1]))
+@given(orders, st.sampled_from(FORMS))
 def test_an_order_is_read_in_every_form(order: list[int], form: object) -> None:
     answer = form([str(place + 1) for place in order])  # type: ignore[operator]  # one of FORMS
     assert numbered_places(answer, len(order)) == order
 
 
-@given(orders.filter(lambda order: len(order) > 1))
-def test_what_a_model_thinks_aloud_is_no_order(order: list[int]) -> None:
-    assert numbered_places(FORMS[-1]([str(place + 1) for place in order]), len(order)) == order
+@given(orders, st.sampled_from(FORMS), st.sampled_from(THOUGHTS))
+def test_what_a_model_thinks_aloud_is_no_order(order: list[int], form: object, thought: str) -> None:
+    answer = form([str(place + 1) for place in order])  # type: ignore[operator]  # one of FORMS
+    assert numbered_places(thought + answer, len(order)) == order
 
 
 @given(st.text(), st.integers(1, LLM_CANDIDATES))
