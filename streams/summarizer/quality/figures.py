@@ -131,9 +131,12 @@ def amount_keys(found: re.Match[str], *, source: bool) -> frozenset[str]:
 TIME = re.compile(
     r"(?<![A-Za-zÀ-ɏ\d.,:])(?:(?P<h1>1[0-2]|0?[1-9])(?:[:.](?P<n1>[0-5]\d))?\s?(?P<half>[ap])\.?m\b\.?"
     r"|(?P<h2>[01]?\d|2[0-3])(?:[:h](?P<n2>[0-5]\d)(?::[0-5]\d)?|\.(?P<n3>[0-5]\d)(?=\s?(?:Uhr|uur)\b))"
-    r"(?![A-Za-zÀ-ɏ\d]))",
+    r"(?![A-Za-zÀ-ɏ\d])"
+    r"|(?:(?<=\bkl\.\s)|(?<=\bkl\s)|(?<=\bklokken\s)|(?<=\balle\s)|(?<=\bdalle\s)|(?<=\bore\s))"  # Danish, Italian
+    r"(?P<h3>[01]?\d|2[0-3])\.(?P<n4>[0-5]\d)(?![.,]?\d))",
     re.IGNORECASE,
 )
+_HOURS, _MINUTES = ("h1", "h2", "h3"), ("n1", "n2", "n3", "n4")
 MINUTES_OF_HALF_DAY = 720
 LONGEST_PERIOD = 31
 """Days of a period each of which may be named: a week or a month, but not a year."""
@@ -187,12 +190,16 @@ def clock_keys(at: datetime) -> frozenset[str]:
 
 
 def time_keys(found: re.Match[str]) -> frozenset[str]:
-    """Keys of a time of day, in minutes since midnight; "5:30" without am or pm may be either."""
-    hour, minute = int(found["h1"] or found["h2"]), int(found["n1"] or found["n2"] or found["n3"] or 0)
+    """Keys of a time of day, in minutes since midnight; "5:30" without am or pm may be either.
+
+    "kl. 15.30" is the number too: whoever says 15.30 alone may mean the time.
+    """
+    hour, minute = (int(next(filter(None, found.group(*groups)), 0)) for groups in (_HOURS, _MINUTES))
     if found["half"]:
         return frozenset({_clock(hour % 12 * 60 + minute + MINUTES_OF_HALF_DAY * (found["half"] in "pP"))})
     minutes = hour * 60 + minute
-    return frozenset({_clock(minutes), _clock(minutes + MINUTES_OF_HALF_DAY if hour <= 12 else minutes)})
+    either = {_clock(minutes), _clock(minutes + MINUTES_OF_HALF_DAY if hour <= 12 else minutes)}
+    return frozenset(either.union(values(f"{found['h3']}.{found['n4']}") if found["h3"] else ()))
 
 
 def _clock(minutes: int) -> str:

@@ -56,6 +56,22 @@ def test_the_same_thing_written_differently_is_supported(summary: str, source: s
 
 
 @pytest.mark.parametrize(
+    ("language", "summary", "source"),
+    [
+        ("da", "Mødet er kl. 15:30.", "vi ses kl. 15.30"),
+        ("da", "Mødet er kl. 15.30.", "vi ses 15:30"),
+        ("da", "Mødet er kl. 15.30.", "vi ses 15.30"),
+        ("it", "La riunione va dalle 15:30 alle 17:00.", "dalle 15.30 alle 17.00"),
+    ],
+)
+def test_a_time_with_a_point_is_one_after_the_words_that_come_before_times(
+    language: str, summary: str, source: str
+) -> None:
+    assert not grounded(summary, source, language).wrong_figure
+    assert grounded(summary.replace("15", "16"), source, language).wrong_figure
+
+
+@pytest.mark.parametrize(
     ("summary", "source", "token"),
     [
         ("It costs $1,350.50.", "that's 1250.5 dollars", "$1,350.50"),
