@@ -5,8 +5,8 @@ Opening the producer of a partition fences its segmenter, which then reads the s
 """
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -151,23 +151,42 @@ async def rebuild_state(settings: Settings) -> list[RebuiltPartition]:
     """
     kafka = settings.kafka
     async with _log(kafka) as log:
-        ends = [await log.ends(kafka.changelog(table)) for table in TABLES]
         async with log.reader(kafka.messages_topic, isolation_level="read_committed") as consumer:
             starts = await consumer.beginning_offsets(list(consumer.assignment()))
         seeds = _by_partition((await last_episodes(log, settings)).seeds())
-    layout = await _layout(kafka)
-    done = []
-    for source, start in sorted((source, start) for source, start in starts.items() if source.partition < layout):
-        found = seeds[source.partition]
-        has_state = any(end for topic in ends for where, end in topic.items() if where.partition == source.partition)
-        if not has_state:
-            tables: Tables = {CONVERSATIONS: rows_of(found), MESSAGES: {}}
-            async with owned(kafka, source.partition) as producer:
-                bookmark = Bookmark(start, new_lineage(), sorted(TABLES))
-                await _commit(producer, kafka, source, layout, bookmark, tables)
-        conversations = len({seed.scope.conversation_id for seed in found})
-        done.append(RebuiltPartition(source.partition, 0 if has_state else conversations, start, has_state))
-    return done
+        layout = await _layout(kafka)
+        return [
+            await _rebuilt(log, kafka, source, start, layout, seeds[source.partition])
+            for source, start in sorted(starts.items())
+            if source.partition < layout
+        ]
+
+
+async def _rebuilt(
+    log: Log, kafka: Kafka, source: TopicPartition, start: int, layout: int, seeds: Sequence[Seed]
+) -> RebuiltPartition:
+    left = RebuiltPartition(source.partition, 0, start, left=True)
+    if await _has_state(log, kafka, source.partition):  # its segmenter is not fenced for nothing
+        return left
+    async with owned(kafka, source.partition) as producer:
+        if await _has_state(log, kafka, source.partition):  # another rebuild was faster
+            return left
+        tables: Tables = {CONVERSATIONS: rows_of(seeds), MESSAGES: {}}
+        bookmark = Bookmark(start, new_lineage(), sorted(TABLES))
+        await _commit(producer, kafka, source, layout, bookmark, tables)
+    return RebuiltPartition(source.partition, len({seed.scope.conversation_id for seed in seeds}), start)
+
+
+async def _has_state(log: Log, kafka: Kafka, partition: int) -> bool:
+    """Return whether a changelog has anything that was committed: what a killed rebuild has left is nothing."""
+    for table in TABLES:
+        where = TopicPartition(kafka.changelog(table), partition)
+        async with log.reader(where.topic, isolation_level="read_committed") as consumer:
+            end = (await consumer.end_offsets([where]))[where]  # before the first open transaction
+        async with aclosing(log.records_of(where, end)) as records:
+            if await anext(records, None) is not None:
+                return True
+    return False
 
 
 async def _layout(kafka: Kafka) -> int:

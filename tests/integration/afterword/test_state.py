@@ -1,19 +1,21 @@
 """State that is rebuilt, on a real broker and MongoDB: where conversations go, and who may write."""
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
 import pytest_asyncio
-from aiokafka import TopicPartition
+from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import NewPartitions
 
 from afterword.audit.log import open_log
 from afterword.last_episodes import last_episodes
 from afterword.schemas.ids import episode_id
 from afterword.state import NoSuchState, SegmenterCameBack, owned, quarantined, rebuild_state, reset
-from afterword.streams.kafka import admin_client
+from afterword.streams.kafka import admin_client, client_options
 from afterword.streams.runtime.changelog import Bookmark
 from afterword.streams.runtime.layouts import Layout
+from afterword.streams.runtime.transaction import transactional_id
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, TABLES, Scope, State, encode_state
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.messages import ArchivedMessage
@@ -56,6 +58,45 @@ async def test_a_conversation_of_which_kafka_has_nothing_goes_on_where_it_was(se
     assert [one.conversations for one in done] == [
         sum(1 for seed in seeds if seed.partition == partition) for partition in range(PARTITIONS)
     ]
+
+
+async def left_by_a_rebuild_that_was_killed(kafka: Kafka, partition: int) -> AIOKafkaProducer:
+    """A producer whose transaction has rows in the changelogs, and was not ended."""
+    name = transactional_id(kafka.segmenter_id, TopicPartition(kafka.messages_topic, partition))
+    producer = AIOKafkaProducer(**client_options(kafka), transactional_id=name)
+    await producer.start()
+    await producer.begin_transaction()
+    for table in (CONVERSATIONS, MESSAGES):
+        await producer.send_and_wait(kafka.changelog(table), b"row", key=b"c", partition=partition)
+    return producer
+
+
+async def test_what_a_killed_rebuild_did_not_commit_is_no_state(settings: Settings) -> None:
+    killed = await left_by_a_rebuild_that_was_killed(settings.kafka, 0)
+    try:
+        done = await rebuild_state(settings)
+    finally:
+        await killed.stop()
+    assert [one.left for one in done] == [False] * PARTITIONS
+    assert [one.left for one in await rebuild_state(settings)] == [True] * PARTITIONS
+
+
+async def test_a_partition_in_which_a_rebuild_was_aborted_is_rebuilt(settings: Settings) -> None:
+    aborted = await left_by_a_rebuild_that_was_killed(settings.kafka, 1)
+    await aborted.abort_transaction()
+    await aborted.stop()
+    assert [one.left for one in await rebuild_state(settings)] == [False] * PARTITIONS
+
+
+async def test_two_rebuilds_at_once_write_each_partition_once(settings: Settings) -> None:
+    kafka = settings.kafka
+    done = await asyncio.gather(rebuild_state(settings), rebuild_state(settings), return_exceptions=True)
+    assert all(isinstance(one, list | SegmenterCameBack) for one in done)
+    await rebuild_state(settings)
+    written: list[ConsumerRecord] = []
+    async with open_log(kafka) as log:
+        await log.read(kafka.changelog(MESSAGES), written.append)
+    assert sorted(record.partition for record in written) == list(range(PARTITIONS))
 
 
 async def write_after_another(kafka: Kafka, changelogs: list[TopicPartition]) -> None:
