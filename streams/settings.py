@@ -93,7 +93,7 @@ trigger from the environment replaces the file's as a whole."""
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 HEARTBEAT_SECONDS = 0.3
@@ -1003,7 +1003,12 @@ def _wrapping_keys(text: str) -> list[bytes]:
 
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, env_ignore_empty=True
+        env_prefix=PREFIX,
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        env_ignore_empty=True,
+        allow_inf_nan=False,
     )
 
     state_dir: Path = Field(

@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from afterword.streams.settings import (
     FILE_SUFFIX,
     HIDDEN,
     Budget,
+    Location,
     Settings,
     is_loopback,
     is_secret,
@@ -28,6 +30,7 @@ from afterword.streams.settings import (
 )
 
 SECRETS = [location for location, field in locations(Settings) if is_secret(field)]
+NUMBERS = [at for at, field in locations(Settings) if {float, int} & {field.annotation, *get_args(field.annotation)}]
 KEY = "AFTERWORD_LLM__API_KEY"
 
 
@@ -70,6 +73,16 @@ def problem() -> str:
 def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str) -> None:
     monkeypatch.setenv(name, value)
     assert said in problem()
+
+
+@pytest.mark.parametrize("location", NUMBERS, ids=variable)
+@pytest.mark.parametrize("value", ["inf", "1e400", "nan"])
+def test_a_number_without_end_is_refused_where_it_is_set(
+    monkeypatch: pytest.MonkeyPatch, location: Location, value: str
+) -> None:
+    """Times become whole milliseconds, which would fail wherever the first one is needed."""
+    monkeypatch.setenv(variable(location), value)
+    assert problem().startswith(f"{variable(location)}: ")
 
 
 def test_names_that_kubernetes_adds_for_a_service_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
