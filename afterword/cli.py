@@ -29,6 +29,11 @@ from afterword.commands.common import report
 from afterword.streams.errors import AfterwordError
 from afterword.version import version_line
 
+
+class SystemRefuses(AfterwordError):
+    """{problem}"""
+
+
 app = typer.Typer(
     name="afterword",
     no_args_is_help=True,
@@ -88,6 +93,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         app(args=arguments, prog_name="afterword")  # also as `python -m afterword`
     except AfterwordError as error:
         sys.exit(report(error))
+    except OSError as error:
+        if error.errno is None:  # of a library: a timeout, for example, which says nothing without its traceback
+            raise
+        where = f"{error.filename}: " if error.filename is not None else ""
+        sys.exit(report(SystemRefuses(problem=f"{where}{error.strerror}")))
 
 
 if __name__ == "__main__":

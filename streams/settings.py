@@ -1061,13 +1061,15 @@ def load_settings(**overrides: Any) -> Settings:
     Raises: ConfigurationError with the first setting that is wrong.
     """
     file = os.environ.get(CONFIG_FILE_VARIABLE)
-    if file and not Path(file).is_file():
-        raise ConfigurationError(setting=CONFIG_FILE_VARIABLE, problem="no such file")
     unknown = sorted(unknown_variables())
     if unknown:
         raise ConfigurationError(setting=unknown[0], problem="no such setting")
     try:
+        if file and not Path(file).is_file():
+            raise ConfigurationError(setting=CONFIG_FILE_VARIABLE, problem="no such file")
         return Settings(**overrides)
+    except OSError as error:  # of that file: those of secrets and templates are named where they are read
+        raise ConfigurationError(setting=CONFIG_FILE_VARIABLE, problem=str(error.strerror)) from None
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         raise ConfigurationError(

@@ -88,7 +88,7 @@ def show(address: DeadLetterAddress, raw: Raw = False, as_json: Json = False) ->
     async def one(queue: "DeadLetterQueue", _: Sequence[str]) -> None:
         found = await queue.find(address)
         if raw:
-            sys.stdout.buffer.write(found.value or b"")
+            typer.echo(found.value or b"", nl=False)
         elif as_json:
             print_json({**_row(found), **_content(found)})
         else:

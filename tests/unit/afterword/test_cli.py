@@ -143,6 +143,19 @@ def test_a_file_that_is_not_there_is_named():
     assert "no-such-file.jsonl: No such file or directory" in err
 
 
+def test_a_directory_that_cannot_be_made_ends_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "taken").touch()
+    code, _, err = run("dev", "--data-dir", str(tmp_path / "taken" / "data"))
+    assert (code, err) == (1, f"afterword: {tmp_path}/taken/data: Not a directory\n")
+
+
+def test_a_full_disk_ends_in_one_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "afterword.cli", "config", "show"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "afterword: No space left on device\n")
+
+
 @pytest.mark.parametrize("command", [("recall", "pin", "--no-tenant"), ("context", "c1"), ("episodes", "c1")])
 def test_an_empty_user_is_a_usage_error(command: tuple[str, ...], capsys) -> None:
     with pytest.raises(SystemExit) as ended:

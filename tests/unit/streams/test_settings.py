@@ -63,6 +63,8 @@ def problem() -> str:
         ("AFTERWORD_EPISODES__OVRLAP", "2", "AFTERWORD_EPISODES__OVRLAP"),
         ("AFTERWORD_EPISODE__OVERLAP", "2", "AFTERWORD_EPISODE__OVERLAP"),
         ("AFTERWORD_CONFIG", "/no/such/file", "AFTERWORD_CONFIG"),
+        ("AFTERWORD_CONFIG", "/" + "a" * 1000, "AFTERWORD_CONFIG: File name too long"),
+        ("AFTERWORD_CONFIG", "/proc/self/mem", "AFTERWORD_CONFIG: Input/output error"),  # a file that cannot be read
         ("AFTERWORD_SUMMARIZER__PROMPT", "{dialogue}", "AFTERWORD_SUMMARIZER__PROMPT: unknown placeholder {dialogue}"),
         ("AFTERWORD_SUMMARIZER__PROMPT", "Be brief.", "__PROMPT: placeholder {conversation_text} is missing"),
         ("AFTERWORD_SUMMARIZER__PROMPT_FILE", "/no/such/file", "__PROMPT_FILE: /no/such/file: No such file"),
