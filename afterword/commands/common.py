@@ -150,13 +150,15 @@ def _shown_address(variable: str) -> str:
 
 
 def moment(text: str) -> datetime:
-    """Parse RFC 3339, or `90s`, `15m`, `2h`, `3d` ago. Raises: BadParameter."""
+    """Parse RFC 3339, or `90s`, `15m`, `2h`, `3d` ago, as UTC. Raises: BadParameter."""
     try:
         if found := AGO.fullmatch(text):
             return datetime.now(UTC) - timedelta(**{UNITS[found[2]]: int(found[1])})
         parsed = datetime.fromisoformat(text)
         return parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):
+    except OverflowError:
+        raise typer.BadParameter(f"{text!r} is not within the years 1 to 9999") from None
+    except ValueError:
         raise typer.BadParameter(f"{text!r} is neither an RFC 3339 time nor a duration such as 15m, 2h or 3d") from None
 
 

@@ -164,6 +164,14 @@ def test_an_empty_user_is_a_usage_error(command: tuple[str, ...], capsys) -> Non
     assert "name a user" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("time", ["99999999999d", "999999d", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_a_time_that_no_calendar_has_is_a_usage_error(time: str, capsys) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["dlq", "list", "--since", time])
+    assert ended.value.code == 2
+    assert "is not within" in " ".join(capsys.readouterr().err.replace("│", " ").split())
+
+
 def test_a_command_starts_with_a_warning_of_a_key_that_is_sent_in_clear() -> None:
     address = "http://user:canary@qdrant.example:6333/canary-4711"
     code, out, err = run("config", "show", AFTERWORD_QDRANT__URL=address, AFTERWORD_QDRANT__API_KEY="canary")
