@@ -19,6 +19,7 @@ from afterword.embedded.process import accepts
 from afterword.schemas import InvalidRecord, decode_episode
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka import running_consumer
+from afterword.streams.private import write_private
 from afterword.streams.settings import CONFIG_FILE_VARIABLE, Kafka, Settings, load_settings, without_credentials
 from afterword.streams.visible import many
 from afterword.topics import ensure_topics
@@ -158,7 +159,7 @@ def write_config(file: Path, environment: Mapping[str, str]) -> None:
         lines.setdefault(section[0] if section else "", []).append(f"{key} = {json.dumps(value)}")
     top = lines.pop("")
     text = "\n".join(top + [f"\n[{section}]\n" + "\n".join(keys) for section, keys in lines.items()])
-    file.write_text(text + "\n")
+    write_private(file, f"{text}\n".encode())
 
 
 async def dev(

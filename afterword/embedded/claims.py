@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from afterword.embedded.errors import DirectoryInUse
-from afterword.streams.private import private_directory
+from afterword.streams.private import private_directory, write_private
 
 POLL_SECONDS = 0.05
 DYING_SECONDS = 10.0
@@ -101,8 +101,7 @@ def remembered_ports(file: Path, count: int) -> list[int]:
         if len(ports) == count and all(is_free(port) and _claim(port) for port in ports):
             return ports
     ports = free_ports(count)
-    private_directory(file.parent)
-    file.write_text(json.dumps(ports))
+    write_private(file, json.dumps(ports).encode())
     return ports
 
 

@@ -19,7 +19,7 @@ from afterword.embedded.claims import HOST, remembered_ports
 from afterword.embedded.errors import ClusterSizeDiffers, FormatFailed
 from afterword.embedded.java import Java, Recorded, run
 from afterword.embedded.process import NotReady, Process, Server, accepts, until_ready
-from afterword.streams.private import private_directory
+from afterword.streams.private import private_directory, write_private
 
 Properties = Mapping[str, str | int]
 
@@ -267,8 +267,7 @@ def render(properties: dict[str, str | int]) -> str:
 def _cluster_id(directory: Path) -> str:
     file = directory / "cluster.id"
     if not file.exists():
-        private_directory(directory)
-        file.write_text(new_cluster_id())
+        write_private(file, new_cluster_id().encode())
     return file.read_text()
 
 
