@@ -10,7 +10,7 @@ from typing import TypeVar
 import orjson
 
 from afterword.context import Context
-from afterword.dev import deployment, served_at, until_told_to_stop
+from afterword.dev import Ended, deployment, served_at, until_told_to_stop
 from afterword.embedded import DownloadProgress
 from afterword.memory import Memory
 from afterword.produce import Produced, ProduceOptions, check_lines, produce
@@ -68,8 +68,7 @@ class Show:
     recalled: Callable[[str, Sequence[Recalled]], None]
     counted: Callable[[int, int, int], None]
     """Called with the numbers of messages that are summarized, of all messages, and of summaries."""
-    failed: Callable[[str, int, Path], None]
-    """Called with role, exit code and log of a worker that ended by itself."""
+    failed: Ended
     finished: Callable[[Shown], None]
 
 

@@ -1,4 +1,4 @@
-"""A whole deployment on one machine: embedded servers, topics, a supervised worker of each role, and the server."""
+"""A whole deployment on one machine: embedded servers, topics, a worker of each role and the server, all supervised."""
 
 import asyncio
 import json
@@ -7,7 +7,9 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 from aiokafka import ConsumerRecord
 from aiokafka.errors import KafkaError
@@ -15,7 +17,8 @@ from aiokafka.errors import KafkaError
 from afterword.consumers.subscriber import decode
 from afterword.embedded import DownloadProgress, EmbeddedStack, Process
 from afterword.embedded.claims import HOST, free_port
-from afterword.embedded.process import accepts
+from afterword.embedded.errors import EmbeddedError
+from afterword.embedded.process import Server, accepts
 from afterword.schemas import InvalidRecord, decode_episode
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka import running_consumer
@@ -44,8 +47,8 @@ MOST_NAMED = 8
 MOST_READ = 500
 """Records of one narration that are read."""
 
-Ended = Callable[[str, int, Path], None]
-"""Called with role, exit code and log of a worker that ended by itself."""
+Ended = Callable[[str, str], None]
+"""Called with the name of a process that ended by itself, or does not start, and what happened."""
 
 
 def start_worker(
@@ -61,37 +64,62 @@ def start_worker(
 
 
 class Supervisor:
-    """One worker of each role and the server, restarted with backoff when one ends by itself."""
+    """The embedded servers, one worker of each role and the server, restarted with backoff when one ends by itself."""
 
-    def __init__(self, directory: Path, environment: Mapping[str, str], ended: Ended) -> None:
+    def __init__(
+        self, directory: Path, environment: Mapping[str, str], ended: Ended, servers: Sequence[Server] = ()
+    ) -> None:
+        """`servers` are running, and are not stopped."""
         self._directory = directory
         self._environment = environment
         self._ended = ended
+        self._servers = servers
         self._workers: dict[str, Process] = {}
 
     async def run(self) -> None:
         """Run until cancelled, then wait until every worker has drained and ended."""
         try:
             async with asyncio.TaskGroup() as keepers:
+                for server in self._servers:
+                    keepers.create_task(keep(server.process.name, partial(_started, server), self._ended))
                 for role in (*ROLES, SERVER):
-                    keepers.create_task(self._keep(role))
+                    keepers.create_task(keep(role, partial(self._worker, role), self._ended))
         finally:
             await asyncio.shield(self._stop())
 
-    async def _keep(self, role: str) -> None:
-        wait, loop = FIRST_WAIT_SECONDS, asyncio.get_running_loop()
-        while True:
-            began = loop.time()
-            worker = self._workers[role] = start_worker(role, self._directory, self._environment)
-            while worker.running:  # noqa: ASYNC110 – a process has no event to wait for
-                await asyncio.sleep(LOOK_SECONDS)
-            self._ended(role, worker.returncode or 0, worker.log)
-            worker.kill()  # reaps it
-            wait = FIRST_WAIT_SECONDS if loop.time() - began > STEADY_SECONDS else min(2 * wait, LONGEST_WAIT_SECONDS)
-            await asyncio.sleep(wait)
+    def _worker(self, role: str) -> Process:
+        self._workers[role] = start_worker(role, self._directory, self._environment)
+        return self._workers[role]
 
     async def _stop(self) -> None:
         await asyncio.gather(*[asyncio.to_thread(worker.stop, STOP_SECONDS) for worker in self._workers.values()])
+
+
+def _started(server: Server) -> Process:
+    server.start()
+    return server.process
+
+
+async def keep(name: str, start: Callable[[], Process], ended: Ended) -> NoReturn:
+    """Start a process, and again with backoff whenever it has ended or does not start."""
+    wait, loop = FIRST_WAIT_SECONDS, asyncio.get_running_loop()
+    while True:
+        began = loop.time()
+        ended(name, await _end_of(start))
+        wait = FIRST_WAIT_SECONDS if loop.time() - began > STEADY_SECONDS else min(2 * wait, LONGEST_WAIT_SECONDS)
+        await asyncio.sleep(wait)
+
+
+async def _end_of(start: Callable[[], Process]) -> str:
+    """Wait for the end of a process, and say what happened."""
+    try:
+        process = start()
+    except (OSError, EmbeddedError) as error:  # a full disk, for example: there may be room again
+        return f"cannot be started: {error}"
+    while process.running:  # noqa: ASYNC110 – a process has no event to wait for
+        await asyncio.sleep(LOOK_SECONDS)
+    process.kill()  # reaps it
+    return f"exited with code {process.returncode}; see {process.log}"
 
 
 class TopicsNotFine(AfterwordError):
@@ -119,7 +147,9 @@ async def deployment(
                 raise TopicsNotFine(name=report.name, detail=report.detail or report.status)
         doing("starting the workers")
         drain = os.environ.get(DRAIN_VARIABLE) or str(DRAIN_SECONDS)
-        workers = asyncio.create_task(Supervisor(directory, {**environment, DRAIN_VARIABLE: drain}, ended).run())
+        servers = (*stack.kafka.brokers, stack.mongo)
+        supervisor = Supervisor(directory, {**environment, DRAIN_VARIABLE: drain}, ended, servers)
+        workers = asyncio.create_task(supervisor.run())
         try:
             yield settings
         finally:
@@ -167,8 +197,8 @@ async def dev(
 ) -> None:
     """Run in the foreground until SIGINT or SIGTERM, and say what arrives. Raises: as `deployment`."""
 
-    def ended(role: str, code: int, log: Path) -> None:
-        say(f"{role} exited with code {code} and is restarted; see {log}")
+    def ended(name: str, what: str) -> None:
+        say(f"{name} {what}; it is started again")
 
     async with deployment(directory, progress, ended, doing) as settings:
         doing("")

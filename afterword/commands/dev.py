@@ -161,9 +161,9 @@ class Story:
         text = f"{summarised} of {messages} messages are in {summaries} summaries"
         self._screen.doing(text, live=True)
 
-    def _failed(self, role: str, code: int, log: Path) -> None:
+    def _failed(self, name: str, what: str) -> None:
         self.has_failed = True
-        self._screen.line(f"{role} exited with code {code}; see {log}", "red")
+        self._screen.line(f"{name} {what}", "red")
 
     def _finished(self, done: "Shown") -> None:
         self._screen.doing("")

@@ -1,5 +1,7 @@
 """Lines of `afterword dev`, and the screen that it and the demo print on."""
 
+import asyncio
+import errno
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -8,7 +10,8 @@ from aiokafka import ConsumerRecord
 
 from afterword.commands.common import Screen
 from afterword.commands.dev import Story, temporary_directory
-from afterword.dev import MOST_NAMED, narration
+from afterword.dev import MOST_NAMED, keep, narration
+from afterword.embedded import Process
 from afterword.schemas.headers import cloud_event
 from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.streams.errors import AfterwordError
@@ -85,6 +88,31 @@ def test_on_a_terminal_texts_are_wrapped_at_words(
     assert "\x1b[2J" not in out
 
 
+async def test_what_ends_or_does_not_start_is_told_and_started_again(tmp_path: Path) -> None:
+    told: list[str] = []
+    both = asyncio.Event()
+    full = iter([OSError(errno.ENOSPC, "No space left on device")])
+
+    def start() -> Process:
+        if (error := next(full, None)) is not None:
+            raise error
+        return Process("broker", ["/bin/sh", "-c", "exit 3"], tmp_path / "kafka.log")
+
+    def ended(name: str, what: str) -> None:
+        told.append(f"{name} {what}")
+        if len(told) == 2:
+            both.set()
+
+    keeper = asyncio.create_task(keep("broker", start, ended))
+    async with asyncio.timeout(20):
+        await both.wait()
+    keeper.cancel()
+    assert told == [
+        "broker cannot be started: [Errno 28] No space left on device",
+        f"broker exited with code 3; see {tmp_path}/kafka.log",
+    ]
+
+
 class LogsAreIn(AfterwordError):
     """the logs are in {logs}"""
 
@@ -108,7 +136,7 @@ def test_the_logs_that_the_error_of_a_demo_names_are_there_afterwards(tmp_path: 
 def test_the_log_of_a_worker_that_ended_is_there_afterwards(tmp_path: Path) -> None:
     story = a_story()
     with temporary_directory(story, tmp_path) as directory:
-        story.show().failed("segmenter", 1, directory / "logs" / "segmenter.log")
+        story.show().failed("segmenter", f"exited with code 1; see {directory}/logs/segmenter.log")
     assert directory.exists()
 
 
