@@ -24,6 +24,7 @@ import java.util.concurrent.locks.ReentrantReadWriteLock;
 import java.util.function.BooleanSupplier;
 import org.h2.mvstore.MVMap;
 import org.h2.mvstore.MVStore;
+import org.h2.mvstore.MVStoreException;
 
 /** MongoDB's protocol over a file: HOST PORT FILE. Exits when its standard input closes, that is, with its parent. */
 public class EmbeddedMongo {
@@ -36,6 +37,8 @@ public class EmbeddedMongo {
   private static final int LEAST_FILL_PERCENT = 60;
   private static final int LEAST_FILL_PERCENT_UNDER_LOAD = 25;
   private static final int LOAD = 20; // writes in a round
+
+  private static volatile boolean isStopping;
 
   public static void main(String[] arguments) throws IOException {
     MVStore store = new MVStore.Builder().fileName(arguments[2]).autoCommitDisabled().autoCommitBufferSize(0).open();
@@ -66,15 +69,31 @@ public class EmbeddedMongo {
         boolean isTidy = false;
         for (int at = 0; at < TIDY_TIMES; at++) {
           Thread.sleep(TIDY_MILLISECONDS / TIDY_TIMES);
+          endWith(store);
           isTidy = isTidy || at >= times || !backend.betweenCommands(() -> store.compact(fill, TIDY_BYTES));
         }
       }
     } catch (InterruptedException stopped) {
       Thread.currentThread().interrupt();
+    } catch (MVStoreException failed) {
+      failed.printStackTrace();
+      endWith(store);
+    }
+  }
+
+  /**
+   * Ends the process if its store has closed itself, as H2 does after a write that failed, such as one to a full disk:
+   * nothing could be read or written any more. What was acknowledged is in the file, and another process reads it.
+   */
+  private static void endWith(MVStore store) {
+    if (store.isClosed() && !isStopping) {
+      System.err.println("the file cannot be written any more");
+      Runtime.getRuntime().halt(1);
     }
   }
 
   private static void close(MongoServer server, MVStore store) {
+    isStopping = true;
     server.stopListening();
     store.commit();
     store.compactFile(COMPACTION_MILLISECONDS);

@@ -1,10 +1,12 @@
 """The embedded stack keeps what it acknowledged, through restarts and kills, and leaves nothing running."""
 
 import asyncio
+import resource
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,16 @@ import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from motor.motor_asyncio import AsyncIOMotorClient
-from pymongo.errors import ConnectionFailure
+from pymongo import MongoClient
+from pymongo.errors import ConnectionFailure, PyMongoError
 
 from afterword.embedded import DirectoryInUse, EmbeddedStack, ProcessExited
+from afterword.embedded.claims import HOST
 from afterword.embedded.errors import StartCancelled
 from afterword.embedded.java import Java, cache_directory
 from afterword.embedded.kafka import record
-from afterword.embedded.process import until_ready
+from afterword.embedded.mongo import MongoServer
+from afterword.embedded.process import accepts, until_ready
 from afterword.streams.kafka import admin_client
 from afterword.streams.runtime.committed import committed_offsets
 from afterword.streams.settings import Kafka
@@ -52,6 +57,43 @@ async def test_a_second_start_finds_topics_offsets_and_documents(tmp_path: Path,
         assert await consume(second, topic, 10) == list(range(10, 20))  # and not the first ten again
         assert await stored(second) == list(range(10))
         await assert_unique_index(second)
+
+
+@pytest.mark.usefixtures("own_stack")  # which has fetched the jars
+def test_after_a_full_disk_a_database_server_ends_and_the_next_has_what_was_acknowledged(tmp_path: Path) -> None:
+    java = Java()
+    java.prepare()
+    server = MongoServer(java, tmp_path)
+    with running(server) as items:
+        items.insert_one({"_id": -1})
+        size = (tmp_path / "store.mv").stat().st_size
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (size + 50_000,) * 2)
+        acknowledged: list[int] = []
+        with pytest.raises(PyMongoError):
+            insert_until_an_error(items, acknowledged)
+        until(lambda: not server.running)
+    with running(server) as items:
+        found = [document["_id"] for document in items.find({}, {"_id": 1}, sort=[("_id", 1)])]
+        assert found[: len(acknowledged) + 1] == [-1, *acknowledged]
+        items.insert_one({"_id": 1000})
+
+
+def insert_until_an_error(items: Any, acknowledged: list[int]) -> None:
+    for number in range(1000):
+        items.insert_one({"_id": number, "text": "words " * 500})
+        acknowledged.append(number)
+
+
+@contextmanager
+def running(server: MongoServer) -> Iterator[Any]:
+    """Run the server; yields a collection."""
+    server.start()
+    try:
+        asyncio.run(until_ready(server.process, partial(accepts, HOST, server.port)))
+        with MongoClient[dict[str, Any]](server.uri, timeoutMS=20_000) as client:
+            yield client["kept"]["items"]
+    finally:
+        server.stop()
 
 
 def test_a_broker_finds_its_classes_loaded(own_stack: EmbeddedStack) -> None:
