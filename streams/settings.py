@@ -1141,6 +1141,7 @@ def read_secret(setting: str, file: Path) -> str:
 
 HIDDEN = "********"
 URI = ("mongo", "uri")
+ORIGINS = ("serve", "cors_origins")
 _HOST = r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\])(?::\d+)?"
 _ADDRESS = re.compile(
     rf"(?P<scheme>[a-z][a-z0-9+]*://)(?:[^/?#@\s]*@)?(?P<place>{_HOST}(?:,{_HOST})*(?:/[\w./-]*)?)(?:\?.*)?"
@@ -1223,6 +1224,8 @@ def _presentable(location: Location, value: Any) -> Any:
         return _presentable(location, dict(value))
     if isinstance(value, SecretStr):
         return without_credentials(value.get_secret_value()) if location == URI else HIDDEN
+    if location == ORIGINS:
+        return ", ".join(_presentable((), origin.strip()) for origin in value.split(","))
     if isinstance(value, str) and "://" in value:
         return without_credentials(value)
     if isinstance(value, datetime):

@@ -17,6 +17,7 @@ from afterword.streams.settings import (
     HIDDEN,
     Budget,
     Location,
+    Serve,
     Settings,
     is_loopback,
     is_secret,
@@ -315,6 +316,11 @@ def test_every_setting_is_shown_and_those_that_are_not_the_default_are_marked() 
     assert (found["AFTERWORD_KAFKA__PARTITIONS"].value, found["AFTERWORD_KAFKA__PARTITIONS"].is_default) == (3, False)
     assert found["AFTERWORD_KAFKA__BOOTSTRAP_SERVERS"].is_default
     assert found["AFTERWORD_LLM__API_KEY"].value is None
+
+
+def test_origins_are_shown_each_without_a_password() -> None:
+    settings = Settings(serve=Serve(cors_origins="https://a.example, https://u:CANARY@b.example,*"))
+    assert shown_as_dict(settings)["serve"]["cors_origins"] == "https://a.example, https://b.example, *"
 
 
 def test_secrets_are_hidden_and_addresses_trimmed() -> None:
