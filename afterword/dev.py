@@ -153,8 +153,8 @@ async def deployment(
         try:
             yield settings
         finally:
-            doing("stopping")
             workers.cancel()
+            doing("stopping")
             with suppress(asyncio.CancelledError):
                 await workers
 

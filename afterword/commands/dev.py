@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -44,6 +45,7 @@ def dev(data_dir: Directory = Path(".afterword")) -> None:
             from afterword.dev import dev as run
 
         start_quietly()
+        end_as_by_ctrl_c()
         asyncio.run(run(data_dir, _downloads(screen), screen.line, screen.doing))
 
 
@@ -62,9 +64,17 @@ def demo() -> None:
             from afterword.demo import demo as run
 
         start_quietly()
+        end_as_by_ctrl_c()
         story = Story(screen, keep_serving=_is_watched())
         with temporary_directory(story) as directory:
             asyncio.run(run(directory, sample_lines(), _downloads(screen), story.show(), story.keep_serving))
+
+
+def end_as_by_ctrl_c() -> None:
+    """Let SIGTERM, and SIGHUP of a terminal that is closed, end the command in order, too; unless they are ignored."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
 
 
 def _is_watched() -> bool:

@@ -1,9 +1,15 @@
-"""`afterword dev`, whose servers are killed."""
+"""`afterword dev` and `afterword demo`: servers that are killed, and signals."""
 
 import asyncio
+import os
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from afterword.embedded import Process
 from tests.e2e.test_tutorial import development, shell
 from tests.processes import until
 
@@ -40,3 +46,20 @@ async def test_a_server_that_was_killed_is_told_and_started_again(tmp_path: Path
         await in_time(lambda: len(servers(data)) == 2)
         assert not set(servers(data).values()) & set(killed.values())
         await shell(tmp_path, "until afterword smoke; do sleep 1; done")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+async def test_a_demo_that_is_told_to_end_by_a_signal_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    """SIGHUP: its terminal was closed."""
+    command = [sys.executable, "-m", "afterword", "demo"]
+    (tmp_path / "tmp").mkdir()
+    process = Process("demo", command, tmp_path / "demo.log", environment={"TMPDIR": str(tmp_path / "tmp")})
+    try:
+        await in_time(lambda: "starting the workers" in process.log.read_text())
+        assert list((tmp_path / "tmp").glob("afterword-demo-*"))
+        os.kill(process.pid, number)
+        assert await asyncio.to_thread(process.wait, PATIENCE_SECONDS) == 0
+    finally:
+        process.kill()
+    assert not list((tmp_path / "tmp").glob("afterword-demo-*"))
+    assert not servers(tmp_path / "tmp")

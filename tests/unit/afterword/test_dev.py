@@ -2,6 +2,8 @@
 
 import asyncio
 import errno
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -111,6 +113,15 @@ async def test_what_ends_or_does_not_start_is_told_and_started_again(tmp_path: P
         "broker cannot be started: [Errno 28] No space left on device",
         f"broker exited with code 3; see {tmp_path}/kafka.log",
     ]
+
+
+def test_a_closed_terminal_does_not_end_what_nohup_has_started() -> None:
+    code = (
+        "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "from afterword.commands.dev import end_as_by_ctrl_c; end_as_by_ctrl_c()\n"
+        "signal.raise_signal(signal.SIGHUP)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 class LogsAreIn(AfterwordError):
