@@ -11,7 +11,7 @@ import pytest
 import typer.main
 
 from afterword.cli import app, main
-from afterword.commands.common import ANSWERED_BY_SECONDS, LEAST_PATIENCE_SECONDS, moment, next_step, start_command
+from afterword.commands.common import ANSWERED_BY_SECONDS, LEAST_PATIENCE_SECONDS, next_step, start_command
 from afterword.streams.errors import BrokerRefuses, BrokerUnavailable, StoreUnavailable
 from afterword.streams.stores import mongo
 

@@ -3,7 +3,6 @@
 import io
 import itertools
 import json
-import time
 import tracemalloc
 
 import pytest
