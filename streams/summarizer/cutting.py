@@ -85,7 +85,7 @@ def without_middle(text: str, characters: int) -> str:
 def both_ends(text: str, characters: int) -> tuple[str, str]:
     """Return beginning and end of a longer text, at most `characters` together, cut as in `without_middle`."""
     half = characters // 2
-    return text[: boundary(text, characters - half, -1)], text[boundary(text, len(text) - half, 1) :]
+    return text[: word_boundary(text, characters - half, -1)], text[word_boundary(text, len(text) - half, 1) :]
 
 
 def _filled(sizes: Sequence[int], room: int) -> list[range]:
@@ -103,7 +103,7 @@ def _runs(starts: Sequence[int], end: int) -> list[range]:
     return [range(first, following) for first, following in pairwise([*starts, end])]
 
 
-def boundary(text: str, at: int, step: int) -> int:
+def word_boundary(text: str, at: int, step: int) -> int:
     """Find the next place in that direction that is not inside a word; `at` itself where none is near."""
     near = range(at, at + step * LONGEST_WORD, step)
     return next((place for place in near if not 0 < place < len(text) or not _inside_word(text, place)), at)

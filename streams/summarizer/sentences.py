@@ -2,7 +2,7 @@
 
 import re
 
-from afterword.streams.summarizer.cutting import boundary
+from afterword.streams.summarizer.cutting import word_boundary
 
 ELLIPSIS = "…"
 OPENING = "([{\"'“‘«¿¡„"
@@ -137,7 +137,7 @@ def word_end(text: str, end: int) -> int:
     """Move the end of a cut, inside a text, to the end of a word, unless that takes half of what is left."""
     if text[end].isspace():
         return end
-    before = text.rfind(" ", 0, end), boundary(text, end, -1)
+    before = text.rfind(" ", 0, end), word_boundary(text, end, -1)
     return next((place for place in before if 2 * place > end), end)
 
 
