@@ -9,11 +9,13 @@ from typing import NamedTuple
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupCoordinatorNotAvailableError, NotCoordinatorForGroupError
+from aiokafka.structs import OffsetAndMetadata
 
 from afterword.streams.errors import AfterwordError
 from afterword.streams.fetching import BoundedConsumer
 from afterword.streams.kafka import admin_client, client_options, start_client
 from afterword.streams.runtime.committed import committed_offsets
+from afterword.streams.runtime.progress import Progress, ProgressDamaged
 from afterword.streams.settings import Kafka
 
 Take = Callable[[ConsumerRecord], None]
@@ -91,6 +93,9 @@ class Log:
 
     async def committed(self, group_id: str, topic: str) -> dict[int, int]:
         """Committed offsets of the group, by partition; partitions without one are left out."""
+        return {partition: found.offset for partition, found in (await self._committed(group_id, topic)).items()}
+
+    async def _committed(self, group_id: str, topic: str) -> dict[int, OffsetAndMetadata]:
         deadline = time.monotonic() + COORDINATOR_SECONDS
         while True:
             try:
@@ -100,22 +105,24 @@ class Log:
                     raise
                 await asyncio.sleep(RETRY_SECONDS)
             else:
-                return {tp.partition: o.offset for tp, o in found.items() if tp.topic == topic}
+                return {tp.partition: o for tp, o in found.items() if tp.topic == topic}
 
     async def unread(
         self, group_id: str, topic: str, ends: Mapping[TopicPartition, int]
     ) -> AsyncGenerator[ConsumerRecord, None]:
-        """Yield committed records before these ends that the group has not committed yet. Raises: TopicStalled."""
-        committed = await self.committed(group_id, topic)
-        behind = {tp: end for tp, end in ends.items() if committed.get(tp.partition, 0) < end}
+        """Yield committed records before these ends that the group has not finished yet. Raises: TopicStalled."""
+        found = await self._committed(group_id, topic)
+        done = {tp: _progress(found.get(tp.partition)) for tp in ends}
+        behind = {tp: end for tp, end in ends.items() if done[tp].offset < end}
         if not behind:
             return
         async with self._reader_of(list(behind), "read_committed") as consumer:
             first = await consumer.beginning_offsets(list(behind))
             for tp in behind:
-                consumer.seek(tp, max(first[tp], committed.get(tp.partition, 0)))
+                consumer.seek(tp, max(first[tp], done[tp].offset))
             async for record in _until(consumer, behind):
-                yield record
+                if not done[TopicPartition(topic, record.partition)].covers(record.offset):
+                    yield record
 
     async def left(self, group_id: str, topic: str, ends: Mapping[TopicPartition, int]) -> int:
         """Count what the group has not committed yet before these ends. Raises: TopicStalled."""
@@ -246,6 +253,16 @@ async def open_log(kafka: Kafka) -> AsyncIterator[Log]:
     """Open the log of a cluster. Raises: BrokerUnavailable."""
     async with admin_client(kafka) as admin:
         yield Log(kafka, admin)
+
+
+def _progress(found: OffsetAndMetadata | None) -> Progress:
+    """Return what a group has finished; its metadata may be another's than the engine's."""
+    if found is None:
+        return Progress(0)
+    try:
+        return Progress.read(found.offset, found.metadata)
+    except ProgressDamaged:
+        return Progress(found.offset)
 
 
 async def _until(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]) -> AsyncIterator[ConsumerRecord]:

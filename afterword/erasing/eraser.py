@@ -25,8 +25,6 @@ from afterword.producer import Producer
 from afterword.schemas import ConversationDeleted, MessageDeleted
 from afterword.schemas.base import utc_milliseconds
 from afterword.schemas.dead_letters import WEBHOOKS, DeadLetter
-from afterword.schemas.episodes import EPISODE_AMENDED
-from afterword.schemas.headers import CE_TYPE, header
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka import broker_errors
 from afterword.streams.segmenter.state import TABLES
@@ -36,6 +34,7 @@ from afterword.streams.stores.erasures import ErasedConversation, Erasure
 from afterword.streams.stores.messages import Selection
 from afterword.streams.stores.opening import Stores, open_stores
 from afterword.streams.stores.user_keys import KeyOwner
+from afterword.streams.summarizer.retries import waits_for_archive
 from afterword.streams.visible import many
 from afterword.topics import read_configs
 
@@ -420,12 +419,15 @@ class Eraser:
             return await self._log.left(group, topic, ends)
 
     async def _changes_put_aside(self, run: "Run") -> int:
-        """Count changes of this erasure's conversations that wait on `episode.retry` for the archive."""
+        """Count changes of this erasure's conversations that wait on `episode.retry` for the archive.
+
+        A fallback of a change waits there for the LLM: it has nothing of what was deleted.
+        """
         kafka = self._settings.kafka
         ends = await self._ends(kafka.retry_topic)
         with broker_errors(kafka.bootstrap_servers):
             unread = self._log.unread(kafka.summarizer_id, kafka.retry_topic, ends)
-            changes = [one.key or b"" async for one in unread if header(one.headers, CE_TYPE) == EPISODE_AMENDED]
+            changes = [one.key or b"" async for one in unread if waits_for_archive(one)]
         keys = [key.decode(errors="replace") for key in changes]
         known = await self._stores.erasures.known(run.erasure, list(set(keys)))
         return sum(key in known for key in keys)

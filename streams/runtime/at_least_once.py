@@ -52,8 +52,9 @@ class AtLeastOnce(RawSchema):
 
     The value of an event is the raw aiokafka record. `max_in_flight` overrides the engine's for this topic. `order`:
     records with the same key are handed over one after the other, and block no other key's; without it there is no
-    order. `hold` is awaited before a record is handed over, for as long as it wants: no later record of the partition
-    overtakes it, the watchdog does not count that time, and a rebalance or a stop cancels it at once.
+    order. `hold` is awaited before a record is handed over, for as long as it wants, and the record is one of those in
+    flight: later ones of the same key wait behind it, the watchdog does not count that time, and a rebalance or a stop
+    cancels it at once.
     """
 
     def __init__(
@@ -116,8 +117,8 @@ class AtLeastOncePartition:
         self._clients = consumer.clients()
         self._hold = schema.hold
         self._order = schema.order
-        self._holding = False
-        """A record was read that the agent may not have yet."""
+        self._held: set[asyncio.Task[None]] = set()
+        """Holds of records that the agent may not have yet."""
         self._source = source
         self._tp = TP(*source)
         self._where = f"{source.topic}-{source.partition}"
@@ -175,11 +176,12 @@ class AtLeastOncePartition:
     async def to_do(self, end: int) -> dict[str, Mark]:
         """Return the marks of unfinished work, for the watchdog. `end`: where the source ends."""
         found: dict[str, Mark] = {}
-        if self._window.unfinished:  # the agent may be busy with records of other partitions
+        if self._window.unfinished > len(self._held) and (self._in_hand or not self._held):
+            # the agent may be busy with records of other partitions
             found[f"records of {self._where} are not finished"] = Mark(self._consumer.handled, handling=True)
         if not self.ready or self._window.progress() != self._committed:  # commits that fail open it again and again
             found[f"nothing is committed of {self._where}"] = Mark((self._commits, self._slices.most))
-        if self.ready and self._may_read and not self._holding and self._window.next < end:
+        if self.ready and self._may_read and self._window.next < end:
             found[f"nothing is read of {self._where}"] = Mark(self._window.next)
         return found
 
@@ -187,9 +189,10 @@ class AtLeastOncePartition:
 
     async def stop(self, within_seconds: float) -> None:
         """Stop reading, wait for the records that the agent has begun, commit the finished ones."""
-        for task in self._feeding:
+        feeding = [*self._feeding, *self._held]
+        for task in feeding:
             task.cancel()
-        await asyncio.wait(self._feeding)
+        await asyncio.wait(feeding)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_seconds):
                 await self._until(lambda: not any(m.tracked and not m.rests for m in self._in_hand.values()))
@@ -258,8 +261,6 @@ class AtLeastOncePartition:
         for records in got.values():
             check_order(self._source, records[0].offset, first)
             for record in records:
-                if record.offset >= window.next:
-                    await self._held_back(record)
                 if record.offset < window.next or not window.fits(record.offset):
                     kafka.seek(self._source, window.next)
                     return
@@ -294,14 +295,6 @@ class AtLeastOncePartition:
     def _may_read_again(self) -> int | None:
         return self._window.to_read_again() if self._room > 0 else None
 
-    async def _held_back(self, record: Any) -> None:
-        if self._hold is not None:
-            self._holding = True
-            try:
-                await self._hold(record)
-            finally:
-                self._holding = False
-
     def _lose(self, offsets: Iterable[int], first: int) -> None:
         """Give up records that were to be read again, and expired meanwhile. `first`: offset of the first one left."""
         lost = []
@@ -314,8 +307,23 @@ class AtLeastOncePartition:
     # -- handing over
 
     def _put(self, records: Iterable[tuple[int, Any]]) -> None:
-        self._due.extend(record for _, record in records)
+        for _, record in records:
+            if self._hold is None:
+                self._due.append(record)
+            else:
+                task = self._start(self._held_back(record, self._hold), "holds back a record of")
+                self._held.add(task)
+                task.add_done_callback(self._held.discard)
         self._something_due.set()
+
+    async def _held_back(self, record: Any, hold: Hold) -> None:
+        await hold(record)
+        if self._window.is_unfinished(record.offset):
+            self._due.append(record)
+            self._something_due.set()
+        else:  # another owner has finished it
+            self._put(self._window.finish(record.offset))
+            self._changed.set()
 
     async def _keep_handing_over(self) -> None:
         while True:

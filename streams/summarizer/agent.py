@@ -33,7 +33,16 @@ from afterword.streams.settings import Kafka, Retry
 from afterword.streams.summarizer.amending import Amendments, NotArchived, NotRedone
 from afterword.streams.summarizer.lanes import Lanes
 from afterword.streams.summarizer.pipeline import Pipeline
-from afterword.streams.summarizer.retries import PREFIX, Try, first_try, headers_of, next_try, put_aside, try_from
+from afterword.streams.summarizer.retries import (
+    PREFIX,
+    Try,
+    first_try,
+    headers_of,
+    next_try,
+    put_aside,
+    try_from,
+    waits_for_archive,
+)
 from afterword.streams.summarizer.retries import STAGE as RETRY_STAGE
 from afterword.streams.summarizer.summary import is_replaceable
 from afterword.streams.telemetry import Metrics
@@ -43,8 +52,11 @@ from afterword.streams.telemetry.tracing import context_of, mark_failed, open_sp
 STAGE = "summarizer"
 CE_SOURCE = "afterword/summarizer"
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
-RETRIES_IN_FLIGHT = 1
-"""Retries at a time for each partition: they stay in order, and new episodes have almost all of the LLM's capacity."""
+RETRIES_IN_FLIGHT = 8
+"""Records of `episode.retry` at a time for each partition, of which one is a fallback.
+
+So fallbacks stay in order, and new episodes have almost all of the LLM's capacity.
+"""
 
 LaneKey = tuple[str, int, bytes | None]
 """Topic, partition and record key."""
@@ -64,9 +76,7 @@ def attach_summarizer(app: App, kafka: Kafka, handler: "RecordHandler", hold: Ho
         crashes.add(asyncio.ensure_future(app.crash(error)))
 
     lanes = Lanes[LaneKey](crash)  # the engine bounds the records in flight for each partition
-    retries = AtLeastOnce(max_in_flight=RETRIES_IN_FLIGHT, hold=hold)
-
-    episodes = AtLeastOnce(order=lane_of)
+    retries, episodes = retries_schema(hold), AtLeastOnce(order=lane_of)
 
     @app.agent(app.topic(kafka.episodes_topic, schema=episodes), name="summarizer")  # type: ignore[untyped-decorator]
     async def summarize(stream: AsyncIterable[Any]) -> None:
@@ -76,7 +86,7 @@ def attach_summarizer(app: App, kafka: Kafka, handler: "RecordHandler", hold: Ho
     @app.agent(app.topic(kafka.retry_topic, schema=retries), name="retries")  # type: ignore[untyped-decorator]
     async def replace_fallbacks(stream: AsyncIterable[Any]) -> None:
         async for event in stream.noack().events():  # type: ignore[attr-defined]
-            lanes.submit(lane_of(event.value), partial(joining, event, handler.replace_fallback))
+            lanes.submit(retry_lane_of(event.value), partial(joining, event, handler.replace_fallback))
 
     @app.on_partitions_revoked.connect  # type: ignore[untyped-decorator]
     async def cancel(*_: Any, **__: Any) -> None:
@@ -86,6 +96,10 @@ def attach_summarizer(app: App, kafka: Kafka, handler: "RecordHandler", hold: Ho
     return lanes
 
 
+def retries_schema(hold: Hold) -> AtLeastOnce:
+    return AtLeastOnce(order=retry_lane_of, max_in_flight=RETRIES_IN_FLIGHT, hold=hold)
+
+
 def place_in_kafka(record: KafkaRecord) -> str:
     """Name the record's place in Kafka: another record never has it."""
     return f"{record.topic}/{record.partition}/{record.offset}"
@@ -93,6 +107,11 @@ def place_in_kafka(record: KafkaRecord) -> str:
 
 def lane_of(record: KafkaRecord) -> LaneKey:
     return record.topic, record.partition, record.key
+
+
+def retry_lane_of(record: KafkaRecord) -> LaneKey:
+    """Put all fallbacks of a partition into one lane: a change that waits for the archive passes them."""
+    return record.topic, record.partition, record.key if waits_for_archive(record) else None
 
 
 class Outputs:

@@ -83,6 +83,11 @@ def try_from(headers: Sequence[tuple[str, bytes | None]]) -> Try:
     return Try(max(number, 1), unusable, _moment(header(headers, NOT_BEFORE)), bool(waits))
 
 
+def waits_for_archive(record: KafkaRecord) -> bool:
+    """Tell whether the record is a change that was put aside: nothing was made of it yet."""
+    return header(record.headers, WAITS) is not None
+
+
 def seconds_until_due(record: KafkaRecord, now: datetime, longest: float) -> float:
     """Return 0 … `longest`: a clock that was wrong when the record was written must not stop the partition."""
     try:
@@ -93,7 +98,10 @@ def seconds_until_due(record: KafkaRecord, now: datetime, longest: float) -> flo
 
 
 class RetryHold:
-    """Holds a record of `episode.retry` back until it is due and the LLM answers. It never rejects one."""
+    """Holds a record of `episode.retry` back until it is due, and a fallback until the LLM answers. It rejects none.
+
+    A change that waits for the archive needs no LLM, or falls back.
+    """
 
     def __init__(self, llm: Provider, retry: Retry, clock: Callable[[], datetime]) -> None:
         self._llm = llm
@@ -103,6 +111,8 @@ class RetryHold:
 
     async def hold(self, record: KafkaRecord) -> None:
         await asyncio.sleep(seconds_until_due(record, self._clock(), self._longest_delay_seconds))
+        if waits_for_archive(record):
+            return
         async with self._checking:
             with suppress(ProviderError):  # an LLM that cannot be checked can still be tried
                 await self._until_available()

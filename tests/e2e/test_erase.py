@@ -232,3 +232,24 @@ async def under_way(settings: Settings) -> AsyncIterator[str]:
     async for document in database["erasures"].find():
         yield document["receipt_id"]
     await mongo.close(database)
+
+
+async def test_an_erasure_ends_while_the_llm_is_away(make_settings: Callable[..., Settings], tmp_path: Path) -> None:
+    """Fallbacks wait on `episode.retry`: an episode's, and that of the revision without the person's message."""
+    settings = make_settings(
+        kafka={"partitions": 1},
+        retry={"first_delay_seconds": 0.2},
+        llm={"provider": "openai", "model": "away", "base_url": "http://127.0.0.1:9/v1", "attempts": 1},
+    )
+    async with deployed(settings, tmp_path) as deployment:
+        for role in ROLES:
+            deployment.start(role)
+        async with Producer.from_settings(settings) as producer:
+            for number, user in enumerate(("bob", "ann", "bob")):
+                await producer.send(message("shared", number, user, f"{user} says something of malaria."))
+            await producer.flush("shared", tenant_id=TENANT)
+        report = await deployment.audit(WAIT_SECONDS)
+        assert report.clean, list(report.lines())
+        async with Eraser.from_settings(settings) as eraser:
+            receipt = await eraser.erase("ann", TENANT, timeout_seconds=30)
+        assert receipt.counts == {"messages": 1, "conversations": 1, "episodes": 1, "dead_letters": 0}

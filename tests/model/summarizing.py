@@ -40,7 +40,7 @@ from afterword.streams.runtime.batch import Output, current_batch, expect_output
 from afterword.streams.runtime.progress import Progress
 from afterword.streams.settings import Retry
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
-from afterword.streams.summarizer.agent import LaneKey, lane_of
+from afterword.streams.summarizer.agent import LaneKey, lane_of, retries_schema, retry_lane_of
 from afterword.streams.summarizer.amending import Amendments
 from afterword.streams.summarizer.lanes import Lanes
 from afterword.streams.summarizer.pipeline import Pipeline
@@ -207,7 +207,7 @@ class Worker(Process):
         steps = a_step_runner(backoff=lambda *_: PAUSE_SECONDS)
         outputs: Any = SimpleNamespace(publish=self._publish, send_to_dlq=self._send_to_dlq, retry=self._retry)
         self._episodes = AtLeastOnce(order=lane_of)
-        self._retries = AtLeastOnce(max_in_flight=1, hold=lambda _: self._pause())
+        self._retries = retries_schema(lambda _: self._pause())
         self._second: AtLeastOncePartition | None = None
         parts = self._parts(steps)
         amendments = Amendments(**parts, maker=TODAY, wait_seconds=ARCHIVE_SECONDS)
@@ -229,7 +229,8 @@ class Worker(Process):
         async for event in self.events():
             retries = event.value.topic == RETRIES.topic
             step = self._handler.replace_fallback if retries else self._handler.summarize
-            self._lanes.submit(lane_of(event.value), partial(joining, event, step))
+            lane = retry_lane_of(event.value) if retries else lane_of(event.value)
+            self._lanes.submit(lane, partial(joining, event, step))
 
     async def before_taking(self) -> None:
         await self.take_its_time()

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka.structs import OffsetAndMetadata
 
 from afterword import audit, samples
 from afterword.audit.log import open_log
@@ -20,6 +21,8 @@ from afterword.schemas.headers import CE_ID, cloud_event
 from afterword.schemas.ids import event_id, message_key
 from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.streams.errors import TopicMissing
+from afterword.streams.kafka import running_producer
+from afterword.streams.runtime.progress import Progress
 from afterword.streams.segmenter.processor import Outgoing, Segmenter
 from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
@@ -425,3 +428,19 @@ async def test_each_reading_tells_how_much_there_is(deployment: Deployment) -> N
     whole = [(done, total) for what, done, total in told if what == "reading topics and stores"]
     assert whole == sorted(whole)  # one bar for what is read at the same time
     assert MESSAGES < whole[-1][0] <= whole[-1][1]
+
+
+async def test_what_a_group_has_finished_beyond_its_offset_is_not_left(deployment):
+    settings = deployment.settings
+    source = TopicPartition(settings.kafka.retry_topic, 0)
+    async with running_producer(settings.kafka) as producer:
+        for number in range(4):
+            await producer.send_and_wait(source.topic, b"%d" % number, partition=0)
+    finished = Progress(0, frozenset({1, 3}))
+    async with AIOKafkaConsumer(bootstrap_servers=settings.kafka.bootstrap_servers, group_id="workers") as consumer:
+        consumer.assign([source])
+        await consumer.commit({source: OffsetAndMetadata(finished.offset, finished.metadata())})
+    async with open_log(settings.kafka) as log:
+        ends = await log.ends(source.topic)
+        assert [record.value async for record in log.unread("workers", source.topic, ends)] == [b"0", b"2"]
+        assert await log.left("workers", source.topic, ends) == 2

@@ -139,17 +139,17 @@ async def test_an_agent_that_fails_stops_the_worker_and_the_record_is_done_by_th
     assert await lab.committed() in (-1, 0, 1)
 
 
-async def test_a_record_that_is_held_back_is_overtaken_by_other_partitions_only_and_the_watchdog_lets_it_wait(lab: Lab):
-    await lab.produce([(0, {}), (0, {"held_until": "due"}), *[(0, {})] * 3, *[(1, {})] * 5])
+async def test_a_record_that_is_held_back_is_overtaken_by_other_keys_only_and_the_watchdog_lets_it_wait(lab: Lab):
+    await lab.produce([(0, {}), (0, {"held_until": "due"}), *[(0, {})] * 3, *[(2, {})] * 3, *[(1, {})] * 5])
     options = {"watchdog_seconds": 1.0, "commit_interval_seconds": 0.1, "max_in_flight": 2}
-    worker = lab.worker(at_least_once=True, options=options)
-    await until(lambda: len(done(lab)) == 6, watching=lab)
+    worker = lab.worker(at_least_once=True, ordered=True, options=options)
+    await until(lambda: len(done(lab)) == 9, watching=lab)
     await lab.until_committed(1)
     await asyncio.sleep(3)  # three times what the watchdog allows
     assert worker.running
-    assert [note.offset for note in notes(lab, "done") if note.partition == 0] == [0]
+    assert [note.offset for note in notes(lab, "done") if note.partition == 0] == [0, 5, 6, 7]
     lab.fault("due", 1)
-    await lab.until_committed(5)
+    await lab.until_committed(8)
     assert worker.running
 
 

@@ -28,6 +28,8 @@ class Broker:
         self.first, self.end = first, end
         self.keys: dict[int, bytes] = {}
         """Keys of records; by default each has its own."""
+        self.headers: dict[int, list[tuple[str, bytes]]] = {}
+        """Headers of records; by default none."""
         self.bytes_per_second = bytes_per_second
         self.group: OffsetAndMetadata | None = None
         self.is_stable = True
@@ -166,7 +168,7 @@ class Consumer:
             offset=offset,
             timestamp=offset,
             timestamp_type=0,
-            headers=(),
+            headers=self._broker.headers.get(offset, []),
             key=self._broker.keys.get(offset, b"%d" % offset),
             value=b"",
             checksum=None,

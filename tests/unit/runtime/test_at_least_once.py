@@ -143,7 +143,7 @@ def test_what_another_owner_has_finished_while_a_record_was_held_back_is_neither
             raise ProducerFenced
 
         broker.before_commit = overtaken
-        worker = Worker(broker, schema=AtLeastOnce(max_in_flight=3, hold=hold))
+        worker = Worker(broker, schema=AtLeastOnce(max_in_flight=3, order=lambda _: "one", hold=hold))
         await asyncio.sleep(2.0)
         gate.set()
         await asyncio.sleep(5.0)
@@ -156,6 +156,28 @@ def test_what_another_owner_has_finished_while_a_record_was_held_back_is_neither
     assert broker.progress == Progress(102)
     offsets = [progress.offset for _, progress in broker.commits]
     assert offsets == sorted(offsets)
+
+
+def test_a_record_that_is_held_back_holds_up_its_key_and_is_no_stall_and_no_stop_waits_for_it() -> None:
+    async def story() -> tuple[list[int], object, float, Broker]:
+        broker = Broker(6)
+        broker.keys = {offset: b"%d" % (offset % 2) for offset in range(6)}
+
+        async def hold(record: Any) -> None:
+            if record.offset == 1:
+                await asyncio.Event().wait()
+
+        worker = Worker(broker, schema=AtLeastOnce(max_in_flight=2, order=lambda record: record.key, hold=hold))
+        stalled = await first_stall(worker, 600)
+        began = asyncio.get_running_loop().time()
+        await worker.partition.stop(60.0)
+        return worker.begun, stalled, asyncio.get_running_loop().time() - began, broker
+
+    begun, stalled, seconds, broker = run_in_virtual_time(story())
+    assert begun == [0, 2, 4]
+    assert stalled is None
+    assert seconds < 1.0
+    assert broker.progress == Progress(1, frozenset({2, 4}))
 
 
 def test_only_records_that_were_not_finished_are_reported_as_expired() -> None:

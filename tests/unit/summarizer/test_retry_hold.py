@@ -11,10 +11,12 @@ from structlog.testing import capture_logs
 
 from afterword.streams.errors import ProviderMisconfigured, ProviderUnavailable
 from afterword.streams.settings import Retry
+from afterword.streams.summarizer.agent import retries_schema
 from afterword.streams.summarizer.providers import Provider
 from afterword.streams.summarizer.retries import LONGEST_WAIT_SECONDS, NOT_BEFORE, RetryHold, Try, headers_of
 from tests.doubles.provider import ScriptedProvider
 from tests.samples import NOON
+from tests.unit.runtime.concurrent import Broker, Worker
 from tests.virtual_time import run_in_virtual_time
 
 RETRY = Retry(longest_delay_seconds=900)
@@ -88,3 +90,35 @@ def test_what_cannot_be_checked_is_tried() -> None:
     llm.outage = ProviderMisconfigured(problem="it knows no such address")
     assert held_seconds(llm, due_in(0)) == 0
     assert len(llm.checked_at) == 1
+
+
+PUT_ASIDE = headers_of(Try(1, 0, NOON + timedelta(seconds=30), waits=True))
+
+
+def test_a_change_that_was_put_aside_waits_for_its_time_and_not_for_the_llm() -> None:
+    llm = Llm()
+    llm.outage = ProviderUnavailable(problem="x")
+    assert held_seconds(llm, a_record(*PUT_ASIDE)) == 30
+    assert llm.checked_at == []
+
+
+def test_changes_that_were_put_aside_pass_fallbacks_that_wait_for_the_llm_and_fallbacks_stay_in_order() -> None:
+    """Offsets 1, 3 and 4 are changes, the last two of one conversation; the others are fallbacks."""
+
+    async def story() -> tuple[list[int], list[int]]:
+        llm, broker = Llm(), Broker(40)
+        llm.outage = ProviderUnavailable(problem="x")
+        broker.headers = {1: PUT_ASIDE, 3: PUT_ASIDE, 4: PUT_ASIDE, 39: PUT_ASIDE}
+        broker.keys = {3: b"c", 4: b"c"}
+        worker = Worker(broker, schema=retries_schema(RetryHold(llm, RETRY, lambda: NOON).hold))
+        await asyncio.sleep(100)
+        changes = [*worker.begun]
+        llm.outage = None
+        await asyncio.sleep(200)
+        await worker.partition.stop(0)
+        return changes, worker.begun[len(changes) :]
+
+    changes, fallbacks = run_in_virtual_time(story())
+    assert sorted(changes) == [1, 3, 4, 39]
+    assert changes.index(3) < changes.index(4)
+    assert fallbacks == [offset for offset in range(40) if offset not in changes]
