@@ -59,7 +59,7 @@ def decode_input(key: bytes | None, value: bytes | None, headers: RecordHeaders,
     Raises: InvalidRecord.
     """
     _check_original(headers)
-    data, event_type = _event(value, headers)
+    data, event_type = read_event(value, headers)
     model = INPUT_TYPES.get(event_type)
     if model is None:
         raise InvalidRecord("unknown_type", "not a type that this topic takes")
@@ -134,7 +134,8 @@ def check_key(key: bytes | None, conversation_id: str) -> None:
         raise InvalidRecord("key_mismatch", "the record's key is not its conversation_id")
 
 
-def _event(value: bytes | None, headers: RecordHeaders) -> tuple[bytes, str]:
+def read_event(value: bytes | None, headers: RecordHeaders) -> tuple[bytes, str]:
+    """The event of a record of `messages`, as JSON that nobody has checked, and its type. Raises: InvalidRecord."""
     if value is None:
         raise InvalidRecord("empty_value", "the record has no value")
     if headers:

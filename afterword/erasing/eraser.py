@@ -7,7 +7,7 @@ conversations are under way is stored before anything of them is deleted, for af
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,13 +18,14 @@ from uuid import uuid4
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from afterword.audit.log import Log, open_log
-from afterword.dlq import DeadLetterQueue, open_queue, queue_topics
+from afterword.dlq import DeadLetterQueue, Filters, open_queue, queue_topics
 from afterword.erasing.receipt import Receipt, TopicDate, gone_by, salted_digest
-from afterword.erasing.remains import Person, Selector, holds, person_of, remaining
+from afterword.erasing.remains import Person, Selector, edited_id, holds, person_of, remaining
 from afterword.producer import Producer
 from afterword.schemas import ConversationDeleted, MessageDeleted
 from afterword.schemas.base import utc_milliseconds
 from afterword.schemas.dead_letters import WEBHOOKS, DeadLetter
+from afterword.schemas.ids import message_key
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka import broker_errors
 from afterword.streams.segmenter.state import TABLES
@@ -443,7 +444,7 @@ class Eraser:
         async for rows in self._rows(run):
             gone = [name for row in rows for name in await self._tidy_conversation(row.conversation_id)]
             await run.waiting.until("episodes in the index", lambda: self._indexed(gone))  # noqa: B023 – awaited here
-        theirs, discarded = await self._dead_letters(run.person, run.erasure), 0
+        theirs, discarded = await self._dead_letters(run.person, run), 0
         for topic in queue_topics(self._settings.kafka):
             discarded += (await self._queue.resolve(topic, theirs, "discarded")).resolved
         await self._stores.erasures.count(run.erasure, {"dead_letters": discarded})
@@ -472,20 +473,45 @@ class Eraser:
         """Count deleted episodes that the index still has."""
         return len(await self._stores.index.revisions(gone)) if gone else 0
 
-    async def _dead_letters(self, person: Person, erasure: Erasure | None) -> "TheirDeadLetters":
+    async def _dead_letters(self, person: Person, run: "Run | None") -> "TheirDeadLetters":
         """Select the person's dead letters, by conversations that were only theirs and by what is in the letters."""
         whole: set[str] = set()
         shared: set[str] = set()
-        if erasure is None:
+        if run is None:
             async for page in self._pages(person):
                 look = await self._look(page, person)
                 whole |= (look.own.keys() | look.episodes.keys()) - look.shared
                 shared |= look.shared
         else:
-            async for rows in self._rows(Run(person, erasure, Waiting(0, lambda _: None))):
+            async for rows in self._rows(run):
                 whole |= {row.conversation_id for row in rows if row.whole}
                 shared |= {row.conversation_id for row in rows if not row.whole}
-        return TheirDeadLetters(person, frozenset(whole), frozenset(shared))
+        edits = await self._edits(person, shared)
+        if run is not None:
+            await self._until_archived(run)  # the message of an edit comes before it
+        return TheirDeadLetters(person, frozenset(whole), frozenset(shared), await self._without_author(person, edits))
+
+    async def _edits(self, person: Person, shared: Collection[str]) -> dict[str, str]:
+        """Find dead letters that edit messages of shared conversations: the messages' keys, by address."""
+        found: dict[str, str] = {}
+        kafka = self._settings.kafka
+        async for letter in self._queue.unresolved(kafka.dead_letters(kafka.messages_topic), Filters()):
+            name = letter.conversation_id
+            message_id = edited_id(letter.value, letter.headers, person) if name in shared else None
+            if name is not None and message_id is not None:
+                found[letter.address] = message_key(name, message_id, person.tenant_id)
+        return found
+
+    async def _without_author(self, person: Person, edits: Mapping[str, str]) -> frozenset[str]:
+        """Select the edits of messages that nobody else has: they are the person's, or can never be made."""
+        found = set[str]()
+        rows = list(edits.items())
+        for first in range(0, len(rows), PAGE):
+            some = rows[first : first + PAGE]
+            living = await self._stores.messages.get_many([key for _, key in some])
+            others = {key for key, one in living.items() if one.message.user_id != person.user_id}
+            found.update(address for address, key in some if key not in others)
+        return frozenset(found)
 
     # The receipt
 
@@ -606,6 +632,8 @@ class TheirDeadLetters(NamedTuple):
     person: Person
     whole: frozenset[str]
     shared: frozenset[str] = frozenset()
+    edits: frozenset[str] = frozenset()
+    """Addresses of edits in the shared ones."""
 
     def match(self, dead_letter: DeadLetter) -> bool:
         if self.person.conversation_id not in (None, dead_letter.conversation_id):
@@ -613,7 +641,7 @@ class TheirDeadLetters(NamedTuple):
         # another tenant's record in their conversation was rejected for that alone
         is_of_theirs = dead_letter.conversation_id in self.whole and dead_letter.error_type != "tenant_mismatch"
         may_be = dead_letter.stage == WEBHOOKS and dead_letter.conversation_id in self.shared
-        return is_of_theirs or may_be or holds(dead_letter.value, self.person)
+        return is_of_theirs or may_be or dead_letter.address in self.edits or holds(dead_letter.value, self.person)
 
 
 def destroys_keys(settings: Settings, person: Person) -> bool:

@@ -10,8 +10,10 @@ from aiokafka import ConsumerRecord
 from afterword.audit.log import Log
 from afterword.dlq import queue_topics, resolved_offset
 from afterword.erasing.receipt import Receipt, TopicDate, salted_digest
+from afterword.schemas.decoding import InvalidRecord, RecordHeaders, json_object, read_event
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO
 from afterword.schemas.headers import CE_TYPE, header
+from afterword.schemas.messages import MESSAGE_EDITED
 from afterword.streams.errors import RowUnreadable, SealBroken, StateUnreadable
 from afterword.streams.segmenter.state import MESSAGES, decode_body, parse_key
 from afterword.streams.settings import Kafka
@@ -53,6 +55,23 @@ def holds(value: bytes | None, person: Person) -> bool:
         return orjson.dumps(person.user_id) in (value or b"")
     events = (found, found.get("data")) if isinstance(found, dict) else ()  # a structured CloudEvent has it in `data`
     return any(isinstance(event, dict) and _is_of(event, person) for event in events)
+
+
+def edited_id(value: bytes | None, headers: RecordHeaders, person: Person) -> str | None:
+    """Return the id of the message that a record edits in the person's tenant; empty for one that nobody can read.
+
+    None for any other record. An edit has words of whoever wrote the message, and names no user.
+    """
+    try:
+        data, event_type = read_event(value, headers)
+        event = json_object(data)
+    except InvalidRecord:  # the end is cut off, for example
+        said = MESSAGE_EDITED.encode()
+        return "" if (CE_TYPE, said) in headers or said in (value or b"") else None
+    if event_type != MESSAGE_EDITED or event.get("tenant_id") != person.tenant_id:
+        return None
+    found = event.get("id")
+    return found if isinstance(found, str) else ""
 
 
 def _is_of(event: dict[str, Any], person: Person) -> bool:
@@ -120,7 +139,10 @@ class Selector(NamedTuple):
             return True
 
     def _is_dead_letter(self, record: ConsumerRecord) -> bool:
-        return resolved_offset(record) is None and (self._is_episode(record) or holds(record.value, self.person))
+        if resolved_offset(record) is not None:
+            return False
+        is_edit = self._is_shared(record.key) and edited_id(record.value, record.headers, self.person) is not None
+        return is_edit or self._is_episode(record) or holds(record.value, self.person)
 
     def _is_undelivered(self, record: ConsumerRecord) -> bool:
         return resolved_offset(record) is None and self._is_summary(record)

@@ -1,5 +1,6 @@
 """Dead letters of a person: by conversation and by what is inside."""
 
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -7,9 +8,15 @@ from typing import Any
 import orjson
 import pytest
 
+from afterword.dlq import DeadLetterCounts, Matching
 from afterword.erasing.eraser import Person, TheirDeadLetters, holds, person_of
 from afterword.schemas.dead_letters import WEBHOOKS, DeadLetter
+from afterword.schemas.headers import CE_TYPE
+from afterword.schemas.messages import MESSAGE_EDITED
 from tests.samples import a_closed_episode, a_message, a_summary, an_episode_message
+from tests.summarizer_world import NO_FAULTS
+from tests.unit.afterword.erasing.test_destroying_keys import TENANT, ErasesWithoutBroker, World
+from tests.virtual_time import run_in_virtual_time
 
 ANN = Person("ann", "acme")
 
@@ -95,3 +102,72 @@ def test_every_summary_that_was_not_delivered_of_a_conversation_that_they_shared
 def test_nobody_and_everybody_cannot_be_erased(given: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         person_of(*given)
+
+
+class ErasesLetters(ErasesWithoutBroker):
+    """There are dead letters of `messages`; those that it discards are kept."""
+
+    def __init__(self, world: World, letters: Sequence[DeadLetter]) -> None:
+        super().__init__(world, NO_FAULTS)
+        self._letters = letters
+        self.discarded: set[str] = set()
+
+    async def unresolved(self, topic: str, filters: Matching) -> AsyncGenerator[DeadLetter, None]:  # type: ignore[override]
+        for letter in self._letters:
+            if letter.topic == topic and filters.match(letter):
+                yield letter
+
+    async def resolve(self, topic: str, filters: Matching, _: str) -> DeadLetterCounts:  # type: ignore[override]
+        found = [letter.address async for letter in self.unresolved(topic, filters)]
+        self.discarded.update(found)
+        return DeadLetterCounts(resolved=len(found))
+
+    async def count(self, topic: str, filters: Matching, _: str) -> DeadLetterCounts:
+        return DeadLetterCounts(resolved=len([one async for one in self.unresolved(topic, filters)]))
+
+
+EDITED = [(CE_TYPE, MESSAGE_EDITED.encode())]
+
+
+def an_edit(**fields: Any) -> bytes:
+    return orjson.dumps({"conversation_id": "shared", "tenant_id": TENANT, **fields, "content": "I am ill."})
+
+
+@pytest.mark.parametrize(
+    ("value", "headers", "conversation", "is_theirs"),
+    [
+        (an_edit(id="m0"), EDITED, "shared", True),
+        (an_edit(id="m1"), EDITED, "shared", False),
+        (an_edit(id="m2"), EDITED, "shared", True),
+        (an_edit(id=7), EDITED, "shared", True),
+        (an_edit(id="m0", type=MESSAGE_EDITED), [], "shared", True),
+        (structured(an_edit(id="m0")).replace(b"message.created", b"message.edited"), [
+            ("content-type", b"application/cloudevents+json")], "shared", True),
+        (an_edit(id="m0", tenant_id="other"), EDITED, "shared", False),
+        (an_edit(id="m0"), EDITED, "bobs", False),
+        (an_edit(id="m0")[:-9], EDITED, "shared", True),
+        (an_edit(id="m0", type=MESSAGE_EDITED)[:-9], [], "shared", True),
+        (an_edit(id="m0"), [], "shared", False),
+        (an_edit(id="m0")[:-9], [], "shared", False),
+    ],
+    ids=[
+        "of their message", "of another's", "of one that nobody has", "of no id", "by its field", "structured",
+        "of another tenant", "of another conversation", "cut off", "cut off, by its field", "no edit", "no JSON",
+    ],
+)  # fmt: skip
+def test_an_edit_names_no_user_and_is_theirs_unless_somebody_else_has_the_message(
+    value: bytes, headers: list[tuple[str, bytes]], conversation: str, is_theirs: bool
+) -> None:
+    async def story() -> tuple[set[str], int, int]:
+        world = World()
+        await world.say("shared", "ann")
+        await world.say("shared", "bob")
+        await world.say("bobs", "bob")
+        letter = replace(dead(conversation, value), headers=headers)
+        eraser = ErasesLetters(world, [letter])
+        planned = (await eraser.plan("ann", TENANT)).dead_letters
+        receipt = await eraser.erase("ann", TENANT)
+        return eraser.discarded, planned, receipt.counts["dead_letters"]
+
+    expected = {"messages.dlq/0/0"} if is_theirs else set()
+    assert run_in_virtual_time(story()) == (expected, len(expected), len(expected))

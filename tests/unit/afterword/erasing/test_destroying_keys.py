@@ -16,6 +16,7 @@ from afterword.erasing.eraser import Eraser
 from afterword.erasing.receipt import Receipt
 from afterword.producer import WrittenAt
 from afterword.schemas import ConversationDeleted, MessageDeleted
+from afterword.schemas.dead_letters import DeadLetter
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.sealing.codec import digest_of_owner
 from afterword.streams.settings import load_settings
@@ -105,6 +106,10 @@ class ErasesWithoutBroker(Eraser):
     async def unread(self, *_: Any) -> AsyncGenerator[Any, None]:
         for record in ():
             yield record
+
+    async def unresolved(self, *_: Any) -> AsyncGenerator[DeadLetter, None]:
+        for letter in ():
+            yield letter
 
     async def resolve(self, *_: Any) -> DeadLetterCounts:
         return DeadLetterCounts()
