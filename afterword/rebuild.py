@@ -60,6 +60,7 @@ class IndexRebuild:
         while page := await self._episodes.following(done.last, PAGE_EPISODES):
             wanted = await self._wanted(page)
             whole = [await self._write(stored) for stored in wanted]
+            await self._remove_deleted(wanted)
             last = page[-1].summary.episode_id
             done = IndexCounts(
                 done.seen + len(page), done.written + len(whole), done.incomplete + whole.count(False), total, last
@@ -72,6 +73,13 @@ class IndexRebuild:
             return page
         indexed = await self._index.revisions([stored.summary.episode_id for stored in page])
         return [s for s in page if indexed.get(s.summary.episode_id, 0) < s.summary.revision]
+
+    async def _remove_deleted(self, written: Sequence[StoredEpisode]) -> None:
+        """Take out what was deleted since it was read: before the index has anything, it may not know that."""
+        versions = await self._episodes.versions([stored.summary.episode_id for stored in written])
+        for name, version in versions.items():
+            if version.ended is not None:
+                await self._index.remove(name, version.revision)
 
     async def _write(self, stored: StoredEpisode) -> bool:
         """Index an episode; return whether all of its messages are archived."""

@@ -130,7 +130,10 @@ class EpisodeIndex(Protocol):
         ...
 
     async def remove(self, episode_id: str, revision: int) -> None:
-        """Take an episode out of the index; a revision up to this one does not bring it back."""
+        """Take an episode out of the index; a revision up to this one does not bring it back.
+
+        Unless the index has nothing at all yet, and not the dimension of the embedder's vectors.
+        """
         ...
 
     async def search(self, query: Query, dense: Dense | None = None) -> list[Recalled]:

@@ -144,7 +144,7 @@ def _is_lost(error: StoreUnavailable) -> bool:
 
 
 class QdrantIndex:
-    """An EpisodeIndex; the first episode creates its collection.
+    """An EpisodeIndex; the first write creates its collection.
 
     The collection's name holds the embedder's model: vectors of two models cannot be compared, so another model
     means another collection, which `afterword index rebuild` fills.
@@ -159,28 +159,30 @@ class QdrantIndex:
 
     async def put(self, summary: SummaryCreated, raw_text: str, dense: Dense | None = None) -> None:
         point = await asyncio.to_thread(_point, summary, raw_text, dense)  # stemming a long episode takes a while
-        try:
-            await self._ensure_collection(len(dense) if dense else None)
-            await self._connection.run(
-                lambda client: client.upsert(
-                    self.collection, points=[point], wait=True, update_filter=_up_to(summary.revision)
-                )
-            )
-        except StoreRefuses as error:
-            if error.status == NOT_FOUND:
-                self._ready = False  # the collection was deleted, or a server came back without it
-            raise
+        await self._ensure_collection(len(dense) if dense else None)
+        await self._upsert(point, summary.revision)
 
     async def remove(self, episode_id: str, revision: int) -> None:
-        if not await self._exists():
+        if self._model is None:
+            await self._ensure_collection(None)
+        elif not await self._exists():  # it comes with the dimension of the first vector
             return
         payload = {"episode_id": episode_id, "revision": revision, DELETED: True}
         point = models.PointStruct(
             id=point_id(episode_id), vector={}, payload=payload
         )  # without an owner nobody finds it
-        await self._connection.run(
-            lambda client: client.upsert(self.collection, points=[point], wait=True, update_filter=_up_to(revision))
-        )
+        await self._upsert(point, revision)
+
+    async def _upsert(self, point: models.PointStruct, revision: int) -> None:
+        """Write the point unless there is a later revision."""
+        try:
+            await self._connection.run(
+                lambda client: client.upsert(self.collection, points=[point], wait=True, update_filter=_up_to(revision))
+            )
+        except StoreRefuses as error:
+            if error.status == NOT_FOUND:
+                self._ready = False  # the collection was deleted, or a server came back without it
+            raise
 
     async def search(self, query: Query, dense: Dense | None = None) -> list[Recalled]:
         request = await asyncio.to_thread(_search_request, query, dense)

@@ -96,8 +96,6 @@ class Write(NamedTuple):
     """A change that waits to be committed."""
 
     call: IndexChange
-    create: bool
-    """It makes the file if there is none."""
     done: "asyncio.Future[None]"
     alone: bool = False
     """It has a transaction of its own, as the one that it shared has failed."""
@@ -114,7 +112,7 @@ def _settle(waited: "asyncio.Future[None]", done: "asyncio.Future[None]") -> Non
 
 
 class SqliteIndex:
-    """An EpisodeIndex; the first episode creates the file, and reading never does.
+    """An EpisodeIndex; the first write creates the file, and reading never does.
 
     Every call runs in one thread of its own: SQLite blocks, and a search computes.
     """
@@ -134,7 +132,7 @@ class SqliteIndex:
         await self._write(lambda connection: _put(connection, point))
 
     async def remove(self, episode_id: str, revision: int) -> None:
-        await self._write(lambda connection: _remove(connection, episode_id, revision), create=False)
+        await self._write(lambda connection: _remove(connection, episode_id, revision))
 
     async def search(self, query: Query, dense: Dense | None = None) -> list[Recalled]:
         def find() -> list[tuple[bytes, float, RankingScores | None]] | None:
@@ -162,9 +160,9 @@ class SqliteIndex:
             await self._run(self._file.close)
             self._thread.shutdown(wait=False)
 
-    async def _write(self, call: IndexChange, create: bool = True) -> None:
+    async def _write(self, call: IndexChange) -> None:
         """Commit the change, with all that come while the disk is busy with those before: it takes long, not they."""
-        mine = Write(call, create, asyncio.get_running_loop().create_future())
+        mine = Write(call, asyncio.get_running_loop().create_future())
         self._waiting.append(mine)
         if self._writing is None:
             self._commit()
@@ -174,8 +172,8 @@ class SqliteIndex:
         taken = [self._waiting.popleft()]
         while self._waiting and len(taken) < MOST_WRITES and not (taken[0].alone or self._waiting[0].alone):
             taken.append(self._waiting.popleft())
-        calls, create = [write.call for write in taken], any(write.create for write in taken)
-        self._writing = asyncio.ensure_future(self._run(lambda: self._file.write(calls, create)))
+        calls = [write.call for write in taken]
+        self._writing = asyncio.ensure_future(self._run(lambda: self._file.write(calls)))
         self._writing.add_done_callback(lambda done: self._committed(taken, done))
 
     def _committed(self, taken: Sequence[Write], writing: "asyncio.Future[None]") -> None:
@@ -241,9 +239,9 @@ class IndexFile:
             connection.execute("BEGIN")
             return call(connection)
 
-    def write(self, changes: Sequence[IndexChange], create: bool = True) -> None:
+    def write(self, changes: Sequence[IndexChange]) -> None:
         """Make all changes in one transaction; what they have taken out is in no file when this returns."""
-        connection = self._current(create)
+        connection = self._current(create=True)
         if connection is None:
             return
         with connection:

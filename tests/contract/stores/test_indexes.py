@@ -169,6 +169,13 @@ async def test_a_removed_episode_is_not_found_and_a_late_revision_does_not_bring
     assert await index.revisions(["c1:1", "c1:2"]) == {"c1:2": 1}
 
 
+async def test_what_is_removed_before_the_first_put_is_not_brought_back_by_it(index: EpisodeIndex) -> None:
+    await index.remove("c1:1", 2)
+    await index.put(a_summary(1), "a needle")
+    assert await index.revisions(["c1:1"]) == {}
+    assert [episode_id async for episode_id in index.all_ids()] == []
+
+
 async def test_a_search_is_bounded_by_times(index: EpisodeIndex) -> None:
     for ordinal, minute in ((1, 0), (2, 10)):
         times = {"started_at": NOON + timedelta(minutes=minute), "ended_at": NOON + timedelta(minutes=minute + 5)}

@@ -83,7 +83,6 @@ def write(file: Path, content: bytes) -> None:
 
 async def test_reading_makes_no_directory(index: SqliteIndex, path: Path) -> None:
     await index.ping()
-    await index.remove("c1:1", 1)
     assert await index.revisions(["c1:1"]) == {}
     assert await found(index, "taxi") == []
     assert names(path.parent.parent) == []

@@ -6,11 +6,13 @@ import pytest
 from afterword.rebuild import PAGE_EPISODES, IndexCounts, IndexRebuild
 from afterword.schemas import SummaryCreated
 from afterword.streams.errors import StoreUnavailable
+from afterword.streams.stores.episodes import DeletedEpisode
 from afterword.streams.stores.index import Dense
 from afterword.streams.stores.messages import ArchivedMessage
+from afterword.streams.summarizer.revisions import summary_deleted
 from tests.doubles.index import MemoryIndex
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
-from tests.samples import a_message, a_stored_episode, a_summary
+from tests.samples import NOON, a_message, a_stored_episode, a_summary
 from tests.summarizer_world import FixedEmbedder
 
 EPISODES = 2 * PAGE_EPISODES + 50
@@ -40,6 +42,28 @@ class Failing(MemoryIndex):
         if next(self.left) == 0:
             raise StoreUnavailable(store="qdrant", problem="away")
         await super().put(summary, raw_text, dense)
+
+
+class WithoutCollection(MemoryIndex):
+    """Qdrant with vectors: the first put makes the collection, and before that nothing is removed.
+
+    Before that put an episode is deleted.
+    """
+
+    def __init__(self, episodes: MemoryEpisodes, deleted: DeletedEpisode) -> None:
+        super().__init__()
+        self._episodes = episodes
+        self._deleted = deleted
+
+    async def put(self, summary: SummaryCreated, raw_text: str, dense: Dense | None = None) -> None:
+        if not self.points:
+            await self._episodes.remove(self._deleted)
+            await self.remove(self._deleted.event.episode_id, self._deleted.event.revision)
+        await super().put(summary, raw_text, dense)
+
+    async def remove(self, episode_id: str, revision: int) -> None:
+        if self.points:
+            await super().remove(episode_id, revision)
 
 
 class Held(MemoryEpisodes):
@@ -129,3 +153,11 @@ async def test_a_page_is_held_at_a_time_and_messages_that_are_missing_are_counte
     assert (done.written, done.incomplete) == (2, 1)
     assert index.points["c1:2"].raw_text == "Text of m3."
     assert episodes.most == PAGE_EPISODES
+
+
+@pytest.mark.parametrize("ordinal", [1, 10])
+async def test_an_episode_that_is_deleted_before_the_first_write_is_not_indexed(stores: Stores, ordinal: int) -> None:
+    deletion = summary_deleted(a_summary(ordinal), 2, None, "deleted", NOON)
+    index = WithoutCollection(stores.episodes, DeletedEpisode(deletion, (), 0, 0))
+    await IndexRebuild(stores.episodes, stores.messages, index, None).run(silent)
+    assert index.points.keys() == stores.episodes.episodes.keys() - {deletion.episode_id}
