@@ -126,6 +126,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             outputs,
             attempts,
             settings.retry,
+            summarizer.ArchiverOffsets(kafka).archived_to,
             metrics,
             tracer,
             group,

@@ -16,7 +16,7 @@ from afterword.streams.runtime.attempts import Attempts
 from afterword.streams.runtime.health import Readiness
 from afterword.streams.runtime.options import wall_clock_ms
 from afterword.streams.settings import Retry
-from afterword.streams.summarizer.agent import RecordHandler
+from afterword.streams.summarizer.agent import ArchivedTo, RecordHandler
 from afterword.streams.summarizer.amending import Amendments
 from afterword.streams.summarizer.pipeline import Pipeline
 from afterword.streams.summarizer.providers import Maker, Provider
@@ -71,6 +71,10 @@ def a_step_runner(
     return StepRunner(readiness or Readiness(), metrics, tracer, backoff)
 
 
+async def nobody_knows(_partition: int) -> int:
+    return 0
+
+
 def a_handler(
     pipeline: Pipeline,
     outputs: Any,
@@ -81,11 +85,13 @@ def a_handler(
     breaker: Breaker | None = None,
     metrics: Metrics = METRICS,
     amendments: Amendments | None = None,
+    archived_to: ArchivedTo = nobody_knows,
 ) -> RecordHandler:
     """Handles records with telemetry that nobody reads."""
     amendments = amendments or World().amendments()
     attempts = Attempts(breaker or Breaker(), 3, (AfterwordError, Crash), wait_seconds=0.0)
-    return RecordHandler(pipeline, amendments, outputs, attempts, retry, metrics, tracer, "summarizers", clock_ms)
+    telemetry = metrics, tracer, "summarizers"
+    return RecordHandler(pipeline, amendments, outputs, attempts, retry, archived_to, *telemetry, clock_ms)
 
 
 class FixedEmbedder:

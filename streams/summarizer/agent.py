@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any
 
 import structlog
+from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError
 from opentelemetry.trace import Span, SpanKind, Tracer, get_current_span
 from structlog.contextvars import bound_contextvars
 
@@ -23,10 +25,12 @@ from afterword.schemas import (
 from afterword.schemas.dead_letters import UNFORESEEN, dead_letter, withheld
 from afterword.schemas.headers import Headers, KafkaRecord, cloud_event
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
-from afterword.streams.errors import EpisodeConflict, ProviderError
+from afterword.streams.errors import BrokerUnavailable, EpisodeConflict, ProviderError
+from afterword.streams.kafka import admin_client
 from afterword.streams.runtime import App, AtLeastOnce, joining
 from afterword.streams.runtime.at_least_once import Hold
 from afterword.streams.runtime.attempts import Attempts
+from afterword.streams.runtime.committed import CommittedOffsets, committed_offsets
 from afterword.streams.runtime.errors import place_of
 from afterword.streams.runtime.options import wall_clock_ms
 from afterword.streams.settings import Kafka, Retry
@@ -57,6 +61,9 @@ RETRIES_IN_FLIGHT = 8
 
 So fallbacks stay in order, and new episodes have almost all of the LLM's capacity.
 """
+
+KNOWN_SECONDS = 10.0
+"""Time after which the archiver's offsets are read again."""
 
 LaneKey = tuple[str, int, bytes | None]
 """Topic, partition and record key."""
@@ -150,6 +157,36 @@ def count_summary(metrics: Metrics, summary: SummaryCreated) -> None:
     metrics.summaries.labels(summary.quality.source, bounded(reason) if reason else "").inc()
 
 
+ArchivedTo = Callable[[int], Awaitable[int]]
+"""Given a partition of `messages`, returns the offset below which the archiver has taken all; 0 if nobody knows."""
+
+
+class ArchiverOffsets:
+    """Offsets that the archiver has committed, read again once they are `KNOWN_SECONDS` old."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self._kafka = kafka
+        self._offsets: CommittedOffsets = {}
+        self._next = 0.0
+        self._reading = asyncio.Lock()
+
+    async def archived_to(self, partition: int) -> int:
+        """As ArchivedTo."""
+        async with self._reading:
+            if (now := asyncio.get_running_loop().time()) >= self._next:
+                self._next = now + KNOWN_SECONDS
+                await self._read()
+        found = self._offsets.get(TopicPartition(self._kafka.messages_topic, partition))
+        return found.offset if found else 0
+
+    async def _read(self) -> None:
+        try:
+            async with asyncio.timeout(self._kafka.request_timeout_seconds), admin_client(self._kafka) as admin:
+                self._offsets = await committed_offsets(admin, self._kafka.archiver_id)
+        except (BrokerUnavailable, KafkaError, OSError, TimeoutError) as error:  # the change waits on
+            log.warning("archiver_offsets_unknown", stage=RETRY_STAGE, error_type=type(error).__name__)
+
+
 class RecordHandler:
     """Handles records of `episode.closed` and `episode.retry`. An error that it does not handle stops the worker."""
 
@@ -160,6 +197,7 @@ class RecordHandler:
         outputs: Outputs,
         attempts: Attempts,
         retry: Retry,
+        archived_to: ArchivedTo,
         metrics: Metrics,
         tracer: Tracer,
         group: str,
@@ -174,6 +212,7 @@ class RecordHandler:
         self._outputs = outputs
         self._attempts = attempts
         self._retry = retry
+        self._archived_to = archived_to
         self._metrics = metrics
         self._tracer = tracer
         self._group = group
@@ -208,13 +247,20 @@ class RecordHandler:
     async def _amend(self, record: KafkaRecord, amended: EpisodeAmended, waited: int = 0) -> None:
         """Make the revisions of a change; a record that the archive has not caught up with is put aside.
 
-        `waited`: how often it was. Raises: InvalidRecord for a message that is unknown to the archive even then.
+        `waited`: how often it was. Raises: InvalidRecord for a message that is unknown to the archive even then, and
+        for what the archiver has passed without archiving it.
         """
+        # read before the archive is: what the archiver has passed by then is in it, or never will be
+        archived_to = await self._archived_to(amended.partition) if waited else 0
         try:
             has_fallback = await self._amendments.apply(amended, waits=not waited)
         except NotArchived as error:
             if waited and not error.is_known:
                 raise InvalidRecord("unknown_message", "there is no such message") from None
+            if error.needs < archived_to:
+                raise InvalidRecord(
+                    "not_archived", "the archiver has rejected it, or a message of its episode"
+                ) from None
             await self._put_aside(record, waited + 1, error)
         else:
             if has_fallback:

@@ -60,6 +60,8 @@ EXPIRED = "messages of the episode have expired in the archive: it stays as it i
 class NotArchived(AfterwordError):
     """the archive does not have the change at offset {offset} yet"""
 
+    needs: int
+    """Offset of the last record that is needed: past it the archiver has rejected what is missing."""
     is_known: bool
     """The message is in the archive, or in an episode."""
 
@@ -309,7 +311,8 @@ class Amendments(Revisions):
             return current
         core = [message_key(summary.conversation_id, one, summary.tenant_id) for one in summary.message_ids]
         if not await self._have_expired(core):
-            raise _not_archived(amended, is_known=True)
+            needs = max(stored.last_offset or 0, *dict(stored.changes).values(), amended.offset)
+            raise _not_archived(amended, is_known=True, needs=needs)
         message_id, state = amended.message_id or "", states.get(amended.message_id or "")
         if amended.change == "edited" and (state is None or is_living(state)):
             raise InvalidRecord("expired", EXPIRED)
@@ -591,5 +594,6 @@ def _is_fallback(episode: Episode) -> bool:
     return isinstance(episode, StoredEpisode) and is_replaceable(episode.summary.quality)
 
 
-def _not_archived(amended: EpisodeAmended, *, is_known: bool) -> NotArchived:
-    return NotArchived(offset=amended.offset, is_known=is_known)
+def _not_archived(amended: EpisodeAmended, *, is_known: bool, needs: int | None = None) -> NotArchived:
+    needs = amended.offset if needs is None else needs
+    return NotArchived(offset=amended.offset, is_known=is_known, needs=needs)

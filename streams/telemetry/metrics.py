@@ -25,7 +25,7 @@ INVALID_RECORDS = frozenset(
     | {"state_unreadable"}
     | {UNFORESEEN}
     | {"invalid_header", "tenant_mismatch", "too_large", "undecodable_batch", "unknown_message", "unknown_type"}
-    | {"expired"}
+    | {"expired", "not_archived"}
 )
 """Every `error_type` of an invalid record."""
 REFUSALS = frozenset(

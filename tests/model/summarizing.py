@@ -212,7 +212,9 @@ class Worker(Process):
         parts = self._parts(steps)
         amendments = Amendments(**parts, maker=TODAY, wait_seconds=ARCHIVE_SECONDS)
         pipeline = Pipeline(**parts, quick_seconds=world.quick_seconds)
-        self._handler = a_handler(pipeline, outputs, RETRY, ENGINE.clock, amendments=amendments)
+        self._handler = a_handler(
+            pipeline, outputs, RETRY, ENGINE.clock, amendments=amendments, archived_to=self._archived_to
+        )
         self._lanes = Lanes[LaneKey](lambda _, error: self.stop_worker(error))
 
     def new_partition(self, source: TopicPartition) -> AtLeastOncePartition:
@@ -276,6 +278,9 @@ class Worker(Process):
 
     async def _send_to_dlq(self, key: bytes | None, value: bytes | None, headers: Any) -> None:
         send(DEAD_LETTERS, key, value, [])
+
+    async def _archived_to(self, _partition: int) -> int:
+        return self.world.offset - len(self.world.unarchived)
 
     async def _pause(self) -> None:
         await asyncio.sleep(PAUSE_SECONDS)

@@ -26,7 +26,7 @@ from afterword.schemas import (
     Usage,
 )
 from afterword.schemas.episodes import EPISODE_AMENDED
-from afterword.schemas.headers import CE_TYPE
+from afterword.schemas.headers import CE_TYPE, header
 from afterword.schemas.ids import message_key, scope_id
 from afterword.streams.errors import ProviderUnavailable
 from afterword.streams.settings import MOST_PENDING_EPISODES, Retry
@@ -516,6 +516,47 @@ async def test_a_change_waits_on_the_retry_topic_for_the_archive_and_is_then_mad
     await handled(put_aside[2])
     assert announced(world) == ["c1:3:2"]
     assert (put_aside[3].number, put_aside[3].waits) == (2, False)
+
+
+@pytest.mark.parametrize(
+    ("event", "changes", "archived_to", "is_put_aside"),
+    [
+        (edit("m7"), [], 100, True),
+        (edit("m7"), [], 101, False),
+        (delete("m7"), [], 101, False),
+        (delete("m7"), [delete("m7")], 101, True),
+        (delete("m7"), [delete("m7")], 201, False),
+    ],
+    ids=["not there yet", "an edit", "a deletion", "of an episode with a later change", "with a later change, too"],
+)
+async def test_a_change_that_the_archiver_has_passed_over_is_a_dead_letter_and_waits_no_longer(
+    event: Any, changes: list[Any], archived_to: int, is_put_aside: bool
+) -> None:
+    """With the change at offset 100 in the archive, another message of its episode is not, which was changed at 200."""
+    world, outcomes = await a_world(), list[str]()
+    for change in changes:
+        await archive(world, change, 100)
+        world.messages.messages.pop(message_key("c1", "m6", "t1"))
+        known = world.episodes.episodes["c1:3"]
+        world.episodes.episodes["c1:3"] = replace(known, changes=(("m8", 200),))
+
+    async def retry(*_: Any) -> None:
+        outcomes.append("put aside")
+
+    async def send_to_dlq(_key: bytes, _value: bytes, headers: Any) -> None:
+        outcomes.append(header(headers, "__afterword.errors.type") or "")
+
+    async def told(partition: int) -> int:
+        return archived_to if partition == 0 else 0
+
+    headers = [(CE_TYPE, EPISODE_AMENDED.encode()), *headers_of(Try(1, 0, None, waits=True))]
+    place = {"topic": "episode.retry", "partition": 0, "offset": 0, "key": b"c1"}
+    value = amended(event, 100).to_json()
+    record = SimpleNamespace(value=SimpleNamespace(**place, value=value, headers=headers), ack=lambda: None)
+    outputs: Any = SimpleNamespace(retry=retry, send_to_dlq=send_to_dlq)
+    handler = a_handler(world.pipeline(), outputs, Retry(), amendments=world.amendments(), archived_to=told)
+    await handler.replace_fallback(record)
+    assert outcomes == ["put aside" if is_put_aside else "not_archived"]
 
 
 NUMBERED = tuple(
