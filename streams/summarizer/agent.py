@@ -158,7 +158,7 @@ def count_summary(metrics: Metrics, summary: SummaryCreated) -> None:
 
 
 ArchivedTo = Callable[[int], Awaitable[int]]
-"""Given a partition of `messages`, returns the offset below which the archiver has taken all; 0 if nobody knows."""
+"""Return the offset of a partition of `messages` below which the archiver has taken all; 0 if nobody knows."""
 
 
 class ArchiverOffsets:
@@ -171,7 +171,7 @@ class ArchiverOffsets:
         self._reading = asyncio.Lock()
 
     async def archived_to(self, partition: int) -> int:
-        """As ArchivedTo."""
+        """Return the same as ArchivedTo."""
         async with self._reading:
             if (now := asyncio.get_running_loop().time()) >= self._next:
                 self._next = now + KNOWN_SECONDS
