@@ -161,7 +161,7 @@ class TestSilence:
         assert closed(seen_alive) == closed(seen_dead) == [("a b", "idle"), ("c", "flush")]
 
     def test_the_longest_silence_that_can_be_set_is_a_deadline_too(self):
-        chat = Chat(limits(idle_seconds=float("inf")))
+        chat = Chat(limits(idle_seconds=1e300))
         assert chat.hear(say("a"), say("b", at=10**9)) == []
         assert chat.wait(10**9) == []
 
