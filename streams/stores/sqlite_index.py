@@ -243,7 +243,7 @@ class IndexFile:
         """Make all changes in one transaction; what they have taken out is in no file when this returns."""
         connection = self._current(create=True)
         if connection is None:
-            return
+            raise StoreUnavailable(store=STORE, problem="its file was removed just now")
         with connection:
             connection.execute("BEGIN IMMEDIATE")
             gone = [change(connection) for change in changes]

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from qdrant_client import AsyncQdrantClient
 
 from afterword.streams.errors import ConfigurationError, StoreInUse, StoreUnavailable
+from afterword.streams.stores import sqlite_index
 from afterword.streams.stores.index import DEPTH, SUMMARY, TEXT, Query, fused, summary_text
 from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex
 from afterword.streams.stores.sparse import document_vector, query_vector
@@ -66,6 +67,15 @@ async def test_the_pages_that_a_process_keeps_are_few_before_it_searches(index: 
     assert cache_kib(index) == WRITING_CACHE_KIB
     assert await found(index, "taxi")
     assert cache_kib(index) == READING_CACHE_KIB > WRITING_CACHE_KIB
+
+
+async def test_a_write_to_a_file_that_somebody_removes_meanwhile_is_not_taken_for_done(
+    index: SqliteIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter([(1, 1), None])  # there, and gone at the second look
+    monkeypatch.setattr(sqlite_index, "_identity", lambda _: next(looks))
+    with pytest.raises(StoreUnavailable, match="removed"):
+        await index.put(a_summary(), RAW_TEXT)
 
 
 def names(directory: Path) -> list[str]:
