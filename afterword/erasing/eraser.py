@@ -487,13 +487,15 @@ class Eraser:
                 whole |= {row.conversation_id for row in rows if row.whole}
                 shared |= {row.conversation_id for row in rows if not row.whole}
         edits = await self._edits(person, shared)
-        if run is not None:
+        if run is not None and edits:
             await self._until_archived(run)  # the message of an edit comes before it
         return TheirDeadLetters(person, frozenset(whole), frozenset(shared), await self._without_author(person, edits))
 
     async def _edits(self, person: Person, shared: Collection[str]) -> dict[str, str]:
         """Find dead letters that edit messages of shared conversations: the messages' keys, by address."""
         found: dict[str, str] = {}
+        if not shared:
+            return found
         kafka = self._settings.kafka
         async for letter in self._queue.unresolved(kafka.dead_letters(kafka.messages_topic), Filters()):
             name = letter.conversation_id
