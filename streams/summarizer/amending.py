@@ -20,7 +20,7 @@ from afterword.schemas import (
     Usage,
 )
 from afterword.schemas.base import utc_milliseconds
-from afterword.schemas.ids import event_id, message_key, revision_of
+from afterword.schemas.ids import event_id, message_key
 from afterword.schemas.summaries import REDONE, RevisionReason
 from afterword.streams.errors import AfterwordError, ProviderError, ProviderUnavailable
 from afterword.streams.settings import MOST_PENDING_EPISODES
@@ -397,9 +397,7 @@ class Amendments(Revisions):
         Their records follow it here, and announce that. Made here it would not be announced if this is a former owner,
         whose successor has finished the record.
         """
-        replaced = set(episode.built_on or ()).difference(before.sources)
-        names = sorted({revision_of(one)[0] for one in replaced})
-        found = await self._retry_until_success("find", lambda: self._episodes.versions(names)) if names else {}
+        found = await self._read_now(set(episode.built_on or ()).difference(before.sources))
         makers = {version.made_by for version in found.values()}
         return bool(makers) and makers.isdisjoint((NEVER, amended.offset))
 

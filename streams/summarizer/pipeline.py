@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 from afterword.schemas import EpisodeClosed, EpisodeMessage, InvalidRecord, SummaryCreated, SummaryDeleted
 from afterword.schemas.episodes import OpenedEpisode, sealed_part
-from afterword.schemas.ids import message_key, revision_of
+from afterword.schemas.ids import message_key
 from afterword.streams.errors import EpisodeConflict, SealBroken, SealedWithoutKey
 from afterword.streams.settings import Retention
 from afterword.streams.stores.episodes import (
@@ -221,14 +221,6 @@ class Pipeline(Revisions):
             if (newer.history.sources, newer.current.changes) != (made.built_on, made.changes):
                 return newer
         return None
-
-    async def _read_now(self, event_ids: Iterable[str]) -> dict[str, EpisodeVersion]:
-        """Read the versions of the episodes of these summaries, by the event ids of the summaries."""
-        names = {one: revision_of(one)[0] for one in event_ids}
-        if not names:
-            return {}
-        found = await self._retry_until_success("find", lambda: self._read_versions([*names.values()]))
-        return {one: found[name] for one, name in names.items() if name in found}
 
     async def _lookup(self, episode: EpisodeClosed) -> Episode | None:
         """Most are new, and the version of what is not there takes less than the episode."""

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Literal
 from afterword.schemas import Compression, EpisodeClosed, SummaryCreated, SummaryDeleted
 from afterword.schemas.base import utc_milliseconds
 from afterword.schemas.episodes import Change
-from afterword.schemas.ids import event_id, message_key
+from afterword.schemas.ids import event_id, message_key, revision_of
 from afterword.streams.errors import ProviderError
 from afterword.streams.sealing import seals
 from afterword.streams.stores.coalescing import Coalesced
-from afterword.streams.stores.episodes import DeletedEpisode, EpisodeStore, StoredEpisode, scope_of
+from afterword.streams.stores.episodes import DeletedEpisode, EpisodeStore, EpisodeVersion, StoredEpisode, scope_of
 from afterword.streams.stores.index import EpisodeIndex, raw_text, summary_text
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.replies import ReplyCache
@@ -89,6 +89,14 @@ class Revisions:
         keys = {message_key(of.conversation_id, one, of.tenant_id): one for one in ids}
         found = await self._retry_until_success("find", lambda: read(list(keys)))
         return {keys[key]: state for key, state in found.items()}
+
+    async def _read_now(self, event_ids: Iterable[str]) -> dict[str, EpisodeVersion]:
+        """Read the versions of the episodes of these summaries, by the event ids of the summaries."""
+        names = {one: revision_of(one)[0] for one in event_ids}
+        if not names:
+            return {}
+        found = await self._retry_until_success("find", lambda: self._read_versions([*names.values()]))
+        return {one: found[name] for one, name in names.items() if name in found}
 
     async def _ask(self, request: SummaryRequest) -> Summary:
         summary = await self._retry_until_success("summarize", lambda: self._summarizer.summarize(request))
