@@ -24,6 +24,10 @@ PARTITIONS = 4
 NOON_MS = 1_767_268_800_000
 DIALOGUE_MESSAGES = 30_000
 DIALOGUE_CONVERSATIONS = 3_000
+LONG_CONVERSATIONS = 60
+"""Messages of each where topics are compared, six times as many as close episodes: most are in one, as in a service."""
+WARM = 0.25
+"""The part of those messages before the clock starts: no conversation is new any more."""
 OURS = Program("segmenter", python("engine"))
 BY_HAND = Program("by hand", python("by_hand"), 1.2)
 BY_TEXT = Program("topics in the text", ("env", "AFTERWORD_EPISODES__TOPIC_SHIFT=auto", *python("engine")))
@@ -57,10 +61,10 @@ async def run_topics(form: Form, directory: Path) -> Sequence[Finding]:
 
     And on the same messages, which say it where the text does: the same episodes, so that only finding them differs.
     """
-    count, rounds = (20_000, 3) if form.short else (DIALOGUE_MESSAGES, form.rounds)
-    course = Course("shifts", count, PARTITIONS, TABLES)
+    count, rounds = (30_000, 3) if form.short else (60_000, form.rounds)
+    course = Course("shifts", count, PARTITIONS, TABLES, after=WARM)
     async with EmbeddedStack(directory / "stack") as stack:
-        told = list(dialogues(int(count * TAIL), DIALOGUE_CONVERSATIONS, flags=False))
+        told = list(dialogues(int(count * TAIL), count // LONG_CONVERSATIONS, flags=False))
         await lay(stack, course, told)
         await lay(stack, replace(course, topic=FLAGGED), flagged(told))
         return [await compared(stack, course, [BY_TEXT, WITHOUT, BY_FLAGS], rounds)]

@@ -20,12 +20,10 @@ from rich.table import Table
 
 from afterword.streams.segmenter import shifts
 from afterword.streams.segmenter.shifts import (
-    BEGUN,
     TABLES,
-    TopicRow,
+    TopicListener,
     Utterance,
     Weights,
-    hear,
     utterance_of,
     weights_of,
 )
@@ -51,22 +49,22 @@ FORMAL = 4
 """First value of that table which is of a formal conversation."""
 
 Corpus = Sequence[Dialogue]
-Values = Callable[[TopicRow, Utterance, int], int]
+Values = Callable[[TopicListener, Utterance, int], int]
 REFUSED: Mapping[str, tuple[int, Values]] = {
     "who speaks, also where talk is not formal": (
         8,
-        lambda topic, now, _: now.is_user << 2 | (topic.last >> 1 & 1) << 1 | now.asks,
+        lambda listener, now, _: now.is_user << 2 | (listener.last >> 1 & 1) << 1 | now.asks,
     ),
     "words": (8, lambda _topic, now, _length: min(now.words // 5, 7)),
     "new words, also where talk is not formal": (
         8,
-        lambda topic, now, _: min(len(set(now.content) - set(topic.content)), 7),
+        lambda listener, now, _: min(len(set(now.content) - set(listener.content)), 7),
     ),
     "share of the last 16 words": (
         4,
-        lambda topic, now, _: min(len(set(now.content) & set(topic.content[-16:])), 3),
+        lambda listener, now, _: min(len(set(now.content) & set(listener.content[-16:])), 3),
     ),
-    "ends asking": (4, lambda topic, now, _: now.ends_asking << 1 | topic.last >> 1 & 1),
+    "ends asking": (4, lambda listener, now, _: now.ends_asking << 1 | listener.last >> 1 & 1),
 }
 """Features that add little, or nothing on the corpus that they were not trained on: how many values, and which."""
 
@@ -105,12 +103,14 @@ def train(corpora: Sequence[Corpus]) -> Fit:
 def segment(weights: Weights, dialogue: Dialogue, shortest: int = SHORTEST) -> list[bool]:
     """Cut a dialogue as the segmenter does."""
     said = _said(dialogue)
-    found, length, topic = [False], 1, shifts.after(hear(BEGUN, said[0]), opens=True)
-    for now in said[1:]:
-        heard = hear(topic, now)
-        cuts = length >= shortest and shifts.is_english(heard) and shifts.score(weights, heard, length) > 0
+    listener, found, length = TopicListener(), list[bool](), 0
+    for now in said:
+        common = listener.common(now)
+        is_long = length >= shortest
+        cuts = is_long and listener.is_english(now) and listener.score(weights, now, common, length) > 0
         found.append(cuts)
-        topic, length = shifts.after(heard, opens=cuts), 1 if cuts else length + 1
+        listener.take(now, common, opens=cuts or not length)
+        length = 1 if cuts else length + 1
     return found
 
 
@@ -118,13 +118,14 @@ def examples(dialogues: Corpus, others: Mapping[str, tuple[int, Values]] | None 
     """The model's view of each message but the first, where episodes end as people ended them."""
     extra = [values for _, values in (others or {}).values()]
     for dialogue in dialogues:
-        said, begins = _said(dialogue), labels(dialogue)
-        topic, length = shifts.after(hear(BEGUN, said[0]), opens=True), 1
-        for now, opens in zip(said[1:], begins[1:], strict=True):
-            heard = hear(topic, now)
-            values = shifts.features(heard, length) + [value(topic, now, length) for value in extra]
-            yield Example(values, opens)
-            topic, length = shifts.after(heard, opens=opens), 1 if opens else length + 1
+        listener, length = TopicListener(), 0
+        for now, begins in zip(_said(dialogue), labels(dialogue), strict=True):
+            common, opens = listener.common(now), begins or not length
+            if length:
+                values = listener.features(now, common, length) + [value(listener, now, length) for value in extra]
+                yield Example(values, begins)
+            listener.take(now, common, opens=opens)
+            length = 1 if opens else length + 1
 
 
 def fitted(found: Sequence[Example], sizes: Mapping[str, int]) -> Fit:
@@ -232,10 +233,10 @@ def _thresholds(fit: Fit, dialogues: Corpus) -> list[int]:
 
 def _formal(dialogue: Dialogue) -> list[bool]:
     """Whether the talk is formal at each turn; shifts do not change it."""
-    found, topic = [], BEGUN
+    found, listener = [], TopicListener()
     for now in _said(dialogue):
-        found.append(shifts.is_formal(topic, now))
-        topic = shifts.after(hear(topic, now), opens=True)
+        found.append(listener.is_formal(now))
+        listener.take(now, 0, opens=True)
     return found
 
 

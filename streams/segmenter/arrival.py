@@ -13,7 +13,7 @@ from afterword.schemas.episodes import CARRIED
 from afterword.schemas.headers import KafkaRecord
 from afterword.streams.errors import RowUnreadable, SealBroken, SealedWithoutKey
 from afterword.streams.sealing import seals
-from afterword.streams.segmenter.shifts import Utterance
+from afterword.streams.segmenter.assembly import RowFields
 from afterword.streams.segmenter.state import Body, State, digest_of, event_time
 
 if TYPE_CHECKING:  # its library is in an extra, and most workers seal nothing
@@ -57,8 +57,6 @@ class Arrival(NamedTuple):
     """The message in `json` is sealed, as in `Body`."""
     topic_model: int = 0
     """Version of the model that found that it shifts; 0: none did."""
-    said: Utterance | None = None
-    """Part that the topic model sees, where that was read ahead."""
     waited_to_ms: int | None = None
     """The latest event time of all that it was pending with in another scope, where it was: they have no gap."""
 
@@ -68,16 +66,32 @@ class Arrival(NamedTuple):
         return event_time(self.sent_ms, self.record_ms) if self.waited_to_ms is None else self.waited_to_ms
 
 
+class Weight(NamedTuple):
+    """A message's part of the counters, as in `Arrival`."""
+
+    tokens: int
+    episode_bytes: int
+    is_user: bool
+    text_bytes: int
+    length: int
+
+
+def weight_of(body: Body, message: EpisodeMessage | RowFields) -> Weight:
+    """`message`: that in the body."""
+    content = message.content
+    size = added_bytes(message, body.json)
+    return Weight(body.tokens, size, message.role == "user", utf8_bytes(content), len(content.strip()))
+
+
 def from_record(
     message: MessageCreated,
     record: KafkaRecord,
     digest: bytes,
     trace: bytes,
     tokens: int,
-    said: Utterance | None = None,
     sealing: "Sealing | None" = None,
 ) -> Arrival:
-    """`digest`: of the message's id; `tokens`: of its content; `said`: what the topic model sees of it.
+    """`digest`: of the message's id; `tokens`: of its content.
 
     Raises: InvalidRecord for a message that is too large; KeysNeeded.
     """
@@ -105,8 +119,6 @@ def from_record(
         trace,
         content,
         seals(sealing),
-        0,
-        said,
     )
 
 
@@ -229,7 +241,7 @@ def carried(message: MessageCreated, sent_ms: int) -> bytes:
     )
 
 
-def added_bytes(message: MessageCreated | EpisodeMessage, json: bytes) -> int:
+def added_bytes(message: MessageCreated | EpisodeMessage | RowFields, json: bytes) -> int:
     """Count a message's bytes in the JSON of its episode, whose envelope may repeat its user, flows and tools."""
     return len(json) + len(orjson.dumps((message.user_id, message.flows, message.tools)))
 

@@ -65,17 +65,24 @@ def all_written(bodies: Sequence[Body], read: dict[bytes, RowMessage]) -> list[R
     """
     found = []
     for body in bodies:
-        if body.encrypted:
-            return None
-        each = read.get(body.json) or _written(body.json)
+        each = written(body, read)
         if each is None:
             return None
-        read[body.json] = each
         found.append(each)
     return found
 
 
-def _written(json: bytes) -> RowMessage | None:
+def written(body: Body, read: dict[bytes, RowMessage]) -> RowMessage | None:
+    """The message of a row, where it is as in `all_written`."""
+    if body.encrypted:
+        return None
+    found = read.get(body.json) or _parsed(body.json)
+    if found:
+        read[body.json] = found
+    return found
+
+
+def _parsed(json: bytes) -> RowMessage | None:
     try:
         found = orjson.loads(json)
     except orjson.JSONDecodeError:

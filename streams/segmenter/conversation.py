@@ -4,21 +4,24 @@ An agent is active from the first message that names it until a flush that names
 order in which they were last named, so that the first one has to go when there are too many.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from afterword.schemas import CloseReason
 from afterword.streams.errors import RowUnreadable
 from afterword.streams.segmenter import state as rows
-from afterword.streams.segmenter.arrival import Arrival, from_row, opened_message
+from afterword.streams.segmenter.arrival import Arrival, from_row, opened_message, weight_of
+from afterword.streams.segmenter.assembly import RowFields, RowMessage, written
 from afterword.streams.segmenter.episodes import ClosedEpisode
 from afterword.streams.segmenter.rules import (
     Cut,
     EpisodeRules,
+    as_set,
     close_all,
     decide,
     emitted,
     is_duplicate,
+    is_full,
     is_silent,
     judged,
     nothing_pending,
@@ -26,15 +29,37 @@ from afterword.streams.segmenter.rules import (
     overlap_size,
     recounted,
     split,
+    topics_in,
+    waiting,
+    weighed,
     window_first,
 )
+from afterword.streams.segmenter.shifts import utterance_of
 from afterword.streams.segmenter.state import NOBODY, Body, Rows, Scope, State, decode_body, digest_of, encode_body
+from afterword.streams.settings import Episodes
 
 if TYPE_CHECKING:
+    from afterword.schemas import EpisodeMessage
     from afterword.streams.sealing.records import Sealing
 
 Amend = Callable[[Body], Body]
 """Changes the row of a message; the row of one that is gone has no JSON."""
+
+
+class BodyRow(NamedTuple):
+    """A message's row, and what is in it."""
+
+    row: bytes
+    body: Body
+
+
+class HeardRows(NamedTuple):
+    """What the topic model has heard just now."""
+
+    rows: Mapping[int, BodyRow]
+    """By number, as sealed."""
+    has_topics: bool = False
+    """A topic begins there: the counters of the open episode are too high."""
 
 
 class Roster(NamedTuple):
@@ -69,7 +94,7 @@ class Thread:
 
     `state`: None when no message was taken yet. `table`: of messages. `overlap`: messages of an episode that the next
     one carries. `window`: how many of its last messages' ids it remembers. `now_ms`: wall clock, ms since 1970.
-    `sealing`: opens sealed messages.
+    `read`: messages that were read from rows, as in `all_written`. `sealing`: opens sealed messages.
     """
 
     def __init__(
@@ -81,6 +106,7 @@ class Thread:
         overlap: int,
         window: int,
         now_ms: int,
+        read: dict[bytes, RowMessage],
         sealing: "Sealing | None" = None,
     ) -> None:
         self.scope = scope
@@ -89,6 +115,7 @@ class Thread:
         self._overlap = overlap
         self._window = window
         self._now_ms = now_ms
+        self._messages_read = read
         self._sealing = sealing
         self._prefix = rows.prefix(scope)
         self._first_row = state.window_first if state else 0
@@ -122,24 +149,86 @@ class Thread:
         if message.offset < state.taken_to:
             self.keep_id(message)
             return []
+        message = as_set(message, rules.limits)
+        after = waiting(state, message, rules, self._now_ms)
+        if after:
+            self._put(state.next_seq, message, None, None, is_heard=True)
+            self._step(state, after)
+            return []
+        found = self._hear(rules.limits)
+        state = self.state or state
+        if found.has_topics and is_full(state, message, rules.limits):
+            state = self._weighed(state)
         message, heard = judged(state, message, rules.limits)
         decision = decide(state, message, rules, self._now_ms, heard)
+        is_heard = heard is not None
+        self._put(state.next_seq, message, decision.sealed_before, decision.sealed_after, is_heard=is_heard)
+        after = decision.state
+        if found.has_topics and after.open_messages:
+            after = self._weighed(after, message)
+        return self._emit(state, after, decision.cuts, found.rows)
+
+    def _put(
+        self, seq: int, message: Arrival, before: CloseReason | None, after: CloseReason | None, *, is_heard: bool
+    ) -> None:
+        """Write a message's row. `before`, `after`: where an episode was sealed."""
         says = message.is_continuation
-        shifts, continues = says is False, says is True and heard is not None
         body = Body(
             message.json,
             message.tokens,
             message.offset,
-            decision.sealed_before,
-            decision.sealed_after,
-            shifts,
+            before,
+            after,
+            says is False,
             message.trace,
             message.encrypted,
-            continues,
+            says is True and is_heard,
             message.topic_model,
         )
-        self._table[self._body_key(state.next_seq)] = encode_body(message.digest, body)
-        return self._emit(state, decision.state, decision.cuts)
+        self._table[self._body_key(seq)] = encode_body(message.digest, body)
+
+    def hear(self, limits: Episodes) -> None:
+        """Let the topic model hear what it has not heard yet. Raises: RowUnreadable."""
+        if self._hear(limits).has_topics and self.state:
+            self.state = self._weighed(self.state)
+
+    def _hear(self, limits: Episodes) -> HeardRows:
+        """Seal where topics begin among what is unheard; what the last of them leaves is yet to be weighed."""
+        state = self.state
+        if state is None or not state.unheard:
+            return HeardRows({})
+        first = state.next_seq - state.unheard
+        if first < state.open_first:
+            raise RowUnreadable(problem="a conversation's row counts more messages than it has")
+        found = [self._body_row(seq) for seq in range(first, state.next_seq)]
+        said = [self._written(body, state) for _, body in found]
+        unheard = [
+            (body.is_continuation, body.topic_model, utterance_of(each.role == "user", each.content))
+            for (_, body), each in zip(found, said, strict=True)
+        ]
+        topic, beginnings = topics_in(state, unheard, limits)
+        for seq, model in beginnings:
+            row, body = found[seq - first]
+            body = body._replace(sealed_before="topic_shift", shifts=True, topic_model=model)
+            row = self._table[self._body_key(seq)] = encode_body(digest_of(row), body)
+            found[seq - first] = BodyRow(row, body)
+        open_first = beginnings[-1].seq if beginnings else state.open_first
+        self.state = state._replace(topic=topic, unheard=0, open_first=open_first)
+        return HeardRows(dict(enumerate(found, first)), bool(beginnings))
+
+    def _weighed(self, state: State, last: Arrival | None = None) -> State:
+        """The state with the counters of its open episode. `last`: its last message, where no row need be read."""
+        end = state.next_seq - (last is not None)
+        bodies = [self._body_row(seq).body for seq in range(state.open_first, end)]
+        rows = [weight_of(body, self._written(body, state)) for body in bodies]
+        return weighed(state, rows if last is None else [*rows, last])
+
+    def _written(self, body: Body, state: State) -> "EpisodeMessage | RowFields":
+        """Raises: RowUnreadable."""
+        found = written(body, self._messages_read)
+        if found:
+            return found.fields
+        return opened_message(body, (state.tenant_id, self.scope.conversation_id), self._sealing)
 
     def keep_id(self, message: Arrival) -> None:
         """Number a message whose body other threads keep: here only its id is."""
@@ -147,14 +236,15 @@ class Thread:
         self._table[self._body_key(state.next_seq)] = message.digest
         self._step(state, nothing_pending(state._replace(next_seq=state.next_seq + 1)))
 
-    def hand_over(self) -> list[Arrival]:
+    def hand_over(self, limits: Episodes) -> list[Arrival]:
         """Remove all that is pending, which another thread must take, and the overlap before it."""
+        self._hear(limits)
         state = self.state
         if state is None:
             return []
         found = self._read(range(state.overlap_first, state.next_seq))
         self._strip(state.overlap_first, found)
-        self._step(state, nothing_pending(state)._replace(since_ms=None, topic=None))
+        self._step(state, nothing_pending(state)._replace(since_ms=None, topic=b""))
         pending = found[state.first_pending - state.overlap_first :]
         return [message for message in (self._message(row, state) for row in pending) if message]
 
@@ -175,31 +265,32 @@ class Thread:
 
         A message that is gone stays so.
         """
-        state, key = self.state, self._body_key(seq)
-        row = self._row(key)
-        body = body_in(row)
+        self.hear(rules.limits)  # what was said counts, as in talk that nobody changes
+        state = self.state
+        row, body = self._body_row(seq)
         if state is None or body.is_gone:
             return []
-        self._table[key] = encode_body(digest_of(row), amended(body))
+        self._table[self._body_key(seq)] = encode_body(digest_of(row), amended(body))
         if seq < state.first_pending:
             return []
         pending = [self._message(row, state) for row in self._read(range(state.first_pending, state.next_seq))]
         after = recounted(state, pending)
         self._strip_to(after.overlap_first)
         cut = overfull(after, rules.limits)
-        return self._emit(state, emitted(after, cut), [cut] if cut else [])
+        return self._emit(state, emitted(after, cut), [cut] if cut else [], {})
 
     def clear(self) -> None:
         """Remove all that is pending, and the overlap; ids, ordinals and clocks stay. Damaged rows go like others."""
         if self.state is None or self.state.is_stub:
             return
         self._strip_to(self.state.next_seq)
-        self._step(self.state, nothing_pending(self.state)._replace(since_ms=None, topic=None))
+        self._step(self.state, nothing_pending(self.state)._replace(since_ms=None, topic=b"", unheard=0))
 
-    def close(self, reason: CloseReason) -> list[ClosedEpisode]:
+    def close(self, reason: CloseReason, limits: Episodes) -> list[ClosedEpisode]:
         """Emit everything pending, and return the episodes that it makes."""
+        found = self._hear(limits).rows
         cut = self.state and close_all(self.state, reason)
-        return self._emit(self.state, emitted(self.state, cut), [cut]) if self.state and cut else []
+        return self._emit(self.state, emitted(self.state, cut), [cut], found) if self.state and cut else []
 
     def forget(self, most: int) -> bool:
         """Remove the overlap and the ids, where nothing is pending; return whether only the stub is left.
@@ -237,18 +328,21 @@ class Thread:
             after = after._replace(window_first=first, silent_ms=silent_ms)
         self.state = after
 
-    def _emit(self, before: State, state: State, cuts: Iterable[Cut]) -> list[ClosedEpisode]:
+    def _emit(
+        self, before: State, state: State, cuts: Iterable[Cut], found: Mapping[int, BodyRow]
+    ) -> list[ClosedEpisode]:
+        """`found`: rows that were read."""
         episodes: list[ClosedEpisode] = []
         for cut in cuts:
-            closed, state = self._split(state, cut)
+            closed, state = self._split(state, cut, found)
             episodes += closed
         self._step(before, state)
         return episodes
 
-    def _split(self, state: State, cut: Cut) -> tuple[list[ClosedEpisode], State]:
+    def _split(self, state: State, cut: Cut, found: Mapping[int, BodyRow]) -> tuple[list[ClosedEpisode], State]:
         first = state.overlap_first
-        found = self._read(range(first, min(cut.end + 1, state.next_seq)))
-        bodies = [body_in(row) for row in found]
+        read = [found.get(seq) or self._body_row(seq) for seq in range(first, min(cut.end + 1, state.next_seq))]
+        bodies = [each.body for each in read]
         episodes: list[ClosedEpisode] = []
         overlap = self._last(range(first, cut.first), bodies)
         for one in split(cut, bodies[cut.first - first :]):
@@ -262,7 +356,7 @@ class Thread:
             )
             overlap = self._last(range(one.first, one.end), bodies[one.first - first :])
         overlap_first = overlap[0] if overlap else cut.end
-        self._strip(first, found[: overlap_first - first])
+        self._strip(first, [each.row for each in read[: overlap_first - first]])
         ordinal = state.last_ordinal + len(episodes)
         return episodes, state._replace(last_ordinal=ordinal, overlap_first=overlap_first)
 
@@ -309,6 +403,11 @@ class Thread:
         place = state.tenant_id, self.scope.conversation_id
         return from_row(row, body, state, opened_message(body, place, self._sealing))
 
+    def _body_row(self, seq: int) -> BodyRow:
+        """Raises: RowUnreadable."""
+        row = self._row(self._body_key(seq))
+        return BodyRow(row, body_in(row))
+
     def _row(self, key: bytes) -> bytes:
         row = self._table.get(key)
         if row is None:
@@ -338,11 +437,17 @@ class Amended(NamedTuple):
 
 
 class SegmentedConversation(Protocol):
-    def take(self, message: Arrival, rules: EpisodeRules) -> list[ClosedEpisode]:
+    """Its methods go by its rules."""
+
+    def take(self, message: Arrival) -> list[ClosedEpisode]:
         """Return the episodes that are closed, in order."""
         ...
 
-    def amend(self, digest: bytes, amended: Amend, rules: EpisodeRules) -> Amended: ...
+    def amend(self, digest: bytes, amended: Amend) -> Amended: ...
+
+    def hear(self) -> None:
+        """Let the topic model hear all that is pending: other rules follow."""
+        ...
 
     def clear(self) -> None:
         """Remove all messages; those that come later start over, and only their ordinals go on."""
@@ -366,19 +471,23 @@ class SegmentedConversation(Protocol):
 class PerConversation:
     """One thread, whoever speaks."""
 
-    def __init__(self, thread: Thread) -> None:
+    def __init__(self, thread: Thread, rules: EpisodeRules) -> None:
         self._thread = thread
+        self._rules = rules
 
-    def take(self, message: Arrival, rules: EpisodeRules) -> list[ClosedEpisode]:
+    def take(self, message: Arrival) -> list[ClosedEpisode]:
         self._thread.remember(message.digest)
-        return self._thread.append(message, rules)
+        return self._thread.append(message, self._rules)
+
+    def hear(self) -> None:
+        self._thread.hear(self._rules.limits)
 
     def flush(self, _: str | None) -> Iterable[list[ClosedEpisode]]:
-        return [self._thread.close("flush")]
+        return [self._thread.close("flush", self._rules.limits)]
 
-    def amend(self, digest: bytes, amended: Amend, rules: EpisodeRules) -> Amended:
+    def amend(self, digest: bytes, amended: Amend) -> Amended:
         found, state = self._thread.search(digest), self._thread.state
-        closed = [closed for seq in found for closed in self._thread.amend(seq, amended, rules)]
+        closed = [closed for seq in found for closed in self._thread.amend(seq, amended, self._rules)]
         if state is None or not found:
             return Amended(closed, is_elsewhere=True)
         is_overlap = found[-1] < state.first_pending
@@ -403,39 +512,46 @@ class PerAgent:
     active has nothing pending, so that the list of active agents is enough to find whatever is pending.
     """
 
-    def __init__(self, root: Thread, thread_of: Callable[[Scope], Thread], max_agents: int) -> None:
+    def __init__(
+        self, root: Thread, thread_of: Callable[[Scope], Thread], max_agents: int, rules: EpisodeRules
+    ) -> None:
         self._root = root
         self._thread_of = thread_of
         self._max_agents = max_agents
+        self._rules = rules
 
-    def take(self, message: Arrival, rules: EpisodeRules) -> list[ClosedEpisode]:
+    def take(self, message: Arrival) -> list[ClosedEpisode]:
         self._root.remember(message.digest)
         self._root.keep_id(message)
         before = self._active
         roster = activated(before, message.agent_id, self._max_agents)
         closed = self._close(roster.displaced, "idle")
         if message.agent_id and not before:
-            closed += self._adopt(message.agent_id, message, rules)
+            closed += self._adopt(message.agent_id, message)
         for agent in recipients(before, message.agent_id):
-            closed += self._thread(agent).append(message, rules)
+            closed += self._thread(agent).append(message, self._rules)
         self._set_active(roster.active)
         return closed
+
+    def hear(self) -> None:
+        for agent in [*self._active, NOBODY]:
+            self._thread(agent).hear(self._rules.limits)
 
     def flush(self, agent_id: str | None) -> Iterable[list[ClosedEpisode]]:
         """Close what is pending of the agent, which is not active any more; of all when none is named."""
         if not agent_id:
-            return (self._thread(agent).close("flush") for agent in recipients(self._active, None))
+            return (self._close([agent], "flush") for agent in recipients(self._active, None))
         if agent_id not in self._active:
             return []
         self._set_active(deactivated(self._active, agent_id))
-        return [self._thread(agent_id).close("flush")]
+        return [self._close([agent_id], "flush")]
 
-    def amend(self, digest: bytes, amended: Amend, rules: EpisodeRules) -> Amended:
+    def amend(self, digest: bytes, amended: Amend) -> Amended:
         """Look at the agents that may have it pending; others may have it in an episode, or in one and as overlap."""
         closed: list[ClosedEpisode] = []
         for agent in [*self._active, NOBODY]:
             thread = self._thread(agent)
-            closed += [closed for seq in thread.search(digest) for closed in thread.amend(seq, amended, rules)]
+            closed += [closed for seq in thread.search(digest) for closed in thread.amend(seq, amended, self._rules)]
         return Amended(closed, is_elsewhere=True)
 
     def clear(self) -> None:
@@ -451,18 +567,19 @@ class PerAgent:
     def pending_bytes(self) -> int:
         return sum(self._thread(agent).pending_bytes for agent in [*self._active, NOBODY])
 
-    def _adopt(self, agent: str, message: Arrival, rules: EpisodeRules) -> list[ClosedEpisode]:
+    def _adopt(self, agent: str, message: Arrival) -> list[ClosedEpisode]:
         """Give the agent what waited, unless it waited too long: then a living worker has closed it before."""
-        waiting = self._thread(NOBODY)
-        if waiting.state is None or not waiting.state.pending_messages:
+        waited_for = self._thread(NOBODY)
+        if waited_for.state is None or not waited_for.state.pending_messages:
             return []
-        if is_silent(waiting.state, message, rules.limits):
-            return waiting.close("idle")
+        rules = self._rules
+        if is_silent(waited_for.state, message, rules.limits):
+            return waited_for.close("idle", rules.limits)
         thread = self._thread(agent)
-        return [closed for waited in waiting.hand_over() for closed in thread.append(waited, rules)]
+        return [closed for waited in waited_for.hand_over(rules.limits) for closed in thread.append(waited, rules)]
 
     def _close(self, agents: Iterable[str], reason: CloseReason) -> list[ClosedEpisode]:
-        return [closed for agent in agents for closed in self._thread(agent).close(reason)]
+        return [closed for agent in agents for closed in self._thread(agent).close(reason, self._rules.limits)]
 
     def _thread(self, agent: str) -> Thread:
         return self._thread_of(Scope(self._root.scope.conversation_id, agent))

@@ -64,15 +64,7 @@ class ClosedEpisode(NamedTuple):
         return sum(len(body.json) for bodies in (self.core, self.overlap) for body in bodies)
 
 
-def jsons_of(
-    episodes: Sequence[ClosedEpisode], topic: str, partition: int, now_ms: int, sealing: "Sealing | None" = None
-) -> list[bytes]:
-    """JSON of each `event_of`, cut to MAX_EVENT_BYTES. Raises: RowUnreadable, KeysNeeded."""
-    read: dict[bytes, RowMessage] = {}
-    return [_json_of(closed, topic, partition, now_ms, sealing, read) for closed in episodes]
-
-
-def _json_of(
+def json_of(
     closed: ClosedEpisode,
     topic: str,
     partition: int,
@@ -80,6 +72,7 @@ def _json_of(
     sealing: "Sealing | None",
     read: dict[bytes, RowMessage],
 ) -> bytes:
+    """JSON of `event_of`, cut to MAX_EVENT_BYTES. `read`: as in `all_written`. Raises: RowUnreadable, KeysNeeded."""
     if sealing is None:
         core, overlap = all_written(closed.core, read), all_written(closed.overlap, read)
         if core and overlap is not None:

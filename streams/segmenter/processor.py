@@ -31,17 +31,18 @@ from afterword.schemas.ids import escape, event_id
 from afterword.streams.errors import RowUnreadable, StateUnreadable
 from afterword.streams.sealing import seals
 from afterword.streams.segmenter.arrival import MILLISECOND, Arrival, deleted, edited, from_record
+from afterword.streams.segmenter.assembly import RowMessage
 from afterword.streams.segmenter.conversation import Amended, PerAgent, PerConversation, SegmentedConversation, Thread
 from afterword.streams.segmenter.episodes import (
     REVISION,
     Amendment,
     ClosedEpisode,
     amended_event,
-    jsons_of,
+    json_of,
     span_headers,
 )
 from afterword.streams.segmenter.overrides import Rulebook
-from afterword.streams.segmenter.shifts import Utterance, utterance_of
+from afterword.streams.segmenter.rules import EpisodeRules
 from afterword.streams.segmenter.state import (
     Body,
     Rows,
@@ -199,10 +200,9 @@ class Segmenter:
             return [ReadRecord(event, None) for event in events]
         told = [event if is_taken(event) else None for event in events]
         tokens = [self.count_tokens(each.content) if each else 0 for each in told]
-        said = [self._said(each) if each else None for each in told]
         return [
-            ReadRecord(event, self._arrival(message, record, number, heard) if message else None)
-            for event, message, record, number, heard in zip(events, told, records, tokens, said, strict=True)
+            ReadRecord(event, self._arrival(message, record, number) if message else None)
+            for event, message, record, number in zip(events, told, records, tokens, strict=True)
         ]
 
     def _decoded(self, record: KafkaRecord) -> InputEvent | InvalidRecord:
@@ -212,24 +212,17 @@ class Segmenter:
         except InvalidRecord as error:
             return without_frames(error)
 
-    def _said(self, message: MessageCreated) -> Utterance | None:
-        if self.limits.topic_shift != "auto" or self.seals:
-            return None
-        return utterance_of(message.role == "user", message.content)
-
-    def _arrival(
-        self, message: MessageCreated, record: KafkaRecord, tokens: int, said: Utterance | None
-    ) -> Arrival | InvalidRecord:
+    def _arrival(self, message: MessageCreated, record: KafkaRecord, tokens: int) -> Arrival | InvalidRecord:
         """Raises: KeysNeeded."""
         trace = trace_in(record.headers) if self.traced else b""
         try:
-            return from_record(message, record, id_digest(message.id), trace, tokens, said, self.sealing)
+            return from_record(message, record, id_digest(message.id), trace, tokens, self.sealing)
         except InvalidRecord as error:
             return without_frames(error)
 
     def arrived(self, message: MessageCreated, record: KafkaRecord) -> Arrival | InvalidRecord:
         """Raises: KeysNeeded."""
-        return self._arrival(message, record, self.count_tokens(message.content), self._said(message))
+        return self._arrival(message, record, self.count_tokens(message.content))
 
     def tick(self, due: Sequence[bytes], now_ms: int, topic: str, partition: int, room: Room = ROOMY) -> Outcome:
         """Close what is pending in the scopes `due` (keys of the first table), if its deadline has passed.
@@ -277,6 +270,8 @@ class _Batch:
         self._messages = Staged(segmenter.messages)
         self._touched: dict[Scope, State | None] = {}
         """States of the threads that a record has touched, as they were before it."""
+        self._messages_read: dict[bytes, RowMessage] = {}
+        """Messages that the record at hand has had read from rows, by their JSON."""
         self._outcome = Outcome()
         self._read = 0
         """Bytes of the records so far, and of the pending rows that changes have read."""
@@ -340,7 +335,7 @@ class _Batch:
         try:
             thread = self._thread(scope)
             if thread.state and 0 < thread.state.deadline_ms <= self._now_ms:
-                self._send(thread.close("idle"), topic, partition)
+                self._send(thread.close("idle", self._rules(scope).limits), topic, partition)
             elif thread.state and not thread.is_pending:
                 self._let_go(scope, thread, thread.state)
         except RowUnreadable as error:
@@ -371,6 +366,7 @@ class _Batch:
     def _keep(self) -> None:
         self._messages.keep()
         self._touched.clear()
+        self._messages_read.clear()
 
     def _undo(self) -> None:
         """Leave rows and states as they were before the record."""
@@ -378,6 +374,7 @@ class _Batch:
         for scope, state in self._touched.items():
             self._threads[scope][0].state = state
         self._touched.clear()
+        self._messages_read.clear()
 
     def _give_up_deadline(self, scope: Scope) -> None:
         """Let a conversation with damaged rows not be due again until its next message, or for as long as it was."""
@@ -445,11 +442,10 @@ class _Batch:
             self._clear(root)
             amended = Amended([], is_elsewhere=True)
         else:
-            rules = self._segmenter.rulebook.rules(root.state.overrides if root.state else "")
             change = deleted if isinstance(event, MessageDeleted) else partial(self._edited, event, record.offset)
             conversation = self._conversation(root)
             self._read += conversation.pending_bytes
-            amended = conversation.amend(id_digest(event.id), change, rules)
+            amended = conversation.amend(id_digest(event.id), change)
         self._send(amended.closed, record.topic, record.partition)
         if amended.is_elsewhere:
             with_reason = not self._segmenter.seals
@@ -477,8 +473,7 @@ class _Batch:
         if root.has(read.digest if isinstance(read, Arrival) else id_digest(message.id)):
             self._outcome.duplicates += 1
             return
-        rulebook = self._segmenter.rulebook
-        overrides = rulebook.read(message.metadata, root.state.overrides if root.state else "")
+        overrides = self._segmenter.rulebook.read(message.metadata, root.state.overrides if root.state else "")
         arrival = read or self._segmenter.arrived(message, record)
         if isinstance(arrival, InvalidRecord):  # raised anew: see `without_frames`
             raise InvalidRecord(arrival.error_type, arrival.detail)
@@ -486,15 +481,22 @@ class _Batch:
             root.state = State(message.tenant_id, agents=[] if self._segmenter.per_agent else None)
             self._outcome.begun.append(record.key or b"")
         if root.state.overrides != overrides:
+            self._conversation(root).hear()
             root.state = root.state._replace(overrides=overrides)
-        closed = self._conversation(root).take(arrival, rulebook.rules(overrides))
+        closed = self._conversation(root).take(arrival)
         self._send(closed, record.topic, record.partition)
         self._outcome.messages += 1
 
     def _conversation(self, root: Thread) -> SegmentedConversation:
+        rules = self._segmenter.rulebook.rules(root.state.overrides if root.state else "")
         if self._segmenter.per_agent:
-            return PerAgent(root, self._thread, self._segmenter.limits.max_agents)
-        return PerConversation(root)
+            return PerAgent(root, self._thread, self._segmenter.limits.max_agents, rules)
+        return PerConversation(root, rules)
+
+    def _rules(self, scope: Scope) -> EpisodeRules:
+        """The rules of the scope's conversation. Raises: RowUnreadable."""
+        root = self._thread(Scope(scope.conversation_id))
+        return self._segmenter.rulebook.rules(root.state.overrides if root.state else "")
 
     def _thread(self, scope: Scope) -> Thread:
         thread, _ = self._threads.get(scope) or self._open(scope)
@@ -520,6 +522,7 @@ class _Batch:
             overlap=limits.overlap,
             window=window,
             now_ms=self._now_ms,
+            read=self._messages_read,
             sealing=self._segmenter.sealing,
         )
 
@@ -531,7 +534,8 @@ class _Batch:
         if not episodes:  # most messages close none
             return
         segmenter, closed_at = self._segmenter, EPOCH + self._now_ms * MILLISECOND
-        values = jsons_of(episodes, topic, partition, self._now_ms, segmenter.sealing)
+        where = topic, partition, self._now_ms, segmenter.sealing, self._messages_read
+        values = [json_of(closed, *where) for closed in episodes]
         for closed, value in zip(episodes, values, strict=True):
             ce_id = event_id(closed.episode_id, REVISION)
             headers = cloud_event(EPISODE_CLOSED, ce_id, CE_SOURCE, closed_at)

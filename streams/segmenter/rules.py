@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from afterword.schemas import CloseReason
 from afterword.streams.segmenter import shifts
-from afterword.streams.segmenter.arrival import Arrival
+from afterword.streams.segmenter.arrival import Arrival, Weight
 from afterword.streams.segmenter.state import MAX_DEADLINE_MS, Body, State
 from afterword.streams.settings import Episodes
 from afterword.streams.triggers import Fires, compile_trigger
@@ -20,6 +20,8 @@ MAX_EPISODE_BYTES = 700_000
 MAX_OVERLAP_BYTES = 100_000
 MOST_GONE = 10_000
 """Rows of one open episode, most of them of deleted messages; also those that an overlap may be behind."""
+MOST_UNHEARD = 64
+"""Messages that the topic model hears together, at most."""
 FORGOTTEN_AT_ONCE = 4
 """Rows of an old, longer window that go with each message: a lowered window makes no transaction of all of them."""
 
@@ -42,6 +44,29 @@ class Cut(NamedTuple):
     """Version of the model that found the topic shift after it; 0: none did."""
 
 
+Unheard = tuple[bool | None, int, shifts.Utterance]
+"""`is_continuation` of a pending message, the version of the model that found, before the message was handed over, that
+it shifts, or 0, and what the model is yet to hear."""
+
+
+class Heard(NamedTuple):
+    """A message that the topic model has heard, and not taken yet."""
+
+    listener: shifts.TopicListener
+    now: shifts.Utterance
+    common: int
+    """As in `TopicListener.common`."""
+
+
+class Beginning(NamedTuple):
+    """A topic among messages that were unheard."""
+
+    seq: int
+    """The message that begins it."""
+    topic_model: int
+    """Version of the model that found it; 0: the message says it."""
+
+
 class Decision(NamedTuple):
     """The consequences of a message."""
 
@@ -57,9 +82,7 @@ def episode_rules(limits: Episodes) -> EpisodeRules:
     return EpisodeRules(limits, compile_trigger(limits.conditions()) if limits.auto_summarize else _never)
 
 
-def decide(
-    state: State, message: Arrival, rules: EpisodeRules, now_ms: int, heard: shifts.Heard | None = None
-) -> Decision:
+def decide(state: State, message: Arrival, rules: EpisodeRules, now_ms: int, heard: Heard | None = None) -> Decision:
     """Silence, boundary, append, full, trigger, limit: in this order.
 
     `now_ms`: wall clock, milliseconds since 1970; `heard`: the message for the topic model, if one looks at it.
@@ -68,7 +91,8 @@ def decide(
     silence = close_all(state, "idle") if is_silent(state, message, limits) else None
     state = emitted(state, silence)
     before = boundary(state, message, limits)
-    state = appended(sealed(state) if before else state, message, limits, now_ms, heard)
+    state = sealed(state) if before else state
+    state = appended(state, message, limits, now_ms, topic_after(state, heard, limits))
     after: CloseReason | None = "max_size" if is_complete(state, limits) else None
     state = sealed(state) if after else state
     triggered = trigger(state, rules) or overfull(state, limits)
@@ -76,23 +100,78 @@ def decide(
     return Decision(before, after, tuple(cut for cut in (silence, triggered) if cut), state)
 
 
-def judged(state: State, message: Arrival, limits: Episodes) -> tuple[Arrival, shifts.Heard | None]:
-    """The message with what the settings make of its `is_continuation`, or the model of its text where it has none.
+def as_set(message: Arrival, limits: Episodes) -> Arrival:
+    """The message with what the settings make of its `is_continuation`."""
+    return message._replace(is_continuation=None, topic_model=0) if limits.topic_shift == "off" else message
 
-    The model is the one that opened the episode: `state` has its row. Beside it, what the model has heard.
+
+def waiting(state: State, message: Arrival, rules: EpisodeRules, now_ms: int) -> State | None:
+    """The state after a message that the topic model need not hear yet; None for one that is to be decided on now.
+
+    It waits where nothing leaves with it, wherever topics end: with fewer of them ended, the open episode has only more
+    messages. So the model hears a conversation's messages together, shortly before they leave, and finds the same.
     """
-    if limits.topic_shift == "off":
-        message = message._replace(is_continuation=None, topic_model=0)
-    topic, length = state.topic, state.open_messages
-    decides = topic is not None and length > 0
+    limits = rules.limits
+    opens = not state.open_messages
+    hears = limits.topic_shift == "auto" if opens else bool(state.topic)
+    if not hears or message.encrypted or state.unheard >= MOST_UNHEARD:
+        return None
+    if is_silent(state, message, limits) or (not opens and is_full(state, message, limits)):
+        return None
+    after = appended(state, message, limits, now_ms, state.topic or shifts.BEGUN, state.unheard + 1)
+    return None if is_complete(after, limits) or rules.fires(after) or is_crowded(after, limits) else after
+
+
+def topics_in(state: State, unheard: Sequence[Unheard], limits: Episodes) -> tuple[bytes, list[Beginning]]:
+    """The topic model's row when it has heard what is unheard, and the topics that begin there."""
+    listener = shifts.TopicListener(state.topic) if state.topic else None
+    shortest, hears_all = limits.min_episode_size, limits.topic_shift == "auto"
+    length = state.open_messages - state.unheard
+    found = []
+    for seq, (says, model, now) in enumerate(unheard, state.next_seq - state.unheard):
+        common = listener.common(now) if listener else 0
+        if says is None and listener and length >= shortest and listener.begins_topic(now, common, length):
+            says, model = False, listener.version
+        if says is False and length >= shortest:
+            found.append(Beginning(seq, model))
+            length = 0
+            if not hears_all:  # an episode keeps the model that opened it, or none
+                listener = None
+        if listener:
+            listener.take(now, common, opens=not length)
+        length += 1
+    return listener.row if listener else b"", found
+
+
+def judged(state: State, message: Arrival, limits: Episodes) -> tuple[Arrival, Heard | None]:
+    """The message with what the model of its text says where it says nothing itself, and what the model has heard.
+
+    The model is the one that opened the episode, whose row `state` has.
+    """
+    length = state.open_messages
+    decides = bool(state.topic) and length > 0
     if message.encrypted or not (decides or limits.topic_shift == "auto"):
         return message, None
-    said = message.said or shifts.utterance_of(message.is_user, message.content)
-    heard = shifts.hear(topic or shifts.BEGUN, said)
+    listener, now = (
+        shifts.TopicListener(state.topic or shifts.BEGUN),
+        shifts.utterance_of(message.is_user, message.content),
+    )
+    common = listener.common(now)
     may_shift = message.is_continuation is None and decides and length >= limits.min_episode_size
-    if may_shift and shifts.begins_topic(heard, length):
-        message = message._replace(is_continuation=False, topic_model=heard.topic.version)
-    return message, heard
+    if may_shift and listener.begins_topic(now, common, length):
+        message = message._replace(is_continuation=False, topic_model=listener.version)
+    return message, Heard(listener, now, common)
+
+
+def topic_after(state: State, heard: Heard | None, limits: Episodes) -> bytes:
+    """The topic model's row after the message. An episode keeps the model that opened it, or none."""
+    opens = not state.open_messages
+    if opens and (limits.topic_shift != "auto" or heard is None):
+        return b""
+    if heard is None or not (opens or state.topic):
+        return state.topic
+    heard.listener.take(heard.now, heard.common, opens=opens)
+    return heard.listener.row
 
 
 def is_duplicate(state: State, seq: int | None, window: int) -> bool:
@@ -148,10 +227,15 @@ def trigger(state: State, rules: EpisodeRules) -> Cut | None:
 
 def overfull(state: State, limits: Episodes) -> Cut | None:
     """Cut when too much is pending: everything sealed leaves, in the episodes that it would have made later."""
-    few = state.next_seq - state.first_pending < limits.max_pending_messages
-    if (few and state.pending_bytes < limits.max_pending_bytes) or state.open_first == state.first_pending:
+    if not is_crowded(state, limits) or state.open_first == state.first_pending:
         return None
     return Cut(state.first_pending, state.open_first, "max_size")
+
+
+def is_crowded(state: State, limits: Episodes) -> bool:
+    """Return whether too much is pending."""
+    rows = state.next_seq - state.first_pending
+    return rows >= limits.max_pending_messages or state.pending_bytes >= limits.max_pending_bytes
 
 
 def close_all(state: State, reason: CloseReason) -> Cut | None:
@@ -169,11 +253,12 @@ def sealed(state: State) -> State:
         open_text_bytes=0,
         open_longest=0,
         open_gone=0,
-        topic=state.topic and shifts.without_words(state.topic),
+        topic=shifts.without_words(state.topic),
     )
 
 
-def appended(state: State, message: Arrival, limits: Episodes, now_ms: int, heard: shifts.Heard | None) -> State:
+def appended(state: State, message: Arrival, limits: Episodes, now_ms: int, topic: bytes, unheard: int = 0) -> State:
+    """`topic`: the model's row after the message; `unheard`: messages that the row lacks."""
     has_before, is_user = state.next_seq > 0, message.is_user
     tokens, size, text_bytes, length = message.tokens, message.episode_bytes, message.text_bytes, message.length
     record_ms, event_ms = message.record_ms, message.event_ms
@@ -205,20 +290,11 @@ def appended(state: State, message: Arrival, limits: Episodes, now_ms: int, hear
         state.taken_to,
         state.open_gone,
         state.pending_gone,
+        unheard,
         deadline(limits, now_ms),
         state.silent_ms,
-        topic_after(state, heard, limits),
+        topic,
     )
-
-
-def topic_after(state: State, heard: shifts.Heard | None, limits: Episodes) -> shifts.TopicRow | None:
-    """The topic model's row after the message. An episode keeps the model that opened it, or none."""
-    opens = not state.open_messages
-    if opens and (limits.topic_shift != "auto" or heard is None):
-        return None
-    if heard is None or not (opens or state.topic):
-        return state.topic
-    return shifts.after(heard, opens=opens)
 
 
 def since(state: State, message: Arrival, limits: Episodes) -> int:
@@ -273,15 +349,24 @@ def recounted(state: State, pending: Sequence[Arrival | None]) -> State:
     return sealed(state)._replace(first_pending=end, pending_gone=0, overlap_first=overlap_first, deadline_ms=0)
 
 
-def recollected(state: State, pending: Sequence[Arrival | None]) -> shifts.TopicRow | None:
+def recollected(state: State, pending: Sequence[Arrival | None]) -> bytes:
     """The topic model's row with no words but those of living messages. `pending`: as in `recounted`."""
     living = [message for message in pending[state.open_first - state.first_pending :] if message is not None]
-    if state.topic is None or any(message.encrypted for message in living):
-        return state.topic and shifts.without_words(state.topic)
+    if not state.topic or any(message.encrypted for message in living):
+        return shifts.without_words(state.topic)
     return shifts.reworded(state.topic, (shifts.utterance_of(each.is_user, each.content) for each in living))
 
 
-def _counted(messages: Sequence[Arrival | None]) -> dict[str, Any]:
+def weighed(state: State, unsealed: Sequence[Arrival | Weight]) -> State:
+    """The state with the counters of the open episode. `unsealed`: its messages."""
+    counted = _counted(unsealed)
+    counters = {f"open_{name}": number for name, number in counted.items()}
+    if state.first_pending == state.open_first:
+        counters |= {f"pending_{name}": number for name, number in counted.items()}
+    return state._replace(**counters)
+
+
+def _counted(messages: Sequence[Arrival | Weight | None]) -> dict[str, Any]:
     living = [message for message in messages if message is not None]
     return {
         "tokens": sum(message.tokens for message in living),

@@ -41,6 +41,8 @@ much is new. Between people who chat neither tells anything.
 """
 MOST_NEW = 7
 """Content words that the episode has not, at most, that count."""
+LONGEST = 14
+"""Messages of the open episode beyond which its length makes no difference."""
 FOREIGN_CHARACTER_IN = 10
 """One character of so many beyond ASCII, at most: otherwise the text is in no language that is known here."""
 
@@ -140,9 +142,35 @@ def utterance_of(is_user: bool, content: str) -> Utterance:
     )
 
 
-class TopicRow(NamedTuple):
-    """The model's row of a conversation: numbers of all of it, and words of the open episode."""
+LAST_USER, LAST_ENDED_ASKING, EARLIER_ENDED_ASKING = 1, 2, 4
+_ROWS = [Struct(f">BbBHHHHH{number}H") for number in range(REMEMBERED + 1)]
+"""Rows by their number of words."""
+HEADER_BYTES = _ROWS[0].size
+"""Bytes of the numbers; what follows them are words."""
+ROW_BYTES = range(HEADER_BYTES, HEADER_BYTES + 2 * REMEMBERED + 1, 2)
+"""Lengths that a row may have: 13 bytes of numbers and two for each word, at most 141."""
+BEGUN = _ROWS[0].pack(VERSION, TYPICAL_EPISODE, 0, 150, 0, 0, 0, 0)
+"""Row before the first message of a conversation, which is the first of an episode too."""
 
+
+class TopicListener:
+    """What the model knows of a conversation: numbers of all of it, and words of the open episode.
+
+    `row`: of one of ROW_BYTES, as another listener wrote it.
+    """
+
+    __slots__ = (
+        "_known",
+        "characters",
+        "content",
+        "english",
+        "foreign",
+        "last",
+        "mean_share",
+        "saved",
+        "version",
+        "words",
+    )
     version: int
     """Version of the model that decides about the open episode."""
     saved: int
@@ -156,105 +184,128 @@ class TopicRow(NamedTuple):
     english: int
     characters: int
     foreign: int
-    content: tuple[int, ...] = ()
+    content: list[int]
     """Digests of the open episode's content words, the last ones at the end."""
 
-
-_NUMBERS = TopicRow._fields.index("content")
-LAST_USER, LAST_ENDED_ASKING, EARLIER_ENDED_ASKING = 1, 2, 4
-BEGUN = TopicRow(VERSION, TYPICAL_EPISODE, 0, 150, 0, 0, 0, 0)
-"""State before the first message of a conversation, which is the first of an episode too."""
-_ROWS = [Struct(f">BbBHHHHH{number}H") for number in range(REMEMBERED + 1)]
-"""Rows by their number of words."""
-HEADER_BYTES = _ROWS[0].size
-"""Bytes of the numbers; what follows them are words."""
-ROW_BYTES = range(HEADER_BYTES, HEADER_BYTES + 2 * REMEMBERED + 1, 2)
-"""Lengths that `encode_topic` may give."""
-
-
-def encode_topic(topic: TopicRow) -> bytes:
-    """Write 13 bytes of numbers and two for each word: at most 141."""
-    content = topic[-1]
-    return _ROWS[len(content)].pack(*topic[:-1], *content)
-
-
-def decode_topic(row: bytes) -> TopicRow:
-    """`row`: of one of ROW_BYTES."""
-    numbers = _ROWS[(len(row) - HEADER_BYTES) // 2].unpack(row)
-    return TopicRow._make((*numbers[:_NUMBERS], numbers[_NUMBERS:]))
-
-
-class Heard(NamedTuple):
-    """A message as the model sees it, beside the row before it: read once to decide and to write the next row."""
-
-    topic: TopicRow
-    now: Utterance
-    common: int
-    """Number of the message's content words that the open episode has."""
+    def __init__(self, row: bytes = BEGUN) -> None:
+        numbers = _ROWS[(len(row) - HEADER_BYTES) // 2].unpack(row)
+        self.version, saved, self.last, mean_share, self.words, self.english, *_ = numbers
+        self.characters, self.foreign, *self.content = numbers[6:]
+        self._known = set(self.content)
+        # a damaged row may have any number
+        self.saved, self.mean_share = max(-MOST_SAVED, min(saved, MOST_SAVED)), min(mean_share, 1000)
 
     @property
-    def share(self) -> int:
-        """Share of the message's content words that the open episode has, in thousandths."""
-        said = len(self.now.content)
-        return self.common * 1000 // said if said else 0
+    def row(self) -> bytes:
+        content = self.content
+        return _ROWS[len(content)].pack(
+            self.version,
+            self.saved,
+            self.last,
+            self.mean_share,
+            self.words,
+            self.english,
+            self.characters,
+            self.foreign,
+            *content,
+        )
+
+    def common(self, now: Utterance) -> int:
+        """Count the message's content words that the open episode has."""
+        return len(self._known.intersection(now.content))
+
+    def is_english(self, now: Utterance) -> bool:
+        """Decide by the message and, with less weight the longer ago, all before it."""
+        words = self.words + now.words
+        if not words or (self.english + now.english) * ENGLISH_WORD_IN < words:
+            return False
+        return (self.foreign + now.foreign) * FOREIGN_CHARACTER_IN <= self.characters + now.characters
+
+    def is_formal(self, now: Utterance) -> bool:
+        """Return whether words, or messages, are long, in this message and those before."""
+        return (self.characters + now.characters) * 10 >= (self.words + now.words) * FORMAL
+
+    def begins_topic(self, now: Utterance, common: int, length: int) -> bool:
+        """Return whether a topic begins with the message.
+
+        `common`: of the message; `length`: messages of the open episode, at least one.
+        """
+        version = self.version
+        return (
+            version in KNOWN_VERSIONS and self.is_english(now) and self.score(weights(version), now, common, length) > 0
+        )
+
+    def score(self, weights: "Weights", now: Utterance, common: int, length: int) -> int:
+        """Log-odds, in thousandths, above the threshold."""
+        bias, by_share, by_relative, by_length, by_saved, by_pair, by_formal, by_cues = weights
+        share, pair, formal, questions = self._seen(now, common)
+        return (
+            bias
+            + by_share[share << 2 | questions]
+            + by_relative[share - self.mean_share]
+            + by_length[length if length < LONGEST else LONGEST]
+            + by_saved[self.saved]
+            + by_pair[pair]
+            + by_formal[formal << 2 | questions]
+            + by_cues[now.cues << 2 | questions]
+        )
+
+    def features(self, now: Utterance, common: int, length: int) -> list[int]:
+        """Return the value of each of TABLES: whether each cue is there, by what was asked and is."""
+        share, pair, formal, questions = self._seen(now, common)
+        by_asked = [*FORMALLY[formal], *(now.cues >> number & 1 for number in range(len(CUES)))]
+        return [
+            share_step(share) << 2 | questions,
+            relative_step(share - self.mean_share),
+            length_step(length),
+            saved_step(self.saved),
+            pair,
+            *(value << 2 | questions for value in by_asked),
+        ]
+
+    def _seen(self, now: Utterance, common: int) -> tuple[int, int, int, int]:
+        """Share of the content words that the episode has, in thousandths; pair, place in FORMALLY, questions."""
+        is_user, last, asks, said = now.is_user, self.last, now.asks, len(now.content)
+        new = said - common
+        return (
+            common * 1000 // said if said else 0,
+            (last & 6) << 1 | asks << 1 | (is_user == last & LAST_USER),
+            1 + is_user * (MOST_NEW + 1) + (new if new < MOST_NEW else MOST_NEW) if self.is_formal(now) else 0,
+            (last & LAST_ENDED_ASKING) | asks,
+        )
+
+    def take(self, now: Utterance, common: int, *, opens: bool) -> None:
+        """Know the message from now on. `common`: of the message; `opens`: it is the first one of an episode."""
+        is_user, _, ends_asking, _, words, english, characters, foreign, content = now
+        saved, share = self.saved + 1, 0
+        if opens:
+            self.version, saved, self.content, self._known = VERSION, saved - TYPICAL_EPISODE, [*content], {*content}
+        elif content:
+            share = common * 1000 // len(content)
+            self.content += content
+            self._known.update(content)
+            if len(self.content) > REMEMBERED:
+                self.content = self.content[-REMEMBERED:]
+                self._known = set(self.content)
+        self.saved = -MOST_SAVED if saved < -MOST_SAVED else MOST_SAVED if saved > MOST_SAVED else saved
+        self.last = is_user | ends_asking << 1 | (self.last & LAST_ENDED_ASKING) << 1
+        self.mean_share += share - self.mean_share >> 2
+        self.words = (self.words * 3 >> 2) + words
+        self.english = (self.english * 3 >> 2) + english
+        self.characters = (self.characters * 3 >> 2) + characters
+        self.foreign = (self.foreign * 3 >> 2) + foreign
 
 
-def hear(topic: TopicRow, now: Utterance) -> Heard:
-    content, known = now.content, topic.content
-    return Heard(topic, now, len(frozenset(content).intersection(known)) if content and known else 0)
-
-
-def after(heard: Heard, *, opens: bool) -> TopicRow:
-    """The row after a message. `opens`: it is the first one of an episode."""
-    version, saved, last, mean_share, words, english, characters, foreign, content = heard.topic
-    is_user, _, ends_asking, _, more_words, more_english, more_characters, more_foreign, more = heard.now
-    share, saved = 0, saved + 1
-    if opens:
-        version, saved, content = VERSION, saved - TYPICAL_EPISODE, more
-    else:
-        share, content = heard.share, (content + more)[-REMEMBERED:]
-    return TopicRow(
-        version,
-        -MOST_SAVED if saved < -MOST_SAVED else MOST_SAVED if saved > MOST_SAVED else saved,
-        is_user | ends_asking << 1 | (last & LAST_ENDED_ASKING) << 1,
-        mean_share + (share - mean_share >> 2),
-        (words * 3 >> 2) + more_words,
-        (english * 3 >> 2) + more_english,
-        (characters * 3 >> 2) + more_characters,
-        (foreign * 3 >> 2) + more_foreign,
-        content,
-    )
-
-
-def without_words(topic: TopicRow) -> TopicRow:
+def without_words(row: bytes) -> bytes:
     """The row after the last message of an episode."""
-    return topic._replace(content=())
+    return row[:HEADER_BYTES]
 
 
-def reworded(topic: TopicRow, said: Iterable[Utterance]) -> TopicRow:
+def reworded(row: bytes, said: Iterable[Utterance]) -> bytes:
     """The row with the words of these messages of the open episode, and no others: one was changed or is gone."""
-    content = tuple(chain.from_iterable(each.content for each in said))
-    return topic._replace(content=content[-REMEMBERED:])
-
-
-def begins_topic(heard: Heard, length: int) -> bool:
-    """Return whether a topic begins with the message. `length`: messages of the open episode, at least one."""
-    version = heard.topic.version
-    return version in KNOWN_VERSIONS and is_english(heard) and score(weights(version), heard, length) > 0
-
-
-def is_english(heard: Heard) -> bool:
-    """Decide by the message and, with less weight the longer ago, all before it."""
-    topic, now, _ = heard
-    words = topic.words + now.words
-    if not words or (topic.english + now.english) * ENGLISH_WORD_IN < words:
-        return False
-    return (topic.foreign + now.foreign) * FOREIGN_CHARACTER_IN <= topic.characters + now.characters
-
-
-def is_formal(topic: TopicRow, now: Utterance) -> bool:
-    """Return whether words, or messages, are long, in this message and those before."""
-    return (topic.characters + now.characters) * 10 >= (topic.words + now.words) * FORMAL
+    listener = TopicListener(row)
+    listener.content = list(chain.from_iterable(each.content for each in said))[-REMEMBERED:]
+    return listener.row
 
 
 CUE = "cue: "
@@ -275,24 +326,40 @@ FORMALLY = [(0, 0), *product((1, 2), range(1, MOST_NEW + 2))]
 """Speaker and number of new words, each from 1, where the conversation is formal; 0 and 0 where it is not."""
 
 
-def features(heard: Heard, length: int) -> list[int]:
-    """Return the value of each of TABLES: whether each cue is there, by what was asked and is."""
-    share, relative, length_step, saved, pair, formal, questions = _seen(heard, length)
-    by_asked = [*FORMALLY[formal], *(heard.now.cues >> number & 1 for number in range(len(CUES)))]
-    return [share << 2 | questions, relative, length_step, saved, pair, *(value << 2 | questions for value in by_asked)]
+def share_step(share: int) -> int:
+    """`share`: in thousandths."""
+    return bisect_right((1, 120, 250, 400, 600), share)
+
+
+def relative_step(share: int) -> int:
+    """`share`: a message's beside the running mean, in thousandths."""
+    return bisect_right((-150, -50, 50, 150, 300), share)
+
+
+def length_step(length: int) -> int:
+    return bisect_right((2, 3, 4, 5, 6, 7, 8, 10, LONGEST), length)
+
+
+def saved_step(saved: int) -> int:
+    return bisect_right((-4, 0, 3, 6, 9), saved)
 
 
 class Weights(NamedTuple):
-    """Weights in thousandths, which sum exactly, as the tables in which they are looked up."""
+    """Weights in thousandths, which sum exactly, as the tables in which they are looked up.
+
+    Of those by a number that may be negative, the last entries are of the negative numbers, as Python counts.
+    """
 
     bias: int
     """Threshold included."""
-    pull: int
-    """Weight of each message saved."""
     share: Sequence[int]
+    """By share, in thousandths, and questions."""
     relative: Sequence[int]
+    """By share beside the running mean, from -1000 to 1000."""
     length: Sequence[int]
+    """By length, to LONGEST."""
     saved: Sequence[int]
+    """By messages saved, from -MOST_SAVED to MOST_SAVED; with the pull of each."""
     pair: Sequence[int]
     formal: Sequence[int]
     """Sums of the tables of who speaks and of new words, for all of FORMALLY with questions."""
@@ -300,56 +367,31 @@ class Weights(NamedTuple):
     """Sums of the tables of cues, for all of their combinations with questions."""
 
 
-def score(weights: Weights, heard: Heard, length: int) -> int:
-    """Log-odds, in thousandths, above the threshold."""
-    share, relative, length_step, saved, pair, formal, questions = _seen(heard, length)
-    bias, pull, by_share, by_relative, by_length, by_saved, by_pair, by_formal, by_cues = weights
-    return (
-        bias
-        + pull * heard.topic.saved
-        + by_share[share << 2 | questions]
-        + by_relative[relative]
-        + by_length[length_step]
-        + by_saved[saved]
-        + by_pair[pair]
-        + by_formal[formal << 2 | questions]
-        + by_cues[heard.now.cues << 2 | questions]
-    )
-
-
 def weights_of(bias: int, pull: int, tables: Mapping[str, Sequence[int]]) -> Weights:
-    """`tables`: as in TABLES."""
+    """`pull`: weight of each message saved; `tables`: as in TABLES."""
     speaker, new_words = tables["speaker"], tables["new words"]
     formal = [
         speaker[who << 2 | questions] + new_words[new << 2 | questions]
         for (who, new), questions in product(FORMALLY, range(4))
     ]
-    cues = [tables[f"{CUE}{name}"] for name in CUES]
-    sums = [
-        sum(table[(bits >> number & 1) << 2 | questions] for number, table in enumerate(cues))
-        for bits, questions in product(range(1 << len(cues)), range(4))
+    by_cue = [tables[f"{CUE}{name}"] for name in CUES]
+    cues = [
+        sum(table[(bits >> number & 1) << 2 | questions] for number, table in enumerate(by_cue))
+        for bits, questions in product(range(1 << len(by_cue)), range(4))
     ]
-    alone = (tables[name] for name in ("share, questions", "share, relative", "length", "saved", "pair"))
-    return Weights._make((bias, pull, *alone, formal, sums))
+    share = [
+        tables["share, questions"][share_step(each) << 2 | questions]
+        for each, questions in product(range(1001), range(4))
+    ]
+    relative = [tables["share, relative"][relative_step(each)] for each in (*range(1001), *range(-1000, 0))]
+    length = [tables["length"][length_step(each)] for each in range(LONGEST + 1)]
+    saved = [
+        tables["saved"][saved_step(each)] + pull * each for each in (*range(MOST_SAVED + 1), *range(-MOST_SAVED, 0))
+    ]
+    return Weights(bias, share, relative, length, saved, tables["pair"], formal, cues)
 
 
 @cache
 def weights(version: int = VERSION) -> Weights:
     found = json.loads((resources.files(__package__) / f"shifts-{version}.json").read_bytes())
     return weights_of(found["bias"], found["pull"], found["tables"])
-
-
-def _seen(heard: Heard, length: int) -> tuple[int, int, int, int, int, int, int]:
-    topic, now, common = heard
-    share, new = heard.share, len(now.content) - common
-    is_user, last, asks = now.is_user, topic.last, now.asks
-    asked = last >> 1 & 1
-    return (
-        bisect_right((1, 120, 250, 400, 600), share),
-        bisect_right((-150, -50, 50, 150, 300), share - topic.mean_share),
-        bisect_right((2, 3, 4, 5, 6, 7, 8, 10, 14), length),
-        bisect_right((-4, 0, 3, 6, 9), topic.saved),
-        (last & 6) << 1 | asks << 1 | (is_user == last & LAST_USER),
-        1 + is_user * (MOST_NEW + 1) + min(new, MOST_NEW) if is_formal(topic, now) else 0,
-        asked << 1 | asks,
-    )

@@ -29,6 +29,9 @@ STUB_VERSION = 6
 """Version of a row of which only the stub is left."""
 TOPIC_VERSION = 7
 """Version of a row with what the topic model keeps: its length in one byte, and itself, stand before the JSON."""
+UNHEARD_VERSION = 8
+"""Version of such a row with messages that the model has not heard yet."""
+WITH_TOPIC = (TOPIC_VERSION, UNHEARD_VERSION)
 DEADLINE_BYTES = 8
 TOPIC_START = DEADLINE_BYTES + 2
 SILENT = 1 << 63
@@ -118,12 +121,14 @@ class State(NamedTuple):
     open_gone: int = 0
     """Messages of the open episode that were deleted: their numbers stay."""
     pending_gone: int = 0
+    unheard: int = 0
+    """The last so many messages of the open episode, which the topic model has not heard yet: topics may end there."""
     deadline_ms: int = 0
     """Wall clock, milliseconds since 1970; 0: nothing is pending."""
     silent_ms: int = 0
     """Wall clock since which nothing is pending, milliseconds since 1970; 0: something is, or it is not known."""
-    topic: shifts.TopicRow | None = None
-    """Row of the topic model that decides about the open episode; None: none does."""
+    topic: bytes = b""
+    """Row of the topic model that decides about the open episode; empty: none does."""
 
     @property
     def open_messages(self) -> int:
@@ -149,13 +154,15 @@ COUNTERS_V1 = State._fields.index("open_turns")
 COUNTERS_V2 = State._fields.index("pending_bytes")
 COUNTERS_V3 = State._fields.index("taken_to")
 COUNTERS_V4 = State._fields.index("open_gone")
+COUNTERS_V5 = State._fields.index("unheard")
 FIELDS = {
     1: COUNTERS_V1,
     2: COUNTERS_V2,
     3: COUNTERS_V3,
     WITHOUT_GONE: COUNTERS_V4,
-    STATE_VERSION: COUNTERS,
-    TOPIC_VERSION: COUNTERS,
+    STATE_VERSION: COUNTERS_V5,
+    TOPIC_VERSION: COUNTERS_V5,
+    UNHEARD_VERSION: COUNTERS,
 }
 """Number of the state's fields that a row has, by its version."""
 ABSENT = {version: State(None)[count:COUNTERS] for version, count in FIELDS.items()}
@@ -184,8 +191,9 @@ def encode_state(state: State) -> bytes:
         return bytes(DEADLINE_BYTES) + bytes((STUB_VERSION,)) + orjson.dumps(stub)
     moment = (state.deadline_ms or (state.silent_ms and state.silent_ms | SILENT)).to_bytes(DEADLINE_BYTES)
     if state.topic:
-        topic = shifts.encode_topic(state.topic)
-        return moment + bytes((TOPIC_VERSION, len(topic))) + topic + orjson.dumps(state[:COUNTERS])
+        topic = state.topic
+        version = UNHEARD_VERSION if state.unheard else TOPIC_VERSION
+        return moment + bytes((version, len(topic))) + topic + orjson.dumps(state[: FIELDS[version]])
     has_gone = state.open_gone or state.pending_gone
     version = STATE_VERSION if has_gone else WITHOUT_GONE  # shorter, and the release before can read it
     return moment + bytes((version,)) + orjson.dumps(state[: FIELDS[version]])
@@ -203,7 +211,7 @@ def decode_state(row: bytes) -> State:
         return State(tenant_id, last_ordinal=last_ordinal, agents=[] if agents else None)
     moment = int.from_bytes(row[:DEADLINE_BYTES])
     deadline_ms, silent_ms = (0, moment ^ SILENT) if moment & SILENT else (moment, 0)
-    topic = shifts.decode_topic(row[TOPIC_START : _start(row, version)]) if version == TOPIC_VERSION else None
+    topic = row[TOPIC_START : _start(row, version)] if version in WITH_TOPIC else b""
     state = State._make((*fields, *ABSENT[version], deadline_ms, silent_ms, topic))
     if len(fields) >= COUNTERS_V3:
         return state
@@ -218,7 +226,7 @@ def _fields_of(row: bytes) -> tuple[int, list[Any]]:
     version = int.from_bytes(row[DEADLINE_BYTES : DEADLINE_BYTES + 1])
     check_version(version, SIGNATURES, "a conversation's row")
     start = _start(row, version)
-    if version == TOPIC_VERSION and start - TOPIC_START not in shifts.ROW_BYTES:
+    if version in WITH_TOPIC and start - TOPIC_START not in shifts.ROW_BYTES:
         raise RowUnreadable(problem="a conversation's row has another length of topic")
     try:
         found = orjson.loads(row[start:])
@@ -232,7 +240,7 @@ def _fields_of(row: bytes) -> tuple[int, list[Any]]:
 
 def _start(row: bytes, version: int) -> int:
     """Position of the JSON in a row."""
-    if version != TOPIC_VERSION:
+    if version not in WITH_TOPIC:
         return DEADLINE_BYTES + 1
     return TOPIC_START + int.from_bytes(row[TOPIC_START - 1 : TOPIC_START])
 

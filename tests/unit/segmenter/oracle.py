@@ -20,18 +20,9 @@ from afterword.schemas import (
     MessageEdited,
     decode_input,
 )
-from afterword.streams.segmenter.shifts import (
-    BEGUN,
-    REMEMBERED,
-    TopicRow,
-    Utterance,
-    after,
-    begins_topic,
-    hear,
-    utterance_of,
-)
+from afterword.streams.segmenter.shifts import BEGUN, TopicListener, Utterance, reworded, utterance_of
 from afterword.streams.settings import Episodes
-from tests.unit.segmenter.chat import Sent
+from tests.unit.segmenter.chat import NOON, Sent
 
 EPISODE_BYTES = 700_000
 OVERLAP_BYTES = 100_000
@@ -116,7 +107,7 @@ class Talk:
     """Messages that are in its episodes, or pending."""
     silent_ms: int | None = None
     """Wall clock of the last thing that was done with it; None: it is forgotten, or nothing was."""
-    topic: TopicRow | None = None
+    topic: bytes = b""
     """What was said, in numbers; its words are those of `open`."""
 
     @property
@@ -171,7 +162,7 @@ class Oracle:
     def clear(self, conversation: str) -> None:
         for talk in (self.talks[name] for name in self.reachable(conversation)):
             talk.placed -= len(talk.pending)
-            talk.sealed, talk.open, talk.before, talk.since, talk.topic = [], [], [], None, None
+            talk.sealed, talk.open, talk.before, talk.since, talk.topic = [], [], [], None, b""
             self.touch(talk)
         if conversation in self.rooms:
             self.rooms[conversation].limits = self.limits
@@ -223,7 +214,7 @@ class Oracle:
         if room and is_root and any(self.talks[other].pending for other in self.reachable(name[0])):
             room.silent_ms = now_ms
             return True
-        talk.taken, talk.before, talk.since, talk.silent_ms, talk.topic = [], [], None, None, None
+        talk.taken, talk.before, talk.since, talk.silent_ms, talk.topic = [], [], None, None, b""
         if room and is_root:
             room.forgotten, room.active, room.limits, room.silent_ms = len(room.taken), [], self.limits, None
         return True
@@ -304,7 +295,7 @@ class Oracle:
             confirmed = max(w.confirmed for w in waiting.taken)
             moved = [Taken(t.message, stamped, found=t.found, waited_to=confirmed) for t in waiting.pending]
             waiting.placed -= len(moved)
-            waiting.sealed, waiting.open, waiting.before, waiting.since, waiting.topic = [], [], [], None, None
+            waiting.sealed, waiting.open, waiting.before, waiting.since, waiting.topic = [], [], [], None, b""
             self.touch(waiting)
             for each in moved:
                 self.place((name, agent), each, limits, now_ms)
@@ -322,7 +313,9 @@ class Oracle:
         if talk.since is None or (late and not talk.pending):
             talk.since = new.sent
         if limits.topic_shift == "auto":
-            talk.topic = after(hear(self.topic(talk), said_in(new)), opens=not living(talk.open))
+            listener, now = self.listener(talk), said_in(new)
+            listener.take(now, listener.common(now), opens=not living(talk.open))
+            talk.topic = listener.row
         talk.taken.append(new)
         self.touch(talk)
         talk.open.append(new)
@@ -339,11 +332,11 @@ class Oracle:
         if limits.topic_shift != "auto" or new.message.is_continuation is not None:
             return False
         known = len(living(talk.open))
-        return known >= limits.min_episode_size and begins_topic(hear(self.topic(talk), said_in(new)), known)
+        listener, now = self.listener(talk), said_in(new)
+        return known >= limits.min_episode_size and listener.begins_topic(now, listener.common(now), known)
 
-    def topic(self, talk: Talk) -> TopicRow:
-        words = [word for taken in living(talk.open) for word in said_in(taken).content]
-        return (talk.topic or BEGUN)._replace(content=tuple(words[-REMEMBERED:]))
+    def listener(self, talk: Talk) -> TopicListener:
+        return TopicListener(reworded(talk.topic or BEGUN, map(said_in, living(talk.open))))
 
     def maybe_trigger(self, name: Name, talk: Talk, limits: Episodes) -> None:
         if limits.auto_summarize and fires(trigger_of(limits), talk):
@@ -436,3 +429,15 @@ def said_in(taken: Taken) -> Utterance:
 
 def said(taken: list[Taken]) -> tuple[Said, ...]:
     return tuple((t.message.id, t.message.content) for t in taken)
+
+
+def told(limits: Episodes, happening: list[Sent | int]) -> Oracle:
+    """The oracle after what happens; a number is so many seconds."""
+    oracle, now_ms = Oracle(limits), NOON
+    for event in happening:
+        if isinstance(event, Sent):
+            oracle.hear(event, now_ms)
+        else:
+            now_ms += event * 1000
+            oracle.wait(now_ms)
+    return oracle

@@ -12,7 +12,7 @@ from afterword.schemas.messages import INT64_MAX
 from afterword.streams.errors import RowUnreadable
 from afterword.streams.segmenter.arrival import carried, milliseconds
 from afterword.streams.segmenter.assembly import all_written
-from afterword.streams.segmenter.episodes import ClosedEpisode, event_of, jsons_of
+from afterword.streams.segmenter.episodes import ClosedEpisode, event_of, json_of
 from afterword.streams.segmenter.state import Body, Scope
 from tests.unit.segmenter.chat import NOON
 
@@ -73,7 +73,8 @@ def with_overlaps(episodes: list[ClosedEpisode]) -> list[ClosedEpisode]:
 def test_the_bytes_are_those_of_the_models(episodes, now_ms):
     assert all(all_written([*closed.core, *closed.overlap], {}) for closed in episodes)
     expected = [event_of(closed, "messages", 3, now_ms).to_json() for closed in episodes]
-    assert jsons_of(episodes, "messages", 3, now_ms) == expected
+    read = {}
+    assert [json_of(closed, "messages", 3, now_ms, None, read) for closed in episodes] == expected
 
 
 VALUES = [None, True, 0, 1, 0.5, -2.5, "", "x", "user", "x" * 257, [], [1], ["a"], {}, 2**63]
@@ -107,6 +108,6 @@ def same_as_the_models(json: bytes) -> None:
         expected = event_of(closed, "messages", 3, NOON).to_json()
     except RowUnreadable:
         with pytest.raises(RowUnreadable):
-            jsons_of([closed], "messages", 3, NOON)
+            json_of(closed, "messages", 3, NOON, None, {})
     else:
-        assert jsons_of([closed], "messages", 3, NOON) == [expected]
+        assert json_of(closed, "messages", 3, NOON, None, {}) == expected

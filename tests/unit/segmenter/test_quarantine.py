@@ -115,7 +115,7 @@ class TestTicks:
 
 
 class TestConfiguration:
-    @pytest.mark.parametrize("version", [8, 31])
+    @pytest.mark.parametrize("version", [9, 31])
     def test_a_row_of_a_later_release_stops_the_worker(self, version):
         chat = Chat()
         chat.process([say("a")])

@@ -24,7 +24,7 @@ from afterword.streams.segmenter.state import (
 from afterword.streams.segmenter.state import prefix as prefix_of
 from afterword.streams.settings import Episodes
 from tests.unit.segmenter.chat import Chat, Sent, amendments, characters, episodes, flush, says
-from tests.unit.segmenter.oracle import Name, Oracle
+from tests.unit.segmenter.oracle import Name, told
 from tests.unit.segmenter.strategies import episode_limits, talk
 
 MAX_STATE_BYTES = 200
@@ -59,17 +59,6 @@ def replay(chat: Chat, happening: list[Sent | int], chunk: list[int] | None = No
 
 def is_change(event: Sent | int) -> bool:
     return isinstance(event, Sent) and any(name in (event.value or b"") for name in (b".edited", b".deleted"))
-
-
-def told(limits: Episodes, happening: list[Sent | int]) -> Oracle:
-    oracle, now_ms = Oracle(limits), Chat().now_ms
-    for event in happening:
-        if isinstance(event, Sent):
-            oracle.hear(event, now_ms)
-        else:
-            now_ms += event * 1000
-            oracle.wait(now_ms)
-    return oracle
 
 
 def all_episodes(outcomes: list[Outcome]) -> list[EpisodeClosed]:

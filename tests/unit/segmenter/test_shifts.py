@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from afterword.schemas import EpisodeClosed
 from afterword.streams.segmenter import shifts
-from afterword.streams.segmenter.shifts import BEGUN, TopicRow, begins_topic, hear, utterance_of
-from afterword.streams.segmenter.state import decode_state
+from afterword.streams.segmenter.rules import MOST_UNHEARD
+from afterword.streams.segmenter.shifts import BEGUN, TopicListener, Utterance, utterance_of
+from afterword.streams.segmenter.state import State, decode_state, encode_state
 from afterword.streams.settings import Episodes
 from tests.unit.segmenter.chat import Chat, Sent, delete, delete_conversation, edit, episodes, flush, say
+from tests.unit.segmenter.oracle import told
 
 TALK = [
     ("user", "Do you like to travel?"),
@@ -114,37 +116,50 @@ def test_another_language_is_cut_as_without_detection(language):
     assert sizes("auto", records(talk)) == sizes("flags", records(talk)) == [len(talk)]
 
 
-def heard(*said: str) -> TopicRow:
-    topic = BEGUN
+def after(*said: str) -> TopicListener:
+    listener = TopicListener(BEGUN)
     for n, text in enumerate(said):
-        topic = shifts.after(hear(topic, utterance_of(n % 2 == 0, text)), opens=n == 0)
-    return topic
+        take(listener, utterance_of(n % 2 == 0, text), opens=n == 0)
+    return listener
+
+
+def take(listener: TopicListener, now: Utterance, *, opens: bool) -> None:
+    listener.take(now, listener.common(now), opens=opens)
+
+
+def begins(listener: TopicListener, now: Utterance, length: int) -> bool:
+    return listener.begins_topic(now, listener.common(now), length)
+
+
+def score(listener: TopicListener, weights: shifts.Weights, now: Utterance, length: int) -> int:
+    return listener.score(weights, now, listener.common(now), length)
 
 
 def test_an_english_word_or_two_make_no_english_text():
-    topic = heard("この API を know したいです、ありがとうございます。")
-    assert not shifts.is_english(hear(topic, utterance_of(False, "what: これは何ですか?")))
-    assert shifts.is_english(hear(heard("what is this about?"), utterance_of(False, "it is about your passport")))
+    listener = after("この API を know したいです、ありがとうございます。")
+    assert not listener.is_english(utterance_of(False, "what: これは何ですか?"))
+    assert after("what is this about?").is_english(utterance_of(False, "it is about your passport"))
 
 
 def test_the_weights_are_whole_numbers_and_every_version_has_its_file_and_fits_its_bits():
     for version in shifts.KNOWN_VERSIONS:
-        bias, pull, *tables = shifts.weights(version)
-        assert {type(weight) for weight in chain([bias, pull], *tables)} == {int}
+        bias, *tables = shifts.weights(version)
+        assert {type(weight) for weight in chain([bias], *tables)} == {int}
     assert max(shifts.KNOWN_VERSIONS) == shifts.VERSION <= 15
 
 
 def test_the_same_is_decided_on_every_machine():
     """Scores and rows of one machine: whoever computes others cuts a log elsewhere."""
-    topic = heard(*(text for _, text in TALK[:SHIFT]))
-    assert shifts.encode_topic(topic).hex() == ROW
-    assert shifts.score(shifts.weights(), hear(topic, utterance_of(True, TALK[SHIFT][1])), SHIFT) == SCORE
+    listener = after(*(text for _, text in TALK[:SHIFT]))
+    assert listener.row.hex() == ROW
+    assert score(listener, shifts.weights(), utterance_of(True, TALK[SHIFT][1]), SHIFT) == SCORE
 
 
 def test_who_speaks_and_what_is_new_count_in_formal_talk_alone():
     def seen(text: str, is_user: bool) -> list[int]:
-        topic = shifts.after(hear(BEGUN, utterance_of(True, text)), opens=True)._replace(last=0)
-        values = shifts.features(hear(topic, utterance_of(is_user, text)), 3)
+        listener, now = after(text), utterance_of(is_user, text)
+        listener.last = 0
+        values = listener.features(now, listener.common(now), 3)
         return [values[list(shifts.TABLES).index(name)] >> 2 for name in ("speaker", "new words")]
 
     assert [seen(FORMAL, who)[0] for who in (False, True)] == [1, 2]
@@ -158,20 +173,38 @@ SAID = st.lists(st.text(max_size=80) | st.sampled_from([FORMAL, *(text for _, te
 
 @given(SAID)
 def test_a_row_is_small_and_read_as_it_was_written(said):
-    row = shifts.encode_topic(heard(*said))
+    row = after(*said).row
     assert len(row) in shifts.ROW_BYTES
     assert max(shifts.ROW_BYTES) <= 200
-    assert shifts.decode_topic(row) == heard(*said)
+    assert TopicListener(row).row == row
+
+
+@given(SAID, st.integers(1, 29), st.text(max_size=80))
+def test_a_row_has_all_that_the_model_knows(said, cut, text):
+    whole, again = after(*said), TopicListener(after(*said[:cut]).row)
+    for n, each in enumerate(said[cut:], len(said[:cut])):
+        take(again, utterance_of(n % 2 == 0, each), opens=n == 0)
+    now = utterance_of(True, text)
+    assert again.row == whole.row
+    assert score(again, shifts.weights(), now, 3) == score(whole, shifts.weights(), now, 3)
+
+
+@given(st.binary(min_size=shifts.HEADER_BYTES, max_size=max(shifts.ROW_BYTES)), st.text(max_size=80))
+def test_a_row_with_any_numbers_is_read(row, text):
+    if len(row) in shifts.ROW_BYTES:
+        listener, now = TopicListener(row), utterance_of(True, text)
+        score(listener, shifts.weights(), now, 3)
+        assert begins(listener, now, 3) in (True, False)
 
 
 @given(SAID, st.text(max_size=80), st.integers(1, 30))
 def test_a_score_is_the_sum_of_the_weights_of_its_features(said, text, length):
     numbers = count(1)
     tables = {name: [next(numbers) ** 2 for _ in range(size)] for name, size in shifts.TABLES.items()}
-    now = hear(heard(*said), utterance_of(True, text))
-    values = zip(tables.values(), shifts.features(now, length), strict=True)
-    expected = 7 + 3 * now.topic.saved + sum(table[value] for table, value in values)
-    assert shifts.score(shifts.weights_of(7, 3, tables), now, length) == expected
+    listener, now = after(*said), utterance_of(True, text)
+    values = zip(tables.values(), listener.features(now, listener.common(now), length), strict=True)
+    expected = 7 + 3 * listener.saved + sum(table[value] for table, value in values)
+    assert score(listener, shifts.weights_of(7, 3, tables), now, length) == expected
 
 
 def test_an_open_episode_keeps_the_rules_that_opened_it():
@@ -198,28 +231,58 @@ def changed_at(cut: int, before: str, after: str, sent: list[Sent]) -> list[Epis
 
 @pytest.mark.parametrize("version", [2, 15])
 def test_an_episode_that_a_model_opened_which_is_not_known_any_more_is_not_cut_by_the_text(version):
-    topic = heard(*(text for _, text in TALK[:SHIFT]))
+    listener = after(*(text for _, text in TALK[:SHIFT]))
     now = utterance_of(True, TALK[SHIFT][1])
-    assert begins_topic(hear(topic, now), SHIFT)
-    assert not begins_topic(hear(topic._replace(version=version), now), SHIFT)
+    assert begins(listener, now, SHIFT)
+    listener.version = version
+    assert not begins(listener, now, SHIFT)
 
 
 def test_no_word_is_kept_longer_than_its_message_is_pending():
     chat = Chat(limits())
     chat.process([*records()[:3], flush()])
-    assert topic_of(chat).content == ()
+    assert words_of(chat) == []
     chat.process(records()[3:5])
-    kept = topic_of(chat)
+    assert words_of(chat) == []  # nothing was heard yet
     chat.process([delete("m4")])
-    assert topic_of(chat) == kept._replace(content=utterance_of(False, TALK[3][1]).content)
+    assert words_of(chat) == [*utterance_of(False, TALK[3][1]).content]
     chat.process([edit("m3", content="nothing of it")])
-    assert set(topic_of(chat).content) == set(utterance_of(False, "nothing of it").content)
+    assert words_of(chat) == [*utterance_of(False, "nothing of it").content]
     chat.process([delete_conversation()])
-    assert decode_state(chat.conversations[b"c"]).topic is None
+    assert state_of(chat).topic == b""
 
 
-def topic_of(chat: Chat) -> TopicRow:
-    return decode_state(chat.conversations[b"c"]).topic
+def words_of(chat: Chat) -> list[int]:
+    return TopicListener(state_of(chat).topic).content
+
+
+def state_of(chat: Chat) -> State:
+    return decode_state(chat.conversations[b"c"])
+
+
+@pytest.mark.parametrize("trigger", [2, 3, 5, 7, 1000])
+def test_topics_that_are_found_late_are_those_of_the_oracle(trigger):
+    """They are found when messages leave; `test_the_episodes_are_the_oracles` is of talk that is less English."""
+    sent, rules = [*records(), flush(), *records(TALK[::-1], conversation_id="d")], limits()
+    rules = rules.model_copy(update={"trigger": trigger})
+    oracle = told(rules, sent)
+    found = [(e.close_reason, [m.id for m in e.messages]) for e in episodes(Chat(rules).process(sent).outgoing)]
+    assert found == [(reason, [name for name, _ in core]) for _, _, reason, core, _ in oracle.found]
+
+
+def test_the_model_hears_at_most_so_many_messages_at_once():
+    chat = Chat(limits(max_episode_size=1000))
+    said = [say(f"m{n}", "yes, that is right", at=n) for n in range(3 * MOST_UNHEARD)]
+    waiting = [state_of(chat).unheard for each in said if chat.process([each])]
+    assert max(waiting) == MOST_UNHEARD
+
+
+@pytest.mark.parametrize("unheard", [9, 2**53])
+def test_a_row_that_counts_more_unheard_messages_than_there_are_is_damaged(unheard):
+    chat = Chat(limits())
+    chat.process(records()[:4])
+    chat.conversations[b"c"] = encode_state(state_of(chat)._replace(unheard=unheard))
+    assert chat.process([flush()]).dead_letters == {"state_unreadable": 1}
 
 
 def test_what_is_past_the_limit_is_not_read():
@@ -230,5 +293,5 @@ def test_what_is_past_the_limit_is_not_read():
 @pytest.mark.parametrize("text", ["a" * 600_000, "what is " * 80_000, "'" * 600_000, "ß?" * 300_000, " " * 600_000])
 def test_no_text_takes_longer_than_its_length_allows(text):
     begun = time.process_time()
-    shifts.after(hear(heard(text), utterance_of(True, text)), opens=False)
+    take(after(text), utterance_of(True, text), opens=False)
     assert time.process_time() - begun < 0.5
