@@ -26,7 +26,7 @@ from afterword.schemas import (
 from afterword.schemas.base import EPOCH
 from afterword.schemas.dead_letters import DeadLetterRecord, dead_letter, withheld
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_CLOSED
-from afterword.schemas.headers import Headers, KafkaRecord, cloud_event
+from afterword.schemas.headers import CE_ID, Headers, KafkaRecord, cloud_event
 from afterword.schemas.ids import escape, event_id
 from afterword.streams.errors import RowUnreadable, StateUnreadable
 from afterword.streams.sealing import seals
@@ -273,6 +273,8 @@ class _Batch:
         self._messages_read: dict[bytes, RowMessage] = {}
         """Messages that the record at hand has had read from rows, by their JSON."""
         self._outcome = Outcome()
+        self._headers = cloud_event(EPISODE_CLOSED, "", CE_SOURCE, EPOCH + now_ms * MILLISECOND)
+        """Headers of an episode's event, the second one without its id."""
         self._read = 0
         """Bytes of the records so far, and of the pending rows that changes have read."""
 
@@ -533,12 +535,13 @@ class _Batch:
         """
         if not episodes:  # most messages close none
             return
-        segmenter, closed_at = self._segmenter, EPOCH + self._now_ms * MILLISECOND
+        segmenter = self._segmenter
+        before, _, *after = self._headers
         where = topic, partition, self._now_ms, segmenter.sealing, self._messages_read
         values = [json_of(closed, *where) for closed in episodes]
         for closed, value in zip(episodes, values, strict=True):
             ce_id = event_id(closed.episode_id, REVISION)
-            headers = cloud_event(EPISODE_CLOSED, ce_id, CE_SOURCE, closed_at)
+            headers = [before, (CE_ID, ce_id.encode()), *after]
             if segmenter.traced:
                 headers += span_headers(segmenter.tracer, closed, segmenter.episodes_topic, ce_id)
             key = record_key(closed.scope.conversation_id)

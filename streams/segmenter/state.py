@@ -205,13 +205,13 @@ def decode_state(row: bytes) -> State:
     Turns, bytes of text and lengths, which version 1 did not have, start at 0. The bytes of what is pending, which
     version 2 did not have, start at the lowest number that they can be, and its clock at the last message.
     """
-    version, fields = _fields_of(row)
+    version, start, fields = _fields_of(row)
     if version == STUB_VERSION:
         tenant_id, last_ordinal, *agents = fields
         return State(tenant_id, last_ordinal=last_ordinal, agents=[] if agents else None)
     moment = int.from_bytes(row[:DEADLINE_BYTES])
     deadline_ms, silent_ms = (0, moment ^ SILENT) if moment & SILENT else (moment, 0)
-    topic = row[TOPIC_START : _start(row, version)] if version in WITH_TOPIC else b""
+    topic = row[TOPIC_START:start] if start > TOPIC_START else b""
     state = State._make((*fields, *ABSENT[version], deadline_ms, silent_ms, topic))
     if len(fields) >= COUNTERS_V3:
         return state
@@ -221,13 +221,16 @@ def decode_state(row: bytes) -> State:
     )
 
 
-def _fields_of(row: bytes) -> tuple[int, list[Any]]:
-    """Version and fields of a row. Raises: StateUnreadable."""
+def _fields_of(row: bytes) -> tuple[int, int, list[Any]]:
+    """Version of a row, position of its JSON, and the fields. Raises: StateUnreadable."""
     version = int.from_bytes(row[DEADLINE_BYTES : DEADLINE_BYTES + 1])
     check_version(version, SIGNATURES, "a conversation's row")
-    start = _start(row, version)
-    if version in WITH_TOPIC and start - TOPIC_START not in shifts.ROW_BYTES:
-        raise RowUnreadable(problem="a conversation's row has another length of topic")
+    start = DEADLINE_BYTES + 1
+    if version in WITH_TOPIC:
+        size = int.from_bytes(row[start:TOPIC_START])
+        start = TOPIC_START + size
+        if size not in shifts.ROW_BYTES:
+            raise RowUnreadable(problem="a conversation's row has another length of topic")
     try:
         found = orjson.loads(row[start:])
     except orjson.JSONDecodeError:
@@ -235,14 +238,7 @@ def _fields_of(row: bytes) -> tuple[int, list[Any]]:
     fields = found[: FIELDS.get(version, len(STUB_TYPES))] if isinstance(found, list) else []
     if tuple(map(type, fields)) not in SIGNATURES[version]:
         raise RowUnreadable(problem="a conversation's row has other fields")
-    return version, fields
-
-
-def _start(row: bytes, version: int) -> int:
-    """Position of the JSON in a row."""
-    if version not in WITH_TOPIC:
-        return DEADLINE_BYTES + 1
-    return TOPIC_START + int.from_bytes(row[TOPIC_START - 1 : TOPIC_START])
+    return version, start, fields
 
 
 def check_version(version: int, known: Container[int], row: str) -> None:
@@ -278,7 +274,7 @@ def deadline_of(row: bytes, forget_after_ms: int = 0) -> int | None:
     if not moment and not forget_after_ms:
         return None
     try:
-        version, fields = _fields_of(row)
+        version, _, fields = _fields_of(row)
     except RowUnreadable:
         return None
     except StateUnreadable:  # it stops the worker, and is not to be overlooked
