@@ -230,49 +230,47 @@ class TopicListener:
 
         `common`: of the message; `length`: messages of the open episode, at least one.
         """
-        version = self.version
-        return (
-            version in KNOWN_VERSIONS and self.is_english(now) and self.score(weights(version), now, common, length) > 0
-        )
+        if self.version not in KNOWN_VERSIONS or not self.is_english(now):
+            return False
+        return self.score(weights(self.version), now, common, length) > 0
 
     def score(self, weights: "Weights", now: Utterance, common: int, length: int) -> int:
-        """Log-odds, in thousandths, above the threshold."""
+        """Log-odds, in thousandths, above the threshold: the sum for `features`, without calls for each of them."""
         bias, by_share, by_relative, by_length, by_saved, by_pair, by_formal, by_cues = weights
-        share, pair, formal, questions = self._seen(now, common)
+        is_user, asks, _, cues, words, _, characters, _, content = now
+        last, said = self.last, len(content)
+        questions = (last & LAST_ENDED_ASKING) | asks
+        share = common * 1000 // said if said else 0
+        formal = 0
+        if (self.characters + characters) * 10 >= (self.words + words) * FORMAL:
+            new = said - common
+            formal = 1 + is_user * (MOST_NEW + 1) + (new if new < MOST_NEW else MOST_NEW)
         return (
             bias
             + by_share[share << 2 | questions]
             + by_relative[share - self.mean_share]
             + by_length[length if length < LONGEST else LONGEST]
             + by_saved[self.saved]
-            + by_pair[pair]
+            + by_pair[(last & 6) << 1 | asks << 1 | (is_user == last & LAST_USER)]
             + by_formal[formal << 2 | questions]
-            + by_cues[now.cues << 2 | questions]
+            + by_cues[cues << 2 | questions]
         )
 
     def features(self, now: Utterance, common: int, length: int) -> list[int]:
         """Return the value of each of TABLES: whether each cue is there, by what was asked and is."""
-        share, pair, formal, questions = self._seen(now, common)
-        by_asked = [*FORMALLY[formal], *(now.cues >> number & 1 for number in range(len(CUES)))]
+        said, last = len(now.content), self.last
+        questions = (last & LAST_ENDED_ASKING) | now.asks
+        share = common * 1000 // said if said else 0
+        formal = (1 + now.is_user, 1 + min(said - common, MOST_NEW)) if self.is_formal(now) else (0, 0)
+        by_asked = [*formal, *(now.cues >> number & 1 for number in range(len(CUES)))]
         return [
             share_step(share) << 2 | questions,
             relative_step(share - self.mean_share),
             length_step(length),
             saved_step(self.saved),
-            pair,
+            (last & 6) << 1 | now.asks << 1 | (now.is_user == last & LAST_USER),
             *(value << 2 | questions for value in by_asked),
         ]
-
-    def _seen(self, now: Utterance, common: int) -> tuple[int, int, int, int]:
-        """Share of the content words that the episode has, in thousandths; pair, place in FORMALLY, questions."""
-        is_user, last, asks, said = now.is_user, self.last, now.asks, len(now.content)
-        new = said - common
-        return (
-            common * 1000 // said if said else 0,
-            (last & 6) << 1 | asks << 1 | (is_user == last & LAST_USER),
-            1 + is_user * (MOST_NEW + 1) + (new if new < MOST_NEW else MOST_NEW) if self.is_formal(now) else 0,
-            (last & LAST_ENDED_ASKING) | asks,
-        )
 
     def take(self, now: Utterance, common: int, *, opens: bool) -> None:
         """Know the message from now on. `common`: of the message; `opens`: it is the first one of an episode."""
