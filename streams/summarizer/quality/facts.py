@@ -29,8 +29,10 @@ from afterword.streams.summarizer.quality.figures import (
     integer,
     month_keys,
     period_keys,
+    spoken_time_keys,
     time_keys,
     with_digits,
+    with_halves,
 )
 
 COUNTED = 12
@@ -68,6 +70,7 @@ _URL = HintedPattern(
 )
 _DOTTED = re.compile(r"(?<![\d.,])\d{1,4}(?:\.\d{1,4}){2,5}(?!\.?\d)")
 _PHONE = re.compile(rf"(?<![A-Za-z0-9.,/-])\+?\(?\d[\d ().-]{{5,30}}\d(?![/-]){_END}")
+_IBAN = re.compile(rf"{_START}[A-Z]{{2}}\d\d(?: ?[A-Z0-9]{{4}}){{2,7}}(?: ?[A-Z0-9]{{1,3}})?{_END}")
 _CODE = re.compile(
     rf"{_START}(?<!-)(?=[A-Za-z0-9/-]{{0,40}}\d)(?=[A-Za-z0-9/-]{{0,40}}[A-Za-z])"
     rf"[A-Za-z0-9]{{1,40}}(?:[-/][A-Za-z0-9]{{1,40}}){{0,6}}(?!-){_END}"
@@ -77,6 +80,11 @@ _MEASURE = re.compile(
     r"|\d*(?:[cdkm]?m|ft|in|yd)[23]"
 )
 """Measures that are no codes: 21st, 30-day, 62-year-old, 5k, mid-1990, m2."""
+_WITH_POINT = re.compile(
+    r"(?<![\d.,])(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?:\.\d{3})+(?:,\d+)?|\d+[.,]\d\d?)(?![.,]?\d)"
+)
+"""Numbers with decimals, or separators of thousands."""
+_DECADE = re.compile(r"(?<!\d)(?:19|20)?([0-9]0)s\b")
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d")
 _TIMESTAMPS = re.compile(r"\b(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?(?![A-Za-z\d])")
 _WORD = re.compile(r"\w+")
@@ -130,7 +138,9 @@ def fact_keys(text: str, language: str) -> FactKeys:
     keys = {
         key for pattern, claims in EXACT for match in pattern.finditer(text) for c in claims(match) for key in c.keys
     }
-    keys.update(_joined(text), (integer(digits) for digits in re.findall(r"\d+", text)))
+    # "0.5" is neither 0 nor 5; parts of dates, codes and numbers of telephones may be named alone
+    keys.update(_joined(text), (integer(digits) for digits in re.findall(r"\d+", _WITH_POINT.sub(" ", text))))
+    keys.update(key for decade in _DECADE.findall(text) for key in (integer(decade), f"19{decade}"))
     text = with_digits(text, language)
     if has_month(text):
         keys.update(f"month {MONTHS[word]}" for word in _WORD.findall(text.casefold()) if word in MONTHS)
@@ -139,8 +149,12 @@ def fact_keys(text: str, language: str) -> FactKeys:
     months = filter(None, map(month_of_year, MONTH_OF_YEAR.finditer(text)))
     keys.update(key for year, month in months for key in month_keys(year, month))
     keys.update(key for match in TIME.finditer(text) for key in time_keys(match))
+    keys.update(spoken_time_keys(text, language))
     numbers = list(amounts(text))
-    keys.update(key for match in numbers for key in amount_keys(match, source=True))
+    halves = with_halves(text, language)
+    keys.update(key for match in amounts(halves) for key in amount_keys(match, source=True))
+    if halves != text:
+        keys.update(key for match in numbers for key in amount_keys(match, source=True))
     return FactKeys(frozenset(keys), frozenset(_counted(text, match, language) for match in numbers) - {""})
 
 
@@ -211,6 +225,10 @@ def _dotted(match: re.Match[str]) -> list[Claim]:
     return [Claim(number, frozenset({f"dotted {number}"}))]
 
 
+def _iban(match: re.Match[str]) -> list[Claim]:
+    return [Claim(match[0], frozenset({f"code {_letters_and_digits(match[0])}"}))]
+
+
 def _code(match: re.Match[str]) -> list[Claim]:
     if any(pattern.fullmatch(match[0]) for pattern in (_MEASURE, _TIMESTAMP, DATE.whole, TIME)):
         return []
@@ -273,6 +291,7 @@ EXACT: tuple[tuple[re.Pattern[str] | HintedPattern, Claims], ...] = (
     (_EMAIL, _email),
     (_URL, _url),
     (_DOTTED, _dotted),
+    (_IBAN, _iban),
     (_PHONE, _phone),
     (_CODE, _code),
 )

@@ -202,5 +202,69 @@ def time_keys(found: re.Match[str]) -> frozenset[str]:
     return frozenset(either.union(values(f"{found['h3']}.{found['n4']}") if found["h3"] else ()))
 
 
+_HOUR = r"(?P<{}>1[0-2]|[1-9])(?!\d)"
+_PARTS = ("past", "after_half", "to", "before_half", "noon", "night")
+_TIME_WORDS = {
+    "en": ("quarter (?:past|after) #", "half past #", "quarter (?:to|before) #", "", "noon|midday", "midnight"),
+    "de": ("viertel nach #", "", "viertel vor #", "halb #", "", "mitternacht"),
+    "fr": (
+        "# (?:h|heures?) et quart",
+        "# (?:h|heures?) et demie",
+        "# (?:h|heures?) moins le quart",
+        "",
+        "midi",
+        "minuit",
+    ),
+    "es": ("las? # y cuarto", "las? # y media", "las? # menos cuarto", "", "mediodía", "medianoche"),
+    "it": ("# e un quarto", "# e mezz[oa]", "# meno un quarto", "", "mezzogiorno", "mezzanotte"),
+    "pt": ("# e um quarto", "# e meia", "quarto para as? #", "", "meio-dia", "meia-noite"),
+    "nl": ("kwart over #", "", "kwart voor #", "half #", "", "middernacht"),
+    "da": ("kvart over #", "", "kvart i #", "halv #", "", "midnat"),
+}
+"""Times of day in words, by _PARTS, where # is an hour in digits."""
+_SPOKEN_TIMES = {
+    language: re.compile(
+        "|".join(
+            rf"(?i:\b{words.replace('#', _HOUR.format(part))}\b)" if "#" in words else rf"\b(?P<{part}>(?i:{words}))\b"
+            for part, words in zip(_PARTS, every, strict=True)
+            if words
+        )
+    )
+    for language, every in _TIME_WORDS.items()
+}
+_QUARTERS = {"past": 15, "after_half": 30, "to": -15, "before_half": -30}
+"""Minutes after the hour that is named."""
+
+
+def spoken_time_keys(text: str, language: str) -> Iterator[str]:
+    """Yield keys of times such as "half past 5", in a text whose number words are digits."""
+    pattern = _SPOKEN_TIMES.get(language)
+    for found in pattern.finditer(text) if pattern else ():
+        name = found.lastgroup or ""
+        if name in _QUARTERS:
+            minutes = int(found[name]) * 60 + _QUARTERS[name]
+            yield from (_clock(minutes), _clock(minutes + MINUTES_OF_HALF_DAY))
+        else:
+            yield _clock(MINUTES_OF_HALF_DAY * (name == "noon"))
+
+
+_HALF_WORDS = {
+    "en": r" and a half",
+    "fr": r" et demie?",
+    "es": r" y medi[oa]",
+    "it": r" e mezz[oa]",
+    "pt": r" e mei[oa]",
+    "nl": r" ?(?:en ?)?een ?half",
+}
+_HALVES = {language: re.compile(rf"(?i)(?<=\d){words}\b") for language, words in _HALF_WORDS.items()}
+_ONE_AND_A_HALF = re.compile(r"(?i)\b(?:anderthalb|eineinhalb|anderhalve?|halvanden)\b")
+
+
+def with_halves(text: str, language: str) -> str:
+    """Write "2 and a half million" as "2.5 million", in a text whose number words are digits."""
+    pattern = _HALVES.get(language)
+    return _ONE_AND_A_HALF.sub("1.5", pattern.sub(".5", text) if pattern else text)
+
+
 def _clock(minutes: int) -> str:
     return f"time {minutes % (2 * MINUTES_OF_HALF_DAY)}"

@@ -72,6 +72,38 @@ def test_a_time_with_a_point_is_one_after_the_words_that_come_before_times(
 
 
 @pytest.mark.parametrize(
+    ("language", "source", "right", "wrong"),
+    [
+        ("en", "let's meet at half past five", "at 5:30", "at 6:30"),
+        ("en", "at a quarter to six", "at 17:45", "at 6:45"),
+        ("en", "quarter past twelve", "at 12:15", "at 11:45"),
+        ("en", "at noon", "at 12:00", "at 11:00"),
+        ("en", "at midnight", "at 12 am", "at 1 am"),
+        ("de", "um halb sechs", "um 17:30 Uhr", "um 18:30 Uhr"),
+        ("de", "viertel nach drei", "um 15:15 Uhr", "um 14:45 Uhr"),
+        ("fr", "à cinq heures et demie", "à 17:30", "à 18:30"),
+        ("es", "a las cinco y media", "a las 17:30", "a las 18:30"),
+        ("it", "alle cinque e mezza", "alle 17:30", "alle 18:30"),
+        ("pt", "às cinco e meia", "às 17:30", "às 18:30"),
+        ("nl", "om kwart voor zes", "om 5:45", "om 6:45"),
+        ("da", "klokken halv seks", "kl. 17.30", "kl. 18.30"),
+        ("en", "two and a half million dollars", "$2.5 million", "$3.5 million"),
+        ("de", "anderthalb Stunden", "1,5 Stunden", "15 Stunden"),
+        ("fr", "deux et demi", "2,5", "25"),
+        ("en", "in the 90s", "in the 1990s", "in the 1980s"),
+        ("en", "in the 1990s", "in the 90s", "in the 80s"),
+        ("en", "take 0.5 mg", "0.5 mg of it", "5 mg of it"),
+        ("en", "$1,250.50", "$1250.50", "250 dollars"),
+        ("en", "IBAN DE89 3704 0044 0532 0130 00", "DE89370400440532013000", "DE89370400440532013001"),
+        ("en", "IBAN DE89370400440532013000", "DE89 3704 0044 0532 0130 00", "DE89 3704 0044 0532 0130 01"),
+    ],
+)
+def test_times_and_numbers_in_words_are_those_in_digits(language: str, source: str, right: str, wrong: str) -> None:
+    assert not grounded(right, source, language).wrong_figure
+    assert grounded(wrong, source, language).wrong_figure
+
+
+@pytest.mark.parametrize(
     ("summary", "source", "token"),
     [
         ("It costs $1,350.50.", "that's 1250.5 dollars", "$1,350.50"),
