@@ -34,7 +34,7 @@ def engine_options(settings: Settings, handling_seconds: float = 0.0, tracer: Tr
         revoke_drain_seconds=min(settings.drain_seconds, settings.kafka.revoke_seconds),
         agent_retries=engine.agent_retries,
         tick_seconds=engine.tick_seconds,
-        max_in_flight=settings.max_in_flight,
+        max_in_flight=settings.max_in_flight or in_flight_for(settings.llm.max_concurrency),
         commit_interval_seconds=engine.commit_interval_seconds,
         watchdog_seconds=engine.watchdog_seconds,
         handling_seconds=handling_seconds,
@@ -43,6 +43,14 @@ def engine_options(settings: Settings, handling_seconds: float = 0.0, tracer: Tr
         snapshot_seconds=engine.snapshot_seconds,
         tracer=tracer,
     )
+
+
+def in_flight_for(slots: int) -> int:
+    """Episodes in flight for each partition, where that is not set. `slots`: of the LLM.
+
+    More than can be asked at once, so that no slot waits for a read; and no more than that, as each takes memory.
+    """
+    return min(max(2 * slots, 16), 64)
 
 
 def faust_app(

@@ -1015,7 +1015,12 @@ class Settings(BaseSettings):
         Path(".afterword/state"), description="RocksDB directory of the segmenter; may be lost, must not be shared"
     )
     drain_seconds: Seconds = Field(30.0, description="time to finish the work in flight after SIGTERM")
-    max_in_flight: int = Field(64, ge=1, description="episodes in flight in a summarizer, for each partition")
+    max_in_flight: int | None = Field(
+        None,
+        ge=1,
+        description="episodes in flight in a summarizer, for each partition; default: twice LLM__MAX_CONCURRENCY, at "
+        "least 16 and at most 64",
+    )
     config: Path | None = Field(None, exclude=True, description="TOML file; environment variables override it")
     kafka: Kafka = Kafka()
     engine: Engine = Engine()

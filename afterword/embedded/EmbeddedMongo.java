@@ -9,10 +9,12 @@ import de.bwaldvogel.mongo.backend.IndexKey;
 import de.bwaldvogel.mongo.backend.h2.H2Backend;
 import de.bwaldvogel.mongo.backend.h2.H2Database;
 import de.bwaldvogel.mongo.bson.Document;
+import de.bwaldvogel.mongo.oplog.NoopOplog;
 import de.bwaldvogel.mongo.oplog.Oplog;
 import de.bwaldvogel.mongo.wire.message.MongoMessage;
 import io.netty.channel.Channel;
 import java.io.IOException;
+import java.time.Instant;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
@@ -22,6 +24,7 @@ import java.util.concurrent.locks.Lock;
 import java.util.concurrent.locks.ReadWriteLock;
 import java.util.concurrent.locks.ReentrantReadWriteLock;
 import java.util.function.BooleanSupplier;
+import java.util.function.Supplier;
 import org.h2.mvstore.MVMap;
 import org.h2.mvstore.MVStore;
 import org.h2.mvstore.MVStoreException;
@@ -72,6 +75,7 @@ public class EmbeddedMongo {
           endWith(store);
           isTidy = isTidy || at >= times || !backend.betweenCommands(() -> store.compact(fill, TIDY_BYTES));
         }
+        backend.expire(Instant.now());
       }
     } catch (InterruptedException stopped) {
       Thread.currentThread().interrupt();
@@ -113,6 +117,10 @@ public class EmbeddedMongo {
 
     private static final String MAKES_INDEXES = "createindexes"; // commits in between: all of them may be large
 
+    private static final String EXPIRY = "expireAfterSeconds"; // of an index
+
+    private static final int EXPIRED_AT_ONCE = 1000; // documents
+
     private static final DocumentType DOCUMENTS = new DocumentType();
 
     private final ReadWriteLock commands = new ReentrantReadWriteLock(); // held by commands to read, by commits to write
@@ -135,17 +143,34 @@ public class EmbeddedMongo {
       }
       writes.incrementAndGet();
       Lock lock = command.equals(MAKES_INDEXES) ? commands.writeLock() : commands.readLock();
-      Document reply;
+      return durably(lock, () -> super.handleMessage(message));
+    }
+
+    private <T> T durably(Lock lock, Supplier<T> command) {
+      T reply;
       long mine;
       lock.lock();
       try {
-        reply = super.handleMessage(message);
+        reply = command.get();
       } finally {
         mine = ended.incrementAndGet();
         lock.unlock();
       }
       betweenCommands(() -> commit(mine));
       return reply;
+    }
+
+    /** Deletes documents whose time has come, by their TTL indexes. MongoDB does it once a minute. */
+    void expire(Instant now) {
+      for (String name : List.copyOf(listDatabaseNames())) {
+        if (resolveDatabase(name) instanceof IndexedDatabase database) {
+          for (Document index : database.indexesThatExpire()) {
+            while (durably(commands.readLock(), () -> database.expire(index, now)) == EXPIRED_AT_ONCE) {
+              // the next ones; others may write in between
+            }
+          }
+        }
+      }
     }
 
     /** One commit is enough for all commands that have ended by then. */
@@ -183,6 +208,23 @@ public class EmbeddedMongo {
 
       IndexedDatabase(String name) {
         super(name, getMvStore(), getCursorRegistry());
+      }
+
+      List<Document> indexesThatExpire() {
+        MongoCollection<Object> described = indexes.get();
+        return described == null
+            ? List.of()
+            : described.queryAllAsStream().filter(index -> index.get(EXPIRY) instanceof Number).toList();
+      }
+
+      /** Deletes what an index says, EXPIRED_AT_ONCE at most; returns how many. */
+      int expire(Document index, Instant now) {
+        String namespace = (String) index.get("ns");
+        String field = ((Document) index.get("key")).keySet().iterator().next();
+        Instant last = now.minusSeconds(((Number) index.get(EXPIRY)).longValue());
+        MongoCollection<Object> collection = resolveCollection(namespace.substring(getDatabaseName().length() + 1), false);
+        Document expired = new Document(field, new Document("$lt", last));
+        return collection == null ? 0 : collection.deleteDocuments(expired, EXPIRED_AT_ONCE, NoopOplog.get());
       }
 
       @Override

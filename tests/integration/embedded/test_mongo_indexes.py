@@ -16,6 +16,7 @@ from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from afterword.embedded.java import Java
 from afterword.embedded.mongo import MongoServer
+from tests.processes import until
 
 EARLIER = Path(__file__).parents[2] / "data" / "earlier_store.mv.gz"
 """Sixty messages in three conversations, written by an earlier launcher: no secondary indexes, Java's serialization."""
@@ -186,6 +187,16 @@ def test_ids_are_answered_in_their_order(client: MongoClient[dict[str, Any]]) ->
     collection, ids = client.test.ids, [f"m{number}" for number in range(30)]
     collection.insert_many([{"_id": one} for one in ids])
     assert [one["_id"] for one in collection.find({"_id": {"$in": ids[::-1]}})] == sorted(ids)
+
+
+def test_documents_are_deleted_when_their_time_has_come(client: MongoClient[dict[str, Any]]) -> None:
+    now, collection = datetime.now(UTC), client.test.expiring
+    collection.create_index("at", expireAfterSeconds=3600)
+    old = [{"_id": n, "at": now - timedelta(seconds=3601 + n)} for n in range(2500)]
+    kept = [{"_id": "new", "at": now}, {"_id": "none"}, {"_id": "text", "at": "2020-01-01"}, {"_id": "null", "at": None}]
+    collection.insert_many([*old, *kept])
+    until(lambda: collection.count_documents({}) == len(kept))
+    assert {found["_id"] for found in collection.find()} == {each["_id"] for each in kept}
 
 
 def test_an_order_that_no_index_has_is_made(client: MongoClient[dict[str, Any]]) -> None:

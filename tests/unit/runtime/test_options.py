@@ -81,3 +81,8 @@ def test_a_rebalance_is_noticed_as_soon_with_a_long_session_as_with_a_short_one(
 
 def test_the_records_in_flight_are_limited_as_set() -> None:
     assert engine_options(Settings(max_in_flight=5)).max_in_flight == 5
+
+
+@pytest.mark.parametrize(("slots", "records"), [(1, 16), (8, 16), (20, 40), (128, 64)])
+def test_the_records_in_flight_are_some_more_than_an_llm_can_be_asked_at_once(slots: int, records: int) -> None:
+    assert engine_options(Settings(llm={"max_concurrency": slots})).max_in_flight == records
