@@ -193,7 +193,12 @@ def test_documents_are_deleted_when_their_time_has_come(client: MongoClient[dict
     now, collection = datetime.now(UTC), client.test.expiring
     collection.create_index("at", expireAfterSeconds=3600)
     old = [{"_id": n, "at": now - timedelta(seconds=3601 + n)} for n in range(2500)]
-    kept = [{"_id": "new", "at": now}, {"_id": "none"}, {"_id": "text", "at": "2020-01-01"}, {"_id": "null", "at": None}]
+    kept = [
+        {"_id": "new", "at": now},
+        {"_id": "none"},
+        {"_id": "text", "at": "2020-01-01"},
+        {"_id": "null", "at": None},
+    ]
     collection.insert_many([*old, *kept])
     until(lambda: collection.count_documents({}) == len(kept))
     assert {found["_id"] for found in collection.find()} == {each["_id"] for each in kept}
