@@ -105,7 +105,7 @@ def segment(weights: Weights, dialogue: Dialogue, shortest: int = SHORTEST) -> l
     said = _said(dialogue)
     listener, found, length = TopicListener(), list[bool](), 0
     for now in said:
-        common = listener.common(now)
+        common = listener.learn(now)
         is_long = length >= shortest
         cuts = is_long and listener.is_english(now) and listener.score(weights, now, common, length) > 0
         found.append(cuts)
@@ -120,7 +120,7 @@ def examples(dialogues: Corpus, others: Mapping[str, tuple[int, Values]] | None 
     for dialogue in dialogues:
         listener, length = TopicListener(), 0
         for now, begins in zip(_said(dialogue), labels(dialogue), strict=True):
-            common, opens = listener.common(now), begins or not length
+            common, opens = listener.learn(now), begins or not length
             if length:
                 values = listener.features(now, common, length) + [value(listener, now, length) for value in extra]
                 yield Example(values, begins)

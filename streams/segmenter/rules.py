@@ -55,7 +55,7 @@ class Heard(NamedTuple):
     listener: shifts.TopicListener
     now: shifts.Utterance
     common: int
-    """As in `TopicListener.common`."""
+    """As in `TopicListener.learn`."""
 
 
 class Beginning(NamedTuple):
@@ -129,7 +129,7 @@ def topics_in(state: State, unheard: Sequence[Unheard], limits: Episodes) -> tup
     length = state.open_messages - state.unheard
     found = []
     for seq, (says, model, now) in enumerate(unheard, state.next_seq - state.unheard):
-        common = listener.common(now) if listener else 0
+        common = listener.learn(now) if listener else 0
         if says is None and listener and length >= shortest and listener.begins_topic(now, common, length):
             says, model = False, listener.version
         if says is False and length >= shortest:
@@ -156,7 +156,7 @@ def judged(state: State, message: Arrival, limits: Episodes) -> tuple[Arrival, H
         shifts.TopicListener(state.topic or shifts.BEGUN),
         shifts.utterance_of(message.is_user, message.content),
     )
-    common = listener.common(now)
+    common = listener.learn(now)
     may_shift = message.is_continuation is None and decides and length >= limits.min_episode_size
     if may_shift and listener.begins_topic(now, common, length):
         message = message._replace(is_continuation=False, topic_model=listener.version)

@@ -7,8 +7,8 @@ another language, or too short to tell, it finds nothing. Trained by `python -m 
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
 from importlib import resources
 from itertools import chain, product
 from struct import Struct
@@ -111,6 +111,12 @@ class Utterance(NamedTuple):
     """Digests of its content words, two bytes each, each once."""
 
 
+_utterance: Callable[[tuple[bool, bool, bool, int, int, int, int, int, tuple[int, ...]]], Utterance] = partial(
+    tuple.__new__, Utterance
+)
+"""Its fields in order: a call by name takes three times as long, and this is done for each message."""
+
+
 def utterance_of(is_user: bool, content: str) -> Utterance:
     text = content[:MAX_CHARACTERS]
     plain = text.encode("ascii", "ignore")
@@ -129,16 +135,19 @@ def utterance_of(is_user: bool, content: str) -> Utterance:
     if cues >> REFERS & 1 and _REFERS.isdisjoint(words[:REFERS_WITHIN]):
         cues ^= 1 << REFERS
     asks = b"?" in plain
-    return Utterance(
-        is_user,
-        asks,
-        asks and plain.rstrip().endswith(b"?"),
-        cues,
-        len(different),
-        english,
-        len(text),
-        len(text) - len(plain),
-        tuple(sorted(digests)[:MAX_CONTENT]),  # sets have no order
+    length = len(text)
+    return _utterance(
+        (
+            is_user,
+            asks,
+            asks and plain.rstrip().endswith(b"?"),
+            cues,
+            len(different),
+            english,
+            length,
+            length - len(plain),
+            tuple(sorted(digests)[:MAX_CONTENT]),  # sets have no order
+        )
     )
 
 
@@ -210,9 +219,12 @@ class TopicListener:
             *content,
         )
 
-    def common(self, now: Utterance) -> int:
-        """Count the message's content words that the open episode has."""
-        return len(self._known.intersection(now.content))
+    def learn(self, now: Utterance) -> int:
+        """Learn the message's content words, before it is taken; returns how many of them the open episode had."""
+        known, content = self._known, now.content
+        before = len(known)
+        known.update(content)
+        return len(content) + before - len(known)
 
     def is_english(self, now: Utterance) -> bool:
         """Decide by the message and, with less weight the longer ago, all before it."""
@@ -228,7 +240,7 @@ class TopicListener:
     def begins_topic(self, now: Utterance, common: int, length: int) -> bool:
         """Return whether a topic begins with the message.
 
-        `common`: of the message; `length`: messages of the open episode, at least one.
+        `common`: as it was learnt; `length`: messages of the open episode, at least one.
         """
         if self.version not in KNOWN_VERSIONS or not self.is_english(now):
             return False
@@ -247,8 +259,8 @@ class TopicListener:
             formal = 1 + is_user * (MOST_NEW + 1) + (new if new < MOST_NEW else MOST_NEW)
         return (
             bias
-            + by_share[share << 2 | questions]
-            + by_relative[share - self.mean_share]
+            + by_share[_SHARE_STEPS[share] << 2 | questions]
+            + by_relative[_RELATIVE_STEPS[share - self.mean_share]]
             + by_length[length if length < LONGEST else LONGEST]
             + by_saved[self.saved]
             + by_pair[(last & 6) << 1 | asks << 1 | (is_user == last & LAST_USER)]
@@ -273,7 +285,7 @@ class TopicListener:
         ]
 
     def take(self, now: Utterance, common: int, *, opens: bool) -> None:
-        """Know the message from now on. `common`: of the message; `opens`: it is the first one of an episode."""
+        """Know the message from now on. `common`: as it was learnt; `opens`: it is the first one of an episode."""
         is_user, _, ends_asking, _, words, english, characters, foreign, content = now
         saved, share = self.saved + 1, 0
         if opens:
@@ -281,7 +293,6 @@ class TopicListener:
         elif content:
             share = common * 1000 // len(content)
             self.content += content
-            self._known.update(content)
             if len(self.content) > REMEMBERED:
                 self.content = self.content[-REMEMBERED:]
                 self._known = set(self.content)
@@ -334,6 +345,12 @@ def relative_step(share: int) -> int:
     return bisect_right((-150, -50, 50, 150, 300), share)
 
 
+_SHARE_STEPS = bytes(map(share_step, range(1001)))
+"""By share: bytes, as larger tables push others out of the processor's caches."""
+_RELATIVE_STEPS = bytes(map(relative_step, (*range(1001), *range(-1000, 0))))
+"""By share beside the mean; the last ones are of the negative numbers, as Python counts."""
+
+
 def length_step(length: int) -> int:
     return bisect_right((2, 3, 4, 5, 6, 7, 8, 10, LONGEST), length)
 
@@ -351,9 +368,9 @@ class Weights(NamedTuple):
     bias: int
     """Threshold included."""
     share: Sequence[int]
-    """By share, in thousandths, and questions."""
+    """By step of the share, and questions."""
     relative: Sequence[int]
-    """By share beside the running mean, from -1000 to 1000."""
+    """By step of the share beside the running mean."""
     length: Sequence[int]
     """By length, to LONGEST."""
     saved: Sequence[int]
@@ -377,16 +394,13 @@ def weights_of(bias: int, pull: int, tables: Mapping[str, Sequence[int]]) -> Wei
         sum(table[(bits >> number & 1) << 2 | questions] for number, table in enumerate(by_cue))
         for bits, questions in product(range(1 << len(by_cue)), range(4))
     ]
-    share = [
-        tables["share, questions"][share_step(each) << 2 | questions]
-        for each, questions in product(range(1001), range(4))
-    ]
-    relative = [tables["share, relative"][relative_step(each)] for each in (*range(1001), *range(-1000, 0))]
     length = [tables["length"][length_step(each)] for each in range(LONGEST + 1)]
     saved = [
         tables["saved"][saved_step(each)] + pull * each for each in (*range(MOST_SAVED + 1), *range(-MOST_SAVED, 0))
     ]
-    return Weights(bias, share, relative, length, saved, tables["pair"], formal, cues)
+    return Weights(
+        bias, tables["share, questions"], tables["share, relative"], length, saved, tables["pair"], formal, cues
+    )
 
 
 @cache

@@ -124,15 +124,15 @@ def after(*said: str) -> TopicListener:
 
 
 def take(listener: TopicListener, now: Utterance, *, opens: bool) -> None:
-    listener.take(now, listener.common(now), opens=opens)
+    listener.take(now, listener.learn(now), opens=opens)
 
 
 def begins(listener: TopicListener, now: Utterance, length: int) -> bool:
-    return listener.begins_topic(now, listener.common(now), length)
+    return listener.begins_topic(now, listener.learn(now), length)
 
 
 def score(listener: TopicListener, weights: shifts.Weights, now: Utterance, length: int) -> int:
-    return listener.score(weights, now, listener.common(now), length)
+    return listener.score(weights, now, listener.learn(now), length)
 
 
 def test_an_english_word_or_two_make_no_english_text():
@@ -159,7 +159,7 @@ def test_who_speaks_and_what_is_new_count_in_formal_talk_alone():
     def seen(text: str, is_user: bool) -> list[int]:
         listener, now = after(text), utterance_of(is_user, text)
         listener.last = 0
-        values = listener.features(now, listener.common(now), 3)
+        values = listener.features(now, listener.learn(now), 3)
         return [values[list(shifts.TABLES).index(name)] >> 2 for name in ("speaker", "new words")]
 
     assert [seen(FORMAL, who)[0] for who in (False, True)] == [1, 2]
@@ -202,9 +202,10 @@ def test_a_score_is_the_sum_of_the_weights_of_its_features(said, text, length):
     numbers = count(1)
     tables = {name: [next(numbers) ** 2 for _ in range(size)] for name, size in shifts.TABLES.items()}
     listener, now = after(*said), utterance_of(True, text)
-    values = zip(tables.values(), listener.features(now, listener.common(now), length), strict=True)
+    common = listener.learn(now)
+    values = zip(tables.values(), listener.features(now, common, length), strict=True)
     expected = 7 + 3 * listener.saved + sum(table[value] for table, value in values)
-    assert score(listener, shifts.weights_of(7, 3, tables), now, length) == expected
+    assert listener.score(shifts.weights_of(7, 3, tables), now, common, length) == expected
 
 
 def test_an_open_episode_keeps_the_rules_that_opened_it():
