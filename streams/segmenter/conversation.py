@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from afterword.schemas import CloseReason
 from afterword.streams.errors import RowUnreadable
 from afterword.streams.segmenter import state as rows
-from afterword.streams.segmenter.arrival import Arrival, from_row, opened_message, weight_of
-from afterword.streams.segmenter.assembly import RowFields, RowMessage, written
+from afterword.streams.segmenter.arrival import Arrival, Weight, from_row, opened_message, weight_of
+from afterword.streams.segmenter.assembly import RowMessage, written
 from afterword.streams.segmenter.episodes import ClosedEpisode
 from afterword.streams.segmenter.rules import (
     Cut,
@@ -46,11 +46,8 @@ Amend = Callable[[Body], Body]
 """Changes the row of a message; the row of one that is gone has no JSON."""
 
 
-class BodyRow(NamedTuple):
-    """A message's row, and what is in it."""
-
-    row: bytes
-    body: Body
+BodyRow = tuple[bytes, Body]
+"""A message's row, and what is in it."""
 
 
 class HeardRows(NamedTuple):
@@ -201,7 +198,8 @@ class Thread:
         if first < state.open_first:
             raise RowUnreadable(problem="a conversation's row counts more messages than it has")
         found = [self._body_row(seq) for seq in range(first, state.next_seq)]
-        said = [self._written(body, state) for _, body in found]
+        read = self._messages_read
+        said = [message.fields if (message := written(body, read)) else self._opened(body, state) for _, body in found]
         unheard = [
             (body.is_continuation, body.topic_model, utterance_of(each.role == "user", each.content))
             for (_, body), each in zip(found, said, strict=True)
@@ -211,7 +209,7 @@ class Thread:
             row, body = found[seq - first]
             body = body._replace(sealed_before="topic_shift", shifts=True, topic_model=model)
             row = self._table[self._body_key(seq)] = encode_body(digest_of(row), body)
-            found[seq - first] = BodyRow(row, body)
+            found[seq - first] = row, body
         open_first = beginnings[-1].seq if beginnings else state.open_first
         self.state = state._replace(topic=topic, unheard=0, open_first=open_first)
         return HeardRows(dict(enumerate(found, first)), bool(beginnings))
@@ -219,15 +217,15 @@ class Thread:
     def _weighed(self, state: State, last: Arrival | None = None) -> State:
         """The state with the counters of its open episode. `last`: its last message, where no row need be read."""
         end = state.next_seq - (last is not None)
-        bodies = [self._body_row(seq).body for seq in range(state.open_first, end)]
-        rows = [weight_of(body, self._written(body, state)) for body in bodies]
-        return weighed(state, rows if last is None else [*rows, last])
+        found: list[Arrival | Weight] = []
+        for seq in range(state.open_first, end):
+            _, body = self._body_row(seq)
+            message = written(body, self._messages_read)
+            found.append(weight_of(body, message.fields if message else self._opened(body, state)))
+        return weighed(state, found if last is None else [*found, last])
 
-    def _written(self, body: Body, state: State) -> "EpisodeMessage | RowFields":
-        """Raises: RowUnreadable."""
-        found = written(body, self._messages_read)
-        if found:
-            return found.fields
+    def _opened(self, body: Body, state: State) -> "EpisodeMessage":
+        """Raises: RowUnreadable, KeysNeeded."""
         return opened_message(body, (state.tenant_id, self.scope.conversation_id), self._sealing)
 
     def keep_id(self, message: Arrival) -> None:
@@ -342,7 +340,7 @@ class Thread:
     def _split(self, state: State, cut: Cut, found: Mapping[int, BodyRow]) -> tuple[list[ClosedEpisode], State]:
         first = state.overlap_first
         read = [found.get(seq) or self._body_row(seq) for seq in range(first, min(cut.end + 1, state.next_seq))]
-        bodies = [each.body for each in read]
+        bodies = [body for _, body in read]
         episodes: list[ClosedEpisode] = []
         overlap = self._last(range(first, cut.first), bodies)
         for one in split(cut, bodies[cut.first - first :]):
@@ -356,7 +354,7 @@ class Thread:
             )
             overlap = self._last(range(one.first, one.end), bodies[one.first - first :])
         overlap_first = overlap[0] if overlap else cut.end
-        self._strip(first, [each.row for each in read[: overlap_first - first]])
+        self._strip(first, [row for row, _ in read[: overlap_first - first]])
         ordinal = state.last_ordinal + len(episodes)
         return episodes, state._replace(last_ordinal=ordinal, overlap_first=overlap_first)
 
@@ -400,13 +398,12 @@ class Thread:
         body = body_in(row)
         if body.is_gone:
             return None
-        place = state.tenant_id, self.scope.conversation_id
-        return from_row(row, body, state, opened_message(body, place, self._sealing))
+        return from_row(row, body, state, self._opened(body, state))
 
     def _body_row(self, seq: int) -> BodyRow:
         """Raises: RowUnreadable."""
         row = self._row(self._body_key(seq))
-        return BodyRow(row, body_in(row))
+        return row, body_in(row)
 
     def _row(self, key: bytes) -> bytes:
         row = self._table.get(key)
