@@ -51,10 +51,10 @@ BodyRow = tuple[bytes, Body]
 
 
 class HeardRows(NamedTuple):
-    """What the topic model has heard just now."""
+    """Messages that the topic model has heard just now."""
 
     rows: Mapping[int, BodyRow]
-    """By number, as sealed."""
+    """Rows of the messages by their numbers, as sealed."""
     has_topics: bool = False
     """A topic begins there: the counters of the open episode are too high."""
 

@@ -55,7 +55,7 @@ class Heard(NamedTuple):
     listener: shifts.TopicListener
     now: shifts.Utterance
     common: int
-    """As in `TopicListener.learn`."""
+    """Number of content words, as in `TopicListener.learn`."""
 
 
 class Beginning(NamedTuple):

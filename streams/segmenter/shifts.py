@@ -163,7 +163,7 @@ BEGUN = _ROWS[0].pack(VERSION, TYPICAL_EPISODE, 0, 150, 0, 0, 0, 0)
 
 
 class TopicListener:
-    """What the model knows of a conversation: numbers of all of it, and words of the open episode.
+    """The knowledge that the model has of a conversation: numbers of all of it, and words of the open episode.
 
     `row`: of one of ROW_BYTES, as another listener wrote it.
     """
