@@ -14,7 +14,7 @@ from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.runtime.options import NO_TRACER
 from afterword.streams.runtime.snapshot_stores import SnapshotStore, open_snapshot_store
 from afterword.streams.runtime.worker import PARTITIONS, allocate_sparingly, run
-from afterword.streams.settings import HEARTBEAT_SECONDS, Settings, variable
+from afterword.streams.settings import HEARTBEAT_SECONDS, Llm, Settings, variable
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
 
@@ -34,7 +34,7 @@ def engine_options(settings: Settings, handling_seconds: float = 0.0, tracer: Tr
         revoke_drain_seconds=min(settings.drain_seconds, settings.kafka.revoke_seconds),
         agent_retries=engine.agent_retries,
         tick_seconds=engine.tick_seconds,
-        max_in_flight=settings.max_in_flight or in_flight_for(settings.llm.max_concurrency),
+        max_in_flight=settings.max_in_flight or in_flight_for(settings.llm),
         commit_interval_seconds=engine.commit_interval_seconds,
         watchdog_seconds=engine.watchdog_seconds,
         handling_seconds=handling_seconds,
@@ -45,12 +45,14 @@ def engine_options(settings: Settings, handling_seconds: float = 0.0, tracer: Tr
     )
 
 
-def in_flight_for(slots: int) -> int:
-    """Episodes in flight for each partition, where that is not set. `slots`: of the LLM.
+def in_flight_for(llm: Llm) -> int:
+    """Episodes in flight for each partition, where that is not set.
 
-    More than can be asked at once, so that no slot waits for a read; and no more than that, as each takes memory.
+    Some more than can be asked at once, so that no slot of the LLM waits for a read; and no more, as each takes memory.
+    Without an LLM none waits long, and many at a time share their reads.
     """
-    return min(max(2 * slots, 16), 64)
+    most = 64
+    return most if llm.provider == "extractive" else min(max(2 * llm.max_concurrency, 16), most)
 
 
 def faust_app(

@@ -1018,8 +1018,8 @@ class Settings(BaseSettings):
     max_in_flight: int | None = Field(
         None,
         ge=1,
-        description="episodes in flight in a summarizer, for each partition; default: twice LLM__MAX_CONCURRENCY, at "
-        "least 16 and at most 64",
+        description="episodes in flight in a summarizer, for each partition; default: 64, and with an LLM twice "
+        "LLM__MAX_CONCURRENCY, at least 16 and at most 64",
     )
     config: Path | None = Field(None, exclude=True, description="TOML file; environment variables override it")
     kafka: Kafka = Kafka()

@@ -346,9 +346,9 @@ def relative_step(share: int) -> int:
 
 
 _SHARE_STEPS = bytes(map(share_step, range(1001)))
-"""By share: bytes, as larger tables push others out of the processor's caches."""
+"""Step of each share: bytes, as larger tables push others out of the processor's caches."""
 _RELATIVE_STEPS = bytes(map(relative_step, (*range(1001), *range(-1000, 0))))
-"""By share beside the mean; the last ones are of the negative numbers, as Python counts."""
+"""Step of each share beside the mean; the last ones are of the negative numbers, as Python counts."""
 
 
 def length_step(length: int) -> int:
@@ -368,13 +368,13 @@ class Weights(NamedTuple):
     bias: int
     """Threshold included."""
     share: Sequence[int]
-    """By step of the share, and questions."""
+    """Weight of each step of the share, and questions."""
     relative: Sequence[int]
-    """By step of the share beside the running mean."""
+    """Weight of each step of the share beside the running mean."""
     length: Sequence[int]
-    """By length, to LONGEST."""
+    """Weight of each length, to LONGEST."""
     saved: Sequence[int]
-    """By messages saved, from -MOST_SAVED to MOST_SAVED; with the pull of each."""
+    """Weight of messages saved, from -MOST_SAVED to MOST_SAVED; with the pull of each."""
     pair: Sequence[int]
     formal: Sequence[int]
     """Sums of the tables of who speaks and of new words, for all of FORMALLY with questions."""

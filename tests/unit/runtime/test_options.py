@@ -85,4 +85,9 @@ def test_the_records_in_flight_are_limited_as_set() -> None:
 
 @pytest.mark.parametrize(("slots", "records"), [(1, 16), (8, 16), (20, 40), (128, 64)])
 def test_the_records_in_flight_are_some_more_than_an_llm_can_be_asked_at_once(slots: int, records: int) -> None:
-    assert engine_options(Settings(llm={"max_concurrency": slots})).max_in_flight == records
+    llm = {"provider": "ollama", "model": "small", "max_concurrency": slots}
+    assert engine_options(Settings(llm=llm)).max_in_flight == records
+
+
+def test_without_an_llm_many_records_are_in_flight() -> None:
+    assert engine_options(Settings()).max_in_flight == 64
