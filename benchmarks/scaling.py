@@ -76,7 +76,7 @@ class Parameters:
 
     # the summarizer
     slots: float = known(8, "", f"{DEFAULT} of AFTERWORD_LLM__MAX_CONCURRENCY")
-    in_flight: float = known(64, "episodes", f"{DEFAULT} of AFTERWORD_MAX_IN_FLIGHT")
+    in_flight: float = known(64, "episodes", "streams/app.py: by default, with 32 slots and more")
     hands_per_slot: float = known(
         4, "", f"{ASSUMED}: episodes in flight for each slot; 0 leaves the default of in_flight"
     )

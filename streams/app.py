@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from afterword.streams.sealing.opening import SealingWithKeys
 
 
+LEAST_IN_FLIGHT, MOST_IN_FLIGHT = 16, 64
+"""Episodes of a partition, by default."""
+
+
 def engine_options(settings: Settings, handling_seconds: float = 0.0, tracer: Tracer = NO_TRACER) -> Options:
     """Translate settings into options of the engine. `handling_seconds`, `tracer`: as in `Options`."""
     engine = settings.engine
@@ -34,7 +38,7 @@ def engine_options(settings: Settings, handling_seconds: float = 0.0, tracer: Tr
         revoke_drain_seconds=min(settings.drain_seconds, settings.kafka.revoke_seconds),
         agent_retries=engine.agent_retries,
         tick_seconds=engine.tick_seconds,
-        max_in_flight=settings.max_in_flight or in_flight_for(settings.llm),
+        max_in_flight=settings.max_in_flight or in_flight_by_default(settings.llm),
         commit_interval_seconds=engine.commit_interval_seconds,
         watchdog_seconds=engine.watchdog_seconds,
         handling_seconds=handling_seconds,
@@ -45,14 +49,15 @@ def engine_options(settings: Settings, handling_seconds: float = 0.0, tracer: Tr
     )
 
 
-def in_flight_for(llm: Llm) -> int:
+def in_flight_by_default(llm: Llm) -> int:
     """Episodes in flight for each partition, where that is not set.
 
     Some more than can be asked at once, so that no slot of the LLM waits for a read; and no more, as each takes memory.
     Without an LLM none waits long, and many at a time share their reads.
     """
-    most = 64
-    return most if llm.provider == "extractive" else min(max(2 * llm.max_concurrency, 16), most)
+    if llm.provider == "extractive":
+        return MOST_IN_FLIGHT
+    return min(max(2 * llm.max_concurrency, LEAST_IN_FLIGHT), MOST_IN_FLIGHT)
 
 
 def faust_app(

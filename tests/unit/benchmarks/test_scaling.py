@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from afterword.streams.settings import Settings, locations, variable
+from afterword.streams.app import in_flight_by_default
+from afterword.streams.settings import Llm, Settings, locations, variable
 from benchmarks.scaling import (
     ASSUMED,
     DEFAULT,
@@ -104,6 +105,7 @@ def test_defaults_are_those_of_the_settings() -> None:
         if named and one.name != "linger_seconds":
             assert known[named.group()] == one.value, one
     assert known["AFTERWORD_ENGINE__LINGER_MS"] == Parameters().linger_seconds * 1000
+    assert in_flight_by_default(Llm(provider="ollama", model="any", max_concurrency=32)) == Parameters().in_flight
 
 
 def test_a_name_that_is_none_is_refused() -> None:
