@@ -271,6 +271,33 @@ def test_topics_that_are_found_late_are_those_of_the_oracle(trigger):
     assert found == [(reason, [name for name, _ in core]) for _, _, reason, core, _ in oracle.found]
 
 
+def test_a_topic_that_is_found_late_leaves_the_counters_of_the_open_episode():
+    """The sixth message fills the episode, unless a topic began before; by flags that is known at once."""
+    late, at_once = Chat(limits(max_episode_size=6)), Chat(limits("flags", max_episode_size=6))
+    late.process(records()[:6])
+    flags = [records(is_continuation=None), records(is_continuation=False)]
+    at_once.process([flags[at == SHIFT][at] for at in range(6)])
+    counters = [name for name in State._fields if name.startswith(("open_", "pending_"))]
+    assert {name: getattr(state_of(late), name) for name in counters} == {
+        name: getattr(state_of(at_once), name) for name in counters
+    }
+    assert (state_of(late).open_messages, state_of(late).unheard) == (2, 0)
+
+
+def test_a_topic_that_is_found_late_makes_room_for_the_message_that_seemed_too_much():
+    most = sum(len(text) for _, text in TALK[: SHIFT + 2]) - 1
+    chat = Chat(limits(max_episode_tokens=most))
+    assert [(len(e.messages), e.close_reason) for e in closed(chat, records())] == [
+        (SHIFT, "topic_shift"),
+        (len(TALK) - SHIFT, "flush"),
+    ]
+
+
+def test_what_was_said_before_a_conversation_has_rules_of_its_own_is_judged_without_them():
+    sent = [*records()[:6], *records(metadata={"afterword": {"min_episode_size": 7}})[6:]]
+    assert [len(e.messages) for e in closed(Chat(limits()), sent)] == [SHIFT, len(TALK) - SHIFT]
+
+
 def test_the_model_hears_at_most_so_many_messages_at_once():
     chat = Chat(limits(max_episode_size=1000))
     said = [say(f"m{n}", "yes, that is right", at=n) for n in range(3 * MOST_UNHEARD)]
