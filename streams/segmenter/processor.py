@@ -337,7 +337,9 @@ class _Batch:
         try:
             thread = self._thread(scope)
             if thread.state and 0 < thread.state.deadline_ms <= self._now_ms:
-                self._send(thread.close("idle", self._rules(scope).limits), topic, partition)
+                # the rules say where topics end; without an unheard message the conversation's row is not needed
+                limits = self._rules(scope).limits if thread.state.unheard else self._segmenter.limits
+                self._send(thread.close("idle", limits), topic, partition)
             elif thread.state and not thread.is_pending:
                 self._let_go(scope, thread, thread.state)
         except RowUnreadable as error:

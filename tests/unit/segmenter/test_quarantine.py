@@ -104,6 +104,13 @@ class TestTicks:
         assert chat.tick([b"c"]).unreadable == 1
         assert of_conversation(chat) == before
 
+    @pytest.mark.parametrize("damage", STATE.values(), ids=STATE)
+    def test_what_an_agent_has_pending_is_closed_whatever_becomes_of_its_conversations_row(self, damage):
+        chat = Chat(limits(scope="agent"))
+        chat.process([say("a", agent_id="x"), say("b", agent_id="x")])
+        chat.conversations[b"c"] = damage(chat.conversations[b"c"])
+        assert [[m.id for m in e.messages] for e in chat.wait(10**6)] == [["a", "b"]]
+
     @pytest.mark.parametrize("damage", BODY.values(), ids=BODY)
     def test_a_conversation_that_cannot_be_closed_is_due_once(self, damage):
         chat = damaged("messages", FIRST, damage)
