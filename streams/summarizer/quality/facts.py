@@ -152,9 +152,8 @@ def fact_keys(text: str, language: str) -> FactKeys:
     keys.update(spoken_time_keys(text, language))
     numbers = list(amounts(text))
     halves = with_halves(text, language)
-    keys.update(key for match in amounts(halves) for key in amount_keys(match, source=True))
-    if halves != text:
-        keys.update(key for match in numbers for key in amount_keys(match, source=True))
+    more = amounts(halves) if halves != text else ()
+    keys.update(key for match in (*numbers, *more) for key in amount_keys(match, source=True))
     return FactKeys(frozenset(keys), frozenset(_counted(text, match, language) for match in numbers) - {""})
 
 
@@ -226,13 +225,20 @@ def _dotted(match: re.Match[str]) -> list[Claim]:
 
 
 def _iban(match: re.Match[str]) -> list[Claim]:
+    """Claim the number of an account, by its check digits (ISO 13616): words in capitals may look like one."""
+    plain = match[0].replace(" ", "")
+    number = int("".join(str(int(letter, 36)) for letter in plain[4:] + plain[:4]))
+    return _whole_code(match) if number % 97 == 1 else []
+
+
+def _whole_code(match: re.Match[str]) -> list[Claim]:
     return [Claim(match[0], frozenset({f"code {_letters_and_digits(match[0])}"}))]
 
 
 def _code(match: re.Match[str]) -> list[Claim]:
     if any(pattern.fullmatch(match[0]) for pattern in (_MEASURE, _TIMESTAMP, DATE.whole, TIME)):
         return []
-    return [Claim(match[0], frozenset({f"code {_letters_and_digits(match[0])}"}))]
+    return _whole_code(match)
 
 
 def _date(match: re.Match[str]) -> list[Claim]:

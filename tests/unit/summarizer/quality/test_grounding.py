@@ -42,6 +42,7 @@ def grounded(summary: str, source: str, language: str = "en") -> Grounding:
         ("The order is AB1234.", "order ab-1234 please"),
         ("Order AB-1234 is late.", "my order is AB 1234"),
         ("Call 1-800-772-1213.", "our number is 800 772 1213"),
+        ("Order AB12 WITH CODE NEXT.", "ab-12, code with next order"),
         ("See example.org/help.", "look at https://www.example.org/help."),
         ("Write to Jo@Example.org.", "jo@example.org"),
         ("Zoë's cat is called Émile.", "zoe has a cat, emile"),
