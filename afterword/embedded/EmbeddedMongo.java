@@ -9,6 +9,7 @@ import de.bwaldvogel.mongo.backend.IndexKey;
 import de.bwaldvogel.mongo.backend.h2.H2Backend;
 import de.bwaldvogel.mongo.backend.h2.H2Database;
 import de.bwaldvogel.mongo.bson.Document;
+import de.bwaldvogel.mongo.exception.MongoServerException;
 import de.bwaldvogel.mongo.oplog.NoopOplog;
 import de.bwaldvogel.mongo.oplog.Oplog;
 import de.bwaldvogel.mongo.wire.message.MongoMessage;
@@ -75,13 +76,21 @@ public class EmbeddedMongo {
           endWith(store);
           isTidy = isTidy || at >= times || !backend.betweenCommands(() -> store.compact(fill, TIDY_BYTES));
         }
-        backend.expire(Instant.now());
+        expire(backend);
       }
     } catch (InterruptedException stopped) {
       Thread.currentThread().interrupt();
     } catch (MVStoreException failed) {
       failed.printStackTrace();
       endWith(store);
+    }
+  }
+
+  private static void expire(DurableBackend backend) {
+    try {
+      backend.expire(Instant.now());
+    } catch (MongoServerException failed) { // its collection is being dropped: the next round looks again
+      System.err.println("nothing expired: " + failed.getMessage());
     }
   }
 
