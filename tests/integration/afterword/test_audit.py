@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 import pytest_asyncio
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 
 from afterword import audit, samples
@@ -32,6 +32,7 @@ from afterword.streams.stores.mongo import MongoMessages
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.retention import expired
 from afterword.topics import ensure_topics
+from tests.offsets import commit_offsets
 from tests.samples import a_message
 
 MESSAGES = len(samples.sample_lines())
@@ -144,16 +145,7 @@ class Deployment:
             return await log.ends(topic)
 
     async def commit(self, group: str, topic: str) -> None:
-        ends = await self.ends(topic)
-        consumer = AIOKafkaConsumer(
-            bootstrap_servers=self.settings.kafka.bootstrap_servers, group_id=group, enable_auto_commit=False
-        )
-        await consumer.start()
-        try:
-            consumer.assign(list(ends))
-            await consumer.commit(ends)
-        finally:
-            await consumer.stop()
+        await commit_offsets(self.settings.kafka, group, await self.ends(topic))
 
 
 def summary_of(episode: EpisodeClosed) -> SummaryCreated:
@@ -437,9 +429,8 @@ async def test_what_a_group_has_finished_beyond_its_offset_is_not_left(deploymen
         for number in range(4):
             await producer.send_and_wait(source.topic, b"%d" % number, partition=0)
     finished = Progress(0, frozenset({1, 3}))
-    async with AIOKafkaConsumer(bootstrap_servers=settings.kafka.bootstrap_servers, group_id="workers") as consumer:
-        consumer.assign([source])
-        await consumer.commit({source: OffsetAndMetadata(finished.offset, finished.metadata())})
+    done = OffsetAndMetadata(finished.offset, finished.metadata())
+    await commit_offsets(settings.kafka, "workers", {source: done})
     async with open_log(settings.kafka) as log:
         ends = await log.ends(source.topic)
         assert [record.value async for record in log.unread("workers", source.topic, ends)] == [b"0", b"2"]

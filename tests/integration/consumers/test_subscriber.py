@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord
+from aiokafka import AIOKafkaProducer, ConsumerRecord
 from aiokafka.admin import RecordsToDelete
 from structlog.testing import capture_logs
 
@@ -29,6 +29,7 @@ from afterword.streams.errors import TopicMissing, TopicReplaced
 from afterword.streams.kafka import admin_client, running_consumer
 from afterword.streams.settings import Settings
 from tests.extras import BASE, run_with
+from tests.offsets import commit_offsets
 
 CONVERSATION = "conversation"
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -287,11 +288,7 @@ async def test_a_topic_that_is_shorter_than_what_was_read_stops_a_subscriber(ann
     await announce(*map(event, range(1, 6)))
     async with open_log(settings.kafka) as log:
         [where] = [source for source, end in (await log.ends(settings.kafka.summaries_topic)).items() if end]
-    async with AIOKafkaConsumer(
-        bootstrap_servers=settings.kafka.bootstrap_servers, group_id=unique("subscriber"), enable_auto_commit=False
-    ) as before:
-        before.assign([where])
-        await before.commit({where: 99})
+    await commit_offsets(settings.kafka, unique("subscriber"), {where: 99})
     async with subscriber() as events:
         with pytest.raises(TopicReplaced, match=f"partition {where.partition}, ends at offset 5, but .* up to 99"):
             await take(events, 1)

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import ConsumerRecord, TopicPartition
 
 from afterword import SummarySubscriber
 from afterword.schemas import EpisodeClosed, SummaryCreated, fingerprint
@@ -24,6 +24,7 @@ from afterword.streams.summarizer.agent import ArchiverOffsets
 from afterword.topics import ensure_topics
 from tests import openai_server as llm
 from tests.e2e.deployment import Deployment, deployed
+from tests.offsets import commit_offsets
 from tests.openai_server import LlmServer, Outcome
 from tests.samples import a_closed_episode, an_episode_message
 
@@ -272,9 +273,7 @@ async def test_the_archivers_offsets_are_read_from_its_group_and_unknown_without
     kafka = settings.kafka
     await ensure_topics(settings)
     source = TopicPartition(kafka.messages_topic, 0)
-    async with AIOKafkaConsumer(bootstrap_servers=kafka.bootstrap_servers, group_id=kafka.archiver_id) as consumer:
-        consumer.assign([source])
-        await consumer.commit({source: 7})
+    await commit_offsets(kafka, kafka.archiver_id, {source: 7})
     offsets = ArchiverOffsets(kafka)
     assert [await offsets.archived_to(partition) for partition in (0, 99)] == [7, 0]
     nowhere = kafka.model_copy(update={"bootstrap_servers": f"127.0.0.1:{closed_port}", "request_timeout_seconds": 1.0})

@@ -1,0 +1,19 @@
+"""Offsets that a consumer group has committed, without a consumer that consumes."""
+
+from collections.abc import Mapping
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.structs import OffsetAndMetadata
+
+from afterword.streams.settings import Kafka
+
+
+async def commit_offsets(
+    kafka: Kafka, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
+) -> None:
+    """Commit these, and nothing else: with automatic commits a consumer that stops commits where it was, too."""
+    async with AIOKafkaConsumer(
+        bootstrap_servers=kafka.bootstrap_servers, group_id=group_id, enable_auto_commit=False
+    ) as consumer:
+        consumer.assign(list(offsets))
+        await consumer.commit(dict(offsets))
