@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from afterword.schemas.headers import CE_ID, CE_TYPE, header
-from afterword.streams.segmenter.agent import PIECE_BYTES
-from afterword.streams.segmenter.processor import Room
+from afterword.streams.segmenter.agent import PIECE
 from afterword.streams.segmenter.state import WITHOUT_GONE, Scope, body_key, decode_state, prefix
 from tests.unit.segmenter.chat import (
     Chat,
@@ -47,9 +46,8 @@ def test_a_change_counts_as_large_as_what_is_pending_so_that_others_get_their_tu
     """Each reads all of it: 4,000 deletions of 990 pending messages held up the event loop for half a minute."""
     chat = Chat(limits(max_episode_size=500, scope=scope))
     chat.process([say(f"m{n}", "x" * 1000, agent_id="a") for n in range(400)])
-    room = Room(PIECE_BYTES, PIECE_BYTES)
-    assert chat.process([delete(f"m{n}") for n in range(20)], room).done == 1
-    assert chat.process([delete(f"n{n}", conversation_id="d") for n in range(20)], room).done == 20
+    assert chat.process([delete(f"m{n}") for n in range(20)], PIECE).done == 1
+    assert chat.process([delete(f"n{n}", conversation_id="d") for n in range(20)], PIECE).done == 20
 
 
 def test_boundaries_stay_where_they_were_found() -> None:

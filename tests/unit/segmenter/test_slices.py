@@ -13,7 +13,7 @@ from afterword.schemas import decode_episode
 from afterword.schemas.dead_letters import read_dead_letter
 from afterword.streams.errors import AfterwordError
 from afterword.streams.runtime import Batches, Options
-from afterword.streams.segmenter.agent import PIECE_BYTES, EventHandler
+from afterword.streams.segmenter.agent import PIECE, EventHandler
 from afterword.streams.segmenter.processor import READ_TOGETHER, Room, Segmenter
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, deadline_of
 from afterword.streams.settings import Episodes
@@ -173,7 +173,14 @@ async def test_large_messages_are_handled_in_pieces_between_which_others_run() -
     task = asyncio.create_task(others())
     await deployed.hear(*[say(f"m{n}", "x" * 100_000, conversation_id=f"c{n}") for n in range(40)])
     task.cancel()
-    assert turns[0] >= 40 * 100_000 // (PIECE_BYTES + 100_000)
+    assert turns[0] >= 40 * 100_000 // (PIECE.read + 100_000)
+
+
+def test_a_piece_of_short_messages_ends_with_what_it_may_read_not_with_what_they_lead_to() -> None:
+    """With a third of the messages in each piece, a conversation's row was read and written for every message."""
+    talk = [say(f"m{n}", "word " * 20, conversation_id=f"c{n % 250}") for n in range(2000)]
+    done = Chat(Episodes()).process(talk, PIECE).done
+    assert sum(len(record.value or b"") for record in talk[:done]) >= PIECE.read
 
 
 def test_a_call_takes_no_further_record_when_its_room_is_used_up() -> None:
