@@ -26,7 +26,7 @@ from afterword.streams.segmenter.rules import (
     judged,
     nothing_pending,
     overfull,
-    overlap_size,
+    overlap_of,
     recounted,
     split,
     topics_in,
@@ -342,7 +342,7 @@ class Thread:
         read = [found.get(seq) or self._body_row(seq) for seq in range(first, min(cut.end + 1, state.next_seq))]
         bodies = [body for _, body in read]
         episodes: list[ClosedEpisode] = []
-        overlap = self._last(range(first, cut.first), bodies)
+        overlap = overlap_of(range(first, cut.first), bodies, first, self._overlap)
         for one in split(cut, bodies[cut.first - first :]):
             core = [body for body in bodies[one.first - first : one.end - first] if body.json]
             if not core:  # all of it was deleted
@@ -352,17 +352,11 @@ class Thread:
             episodes.append(
                 ClosedEpisode(self.scope, state.tenant_id, ordinal, one.reason, core, before, one.topic_model)
             )
-            overlap = self._last(range(one.first, one.end), bodies[one.first - first :])
+            overlap = overlap_of(range(one.first, one.end), bodies, first, self._overlap)
         overlap_first = overlap[0] if overlap else cut.end
         self._strip(first, [row for row, _ in read[: overlap_first - first]])
         ordinal = state.last_ordinal + len(episodes)
         return episodes, state._replace(last_ordinal=ordinal, overlap_first=overlap_first)
-
-    def _last(self, seqs: range, bodies: Sequence[Body]) -> list[int]:
-        """Numbers of the last living messages, which the next episode carries. `bodies`: from the first of them on."""
-        living = [seq for seq in seqs if bodies[seq - seqs.start].json]
-        size = overlap_size([bodies[seq - seqs.start] for seq in living], self._overlap)
-        return living[len(living) - size :]
 
     def _read(self, seqs: range) -> list[bytes]:
         return [self._row(self._body_key(seq)) for seq in seqs]

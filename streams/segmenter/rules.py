@@ -5,7 +5,6 @@ was down meanwhile finds the same silence between the records' timestamps, and c
 """
 
 from collections.abc import Sequence
-from itertools import accumulate, islice, takewhile
 from typing import Any, NamedTuple
 
 from afterword.schemas import CloseReason
@@ -414,10 +413,24 @@ def split(cut: Cut, bodies: Sequence[Body]) -> list[Cut]:
     return cuts
 
 
-def overlap_size(core: Sequence[Body], overlap: int) -> int:
-    """Count the last messages of an episode that the next one carries: `overlap` at most, with bounded JSON."""
-    totals = accumulate(len(body.json) + 1 for body in islice(reversed(core), overlap))
-    return sum(1 for _ in takewhile(lambda total: total <= MAX_OVERLAP_BYTES, totals))
+def overlap_of(seqs: range, bodies: Sequence[Body], first: int, overlap: int) -> list[int]:
+    """Numbers of the last messages of an episode that the next one carries: `overlap` at most, with bounded JSON.
+
+    `seqs`: of the episode's messages; `bodies`: of the messages from `first` on. Those that are gone are passed over.
+    """
+    found: list[int] = []
+    size = 0
+    for seq in reversed(seqs):
+        if len(found) == overlap:
+            break
+        json = bodies[seq - first].json
+        if not json:
+            continue
+        size += len(json) + 1
+        if size > MAX_OVERLAP_BYTES:
+            break
+        found.append(seq)
+    return found[::-1]
 
 
 def _never(_: object) -> bool:
