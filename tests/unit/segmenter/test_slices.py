@@ -1,6 +1,7 @@
 """The segmenter on the engine's slices: bounded in bytes, and one record that fails costs its neighbours nothing."""
 
 import asyncio
+from collections.abc import Awaitable
 from types import SimpleNamespace
 from typing import Any
 
@@ -161,19 +162,36 @@ async def test_deadlines_that_emit_many_megabytes_are_several_transactions_and_s
     assert sorted(deployed.messages) == sorted((name, "m") for name in conversations)
 
 
-async def test_large_messages_are_handled_in_pieces_between_which_others_run() -> None:
-    deployed = Deployed(limits())
-    turns = [0]
+async def turns_during(work: Awaitable[object]) -> int:
+    """Count how often the event loop lets others run meanwhile."""
+    turns = 0
 
     async def others() -> None:
+        nonlocal turns
         while True:
-            turns[0] += 1
+            turns += 1
             await asyncio.sleep(0)
 
     task = asyncio.create_task(others())
-    await deployed.hear(*[say(f"m{n}", "x" * 100_000, conversation_id=f"c{n}") for n in range(40)])
+    await work
     task.cancel()
-    assert turns[0] >= 40 * 100_000 // (PIECE.read + 100_000)
+    return turns
+
+
+async def test_large_messages_are_handled_in_pieces_between_which_others_run() -> None:
+    deployed = Deployed(limits())
+    large = [say(f"m{n}", "x" * 100_000, conversation_id=f"c{n}") for n in range(40)]
+    assert await turns_during(deployed.hear(*large)) >= 20  # twelve where each transaction is one piece
+
+
+async def test_so_are_deadlines_by_what_they_lead_to() -> None:
+    deployed = Deployed(limits(idle_seconds=60))
+    for n in range(75):
+        await deployed.hear(say("m", "x" * 100_000, conversation_id=f"c{n}"))
+    deployed.now_ms += 61_000
+    turns = await turns_during(deployed.partition.session.tick(deployed.now_ms))
+    assert len(deployed.messages) == 75
+    assert turns >= 6  # three where all are one piece
 
 
 def test_a_piece_of_short_messages_ends_with_what_it_may_read_not_with_what_they_lead_to() -> None:
