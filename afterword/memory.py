@@ -15,7 +15,7 @@ from pydantic import ConfigDict
 
 from afterword.context import ANYONE, Anyone, Context, ContextRequest, Owner, read_context
 from afterword.recalling.opening import open_third_stage
-from afterword.recalling.reranking import CANDIDATES, EpisodeTexts, reranked, together_with
+from afterword.recalling.reranking import CANDIDATES, EpisodeTexts, Ranking, reranked, together_with
 from afterword.recalling.third_stage import ThirdStage
 from afterword.recalling.times import AskedTime, asked_time
 from afterword.schemas import MessageCreated, SummaryCreated
@@ -498,7 +498,8 @@ class Memory:
         found, asked = await self._candidates(wanted)
         # before the episodes are read: what is settled meanwhile has its next revision then
         withholding = read_withheld(self._messages, list({hit.conversation_id for hit in found}))
-        hits, withheld = await together(self._ranked(wanted, found, asked), withholding)
+        ranking, withheld = await together(self._ranked(wanted, found, asked), withholding)
+        hits = ranking.hits if ranking else found
         stored = await self._episodes.find_many([hit.episode_id for hit in hits])
         known = [(hit, stored[hit.episode_id]) for hit in hits if hit.episode_id in stored]
         shown = [
@@ -506,8 +507,8 @@ class Memory:
             for hit, episode in known
             if wanted.allows(episode.summary) and not withheld.hides(episode)
         ]
-        if self._third_stage is not None:
-            shown = await self._third_stage.reordered(wanted, shown)
+        if ranking and self._third_stage is not None:
+            shown = await self._third_stage.reordered(wanted, shown, ranking.kept)
         return shown[:k]
 
     async def _candidates(self, query: Query) -> tuple[list[Recalled], AskedTime | None]:
@@ -522,10 +523,10 @@ class Memory:
             )
         return hits, asked
 
-    async def _ranked(self, query: Query, hits: Sequence[Recalled], asked: AskedTime | None) -> Sequence[Recalled]:
-        """The best `k` of these, best first; where a third stage follows, as many as that is shown."""
+    async def _ranked(self, query: Query, hits: Sequence[Recalled], asked: AskedTime | None) -> Ranking | None:
+        """The best `k` of these; where a third stage follows, as many as that is shown. None: they stay as they are."""
         if self._rerank == "none":
-            return hits
+            return None
         shown = self._third_stage.candidates if self._third_stage is not None else 0
         return await reranked(self._texts, query, hits, max(query.k, shown), asked)
 

@@ -1,5 +1,6 @@
 """Input events of the topic `messages`."""
 
+from math import isfinite
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
@@ -20,7 +21,10 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
 def storable(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Reject what a document store cannot hold: deep nesting, integers beyond 64 bits, NUL in a name."""
+    """Reject what a document store or JSON cannot hold.
+
+    Deep nesting, integers beyond 64 bits, NUL in a name; NaN and infinity, which the parser makes of `NaN` and `1e400`.
+    """
     level: list[Any] = [metadata]
     for _ in range(METADATA_MAX_DEPTH):
         level = [child for node in level for child in _children(node)]
@@ -36,6 +40,8 @@ def _children(node: Any) -> list[Any]:
         return list(node.values())
     if isinstance(node, int) and not INT64_MIN <= node <= INT64_MAX:
         raise ValueError("an integer has more than 64 bits")
+    if isinstance(node, float) and not isfinite(node):
+        raise ValueError("a number is not finite")
     return node if isinstance(node, list) else []
 
 

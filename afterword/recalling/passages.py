@@ -221,33 +221,63 @@ class FirstRanked(NamedTuple):
     passage: Passage | None
     ended_at: datetime
     at_asked_time: bool = False
-    """It was at the time that the query names, or its passage names that time; counts only with a passage: vectors find
-    something at any time."""
+    """It was at the time that the query names, or its passage names that time."""
     tells_change: bool = False
     """Its passage says that something is not as it was."""
+
+    @property
+    def is_of_asked_time(self) -> bool:
+        """Return whether the time counts: only with a passage, as vectors find something at any time."""
+        return self.at_asked_time and self.passage is not None
 
 
 def fused_ranks(episodes: Sequence[FirstRanked]) -> list[tuple[int, float]]:
     """Fuse the order of some episodes with that of their passages: places, best first, with new scores.
 
     Of passages that are about as good, the newer one is first: what was told again is what holds. Reciprocal rank
-    fusion, ranks from 0. Where the query names no time, what tells a change is then before what it has changed.
+    fusion, ranks from 0.
     """
     new = {place: 1 / (FUSION_K + place) for place in range(len(episodes))}
     scored = [(_step(e.passage.score), e.ended_at, -place) for place, e in enumerate(episodes) if e.passage]
     for rank, (_, _, place) in enumerate(sorted(scored, reverse=True)):
         new[-place] += 1 / (FUSION_K + rank)
-    asked = [place for place, _ in _best_first(new) if episodes[place].at_asked_time and episodes[place].passage]
+    asked = [place for place, _ in _best_first(new) if episodes[place].is_of_asked_time]
     for rank, place in enumerate(asked):
         new[place] += ASKED_TIME_WEIGHT / (FUSION_K + rank)
-    ranks = _best_first(new)
-    if asked:
-        return ranks
-    order = _changes_first([place for place, _ in ranks], episodes)
-    return [(place, score) for place, (_, score) in zip(order, ranks, strict=True)]
+    return _best_first(new)
 
 
-def _changes_first(order: Sequence[int], episodes: Sequence[FirstRanked]) -> list[int]:
+class Precedence(NamedTuple):
+    """Puts episodes in order by times and changes, whoever has put them in order by what they are about.
+
+    Orders are places of the episodes, each once, the best first.
+    """
+
+    ranked: Sequence[FirstRanked]
+    episodes: Sequence[EpisodeWords]
+    matching: Mapping[str, str]
+    """The query's stems, as in `matching_words`."""
+
+    def changes_first(self, order: Sequence[int]) -> list[int]:
+        """Put what tells a change before what it has changed, where the query names no time."""
+        if any(each.is_of_asked_time for each in self.ranked):
+            return list(order)
+        return latest_first(changes_first(order, self.ranked), *self)
+
+    def kept(self, before: Sequence[int], after: Sequence[int]) -> list[int]:
+        """The order `after`, which somebody made without knowing of times and changes, with what `before` had of them.
+
+        Episodes of the time that the query names share the ranks that they had.
+        """
+        of_time = [self.ranked[place].is_of_asked_time for place in before]
+        if not any(of_time):
+            return self.changes_first(after)
+        inside = iter([place for place in after if self.ranked[place].is_of_asked_time])
+        outside = iter([place for place in after if not self.ranked[place].is_of_asked_time])
+        return [next(inside if is_of_time else outside) for is_of_time in of_time]
+
+
+def changes_first(order: Sequence[int], episodes: Sequence[FirstRanked]) -> list[int]:
     """Move what tells a change before the first earlier episode whose passage has the very same words of the query.
 
     The words, not the scores, tell what is about the same: those differ with the lengths of the windows. Of what
@@ -288,24 +318,23 @@ class _Told(NamedTuple):
 
 
 def latest_first(
-    ranks: Sequence[tuple[int, float]],
+    order: Sequence[int],
     ranked: Sequence[FirstRanked],
     episodes: Sequence[EpisodeWords],
     matching: Mapping[str, str],
-) -> Sequence[tuple[int, float]]:
+) -> list[int]:
     """Move to the first place what says that the best has changed, by the value that was: "Boyle instead of Amsel".
 
     Of the best passage, the message counts that has more stems of the query than any other. A later one replaces it
     that has one of CHANGE_WORDS, MOST_OF_IT of these stems, and another word of it that no third episode has; it may be
     replaced in its turn. Linear in the words of the episodes, for each that is replaced.
     """
-    told = _told(ranks[0][0], ranked, episodes, matching) if ranks else None
+    told = _told(order[0], ranked, episodes, matching) if order else None
     if told is None:
-        return ranks
-    while later := _replacement(told, ranked, episodes, matching):
+        return list(order)
+    while later := _replacement(told, order, ranked, episodes, matching):
         told = later
-    places = [place for place, _ in ranks if place != told.place]
-    return [(place, score) for place, (_, score) in zip([told.place, *places], ranks, strict=True)]
+    return [told.place, *(place for place in order if place != told.place)]
 
 
 def _told(
@@ -319,14 +348,18 @@ def _told(
 
 
 def _replacement(
-    told: _Told, ranked: Sequence[FirstRanked], episodes: Sequence[EpisodeWords], matching: Mapping[str, str]
+    told: _Told,
+    order: Sequence[int],
+    ranked: Sequence[FirstRanked],
+    episodes: Sequence[EpisodeWords],
+    matching: Mapping[str, str],
 ) -> _Told | None:
-    """The latest message that replaces another."""
+    """The latest message that replaces another; `order`: places of the episodes that may have it."""
     having = Counter(chain.from_iterable(told.words.intersection(each.said) for each in episodes))
     language = episodes[told.place].language
     values = {word for word, count in having.items() if count == 2 and stem(word, language) is not None}
     values -= matching.keys() | CHANGE_WORDS
-    later = [place for place, one in enumerate(ranked) if one.ended_at > ranked[told.place].ended_at]
+    later = [place for place in sorted(order) if ranked[place].ended_at > ranked[told.place].ended_at]
     for place in sorted(later, key=lambda one: ranked[one].ended_at, reverse=True):
         for said in episodes[place].changes():
             stems = _stems(said, matching)

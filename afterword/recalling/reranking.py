@@ -11,9 +11,9 @@ from afterword.recalling.passages import (
     EpisodeWords,
     FirstRanked,
     Passage,
+    Precedence,
     best_passages,
     fused_ranks,
-    latest_first,
     matching_words,
 )
 from afterword.recalling.times import AskedTime
@@ -150,10 +150,29 @@ def _episode(keys: Sequence[tuple[str, str]], texts: Mapping[str, str]) -> ReadE
     return ReadEpisode(tuple(one for one, _ in there), EpisodeWords([text for _, text in there]))
 
 
+class Ranking(NamedTuple):
+    """Episodes as the second stage has put them in order, and what it knows of them."""
+
+    hits: list[Recalled]
+    precedence: Precedence
+    places: Mapping[str, int]
+    """Places of the episodes in it, by their ids; those that were not read have none."""
+
+    def kept(self, before: Sequence[Recalled], after: Sequence[Recalled]) -> list[Recalled]:
+        """The order `after` with what `before` had of times and changes; what was not read keeps its rank in `after`.
+
+        `before`, `after`: the same of these hits.
+        """
+        by_place = {self.places[hit.episode_id]: hit for hit in after if hit.episode_id in self.places}
+        read = [self.places[hit.episode_id] for hit in before if hit.episode_id in self.places]
+        places = iter(self.precedence.kept(read, list(by_place)))
+        return [by_place[next(places)] if hit.episode_id in self.places else hit for hit in after]
+
+
 async def reranked(
     texts: EpisodeTexts, query: Query, hits: Sequence[Recalled], most: int, asked: AskedTime | None = None
-) -> list[Recalled]:
-    """Rank the first CANDIDATES hits anew by their best passages, and name the messages that match; return the `most`
+) -> Ranking:
+    """Rank the first CANDIDATES hits anew by their best passages, and name the messages that match; keep the `most`
     best.
 
     `asked`: the time that the query names; episodes of it come forward. Raises: StoreUnavailable.
@@ -173,11 +192,14 @@ async def reranked(
         )
         for hit, episode, passage in zip(read, words, passages, strict=True)
     ]
-    ranks: Sequence[tuple[int, float]] = fused_ranks(ranked)
-    if not at_asked_time:
-        ranks = latest_first(ranks, ranked, words, matching)
-    best = [_matched(query, score, read[at], episodes[at].ids, passages[at]) for at, score in ranks[:most]]
-    return [*best, *hits[len(read) :]][:most]
+    precedence, ranks = Precedence(ranked, words, matching), fused_ranks(ranked)
+    order = precedence.changes_first([place for place, _ in ranks])
+    best = [
+        _matched(query, score, read[at], episodes[at].ids, passages[at])
+        for at, (_, score) in zip(order[:most], ranks, strict=False)
+    ]
+    places = {hit.episode_id: place for place, hit in enumerate(read)}
+    return Ranking([*best, *hits[len(read) :]][:most], precedence, places)
 
 
 def _compared(said: str, episodes: Sequence[EpisodeWords]) -> tuple[Mapping[str, str], list[Passage | None]]:

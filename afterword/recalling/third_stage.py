@@ -78,6 +78,8 @@ class Reranker(Protocol):
     async def close(self) -> None: ...
 
 
+Keep = Callable[[Sequence[Recalled], Sequence[Recalled]], Sequence[Recalled]]
+"""Returns the second order of the hits, with what must stay of the first one."""
 Mask = Callable[[str], str]
 MakeMask = Callable[[], Mask]
 """Makes what a reranker is shown of the texts of one search: the same value has the same placeholder in all of them."""
@@ -111,11 +113,12 @@ class ThirdStage:
     async def close(self) -> None:
         await self._reranker.close()
 
-    async def reordered(self, query: Query, hits: Sequence[Recalled]) -> list[Recalled]:
+    async def reordered(self, query: Query, hits: Sequence[Recalled], keep: Keep) -> list[Recalled]:
         """The hits, of which the first `candidates` are in the reranker's order; those that it does not name follow.
 
-        `hits`: episodes as they are stored, and that may be shown. Scores stay with their places: they fall from hit to
-        hit. Raises: StoreUnavailable.
+        `hits`: episodes as they are stored, and that may be shown. `keep`: puts that order right, as a reranker is told
+        neither times nor what has changed. Scores stay with their places: they fall from hit to hit.
+        Raises: StoreUnavailable.
         """
         best = hits[: self.candidates]
         if len(best) < 2:
@@ -125,9 +128,12 @@ class ThirdStage:
             return list(hits)
         question = await self._question(query, best)
         order = await self._order(question)
+        if not order:
+            return list(hits)
         named = set(order)
         places = [*order, *(place for place in range(len(best)) if place not in named)]
-        scored = [best[place].model_copy(update={"score": hit.score}) for place, hit in zip(places, best, strict=True)]
+        kept = keep(best, [best[place] for place in places])
+        scored = [hit.model_copy(update={"score": before.score}) for hit, before in zip(kept, best, strict=True)]
         return [*scored, *hits[len(best) :]]
 
     async def _question(self, query: Query, hits: Sequence[Recalled]) -> RankingQuestion:

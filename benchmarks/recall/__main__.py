@@ -7,6 +7,7 @@ configures (AFTERWORD_RECALL__RERANK) has rows of its own; --encoder starts one 
 
 import argparse
 import asyncio
+import logging
 import os
 import subprocess
 import sys
@@ -201,6 +202,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recall", description=__doc__)
     parser.add_argument("--encoder", type=Path, metavar="DIRECTORY", help="of a sentence encoder that reranks")
     encoder = parser.parse_args().encoder
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells each of 1,600 questions to a reranker
     with reranking(encoder) if encoder else nullcontext():
         show((histories(), sessions(), meetings(), dialogues()), Console(width=120))
 

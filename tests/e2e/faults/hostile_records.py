@@ -90,6 +90,7 @@ def strange_bytes(name: str, chance: random.Random) -> list[Attack]:
         one(name, b'"type"' + b"[" * levels, *JSON),
         one(name, spliced(name, b'"metadata":' + deep), *JSON),
         one(name, spliced(name, b'"metadata":{"a\\u0000b":1}'), "schema_violation"),
+        one(name, spliced(name, b'"metadata":{"a":' + chance.choice((b"NaN", b"-Infinity", b"1e400")) + b"}"), *JSON),
         one(name, spliced(name, b'"sentiment":' + number), *JSON),
         one(name, spliced(name, b'"sent_at":' + number), *JSON),
         one(name, spliced(name, b'"metadata":{"n":' + number + b"}", 1), ACCEPTED, *JSON),

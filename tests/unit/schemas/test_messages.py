@@ -3,7 +3,7 @@ from enum import IntEnum
 import pytest
 from pydantic import ValidationError
 
-from afterword.schemas import ConversationFlush
+from afterword.schemas import ConversationFlush, MessageCreated
 from tests.samples import a_message
 
 
@@ -31,6 +31,13 @@ def test_a_number_of_a_class_of_its_own_is_compared_not_searched_for() -> None:
     with pytest.raises(ValidationError, match="64 bits"):
         a_message(metadata={"n": Number(2**63)})
     assert a_message(metadata={"n": Number(2**62)}).metadata == {"n": 2**62}
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400", "-1e400"])
+def test_metadata_refuses_a_number_that_json_cannot_carry_on(number: str) -> None:
+    fields = '"id": "m", "conversation_id": "c", "user_id": "u", "role": "user", "content": ""'
+    with pytest.raises(ValidationError, match="not finite"):
+        MessageCreated.model_validate_json(f'{{{fields}, "metadata": {{"n": [1.5, {number}]}}}}')
 
 
 @pytest.mark.parametrize("field", ["user_id", "agent_id", "tenant_id"])

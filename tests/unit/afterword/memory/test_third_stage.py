@@ -4,6 +4,7 @@ import asyncio
 import re
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -81,6 +82,21 @@ async def test_hits_are_in_the_order_of_the_reranker_and_those_that_it_does_not_
     assert all(hit.matching_ids for hit in after)
     assert len(reranker.questions) == 1
     assert counted(metrics, "ok") == 1
+
+
+async def test_the_time_that_a_query_names_counts_whatever_the_reranker_says(world: Remembered) -> None:
+    await boats(world, 2)
+    in_may = {"sent_at": datetime(2023, 5, 3, 12, tzinfo=UTC), "conversation_id": "may"}
+    await world.summarise(await world.say("A boat, the old one.", "Aye.", **in_may))
+    hits = await memory_with(world, ScriptedReranker([[1, 2, 0]])).recall("which boat in May 2023?", **OWNER)
+    assert names(hits)[0] == "may"
+
+
+async def test_what_has_changed_stays_before_what_it_was_whatever_the_reranker_says(world: Remembered) -> None:
+    for n, text in enumerate(("I live in Ghent, in a flat.", "I live in Porto now, in a flat.", "The cat is well.")):
+        await world.summarise(await world.say(text, "I see.", conversation_id=f"c{n}"))
+    hits = await memory_with(world, ScriptedReranker([[1, 0]])).recall("where do I live, in which flat?", **OWNER)
+    assert names(hits)[:2] == ["c1", "c0"]
 
 
 async def test_the_reranker_chooses_among_its_candidates_not_among_the_hits_that_are_wanted(world: Remembered) -> None:

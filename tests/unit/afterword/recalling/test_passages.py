@@ -23,6 +23,7 @@ from afterword.recalling.passages import (
     EpisodeWords,
     FirstRanked,
     Passage,
+    Precedence,
     best_passages,
     fused_ranks,
     latest_first,
@@ -164,7 +165,12 @@ def told(day: int, *stems: str, change: bool = False, asked: bool = False) -> Fi
 
 
 def places(*episodes: FirstRanked) -> list[int]:
-    return [place for place, _ in fused_ranks(episodes)]
+    return precedence(*episodes).changes_first([place for place, _ in fused_ranks(episodes)])
+
+
+def precedence(*episodes: FirstRanked) -> Precedence:
+    """Knows nothing of what the messages say."""
+    return Precedence(episodes, [EpisodeWords(["Hello."]) for _ in episodes], {})
 
 
 def test_what_tells_a_change_is_before_what_it_has_changed() -> None:
@@ -186,6 +192,26 @@ def test_a_query_that_names_a_time_does_not_ask_for_the_latest() -> None:
     assert places(told(1, *HOME, asked=True), told(3, *HOME, change=True, asked=True)) == [0, 1]
 
 
+def test_who_puts_episodes_in_another_order_leaves_those_of_the_asked_time_their_ranks() -> None:
+    at_noon, later = told(1, *HOME, asked=True), told(2, *HOME, asked=True)
+    kept = precedence(at_noon, told(3, *HOME), later, told(4, *HOME)).kept
+    assert kept([0, 2, 1, 3], [3, 2, 1, 0]) == [2, 0, 3, 1]
+    assert kept([2, 1], [1, 2]) == [2, 1], "some were left out meanwhile"
+
+
+def test_and_what_tells_a_change_stays_before_what_it_has_changed() -> None:
+    first, second = told(1, *HOME), told(3, *HOME, change=True)
+    assert precedence(first, second, told(2, "city")).kept([1, 0, 2], [2, 0, 1]) == [2, 1, 0]
+
+
+@given(st.lists(FIRST_RANKED, max_size=9), st.randoms(use_true_random=False))
+def test_an_order_that_is_put_right_has_the_same_episodes(episodes: list[FirstRanked], chance: Random) -> None:
+    before = chance.sample(range(len(episodes)), chance.randint(0, len(episodes)))
+    after = chance.sample(before, len(before))
+    assert sorted(precedence(*episodes).kept(before, after)) == sorted(before)
+    assert precedence(*episodes).kept(before, before) == precedence(*episodes).changes_first(before)
+
+
 def test_words_of_change_count_in_the_messages_that_match() -> None:
     episode = EpisodeWords(["I live in Porto now.", "Fine.", "No longer in Ghent."])
     assert episode.tells_change((0, 1))
@@ -199,11 +225,9 @@ def first_of(query: str, *messages: str) -> int:
     matching = matching_words(query, episodes)
     passages = best_passages(matching, episodes)
     ranked = [FirstRanked(passage, NOON + timedelta(days=day)) for day, passage in enumerate(passages)]
-    ranks = [(place, 1 / (1 + place)) for place in range(len(ranked))]
-    found = latest_first(ranks, ranked, episodes, matching)
-    assert [score for _, score in found] == [score for _, score in ranks], "scores stay with their ranks"
-    assert sorted(place for place, _ in found) == list(range(len(ranked)))
-    return found[0][0]
+    found = latest_first(range(len(ranked)), ranked, episodes, matching)
+    assert sorted(found) == list(range(len(ranked)))
+    return found[0]
 
 
 AMSEL, BOYLE = "My dentist is Dr. Amsel.", "I have another dentist, Dr. Boyle instead of Dr. Amsel."
@@ -228,8 +252,16 @@ def test_where_two_messages_have_as_much_of_the_query_none_is_replaced() -> None
     episodes = [EpisodeWords([AMSEL, "My dentist is late."]), EpisodeWords([BOYLE])]
     matching = matching_words("Who is my dentist?", episodes)
     ranked = [FirstRanked(p, NOON + timedelta(days=d)) for d, p in enumerate(best_passages(matching, episodes))]
-    assert latest_first([(0, 1.0), (1, 0.5)], ranked, episodes, matching) == [(0, 1.0), (1, 0.5)]
+    assert latest_first([0, 1], ranked, episodes, matching) == [0, 1]
     assert latest_first([], [], [], {}) == []
+
+
+def test_what_is_not_among_the_hits_replaces_none() -> None:
+    episodes = [EpisodeWords([text]) for text in (AMSEL, BOYLE)]
+    matching = matching_words("Who is my dentist?", episodes)
+    ranked = [FirstRanked(p, NOON + timedelta(days=d)) for d, p in enumerate(best_passages(matching, episodes))]
+    assert latest_first([0, 1], ranked, episodes, matching) == [1, 0]
+    assert latest_first([0], ranked, episodes, matching) == [0]
 
 
 @given(st.lists(FIRST_RANKED, max_size=60))
