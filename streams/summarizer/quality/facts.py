@@ -29,11 +29,11 @@ from afterword.streams.summarizer.quality.figures import (
     integer,
     month_keys,
     period_keys,
-    spoken_time_keys,
     time_keys,
+    time_numbers,
     with_digits,
-    with_halves,
 )
+from afterword.streams.summarizer.quality.spoken import spoken_keys, with_halves
 
 COUNTED = 12
 """Largest number that may be a count made by the writer: "they compared three options"."""
@@ -84,7 +84,6 @@ _WITH_POINT = re.compile(
     r"(?<![\d.,])(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?:\.\d{3})+(?:,\d+)?|\d+[.,]\d\d?)(?![.,]?\d)"
 )
 """Numbers with decimals, or separators of thousands."""
-_DECADE = re.compile(r"(?<!\d)(?:19|20)?([0-9]0)s\b")
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d")
 _TIMESTAMPS = re.compile(r"\b(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?(?![A-Za-z\d])")
 _WORD = re.compile(r"\w+")
@@ -140,7 +139,6 @@ def fact_keys(text: str, language: str) -> FactKeys:
     }
     # "0.5" is neither 0 nor 5; parts of dates, codes and numbers of telephones may be named alone
     keys.update(_joined(text), (integer(digits) for digits in re.findall(r"\d+", _WITH_POINT.sub(" ", text))))
-    keys.update(key for decade in _DECADE.findall(text) for key in (integer(decade), f"19{decade}"))
     text = with_digits(text, language)
     if has_month(text):
         keys.update(f"month {MONTHS[word]}" for word in _WORD.findall(text.casefold()) if word in MONTHS)
@@ -148,8 +146,8 @@ def fact_keys(text: str, language: str) -> FactKeys:
     keys.update(key for match in DATE.finditer(text) for key in date_keys(match))
     months = filter(None, map(month_of_year, MONTH_OF_YEAR.finditer(text)))
     keys.update(key for year, month in months for key in month_keys(year, month))
-    keys.update(key for match in TIME.finditer(text) for key in time_keys(match))
-    keys.update(spoken_time_keys(text, language))
+    keys.update(key for match in TIME.finditer(text) for key in time_keys(match) | time_numbers(match))
+    keys.update(spoken_keys(text, language))
     numbers = list(amounts(text))
     halves = with_halves(text, language)
     more = amounts(halves) if halves != text else ()

@@ -137,6 +137,7 @@ TIME = re.compile(
     re.IGNORECASE,
 )
 _HOURS, _MINUTES = ("h1", "h2", "h3"), ("n1", "n2", "n3", "n4")
+HOURS_OF_HALF_DAY = 12
 MINUTES_OF_HALF_DAY = 720
 LONGEST_PERIOD = 31
 """Days of a period each of which may be named: a week or a month, but not a year."""
@@ -186,7 +187,7 @@ def period_keys(period: Period) -> frozenset[str]:
 
 def clock_keys(at: datetime) -> frozenset[str]:
     """Keys of the time of day of a message."""
-    return frozenset({_clock(at.hour * 60 + at.minute)})
+    return frozenset({clock(at.hour * 60 + at.minute)})
 
 
 def time_keys(found: re.Match[str]) -> frozenset[str]:
@@ -194,77 +195,28 @@ def time_keys(found: re.Match[str]) -> frozenset[str]:
 
     "kl. 15.30" is the number too: whoever says 15.30 alone may mean the time.
     """
-    hour, minute = (int(next(filter(None, found.group(*groups)), 0)) for groups in (_HOURS, _MINUTES))
+    hour, minute = _hour_and_minute(found)
     if found["half"]:
-        return frozenset({_clock(hour % 12 * 60 + minute + MINUTES_OF_HALF_DAY * (found["half"] in "pP"))})
+        return frozenset({clock(hour % 12 * 60 + minute + MINUTES_OF_HALF_DAY * (found["half"] in "pP"))})
     minutes = hour * 60 + minute
-    either = {_clock(minutes), _clock(minutes + MINUTES_OF_HALF_DAY if hour <= 12 else minutes)}
+    either = {clock(minutes), clock(minutes + MINUTES_OF_HALF_DAY if hour <= 12 else minutes)}
     return frozenset(either.union(values(f"{found['h3']}.{found['n4']}") if found["h3"] else ()))
 
 
-_HOUR = r"(?P<{}>1[0-2]|[1-9])(?!\d)"
-_PARTS = ("past", "after_half", "to", "before_half", "noon", "night")
-_TIME_WORDS = {
-    "en": ("quarter (?:past|after) #", "half past #", "quarter (?:to|before) #", "", "noon|midday", "midnight"),
-    "de": ("viertel nach #", "", "viertel vor #", "halb #", "", "mitternacht"),
-    "fr": (
-        "# (?:h|heures?) et quart",
-        "# (?:h|heures?) et demie",
-        "# (?:h|heures?) moins le quart",
-        "",
-        "midi",
-        "minuit",
-    ),
-    "es": ("las? # y cuarto", "las? # y media", "las? # menos cuarto", "", "mediodía", "medianoche"),
-    "it": ("# e un quarto", "# e mezz[oa]", "# meno un quarto", "", "mezzogiorno", "mezzanotte"),
-    "pt": ("# e um quarto", "# e meia", "quarto para as? #", "", "meio-dia", "meia-noite"),
-    "nl": ("kwart over #", "", "kwart voor #", "half #", "", "middernacht"),
-    "da": ("kvart over #", "", "kvart i #", "halv #", "", "midnat"),
-}
-"""Times of day in words, by _PARTS, where # is an hour in digits."""
-_SPOKEN_TIMES = {
-    language: re.compile(
-        "|".join(
-            rf"(?i:\b{words.replace('#', _HOUR.format(part))}\b)" if "#" in words else rf"\b(?P<{part}>(?i:{words}))\b"
-            for part, words in zip(_PARTS, every, strict=True)
-            if words
-        )
-    )
-    for language, every in _TIME_WORDS.items()
-}
-_QUARTERS = {"past": 15, "after_half": 30, "to": -15, "before_half": -30}
-"""Minutes after the hour that is named."""
+def _hour_and_minute(found: re.Match[str]) -> tuple[int, int]:
+    hour, minute = (int(next(filter(None, found.group(*groups)), 0)) for groups in (_HOURS, _MINUTES))
+    return hour, minute
 
 
-def spoken_time_keys(text: str, language: str) -> Iterator[str]:
-    """Yield keys of times such as "half past 5", in a text whose number words are digits."""
-    pattern = _SPOKEN_TIMES.get(language)
-    for found in pattern.finditer(text) if pattern else ():
-        name = found.lastgroup or ""
-        if name in _QUARTERS:
-            minutes = int(found[name]) * 60 + _QUARTERS[name]
-            yield from (_clock(minutes), _clock(minutes + MINUTES_OF_HALF_DAY))
-        else:
-            yield _clock(MINUTES_OF_HALF_DAY * (name == "noon"))
+def time_numbers(found: re.Match[str]) -> frozenset[str]:
+    """Keys of the numbers that stand for a time of day in a source: "at 5" and "at 5.30" for 17:00 and 17:30."""
+    hour, minute = _hour_and_minute(found)
+    hours = {hour, hour % HOURS_OF_HALF_DAY or HOURS_OF_HALF_DAY}
+    if found["half"]:
+        hours.add(hour % HOURS_OF_HALF_DAY + HOURS_OF_HALF_DAY * (found["half"] in "pP"))
+    return frozenset(value for each in hours for value in values(f"{each}.{minute:02}" if minute else f"{each}"))
 
 
-_HALF_WORDS = {
-    "en": r" and a half",
-    "fr": r" et demie?",
-    "es": r" y medi[oa]",
-    "it": r" e mezz[oa]",
-    "pt": r" e mei[oa]",
-    "nl": r" ?(?:en ?)?een ?half",
-}
-_HALVES = {language: re.compile(rf"(?i)(?<=\d){words}\b") for language, words in _HALF_WORDS.items()}
-_ONE_AND_A_HALF = re.compile(r"(?i)\b(?:anderthalb|eineinhalb|anderhalve?|halvanden)\b")
-
-
-def with_halves(text: str, language: str) -> str:
-    """Write "2 and a half million" as "2.5 million", in a text whose number words are digits."""
-    pattern = _HALVES.get(language)
-    return _ONE_AND_A_HALF.sub("1.5", pattern.sub(".5", text) if pattern else text)
-
-
-def _clock(minutes: int) -> str:
+def clock(minutes: int) -> str:
+    """Key of a time of day, in minutes since midnight."""
     return f"time {minutes % (2 * MINUTES_OF_HALF_DAY)}"

@@ -148,11 +148,16 @@ def plain(text: str) -> str:
 
 
 def _decimals(after_digit: re.Match[str]) -> str:
-    """Write "2½" as 2.5, and leave out exponents and the numbers of footnotes: NFKC makes 21⁄2, and of 10² 102."""
-    fraction = after_digit["fraction"]
+    """Write "2½" and "2 1/2" as 2.5, and leave out exponents and the numbers of footnotes.
+
+    NFKC makes 21⁄2 of the first, and of 10² 102.
+    """
+    fraction, over, under = after_digit.group("fraction", "over", "under")
+    if over:
+        return f"{int(over) / int(under):g}"[1:] if int(over) < int(under) else after_digit[0]
     return f"{numeric(fraction):g}"[1:] if fraction else ""
 
 
-_MIXED = re.compile(r"(?<=\d)(?:\s?(?P<fraction>[¼½¾⅕-⅘⅛-⅞])|[²³¹⁰⁴-⁹]+)")
+_MIXED = re.compile(r"(?<=\d)(?:\s?(?P<fraction>[¼½¾⅕-⅘⅛-⅞])|[²³¹⁰⁴-⁹]+|\s(?P<over>[1-9])/(?P<under>[2-9])(?![\w/]))")
 _BARE_POINT = re.compile(r"(?<![\w.,])\.(?=\d)")
 _LONG_RUN = re.compile(rf"\S{{{LONGEST_RUN}}}(?=\S)")

@@ -91,6 +91,49 @@ def test_a_time_with_a_point_is_one_after_the_words_that_come_before_times(
         ("en", "two and a half million dollars", "$2.5 million", "$3.5 million"),
         ("de", "anderthalb Stunden", "1,5 Stunden", "15 Stunden"),
         ("fr", "deux et demi", "2,5", "25"),
+        ("en", "ten to nine", "at 8:50", "at 9:10"),
+        ("en", "at five past six", "at 18:05", "at 17:55"),
+        ("en", "at six forty-five", "at 6:45 pm", "at 6:35 pm"),
+        ("de", "um zehn nach neun", "um 21:10 Uhr", "um 20:50 Uhr"),
+        ("de", "um 15 Uhr 20", "um 15:20 Uhr", "um 15:40 Uhr"),
+        ("fr", "à neuf heures vingt", "à 9:20", "à 9:40"),
+        ("fr", "à neuf heures moins vingt", "à 8:40", "à 9:20"),
+        ("es", "a las seis y diez", "a las 18:10", "a las 17:50"),
+        ("it", "alle sei meno dieci", "alle 17:50", "alle 18:10"),
+        ("pt", "às seis e dez", "às 18:10", "às 17:50"),
+        ("nl", "om tien voor negen", "om 8:50", "om 9:10"),
+        ("da", "ti over ni", "kl. 21.10", "kl. 20.50"),
+        ("en", "a table at seven", "at 7 pm", "at 8 pm"),
+        ("en", "from nine to five", "from 9 am to 5 pm", "from 9 am to 6 pm"),
+        ("de", "bis fünf", "bis 17:00 Uhr", "bis 16:00 Uhr"),
+        ("en", "we meet at 17:00", "they meet at 5", "they meet at 6.30"),
+        ("en", "we meet at 5:30 pm", "they meet at 5.30", "they meet at 6.30"),
+        ("en", "12:30 am", "at 0.30", "at 1.30"),
+        ("en", "half an hour", "30 minutes", "45 minutes"),
+        ("en", "three quarters of it", "75 %", "65 %"),
+        ("en", "two thirds of us", "67 %", "76 %"),
+        ("en", "half a litre", "0.5 litres", "0.7 litres"),
+        ("en", "an hour and a half", "1.5 hours, so 90 minutes", "80 minutes"),
+        ("en", "a year and a half", "18 months", "16 months"),
+        ("en", "1 1/2 cups", "1.5 cups", "2.5 cups"),
+        ("de", "eine Viertelstunde", "15 Minuten", "25 Minuten"),
+        ("de", "eine halbe Stunde", "30 Minuten", "40 Minuten"),
+        ("fr", "une demi-heure", "30 minutes", "40 minutes"),
+        ("es", "media hora", "30 minutos", "40 minutos"),
+        ("it", "mezz'ora", "30 minuti", "40 minuti"),
+        ("pt", "meia hora", "30 minutos", "40 minutos"),
+        ("nl", "een kwartier", "15 minuten", "45 minuten"),
+        ("da", "en halv time", "30 minutter", "40 minutter"),
+        ("en", "two dozen roses", "24 roses", "22 roses"),
+        ("de", "drei Dutzend", "36 Stück", "30 Stück"),
+        ("en", "in the nineties", "in the 1990s", "in the 1980s"),
+        ("en", "in the twenties", "in the 2020s", "in the 2030s"),
+        ("en", "the 2010s", "in the 2010s", "in the 1910s"),
+        ("de", "in den Neunzigern", "in den 1990er Jahren", "in den 1980er Jahren"),
+        ("de", "in den 90ern", "um 1990", "um 1980"),
+        ("fr", "les années quatre-vingt-dix", "les années 1990", "les années 1980"),
+        ("es", "los años noventa", "en 1990", "en 1980"),
+        ("da", "halvfemserne", "i 1990'erne", "i 1980'erne"),
         ("en", "in the 90s", "in the 1990s", "in the 1980s"),
         ("en", "in the 1990s", "in the 90s", "in the 80s"),
         ("en", "take 0.5 mg", "0.5 mg of it", "5 mg of it"),
@@ -187,6 +230,10 @@ def test_scripts_without_capitals_or_spaces_are_checked_by_their_figures() -> No
 def test_a_name_with_a_turkish_i_is_no_month_and_no_unit(date: str) -> None:
     assert grounded(f"It is due {date}.", f"due {date}") == Grounding(1.0, (), wrong_figure=False)
     assert grounded(f"It is due {date}.", "due 7 June").wrong_figure
+
+
+def test_a_decade_with_a_turkish_i_is_none() -> None:
+    assert grounded("It was in the 1990s.", "in the nıneties").wrong_figure
 
 
 LOOKALIKES = str.maketrans({"i": "ı", "s": "ſ", "k": "\u212a"})
