@@ -811,6 +811,9 @@ class Serve(Section):
     requests_per_minute: int = Field(
         6000, ge=0, description="most requests of a key a minute, in one process; 0: any number"
     )
+    event_streams: int = Field(
+        500, ge=0, description="most event streams of a key that are open at a time, in one process; 0: any number"
+    )
     max_body_bytes: int = Field(8_000_000, ge=1000, description="largest body of a request")
     max_connections: int = Field(2000, ge=1, description="open connections above which requests get 503")
     request_timeout_seconds: Seconds = Field(30.0, description="time in which a request must have arrived")

@@ -26,7 +26,7 @@ from afterword.serving.page.live import LagReader
 from afterword.serving.paths import EncodedPaths
 from afterword.serving.principal import Authenticator, Nobody
 from afterword.serving.problems import RESPONSES, ProblemDocument, add_handlers
-from afterword.serving.rates import Rates
+from afterword.serving.rates import Rates, Streams
 from afterword.serving.sending import Outbox
 from afterword.serving.services import Services
 from afterword.serving.tokens import token_holders
@@ -84,6 +84,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             memory=memory,
             authenticator=authenticator(settings, stores),
             rates=Rates(settings.serve.requests_per_minute),
+            streams=Streams(settings.serve.event_streams),
             metrics=metrics,
             outbox=outbox,
             feed=feed,

@@ -18,6 +18,7 @@ from afterword.serving.feed import Feed, StreamFilter
 from afterword.serving.positions import MOST_CHARACTERS, offsets_of, position_id
 from afterword.serving.principal import MayRead
 from afterword.serving.problems import NotFound
+from afterword.serving.rates import Streams
 from afterword.serving.reading import Parameters
 from afterword.serving.services import Services
 
@@ -42,11 +43,18 @@ class EventsQuery(Parameters):
 
 
 class EventStream(EventSourceResponse):
-    """Ends without noise when a client does not read."""
+    """One of so many that a key may have open. Ends without noise when a client does not read."""
+
+    def __init__(self, content: AsyncIterator[ServerSentEvent], streams: Streams, key_id: str) -> None:
+        """Raises: TooManyStreams."""
+        streams.require_room(key_id)
+        super().__init__(content, ping=HEARTBEAT_SECONDS, send_timeout=SEND_SECONDS)
+        self._streams, self._key_id = streams, key_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await super().__call__(scope, receive, send)
+            with self._streams.counted(self._key_id):
+                await super().__call__(scope, receive, send)
         except SendTimeoutError:
             log.info("client_too_slow", stage="serve")
 
@@ -81,7 +89,7 @@ async def stream_events(
     feed = services.feed
     since = feed.offsets if last_event_id is None else offsets_of(feed.topics, last_event_id)
     asked = StreamFilter(principal.owner, frozenset(wanted.type), wanted.conversation_id, wanted.user_id)
-    return EventStream(_lines(feed, asked, since), ping=HEARTBEAT_SECONDS, send_timeout=SEND_SECONDS)
+    return EventStream(_lines(feed, asked, since), services.streams, principal.key_id)
 
 
 async def _may_hear(services: Services, owner: Owner, conversation_id: str) -> bool:

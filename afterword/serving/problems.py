@@ -59,6 +59,10 @@ class TooManyRequests(AfterwordError):
     """Seconds."""
 
 
+class TooManyStreams(AfterwordError):
+    """more than {limit} event streams are open"""
+
+
 class FieldProblem(BaseModel):
     """One fault of a request."""
 
@@ -86,6 +90,7 @@ STATUS: tuple[tuple[type[AfterwordError], int], ...] = (
     (PositionInvalid, 422),
     (OwnerMissing, 422),
     (TooManyRequests, 429),
+    (TooManyStreams, 429),
     (StoreUnavailable, 503),
     (BrokerUnavailable, 503),
     (ConfigurationError, 503),
@@ -159,7 +164,7 @@ async def show_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, AfterwordError)  # noqa: S101 – registered for this class
     status, detail = explained(error)
     headers: dict[str, str] = {}
-    if status == 503:
+    if status == 503 or isinstance(error, TooManyStreams):
         headers["Retry-After"] = str(RETRY_SECONDS)
     if isinstance(error, TooManyRequests):
         headers["Retry-After"] = str(error.retry_after)

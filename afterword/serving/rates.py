@@ -1,13 +1,16 @@
-"""Limit of requests by key, in the memory of this process."""
+"""Limits by key, in the memory of this process: requests a minute, and open event streams."""
 
 import math
 import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from limits import RateLimitItemPerMinute
 from limits.aio.storage import MemoryStorage
 from limits.aio.strategies import SlidingWindowCounterRateLimiter
 
-from afterword.serving.problems import TooManyRequests
+from afterword.serving.problems import TooManyRequests, TooManyStreams
 
 
 class Rates:
@@ -24,3 +27,27 @@ class Rates:
         until = (await self._counters.get_window_stats(self._limit, name)).reset_time
         seconds = max(1, math.ceil(until - time.time()))
         raise TooManyRequests(limit=self._limit.amount, retry_after=seconds)
+
+
+class Streams:
+    """Open event streams, by name. `most`: of one name; 0: any number."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: Counter[str] = Counter()
+
+    def require_room(self, name: str) -> None:
+        """Raises: TooManyStreams."""
+        if 0 < self._most <= self._open[name]:
+            raise TooManyStreams(limit=self._most)
+
+    @contextmanager
+    def counted(self, name: str) -> Iterator[None]:
+        """Count a stream for as long as it is open."""
+        self._open[name] += 1
+        try:
+            yield
+        finally:
+            self._open[name] -= 1
+            if not self._open[name]:
+                del self._open[name]

@@ -14,7 +14,7 @@ from afterword.streams.telemetry import Metrics
 
 if TYPE_CHECKING:
     from afterword.serving.principal import Authenticator
-    from afterword.serving.rates import Rates
+    from afterword.serving.rates import Rates, Streams
 
 
 class RecordSender(Protocol):
@@ -35,6 +35,7 @@ class Services:
     memory: Memory
     authenticator: "Authenticator"
     rates: "Rates"
+    streams: "Streams"
     metrics: Metrics
     outbox: RecordSender
     feed: Feed

@@ -307,7 +307,7 @@ async def silent_client(port: int) -> socket.socket:
 
 async def test_a_thousand_clients_that_never_read_take_little_and_stop_nobody(deployment: Deployment) -> None:
     kafka = deployment.settings.kafka
-    async with serving(deployment) as server, server.client() as client:
+    async with serving(deployment, event_streams=SILENT_CLIENTS + 1) as server, server.client() as client:
         await feed_runs(server)
         before = resident_kilobytes(server.process.pid)
         silent = [await silent_client(server.port) for _ in range(SILENT_CLIENTS)]
@@ -337,7 +337,8 @@ async def test_keys_admit_and_other_tenants_see_nothing(deployment: Deployment) 
     async with open_stores(deployment.settings) as stores:
         for record in (of_mine, of_theirs):
             await stores.keys.put(record)
-    async with serving(deployment, auth="keys", host="127.0.0.1") as server, server.client(mine) as client:
+    limits = {"host": "127.0.0.1", "event_streams": 1}
+    async with serving(deployment, auth="keys", **limits) as server, server.client(mine) as client:
         assert (await client.post("/v1/messages", json=messages("c1", 2))).status_code == 202
         await server.until(lambda answer: answer.status_code == 200, "/v1/conversations/c1", mine)
         async with server.client(theirs) as other, server.client() as nobody:
@@ -345,6 +346,13 @@ async def test_keys_admit_and_other_tenants_see_nothing(deployment: Deployment) 
                 assert (await other.get(path)).status_code == 404
                 assert (await nobody.get(path)).status_code == 401
             assert (await other.delete("/v1/conversations/c1")).status_code == 404
+        async with client.stream("GET", "/v1/events") as streamed, server.client(theirs) as other:
+            assert streamed.status_code == 200
+            refused = await client.get("/v1/events")
+            assert (refused.status_code, refused.json()["error_type"]) == (429, "too_many_streams")
+            assert int(refused.headers["Retry-After"]) > 0
+            async with other.stream("GET", "/v1/events") as of_others:
+                assert of_others.status_code == 200
         assert mine not in server.process.log.read_text()
 
 

@@ -18,7 +18,7 @@ from afterword.memory import MAX_TOKENS, ConversationDetails
 from afterword.schemas import MessageCreated
 from afterword.schemas.base import Id, PartyId
 from afterword.schemas.summaries import SUMMARY_CREATED
-from afterword.serving.events import ALL, HEARTBEAT_SECONDS, SEND_SECONDS, EventStream
+from afterword.serving.events import ALL, EventStream
 from afterword.serving.feed import Feed, StreamFilter
 from afterword.serving.page.live import happened_at, recent_events
 from afterword.serving.page.marking import figures_in, with_evidence
@@ -204,7 +204,7 @@ async def stream_conversation(
     feed = _services(request).feed
     feed.require_running()
     asked = StreamFilter(principal.owner, frozenset(ALL), wanted.id)
-    return EventStream(_changes(feed, asked), ping=HEARTBEAT_SECONDS, send_timeout=SEND_SECONDS)
+    return EventStream(_changes(feed, asked), _services(request).streams, principal.key_id)
 
 
 async def _changes(feed: Feed, wanted: StreamFilter) -> AsyncIterator[ServerSentEvent]:

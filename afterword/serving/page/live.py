@@ -21,7 +21,7 @@ from afterword.memory import Memory
 from afterword.schemas import Usage
 from afterword.schemas.episodes import EPISODE_CLOSED
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
-from afterword.serving.events import ALL, HEARTBEAT_SECONDS, SEND_SECONDS, EventStream
+from afterword.serving.events import ALL, EventStream
 from afterword.serving.feed import Feed, Published, StreamFilter
 from afterword.serving.page.rendering import PageRoute, fragment, html_page
 from afterword.serving.page.visitor import OperatingVisitor, ReadingVisitor
@@ -120,9 +120,7 @@ async def stream_live(request: Request, principal: ReadingVisitor) -> EventStrea
     services: Services = request.app.state.services
     services.feed.require_running()
     wanted = StreamFilter(principal.owner, frozenset(ALL))
-    return EventStream(
-        _parts(services.feed, wanted, services.memory), ping=HEARTBEAT_SECONDS, send_timeout=SEND_SECONDS
-    )
+    return EventStream(_parts(services.feed, wanted, services.memory), services.streams, principal.key_id)
 
 
 async def _parts(feed: Feed, wanted: StreamFilter, memory: Memory) -> AsyncIterator[ServerSentEvent]:

@@ -12,7 +12,7 @@ from afterword.producer import ProducerRecord, WrittenAt
 from afterword.serving.app import make_app
 from afterword.serving.feed import Feed
 from afterword.serving.principal import Authenticator, Nobody
-from afterword.serving.rates import Rates
+from afterword.serving.rates import Rates, Streams
 from afterword.serving.services import Services
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.settings import Kafka, Serve, Settings
@@ -75,6 +75,7 @@ async def serving(authenticator: Authenticator | None = None, **settings: Any) -
         memory=remembered.memory,
         authenticator=authenticator or Nobody(),
         rates=Rates(serve.requests_per_minute),
+        streams=Streams(serve.event_streams),
         metrics=metrics,
         outbox=broker,
         feed=Feed(Kafka(), metrics),

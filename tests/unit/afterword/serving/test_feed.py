@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 from aiokafka import ConsumerRecord, TopicPartition
+from sse_starlette import ServerSentEvent
 
 from afterword.context import Owner
 from afterword.schemas import SummaryDeleted
 from afterword.schemas.base import Model
-from afterword.serving.events import ALL
+from afterword.serving.events import ALL, EventStream
 from afterword.serving.feed import QUEUED_EVENTS, UNREAD_SECONDS, Feed, Published, StreamFilter
 from afterword.serving.positions import offsets_of
+from afterword.serving.problems import TooManyStreams
+from afterword.serving.rates import Streams
 from afterword.streams.settings import Kafka
 from afterword.streams.telemetry import Metrics
 from tests.samples import NOON, a_closed_episode, a_summary
@@ -187,3 +190,42 @@ async def test_records_that_are_no_events_are_passed_over() -> None:
     task.cancel()
     assert found == []
     assert feeding.feed._offsets[TopicPartition("summary.created", 0)] == 8
+
+
+SCOPE = {"type": "http", "method": "GET"}
+
+
+async def endless() -> AsyncGenerator[ServerSentEvent, None]:
+    yield ServerSentEvent(comment="open")
+    await asyncio.Event().wait()
+
+
+async def test_a_key_has_so_many_streams_open_and_others_have_theirs() -> None:
+    streams, begun, silence = Streams(2), asyncio.Event(), asyncio.Event()
+
+    async def receive() -> dict[str, Any]:
+        await silence.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        if message.get("body"):
+            begun.set()
+
+    opened = []
+    for _ in range(2):
+        begun.clear()
+        opened.append(asyncio.create_task(EventStream(endless(), streams, "a")(SCOPE, receive, send)))
+        await begun.wait()
+    with pytest.raises(TooManyStreams):
+        EventStream(endless(), streams, "a")
+    EventStream(endless(), streams, "b")
+    silence.set()
+    await asyncio.gather(*opened)
+    EventStream(endless(), streams, "a")
+    assert not streams._open, "nothing is kept of keys that have none"
+
+
+def test_without_a_limit_any_number_is_open() -> None:
+    streams = Streams(0)
+    with streams.counted("a"), streams.counted("a"):
+        streams.require_room("a")
