@@ -16,6 +16,7 @@ from afterword.streams.runtime.metrics import EngineMetrics
 from afterword.streams.runtime.options import LIFE_CYCLE, Options
 from afterword.streams.runtime.snapshot_stores import SnapshotStore
 from afterword.streams.runtime.store import Table, TableManager
+from afterword.streams.runtime.watchdog import stalls_before
 
 SCHEME = "eos"
 MAX_POLL_INTERVAL_SECONDS = 14 * 86400.0
@@ -78,7 +79,13 @@ class App(faust.App):
             private_directory(path)
         except OSError as error:
             raise StoreFailed(path=path, cause=error.strerror) from error
+        self.engine_metrics.stalled(stalls_before(self.stalls_file))
         await super().on_first_start()
+
+    @property
+    def stalls_file(self) -> Path:
+        """File with the number of stalls that have ended processes of this worker."""
+        return Path(self.conf.datadir) / f"{self.conf.id}-stalls"
 
     def stream(self, *args: Any, **kwargs: Any) -> Any:
         """Return Faust's stream, whose events bind the agent's writes to their batch."""

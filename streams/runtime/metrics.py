@@ -93,7 +93,9 @@ class EngineMetrics:
             "role",
         )
         self._stalls = families.counter(
-            "watchdog_stalls_total", "Stalls that the watchdog found; the worker ends after the first.", "role"
+            "watchdog_stalls_total",
+            "Stalls that the watchdog found, in earlier processes of the worker too; each ends the process.",
+            "role",
         )
         self._expired = families.counter(
             "records_expired_total",
@@ -129,9 +131,9 @@ class EngineMetrics:
         """Count a rebalance: `seconds` from revoking the old partitions to assigning the new ones."""
         self._rebalance_seconds.labels(self._role).observe(seconds)
 
-    def stalled(self) -> None:
-        """Count a stall, after which the watchdog ends the worker."""
-        self._stalls.labels(self._role).inc()
+    def stalled(self, times: int = 1) -> None:
+        """Count stalls, after each of which the watchdog ends the worker."""
+        self._stalls.labels(self._role).inc(times)
 
     def expired(self, count: int) -> None:
         """Count offsets of a source that were deleted before they were read."""

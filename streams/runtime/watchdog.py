@@ -7,6 +7,8 @@ these duties has a mark that changes with progress. A mark that stays the same f
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import structlog
@@ -23,6 +25,21 @@ LOOKS = 12
 """Number of looks within the limit."""
 LONGEST_PAUSE_SECONDS = 5.0
 LONGEST_ANSWER_SECONDS = 15.0
+
+
+def stalls_before(file: Path) -> int:
+    """Return how many stalls have ended this worker's processes, as `remember_stall` wrote it; 0 if nobody can tell."""
+    with suppress(OSError, ValueError):
+        return max(0, int(file.read_text()))
+    return 0
+
+
+def remember_stall(file: Path) -> None:
+    """Count one more for the next process of this worker: nobody may read the metrics of this one any more.
+
+    Raises: OSError.
+    """
+    file.write_text(str(stalls_before(file) + 1))
 
 
 class Mark(NamedTuple):

@@ -19,7 +19,7 @@ from afterword.streams.runtime.lag import standings
 from afterword.streams.runtime.moved import remove_regularly
 from afterword.streams.runtime.snapshots import take_regularly
 from afterword.streams.runtime.sources import watch_sources
-from afterword.streams.runtime.watchdog import Watchdog
+from afterword.streams.runtime.watchdog import Watchdog, remember_stall
 
 log = structlog.get_logger()
 
@@ -114,6 +114,11 @@ class _Run:
             log.error(
                 "worker_stalled", app=app.conf.id, stage="watchdog", error_type=error.error_type, problem=str(error)
             )
+            try:
+                await asyncio.to_thread(remember_stall, app.stalls_file)
+            except OSError as unwritten:
+                failure = type(unwritten).__name__
+                log.warning("stall_not_remembered", app=app.conf.id, stage="watchdog", error_type=failure)
             await app.crash(error)
 
     async def _show(self) -> None:

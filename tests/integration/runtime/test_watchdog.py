@@ -9,6 +9,7 @@ from pathlib import Path
 
 from afterword.embedded.java import Java
 from afterword.embedded.kafka import KafkaServer
+from afterword.streams.runtime.watchdog import stalls_before
 from tests.integration.runtime.lab import Lab, laboratory
 from tests.integration.runtime.test_faults import progress, start
 from tests.stack import Stack, chosen_jars
@@ -60,6 +61,7 @@ async def test_records_that_the_agent_never_finishes_stop_the_worker(lab: Lab) -
     worker = lab.worker(at_least_once=True, options=WATCHED)
     assert await lab.exit_code(worker) == 1
     assert f"records of {lab.source}-0 are not finished" in worker.tail()
+    assert stalls_before(lab.state() / f"{lab.app_id}-stalls") == 1
 
 
 async def test_a_worker_with_slow_records_or_with_none_goes_on(lab: Lab) -> None:

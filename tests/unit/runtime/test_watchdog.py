@@ -1,6 +1,13 @@
 """Stalls of a worker: real ones, and those that only seem so."""
 
-from afterword.streams.runtime.watchdog import BROKER, GROUP, Mark, Watch
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from afterword.streams.runtime import App, Options
+from afterword.streams.runtime.metrics import EngineMetrics
+from afterword.streams.runtime.watchdog import BROKER, GROUP, Mark, Watch, remember_stall, stalls_before
 
 LIMIT, HANDLING, GAP = 10.0, 30.0, 5.0
 WORK = "nothing is committed of messages-0"
@@ -58,3 +65,24 @@ def test_the_agent_may_take_longer_with_what_it_has_in_hand() -> None:
 def test_a_process_that_stood_still_is_not_blamed_for_that_time() -> None:
     asleep_for_an_hour = [(0.0, {WORK: Mark(7)}), (3600.0, {WORK: Mark(7)}), (3601.0, {WORK: Mark(7)})]
     assert first_stall(asleep_for_an_hour) is None
+
+
+async def test_stalls_of_earlier_processes_count_where_nobody_has_read_their_metrics(tmp_path: Path) -> None:
+    registry = CollectorRegistry()
+    metrics = EngineMetrics(registry, "worker")
+    app = App("app", brokers="127.0.0.1:1", engine=Options(), datadir=tmp_path / "state", metrics=metrics)
+    await app.on_first_start()
+    assert registry.get_sample_value("engine_watchdog_stalls_total", {"role": "worker"}) == 0
+    for _ in range(2):
+        remember_stall(app.stalls_file)
+    await app.on_first_start()
+    assert registry.get_sample_value("engine_watchdog_stalls_total", {"role": "worker"}) == 2
+
+
+@pytest.mark.parametrize("damaged", ["", "x", "-3", "1e9", "\0"])
+def test_a_damaged_count_of_stalls_stops_no_start(damaged: str, tmp_path: Path) -> None:
+    (tmp_path / "stalls").write_text(damaged)
+    assert stalls_before(tmp_path / "stalls") == 0
+    assert stalls_before(tmp_path) == 0
+    remember_stall(tmp_path / "stalls")
+    assert stalls_before(tmp_path / "stalls") == 1
