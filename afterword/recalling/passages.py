@@ -33,17 +33,20 @@ ABOUT_AS_GOOD = 1.1
 """Ratio of the scores within one step."""
 CHANGE_WORDS = frozenset(
     """
-now nowadays anymore longer instead changed switched moved replaced stopped currently
-jetzt inzwischen mittlerweile nunmehr neuerdings stattdessen geändert gewechselt umgezogen
-maintenant désormais dorénavant actuellement changé déménagé remplacé
-ahora actualmente cambiado cambié mudado mudé reemplazado
-agora atualmente mudei mudou troquei trocou
-adesso ormai attualmente invece cambiato traslocato
-nu tegenwoordig voortaan inmiddels veranderd verhuisd gestopt
-fremover længere skiftet ændret flyttet
+now nowadays anymore longer instead changed switched moved replaced stopped currently left quit
+jetzt inzwischen mittlerweile nunmehr neuerdings stattdessen geändert gewechselt umgezogen verlassen aufgehört gekündigt
+maintenant désormais dorénavant actuellement changé déménagé remplacé quitté arrêté
+ahora actualmente cambiado cambié mudado mudé reemplazado dejado dejé
+agora atualmente mudei mudou troquei trocou deixei larguei
+adesso ormai attualmente invece cambiato traslocato lasciato smesso
+nu tegenwoordig voortaan inmiddels veranderd verhuisd gestopt verlaten opgezegd
+fremover længere skiftet ændret flyttet forladt opsagt stoppet
 """.split()  # noqa: SIM905 – a list of seventy strings is hard to read
 )
 """Words by which people say that something is not as it was, in the languages of the dates."""
+_PAIRS = "any more, no more, nicht mehr, ne plus, ya no, já não, não mais, non più, niet meer, ikke mere"
+CHANGE_PAIRS = tuple(frozenset(pair.split()) for pair in _PAIRS.split(", "))
+"""Two words of a message that together say so."""
 NEARLY_ALL = 0.8
 """Share of the weight of the passage that has most of the query: passages with less are about something else."""
 LEAST_ALIKE = 2
@@ -95,23 +98,25 @@ class EpisodeWords:
                 yield word, bisect_right(self._until, at) - 1
 
     def tells_change(self, places: Collection[_Place]) -> bool:
-        """Tell whether one of these messages has one of CHANGE_WORDS."""
-        return any(not CHANGE_WORDS.isdisjoint(self.message(place)) for place in places)
+        """Return whether one of these messages says that something is not as it was."""
+        return any(_tells_change(self.message(place)) for place in places)
 
     def message(self, place: _Place) -> frozenset[str]:
         """Words of a message."""
         return frozenset(self.said[self._until[place] : self._until[place + 1]])
 
     def changes(self) -> list[frozenset[str]]:
-        """Words of each message that has one of CHANGE_WORDS."""
-        if CHANGE_WORDS.isdisjoint(self.said):
-            return []
-        return [said for said in map(self.message, range(self.messages)) if not CHANGE_WORDS.isdisjoint(said)]
+        """Words of each message that says that something is not as it was."""
+        return [said for said in map(self.message, range(self.messages)) if _tells_change(said)]
 
     @cached_property
     def language(self) -> str:
         """Language of the first messages."""
         return detect(" ".join(self._beginnings))
+
+
+def _tells_change(said: Set[str]) -> bool:
+    return not CHANGE_WORDS.isdisjoint(said) or any(pair <= said for pair in CHANGE_PAIRS)
 
 
 def best_passages(matching: Mapping[str, str], episodes: Sequence[EpisodeWords]) -> list[Passage | None]:
@@ -257,12 +262,14 @@ class Precedence(NamedTuple):
     episodes: Sequence[EpisodeWords]
     matching: Mapping[str, str]
     """The query's stems, as in `matching_words`."""
+    asks_for_past: bool = False
+    """The query names a time that is over: what was told last need not hold."""
 
     def changes_first(self, order: Sequence[int]) -> list[int]:
-        """Put what tells a change before what it has changed, where the query names no time."""
-        if any(each.is_of_asked_time for each in self.ranked):
+        """Put what tells a change before what it has changed, unless there are episodes of a time that is over."""
+        if self.asks_for_past and any(each.is_of_asked_time for each in self.ranked):
             return list(order)
-        return latest_first(changes_first(order, self.ranked), *self)
+        return latest_first(changes_first(order, self.ranked), self.ranked, self.episodes, self.matching)
 
     def kept(self, before: Sequence[int], after: Sequence[int]) -> list[int]:
         """The order `after`, which somebody made without knowing of times and changes, with what `before` had of them.
@@ -270,11 +277,9 @@ class Precedence(NamedTuple):
         Episodes of the time that the query names share the ranks that they had.
         """
         of_time = [self.ranked[place].is_of_asked_time for place in before]
-        if not any(of_time):
-            return self.changes_first(after)
         inside = iter([place for place in after if self.ranked[place].is_of_asked_time])
         outside = iter([place for place in after if not self.ranked[place].is_of_asked_time])
-        return [next(inside if is_of_time else outside) for is_of_time in of_time]
+        return self.changes_first([next(inside if is_of_time else outside) for is_of_time in of_time])
 
 
 def changes_first(order: Sequence[int], episodes: Sequence[FirstRanked]) -> list[int]:

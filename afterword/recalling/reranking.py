@@ -192,7 +192,8 @@ async def reranked(
         )
         for hit, episode, passage in zip(read, words, passages, strict=True)
     ]
-    precedence, ranks = Precedence(ranked, words, matching), fused_ranks(ranked)
+    precedence = Precedence(ranked, words, matching, asks_for_past=asked is not None and asked.is_over)
+    ranks = fused_ranks(ranked)
     order = precedence.changes_first([place for place, _ in ranks])
     best = [
         _matched(query, score, read[at], episodes[at].ids, passages[at])

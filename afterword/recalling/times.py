@@ -19,6 +19,8 @@ class AskedTime(NamedTuple):
     end: datetime
     days: Period
     """The days that the query names, without what is after them."""
+    is_over: bool
+    """These days are over: of those that are not, what was told last holds."""
     zone: tzinfo
     """Zone of the days."""
     languages: tuple[str, ...]
@@ -54,7 +56,8 @@ def asked_time(query: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | Non
     Days are those of the zone. Linear in the query.
     """
     languages = plausible(query)
-    period = asked_period(query, now.astimezone(zone).date(), languages)
+    today = now.astimezone(zone).date()
+    period = asked_period(query, today, languages)
     if period is None:
         return None
     try:
@@ -62,7 +65,7 @@ def asked_time(query: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | Non
         begin, end = begin.astimezone(UTC), end.astimezone(UTC) + TOLD_LATER
     except OverflowError:  # at the ends of the calendar
         return None
-    return AskedTime(begin, end, period, zone, languages, _rest(query, period, languages))
+    return AskedTime(begin, end, period, period.last < today, zone, languages, _rest(query, period, languages))
 
 
 def _rest(query: str, period: Period, languages: tuple[str, ...]) -> str:

@@ -37,6 +37,7 @@ from afterword.streams.summarizer.revisions import now, summary_created
 from afterword.streams.summarizer.summary import SummaryRequest
 from afterword.streams.telemetry import Metrics
 from benchmarks.recall.corpora import Corpus, Question, dialogues, histories, meetings, sessions
+from benchmarks.recall.histories import SEED
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
 
 DEPTH = 10
@@ -201,10 +202,12 @@ def reranking(encoder: Path) -> Iterator[None]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recall", description=__doc__)
     parser.add_argument("--encoder", type=Path, metavar="DIRECTORY", help="of a sentence encoder that reranks")
-    encoder = parser.parse_args().encoder
+    parser.add_argument("--seed", type=int, default=SEED, help="of the histories; those of the docs have 15")
+    given = parser.parse_args()
+    encoder = given.encoder
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells each of 1,600 questions to a reranker
     with reranking(encoder) if encoder else nullcontext():
-        show((histories(), sessions(), meetings(), dialogues()), Console(width=120))
+        show((histories(given.seed), sessions(), meetings(), dialogues()), Console(width=120))
 
 
 if __name__ == "__main__":

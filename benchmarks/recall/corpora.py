@@ -88,8 +88,8 @@ def sessions() -> Corpus:
     return Corpus("sessions", episodes, questions)
 
 
-def histories() -> Corpus:
-    made = list(histories_by_rules())
+def histories(seed: int) -> Corpus:
+    made = list(histories_by_rules(seed))
     questions = [
         Question(asked.text, asked.answers, asked.category, history.user_id, history.asked_at)
         for history in made

@@ -16,6 +16,7 @@ def texts(number: int) -> dict[str, str]:
 
 def test_they_are_the_same_with_every_call() -> None:
     assert list(histories_by_rules()) == MADE
+    assert list(histories_by_rules(1)) != MADE
     assert [len(history.episodes) for history in MADE] == [SESSIONS] * HISTORIES
 
 

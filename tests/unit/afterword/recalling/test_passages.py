@@ -164,13 +164,13 @@ def told(day: int, *stems: str, change: bool = False, asked: bool = False) -> Fi
     )
 
 
-def places(*episodes: FirstRanked) -> list[int]:
-    return precedence(*episodes).changes_first([place for place, _ in fused_ranks(episodes)])
+def places(*episodes: FirstRanked, past: bool = False) -> list[int]:
+    return precedence(*episodes, past=past).changes_first([place for place, _ in fused_ranks(episodes)])
 
 
-def precedence(*episodes: FirstRanked) -> Precedence:
-    """Knows nothing of what the messages say."""
-    return Precedence(episodes, [EpisodeWords(["Hello."]) for _ in episodes], {})
+def precedence(*episodes: FirstRanked, past: bool = False) -> Precedence:
+    """Knows nothing of what the messages say. `past`: the query names a time that is over."""
+    return Precedence(episodes, [EpisodeWords(["Hello."]) for _ in episodes], {}, past)
 
 
 def test_what_tells_a_change_is_before_what_it_has_changed() -> None:
@@ -188,8 +188,11 @@ def test_a_change_of_something_else_stays_where_it_is() -> None:
     assert places(told(1, *HOME, "city"), *alike) == [0, 1, 2], "another has far more of the query"
 
 
-def test_a_query_that_names_a_time_does_not_ask_for_the_latest() -> None:
-    assert places(told(1, *HOME, asked=True), told(3, *HOME, change=True, asked=True)) == [0, 1]
+def test_a_query_that_names_a_time_that_is_over_does_not_ask_for_the_latest() -> None:
+    both = told(1, *HOME, asked=True), told(3, *HOME, change=True, asked=True)
+    assert places(*both, past=True) == [0, 1]
+    assert places(*both) == [1, 0], "this summer is not over"
+    assert places(told(1, *HOME), told(3, *HOME, change=True), past=True) == [1, 0], "nothing was at that time"
 
 
 def test_who_puts_episodes_in_another_order_leaves_those_of_the_asked_time_their_ranks() -> None:
@@ -197,6 +200,8 @@ def test_who_puts_episodes_in_another_order_leaves_those_of_the_asked_time_their
     kept = precedence(at_noon, told(3, *HOME), later, told(4, *HOME)).kept
     assert kept([0, 2, 1, 3], [3, 2, 1, 0]) == [2, 0, 3, 1]
     assert kept([2, 1], [1, 2]) == [2, 1], "some were left out meanwhile"
+    changed = told(2, *HOME, change=True, asked=True)
+    assert precedence(told(1, *HOME, asked=True), changed).kept([0, 1], [0, 1]) == [1, 0]
 
 
 def test_and_what_tells_a_change_stays_before_what_it_has_changed() -> None:
@@ -217,6 +222,10 @@ def test_words_of_change_count_in_the_messages_that_match() -> None:
     assert episode.tells_change((0, 1))
     assert not episode.tells_change((1,))
     assert episode.tells_change((2,))
+    assert EpisodeWords(["Not in Ghent any more."]).tells_change((0,))
+    assert EpisodeWords(["Nicht mehr in Gent."]).tells_change((0,))
+    assert not EpisodeWords(["Any flat in Ghent?", "Tell me more."]).tells_change((0, 1)), "of one message"
+    assert not EpisodeWords(["Mehr Wohnungen in Gent."]).tells_change((0,))
 
 
 def first_of(query: str, *messages: str) -> int:
@@ -237,6 +246,8 @@ def test_what_replaces_the_value_of_the_best_is_first_and_may_be_replaced_in_its
     assert first_of("Who is my dentist?", AMSEL, "The weather is fine.", BOYLE) == 2
     assert first_of("Who is my dentist?", AMSEL, BOYLE, "My dentist is Dr. Castan now, Dr. Boyle retired.") == 2
     assert first_of("Who is my dentist?", BOYLE, AMSEL) == 0, "it was told earlier"
+    assert first_of("Who is my dentist?", AMSEL, "I left Dr. Amsel, and my dentist is Dr. Boyle.") == 1
+    assert first_of("Who is my dentist?", AMSEL, "Dr. Amsel is not my dentist any more, Dr. Boyle is.") == 1
 
 
 def test_a_change_of_something_else_does_not_replace_the_best() -> None:

@@ -34,6 +34,23 @@ def test_others_name_none(query: str) -> None:
     assert asked_time(query, NOW) is None
 
 
+@pytest.mark.parametrize(
+    ("query", "is_over"),
+    [
+        ("Who came in May 2023?", True),
+        ("Who came yesterday?", True),
+        ("Who comes today?", False),
+        ("Who comes next month?", False),
+        ("Where do we spend the summer?", False),
+        ("What happened in 2022?", True),
+    ],
+)
+def test_a_time_is_over_when_its_last_day_is(query: str, is_over: bool) -> None:
+    asked = asked_time(query, NOW)
+    assert asked is not None
+    assert asked.is_over is is_over
+
+
 def test_the_end_of_the_calendar_is_no_error() -> None:
     assert asked_time("What is today?", datetime(9999, 12, 31, tzinfo=UTC)) is None
 
