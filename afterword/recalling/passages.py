@@ -44,9 +44,19 @@ fremover længere skiftet ændret flyttet forladt opsagt stoppet
 """.split()  # noqa: SIM905 – a list of seventy strings is hard to read
 )
 """Words by which people say that something is not as it was, in the languages of the dates."""
-_PAIRS = "any more, no more, nicht mehr, ne plus, ya no, já não, não mais, non più, niet meer, ikke mere"
-CHANGE_PAIRS = tuple(frozenset(pair.split()) for pair in _PAIRS.split(", "))
-"""Two words of a message that together say so."""
+CHANGE_PAIRS = {
+    "more": frozenset(("any", "no")),
+    "mehr": frozenset(("nicht",)),
+    "plus": frozenset(("ne",)),
+    "ya": frozenset(("no",)),
+    "já": frozenset(("não",)),
+    "mais": frozenset(("não",)),
+    "più": frozenset(("non",)),
+    "meer": frozenset(("niet",)),
+    "mere": frozenset(("ikke",)),
+}
+"""Words of which a message says so that has one of the others, too."""
+_CHANGE_HINTS = CHANGE_WORDS | CHANGE_PAIRS.keys()
 NEARLY_ALL = 0.8
 """Share of the weight of the passage that has most of the query: passages with less are about something else."""
 LEAST_ALIKE = 2
@@ -107,7 +117,13 @@ class EpisodeWords:
 
     def changes(self) -> list[frozenset[str]]:
         """Words of each message that says that something is not as it was."""
-        return [said for said in map(self.message, range(self.messages)) if _tells_change(said)]
+        return list(map(self.message, self._changes))
+
+    @cached_property
+    def _changes(self) -> tuple[_Place, ...]:
+        if _CHANGE_HINTS.isdisjoint(self.said):
+            return ()
+        return tuple(place for place in range(self.messages) if _tells_change(self.message(place)))
 
     @cached_property
     def language(self) -> str:
@@ -116,7 +132,9 @@ class EpisodeWords:
 
 
 def _tells_change(said: Set[str]) -> bool:
-    return not CHANGE_WORDS.isdisjoint(said) or any(pair <= said for pair in CHANGE_PAIRS)
+    if not CHANGE_WORDS.isdisjoint(said):
+        return True
+    return any(word in said and not others.isdisjoint(said) for word, others in CHANGE_PAIRS.items())
 
 
 def best_passages(matching: Mapping[str, str], episodes: Sequence[EpisodeWords]) -> list[Passage | None]:
