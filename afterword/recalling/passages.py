@@ -47,7 +47,7 @@ fremover længere skiftet ændret flyttet forladt opsagt stoppet
 CHANGE_PAIRS = {
     "more": frozenset(("any", "no")),
     "mehr": frozenset(("nicht",)),
-    "plus": frozenset(("ne",)),
+    "plus": frozenset(("ne", "n")),
     "ya": frozenset(("no",)),
     "já": frozenset(("não",)),
     "mais": frozenset(("não",)),
@@ -349,7 +349,7 @@ def latest_first(
     """Move to the first place what says that the best has changed, by the value that was: "Boyle instead of Amsel".
 
     Of the best passage, the message counts that has more stems of the query than any other. A later one replaces it
-    that has one of CHANGE_WORDS, MOST_OF_IT of these stems, and another word of it that no third episode has; it may be
+    that tells a change, MOST_OF_IT of these stems, and another word of it that no third episode has; it may be
     replaced in its turn. Linear in the words of the episodes, for each that is replaced.
     """
     told = _told(order[0], ranked, episodes, matching) if order else None

@@ -224,6 +224,7 @@ def test_words_of_change_count_in_the_messages_that_match() -> None:
     assert episode.tells_change((2,))
     assert EpisodeWords(["Not in Ghent any more."]).tells_change((0,))
     assert EpisodeWords(["Nicht mehr in Gent."]).tells_change((0,))
+    assert EpisodeWords(["Ce n'est plus à Gand."]).tells_change((0,))
     assert not EpisodeWords(["Any flat in Ghent?", "Tell me more."]).tells_change((0, 1)), "of one message"
     assert not EpisodeWords(["Mehr Wohnungen in Gent."]).tells_change((0,))
 
