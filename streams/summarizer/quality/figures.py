@@ -197,9 +197,11 @@ def time_keys(found: re.Match[str]) -> frozenset[str]:
     """
     hour, minute = _hour_and_minute(found)
     if found["half"]:
-        return frozenset({clock(hour % 12 * 60 + minute + MINUTES_OF_HALF_DAY * (found["half"] in "pP"))})
+        return frozenset(
+            {clock(hour % HOURS_OF_HALF_DAY * 60 + minute + MINUTES_OF_HALF_DAY * (found["half"] in "pP"))}
+        )
     minutes = hour * 60 + minute
-    either = {clock(minutes), clock(minutes + MINUTES_OF_HALF_DAY if hour <= 12 else minutes)}
+    either = {clock(minutes), clock(minutes + MINUTES_OF_HALF_DAY if hour <= HOURS_OF_HALF_DAY else minutes)}
     return frozenset(either.union(values(f"{found['h3']}.{found['n4']}") if found["h3"] else ()))
 
 

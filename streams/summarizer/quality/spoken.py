@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from decimal import Decimal
 from itertools import chain
 
-from afterword.streams.summarizer.quality.figures import MINUTES_OF_HALF_DAY, canonical, clock
+from afterword.streams.language import words
+from afterword.streams.summarizer.quality.figures import HOURS_OF_HALF_DAY, MINUTES_OF_HALF_DAY, canonical, clock
 
 MINUTES_OF_HOUR = 60
 DOZEN = 12
@@ -16,17 +17,16 @@ DOZEN = 12
 
 def spoken_keys(text: str, language: str) -> frozenset[str]:
     """Keys of all of them. `text`: as `with_digits` writes it. Linear in its length."""
-    words = frozenset(_WORD.findall(text.casefold()))
-    found = [_around_numbers(text, language), _decades(words)]
-    if not words.isdisjoint(_HINTS.get(language, ())):
+    said = frozenset(words(text))
+    found = [_around_numbers(text, language), _decades(said)]
+    if not said.isdisjoint(_HINTS.get(language, ())):
         found += [_times(text, language), _shares(text, language)]
     return frozenset(chain(*found))
 
 
-_WORD = re.compile(r"[^\W\d_]+")
 _HINT_WORDS = {
-    "en": "half halves quarter quarters third thirds rd rds noon midday midnight",
-    "de": "halb halbe halbem halben halber halbes hälfte viertel viertelstunde drittel mitternacht",
+    "en": "half halves quarter quarters third thirds 3rd 3rds noon midday midnight",
+    "de": "halb halbe halbem halben halber halbes hälfte viertel viertelstunde viertelstunden drittel mitternacht",
     "fr": "demi demie demis demies moitié quart quarts tiers midi minuit",
     "es": "medio media medios medias mitad cuarto cuartos tercio tercios mediodía medianoche",
     "it": "mezz mezzo mezza metà quarto quarti terzo terzi mezzogiorno mezzanotte",
@@ -34,7 +34,7 @@ _HINT_WORDS = {
     "nl": "half halve helft kwart kwartier derde derden middernacht",
     "da": "halv halve halvt halvdelen kvart kvarter tredjedel tredjedele midnat",
 }
-_HINTS = {language: frozenset(words.split()) for language, words in _HINT_WORDS.items()}
+_HINTS = {language: frozenset(hints.split()) for language, hints in _HINT_WORDS.items()}
 """Words of which `_times` and `_shares` need one: most texts have none, and to search for each pattern takes long."""
 _HOUR = r"(?P<{}>1[0-2]|[1-9])(?!\d)"
 _PARTS = ("past", "after_half", "to", "before_half", "noon", "night")
@@ -59,9 +59,9 @@ _TIME_WORDS = {
 _SPOKEN_TIMES = {
     language: re.compile(
         "|".join(
-            rf"(?i:\b{words.replace('#', _HOUR.format(part))}\b)" if "#" in words else rf"\b(?P<{part}>(?i:{words}))\b"
-            for part, words in zip(_PARTS, every, strict=True)
-            if words
+            rf"(?i:\b{said.replace('#', _HOUR.format(part))}\b)" if "#" in said else rf"\b(?P<{part}>(?i:{said}))\b"
+            for part, said in zip(_PARTS, every, strict=True)
+            if said
         )
     )
     for language, every in _TIME_WORDS.items()
@@ -84,7 +84,7 @@ def _times(text: str, language: str) -> Iterator[str]:
 def _at(hour: int, minutes: int) -> Iterator[str]:
     """Yield the keys of so many minutes after an hour, in both halves of the day where it may be either."""
     yield clock(hour * MINUTES_OF_HOUR + minutes)
-    if hour <= MINUTES_OF_HALF_DAY // MINUTES_OF_HOUR:
+    if hour <= HOURS_OF_HALF_DAY:
         yield clock(hour * MINUTES_OF_HOUR + minutes + MINUTES_OF_HALF_DAY)
 
 
@@ -117,12 +117,12 @@ _NUMBERS = {
 }
 _MINUTES = {
     language: [
-        (re.compile(f"(?i){re.sub('[#%@]', lambda sign: _NUMBERS[sign[0]], words)}"), sign)
-        for words, sign in every.items()
+        (re.compile(f"(?i){re.sub('[#%@]', lambda sign: _NUMBERS[sign[0]], said)}"), sign)
+        for said, sign in every.items()
     ]
     for language, every in _MINUTE_WORDS.items()
 }
-_HOURS_FOLLOW = {language: frozenset(words.split()) for language, words in _BEFORE_AN_HOUR.items()}
+_HOURS_FOLLOW = {language: frozenset(each.split()) for language, each in _BEFORE_AN_HOUR.items()}
 _DECADES_FOLLOW = frozenset(("années", "años", "anni", "anos", "jaren"))
 _NUMBER = re.compile(r"\d+")
 _HOUR_ALONE = re.compile(r"(?:2[0-3]|1\d|\d)(?![\d:%]|[.,]\d)")
@@ -164,13 +164,13 @@ def _clock_times(text: str, start: int, before: str, language: str) -> Iterator[
 
 _SHARE_WORDS = {
     "en": ("half|halves", "quarters?", "thirds?|3rds?", r"(?: an| of an)? hour"),
-    "de": ("halbe[mnrs]?|hälfte", "viertel", "drittel", r" ?stunde"),
+    "de": ("halbe[mnrs]?|hälfte", "viertel", "drittel", r"(?<=viertel)stunden?\b| stunde"),
     "fr": ("demie?s?|moitié", "quarts?", "tiers", r"(?: d['’]|[ -])heure"),
     "es": ("medi[oa]s?|mitad", "cuartos?", "tercios?", r"(?: de)? hora"),
     "it": ("mezz[oa]?|metà", "quart[oi]", "terz[oi]", r"(?: d)?[ '’]ora"),
     "pt": ("mei[oa]s?|metade", "quartos?", "terços?", r"(?: de)? hora"),
-    "nl": ("halve?|helft", "kwart(?:ier)?", "derden?", r"(?<=kwartier)| ?uur"),
-    "da": ("halv[et]?|halvdelen", "kvart(?:er)?", "tredjedele?", r"(?<=kvarter)| ?time"),
+    "nl": ("halve|half|helft", "kwart(?:ier)?", "derden?", r"(?<=kwartier)| uur"),
+    "da": ("halv[et]?|halvdelen", "kvart(?:er)?", "tredjedele?", r"(?<=kvarter)| time"),
 }
 """A half, a quarter, a third, and what follows where it is one of an hour."""
 _PARTS_OF_ONE = {"half": 2, "quarter": 4, "third": 3}
@@ -181,14 +181,23 @@ _SHARES = {
     )
     for language, (half, quarter, third, hour) in _SHARE_WORDS.items()
 }
-_UNIT_AND_HALF = {
-    "en": r"an? (?:(?P<hour>hour)|(?P<year>year)|\w+) and a half",
-    "fr": r"1 (?:(?P<hour>heure)|(?P<year>an)|\w+) et demie?",
-    "es": r"(?:(?P<hour>hora)|(?P<year>año)|\w+) y medi[oa]",
-    "it": r"(?:(?P<hour>ora)|(?P<year>anno)|\w+) e mezz[oa]",
-    "pt": r"(?:(?P<hour>hora)|(?P<year>ano)|\w+) e mei[oa]",
+_HALF_WORDS = {
+    "en": r" and a half",
+    "fr": r" et demie?",
+    "es": r" y medi[oa]",
+    "it": r" e mezz[oa]",
+    "pt": r" e mei[oa]",
+    "nl": r" ?(?:en ?)?een ?half",
 }
-_ONE_AND_HALF = {language: re.compile(rf"(?i)\b{words}\b") for language, words in _UNIT_AND_HALF.items()}
+_UNITS = {
+    "en": r"an? (?:(?P<hour>hour)|(?P<year>year)|\w+)",
+    "fr": r"1 (?:(?P<hour>heure)|(?P<year>an)|\w+)",
+    "es": r"(?:(?P<hour>hora)|(?P<year>año)|\w+)",
+    "it": r"(?:(?P<hour>ora)|(?P<year>anno)|\w+)",
+    "pt": r"(?:(?P<hour>hora)|(?P<year>ano)|\w+)",
+}
+"""One of something, which _HALF_WORDS follow."""
+_ONE_AND_HALF = {language: re.compile(rf"(?i)\b{one}{_HALF_WORDS[language]}\b") for language, one in _UNITS.items()}
 
 
 def _shares(text: str, language: str) -> Iterator[str]:
@@ -218,15 +227,15 @@ _DECADE_WORDS = (
     "zwanziger dreißiger vierziger fünfziger sechziger siebziger achtziger neunziger",
     "tyverne trediverne fyrrerne halvtredserne tresserne halvfjerdserne firserne halvfemserne",
 )
-_TENS = {word: tens for words in _DECADE_WORDS for word, tens in zip(words.split(), range(20, 100, 10), strict=True)}
+_TENS = {word: tens for each in _DECADE_WORDS for word, tens in zip(each.split(), range(20, 100, 10), strict=True)}
 _TENS |= {f"{word}n": tens for word, tens in _TENS.items()}
 LATEST_TENS = 20
 """Tens of the decade that has begun: "the twenties" are those of this century too."""
 
 
-def _decades(words: frozenset[str]) -> Iterator[str]:
-    """Yield keys of "the nineties"."""
-    for word in words & _TENS.keys():
+def _decades(said: frozenset[str]) -> Iterator[str]:
+    """Yield keys of "the nineties". `said`: words."""
+    for word in said & _TENS.keys():
         yield from _decade(str(_TENS[word]))
 
 
@@ -241,15 +250,7 @@ def _decade(digits: str) -> Iterator[str]:
         yield f"20{digits}"
 
 
-_HALF_WORDS = {
-    "en": r" and a half",
-    "fr": r" et demie?",
-    "es": r" y medi[oa]",
-    "it": r" e mezz[oa]",
-    "pt": r" e mei[oa]",
-    "nl": r" ?(?:en ?)?een ?half",
-}
-_HALVES = {language: re.compile(rf"(?i)(?<=\d){words}\b") for language, words in _HALF_WORDS.items()}
+_HALVES = {language: re.compile(rf"(?i)(?<=\d){half}\b") for language, half in _HALF_WORDS.items()}
 _ONE_AND_A_HALF = re.compile(r"(?i)\b(?:anderthalb|eineinhalb|anderhalve?|halvanden)\b")
 
 

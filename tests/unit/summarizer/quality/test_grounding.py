@@ -6,9 +6,11 @@ from hypothesis import strategies as st
 
 from afterword.streams.dates import MONTHS
 from afterword.streams.language import detect
+from afterword.streams.summarizer.quality import spoken
 from afterword.streams.summarizer.quality.facts import EXACT, HintedPattern, fact_keys
 from afterword.streams.summarizer.quality.figures import AMOUNT, CURRENCIES, SCALES, amounts
 from afterword.streams.summarizer.quality.grounding import Evidence, Grounding, ground
+from afterword.streams.summarizer.quality.spoken import spoken_keys
 
 FACT_PATTERNS = [pattern for pattern, _ in EXACT if isinstance(pattern, HintedPattern)]
 
@@ -123,6 +125,8 @@ def test_a_time_with_a_point_is_one_after_the_words_that_come_before_times(
         ("it", "mezz'ora", "30 minuti", "40 minuti"),
         ("pt", "meia hora", "30 minutos", "40 minutos"),
         ("nl", "een kwartier", "15 minuten", "45 minuten"),
+        ("nl", "een half uur", "30 minuten", "40 minuten"),
+        ("de", "zwei Viertelstunden", "30 Minuten", "40 Minuten"),
         ("da", "en halv time", "30 minutter", "40 minutter"),
         ("en", "two dozen roses", "24 roses", "22 roses"),
         ("de", "drei Dutzend", "36 Stück", "30 Stück"),
@@ -230,6 +234,14 @@ def test_scripts_without_capitals_or_spaces_are_checked_by_their_figures() -> No
 def test_a_name_with_a_turkish_i_is_no_month_and_no_unit(date: str) -> None:
     assert grounded(f"It is due {date}.", f"due {date}") == Grounding(1.0, (), wrong_figure=False)
     assert grounded(f"It is due {date}.", "due 7 June").wrong_figure
+
+
+@pytest.mark.parametrize("language", sorted(spoken._SHARES))
+@given(data=st.data())
+def test_no_text_is_passed_over_in_which_a_time_or_a_share_would_be_found(language: str, data: st.DataObject) -> None:
+    pattern = data.draw(st.sampled_from([spoken._SHARES[language], spoken._SPOKEN_TIMES[language]]))
+    text = data.draw(st.from_regex(pattern, fullmatch=True).map(str.lower).filter(lambda it: it == it.casefold()))
+    assert spoken_keys(text, language) >= {*spoken._times(text, language), *spoken._shares(text, language)}
 
 
 def test_a_decade_with_a_turkish_i_is_none() -> None:
