@@ -15,6 +15,8 @@ MINUTES ?= 20
 SEED ?= 1
 STANDBYS ?= 0
 THREADS ?= 1
+# What runs as a process runs as the image has it: with the segmenter compiled, where there is a compiler
+DEPLOYED = env $$($(BIN)/python -m tools.compiled)
 
 .PHONY: help venv demo test test-deploy test-cluster test-llm rerank faults hostile soak unit model mutants quality bench bench-check lint format docs language-model diagrams site lock release sizes clean
 
@@ -35,18 +37,18 @@ demo: $(STAMP) ## a real dialogue through the embedded stack, from its messages 
 
 test: $(STAMP) ## every test; AFTERWORD_TEST_STACK=containers takes the official images
 	@# most tests wait for servers, so there are more processes than cores, each with a stack of its own; those of e2e have bounds in seconds
-	$(BIN)/pytest -n 2 --dist loadfile tests/e2e; e2e=$$?; \
+	$(DEPLOYED) $(BIN)/pytest -n 2 --dist loadfile tests/e2e; e2e=$$?; \
 	$(BIN)/pytest -n 3 --dist loadfile tests --ignore tests/e2e && exit $$e2e
 
 faults: $(STAMP) ## every kind of fault under load, and a table; MINUTES= and SEED= choose how long and which, STANDBYS=1
-	$(BIN)/python -m tests.e2e.faults --minutes $(MINUTES) --seed $(SEED) --standbys $(STANDBYS)
+	$(DEPLOYED) $(BIN)/python -m tests.e2e.faults --minutes $(MINUTES) --seed $(SEED) --standbys $(STANDBYS)
 
 hostile: $(STAMP) ## hostile input of every kind under load, and a table; MINUTES= and SEED= choose how long and which
-	$(BIN)/python -m tests.e2e.faults.hostile --minutes $(MINUTES) --seed $(SEED)
+	$(DEPLOYED) $(BIN)/python -m tests.e2e.faults.hostile --minutes $(MINUTES) --seed $(SEED)
 
 soak: MINUTES = 60
 soak: $(STAMP) ## a steady load for an hour while workers come and go: curves, slopes, leaks; MINUTES=, SEED=, RATE=
-	$(BIN)/python -m tests.e2e.faults.soak --minutes $(MINUTES) --seed $(SEED) $(if $(RATE),--rate $(RATE))
+	$(DEPLOYED) $(BIN)/python -m tests.e2e.faults.soak --minutes $(MINUTES) --seed $(SEED) $(if $(RATE),--rate $(RATE))
 
 test-deploy: $(STAMP) ## the image, the compose file and the chart; fetches Helm, and an engine where none runs (Debian, root)
 	$(BIN)/pytest tests/deploy -m deploy
@@ -141,9 +143,10 @@ sizes: $(STAMP) build/uv/bin/uv ## packages and megabytes that each extra instal
 COMPILE := build/uv/bin/uv pip compile --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --quiet
 LOCK := $(COMPILE) pyproject.toml
 
-lock: build/uv/bin/uv ## renew the locks, after pyproject.toml has changed: ours, the image's part of it, the benchmarks' other
+lock: build/uv/bin/uv ## renew the locks, after pyproject.toml has changed: ours, the image's part of it, what builds the image, the benchmarks' other
 	$(LOCK) --extra test -o requirements.lock
-	$(LOCK) --extra serve --extra snapshots --extra build --constraint requirements.lock --no-annotate -o requirements-image.lock
+	$(LOCK) --extra serve --extra snapshots --constraint requirements.lock --no-annotate -o requirements-image.lock
+	$(COMPILE) --group build --constraint requirements.lock --no-annotate -o requirements-build.lock
 	$(LOCK) --extra bench --no-annotate -o requirements-bench.lock
 	$(LOCK) --extra release --no-annotate -o requirements-release.lock
 	$(LOCK) --extra site --no-annotate -o requirements-site.lock

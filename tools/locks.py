@@ -13,13 +13,13 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 LOCKS = {
     "requirements.lock": ("test",),
-    "requirements-image.lock": ("serve", "snapshots", "build"),
+    "requirements-image.lock": ("serve", "snapshots"),
     "requirements-bench.lock": ("bench",),
     "requirements-release.lock": ("release",),
     "requirements-site.lock": ("site",),
 }
 """The extras that each lock is made for; `make lock` says the same."""
-GROUP_LOCKS = {"requirements-llm.lock": "llm"}
+GROUP_LOCKS = {"requirements-build.lock": "build", "requirements-llm.lock": "llm"}
 """The dependency group that each other lock is made for."""
 ENTRY = re.compile(r"^([\w.-]+)(?:\[[\w,-]*\])?==([^ ;\\]+)", re.M)
 

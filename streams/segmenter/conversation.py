@@ -4,7 +4,7 @@ An agent is active from the first message that names it until a flush that names
 order in which they were last named, so that the first one has to go when there are too many.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from afterword.schemas import CloseReason
@@ -462,38 +462,38 @@ class SegmentedConversation(Protocol):
 class PerConversation:
     """One thread, whoever speaks."""
 
-    def __init__(self, thread: Thread, rules: EpisodeRules) -> None:
-        self._thread = thread
+    def __init__(self, only: Thread, rules: EpisodeRules) -> None:
+        self._only = only
         self._rules = rules
 
     def take(self, message: Arrival) -> list[ClosedEpisode]:
-        self._thread.remember(message.digest)
-        return self._thread.append(message, self._rules)
+        self._only.remember(message.digest)
+        return self._only.append(message, self._rules)
 
     def hear(self) -> None:
-        self._thread.hear(self._rules.limits)
+        self._only.hear(self._rules.limits)
 
     def flush(self, _: str | None) -> Iterable[list[ClosedEpisode]]:
-        return [self._thread.close("flush", self._rules.limits)]
+        return [self._only.close("flush", self._rules.limits)]
 
     def amend(self, digest: bytes, amended: Amend) -> Amended:
-        found, state = self._thread.search(digest), self._thread.state
-        closed = [closed for seq in found for closed in self._thread.amend(seq, amended, self._rules)]
+        found, state = self._only.search(digest), self._only.state
+        closed = [closed for seq in found for closed in self._only.amend(seq, amended, self._rules)]
         if state is None or not found:
             return Amended(closed, is_elsewhere=True)
         is_overlap = found[-1] < state.first_pending
-        return Amended(closed, is_overlap, (self._thread.scope, state.last_ordinal) if is_overlap else None)
+        return Amended(closed, is_overlap, (self._only.scope, state.last_ordinal) if is_overlap else None)
 
     def clear(self) -> None:
-        self._thread.clear()
+        self._only.clear()
 
     @property
     def is_pending(self) -> bool:
-        return self._thread.is_pending
+        return self._only.is_pending
 
     @property
     def pending_bytes(self) -> int:
-        return self._thread.pending_bytes
+        return self._only.pending_bytes
 
 
 class PerAgent:
@@ -528,14 +528,14 @@ class PerAgent:
         for agent in [*self._active, NOBODY]:
             self._thread(agent).hear(self._rules.limits)
 
-    def flush(self, agent_id: str | None) -> Iterable[list[ClosedEpisode]]:
+    def flush(self, agent_id: str | None) -> Iterator[list[ClosedEpisode]]:
         """Close what is pending of the agent, which is not active any more; of all when none is named."""
         if not agent_id:
-            return (self._close([agent], "flush") for agent in recipients(self._active, None))
-        if agent_id not in self._active:
-            return []
-        self._set_active(deactivated(self._active, agent_id))
-        return [self._close([agent_id], "flush")]
+            for agent in recipients(self._active, None):
+                yield self._close([agent], "flush")
+        elif agent_id in self._active:
+            self._set_active(deactivated(self._active, agent_id))
+            yield self._close([agent_id], "flush")
 
     def amend(self, digest: bytes, amended: Amend) -> Amended:
         """Look at the agents that may have it pending; others may have it in an episode, or in one and as overlap."""

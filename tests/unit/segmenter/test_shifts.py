@@ -123,6 +123,11 @@ def after(*said: str) -> TopicListener:
     return listener
 
 
+def seen(now: Utterance) -> list[object]:
+    of_words = now.cues, now.words, now.english, now.content
+    return [now.is_user, now.asks, now.ends_asking, now.characters, now.foreign, *of_words]
+
+
 def take(listener: TopicListener, now: Utterance, *, opens: bool) -> None:
     listener.take(now, listener.learn(now), opens=opens)
 
@@ -315,7 +320,7 @@ def test_a_row_that_counts_more_unheard_messages_than_there_are_is_damaged(unhea
 
 def test_what_is_past_the_limit_is_not_read():
     begun = "so " * (shifts.MAX_CHARACTERS // 3)
-    assert utterance_of(True, begun + "by the way, what is this?") == utterance_of(True, begun)
+    assert seen(utterance_of(True, begun + "by the way, what is this?")) == seen(utterance_of(True, begun))
 
 
 @pytest.mark.parametrize("text", ["a" * 600_000, "what is " * 80_000, "'" * 600_000, "ß?" * 300_000, " " * 600_000])
