@@ -124,11 +124,11 @@ class Utterance:
         self.content = content
 
 
-Words = tuple[int, int, int, list[int]]
+HeardWords = tuple[int, int, int, list[int]]
 """Number of different words, number of those that only English has, bits of the cues, digests of the content words."""
 
 
-def words_in(plain: bytes) -> Words:
+def words_in(plain: bytes) -> HeardWords:
     """`plain`: ASCII, at most MAX_CHARACTERS."""
     words = plain.translate(_LETTERS, b"'").split()
     different = frozenset(words)
@@ -147,7 +147,7 @@ def words_in(plain: bytes) -> Words:
     return len(different), english, cues, sorted(digests)[:MAX_CONTENT]  # sets have no order
 
 
-def _quickest() -> Callable[[bytes], Words]:
+def _quickest() -> Callable[[bytes], HeardWords]:
     """Return `words_in`, or what was compiled of _words.c."""
     try:
         from afterword.streams.segmenter import _words
