@@ -5,7 +5,9 @@ import os
 import runpy
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 
@@ -113,7 +115,7 @@ def test_words_of_texts_at_the_limits(in_c: ModuleType, text: str) -> None:
 
 
 def test_all_different_words_that_a_message_can_have(in_c: ModuleType) -> None:
-    plain = b" ".join(b"%c" % byte for byte in range(128)).ljust(600, b"x")
+    plain = b" ".join(map(bytes, product(b"abcdefghijklmnopq", repeat=2)))[: shifts.MAX_CHARACTERS]
     assert in_c.words_in(plain) == shifts.words_in(plain)
 
 
@@ -141,6 +143,39 @@ def test_known_words_that_do_not_fit_are_refused(in_c: ModuleType, known: object
             prepare(in_c, known)  # type: ignore[arg-type]
     finally:
         prepare(in_c, shifts._KNOWN)
+
+
+WATCHED = """
+import random, sys
+from itertools import product
+sys.path.insert(0, sys.argv[1])
+import _words
+from afterword.streams.segmenter import shifts
+from tests.unit.segmenter.test_compiled import prepare
+prepare(_words, shifts._KNOWN)
+pick, bytes_of = random.Random(1), b"abcITst's?!\\n\\0 \\x7f09"
+crowded = b" ".join(map(bytes, product(b"abcdefghijklmnopq", repeat=2)))[:600]  # of all different words
+for plain in (crowded, *(bytes(pick.choices(bytes_of, k=size)) for size in (*range(601), *[600] * 5000))):
+    assert _words.words_in(plain) == shifts.words_in(plain), plain
+"""
+
+
+def test_words_in_c_stay_within_their_arrays(variables: Mapping[str, str], tmp_path: Path) -> None:
+    compiler = sysconfig.get_config_var("CC").split()[0]
+    libraries = [
+        subprocess.check_output([compiler, f"-print-file-name={name}"], text=True).strip()
+        for name in ("libasan.so", "libubsan.so")
+    ]
+    if not all(Path(library).is_absolute() for library in libraries):
+        pytest.skip("the compiler has no AddressSanitizer")
+    source, include = ROOT / "streams" / "segmenter" / "_words.c", sysconfig.get_path("include")
+    options = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    command = [compiler, *options, "-fPIC", "-shared", f"-I{include}", str(source), "-o", str(tmp_path / "_words.so")]
+    subprocess.run(command, check=True)
+    watching = {"LD_PRELOAD": " ".join(libraries), "ASAN_OPTIONS": "detect_leaks=0", "PYTHONMALLOC": "malloc"}
+    command = [sys.executable, "-c", WATCHED, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | watching, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
 
 
 def test_it_says_so(variables: Mapping[str, str]) -> None:
