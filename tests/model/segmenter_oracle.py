@@ -45,7 +45,7 @@ class Story:
     episodes: list[EpisodeClosed] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.oracle = Oracle(self.world.limits)
+        self.oracle = Oracle(self.world.limits, count_tokens)
 
     def tell(self, transaction: Transaction) -> None:
         assert SOURCE in transaction.offsets, "a transaction without the source offset"

@@ -5,6 +5,7 @@ by being right.
 """
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -122,6 +123,7 @@ class Talk:
 @dataclass
 class Oracle:
     limits: Episodes
+    count_tokens: Callable[[str], int] = len
     rooms: dict[str, Room] = field(default_factory=dict)
     talks: dict[Name, Talk] = field(default_factory=lambda: defaultdict(Talk))
     found: list[tuple[Name, int, str, tuple[Said, ...], tuple[Said, ...]]] = field(default_factory=list)
@@ -339,7 +341,7 @@ class Oracle:
         return TopicListener(reworded(talk.topic or BEGUN, map(said_in, living(talk.open))))
 
     def maybe_trigger(self, name: Name, talk: Talk, limits: Episodes) -> None:
-        if limits.auto_summarize and fires(trigger_of(limits), talk):
+        if limits.auto_summarize and fires(trigger_of(limits), talk, self.count_tokens):
             if len(living(talk.open)) >= limits.min_episode_size:
                 self.seal(talk, "trigger")
             self.emit_sealed(name, talk)
@@ -356,7 +358,7 @@ class Oracle:
         return round(sent, 3) > limits.idle_seconds or recorded / 1000 > limits.idle_seconds
 
     def too_large(self, episode: list[Taken], limits: Episodes) -> bool:
-        tokens = sum(len(t.message.content) for t in episode)
+        tokens = sum(self.count_tokens(t.message.content) for t in episode)
         return tokens > limits.max_episode_tokens or sum(t.share for t in episode) > EPISODE_BYTES
 
     def seal(self, talk: Talk, reason: str) -> None:
@@ -397,12 +399,12 @@ def trigger_of(limits: Episodes) -> Any:
     return trigger
 
 
-def fires(trigger: Any, talk: Talk) -> bool:
+def fires(trigger: Any, talk: Talk, count_tokens: Callable[[str], int]) -> bool:
     if isinstance(trigger, list):
-        return all(fires(each, talk) for each in trigger)
+        return all(fires(each, talk, count_tokens) for each in trigger)
     [(condition, value)] = trigger.items()
     if condition in ("any", "all"):
-        return {"any": any, "all": all}[condition](fires(each, talk) for each in value)
+        return {"any": any, "all": all}[condition](fires(each, talk, count_tokens) for each in value)
     pending = [t.message for t in talk.pending]
     if condition in ("messages", "events"):
         return len(pending) >= value
@@ -410,7 +412,7 @@ def fires(trigger: Any, talk: Talk) -> bool:
         turns = [n for n, m in enumerate(pending) if m.role == "user" or n == 0]
         return len(turns) >= value
     if condition == "tokens":
-        return sum(len(m.content) for m in pending) >= value
+        return sum(count_tokens(m.content) for m in pending) >= value
     if condition == "text_bytes":
         return len("".join(m.content for m in pending).encode()) >= value
     if condition == "important_content":
