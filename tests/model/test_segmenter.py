@@ -44,3 +44,11 @@ def test_a_stop_among_the_records_of_a_batch_meets_no_deadline_that_those_left_w
     told.the_agent_fails(number=2, times=1)
     told.go_on_until("offsets")
     told.teardown()
+
+
+def test_long_messages_count_as_many_tokens_as_they_have() -> None:
+    """Found by the first of the machines: the oracle counted characters, of which four such messages have 4,000."""
+    told = SegmenterMachine()
+    told.begin()
+    told.produce(when=0, said=4 * [("large", "a", 0, 0)], again=False)
+    told.teardown()
