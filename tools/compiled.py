@@ -10,7 +10,7 @@ import sys
 import sysconfig
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -62,15 +62,11 @@ def build() -> Path:
         with zipfile.ZipFile(build_wheel(tree, Path(name, "wheels"), environment)) as files:
             files.extractall(unpacked)
         shutil.copytree(tree / EMBEDDED, unpacked / EMBEDDED)
-        for older in _builds():
+        for older in BUILDS.glob("*"):
             shutil.rmtree(older, ignore_errors=True)
         BUILDS.mkdir(parents=True, exist_ok=True)
         shutil.move(unpacked, built)
     return built
-
-
-def _builds() -> Iterator[Path]:
-    return BUILDS.glob("*") if BUILDS.is_dir() else iter(())
 
 
 def environment() -> Mapping[str, str]:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.extras import BASE, run_with
+from tools import compiled
 from tools.release import EMBEDDED, build_sdist, build_wheel
 
 ROOT = Path(__file__).parents[2]
@@ -51,12 +52,9 @@ class Built(NamedTuple):
 
 def copied(to: Path) -> Path:
     """Copy what a checkout holds that a build may read, so that nothing is left behind in it."""
-    ignored = shutil.ignore_patterns("__pycache__")
-    for name in (*PACKAGES, "distributions", "tests", "tools", "benchmarks"):
-        shutil.copytree(ROOT / name, to / name, symlinks=True, ignore=ignored)
-    for name in ("pyproject.toml", "setup.py", "LICENSE", "README.md"):
-        shutil.copy(ROOT / name, to)
-    return to
+    for name in ("distributions", "tests", "tools", "benchmarks"):
+        shutil.copytree(ROOT / name, to / name, symlinks=True, ignore=compiled.IGNORED)
+    return compiled.copied(to)
 
 
 @pytest.fixture(scope="module")
