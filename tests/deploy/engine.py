@@ -24,12 +24,12 @@ class Engine:
         assert done.returncode == 0 or not check, f"docker {' '.join(arguments)}: {done.stderr[-4000:]}"
         return done.stdout.strip()
 
-    def need_base(self, image: str, *packages: str) -> None:
-        """Pull an image, or make its stand-in. `packages`: of Debian, which the stand-in has too."""
+    def need_base(self, image: str) -> None:
+        """Pull an image, or make its stand-in."""
         if self._run([self.client, "image", "inspect", image]).returncode == 0:
             return
         if self._run([self.client, "pull", "--quiet", image]).returncode:
-            done = self._run([str(self.script), "base", image, *packages])
+            done = self._run([str(self.script), "base", image])
             assert done.returncode == 0, done.stderr
 
     def _run(self, command: list[str]) -> subprocess.CompletedProcess[str]:

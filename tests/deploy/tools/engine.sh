@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# engine.sh up | base IMAGE [PACKAGE…] | down: a container engine and a base image, where no engine runs and no registry can be
+# engine.sh up | base IMAGE | down: a container engine and a base image, where no engine runs and no registry can be
 # reached. Debian, root. ENGINE_ROOT says where its data is.
 #   up    Debian's Docker engine on a socket of its own; prints DOCKER_HOST
-#   base  a stand-in for IMAGE (python:3.11-slim) from Debian's packages and those named, with this machine's CAs and pip settings in it,
+#   base  a stand-in for IMAGE (python:3.11-slim) from Debian's packages, with this machine's CAs and pip settings in it,
 #         because a build must be able to fetch packages the way this machine does
 #   down  stops the engine
 set -euo pipefail
@@ -35,9 +35,8 @@ up() {
 
 base() {
   $DOCKER image inspect "$1" >/dev/null 2>&1 && return
-  local packages=${*:2}
   rm -rf "$ROOT/rootfs"
-  debootstrap --variant=minbase --include="ca-certificates,python3,python3-venv,python3-pip${packages:+,${packages// /,}}" bookworm "$ROOT/rootfs" \
+  debootstrap --variant=minbase --include=ca-certificates,python3,python3-venv,python3-pip bookworm "$ROOT/rootfs" \
     >"$ROOT/debootstrap.log" 2>&1
   ln -sf python3 "$ROOT/rootfs/usr/bin/python"
   cp /etc/ssl/certs/ca-certificates.crt "$ROOT/rootfs/etc/ssl/certs/ca-certificates.crt"
